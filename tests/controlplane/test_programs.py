@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.controlplane.binaries import (
+    HELM,
     PROGRAMS,
     MissingProgramsError,
     cache_folder,
+    find_helm,
     provide,
 )
 
@@ -46,6 +48,17 @@ def test_a_file_that_cannot_be_run_is_no_program(tmp_path: Path) -> None:
     environment = {"KUBEBUILDER_ASSETS": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "c")}
     with pytest.raises(MissingProgramsError, match="needs etcd, kube-controller-manager: not in"):
         provide(environment | {"PATH": ""})
+
+
+def test_helm_is_the_one_that_was_compiled_before_that_of_the_machine(tmp_path: Path) -> None:
+    """Without either there is none: the tests of the chart are left out, and all others run."""
+    environment = {"PATH": str(tmp_path / "bin"), "XDG_CACHE_HOME": str(tmp_path / "c")}
+    assert find_helm(environment) is None
+    install(tmp_path / "bin", "helm")
+    assert find_helm(environment) == tmp_path / "bin" / "helm"
+    compiled = cache_folder(environment, f"helm-{HELM}")
+    install(compiled, "helm")
+    assert find_helm(environment) == compiled / "helm"
 
 
 def test_without_programs_and_go_the_run_fails_and_says_so(tmp_path: Path) -> None:
