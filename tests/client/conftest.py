@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 import pytest_asyncio
+import structlog
 from k8s_agent_sandbox.async_sandbox import AsyncSandbox
 from k8s_agent_sandbox.async_sandbox_client import AsyncSandboxClient
 from k8s_agent_sandbox.models import SandboxDirectConnectionConfig
@@ -20,6 +21,7 @@ from kubernetes.client import ApiClient
 from kubernetes.config import new_client_from_config
 from kubernetes_asyncio import config as asyncio_config
 
+from lean_sandbox import log
 from tests.client.cluster import Cluster, Room
 from tests.client.embedded import open_embedded
 from tests.client.real import open_real
@@ -38,12 +40,15 @@ def cluster(
 ) -> Iterator[Cluster]:
     """Give the running cluster."""
     folder = tmp_path_factory.mktemp("cluster")
+    # Its controller runs in this process, and must not write where the tests of programs read.
+    log.configure("error")
     if request.param == _REAL:
         opened = open_real(request.getfixturevalue("real_server"), folder)
     else:
         opened = open_embedded(folder)
     with opened as started:
         yield started
+    structlog.reset_defaults()
 
 
 @pytest.fixture

@@ -109,18 +109,19 @@ def test_nothing_is_kept_that_the_schema_does_not_know(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "columns"),
+    ("kind", "columns", "wide"),
     [
-        ("Sandbox", ["Ready", "Reason", "Age"]),
-        ("SandboxClaim", ["Ready", "Sandbox", "Reason", "Age"]),
-        ("SandboxWarmPool", ["Ready", "Desired", "Age"]),
-        ("SandboxTemplate", []),
+        ("Sandbox", ["Ready", "Reason", "Age"], ["Since", "Mode", "IP", "Node"]),
+        ("SandboxClaim", ["Ready", "Sandbox", "Reason", "Age"], ["Since", "Pool", "IP"]),
+        ("SandboxWarmPool", ["Ready", "Desired", "Age"], ["Members", "Template"]),
+        ("SandboxTemplate", [], []),
     ],
 )
-def test_printer_columns_and_their_order(kind: str, columns: list[str]) -> None:
-    """`kubectl get` shows these columns after the name."""
+def test_printer_columns_and_their_order(kind: str, columns: list[str], wide: list[str]) -> None:
+    """`kubectl get` shows the reference's columns after the name, `-o wide` others after these."""
     shown = _version(kind).get("additionalPrinterColumns", [])
-    assert [column["name"] for column in shown] == columns
+    assert [column["name"] for column in shown] == columns + wide
+    assert [column.get("priority", 0) for column in shown] == [0] * len(columns) + [1] * len(wide)
 
 
 def test_short_names() -> None:

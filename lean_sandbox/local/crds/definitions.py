@@ -24,6 +24,13 @@ EXTENSIONS_GROUP = "extensions.agents.x-k8s.io"
 VERSION = "v1beta1"
 
 _READY = ".status.conditions[?(@.type=='Ready')]"
+# `kubectl get -o wide` shows these besides.
+_SINCE: Json = {
+    "jsonPath": f"{_READY}.lastTransitionTime",
+    "name": "Since",
+    "priority": 1,
+    "type": "date",
+}
 _AGE: Json = {"jsonPath": ".metadata.creationTimestamp", "name": "Age", "type": "date"}
 
 
@@ -180,6 +187,10 @@ def _sandbox() -> Json:
         {"jsonPath": f"{_READY}.status", "name": "Ready", "type": "string"},
         {"jsonPath": f"{_READY}.reason", "name": "Reason", "type": "string"},
         _AGE,
+        _SINCE,
+        _wide("Mode", ".spec.operatingMode"),
+        _wide("IP", ".status.podIPs[0]"),
+        _wide("Node", ".status.nodeName"),
     ]
     return _definition(CORE_GROUP, "Sandbox", "sandboxes", "sandbox", root, columns, {"status": {}})
 
@@ -287,6 +298,9 @@ def _claim() -> Json:
         {"jsonPath": ".status.sandbox.name", "name": "Sandbox", "type": "string"},
         {"jsonPath": f"{_READY}.reason", "name": "Reason", "type": "string"},
         _AGE,
+        _SINCE,
+        _wide("Pool", ".spec.warmPoolRef.name"),
+        _wide("IP", ".status.sandbox.podIPs[0]"),
     ]
     root = _root("A request for one sandbox.", spec, status)
     return _definition(
@@ -353,6 +367,8 @@ def _warm_pool() -> Json:
         {"jsonPath": ".status.readyReplicas", "name": "Ready", "type": "integer"},
         {"jsonPath": ".spec.replicas", "name": "Desired", "type": "integer"},
         _AGE,
+        _wide("Members", ".status.replicas", "integer"),
+        _wide("Template", ".spec.sandboxTemplateRef.name"),
     ]
     return _definition(
         EXTENSIONS_GROUP,
@@ -375,6 +391,10 @@ def _root(text: str, spec: Json, status: Json | None = None) -> Json:
     if status is not None:
         properties["status"] = status
     return _object(text, properties, ["spec"])
+
+
+def _wide(name: str, path: str, type_: str = "string") -> Json:
+    return {"jsonPath": path, "name": name, "priority": 1, "type": type_}
 
 
 def _definition(
