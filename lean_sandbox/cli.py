@@ -289,7 +289,7 @@ def _run_controller(scanned: Scanned) -> int:
         for remark in this.remarks:
             if remark not in known:
                 place = {"source": remark.place} if remark.place else {}
-                logger.warning("flag_doubtful", flag=remark.flag, **place, why=remark.why)
+                logger.warning("flag_warning", flag=remark.flag, **place, why=remark.why)
         return settings
 
     def tune(config_map: ConfigMap) -> Settings:

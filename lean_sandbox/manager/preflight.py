@@ -47,7 +47,7 @@ DEPLOYMENT: Final = "agent-sandbox-controller"
 # A holder that has not renewed for this long is taken for dead. Clocks of two machines differ, so
 # that is not enough: the Deployment is asked for as well, and the Lease is contended for.
 _BELIEVED: Final = timedelta(seconds=15)
-_UNKNOWN: Final = "second_controller_unknown"
+_UNKNOWN: Final = "leader_check_failed"
 _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 15.0
 

@@ -177,7 +177,7 @@ async def test_who_may_not_look_begins_and_is_told() -> None:
         with capture_logs() as logs:
             assert await here.look() == ""
         assert here.asked() == {"list leases": 1, "get deployments": 1}
-    assert [line["event"] for line in logs] == ["second_controller_unknown"] * 2
+    assert [line["event"] for line in logs] == ["leader_check_failed"] * 2
 
 
 @pytest.mark.parametrize("code", [401, 429, 500, 503])

@@ -261,7 +261,7 @@ async def test_a_process_runs_by_the_config_map_of_the_namespace_it_is_told(
     assert code == EXIT_OK
     (told,) = [line for line in lines if line["msg"] == "config_map_read"]
     assert (told["source"], told["flags"]) == (f"{NS}/{CONFIG_MAP}", ["--log-level"])
-    (doubtful,) = [line for line in lines if line["msg"] == "flag_doubtful"]
+    (doubtful,) = [line for line in lines if line["msg"] == "flag_warning"]
     assert doubtful["flag"] == "extension"
 
 

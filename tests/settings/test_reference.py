@@ -85,7 +85,7 @@ def test_the_controller_logs_the_warning_before_it_starts(
     """One line of the log for each flag, with the flag and the reason as fields."""
     main(["run", "--kubeconfig=/nowhere/config", "--log-format=json", *IDLE_FLAGS])
     lines = capsys.readouterr().err.splitlines()
-    warnings = [json.loads(line) for line in lines if "flag_doubtful" in line]
+    warnings = [json.loads(line) for line in lines if "flag_warning" in line]
     assert [one["flag"] for one in warnings] == [flag.partition("=")[0] for flag in IDLE_FLAGS]
     assert all(one["level"] == "warning" and one["why"] for one in warnings)
 
