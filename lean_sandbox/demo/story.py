@@ -89,25 +89,29 @@ def run_demo(sandboxes: int, pool: int, claims: int, output: str) -> bool:
 
 async def _run(sandboxes: int, pool: int, claims: int, show: Show) -> Account:
     with TemporaryDirectory(prefix="lean-sandbox-demo-") as folder:
-        async with ControlPlane() as plane, anyio.create_task_group() as group:
+        async with ControlPlane() as plane:
 
             def kubeconfig(number: int, user: str) -> Path:
                 return plane.kubeconfig(Path(folder) / f"{number}.kubeconfig", user)
 
             for name in (_CONTROLLER, _KUBELET):
                 plane.store.create(_cluster_admin(name))
-            async with _kubelet(kubeconfig(0, _KUBELET)) as kubelet:
+            config = KubeConfig.from_file(kubeconfig(2, "admin"))
+            async with (
+                _kubelet(kubeconfig(0, _KUBELET)) as kubelet,
+                AsyncClient(config=config, namespace=NAMESPACE) as client,
+                # Last, so that its tasks have ended when what they use is closed.
+                anyio.create_task_group() as group,
+            ):
                 group.start_soon(kubelet.run)
                 settings = Settings(kubeconfig=str(kubeconfig(1, _CONTROLLER)), extensions=True)
                 controller = await group.start(run_controller, settings)
                 show.say(f"API server, simulated nodes and controller are up at {plane.url}.\n")
-                config = KubeConfig.from_file(kubeconfig(2, "admin"))
-                async with AsyncClient(config=config, namespace=NAMESPACE) as client:
-                    user = User(client)
-                    group.start_soon(user.follow, Sandbox, user.sandboxes)
-                    group.start_soon(user.follow, SandboxClaim, user.claims)
-                    account = await Story(user, controller, show).tell(sandboxes, pool, claims)
-                    group.cancel_scope.cancel()
+                user = User(client)
+                group.start_soon(user.follow, Sandbox, user.sandboxes)
+                group.start_soon(user.follow, SandboxClaim, user.claims)
+                account = await Story(user, controller, show).tell(sandboxes, pool, claims)
+                group.cancel_scope.cancel()
         return account
 
 

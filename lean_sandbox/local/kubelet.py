@@ -7,7 +7,8 @@ names and commands. What comes next for a Pod is decided by pure functions (:mod
 
 Requests: LIST and WATCH of Pods and Nodes; POST nodes where asked to; for each start one POST
 pods/binding (where it schedules) and 1, 2 or 4 PATCHes of pods/status; for each deletion one
-DELETE, and before it one PATCH of pods/status with the last phase of a Pod that had started.
+DELETE, and before it one PATCH of pods/status with the last phase of a Pod that had started. A Pod
+that fails to start, is evicted or fits nowhere gets an Event, one that does well gets none.
 """
 
 from __future__ import annotations
@@ -29,13 +30,15 @@ from anyio.streams.memory import MemoryObjectReceiveStream
 from lean_sandbox.clock import Clock
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.errors import Conflict, ControlPlaneError, NotFound
-from lean_sandbox.kube.resources import NODES, PODS
+from lean_sandbox.kube.events import EventRecorder
+from lean_sandbox.kube.resources import NODES, PODS, ObjectReference
 from lean_sandbox.local.addresses import AddressesUsedUpError, AddressPool
 from lean_sandbox.local.follow import Follower, FollowStatistics
 from lean_sandbox.local.kubelet_settings import Delay, KubeletSettings, WritesPerStart
 from lean_sandbox.local.nodekeeper import NodeKeeper
 from lean_sandbox.local.nodes import SIMULATED_LABEL
 from lean_sandbox.local.pods import Step, StepKind, next_step
+from lean_sandbox.local.podstatus import troubles
 from lean_sandbox.local.podview import NodeView, PodView
 from lean_sandbox.local.podwriter import PodWriter
 from lean_sandbox.local.scheduling import next_binding
@@ -104,6 +107,7 @@ class Kubelet:
         self._addresses = AddressPool(ranges if settings.dual_stack else ranges[:1])
         self._writer = PodWriter(client, settings, clock, self._addresses)
         self._node_keeper = NodeKeeper(client, settings, clock)
+        self._recorder = EventRecorder(client, clock, "kubelet", settings.node_prefix)
         self._entries: dict[str, _Entry] = {}
         self._nodes: dict[str, NodeView] = {}
         self._node_names: dict[str, str] = {}
@@ -156,6 +160,7 @@ class Kubelet:
                 await self._node_keeper.register()
                 if settings.node_heartbeat_s > 0:
                     group.start_soon(self._node_keeper.beat)
+            group.start_soon(self._recorder.run)
             group.start_soon(self._node_follower.run)
             await self._nodes_synced.wait()
             group.start_soon(self._pod_follower.run)
@@ -311,6 +316,7 @@ class Kubelet:
                 # Nothing came of the write; the same one again would not do better.
                 return _Outcome.PARK
             counts.status_writes += 1
+            self._tell(pod, written)
             if _version(written) >= _version(entry.pod):
                 entry.pod = written
         elif step.kind is StepKind.BIND:
@@ -323,6 +329,14 @@ class Kubelet:
             entry.asked = step.kind
         entry.failures = 0
         return _Outcome.DONE
+
+    def _tell(self, before: PodView, after: PodView) -> None:
+        """Emit an Event for each trouble that is new."""
+        meta, known = after.metadata, troubles(before.status)
+        about = ObjectReference("v1", "Pod", meta.name, meta.namespace, meta.uid)
+        for reason, message in troubles(after.status).items():
+            if known.get(reason) != message:
+                self._recorder.emit(about, "Warning", reason, reason, message)
 
     def _outcome_of(self, entry: _Entry, problem: Exception) -> _Outcome:
         if isinstance(problem, NotFound):

@@ -31,6 +31,8 @@ from lean_sandbox.model.times import format_rfc3339
 CHURN = "kubelet.lean-sandbox/Churn"
 CRASH_LOOP = "CrashLoopBackOff"
 _UNREADY = "ContainersNotReady"
+# Reasons why a container waits, and of the Events about them.
+_EVENTS = {"ErrImagePull": "Failed", "ImagePullBackOff": "BackOff", CRASH_LOOP: "BackOff"}
 # The exit code of a container that was stopped by SIGKILL.
 _KILLED = 137
 
@@ -356,6 +358,19 @@ def _judge_readiness(moment: Moment, status: PodStatus) -> PodStatus:
             message=message,
         )
     return replace(status, conditions=conditions)
+
+
+def troubles(status: PodStatus) -> dict[str, str]:
+    """Return the messages of what a Pod suffers from, by the reasons of their Events."""
+    found = {"Evicted": status.message} if status.reason == "Evicted" else {}
+    scheduled = condition(status, "PodScheduled") or {}
+    if scheduled.get("reason") == "Unschedulable":
+        found["FailedScheduling"] = str(scheduled.get("message"))
+    for container in (*status.initContainerStatuses, *status.containerStatuses):
+        reason = _EVENTS.get(container.waiting_reason)
+        if reason is not None:
+            found[reason] = str(container.state["waiting"].get("message"))
+    return found
 
 
 def _created(container: Container, reason: str) -> ContainerStatus:

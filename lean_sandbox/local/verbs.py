@@ -53,8 +53,8 @@ from lean_sandbox.local.store import Collection, Entry, Store, field_cells
 
 Json = dict[str, Any]
 
-# Kinds that are stored and shown, and that nothing acts upon.
-_UNSERVED: Final = ("apps", "batch")
+# Groups and plurals of kinds that are stored and shown, and that nothing acts on.
+_UNSERVED: Final = frozenset(("apps", "batch", "resourcequotas", "limitranges"))
 _SUFFIX: Final = "bcdfghjklmnpqrstvwxz2456789"
 """Letters of generated names: no vowels, nothing to be mistaken."""
 _CONDITIONAL: Final = ("leases", "customresourcedefinitions", "poddisruptionbudgets")
@@ -206,10 +206,8 @@ class Verbs:
         else:
             metadata.pop("generation", None)
         options.warnings.extend(tidy_metadata(kind, metadata, {}))
-        if kind.group in _UNSERVED:
-            why = (
-                f"no controller for kind {kind.kind} runs on this server: no Pod will come of this"
-            )
+        if not _UNSERVED.isdisjoint((kind.group, kind.plural)):
+            why = f"nothing on this server acts on kind {kind.kind}: it is stored, and no more"
             options.warnings.append(warning_header(why))
         sent = set(obj.get("spec") or ())
         prepare_create(kind, obj)

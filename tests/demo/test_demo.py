@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from lean_sandbox.cli import main
-from lean_sandbox.config.sources import EXIT_OK, EXIT_USAGE
+from lean_sandbox.config.sources import EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE
 from lean_sandbox.demo.bill import Account, Bill
 from lean_sandbox.demo.show import MEDIAN_S, REFERENCE_MEDIAN_S, Show
 
@@ -74,3 +77,16 @@ def test_a_bad_count_is_refused_at_once(words: str, capsys: pytest.CaptureFixtur
         main(["demo", words])
     assert caught.value.code == EXIT_USAGE
     assert "is no number from" in capsys.readouterr().err
+
+
+@pytest.mark.timeout(60)
+def test_an_interrupted_demo_says_no_more() -> None:
+    """Ctrl-C in the middle ends it with 130 and without a traceback."""
+    command = [sys.executable, "-m", "lean_sandbox", "demo"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:  # noqa: S603
+        assert process.stdout is not None
+        while b"life of one Sandbox" not in process.stdout.readline():
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=30)
+    assert (process.returncode, said) == (EXIT_INTERRUPTED, b"")

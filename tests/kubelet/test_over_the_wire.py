@@ -123,6 +123,33 @@ async def world() -> AsyncIterator[World]:
         yield World(plane, client)
 
 
+@pytest.mark.parametrize(
+    ("trouble", "reason", "said"),
+    [
+        ("image-pull-error", "Failed", "failed to pull image"),
+        ("image-pull-error", "BackOff", "Back-off pulling image"),
+        ("crash-loop", "BackOff", "back-off restarting failed container"),
+        ("unschedulable", "FailedScheduling", "0/2 nodes are available"),
+    ],
+)
+async def test_what_goes_wrong_with_a_pod_is_told_by_an_event(
+    world: World, trouble: str, reason: str, said: str
+) -> None:
+    """`kubectl describe pod` shows why it does not start; one that does well has no Events."""
+    async with kubelet_of(world.plane, replace(SWIFT, crash_after_s=0.01, error_shown_s=0.01)):
+        await world.make("well")
+        await world.make("ill", script={trouble: "true"})
+
+        def told() -> list[dict[str, Any]]:
+            events = world.plane.store.list("events")
+            assert all(one["involvedObject"]["name"] == "ill" for one in events)
+            return [one for one in events if one["reason"] == reason and said in one["message"]]
+
+        await world.until_ready("well")
+        await world.until("ill", lambda _: bool(told()))
+        assert told()[0]["type"] == "Warning"
+
+
 async def test_a_pod_becomes_ready_and_goes_when_deleted(world: World) -> None:
     """One binding, four status writes, a fifth with its last phase, one deletion."""
     async with kubelet_of(world.plane):
