@@ -129,11 +129,16 @@ def test_every_metric_exists(page: Path) -> None:
     assert named <= FAMILIES.keys()
 
 
-def test_every_sign_of_the_troubleshooting_is_given() -> None:
-    """The log lines, reasons and Events that the page tells to look for are the controller's."""
-    named = {one for one in code(ROOT / "docs" / "troubleshooting.md") if _SIGN.fullmatch(one)}
+@pytest.mark.parametrize("page", ["troubleshooting.md", "observability.md"])
+def test_every_sign_that_a_page_tells_to_look_for_is_given(page: str) -> None:
+    """Log lines, reasons, Events and alerts are the controller's; lines are named as Events are."""
+    named = {one for one in code(ROOT / "docs" / page) if _SIGN.fullmatch(one)}
     sources = "".join(one.read_text() for one in (ROOT / "lean_sandbox").rglob("*.py"))
-    assert {one for one in named - FAMILIES.keys() if f'"{one}"' not in sources} == set()
+    alerts = (ROOT / "manifests/components/alerts/prometheusrule.yaml").read_text()
+    given = {*re.findall(r'"(\w+)"|\b(\w+)=', sources), *re.findall(r"alert: ((\w+))", alerts)}
+    words = {word for pair in given for word in pair}
+    words |= {re.sub(r"(?<!^)(?=[A-Z])", "_", one).lower() for one in words}
+    assert named - FAMILIES.keys() - words == set()
 
 
 def test_the_front_page_shows_the_figures_of_the_page_on_performance() -> None:

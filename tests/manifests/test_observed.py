@@ -82,8 +82,10 @@ async def test_every_metric_that_is_asked_for_is_on_the_wire() -> None:
 
 
 def test_every_alert_says_what_is_wrong_and_what_to_do() -> None:
-    """One summary, one runbook sentence, a severity; what the summary names is a label."""
+    """Summary, runbook sentence, severity; what the summary names is a label; a page has it."""
+    page = (ROOT.parent / "docs" / "observability.md").read_text()
     for name, one in ALERTS.items():
+        assert f"`{name}`" in page
         assert {"summary", "runbook"} == one["annotations"].keys(), name
         assert one["annotations"]["runbook"].endswith("."), name
         assert one["labels"]["severity"] in ("warning", "critical"), name
