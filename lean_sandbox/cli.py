@@ -425,7 +425,8 @@ def _run_completion(given: Namespace) -> int:
     for name, verb in _verbs().items():
         first, last = name.split() if " " in name else ("", name)
         if first not in groups:
-            groups[first] = groups[""].add_parser(first, help=f"{first} ...").add_subparsers()
+            actions = [one.split()[1] for one in _verbs() if one.startswith(f"{first} ")]
+            groups[first] = groups[""].add_parser(first, help=", ".join(actions)).add_subparsers()
         parser = _parser(name, verb)
         for action in parser._actions:  # noqa: SLF001 -- as shtab reads them
             if action.type is Path:
