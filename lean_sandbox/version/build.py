@@ -21,7 +21,7 @@ class BuildPy(build_py):  # type: ignore[misc]
         # The project that is built is not among the modules that can be imported.
         version = runpy.run_path(str(Path(__file__).with_name("__init__.py")))
         revision, date = version["revision_and_date"]()
-        revision = os.environ.get("REVISION") or revision
+        revision = "-".join(os.environ.get("REVISION", "").split()) or revision
         if seconds := os.environ.get("SOURCE_DATE_EPOCH"):
             date = version["date_of"](seconds)
         target = Path(self.build_lib, "lean_sandbox", "version", "built.txt")
