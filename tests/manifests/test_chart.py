@@ -207,7 +207,7 @@ def test_a_release_is_installed_upgraded_and_taken_away(
     assert versions() == first
     helm("uninstall", "ours")
     left = kubectl("get", "deployments,roles,rolebindings,services", "-A", "-o", "name")
-    assert NAME not in left
+    assert f"/{NAME}" not in left
     kubectl("get", "namespace", NAMESPACE)
     kubectl("get", "customresourcedefinition", "sandboxes.agents.x-k8s.io")
 
