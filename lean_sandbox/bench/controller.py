@@ -31,7 +31,7 @@ _AT_THE_END: Final = ("rss_mib", "held")
 _HELD: Final = {
     "fds": ("process_open_fds",),
     "queued": ("workqueue_depth",),
-    "cached": ("lean_sandbox_cache_objects", "lean_sandbox_absence_entries"),
+    "cached": ("lean_sandbox_cache_objects",),
 }
 _SCRAPE_S: Final = 15.0
 _REST_LIMIT_S: Final = 180.0

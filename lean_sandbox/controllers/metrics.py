@@ -91,10 +91,10 @@ class SandboxMetrics:
         """Note that a claim has taken a Sandbox over, whose Pod has yet to follow."""
         self._adopted_at[key] = self._clock.monotonic()
 
-    def pod_follows(self, key: Key, *, is_patched: bool) -> None:
-        """Note that the Pod has the metadata it should have, perhaps by a patch just now."""
+    def in_order(self, key: Key) -> None:
+        """Note that the Pod of a Sandbox has the metadata that it should have."""
         began = self._adopted_at.pop(key, None)
-        if is_patched and began is not None:
+        if began is not None:
             self._stages.observe(self._clock.monotonic() - began, "pod_metadata")
 
     def looked(self, entry: SandboxEntry, old: SandboxStatus) -> None:
@@ -108,7 +108,7 @@ class SandboxMetrics:
             begins = suspended is not None and suspended.status == names.TRUE
         if self._began(entry, is_suspend=is_suspend) is not None:
             return
-        self.forget(entry.key)
+        self._under_way.pop(entry.key, None)
         if begins:
             self._under_way[entry.key] = (entry.uid, is_suspend, self._clock.monotonic())
             counters = self._suspends if is_suspend else self._resumes
@@ -145,6 +145,7 @@ class SandboxMetrics:
     def forget(self, key: Key) -> None:
         """Drop what is remembered of a Sandbox that is gone or going."""
         self._under_way.pop(key, None)
+        self._adopted_at.pop(key, None)
 
     def _began(self, entry: SandboxEntry, *, is_suspend: bool) -> float | None:
         """Return since when this is under way; a successor of the same name is another."""
@@ -153,7 +154,7 @@ class SandboxMetrics:
 
     def _end(self, histograms: Histograms, entry: SandboxEntry, began: float | None) -> None:
         if began is not None:
-            self.forget(entry.key)
+            del self._under_way[entry.key]
             # Whole milliseconds, as in all these families; differences of floats fall short.
             took_ms = int((self._clock.monotonic() - began) * 1000.0 + 1e-6)
             histograms.observe(took_ms, *_life_labels(entry))

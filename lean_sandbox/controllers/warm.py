@@ -18,8 +18,6 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from lean_sandbox.metrics import families
-from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.model import names
 from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
@@ -99,7 +97,6 @@ class WarmQueue:
         self._pools: dict[Key, _Stages] = {}
         self._slots: dict[Key, _Slot] = {}
         self._arrivals = 0
-        self._outcomes = dict.fromkeys(("taken", "missed", "refused", "given_back"), 0)
 
     def follow(self, old: SandboxEntry | None, new: SandboxEntry | None) -> None:
         """Take in a change of the cache of Sandboxes."""
@@ -143,10 +140,8 @@ class WarmQueue:
         for stage in (_READY, _NETWORKED):
             slot = self._accepted(pool, stage, accept)
             if slot is not None:
-                self._outcomes["taken"] += 1
                 self._move(slot, _ACQUIRED, "")
                 return slot.entry
-        self._outcomes["missed"] += 1
         self._accepted(pool, _WAITING, accept)
         return None
 
@@ -156,7 +151,6 @@ class WarmQueue:
         if slot is None or slot.stage != _ACQUIRED:
             return
         if (slot.entry.uid, slot.pool) == (entry.uid, pool_of(entry)):
-            self._outcomes["given_back"] += 1
             self._drop(slot)
             self._append(slot.entry, slot.pool, self._on_released)
 
@@ -178,13 +172,6 @@ class WarmQueue:
         stages = self._pools.get(pool, ())
         return Counts(*(sum(map(len, nodes.values())) for nodes in stages))
 
-    def collect(self, into: Exposition) -> None:
-        """Add how many members there are, and what became of those that claims asked for."""
-        totals = [sum(each) for each in zip(Counts(), *map(self.counts, self._pools), strict=True)]
-        members = zip(("ready", "networked", "waiting", "taken"), totals, strict=True)
-        into.add(families.WARM_MEMBERS, [((stage,), n) for stage, n in members])
-        into.add(families.WARM_TAKES, [((outcome,), n) for outcome, n in self._outcomes.items()])
-
     def _accepted(
         self, pool: Key, stage: int, accept: Callable[[SandboxEntry], bool] | None
     ) -> _Slot | None:
@@ -192,7 +179,6 @@ class WarmQueue:
         while pool in self._pools and (slot := _first(self._pools[pool][stage])) is not None:
             if accept is None or accept(slot.entry):
                 return slot
-            self._outcomes["refused"] += 1
             self._drop(slot)
         return None
 

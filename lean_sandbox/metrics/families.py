@@ -237,7 +237,6 @@ WATCH_SILENCE = _family(
     "Seconds since the server was last heard of this kind; bookmarks come about every minute.",
 )
 CACHE_OBJECTS = _family("lean_sandbox_cache_objects{resource}", "Objects remembered.")
-ABSENCE_ENTRIES = _family("lean_sandbox_absence_entries", "Objects known not to exist.")
 REQUESTS = _family(
     "lean_sandbox_requests_total{verb,resource,code}",
     "Finished requests to the API server; code 0 for those without an answer.",
@@ -289,16 +288,6 @@ CLAIM_STAGES = _family(
     "Seconds that steps of warm claims took: adopt (the patch that takes a member over), status"
     " (the patch that its client sees), pod_metadata (from then until its Pod has its labels).",
     _REQUEST_BUCKETS_S,
-)
-WARM_MEMBERS = _family(
-    "lean_sandbox_warm_members{stage}",
-    "Members of pools that claims may take: ready, networked (with an address), waiting; taken are"
-    " those being adopted.",
-)
-WARM_TAKES = _family(
-    "lean_sandbox_warm_takes_total{outcome}",
-    "Members asked for by claims: taken, missed (none was there), refused (not accepted),"
-    " given_back.",
 )
 LOG_DROPPED = _family(
     "lean_sandbox_log_lines_dropped_total", "Log lines that could not be written."

@@ -83,10 +83,9 @@ class ClaimController(Controller[ClaimEntry]):
         caches.claims.subscribe(self.on_claim)
 
     def collect(self, into: Exposition) -> None:
-        """Add the series of claims and of the warm queue."""
+        """Add the series of claims."""
         super().collect(into)
         self.metrics.collect(into)
-        self.warm.collect(into)
 
     async def reconcile(self, item: Item[Key]) -> Result:
         """Serve one claim."""

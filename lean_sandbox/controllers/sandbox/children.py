@@ -73,7 +73,6 @@ class Parts(Shared, kw_only=True):
         self.drift_since.pop(key, None)
         self.refused.pop(key, None)
         self.metrics.forget(key)
-        self.metrics.pod_follows(key, is_patched=False)
         self.throttle.settled(key)
         self.requests.forget(key)
 
@@ -123,6 +122,7 @@ class Children:
             self.seen.is_service_unknown = not await self._guarded(self._sync_service())
         if not self.failures and self.requeue_after_s is None:
             self._parts.drift_since.pop(self.key, None)
+            self._parts.metrics.in_order(self.key)
 
     async def _guarded(self, step: Awaitable[None]) -> bool:
         """Run one step, collect what goes wrong, and return whether nothing did."""
@@ -386,12 +386,9 @@ class Children:
         # One that cannot be adopted is not the Sandbox's.
         self._pod = None if adopts else pod
         if not metadata or (not adopts and self._is_deferred()):
-            if not metadata:
-                self._parts.metrics.pod_follows(self.key, is_patched=False)
             return
         with failing_as(Failure.POD_PATCH):
             made = self._pod = await self._patch_pod(pod, metadata)
-        self._parts.metrics.pod_follows(self.key, is_patched=True)
         self._parts.drift_since.pop(self.key, None)
         if self._missing_metadata(made):
             # Somebody else wrote to it between the event that was planned for and this response.

@@ -83,7 +83,6 @@ class SandboxController(Controller[SandboxEntry]):
         """Add what is counted of Sandboxes."""
         super().collect(into)
         self._parts.metrics.collect(into)
-        self.hidden.collect(into)
 
     def stand_back(self, claims: WorkQueue[Key], is_awaited: Callable[[Key], bool]) -> None:
         """Let claims go first; ``is_awaited`` tells whether claims wait for members of a pool."""

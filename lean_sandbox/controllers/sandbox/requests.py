@@ -14,8 +14,6 @@ from lean_sandbox.controllers.common import Shared
 from lean_sandbox.kube.errors import Conflict, NotFound
 from lean_sandbox.kube.limits import Lane
 from lean_sandbox.kube.resources import SERVICES
-from lean_sandbox.metrics import families
-from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.model import names
 from lean_sandbox.model.meta import as_version
 from lean_sandbox.model.pod import PodState
@@ -81,10 +79,6 @@ class HiddenPods:
         """Drop what is known of a name: the watch shows its Pod, or nobody will ask any more."""
         self._absent.pop(key, None)
         self._doubtful.discard(key)
-
-    def collect(self, into: Exposition) -> None:
-        """Add how many Pods are known not to exist."""
-        into.one(families.ABSENCE_ENTRIES, len(self._absent))
 
 
 class SandboxRequests(ObjectWriter):
