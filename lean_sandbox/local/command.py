@@ -133,9 +133,9 @@ def _detach(settings: UpSettings) -> int:
         if greeting:
             sys.stdout.write(greeting)
             return 0
-        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        _, status = os.waitpid(child, 0)
         sys.stderr.write(log.read_text(encoding="utf-8", errors="replace"))
-        return code
+        return os.waitstatus_to_exitcode(status)
     os.setsid()
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     for stream, of in ((0, os.open(os.devnull, os.O_RDONLY)), (1, output), (2, output)):

@@ -2,7 +2,7 @@
 
 It lists, watches from that version, watches again from the last version seen when a connection
 ends, and lists again when the server says that version is gone. Deletions missed in between are
-found by comparing the list with what was known. It never gives up: errors are counted and waited
+found by comparing the list with what was known. It never gives up: errors are logged and waited
 out.
 """
 
@@ -14,12 +14,14 @@ from urllib.parse import urlencode
 
 import anyio
 import msgspec
+import structlog
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.errors import Asked, ControlPlaneError, Gone, from_status
 from lean_sandbox.kube.resources import JSON_ACCEPT, Resource, path
 
+log = structlog.get_logger("kubelet")
 _WATCH_TIMEOUT_S = 290
 # Longer than the server lets a watch live: only a dead connection is silent for so long.
 _SILENCE_S = _WATCH_TIMEOUT_S + 30.0
@@ -65,16 +67,6 @@ class _Event(msgspec.Struct, frozen=True):
     object: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-class FollowStatistics(msgspec.Struct):
-    """Counts since the start."""
-
-    lists: int = 0
-    watches: int = 0
-    events: int = 0
-    undecodable: int = 0
-    errors: int = 0
-
-
 class Follower(Generic[O]):
     """Follows one kind, across all namespaces unless one is named.
 
@@ -98,7 +90,6 @@ class Follower(Generic[O]):
         page_size: int = 500,
         accept: str = JSON_ACCEPT,
     ) -> None:
-        self.statistics = FollowStatistics()
         self._client = client
         self._clock = clock
         self._resource = resource
@@ -112,29 +103,29 @@ class Follower(Generic[O]):
         self._page_size = page_size
         self._known: set[str] = set()
         self._version = ""
+        self._events = 0
 
     async def run(self) -> None:
         """Follow until cancelled."""
         backoff_s = _BACKOFF_FIRST_S
         while True:
             began = self._clock.monotonic()
-            before = self.statistics.events
+            before = self._events
             try:
                 if not self._version:
                     await self._list()
                 await self._watch()
             except Gone:
                 self._version = ""
-            except (ControlPlaneError, msgspec.MsgspecError, TimeoutError):
-                self.statistics.errors += 1
+            except (ControlPlaneError, msgspec.MsgspecError, TimeoutError) as problem:
+                log.debug("watch failed", of=self._resource.plural, problem=repr(problem))
             lived_s = self._clock.monotonic() - began
-            if self.statistics.events > before or lived_s > _LIVED_S:
+            if self._events > before or lived_s > _LIVED_S:
                 backoff_s = _BACKOFF_FIRST_S
             await self._clock.sleep(backoff_s)
             backoff_s = min(_BACKOFF_CAP_S, backoff_s * 2)
 
     async def _list(self) -> None:
-        self.statistics.lists += 1
         seen: set[str] = set()
         version, token = "", ""
         while True:
@@ -160,7 +151,6 @@ class Follower(Generic[O]):
         self._on_synced()
 
     async def _watch(self) -> None:
-        self.statistics.watches += 1
         query = {
             "watch": "1",
             "allowWatchBookmarks": "true",
@@ -194,7 +184,7 @@ class Follower(Generic[O]):
         event = _events.decode(line)
         if event.type == "ERROR":
             raise from_status(bytes(event.object), Asked("watch", self._resource.qualified))
-        self.statistics.events += 1
+        self._events += 1
         found = self._decode(event.object)
         if found is None:
             return
@@ -210,8 +200,8 @@ class Follower(Generic[O]):
     def _decode(self, raw: msgspec.Raw) -> O | None:
         try:
             return self._decoder.decode(raw)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
-            self.statistics.undecodable += 1
+        except (msgspec.MsgspecError, UnicodeDecodeError) as problem:
+            log.warning("cannot be read", of=self._resource.plural, problem=repr(problem))
             return None
 
 

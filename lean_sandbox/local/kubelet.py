@@ -33,7 +33,7 @@ from lean_sandbox.kube.errors import Conflict, ControlPlaneError, NotFound
 from lean_sandbox.kube.events import EventRecorder
 from lean_sandbox.kube.resources import NODES, PODS, ObjectReference
 from lean_sandbox.local.addresses import AddressesUsedUpError, AddressPool
-from lean_sandbox.local.follow import Follower, FollowStatistics
+from lean_sandbox.local.follow import Follower
 from lean_sandbox.local.kubelet_settings import Delay, KubeletSettings, WritesPerStart
 from lean_sandbox.local.nodekeeper import NodeKeeper
 from lean_sandbox.local.nodes import SIMULATED_LABEL
@@ -143,10 +143,6 @@ class Kubelet:
         return msgspec.structs.replace(
             self._counts, pods=len(self._entries), nodes=len(self._nodes)
         )
-
-    def follow_statistics(self) -> tuple[FollowStatistics, FollowStatistics]:
-        """Return the counts of the two watches: of Pods and of Nodes."""
-        return self._pod_follower.statistics, self._node_follower.statistics
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Drive Pods until cancelled; started once Nodes are registered and Pods are listed.

@@ -44,23 +44,20 @@ _POLL_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class UpSettings:
-    """Options of the local cluster; ``seed`` repeats the simulated kubelet's delays."""
+    """Options of the local cluster."""
 
     server: LocalSettings = field(default_factory=LocalSettings)
     kubelet: KubeletSettings = field(default_factory=KubeletSettings)
     kubeconfig: Path = Path("lean-sandbox.kubeconfig")
     controller: Sequence[str] | None = None
     """Flags of `lean-sandbox run`; None starts no controller."""
-    log: str = ""
-    """Where the output goes of a cluster in the background."""
-    seed: int | None = None
+    log: str = ""  # Of a cluster in the background.
 
 
 async def up(
     settings: UpSettings,
     *,
     say: Say = print,
-    clock: Clock | None = None,
     task_status: TaskStatus[str] = anyio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run the local cluster until SIGINT or SIGTERM; started, with its URL, once Pods can be made.
@@ -69,13 +66,12 @@ async def up(
     cluster running; one that fails ends it, after the state was saved, and raises ConfigError, as
     do a port that is taken and a file that cannot be read or written.
     """
-    clock = clock or SystemClock()
+    clock = SystemClock()
     failure = 0
     async with ControlPlane(settings.server, clock=clock) as plane:
         plane.kubeconfig(settings.kubeconfig)
         async with _client(settings, clock) as client, anyio.create_task_group() as group:
-            chance = random.Random(settings.seed)  # noqa: S311 - delays, not secrets
-            kubelet = Kubelet(client, settings.kubelet, clock=clock, chance=chance)
+            kubelet = Kubelet(client, settings.kubelet, clock=clock, chance=random.Random())  # noqa: S311
 
             async def control(process: Process) -> None:
                 nonlocal failure
@@ -90,8 +86,9 @@ async def up(
                 async with _controller(settings) as process:
                     if process is not None:
                         group.start_soon(control, process)
-                        while not plane.audit.select(user_agent=_CONTROLLER_AGENT):
-                            await clock.sleep(_POLL_S)
+                        with anyio.move_on_after(_GRACE_S):
+                            while not plane.audit.select(user_agent=_CONTROLLER_AGENT):
+                                await clock.sleep(_POLL_S)
                     cluster = Cluster(
                         pid=os.getpid(),
                         port=int(plane.url.rpartition(":")[2]),
@@ -120,9 +117,10 @@ async def _controller(settings: UpSettings) -> AsyncIterator[Process | None]:
     if settings.controller is None:
         yield None
         return
+    # Last, so that no flag of the user leads to another cluster.
     where = ("--kubeconfig", str(settings.kubeconfig), "--context", NAME)
     process = await anyio.open_process(
-        [sys.executable, "-m", "lean_sandbox", "run", *where, *_FLAGS, *settings.controller],
+        [sys.executable, "-m", "lean_sandbox", "run", *_FLAGS, *settings.controller, *where],
         stdin=subprocess.DEVNULL,
         stdout=None,
         stderr=None,
@@ -139,7 +137,6 @@ async def _controller(settings: UpSettings) -> AsyncIterator[Process | None]:
                 await process.wait()
             if process.returncode is None:
                 process.kill()
-            await process.aclose()
 
 
 @asynccontextmanager
