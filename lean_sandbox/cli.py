@@ -128,6 +128,16 @@ def _perform(words: list[str]) -> int:
         if not verb.extra:
             raise
         raise missing_extra(f"lean-sandbox {name}", verb.extra, error) from error
+    except BaseExceptionGroup as group:
+        first: BaseException = group
+        while isinstance(first, BaseExceptionGroup):
+            first = first.exceptions[0]
+        if isinstance(first, SystemExit):
+            # rich ends a program so whose reader has seen enough.
+            return EXIT_OK
+        if verb.is_raw or not isinstance(first, (ConfigError, OSError)):
+            raise
+        raise first from group
 
 
 def _verbs() -> dict[str, Verb]:

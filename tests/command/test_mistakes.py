@@ -107,7 +107,7 @@ def lines(draw: st.DrawFn) -> list[str]:
 
 @pytest.mark.timeout(300)
 @settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(words=lines())
 def test_nothing_that_is_typed_ends_in_a_traceback(nowhere: Path, words: list[str]) -> None:
@@ -130,7 +130,17 @@ def run(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("line", ["explain log", "config", "crds", "metrics", "help run"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "explain log",
+        "config",
+        "crds",
+        "metrics",
+        "help run",
+        "demo --pool 1 --claims 0 --sandboxes 1",
+    ],
+)
 def test_output_that_cannot_be_written_is_told_as_that(line: str, tmp_path: Path) -> None:
     """Of a full disk one line, and nothing of what was read; of a reader that left nothing."""
     log(tmp_path / "log", *(SANDBOX for _ in range(2000)))
