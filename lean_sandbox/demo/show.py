@@ -88,7 +88,7 @@ class Show:
         bill, count = burst.bill, burst.claims
         self._beside(
             f"{count} claims at once, pool of {burst.pool}: Ready after"
-            f" {_seconds(burst.bind_p50_s)} (median), refilled after {_seconds(burst.refilled_s)}",
+            f" {_seconds(burst.bind_p50_s)} (median), refilled in {_seconds(burst.refilled_s)}",
             [
                 ("requests, with Events and refill", _requests(burst), _CLAIM_REQUESTS),
                 ("conflicts (answers 409)", bill.conflicts / count, _CLAIM_CONFLICTS),
