@@ -353,8 +353,11 @@ def _owner(one: Json) -> Json | None:
 
 
 def _conditions(one: Json) -> list[Json]:
-    found: list[Json] = (one.get("status") or {}).get("conditions") or []
-    return found
+    """Return the conditions of an object, without what is none: anything may be stored."""
+    status = one.get("status")
+    found = status.get("conditions") if isinstance(status, dict) else None
+    conditions = found if isinstance(found, list) else []
+    return [held for held in conditions if isinstance(held, dict) and "type" in held]
 
 
 def _ready(one: Json) -> Json:
@@ -364,7 +367,7 @@ def _ready(one: Json) -> Json:
 def _ready_fact(one: Json | None) -> tuple[str, ...]:
     """Return what Ready says, by which a claim repeats what its Sandbox says."""
     ready = _ready(one) if one is not None else {}
-    return tuple(ready.get(name, "") for name in ("status", "reason", "lastTransitionTime"))
+    return tuple(str(ready.get(name, "")) for name in ("status", "reason", "lastTransitionTime"))
 
 
 def _pod_fact(pod: Json | None) -> tuple[str, str]:
