@@ -39,7 +39,7 @@ def reference_to(entry: Entry, resource: Resource) -> ObjectReference:
 
 @cache
 def _snake_case(reason: str) -> str:
-    return re.sub("(?<!^)(?=[A-Z])", "_", reason.replace(" ", "")).lower()
+    return re.sub("(?<!^)(?=[A-Z])", "_", reason).lower()
 
 
 class ObjectEvents:
