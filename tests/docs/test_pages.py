@@ -123,6 +123,12 @@ def test_every_flag_exists_that_is_named_by_itself(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
+def test_nothing_is_installed_by_a_name_that_nobody_has_published(page: Path) -> None:
+    """There is no release: whatever a registry gives by our name is not ours."""
+    assert not re.search(r"pip\s+install\s+(-\S+ )*'?lean-sandbox", page.read_text())
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
 def test_every_metric_exists(page: Path) -> None:
     """A query that is copied from a page finds series."""
     named = {_SERIES.sub("", one) for one in _METRIC.findall(page.read_text())}
