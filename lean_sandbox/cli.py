@@ -65,7 +65,7 @@ class Verb(NamedTuple):
     examples: tuple[str, ...]
     run: Callable[..., int]
     text: str = ""
-    flags: Callable[[ArgumentParser], None] = lambda _: None
+    flags: Callable[[ArgumentParser], object] = lambda _: None
     extra: str = ""
     is_raw: bool = False
 
@@ -157,22 +157,9 @@ def _listed(names: Container[str] | None = None) -> str:
 
 
 def _parser(name: str, verb: Verb) -> ArgumentParser:
-    import argparse  # noqa: PLC0415 -- not for the controller
-    import textwrap  # noqa: PLC0415
+    from lean_sandbox.config.render import new_parser  # noqa: PLC0415 -- not for the controller
 
-    class Formatter(argparse.RawDescriptionHelpFormatter):
-        def _split_lines(self, text: str, width: int) -> list[str]:
-            # A flag is not broken at its hyphens.
-            return textwrap.wrap(text, width, break_on_hyphens=False, break_long_words=False)
-
-    parser = argparse.ArgumentParser(
-        prog=f"lean-sandbox {name}",
-        description=textwrap.fill(verb.text or f"{verb.summary[0].upper()}{verb.summary[1:]}.", 96),
-        epilog="\n  ".join(("examples:", *verb.examples)) if verb.examples else None,
-        formatter_class=Formatter,
-        # A prefix that is one flag today may be two tomorrow.
-        allow_abbrev=False,
-    )
+    parser = new_parser(name, verb.summary, verb.text, verb.examples)
     verb.flags(parser)
     return parser
 
@@ -204,11 +191,6 @@ def _add_local(action: str, parser: ArgumentParser) -> None:
     command.add_flags(action, parser, _check_controller_flags)
 
 
-def _add_crds(crds: ArgumentParser) -> None:
-    meaning = "write one file for each kind there instead of printing them"
-    crds.add_argument("-o", "--output", type=Path, metavar="DIR", help=meaning)
-
-
 def _add_explain(explain: ArgumentParser) -> None:
     add = explain.add_argument
     add("file", metavar="FILE", help="the recorded log; - reads standard input")
@@ -221,7 +203,7 @@ def _add_trace(trace: ArgumentParser) -> None:
     add = trace.add_argument
     add("kind", choices=("claim", "sandbox", "pod", "pool"))
     add("name", nargs="?", default="", metavar="NAME", help="without it, those there are")
-    add("-n", "--namespace", default="default", metavar="NS", help="(default)")
+    add("-n", "--namespace", default="default", metavar="NS", help="of the object" + _SHOWN)
     add("-A", "--all-namespaces", action="store_true", help="those of every namespace")
     url, meaning = "http://127.0.0.1:8080", "where the controller serves /metrics" + _SHOWN
     add("--url", default=url, help=meaning)
@@ -245,10 +227,6 @@ def _add_bench(parser: ArgumentParser) -> None:
     from lean_sandbox.bench.options import add_flags  # noqa: PLC0415
 
     add_flags(parser)
-
-
-def _add_completion(parser: ArgumentParser) -> None:
-    parser.add_argument("shell", choices=("bash", "zsh", "fish"))
 
 
 def _run(arguments: Sequence[str]) -> int:
@@ -526,7 +504,12 @@ GROUPS: Final[Mapping[str, Mapping[str, Verb]]] = {
             "print the CustomResourceDefinitions of the four kinds",
             ("lean-sandbox crds | kubectl apply --server-side -f -",),
             _run_crds,
-            flags=_add_crds,
+            flags=lambda parser: parser.add_argument(
+                *("-o", "--output"),
+                type=Path,
+                metavar="DIR",
+                help="write one file for each kind there instead of printing them",
+            ),
         ),
     },
     "Look into it": {
@@ -578,7 +561,7 @@ GROUPS: Final[Mapping[str, Mapping[str, Verb]]] = {
                 "lean-sandbox completion fish > ~/.config/fish/completions/lean-sandbox.fish",
             ),
             _run_completion,
-            flags=_add_completion,
+            flags=lambda parser: parser.add_argument("shell", choices=("bash", "zsh", "fish")),
             extra="local",
         ),
         "version": Verb("print version, revision and date", (), _run_version),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import argparse
+import textwrap
+from argparse import ArgumentParser
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +17,9 @@ from lean_sandbox.config.sources import Effective
 from lean_sandbox.log import aligned
 
 if TYPE_CHECKING:
-    from argparse import ArgumentParser, _ActionsContainer
+    from argparse import _ActionsContainer
 
+_EXAMPLES = "examples:"
 _SYNTAX = """\
 A flag has one or two dashes. A value stands after = or in the next argument; that of a boolean only
 after =, and a boolean alone is true (--no-NAME is false). Durations are written 300ms, 1m30s or 0.
@@ -32,6 +36,31 @@ _CONFIG = (
     "config file of `flag: value` lines (YAML: comments, quotes, lists), or a folder with one file"
     " for each flag, as a ConfigMap is mounted (default: none)"
 )
+
+
+class _Formatter(argparse.HelpFormatter):
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        # A flag is not broken at its hyphens.
+        return textwrap.wrap(text, width, break_on_hyphens=False, break_long_words=False)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        parts = [
+            part if part.startswith(_EXAMPLES) else "\n".join(self._split_lines(part, width))
+            for part in text.split("\n\n")
+        ]
+        return textwrap.indent("\n\n".join(parts), indent)
+
+
+def new_parser(name: str, summary: str, text: str, examples: Sequence[str]) -> ArgumentParser:
+    """Return the parser of a command without its flags; paragraphs of ``text`` are wrapped."""
+    return ArgumentParser(
+        prog=f"lean-sandbox {name}",
+        description=f"{summary[0].upper()}{summary[1:]}.\n\n{text}".rstrip(),
+        epilog="\n  ".join((_EXAMPLES, *examples)) if examples else None,
+        formatter_class=_Formatter,
+        # A prefix that is one flag today may be two tomorrow.
+        allow_abbrev=False,
+    )
 
 
 def add_flags(parser: ArgumentParser) -> None:
