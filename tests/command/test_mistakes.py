@@ -130,6 +130,7 @@ def run(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     "line",
     [
