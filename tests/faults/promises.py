@@ -129,6 +129,8 @@ class History:
         """By uid of Sandbox: what it said of itself."""
         self._sandboxes: dict[str, _Facts] = defaultdict(_Facts)
         """By uid of claim: what was so of its Sandbox, also before it was the claim's."""
+        self._told_by: dict[str, str] = {}
+        """By uid: who has told the generations of the conditions last."""
         self._requests: dict[tuple[str, str], list[tuple[float, AuditEntry]]] = defaultdict(list)
         self._others: list[float] = []
         """When somebody else changed something."""
@@ -186,7 +188,7 @@ class History:
             self._take_sandbox(change, one, is_ours=is_ours)
         elif change.resource == CLAIMS and is_ours and change.after is not None:
             self._take_claim(change, one)
-        if is_ours and change.before is not None and change.after is not None:
+        if change.before is not None and change.after is not None:
             self._take_generations(change, change.before, change.after)
 
     def _take_pod(self, change: Change, pod: Json) -> None:
@@ -270,8 +272,16 @@ class History:
                 self._break(broken, f"{_title(claim)} tells {ready}", change)
 
     def _take_generations(self, change: Change, before: Json, after: Json) -> None:
-        known = _generations(before)
-        for what, generation in _generations(after).items():
+        known, told = _generations(before), _generations(after)
+        if told == known:
+            return
+        # What another controller has told may be news to this one.
+        uid = after["metadata"]["uid"]
+        was_ours = self._told_by.get(uid, self._user) == self._user
+        self._told_by[uid] = change.by
+        if change.by != self._user or not was_ours:
+            return
+        for what, generation in told.items():
             if generation < known.get(what, 0):
                 text = f"{_title(after)} tells {what} of generation {generation}, not {known[what]}"
                 self._break(Promise.NEVER_UNDONE, text, change)
