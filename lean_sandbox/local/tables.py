@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from lean_sandbox.local.jsonpath import parse_path
-from lean_sandbox.local.printers import AGE, NAME, PRINTERS, age_of
+from lean_sandbox.local.printers import AGE, NAME, PRINTERS, age_of, since
 from lean_sandbox.local.registry import Kind, PrinterColumn
 
 Json = dict[str, Any]
@@ -47,7 +47,7 @@ def _cell(column: PrinterColumn, obj: Json, now: datetime) -> Any:
         return None
     value = found[0]
     if column.type == "date":
-        return age_of({"metadata": {"creationTimestamp": value}}, now)
+        return since(value if isinstance(value, str) else None, now)
     if column.type == "string":
         if len(found) > 1 and not isinstance(value, dict | list):
             return ",".join(_text(item) for item in found)

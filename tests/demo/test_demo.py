@@ -82,7 +82,10 @@ def test_a_bad_count_is_refused_at_once(words: str, capsys: pytest.CaptureFixtur
 @pytest.mark.timeout(60)
 def test_an_interrupted_demo_says_no_more() -> None:
     """Ctrl-C in the middle ends it with 130 and without a traceback."""
-    command = [sys.executable, "-m", "lean_sandbox", "demo"]
+    # A shell starts what runs in its background so that Python would not hear SIGINT.
+    heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    run = "from lean_sandbox.cli import main; raise SystemExit(main(['demo']))"
+    command = [sys.executable, "-c", f"{heard}; {run}"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:  # noqa: S603
         assert process.stdout is not None
         while b"life of one Sandbox" not in process.stdout.readline():
