@@ -31,11 +31,15 @@ async def test_a_claim_is_served_and_taken_back(async_client: Client, room: Room
 
 
 async def test_claims_at_once_get_different_members(async_client: Client, room: Room) -> None:
-    """As many claims at once as the pool has members: each gets one of its own."""
+    """As many claims at once as the pool has members: each gets one of its own.
+
+    The last may get one that has replaced the first, on a node with fewer claims.
+    """
     room.pool(replicas=8)
-    before = room.members()
     made = await asyncio.gather(*(async_client.create_sandbox("pool", room.name) for _ in range(8)))
-    assert {one.sandbox_id for one in made} == before
+    names = {one.sandbox_id for one in made}
+    assert len(names) == 8
+    assert all(name.startswith("pool-") for name in names)
 
 
 async def test_more_claims_at_once_than_members_all_come_up(

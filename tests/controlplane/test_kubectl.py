@@ -57,11 +57,12 @@ def kubectl(scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> Run:
     return run
 
 
-def rows(table: str) -> list[list[str]]:
-    """Return the cells of a table, but for the ages."""
+def rows(table: str, *wide: str) -> list[list[str]]:
+    """Return the cells of a table, but for the ages; ``wide`` are the columns that follow these."""
     lines = [line.split() for line in table.splitlines()]
-    assert lines[0][-1] == "AGE"
-    return [line[:-1] for line in lines]
+    ages = lines[0].index("AGE")
+    assert tuple(lines[0][ages + 1 :]) == wide
+    return [line[:ages] for line in lines]
 
 
 async def claimed(scene: Scene, name: str = "c", **spec: Any) -> str:
@@ -84,26 +85,37 @@ async def described(kubectl: Run, kind: str, name: str, *reasons: str) -> str:
     raise AssertionError(f"{reasons} are not all in {shown}")
 
 
-@pytest.mark.parametrize("width", [(), ("-o", "wide")])
-async def test_each_kind_shows_its_columns(kubectl: Run, scene: Scene, width: Any) -> None:
-    """Readiness, its reason, who is bound to whom; nothing is kept for the wide form."""
+@pytest.mark.parametrize("is_wide", [False, True])
+async def test_each_kind_shows_its_columns(
+    kubectl: Run,
+    scene: Scene,
+    is_wide: bool,  # noqa: FBT001
+) -> None:
+    """Readiness, its reason, who is bound to whom; the wide form shows where and since when."""
     await fill(scene, 2)
     taken = await claimed(scene)
     await scene.until("sandboxes", all_ready(3))
     await scene.until(
         "sandboxwarmpools", lambda found: found[0].get("status", {}).get("readyReplicas") == 2
     )
-    shown = rows(await kubectl("get", "sandbox", taken, *width))
-    assert shown == [["NAME", "READY", "REASON"], [taken, "True", "DependenciesReady"]]
-    shown = rows(await kubectl("get", "sandboxclaim", *width))
-    assert shown == [
+
+    async def shown(kind: str, *wide: str) -> list[list[str]]:
+        form = ("-o", "wide") if is_wide else ()
+        return rows(await kubectl("get", *kind.split(), *form), *(wide if is_wide else ()))
+
+    assert await shown(f"sandbox {taken}", "SINCE", "MODE", "IP", "NODE") == [
+        ["NAME", "READY", "REASON"],
+        [taken, "True", "DependenciesReady"],
+    ]
+    assert await shown("sandboxclaim", "SINCE", "POOL", "IP") == [
         ["NAME", "READY", "SANDBOX", "REASON"],
         ["c", "True", taken, "DependenciesReady"],
     ]
-    shown = rows(await kubectl("get", "swp", *width))
-    assert shown == [["NAME", "READY", "DESIRED"], ["p", "2", "2"]]
-    shown = rows(await kubectl("get", "sandboxtemplate", *width))
-    assert shown == [["NAME"], ["t"]]
+    assert await shown("swp", "MEMBERS", "TEMPLATE") == [
+        ["NAME", "READY", "DESIRED"],
+        ["p", "2", "2"],
+    ]
+    assert await shown("sandboxtemplate") == [["NAME"], ["t"]]
 
 
 async def test_a_suspended_sandbox_shows_its_reason(kubectl: Run, scene: Scene) -> None:
