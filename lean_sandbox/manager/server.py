@@ -44,6 +44,7 @@ log = structlog.get_logger("endpoints")
 
 _OFF = "0"
 _DISCOVERY_S = 30.0
+_MENTION_AFTER_S: Final = 30.0
 # Of mallopt(3). Blocks from this size on come from the system and go back to it when freed.
 # Left alone, the C library raises the size to that of the largest block freed, and what large
 # objects leave behind stays: 16 MiB after forty Sandboxes with 250 kB each.
@@ -242,7 +243,7 @@ async def run_until_signalled(settings: Settings, tune: Tune | None = None) -> b
             group.start_soon(listeners.run)
             group.start_soon(_stop_on_signal, manager, elector, group, hurried)
             if not settings.extensions:
-                group.start_soon(mention_extensions, client, manager.synced)
+                group.start_soon(mention_extensions, client, clock, manager.synced)
             group.start_soon(_trim_when_idle, lambda: manager.is_idle, clock)
             # In a cluster its operator decides whether to begin beside another controller.
             asks_nobody = settings.leader_elect or settings.allow_second_controller
@@ -265,9 +266,13 @@ async def run_until_signalled(settings: Settings, tune: Tune | None = None) -> b
     return not hurried.is_set()
 
 
-async def mention_extensions(client: Client, synced: anyio.Event) -> None:
-    """Log once that claims, pools and templates are not served, where the server has them."""
+async def mention_extensions(client: Client, clock: Clock, synced: anyio.Event) -> None:
+    """Log once that claims, pools and templates are not served, where the server has them.
+
+    Not at once: a start lists what is there and asks for nothing else.
+    """
     await synced.wait()
+    await clock.sleep(_MENTION_AFTER_S)
     if not await why_unserved(client, SANDBOXCLAIMS, _DISCOVERY_S):
         log.info("extensions_off", unserved=SANDBOXCLAIMS.group, way_out="--extensions")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import anyio
 import pytest
 from structlog.testing import capture_logs
 
@@ -190,7 +191,9 @@ async def test_a_run_without_extensions_says_so_where_there_could_be_claims(
         open_world(plane=plane, is_served=False) as world,
     ):
         with capture_logs() as logs:
-            await mention_extensions(world.admin, world.whole.synced)
+            async with anyio.create_task_group() as group:
+                group.start_soon(mention_extensions, world.admin, world.clock, world.whole.synced)
+                await world.advance(30.0)
     told = [line for line in logs if "way_out" in line]
     assert [line["event"] for line in told] == lines
     assert all(line["way_out"] == "--extensions" for line in told)
