@@ -222,15 +222,7 @@ async def test_a_claim_of_a_restored_store_is_bound(
     saved, backup = tmp_path / "saved.json", tmp_path / "backup.json"
     clock = FakeClock()
     async with AsyncExitStack() as stack:
-        first = ControlPlane(LocalSettings(state_file=saved, save_interval_s=5.0), clock=clock)
-        await first.__aenter__()
-        first.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}})
-        first.store.create(cluster_admin(CONTROLLER))
-        first.store.create(template())
-        first.store.create(pool(replicas=2))
-        world = await stack.enter_async_context(open_claims(plane=first, clock=clock))
-        await run_all(world)
-        await world.advance(10.0)
+        world = await filled(stack, saved, clock)
         backup.write_bytes(saved.read_bytes())
         was = member_names(world)
         await world.create(claim("lost"))
@@ -255,15 +247,7 @@ async def test_a_pool_of_a_restored_store_is_not_filled_over_and_over(tmp_path: 
     saved, backup = tmp_path / "saved.json", tmp_path / "backup.json"
     clock = FakeClock()
     async with AsyncExitStack() as stack:
-        first = ControlPlane(LocalSettings(state_file=saved, save_interval_s=5.0), clock=clock)
-        await first.__aenter__()
-        first.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}})
-        first.store.create(cluster_admin(CONTROLLER))
-        first.store.create(template())
-        first.store.create(pool(replicas=2))
-        world = await stack.enter_async_context(open_claims(plane=first, clock=clock))
-        await run_all(world)
-        await world.advance(10.0)
+        world = await filled(stack, saved, clock)
         backup.write_bytes(saved.read_bytes())
         for number in range(50):
             noise = {"metadata": {"annotations": {"noise": str(number)}}}
@@ -280,6 +264,20 @@ async def test_a_pool_of_a_restored_store_is_not_filled_over_and_over(tmp_path: 
         await run_all(world)
         assert world.asked()["create sandboxes"] == 2
         assert len(member_names(world)) == 4
+
+
+async def filled(stack: AsyncExitStack, saved: Path, clock: FakeClock) -> World:
+    """Open a world with a full pool of two, on a server that has saved its state."""
+    first = ControlPlane(LocalSettings(state_file=saved, save_interval_s=5.0), clock=clock)
+    await first.__aenter__()
+    first.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}})
+    first.store.create(cluster_admin(CONTROLLER))
+    first.store.create(template())
+    first.store.create(pool(replicas=2))
+    world = await stack.enter_async_context(open_claims(plane=first, clock=clock))
+    await run_all(world)
+    await world.advance(10.0)
+    return world
 
 
 async def restart(
