@@ -43,7 +43,8 @@ Tune: TypeAlias = Callable[[ConfigMap], Settings]
 log = structlog.get_logger("endpoints")
 
 _OFF = "0"
-_DISCOVERY_S = 30.0
+# For each request that asks whether the server knows claims, and how long after the start.
+_DISCOVERY_S: Final = 30.0
 _MENTION_AFTER_S: Final = 30.0
 # Of mallopt(3). Blocks from this size on come from the system and go back to it when freed.
 # Left alone, the C library raises the size to that of the largest block freed, and what large
