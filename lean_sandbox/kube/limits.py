@@ -59,6 +59,10 @@ class Turns(Generic[K]):
         if not line:
             del self._groups[group]
 
+    def waiting(self, group: Hashable) -> int:
+        """Return how many keys of a group stand in line."""
+        return len(self._groups.get(group, ()))
+
     def first(self, skipped: Container[Hashable] = ()) -> tuple[Hashable, K] | None:
         """Return whose turn it is among the groups that are not ``skipped``, and its first key."""
         for group, line in self._groups.items():

@@ -132,11 +132,15 @@ class Manager:
         )
         claims = self.claims = ClaimController(shared, wakes)
         pools = PoolController(
-            shared, claims=claims.queue, warm=claims.warm, launch=sandboxes.launch
+            shared,
+            claims=claims.queue,
+            warm=claims.warm,
+            precedence_s=claims.before_pool_s,
+            launch=sandboxes.launch,
         )
         templates = TemplateController(shared)
-        sandboxes.stand_back(claims.queue, claims.waiting.waits_for)
-        claims.on_awaited = sandboxes.queue.judge_held
+        sandboxes.stand_back(claims.queue, claims.before_sandbox_s)
+        claims.on_awaited += sandboxes.queue.judge_held, pools.queue.judge_held
         sandboxes.on_status += (
             claims.on_status,
             lambda entry, _old, _new: pools.wake_pool_of(entry),

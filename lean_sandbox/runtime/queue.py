@@ -13,7 +13,8 @@ The rules, as in the queues of Kubernetes' own controllers:
 * Low priority is not starved: a key that has waited for 10 s goes ahead of higher priorities, but
   such keys take at most one turn in four, or every object at start would turn the order round.
 * A failed key waits 5 ms * 2^(n-1), at most 1000 s, until it is forgotten.
-* A gate may hold keys back while more urgent work of another queue is in hand, for a bounded time.
+* A gate may hold keys back while more urgent work of another queue is in hand, for a bounded time:
+  two seconds while any is worked on, half a minute while many are.
 """
 
 from __future__ import annotations
@@ -52,6 +53,12 @@ MAX_REASONS: Final = 4
 # After how long a key goes ahead of higher priorities, and how many turns they have in between.
 STARVED_AFTER_S: Final = 10.0
 _REGULAR_TURNS: Final = 3
+# For how long others let the keys of a queue go first: while any is worked on, and while clients
+# wait for a crowd of the same group, all of which becomes late by what is done beside it. A crowd
+# is more keys than there are requests in flight.
+BESIDE_WORK_S: Final = 2.0
+BESIDE_CROWD_S: Final = 30.0
+CROWD: Final = 16
 # What the reference controller does.
 BACKOFF_BASE_S: Final = 0.005
 BACKOFF_CAP_S: Final = 1000.0
@@ -94,8 +101,8 @@ class _Slot(msgspec.Struct, Generic[K], gc=False, eq=False):
     due: float
     # Of its entry in the heap of delays, 0 when it has none there; other entries are leftovers.
     ticket: int = 0
-    # Until when the gate may hold it back, once it has.
-    held_until: float | None = None
+    # Since when the gate has held it back, if it has.
+    held_since: float | None = None
 
 
 class WorkQueue(Generic[K]):
@@ -121,8 +128,7 @@ class WorkQueue(Generic[K]):
         self._delays: list[tuple[float, int, _Slot[K]]] = []
         self._tickets = itertools.count(1)
         self._regular_turns = _REGULAR_TURNS
-        self._must_wait: Callable[[K], bool] | None = None
-        self._longest_s = 0.0
+        self._hold_s: Callable[[K], float] | None = None
         # What the gate holds back, in the heap of delays.
         self._held: dict[K, _Slot[K]] = {}
         #: Judgements of the gate that raised; the key is let through.
@@ -175,20 +181,29 @@ class WorkQueue(Generic[K]):
         slot = self._slots.get(key)
         return slot is not None and not _WITHOUT_EVENT.issuperset(slot.reasons)
 
-    def is_busy_beside(self, key: K) -> bool:
-        """Return whether a key other than this one runs, or any may run now."""
-        return len(self._running) > (key in self._running) or any(self._lines.values())
+    def clients_in_line(self, group: Hashable) -> int:
+        """Return for how many keys of a group clients wait that could run, were there room."""
+        line = self._lines.get(CLIENT)
+        return line.waiting(group) if line is not None else 0
 
-    def gate(
-        self, must_wait: Callable[[K], bool], *, behind: WorkQueue[Any], longest_s: float
-    ) -> None:
-        """Hold back the keys for which ``must_wait`` is true, each at most ``longest_s``.
+    def precedence_s(self, group: Hashable, *, beside: K | None = None) -> float:
+        """Return for how long at most the work of others in a group should let these keys go first.
 
-        A key is judged when its turn comes, and anew when it is added once more or nothing is left
-        to do in the queue ``behind`` which they wait.
+        0 where nothing is to be done; what is done for the key ``beside`` does not count.
         """
-        self._must_wait = must_wait
-        self._longest_s = longest_s
+        running = sum(self._group_of(key) == group for key in self._running)
+        if running + self.clients_in_line(group) > CROWD:
+            return BESIDE_CROWD_S
+        is_busy = len(self._running) > (beside in self._running) or any(self._lines.values())
+        return BESIDE_WORK_S if is_busy else 0.0
+
+    def gate(self, hold_s: Callable[[K], float], *, behind: WorkQueue[Any]) -> None:
+        """Hold a key back, counted from the first time, for at most what ``hold_s`` returns.
+
+        A key is judged when its turn comes, every two seconds from then on, and when it is added
+        once more or nothing is left to do in the queue ``behind`` which they wait.
+        """
+        self._hold_s = hold_s
         behind.on_idle.append(self.judge_held)
 
     def judge_held(self) -> None:
@@ -383,22 +398,21 @@ class WorkQueue(Generic[K]):
         return heap[0] if heap else None
 
     def _holds_back(self, slot: _Slot[K], now: float) -> bool:
-        if self._must_wait is None:
+        if self._hold_s is None:
             return False
         try:
-            must_wait = self._must_wait(slot.key)
+            hold_s = self._hold_s(slot.key)
         except Exception as error:
             self.gate_errors += 1
             log.exception("gate_failed", key=str(slot.key), error=type(error).__name__)
             return False
-        if not must_wait:
+        since = now if slot.held_since is None else slot.held_since
+        until = since + hold_s
+        if until <= now:
             return False
-        if slot.held_until is None:
-            slot.held_until = now + self._longest_s
-        if slot.held_until <= now:
-            return False
+        slot.held_since = since
         self._held[slot.key] = slot
-        self._delay(slot, slot.held_until)
+        self._delay(slot, min(until, now + BESIDE_WORK_S))
         return True
 
     # -- keys that may run -----------------------------------------------------------------------

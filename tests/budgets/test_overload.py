@@ -109,11 +109,13 @@ async def test_an_overloaded_server_is_asked_for_what_clients_wait_for(
     async with overloaded() as (world, witness):
         began = world.clock.monotonic()
         await pass_slowly(world, 90.0)
-        # Refills and housekeeping stand back for 2 s once they are due.
+        # Refills and housekeeping stand back for half a minute once they are due.
         assert set(witness.asked(began + 2 * SLOW_S)) == {"patch sandboxes"}
         during = witness.asked(world.clock.monotonic())
         assert sum(during[what] for what in BEHIND) <= sum(during.values()) / 16 + 1
-        assert 0 < during["create events"] < during["patch sandboxclaims"]
+        assert during["create events"] > 0
+        later = during - witness.asked(began + 60.0)
+        assert later["create events"] < later["patch sandboxclaims"]
         shed = sum(
             value
             for labels, value in (await scraping(world)).find("lean_sandbox_events_recorded_total")

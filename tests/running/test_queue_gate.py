@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from lean_sandbox.runtime.queue import WorkQueue
+from lean_sandbox.runtime.queue import BESIDE_CROWD_S, BESIDE_WORK_S, CLIENT, CROWD, LOW, WorkQueue
 from tests.running.hand_clock import HandClock
 from tests.support.clock import FakeClock, settle
 
-LONGEST_S = 2.0
+LONGEST_S = BESIDE_WORK_S
 
 
 class Gated:
@@ -24,12 +24,12 @@ class Gated:
         self.behind: WorkQueue[str] = WorkQueue(self.clock)
         self.awaited: set[str] = set()
         self.looks = 0
-        self.behind.gate(self.must_wait, behind=self.claims, longest_s=LONGEST_S)
+        self.behind.gate(self.hold_s, behind=self.claims)
 
-    def must_wait(self, key: str) -> bool:
-        """Tell whether a key has to stand back; count how often that is asked."""
+    def hold_s(self, key: str) -> float:
+        """Return for how long a key has to stand back; count how often that is asked."""
         self.looks += 1
-        return self.claims.is_busy and key not in self.awaited
+        return 0.0 if key in self.awaited else self.claims.precedence_s(None)
 
     def next(self) -> str | None:
         """Take the next key, and be done with it at once."""
@@ -85,6 +85,60 @@ def test_a_key_waits_no_longer_than_the_bound(gated: Gated) -> None:
     assert gated.next() == "a"
 
 
+def crowd(claims: WorkQueue[str], group: str = "", *, priority: int = CLIENT) -> None:
+    """Add one claim more than are no crowd yet."""
+    for number in range(CROWD + 1):
+        claims.add(f"{group}{number}", priority=priority)
+
+
+def test_a_key_waits_longer_beside_a_crowd(gated: Gated) -> None:
+    """What is done beside many claims makes all of them late; that has a bound as well."""
+    crowd(gated.claims)
+    gated.behind.add("a")
+    waited_s = 0.0
+    while gated.next() is None:
+        gated.move(0.5)
+        waited_s += 0.5
+    assert waited_s == BESIDE_CROWD_S
+
+
+def test_a_key_is_judged_anew_once_the_crowd_is_gone(gated: Gated) -> None:
+    """The last of a crowd are served like any single claim, for which nothing waits that long."""
+    crowd(gated.claims)
+    gated.behind.add("a")
+    item = gated.claims.get_nowait()
+    assert item is not None
+    assert gated.next() is None
+    gated.claims.done(item.key)
+    gated.move(LONGEST_S)
+    assert gated.next() == "a"
+
+
+def test_many_keys_that_no_client_waits_for_are_no_crowd(gated: Gated) -> None:
+    """At a start every object is in line."""
+    crowd(gated.claims, priority=LOW)
+    gated.behind.add("a")
+    assert gated.next() is None
+    gated.move(LONGEST_S)
+    assert gated.next() == "a"
+
+
+def test_a_crowd_of_another_group_counts_as_work_alone() -> None:
+    """The crowd of one tenant does not keep another's objects waiting for as long."""
+    claims: WorkQueue[str] = WorkQueue(HandClock(), group_of=lambda key: key[0])
+    crowd(claims, "a")
+    assert (claims.precedence_s("a"), claims.precedence_s("b")) == (BESIDE_CROWD_S, BESIDE_WORK_S)
+
+
+def test_what_is_done_for_one_key_does_not_stand_back_for_it() -> None:
+    """The annotations of a claim go out beside its status."""
+    claims: WorkQueue[str] = WorkQueue(HandClock())
+    claims.add("a")
+    claims.get_nowait()
+    assert claims.precedence_s(None, beside="a") == 0.0
+    assert claims.precedence_s(None, beside="b") == BESIDE_WORK_S
+
+
 def test_an_event_does_not_lengthen_the_wait(gated: Gated) -> None:
     """The bound counts from the first time that the key was held back."""
     gated.claims.add("claim")
@@ -136,10 +190,10 @@ def test_a_gate_that_fails_lets_the_key_through_and_is_counted() -> None:
     claims: WorkQueue[str] = WorkQueue(HandClock())
     behind: WorkQueue[str] = WorkQueue(HandClock())
 
-    def broken(key: str) -> bool:
+    def broken(key: str) -> float:
         raise LookupError(key)
 
-    behind.gate(broken, behind=claims, longest_s=LONGEST_S)
+    behind.gate(broken, behind=claims)
     behind.add("a")
     with capture_logs() as logs:
         item = behind.get_nowait()

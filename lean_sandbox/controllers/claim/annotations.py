@@ -26,8 +26,6 @@ from lean_sandbox.watch.resources.extensions import ClaimEntry
 _GATHERING_S = 1.0
 # For how long a claim may be on its way up before it gets a patch that says since when.
 _LONG_WAIT_S = 30.0
-# For how long annotations let other claims go first.
-_LONGEST_WAIT_S = 10.0
 
 
 class AnnotationWriter(Controller[ClaimEntry]):
@@ -43,7 +41,9 @@ class AnnotationWriter(Controller[ClaimEntry]):
         self._clock = shared.clock
         # Whether to write when a claim was first seen, and its trace.
         self._observes = not shared.settings.disable_claim_observability_annotations
-        self.queue.gate(claims.is_busy_beside, behind=claims, longest_s=_LONGEST_WAIT_S)
+        self.queue.gate(
+            lambda claim: claims.precedence_s(claim.namespace, beside=claim), behind=claims
+        )
         # By uid of the claim: what is to be written or just being written, when the claim was first
         # seen, and the trace that was begun for a client that began none.
         self._pending: dict[str, dict[str, str]] = {}

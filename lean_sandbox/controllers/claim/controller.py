@@ -21,7 +21,7 @@ from lean_sandbox.model.conditions import find, is_true
 from lean_sandbox.model.sandbox import SandboxStatus
 from lean_sandbox.model.times import time_left_s
 from lean_sandbox.runtime.controller import Controller
-from lean_sandbox.runtime.queue import CLIENT, LOW, Item
+from lean_sandbox.runtime.queue import BESIDE_WORK_S, CLIENT, LOW, Item
 from lean_sandbox.runtime.workers import Result
 from lean_sandbox.watch.kind import Delta, Key
 from lean_sandbox.watch.resources.extensions import ClaimEntry, PoolEntry, TemplateEntry
@@ -53,7 +53,7 @@ class ClaimController(Controller[ClaimEntry]):
         workers = settings.sandbox_claim_concurrent_workers
         super().__init__("sandboxclaim", caches.claims, shared.clock, workers=workers)
         #: Called when claims begin to wait for members of a pool.
-        self.on_awaited: Callable[[], None] = lambda: None
+        self.on_awaited: list[Callable[[], None]] = []
         self.waiting = WaitingClaims(
             lambda claim: self.queue.add(claim, priority=CLIENT, reason="member available"),
             lambda pool: self.warm.counts(pool).to_take,
@@ -115,8 +115,33 @@ class ClaimController(Controller[ClaimEntry]):
         else:
             pool = Key(key.namespace, entry.view.pool)
             if not self.waiting.waits_for(pool):
-                self.on_awaited()
+                for tell in self.on_awaited:
+                    tell()
             self.waiting.wait(key, pool, entry.created_at or "", tried=arrivals)
+
+    def before_pool_s(self, pool: Key) -> float:
+        """Return for how long at most claims go before what makes new members of a pool.
+
+        For longest while it has a member for each that stands in line, not at all where claims
+        wait for its members.
+        """
+        if self.waiting.waits_for(pool):
+            return 0.0
+        longest_s = self.queue.precedence_s(pool.namespace)
+        has_enough = self.warm.counts(pool).to_take >= self.queue.clients_in_line(pool.namespace)
+        return longest_s if has_enough else min(longest_s, BESIDE_WORK_S)
+
+    def before_sandbox_s(self, sandbox: SandboxEntry) -> float:
+        """Return for how long at most claims go before what is left to do for a Sandbox.
+
+        That is its launch for a member of a pool, and housekeeping for one that is ready.
+        """
+        if (pool := sandbox.owner_key(names.SANDBOX_WARM_POOL_KIND)) is not None:
+            return self.before_pool_s(pool)
+        claim = self._owner_of(sandbox)
+        if claim is None or not sandbox.is_ready or _waits_for_metadata(claim):
+            return 0.0
+        return self.queue.precedence_s(sandbox.key.namespace)
 
     def due_in_s(self, key: Key) -> float | None:
         """Return when a claim expires, in seconds: a backoff must not sleep through it."""

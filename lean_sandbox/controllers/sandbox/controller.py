@@ -29,8 +29,6 @@ from lean_sandbox.watch.resources.children import PvcEntry, ServiceEntry
 from lean_sandbox.watch.resources.pod import READY, RUNNING, WAITING, PodEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
-# For how long at most a Sandbox that nobody waits for lets claims go first.
-_LONGEST_STAND_BACK_S = 2.0
 # How soon a Sandbox is reconciled that was ready when another controller changed it.
 _LOOK_AFTER_S = 0.1
 # How long a new Sandbox of an extension waits for the response to its create, which saves a GET.
@@ -53,8 +51,7 @@ class SandboxController(Controller[SandboxEntry]):
         settings, caches = shared.settings, shared.caches
         workers = settings.sandbox_concurrent_workers
         super().__init__("sandbox", caches.sandboxes, shared.clock, workers=workers)
-        self._claims: WorkQueue[Key] | None = None
-        self._is_awaited: Callable[[Key], bool] = lambda _pool: False
+        self._precedence_s: Callable[[SandboxEntry], float] | None = None
         throttle = StatusThrottle(
             settings.sandbox_status_window,
             settings.sandbox_status_step_window,
@@ -84,23 +81,23 @@ class SandboxController(Controller[SandboxEntry]):
         super().collect(into)
         self._parts.metrics.collect(into)
 
-    def stand_back(self, claims: WorkQueue[Key], is_awaited: Callable[[Key], bool]) -> None:
-        """Let claims go first; ``is_awaited`` tells whether claims wait for members of a pool."""
-        self._claims = claims
-        self._is_awaited = is_awaited
-        self.queue.gate(self._must_wait, behind=claims, longest_s=_LONGEST_STAND_BACK_S)
+    def stand_back(
+        self, claims: WorkQueue[Key], precedence_s: Callable[[SandboxEntry], float]
+    ) -> None:
+        """Let claims go first, each Sandbox for at most as long as ``precedence_s`` returns."""
+        self._precedence_s = precedence_s
+        self.queue.gate(self._hold_s, behind=claims)
 
-    def _must_wait(self, key: Key) -> bool:
-        if self._claims is None or not self._claims.is_busy:
-            return False
+    def _hold_s(self, key: Key) -> float:
         entry = self.cache.get(key)
-        if entry is None or entry.owner is None or entry.owner.group != names.EXTENSIONS_GROUP:
-            return False
-        if (pool := entry.owner_key(names.SANDBOX_WARM_POOL_KIND)) is not None:
-            # What the claims wait for may be this very member to come up.
-            return not self._is_awaited(pool)
-        # A claim's Sandbox that is ready already has only its housekeeping left.
-        return entry.is_ready
+        if entry is None or entry.is_deleting or self._precedence_s is None:
+            return 0.0
+        if entry.is_ready:
+            pod = self._parts.caches.pods.get(entry.pod_key)
+            if pod is None or pod.is_deleting or pod.hint != READY:
+                # What its status says is not true any more.
+                return 0.0
+        return self._precedence_s(entry)
 
     async def reconcile(self, item: Item[Key]) -> Result:
         """Bring one Sandbox to what its spec asks for."""
@@ -155,7 +152,7 @@ class SandboxController(Controller[SandboxEntry]):
 
     def _may_be_our_create(self, delta: Delta[SandboxEntry]) -> bool:
         entry = delta.new
-        if self._claims is None or entry is None or delta.old is not None or delta.initial:
+        if self._precedence_s is None or entry is None or delta.old is not None or delta.initial:
             return False
         is_ours = entry.owner is not None and entry.owner.group == names.EXTENSIONS_GROUP
         return is_ours and entry.needs_look

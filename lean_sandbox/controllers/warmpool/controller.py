@@ -66,8 +66,6 @@ _GRACE_JITTER = 0.5
 _MISSING_TEMPLATE_REQUEUE_S = 60.0
 # Changes of members within this time are one reason to reconcile their pool.
 _GATHERING_S = 0.05
-# How long pools let claims go first at most.
-_LONGEST_WAIT_S = 2.0
 _MEMBER, _MEMBER_GONE = "member", "member is gone"
 
 
@@ -93,17 +91,18 @@ class PoolController(Controller[PoolEntry]):
         *,
         claims: WorkQueue[Key],
         warm: WarmQueue,
+        precedence_s: Callable[[Key], float],
         launch: Callable[[Key, Sandbox | None], None],
     ) -> None:
         caches = shared.caches
         workers = shared.settings.sandbox_warm_pool_concurrent_workers
         super().__init__("sandboxwarmpool", caches.pools, shared.clock, workers=workers)
-        self.queue.gate(lambda _pool: claims.is_busy, behind=claims, longest_s=_LONGEST_WAIT_S)
+        self.queue.gate(precedence_s, behind=claims)
         self._states: dict[Key, PoolState] = {}
         self.shared = shared
         self.writer = shared.writer_in(Lane.BACKGROUND)
         self.events = ObjectEvents(shared, caches.pools.kind.resource, "sandboxwarmpool-controller")
-        self.claims = claims
+        self.precedence_s = precedence_s
         self.warm = warm
         self.launch = launch
         caches.sandboxes.subscribe(self.on_sandbox)
@@ -272,8 +271,8 @@ class PoolReconcile:
     async def _in_groups(self, total: int, act: Callable[[], Awaitable[None]]) -> tuple[int, int]:
         """Do something so many times; return how many were tried, and how many went well.
 
-        The groups grow, and end with one that has an error, or when claims have come in between:
-        the rest waits for its turn then, like any other work for pools.
+        The groups grow, and end with one that has an error, or when claims have come in between
+        that go first: the rest waits for its turn then, like any other work for pools.
         """
         tried, failed = 0, len(self._errors)
         for size in slow_start_groups(total):
@@ -281,7 +280,7 @@ class PoolReconcile:
                 for _ in range(size):
                     group.start_soon(self._attempt, act)
             tried += size
-            if len(self._errors) > failed or self._pools.claims.is_busy:
+            if len(self._errors) > failed or self._pools.precedence_s(self._entry.key):
                 break
         return tried, tried - (len(self._errors) - failed)
 

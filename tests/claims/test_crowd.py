@@ -1,0 +1,115 @@
+"""Claims in line: what can wait stands back until the last is served, and nothing else does."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from lean_sandbox.local.controlplane import ControlPlane
+from tests.support.builders import claim, placed, pool
+from tests.support.extensions import BIND, add_member, bound_name, open_pools
+from tests.support.names import CLAIMS, SANDBOXES
+from tests.support.world import NS, World, condition, running_status
+
+Json = dict[str, Any]
+MEMBERS, CROWD = 160, 150
+# How long the server takes for each request: the crowd is served after some four seconds.
+ANSWER_S = 0.2
+# For how long work stands back for single claims.
+SHORT_S = 2.0
+VERBS = ("get", "create", "patch", "delete")
+
+
+def furnish(plane: ControlPlane) -> None:
+    """Create a template, a pool and its members."""
+    plane.store.create(placed())
+    plane.store.create(pool(replicas=MEMBERS))
+    for number in range(MEMBERS):
+        add_member(plane, f"m-{number}")
+
+
+@asynccontextmanager
+async def crowded(**first: Any) -> AsyncIterator[World]:
+    """Open a world with a full pool on a slow server, and create the claims, ``c-0`` first.
+
+    ``first`` is what the spec of ``c-0`` says besides its pool.
+    """
+    async with open_pools(prepare=furnish) as world:
+        for number in range(MEMBERS):
+            ready = {"status": running_status(ready=True)}
+            world.plane.store.patch("pods", NS, f"m-{number}", ready, subresource="status")
+        await world.advance(3.0)
+        world.forget_requests()
+        for verb in VERBS:
+            world.plane.delay(verb, "*", ANSWER_S)
+        for number in range(CROWD):
+            world.plane.store.create(claim(f"c-{number}", **({} if number else first)))
+        yield world
+        for verb in VERBS:
+            world.plane.delay(verb, "*", 0.0)
+
+
+def is_ready(world: World, name: str) -> bool:
+    """Tell whether a claim is Ready."""
+    stored = world.plane.store.get(CLAIMS, NS, name)
+    return "status" in stored and condition(stored, "Ready")["status"] == "True"
+
+
+def number_ready(world: World) -> int:
+    """Return how many claims are Ready."""
+    return sum(is_ready(world, one["metadata"]["name"]) for one in world.plane.store.list(CLAIMS))
+
+
+async def seconds_until(world: World, is_so: Callable[[], bool]) -> float:
+    """Let time pass until something is so; return how much."""
+    began_s = world.clock.monotonic()
+    while not is_so():
+        assert world.clock.monotonic() - began_s < 60.0
+        await world.moments(40)
+        await world.clock.advance(ANSWER_S / 2)
+    return world.clock.monotonic() - began_s
+
+
+def writes(world: World) -> Counter[str]:
+    """Return the writes of the controller without Events."""
+    return Counter({what: n for what, n in world.writes().items() if "events" not in what})
+
+
+async def test_a_crowd_is_served_before_anything_is_done_about_its_sandboxes() -> None:
+    """Pod labels, annotations, refill and pool status follow, whatever time the crowd takes."""
+    async with crowded() as world:
+        took_s = await seconds_until(world, lambda: number_ready(world) == CROWD)
+        assert took_s > 2 * SHORT_S
+        during = writes(world)
+        behind = sum(during.values()) - sum(during[what] for what in BIND)
+        assert during["patch sandboxes"] == CROWD
+        assert behind <= 0.2 * CROWD
+        await seconds_until(
+            world, lambda: len(world.plane.store.list(SANDBOXES)) == MEMBERS + CROWD
+        )
+        assert writes(world)["patch pods"] == CROWD
+
+
+async def test_a_pod_that_fails_is_told_at_once_in_a_crowd() -> None:
+    """A Sandbox whose status is not true any more does not stand back for claims."""
+    async with crowded() as world:
+        await seconds_until(world, lambda: is_ready(world, "c-0"))
+        dead = bound_name(world, "c-0")
+        status = {"status": running_status(ready=False)}
+        world.plane.store.patch("pods", NS, dead, status, subresource="status")
+
+        def is_told() -> bool:
+            return bool(condition(world.get(dead), "Ready")["status"] == "False")
+
+        await seconds_until(world, is_told)
+        assert number_ready(world) < CROWD - 1
+
+
+async def test_a_claim_that_waits_for_its_pod_does_not_wait_for_the_crowd() -> None:
+    """One that asks for labels is Ready once its Pod has them, which is nothing that can wait."""
+    labels = {"additionalPodMetadata": {"labels": {"sandbox.users.io/team": "blue"}}}
+    async with crowded(**labels) as world:
+        await seconds_until(world, lambda: is_ready(world, "c-0"))
+        assert number_ready(world) < CROWD - 1
