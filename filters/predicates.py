@@ -20,7 +20,6 @@ from typing import Any, Final, TypeAlias
 
 from filters.events import Change, Observed, Owner
 
-_LONGEST_KEPT = 64
 _LONGEST_SHOWN = 80
 
 
@@ -104,25 +103,24 @@ def resource_version() -> Leaf:
     return Leaf("resourceVersion", Change.VERSION, lambda obj: obj.resource_version or NO_OPINION)
 
 
-def labels(*keys: str, brief: bool = False) -> Leaf:
+def labels(*keys: str) -> Leaf:
     """Pass when one of the labels ``keys`` changed; without keys, when any label did.
 
-    Chosen labels are remembered as they are, with ``brief`` as a digest of 32 bytes; all labels
-    together always as a digest.
+    Their values are remembered as a digest, so that long ones cost no more than short ones.
     """
     if not keys:
-        return Leaf("labels", Change.LABELS, _digest_of_labels, describe=_changed)
-    return _keyed("label", Change.LABELS, lambda obj: obj.labels, keys, brief=brief)
+        return Leaf("labels", Change.LABELS, _digest_of_labels, _changed)
+    return _keyed("label", Change.LABELS, lambda obj: obj.labels, keys)
 
 
-def annotation(*keys: str, brief: bool = False) -> Leaf:
-    """Pass when one of the annotations ``keys`` changed; ``brief`` as for labels.
+def annotation(*keys: str) -> Leaf:
+    """Pass when one of the annotations ``keys`` changed, which are remembered as labels are.
 
     Raises ValueError without keys: tools write their own notes into annotations all the time.
     """
     if not keys:
         raise ValueError("name the annotation keys a decision depends on")
-    return _keyed("annotation", Change.ANNOTATIONS, lambda obj: obj.annotations, keys, brief=brief)
+    return _keyed("annotation", Change.ANNOTATIONS, lambda obj: obj.annotations, keys)
 
 
 def owners() -> Leaf:
@@ -199,37 +197,17 @@ def _keyed(
     change: Change,
     mapping_of: Callable[[Observed], Mapping[str, str] | None],
     keys: tuple[str, ...],
-    *,
-    brief: bool,
 ) -> Leaf:
     """Return the leaf over chosen keys of a mapping; ``None`` stands for none of them."""
     keys = tuple(dict.fromkeys(keys))
     nothing = (None,) * len(keys)
-    name = f"{what} {keys[0]}" if len(keys) == 1 else f"{what}s {', '.join(keys)}"
 
     def read(obj: Observed) -> Hashable:
         mapping = mapping_of(obj)
         if not mapping:
             return None
         values = tuple([mapping.get(key) for key in keys])
-        if values == nothing:
-            return None
-        return hash(values) if brief else tuple([_short(value) for value in values])
+        return None if values == nothing else hash(values)
 
-    def describe(_name: str, before: Hashable, after: Hashable) -> str:
-        olds = before if isinstance(before, tuple) else nothing
-        news = after if isinstance(after, tuple) else nothing
-        return ", ".join(
-            _from_to(f"{what} {key}", old, new)
-            for key, old, new in zip(keys, olds, news, strict=True)
-            if old != new
-        )
-
-    return Leaf(name, change, read, describe=_changed if brief else describe)
-
-
-def _short(value: str | None) -> str | None:
-    """Return a value as it is remembered: one that is long as its start, length and digest."""
-    if value is None or len(value) <= _LONGEST_KEPT:
-        return value
-    return f"{value[:24]}... ({len(value)} characters, digest {hash(value):x})"
+    name = f"{what} {keys[0]}" if len(keys) == 1 else f"{what}s {', '.join(keys)}"
+    return Leaf(name, change, read, _changed)

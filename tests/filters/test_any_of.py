@@ -107,7 +107,7 @@ def test_any_of_names_the_parts_that_changed() -> None:
     some = any_of(generation(), labels("app"), column("Ready"))
     assert reason(some, generation=2) == "generation 1 -> 2"
     both = reason(some, generation=2, labels={"app": "db"})
-    assert both == "generation 1 -> 2; label app web -> db"
+    assert both == "generation 1 -> 2; label app changed"
     assert reason(some) == "nothing of [generation, label app, column Ready] changed"
 
 

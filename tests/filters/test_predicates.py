@@ -30,15 +30,15 @@ CASES = [
     (generation(), {"generation": 2}, Change.GENERATION, "generation 1 -> 2"),
     (resource_version(), {"resource_version": "11"}, Change.VERSION, "resourceVersion 10 -> 11"),
     (labels(), {"labels": {"app": "db"}}, Change.LABELS, "labels changed"),
-    (labels("app"), {"labels": {"app": "db"}}, Change.LABELS, "label app web -> db"),
-    (labels("app", "x"), {"labels": None}, Change.LABELS, "label app web -> none"),
-    (labels("x"), {"labels": {"app": "web", "x": ""}}, Change.LABELS, "label x none -> empty"),
-    (annotation("k"), {"annotations": {"k": "v"}}, Change.ANNOTATIONS, "annotation k none -> v"),
+    (labels("app"), {"labels": {"app": "db"}}, Change.LABELS, "label app changed"),
+    (labels("app", "x"), {"labels": None}, Change.LABELS, "labels app, x changed"),
+    (labels("x"), {"labels": {"app": "web", "x": ""}}, Change.LABELS, "label x changed"),
+    (annotation("k"), {"annotations": {"k": "v"}}, Change.ANNOTATIONS, "annotation k changed"),
     (
         annotation("k", "l"),
         {"annotations": {"l": "v"}},
         Change.ANNOTATIONS,
-        "annotation l none -> v",
+        "annotations k, l changed",
     ),
     (
         owners(),
@@ -198,13 +198,12 @@ def test_a_long_annotation_is_remembered_by_digest(keys: tuple[str, ...]) -> Non
     """A change at the end of a long value passes, and neither memory nor words hold the value."""
     long, other = "x" * 5000 + "a", "x" * 5000 + "b"
     leaf = annotation(*keys)
-    assert len(repr(leaf.read(sandbox(annotations={"k": long})))) < 200
+    assert isinstance(leaf.read(sandbox(annotations={"k": long})), int)
     first = sandbox(annotations={"k": long})
     same, changed = decisions(Filter(leaf), [first, first, sandbox(annotations={"k": other})])
     assert not same
     assert changed.passed
-    assert "(5001 characters, digest" in changed.reason
-    assert len(changed.reason) < 200
+    assert changed.reason == f"{leaf.name} changed"
 
 
 def test_an_error_inside_a_predicate_is_not_swallowed() -> None:

@@ -71,7 +71,7 @@ def service_kind(
         predicate=any_of(
             deletion(),
             owners(),
-            labels(*sorted(ADOPTION_LABELS), brief=True),
+            labels(*sorted(ADOPTION_LABELS)),
             computed("spec", Change.VERSION, _service_version),
         ),
         build=_build_service,
@@ -107,7 +107,7 @@ def pvc_kind() -> Kind[PvcEntry]:
     return Kind(
         resource=PVCS,
         item_type=PartialObject,
-        predicate=any_of(deletion(), owners(), labels(*sorted(ADOPTION_LABELS), brief=True)),
+        predicate=any_of(deletion(), owners(), labels(*sorted(ADOPTION_LABELS))),
         build=_build_pvc,
         watch_as=Representation.METADATA,
         list_as=Representation.METADATA,

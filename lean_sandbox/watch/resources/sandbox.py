@@ -233,8 +233,8 @@ def sandbox_kind(
             generation(),
             deletion(),
             # Digests instead of values are 200 bytes less a Sandbox.
-            labels(*sorted(SANDBOX_LABELS), brief=True),
-            annotation(*sorted(SANDBOX_ANNOTATIONS), brief=True),
+            labels(*sorted(SANDBOX_LABELS)),
+            annotation(*sorted(SANDBOX_ANNOTATIONS)),
             owners(),
             if_known(column("Ready")),
             if_known(column("Reason")),
