@@ -180,8 +180,8 @@ def _add_demo(demo: ArgumentParser) -> None:
     command.add_flags(demo)
 
 
-def _choose(parser: ArgumentParser, forms: tuple[str, ...], meaning: str = "") -> None:
-    shown = (meaning + _SHOWN).strip()
+def _choose(parser: ArgumentParser, forms: tuple[str, ...]) -> None:
+    shown = _SHOWN.strip()
     parser.add_argument("-o", "--output", choices=forms, default=forms[0], help=shown)
 
 
@@ -208,8 +208,7 @@ def _add_trace(trace: ArgumentParser) -> None:
     url, meaning = "http://127.0.0.1:8080", "where the controller serves /metrics" + _SHOWN
     add("--url", default=url, help=meaning)
     add("--ca-file", type=Path, metavar="FILE", help="authority of an https URL")
-    meaning = "chrome is the Trace Event Format, for Perfetto and chrome://tracing"
-    _choose(trace, ("table", "json", "chrome"), meaning)
+    _choose(trace, ("table", "json"))
 
 
 def _add_settings(parser: ArgumentParser) -> None:
@@ -368,9 +367,7 @@ def _run_trace(given: Namespace) -> int:
     if given.output == "table":
         sys.stdout.write(trace.table(life) if given.name else trace.objects(life))
     else:
-        shown = trace.chrome(life) if given.output == "chrome" else life
-        text = msgspec.json.format(msgspec.json.encode(shown), indent=2).decode()
-        sys.stdout.write(text + "\n")
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(life), indent=2).decode() + "\n")
     return EXIT_OK
 
 

@@ -395,36 +395,3 @@ def _of_reconcile(entry: ReconcileEntry) -> Iterator[str]:
 
 def _ms(seconds: float) -> str:
     return f"{seconds * 1000.0:10.3f}"
-
-
-def chrome(life: Life) -> Json:
-    """Return a life in the Trace Event Format, which Perfetto and chrome://tracing open.
-
-    Each object is a process there. Reconciles and requests are asynchronous slices, begin and end
-    with an id of their own, for they may overlap. Times are microseconds since the first entry.
-    """
-    first_s = min((one.at for one in life.entries), default=life.now_s)
-    pids: dict[Subject, int] = {}
-    events: list[Json] = []
-    for number, entry in enumerate(life.entries, start=1):
-        args = msgspec.to_builtins(entry)
-        ts = max(0.0, (entry.at - first_s) * 1e6)
-        pid = pids.setdefault((entry.plural, entry.key), len(pids) + 1)
-        made = {"cat": args["what"], "ts": ts, "pid": pid, "tid": 1, "args": args}
-        match entry:
-            case EventEntry():
-                name = f"{entry.type}, {'passed' if entry.passed else 'dropped'}"
-                events.append({**made, "name": name, "ph": "i", "s": "p"})
-                continue
-            case ReconcileEntry():
-                name = f"{entry.controller}: {entry.outcome}"
-            case RequestEntry():
-                name = f"{entry.verb} {entry.resource}"
-        slice_ = {**made, "name": name, "id": number}
-        events += {**slice_, "ph": "b"}, {**slice_, "ph": "e", "ts": ts + entry.took_s * 1e6}
-    named = {"name": "process_name", "ph": "M", "ts": 0}
-    names = [
-        {**named, "pid": pid, "args": {"name": f"{NOUNS[plural]} {key}"}}
-        for (plural, key), pid in pids.items()
-    ]
-    return {"displayTimeUnit": "ms", "traceEvents": [*names, *events]}

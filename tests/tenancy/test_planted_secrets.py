@@ -30,7 +30,7 @@ from lean_sandbox.config.sources import EXIT_OK
 from lean_sandbox.kube.errors import ProtocolFault
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.local.faults import Loss
-from lean_sandbox.manager.trace import Life, chrome, table
+from lean_sandbox.manager.trace import Life, table
 from lean_sandbox.runtime.tracing import Tracing
 from tests.faults.test_anything_stored import MADE, hand_for
 from tests.metrics.scrape import serving
@@ -155,7 +155,7 @@ async def told(world: World) -> str:
                 answer = await scraper.get(f"/debug/trace?kind={kind}&namespace={NS}&name={name}")
                 assert answer.status_code == 200
                 life = msgspec.json.decode(answer.content, type=Life)
-                said += [answer.text, json.dumps(chrome(life))]
+                said.append(answer.text)
                 said += [table(life)] if life.entries else []
     return "\n".join(said)
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,7 +18,6 @@ from lean_sandbox.manager.trace import (
     ReconcileEntry,
     RequestEntry,
     TraceBuffer,
-    chrome,
     table,
 )
 from lean_sandbox.watch.kind import Key
@@ -115,26 +112,6 @@ def test_requests_outside_of_passes_are_not_kept() -> None:
     ring.observe(RequestRecord("GET", "watch", "pods", 200, 1.0))
     ring.observe(RequestRecord("PUT", "update", "leases", 200, 1.0))
     assert not ring.entries
-
-
-@given(st.lists(entries(), max_size=40))
-def test_a_chrome_trace_is_well_formed(found: list[Entry]) -> None:
-    """Source: Trace Event Format. Times begin at zero, every process has a name.
-
-    Each asynchronous slice has one begin and one end of the same id, category and process.
-    """
-    made = json.loads(msgspec.json.encode(chrome(life(found))))["traceEvents"]
-    named = {one["pid"] for one in made if one["ph"] == "M" and one["args"]["name"]}
-    drawn = [one for one in made if one["ph"] != "M"]
-    assert all(one["name"] and one["pid"] in named for one in drawn)
-    assert min((one["ts"] for one in drawn), default=0.0) == 0.0
-    begins = {(one["id"], one["cat"], one["pid"]): one for one in drawn if one["ph"] == "b"}
-    ends = {(one["id"], one["cat"], one["pid"]): one for one in drawn if one["ph"] == "e"}
-    marks = [one for one in drawn if one["ph"] == "i"]
-    assert begins.keys() == ends.keys()
-    assert all(ends[place]["ts"] >= begin["ts"] for place, begin in begins.items())
-    assert len(begins) + len(marks) == len(found)
-    assert len(begins) + len(ends) + len(marks) == len(drawn)
 
 
 @given(st.lists(entries(), min_size=1, max_size=20))

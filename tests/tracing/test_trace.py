@@ -28,7 +28,6 @@ from lean_sandbox.manager.trace import (
     ReconcileEntry,
     RequestEntry,
     ask,
-    chrome,
 )
 from lean_sandbox.watch.kind import Key
 from tests.api import certificates
@@ -223,12 +222,11 @@ async def test_what_was_never_seen_and_what_was_overwritten_is_told_apart() -> N
         assert "--trace-entries keeps more" in told
 
 
-async def test_the_table_and_the_chrome_trace() -> None:
-    """One line an entry, times since the claim was first seen; the trace has as many slices."""
+async def test_the_table() -> None:
+    """One line an entry, times since the claim was first seen."""
     async with open_claims("m1", **ON) as world:
         await world.create(claim())
         code, said, _ = await command(world, "claim", "c")
-        _, drawn, _ = await command(world, "claim", "c", "--output", "chrome")
         life = await life_of(world, "claim", "c")
     assert code == EXIT_OK
     head, columns, *lines = said.splitlines()
@@ -239,9 +237,6 @@ async def test_the_table_and_the_chrome_trace() -> None:
     assert first.split()[0] == "0.000"
     assert "ADDED, passed: first sight" in first
     assert any("patch sandboxclaims.extensions.agents.x-k8s.io/status 200" in one for one in lines)
-    written = json.loads(drawn)
-    kept = [one for one in written["traceEvents"] if one["ph"] in "bi"]
-    assert len(kept) == len(life.entries)
 
 
 async def test_what_is_told_to_people_has_no_digests_and_fits_on_their_screens() -> None:
@@ -285,17 +280,14 @@ async def test_the_life_of_a_pool_is_kept() -> None:
     assert "sandboxwarmpools create sandboxes 201" in told(life.entries)
 
 
-async def test_the_outputs_for_programs_are_json() -> None:
-    """`json` is the answer of the listener, `chrome` what Perfetto opens."""
+async def test_the_output_for_programs_is_json() -> None:
+    """`json` is the answer of the listener."""
     async with open_world(Settings(**ON)) as world:
         await world.ready_sandbox(sandbox())
         life = await life_of(world, "sandbox", "sb-1")
         code, said, _ = await command(world, "sandbox", "sb-1", "--output", "json")
         assert code == EXIT_OK
         assert len(json.loads(said)["entries"]) == len(life.entries)
-        code, said, _ = await command(world, "sandbox", "sb-1", "--output", "chrome")
-        assert code == EXIT_OK
-    assert json.loads(said) == json.loads(msgspec.json.encode(chrome(life)))
 
 
 @pytest.mark.parametrize("query", ["", "kind=node&namespace=a&name=b", "kind=claim&name=b"])
