@@ -52,7 +52,7 @@ from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.examples import CLAIM, SANDBOX, TEMPLATE, WARM_POOL
 from lean_sandbox.local.kubelet import Kubelet
 from lean_sandbox.local.kubelet_settings import KubeletSettings
-from lean_sandbox.manager.manager import Manager, run_controller
+from lean_sandbox.manager.manager import Manager
 from lean_sandbox.manager.server import Scraper
 from lean_sandbox.metrics.registry import render
 from lean_sandbox.model import names
@@ -97,15 +97,19 @@ async def _run(sandboxes: int, pool: int, claims: int, show: Show) -> Account:
             for name in (_CONTROLLER, _KUBELET):
                 plane.store.create(_cluster_admin(name))
             config = KubeConfig.from_file(kubeconfig(2, "admin"))
+            clock = SystemClock()
             async with (
-                _kubelet(kubeconfig(0, _KUBELET)) as kubelet,
+                _client(kubeconfig(0, _KUBELET)) as for_kubelet,
+                _client(kubeconfig(1, _CONTROLLER)) as for_controller,
                 AsyncClient(config=config, namespace=NAMESPACE) as client,
                 # Last, so that its tasks have ended when what they use is closed.
                 anyio.create_task_group() as group,
             ):
+                chance = random.Random(7)  # noqa: S311
+                kubelet = Kubelet(for_kubelet, KubeletSettings(), clock=clock, chance=chance)
                 group.start_soon(kubelet.run)
-                settings = Settings(kubeconfig=str(kubeconfig(1, _CONTROLLER)), extensions=True)
-                controller = await group.start(run_controller, settings)
+                controller = Manager(for_controller, Settings(extensions=True), clock=clock)
+                await group.start(controller.run)
                 show.say(f"API server, simulated nodes and controller are up at {plane.url}.\n")
                 user = User(client)
                 group.start_soon(user.follow, Sandbox, user.sandboxes)
@@ -116,12 +120,10 @@ async def _run(sandboxes: int, pool: int, claims: int, show: Show) -> Account:
 
 
 @asynccontextmanager
-async def _kubelet(kubeconfig: Path) -> AsyncIterator[Kubelet]:
-    clock = SystemClock()
-    transport = Transport(load(str(kubeconfig)), clock=clock)
-    chance = random.Random(7)  # noqa: S311
+async def _client(kubeconfig: Path) -> AsyncIterator[Client]:
+    transport = Transport(load(str(kubeconfig)))
     try:
-        yield Kubelet(Client(transport), KubeletSettings(), clock=clock, chance=chance)
+        yield Client(transport)
     finally:
         with anyio.CancelScope(shield=True):
             await transport.aclose()

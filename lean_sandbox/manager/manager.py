@@ -10,7 +10,7 @@ import anyio
 import structlog
 from anyio.abc import TaskStatus
 
-from lean_sandbox.clock import Clock, SystemClock
+from lean_sandbox.clock import Clock
 from lean_sandbox.config.options import Settings
 from lean_sandbox.controllers.claim.bind import Wakes
 from lean_sandbox.controllers.claim.controller import ClaimController
@@ -21,7 +21,6 @@ from lean_sandbox.controllers.template import TemplateController
 from lean_sandbox.controllers.warmpool.controller import PoolController
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.connection import Connection
-from lean_sandbox.kube.kubeconfig import load
 from lean_sandbox.kube.limits import Limits
 from lean_sandbox.kube.telemetry import RequestCounters
 from lean_sandbox.kube.transport import Transport
@@ -264,20 +263,3 @@ def open_client(settings: Settings, clock: Clock, connection: Connection) -> Cli
     transport = Transport(connection, clock=clock, limits=limits, counted=counted)
     log.info("connecting", server=connection.server, source=connection.source)
     return Client(transport, timeout_s=settings.request_timeout)
-
-
-async def run_controller(
-    settings: Settings, *, task_status: TaskStatus[Manager] = anyio.TASK_STATUS_IGNORED
-) -> None:
-    """Run the controller until cancelled; it has started once in sync. Raises ConfigError."""
-    clock = SystemClock()
-    connection = load(settings.kubeconfig or None, settings.context or None, clock=clock)
-    client = open_client(settings, clock, connection)
-    controller = Manager(client, settings, clock=clock)
-    try:
-        async with anyio.create_task_group() as group:
-            await group.start(controller.run)
-            task_status.started(controller)
-    finally:
-        with anyio.CancelScope(shield=True):
-            await client.transport.aclose()
