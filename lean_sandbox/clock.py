@@ -7,6 +7,8 @@ a :class:`Clock`. Production uses :class:`SystemClock`; tests use a clock they m
 from __future__ import annotations
 
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -36,6 +38,12 @@ class Clock(Protocol):
         with anyio.move_on_after(timeout_s):
             await event.wait()
         return event.is_set()
+
+    @asynccontextmanager
+    async def limit(self, seconds: float) -> AsyncIterator[None]:
+        """Raise TimeoutError when the block takes longer than ``seconds``."""
+        with anyio.fail_after(seconds):
+            yield
 
 
 class SystemClock(Clock):

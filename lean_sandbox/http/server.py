@@ -32,10 +32,10 @@ log = structlog.get_logger("endpoints")
 
 _HEAD_BYTES: Final = 8192
 _CHUNK_BYTES: Final = 4096
-# From the end of one answer to the whole head of the next request; also the longest an answer may
-# take. Longer than any usual interval of scraping, so that a connection is reused.
+# From the end of one answer to the whole head of the next request. Longer than any usual interval
+# of scraping, so that a connection is reused.
 _IDLE_S: Final = 90.0
-# What an answer is given at least, however late in that time its request came.
+# For a handshake, and for an answer.
 _ANSWER_S: Final = 30.0
 _MOST_CONNECTIONS: Final = 64
 _LINGER_S: Final = 1.0
@@ -236,10 +236,8 @@ class _Connection:
         self._endpoint = endpoint
         self._clock = endpoint.clock
         self._raw = self._stream = raw
-        self._until = self._clock.monotonic() + _ANSWER_S
-        # Somebody waits for a handshake, and for the answer to what has begun to arrive.
+        # Whether a peer waits: for a handshake, or for the answer to what has begun to arrive.
         self._matters = True
-        self._sooner = anyio.Event()
         self._parser = HttpRequestParser(self)
         self._requests: deque[Request] = deque()
         self._refused: Request | None = None
@@ -250,59 +248,48 @@ class _Connection:
     async def run(self) -> None:
         try:
             with self.scope:
-                async with anyio.create_task_group() as group:
-                    group.start_soon(self._watch)
-                    try:
-                        await self._converse()
-                    except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-                        self._endpoint.broken("reset")
-                    group.cancel_scope.cancel()
+                await self._converse()
+        except TimeoutError:
+            if self._matters:
+                self._endpoint.broken("timeout")
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            self._endpoint.broken("reset")
         finally:
             self._endpoint.open.pop(self, None)
             with anyio.CancelScope(shield=True):
                 await anyio.aclose_forcefully(self._raw)
 
-    async def _watch(self) -> None:
-        while (left_s := self._until - self._clock.monotonic()) > 0.0:
-            if await self._clock.wait(self._sooner, left_s):
-                self._sooner = anyio.Event()
-        if self._matters:
-            self._endpoint.broken("timeout")
-        self.scope.cancel()
-
-    def _give(self, seconds: float, *, matters: bool) -> None:
-        """Start a new time, at the end of which somebody may wait for us."""
-        until = self._clock.monotonic() + seconds
-        if until < self._until:
-            self._sooner.set()
-        self._until, self._matters = until, matters
-
     async def _converse(self) -> None:
         endpoint = self._endpoint
         if endpoint.tls is not None:
-            try:
-                self._stream = await TLSStream.wrap(
-                    self._raw,
-                    server_side=True,
-                    ssl_context=endpoint.tls(),
-                    standard_compatible=False,
-                )
-            except (OSError, anyio.EndOfStream) as error:
-                # ssl.SSLError is an OSError: no common version or cipher, or no TLS at all.
-                endpoint.broken("tls")
-                log.debug("handshake_failed", listener=endpoint.name, error=str(error))
-                return
+            async with self._clock.limit(_ANSWER_S):
+                try:
+                    self._stream = await TLSStream.wrap(
+                        self._raw,
+                        server_side=True,
+                        ssl_context=endpoint.tls(),
+                        standard_compatible=False,
+                    )
+                except (OSError, anyio.EndOfStream) as error:
+                    # ssl.SSLError is an OSError: no common version or cipher, or no TLS at all.
+                    endpoint.broken("tls")
+                    log.debug("handshake_failed", listener=endpoint.name, error=str(error))
+                    return
         while True:
-            self._give(_IDLE_S, matters=False)
+            self._matters = False
             self.idle_since = self._clock.monotonic()
-            request = await self._next()
+            async with self._clock.limit(_IDLE_S):
+                request = await self._next()
             if request is None:
                 return
+            self._matters = True
             self.idle_since = math.inf
-            self._give(_ANSWER_S, matters=True)
-            await self._send(await endpoint.answer(request), request)
-            if request.has_body:
-                await self._linger()
+            async with self._clock.limit(_ANSWER_S):
+                await self._send(await endpoint.answer(request), request)
+            if request.has_body and endpoint.tls is None:
+                self._matters = False
+                async with self._clock.limit(_LINGER_S):
+                    await self._linger()
             if request.is_last:
                 return
 
@@ -355,10 +342,7 @@ class _Connection:
             await send(b"0\r\n\r\n")
 
     async def _linger(self) -> None:
-        """Read on for a second, for closing over unread bytes would take the answer back."""
-        if self._endpoint.tls is not None:
-            return
-        self._give(_LINGER_S, matters=False)
+        """Read to the end, for closing over unread bytes would take the answer back."""
         await self._raw.send_eof()
         with suppress(anyio.EndOfStream):
             while True:

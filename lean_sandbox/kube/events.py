@@ -95,6 +95,8 @@ class EventRecorder:
         self._due: dict[_Key, _Series] = {}
         self._wake = anyio.Event()
         self._closing = anyio.Event()
+        #: Set once nothing more will be posted.
+        self.ended = anyio.Event()
         #: What became of the events; those that wait are in none. ``patched`` counts requests.
         self.counts = dict.fromkeys(_OUTCOMES, 0)
 
@@ -170,6 +172,7 @@ class EventRecorder:
                     await self._patch(due)
                     continue
             if self._closing.is_set():
+                self.ended.set()
                 return
             self._wake = anyio.Event()
             await self._clock.wait(self._wake, left_s)

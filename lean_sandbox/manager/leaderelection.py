@@ -129,7 +129,6 @@ class Elector:
         self._expires_at = _NEVER
         self._failures = Counters(families.LEASE_FAILURES)
         self._stamped: datetime | None = None
-        self._told = anyio.Event()
 
     @property
     def is_leader(self) -> bool:
@@ -155,7 +154,8 @@ class Elector:
         if not await self._acquire():
             return
         async with anyio.create_task_group() as group:
-            group.start_soon(self._tell)
+            if self.recorder is not None:
+                group.start_soon(self.recorder.run)
             await self._keep()
             group.cancel_scope.cancel()
 
@@ -173,7 +173,7 @@ class Elector:
             if self.recorder is not None:
                 self._announce("Released", "stopped leading")
                 self.recorder.close()
-                await self._clock.wait(self._told, _FAREWELL_S)
+                await self._clock.wait(self.recorder.ended, _FAREWELL_S)
             lease, now = self._own, self._stamp()
             # As client-go gives a Lease up.
             given_up = {"holderIdentity": "", "leaseDurationSeconds": 1}
@@ -230,15 +230,14 @@ class Elector:
 
     async def _within(self, limit_s: float, ask: Callable[[], Awaitable[object]]) -> bool:
         """Await ``ask()`` under a deadline by the clock; note whether and why it failed."""
-        problem: ControlPlaneError | None = RequestTimeout(f"no answer within {limit_s:g} s")
-        async with anyio.create_task_group() as group:
-            group.start_soon(self._ring, limit_s, group.cancel_scope)
-            try:
+        problem: ControlPlaneError | None = None
+        try:
+            async with self._clock.limit(limit_s):
                 await ask()
-                problem = None
-            except ControlPlaneError as error:
-                problem = error
-            group.cancel_scope.cancel()
+        except TimeoutError:
+            problem = RequestTimeout(f"no answer within {limit_s:g} s")
+        except ControlPlaneError as error:
+            problem = error
         before, self.problem = self.problem, problem
         if problem is None:
             return True
@@ -247,10 +246,6 @@ class Elector:
         if type(before) is not type(problem) and not isinstance(problem, Conflict):
             _log.warning("lease_request_failed", lease=self.lease, error=str(problem))
         return False
-
-    async def _ring(self, after_s: float, scope: anyio.CancelScope) -> None:
-        await self._clock.sleep(after_s)
-        scope.cancel()
 
     async def _attempt(self) -> None:
         """Renew, or take the Lease if it can be had. At most three requests, usually one."""
@@ -355,11 +350,6 @@ class Elector:
             lease = ObjectReference(LEASES.api_version, LEASES.kind, self.lease, self.namespace)
             note = f"{self.identity} {what}"
             self.recorder.emit(lease, "Normal", "LeaderElection", action, note)
-
-    async def _tell(self) -> None:
-        if self.recorder is not None:
-            await self.recorder.run()
-        self._told.set()
 
 
 def _is_new(lease: Json) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -198,23 +199,22 @@ class Manager:
     async def _work(self) -> None:
         """Run passes until stopped, and give the last Events a moment to be posted."""
         self.is_active = True
-        async with anyio.create_task_group() as guard:
-            async with anyio.create_task_group() as recording:
-                for recorder in self.recorders.values():
-                    recording.start_soon(recorder.run)
-                async with anyio.create_task_group() as passes:
-                    passes.start_soon(self.sandboxes.workers.run)
-                    await self._may_extend.wait()
-                    for controller in self.controllers[1:]:
-                        passes.start_soon(controller.workers.run)
-                for recorder in self.recorders.values():
-                    recorder.close()
-                guard.start_soon(self._end_recording, recording.cancel_scope)
-            guard.cancel_scope.cancel()
-
-    async def _end_recording(self, recording: anyio.CancelScope) -> None:
-        await self._clock.sleep(_EVENT_DRAIN_S)
-        recording.cancel()
+        recorders = self.recorders.values()
+        async with anyio.create_task_group() as recording:
+            for recorder in recorders:
+                recording.start_soon(recorder.run)
+            async with anyio.create_task_group() as passes:
+                passes.start_soon(self.sandboxes.workers.run)
+                await self._may_extend.wait()
+                for controller in self.controllers[1:]:
+                    passes.start_soon(controller.workers.run)
+            for recorder in recorders:
+                recorder.close()
+            with suppress(TimeoutError):
+                async with self._clock.limit(_EVENT_DRAIN_S):
+                    for recorder in recorders:
+                        await recorder.ended.wait()
+            recording.cancel_scope.cancel()
 
     @property
     def is_idle(self) -> bool:

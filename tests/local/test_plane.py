@@ -20,6 +20,7 @@ import pytest
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from lean_sandbox.clock import SystemClock
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.local.direct import Change
 from lean_sandbox.local.protobuf import PROTOBUF
@@ -562,19 +563,12 @@ async def test_timestamps_come_from_the_clock() -> None:
     """A server on a standing clock stamps that moment."""
     moment = datetime(2030, 1, 1, tzinfo=UTC)
 
-    class Standing:
+    class Standing(SystemClock):
         def now(self) -> datetime:
             return moment
 
         def monotonic(self) -> float:
             return 0.0
-
-        async def sleep(self, seconds: float) -> None:
-            await asyncio.sleep(seconds)
-
-        async def wait(self, event: Any, timeout_s: float | None) -> bool:
-            await event.wait()
-            return True
 
     async with ControlPlane(crds=[], clock=Standing()) as plane:
         made = plane.store.create(config("a"))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -79,6 +81,30 @@ class FakeClock:
             group.start_soon(ring, group.cancel_scope, event)
             group.start_soon(ring, group.cancel_scope, alarm)
         return event.is_set()
+
+    @asynccontextmanager
+    async def limit(self, seconds: float) -> AsyncIterator[None]:
+        """Raise TimeoutError once the test has advanced by ``seconds`` while the block lasts."""
+        is_late = False
+        failure: Exception | None = None
+
+        async def ring(scope: anyio.CancelScope) -> None:
+            nonlocal is_late
+            await self.sleep(seconds)
+            is_late = True
+            scope.cancel()
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(ring, group.cancel_scope)
+            try:
+                yield
+            except Exception as error:  # noqa: BLE001 -- out of the group as it came
+                failure = error
+            group.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+        if is_late:
+            raise TimeoutError
 
     @property
     def sleepers(self) -> int:
@@ -175,3 +201,8 @@ class _Elsewhere:
 
     async def wait(self, event: anyio.Event, timeout_s: float | None) -> bool:
         return await self._here.wait(event, timeout_s)
+
+    @asynccontextmanager
+    async def limit(self, seconds: float) -> AsyncIterator[None]:
+        async with self._here.limit(seconds):
+            yield
