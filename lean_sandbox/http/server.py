@@ -35,8 +35,9 @@ _CHUNK_BYTES: Final = 4096
 # From the end of one answer to the whole head of the next request. Longer than any usual interval
 # of scraping, so that a connection is reused.
 _IDLE_S: Final = 90.0
-# For a handshake, and for an answer.
-_ANSWER_S: Final = 30.0
+_HANDSHAKE_S: Final = 30.0
+# A profile takes up to 60 s.
+_ANSWER_S: Final = 90.0
 _MOST_CONNECTIONS: Final = 64
 _LINGER_S: Final = 1.0
 _BACKLOG: Final = 128
@@ -262,7 +263,7 @@ class _Connection:
     async def _converse(self) -> None:
         endpoint = self._endpoint
         if endpoint.tls is not None:
-            async with self._clock.limit(_ANSWER_S):
+            async with self._clock.limit(_HANDSHAKE_S):
                 try:
                     self._stream = await TLSStream.wrap(
                         self._raw,

@@ -5,12 +5,15 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import anyio
+import httpx
 import pytest
 import structlog
 
@@ -99,6 +102,25 @@ async def test_the_second_flag_serves_what_has_a_meaning() -> None:
     assert "http/server.py" in found["goroutine"].text
     assert "builtins.dict" in found["heap"].text
     assert "profile" in found[""].text.split()
+
+
+async def test_the_longest_profile_is_answered() -> None:
+    """Its minute is within the time that an answer may take."""
+    answers: list[httpx.Response] = []
+    async with (
+        open_world() as world,
+        serving(world, enable_pprof=True) as scraper,
+        anyio.create_task_group() as group,
+    ):
+
+        async def ask() -> None:
+            answers.append(await scraper.get("/debug/pprof/profile?seconds=60"))
+
+        group.start_soon(ask)
+        while not any(signal.getitimer(signal.ITIMER_PROF)):
+            await anyio.lowlevel.checkpoint()
+        await world.clock.advance(60.0)
+    assert [answer.status_code for answer in answers] == [200]
 
 
 def test_a_cpu_profile_shows_where_time_goes() -> None:
