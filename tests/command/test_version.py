@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from lean_sandbox.cli import main
+from lean_sandbox.config.options import Settings
 from lean_sandbox.config.sources import EXIT_OK
 from lean_sandbox.version import about, revision_and_date
 
@@ -64,6 +65,20 @@ def test_a_checkout_that_git_cannot_read_is_unknown(
     revision_and_date.cache_clear()
     monkeypatch.setenv("PATH", "/nowhere")
     assert revision_and_date(here) == UNKNOWN
+
+
+def test_git_is_asked_before_the_event_loop_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scrape that asked it would hold up everything else."""
+    known: list[int] = []
+
+    async def run(_settings: Settings, _tune: object) -> bool:
+        known.append(revision_and_date.cache_info().currsize)
+        return True
+
+    monkeypatch.setattr("lean_sandbox.manager.server.run_until_signalled", run)
+    revision_and_date.cache_clear()
+    assert main(["run"]) == EXIT_OK
+    assert known == [1]
 
 
 @pytest.mark.parametrize("line", ["version", "--version", "run --version", "config --version"])
