@@ -142,7 +142,13 @@ class BenchOptions:
     rounds: int = _count(10, "claims of the scenario one, and of the floor one at a time")
     load_in_flight: int = _count(20, "requests of the load at once")
     floor_in_flight: int = _count(16, "binds of the floor under way at once")
-    output: str = _flag("table", "form of the report", choices=("table", "json"), topic="output")
+    output: str = _flag(
+        "table",
+        "form of the report",
+        flag="-o --output",
+        choices=("table", "json"),
+        topic="output",
+    )
     json: Path | None = _path("write the JSON here as well", "FILE")  # noqa: RUF009 - a field
     plots: Path | None = _path(  # noqa: RUF009 - a field
         "draw the burst and the memory there as SVG; needs the extra bench", "FOLDER"
@@ -210,12 +216,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         if not one.metadata:
             continue
         more = dict(one.metadata)
-        flag = more.pop("flag") or f"--{one.name.replace('_', '-')}"
+        names = more.pop("flag") or f"--{one.name.replace('_', '-')}"
         if topic := more.pop("topic"):
             group = parser.add_argument_group(topic)
         # Flags that can be given several times extend their default.
         default = [] if one.default == () else one.default
-        group.add_argument(flag, dest=one.name, default=default, **more)
+        group.add_argument(*names.split(), dest=one.name, default=default, **more)
 
 
 def _check(options: BenchOptions) -> None:

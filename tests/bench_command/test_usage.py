@@ -46,6 +46,11 @@ def test_what_cannot_be_is_refused_in_words(words: list[str], said: str) -> None
         parse(words)
 
 
+def test_the_form_of_the_report_has_a_short_flag() -> None:
+    """As that of every other command: -o is --output."""
+    assert parse(["one", "-o", "json"]) == parse(["one", "--output=json"])
+
+
 @pytest.mark.parametrize(
     "words",
     [
