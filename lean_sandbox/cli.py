@@ -135,7 +135,7 @@ def _perform(words: list[str]) -> int:
         if isinstance(first, SystemExit):
             # rich ends a program so whose reader has seen enough.
             return EXIT_OK
-        if verb.is_raw or not isinstance(first, (ConfigError, OSError)):
+        if not isinstance(first, ConfigError if verb.is_raw else (ConfigError, OSError)):
             raise
         raise first from group
 

@@ -24,7 +24,6 @@ from lean_sandbox.controllers.metrics import survey
 from lean_sandbox.http.server import Answer, Endpoint, Handler, Request, bind, health, not_found
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.connection import Connection
-from lean_sandbox.kube.errors import ConfigError
 from lean_sandbox.kube.kubeconfig import load, own_namespace
 from lean_sandbox.kube.resources import SANDBOXCLAIMS
 from lean_sandbox.kube.transport import Transport
@@ -218,25 +217,23 @@ def _with_debug(metrics: Handler, settings: Settings, manager: Manager, clock: C
     return handle
 
 
-async def run_until_signalled(settings: Settings, tune: Tune | None = None) -> bool:
+async def run_until_signalled(settings: Settings, tune: Tune) -> bool:
     """Run the manager with its listeners until SIGINT or SIGTERM; a second signal stops at once.
 
     ``tune`` gives the settings with what the ConfigMap of all controllers says, where there is one.
-    Returns whether it ended in good order, which a second signal cuts short. Raises ConfigError
-    before anything is watched or written, and NotLeaderError when the Lease was lost.
+    Returns whether it ended in good order, which a second signal cuts short. Raises ConfigError, or
+    a group of it, before anything is watched or written; NotLeaderError when the Lease was lost.
     """
     clock = SystemClock()
     tracing = open_tracing() if settings.enable_tracing else None
     connection = load(settings.kubeconfig or None, settings.context or None, clock=clock)
-    if tune is not None:
-        tuned = await _tuned(settings, connection, clock, tune)
-        if tuned is None:
-            return True
-        settings = tuned
+    tuned = await _tuned(settings, connection, clock, tune)
+    if tuned is None:
+        return True
+    settings = tuned
     client = open_client(settings, clock, connection)
     elector = _open_elector(settings, client)
     hurried = anyio.Event()
-    refused: ConfigError | None = None
     try:
         manager = Manager(client, settings, clock=clock, elector=elector, tracing=tracing)
         listeners = Listeners(settings, manager, clock)
@@ -249,9 +246,8 @@ async def run_until_signalled(settings: Settings, tune: Tune | None = None) -> b
             # In a cluster its operator decides whether to begin beside another controller.
             asks_nobody = settings.leader_elect or settings.allow_second_controller
             if not connection.in_cluster and not asks_nobody:
-                refused = await _look_around(settings, client, clock, manager)
-            if refused is None:
-                await manager.run()
+                await _look_around(settings, client, clock, manager)
+            await manager.run()
             group.cancel_scope.cancel()
     finally:
         with anyio.CancelScope(shield=True):
@@ -260,8 +256,6 @@ async def run_until_signalled(settings: Settings, tune: Tune | None = None) -> b
                 await elector.client.transport.aclose()
             if tracing is not None:
                 await anyio.to_thread.run_sync(tracing.close)
-    if refused is not None:
-        raise refused
     if elector is not None and elector.loss is not None:
         raise elector.loss
     return not hurried.is_set()
@@ -278,19 +272,17 @@ async def mention_extensions(client: Client, clock: Clock, synced: anyio.Event) 
         log.info("extensions_off", unserved=SANDBOXCLAIMS.group, way_out="--extensions")
 
 
-async def _look_around(
-    settings: Settings, client: Client, clock: Clock, manager: Manager
-) -> ConfigError | None:
+async def _look_around(settings: Settings, client: Client, clock: Clock, manager: Manager) -> None:
     from lean_sandbox.manager.preflight import may_contend, refusal  # noqa: PLC0415 -- seldom used
 
     elector = manager.elector
     home = settings.leader_election_namespace if elector is None else elector.namespace
-    refused = await refusal(client, clock, namespace=home)
-    if elector is None or refused is not None:
-        return refused
-    if not await may_contend(client, clock, namespace=home, lease=elector.lease):
+    if (refused := await refusal(client, clock, namespace=home)) is not None:
+        raise refused
+    if elector is not None and not await may_contend(
+        client, clock, namespace=home, lease=elector.lease
+    ):
         manager.elector = None
-    return None
 
 
 async def _tuned(
@@ -306,8 +298,6 @@ async def _tuned(
 
     client = Client(Transport(connection, clock=clock), timeout_s=settings.request_timeout)
     listening = _bind_health(settings)
-    found: ConfigMap | None = None
-    is_answered = False
     try:
         async with anyio.create_task_group() as group:
             group.start_soon(_end_on_signal, group.cancel_scope)
@@ -315,16 +305,14 @@ async def _tuned(
                 endpoint = _health(clock, lambda: "the ConfigMap is not read")
                 group.start_soon(endpoint.serve, listening)
             found = await read_config_map(client, clock, namespace)
-            is_answered = True
             group.cancel_scope.cancel()
+            return settings if found is None else tune(found)
     finally:
         if listening is not None:
             listening.close()
         with anyio.CancelScope(shield=True):
             await client.transport.aclose()
-    if not is_answered:
-        return None
-    return settings if found is None else tune(found)
+    return None
 
 
 async def _end_on_signal(scope: anyio.CancelScope) -> None:
