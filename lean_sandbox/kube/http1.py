@@ -212,10 +212,6 @@ class HttpConnection:
             self._is_complete = True
 
 
-class LineTooLongError(Exception):
-    """A line grew past the limit; the stream cannot be trusted any more."""
-
-
 class LineSplitter:
     r"""Collects the chunks of a watch and returns the complete lines among them.
 
@@ -233,7 +229,7 @@ class LineSplitter:
         self._limit_bytes = limit_bytes
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Return the lines that a chunk completes, without empty ones. Raises LineTooLongError."""
+        """Return the lines that a chunk completes, without empty ones. Raises ProtocolFault."""
         *lines, tail = chunk.split(b"\n")
         if lines and self._pending:
             lines[0] = b"".join((*self._pending, lines[0]))
@@ -243,5 +239,5 @@ class LineSplitter:
             self._pending.append(tail)
             self.pending_bytes += len(tail)
         if max(self.pending_bytes, max(map(len, lines), default=0)) > self._limit_bytes:
-            raise LineTooLongError(f"a line of the watch exceeds {self._limit_bytes} bytes")
+            raise ProtocolFault(f"a line of the watch exceeds {self._limit_bytes} bytes")
         return [line for line in lines if line and not line.isspace()]

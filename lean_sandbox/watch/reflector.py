@@ -26,7 +26,7 @@ from filters import exclude_namespaces as excluding
 from lean_sandbox.clock import Clock
 from lean_sandbox.kube import errors
 from lean_sandbox.kube.client import Client
-from lean_sandbox.kube.http1 import LineSplitter, LineTooLongError
+from lean_sandbox.kube.http1 import LineSplitter
 from lean_sandbox.kube.limits import Lane
 from lean_sandbox.kube.resources import path
 from lean_sandbox.metrics import families
@@ -311,8 +311,6 @@ class Reflector(Generic[E]):
                 await self._receive(scope)
             except anyio.EndOfStream:
                 pass
-            except LineTooLongError as error:
-                raise errors.ProtocolFault(str(error)) from error
             finally:
                 self._scope = None
         if scope.cancelled_caught and self._is_silent:

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.kube.http1 import LineSplitter, LineTooLongError
+from lean_sandbox.kube.errors import ProtocolFault
+from lean_sandbox.kube.http1 import LineSplitter
 from lean_sandbox.model.meta import FieldManager, ObjectMeta, OwnerReference, as_version
 from lean_sandbox.model.wire import shared_map
 from lean_sandbox.watch.failures import pause_s
@@ -44,7 +45,7 @@ def test_the_limit_holds_for_any_chunking(size: int, places: list[int]) -> None:
         found = [line for chunk in chunks for line in splitter.feed(chunk)]
         assert found == [b"x", *([b"y" * size] if size else []), b"z"]
     else:
-        with pytest.raises(LineTooLongError, match="exceeds 8 bytes"):
+        with pytest.raises(ProtocolFault, match="exceeds 8 bytes"):
             list(map(splitter.feed, chunks))
 
 
