@@ -384,21 +384,13 @@ def _run_metrics(given: Namespace) -> int:
         found = [{field: getattr(one, field) for field in fields} for one in families]
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(found)).decode() + "\n")
         return EXIT_OK
-    is_table = given.output == "table"
-    lines = [] if is_table else ["| metric | type | labels | meaning |", "|---|---|---|---|"]
     for family in families:
         meaning = family.help
         if family.buckets:
             meaning += f" Buckets: {', '.join(f'{bound:g}' for bound in family.buckets)}."
-        if is_table:
-            labels = f"{{{', '.join(family.labels)}}}" if family.labels else ""
-            indented = textwrap.indent(textwrap.fill(meaning, 88, break_on_hyphens=False), " " * 8)
-            lines.append(f"{family.name}{labels} ({family.kind})\n{indented}")
-            continue
-        labels = ", ".join(f"`{label}`" for label in family.labels)
-        meaning = meaning.replace("|", "\\|")
-        lines.append(f"| `{family.name}` | {family.kind} | {labels} | {meaning} |")
-    sys.stdout.write("\n".join((*lines, "")))
+        labels = f"{{{', '.join(family.labels)}}}" if family.labels else ""
+        indented = textwrap.indent(textwrap.fill(meaning, 88, break_on_hyphens=False), " " * 8)
+        sys.stdout.write(f"{family.name}{labels} ({family.kind})\n{indented}\n")
     return EXIT_OK
 
 
@@ -538,7 +530,7 @@ GROUPS: Final[Mapping[str, Mapping[str, Verb]]] = {
             _run_metrics,
             "What begins with lean_sandbox is of this controller; the other names, labels and"
             " buckets are those of the reference controller and its framework.",
-            lambda parser: _choose(parser, ("table", "markdown", "json")),
+            lambda parser: _choose(parser, ("table", "json")),
         ),
     },
     "Measure it": {

@@ -199,16 +199,11 @@ async def test_every_scraper_gets_the_classic_text(accept: str) -> None:
 
 
 def test_the_command_prints_every_family(capsys: pytest.CaptureFixture[str]) -> None:
-    """``lean-sandbox metrics`` lists them for people, for pages and for programs."""
+    """``lean-sandbox metrics`` lists them for people and for programs."""
     assert main(["metrics"]) == EXIT_OK
     told = capsys.readouterr().out.splitlines()
     heads = [line.split()[0].partition("{")[0] for line in told if line[2] != " "]
     assert heads == list(FAMILIES)
-    assert main(["metrics", "-o", "markdown"]) == EXIT_OK
-    head, rule, *rows = capsys.readouterr().out.splitlines()
-    assert head == "| metric | type | labels | meaning |"
-    assert rule == "|---|---|---|---|"
-    assert [row.split("`")[1] for row in rows] == list(FAMILIES)
     assert main(["metrics", "--output=json"]) == EXIT_OK
     families = json.loads(capsys.readouterr().out)
     assert [one["name"] for one in families] == list(FAMILIES)
