@@ -8,7 +8,6 @@ import re
 import sys
 from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -228,19 +227,8 @@ def _add_bench(parser: ArgumentParser) -> None:
     add_flags(parser)
 
 
-def _run(arguments: Sequence[str]) -> int:
-    return _with_settings("run", arguments, _run_controller)
-
-
-def _config(arguments: Sequence[str]) -> int:
-    return _with_settings("config", arguments, _print_settings, {"output": _OUTPUT, "o": _OUTPUT})
-
-
 def _with_settings(
-    name: str,
-    arguments: Sequence[str],
-    act: Callable[[Scanned], int],
-    own: Mapping[str, Form] = MappingProxyType({}),
+    name: str, act: Callable[[Scanned], int], own: Mapping[str, Form], arguments: Sequence[str]
 ) -> int:
     """Run `run` or `config`, or tell version or help; ``own`` are forms of flags of its own."""
     try:
@@ -473,7 +461,7 @@ GROUPS: Final[Mapping[str, Mapping[str, Verb]]] = {
                 "lean-sandbox run --context minikube --extensions",
                 "lean-sandbox run --config config.yaml --log-level debug",
             ),
-            _run,
+            functools.partial(_with_settings, "run", _run_controller, {}),
             "Uses the kubeconfig, or the Pod's service account inside a cluster. Ends with 0 on"
             " SIGINT or SIGTERM after running reconciles have ended; a second signal stops at"
             " once, with 1, and so does the loss of the Lease.",
@@ -483,7 +471,9 @@ GROUPS: Final[Mapping[str, Mapping[str, Verb]]] = {
         "config": Verb(
             "print the effective settings and where each came from",
             ("lean-sandbox config --extensions", "lean-sandbox config -o yaml > config.yaml"),
-            _config,
+            functools.partial(
+                _with_settings, "config", _print_settings, {"output": _OUTPUT, "o": _OUTPUT}
+            ),
             "Prints the settings that `lean-sandbox run` would have with the same flags,"
             " environment and config file, with their units and where each came from: a flag, the"
             " environment, a file or the default. Asks no server, so what the ConfigMap"

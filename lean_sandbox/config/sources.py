@@ -205,8 +205,9 @@ def effective(
         defaults = {name: (value, chosen_by) for name, value in DEVELOPMENT_DEFAULTS.items()}
         values = defaults | values
     domains = "allowed_label_domains"
-    if domains not in values and values.get("extensions", (False,))[0]:
-        text = _mounted(mounted_domains)
+    serves_claims = values.get("extensions", (False,))[0]
+    if domains not in values and serves_claims and mounted_domains.exists():
+        text = _text_of(mounted_domains, way_out="")
         given = Given("allowed-label-domains", text, Origin.FILE, str(mounted_domains))
         if mounted := given.parsed(DOMAINS):
             values[domains] = (mounted, given)
@@ -367,12 +368,3 @@ def _in_config_map(config_map: ConfigMap | None) -> Iterator[Given]:
     for name, text in sorted(config_map.values.items()):
         where = f"{config_map.name} key {name}"
         yield Given(name, _one_line(text), Origin.CONFIG_MAP, where)
-
-
-def _mounted(path: Path) -> str:
-    try:
-        return _text_of(path, way_out="")
-    except ConfigError as error:
-        if isinstance(error.__cause__, FileNotFoundError):
-            return ""
-        raise
