@@ -15,9 +15,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, TextIO, TypeAlias
 
-from filters.detector import Decision, Filter
-from filters.events import Change, EventType, Observed, ObservedObject, from_json
-from filters.predicates import Predicate
+from filters.detector import Decision
+from filters.events import Change, EventType, Observed, ObservedObject
 
 Json: TypeAlias = Mapping[str, Any]
 Columns: TypeAlias = Mapping[str, str]
@@ -130,19 +129,6 @@ class Summary:
             "brokenLines": self.broken_lines,
         }
         return json.dumps({"summary": document})
-
-
-def by_predicate(predicate: Predicate) -> Decide:
-    """Return what decides by a predicate; columns that the log does not have are derived."""
-    memory = Filter(predicate)
-
-    def decide(
-        event_type: EventType, obj: Json, columns: Columns | None
-    ) -> tuple[Observed, Decision]:
-        observed = from_json(obj, columns=columns)
-        return observed, memory.admit(event_type, observed)
-
-    return decide
 
 
 def replay(lines: Iterable[str | bytes], decide: Decide) -> Iterator[Explained]:

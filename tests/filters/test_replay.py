@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -12,17 +13,22 @@ from hypothesis import strategies as st
 
 from filters import (
     Change,
+    Decision,
+    EventType,
+    Filter,
     Predicate,
     annotation,
     any_of,
     column,
     deletion,
+    from_json,
     generation,
     if_known,
     labels,
     owners,
 )
-from filters.replay import Explained, Outcome, Summary, by_predicate, explain, replay
+from filters.events import ObservedObject
+from filters.replay import Decide, Explained, Outcome, Summary, explain, replay
 from tests.filters.objects import POD_COLUMNS, partial, table
 
 SANDBOXES = any_of(
@@ -41,6 +47,19 @@ PODS = any_of(
     column("Status"),
     if_known(column("Readiness Gates")),
 )
+
+
+def by_predicate(predicate: Predicate) -> Decide:
+    """Return what decides by a predicate, as an operator would."""
+    memory = Filter(predicate)
+
+    def decide(
+        event_type: EventType, obj: Any, columns: Mapping[str, str] | None
+    ) -> tuple[ObservedObject, Decision]:
+        observed = from_json(obj, columns=columns)
+        return observed, memory.admit(event_type, observed)
+
+    return decide
 
 
 def replayed(log: list[Any], predicate: Predicate) -> list[Explained]:
