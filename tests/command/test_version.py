@@ -19,8 +19,8 @@ UNKNOWN = ("unknown", "unknown")
 @pytest.fixture
 def here(tmp_path: Path) -> Path:
     """Return the folder of the module in a project of its own."""
-    folder = tmp_path / "lean_sandbox" / "version"
-    folder.mkdir(parents=True)
+    folder = tmp_path / "lean_sandbox"
+    folder.mkdir()
     return folder
 
 
@@ -34,7 +34,7 @@ def test_what_was_built_says_what_from(here: Path) -> None:
 
 def test_a_checkout_says_its_commit(here: Path) -> None:
     """The commit that is checked out, and its time in UTC."""
-    root = here.parent.parent
+    root = here.parent
     day = "2026-01-02T05:04:05+02:00"
     environment = {
         "PATH": os.environ["PATH"],
@@ -60,7 +60,7 @@ def test_a_checkout_that_git_cannot_read_is_unknown(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither a folder that is no repository nor a missing git is an error."""
-    (here.parent.parent / ".git").mkdir()
+    (here.parent / ".git").mkdir()
     assert revision_and_date(here) == UNKNOWN
     revision_and_date.cache_clear()
     monkeypatch.setenv("PATH", "/nowhere")

@@ -43,7 +43,7 @@ _FIRST, _SECOND = (at for at, (word, _) in enumerate(INSTRUCTIONS) if word == "F
 BUILD, LAST = INSTRUCTIONS[_FIRST:_SECOND], INSTRUCTIONS[_SECOND:]
 ENVIRONMENT = "/opt/lean-sandbox"
 # What the builder is told of the commit, which it does not see.
-BUILT_FILE = "lean_sandbox/version/built.txt"
+BUILT_FILE = "lean_sandbox/built.txt"
 BUILT = {"REVISION": "0123456789ab", "SOURCE_DATE_EPOCH": "1700000000"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
@@ -265,7 +265,7 @@ def test_the_source_distribution_makes_the_same_wheel_and_holds_nothing_else(
     with tarfile.open(archive) as packed:
         packed.extractall(tmp_path, filter="data")
     unpacked = tmp_path / archive.name.removesuffix(".tar.gz")
-    about = {"LICENSE", "MANIFEST.in", "PKG-INFO", "pyproject.toml", "setup.cfg"}
+    about = {"LICENSE", "MANIFEST.in", "PKG-INFO", "pyproject.toml", "setup.cfg", "setup.py"}
     with zipfile.ZipFile(image.wheel) as wheel:
         modules = {one for one in wheel.namelist() if ".dist-info/" not in one}
         contents = {one: wheel.read(one) for one in wheel.namelist()}

@@ -22,9 +22,9 @@ def python_version() -> str:
 @functools.cache
 def revision_and_date(here: Path = _HERE) -> tuple[str, str]:
     """Return the commit and its time: as the build wrote them down, else of the checkout."""
-    built, root = here / "built.txt", here.parent.parent
+    built, root = here / "built.txt", here.parent
     if built.exists():
-        revision, date = built.read_text(encoding="ascii").split()
+        revision, date = built.read_text(encoding="utf-8").split()
         return revision, date
     if not (root / ".git").exists():
         return _UNKNOWN, _UNKNOWN
