@@ -351,13 +351,7 @@ def _run_trace(given: Namespace) -> int:
     if given.name and given.all_namespaces:
         raise UsageError("-A lists objects, so it goes without a name")
     key = Key("" if given.all_namespaces else given.namespace, given.name)
-    life = trace.ask(given.url, given.kind, key, ca_file=given.ca_file)
-    if not life.entries:
-        return _failed(trace.nothing_kept(life), EXIT_FAILED)
-    if given.output == "table":
-        sys.stdout.write(trace.table(life) if given.name else trace.objects(life))
-    else:
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(life), indent=2).decode() + "\n")
+    sys.stdout.write(trace.ask(given.url, given.kind, key, given.output, ca_file=given.ca_file))
     return EXIT_OK
 
 

@@ -19,7 +19,6 @@ from typing import Any
 
 import anyio
 import anyio.to_thread
-import msgspec
 import pytest
 import structlog
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -30,7 +29,6 @@ from lean_sandbox.config.sources import EXIT_OK
 from lean_sandbox.kube.errors import ProtocolFault
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.local.faults import Loss
-from lean_sandbox.manager.trace import Life, table
 from lean_sandbox.runtime.tracing import Tracing
 from tests.faults.test_anything_stored import MADE, hand_for
 from tests.metrics.scrape import serving
@@ -153,10 +151,8 @@ async def told(world: World) -> str:
             for one in world.plane.store.list(resource, NS):
                 name = one["metadata"]["name"]
                 answer = await scraper.get(f"/debug/trace?kind={kind}&namespace={NS}&name={name}")
-                assert answer.status_code == 200
-                life = msgspec.json.decode(answer.content, type=Life)
+                assert answer.status_code in (200, 404)
                 said.append(answer.text)
-                said += [table(life)] if life.entries else []
     return "\n".join(said)
 
 

@@ -21,14 +21,7 @@ from lean_sandbox.config.options import Settings
 from lean_sandbox.config.sources import EXIT_CONFIG, EXIT_FAILED, EXIT_OK, EXIT_USAGE
 from lean_sandbox.kube.errors import ConfigError
 from lean_sandbox.manager.preflight import admits
-from lean_sandbox.manager.trace import (
-    Entry,
-    EventEntry,
-    Life,
-    ReconcileEntry,
-    RequestEntry,
-    ask,
-)
+from lean_sandbox.manager.trace import Entry, ask
 from lean_sandbox.watch.kind import Key
 from tests.api import certificates
 from tests.metrics.scrape import serving
@@ -41,13 +34,13 @@ Json = dict[str, Any]
 ON: Json = {"sandbox_status_window": 1.0, "sandbox_status_step_window": 0.0, "trace_entries": 1000}
 
 
-async def life_of(world: World, kind: str, name: str) -> Life:
+async def life_of(world: World, kind: str, name: str) -> list[Entry]:
     """Return what the listener answers about an object."""
     async with serving(world) as scraper:
-        path = f"/debug/trace?kind={kind}&namespace={NS}&name={name}"
+        path = f"/debug/trace?kind={kind}&namespace={NS}&name={name}&output=json"
         answer = await scraper.get(path)
     assert answer.status_code == 200
-    return msgspec.json.decode(answer.content, type=Life)
+    return msgspec.json.decode(answer.content, type=list[Entry])
 
 
 async def command(world: World, *words: str) -> tuple[int, str, str]:
@@ -66,16 +59,14 @@ async def command(world: World, *words: str) -> tuple[int, str, str]:
 
 
 def told(entries: Sequence[Entry]) -> list[str]:
-    """Return entries in words."""
+    """Return entries in words, without the reasons of events and the times of reconciles."""
     words = []
     for one in entries:
-        match one:
-            case EventEntry():
-                words.append(f"{one.plural} {one.type} {'passed' if one.passed else 'dropped'}")
-            case ReconcileEntry():
-                words.append(f"{one.plural} reconcile {one.outcome}")
-            case RequestEntry():
-                words.append(f"{one.plural} {one.verb} {one.resource.partition('.')[0]} {one.code}")
+        brief = one.detail.partition(":")[0].partition(";")[0].replace(",", "")
+        if one.what == "request":
+            verb, resource, code = one.detail.split()
+            brief = f"{verb} {resource.partition('.')[0]} {code}"
+        words.append(f"{one.plural} {brief}")
     return words
 
 
@@ -91,28 +82,25 @@ async def test_the_life_of_a_sandbox_from_added_to_ready() -> None:
         await world.ready_sandbox(sandbox())
         life = await life_of(world, "sandbox", "sb-1")
         asked = world.asked()
-    found = told(life.entries)
+    found = told(life)
     for one in (
         "sandboxes ADDED passed",
         "pods MODIFIED passed",
         # The echo of its own write.
         "sandboxes MODIFIED dropped",
-        "sandboxes reconcile success",
+        "sandboxes sandbox success",
         "sandboxes create pods 201",
     ):
         assert one in found
     # The label of subresources is kept whole, and every request of the controller belongs to it.
-    labels = [f"{one.verb} {one.resource}" for one in life.entries if isinstance(one, RequestEntry)]
+    labels = [one.detail.rpartition(" ")[0] for one in life if one.what == "request"]
     assert "patch sandboxes.agents.x-k8s.io/status" in labels
     assert len(labels) == sum(n for what, n in asked.items() if not what.startswith("list"))
-    assert {one.key.name for one in life.entries} == {"sb-1"}
-    assert {one.reason for one in life.entries if isinstance(one, EventEntry) and one.passed} >= {
-        "first sight"
-    }
-    reasons = {
-        reason for one in life.entries if isinstance(one, ReconcileEntry) for reason in one.reasons
-    }
-    assert {"sandbox", "pod ready"} <= reasons
+    assert {one.key.name for one in life} == {"sb-1"}
+    assert "ADDED, passed: first sight" in {one.detail for one in life}
+    reconciles = " ".join(one.detail for one in life if one.what == "reconcile")
+    assert "for sandbox" in reconciles
+    assert "pod ready" in reconciles
 
 
 async def test_the_life_of_a_claim_follows_the_binding_to_sandbox_and_pod() -> None:
@@ -124,11 +112,11 @@ async def test_the_life_of_a_claim_follows_the_binding_to_sandbox_and_pod() -> N
     other = ({"m1", "m2"} - {name}).pop()
     assert in_order(
         ["sandboxclaims patch sandboxes 200", "sandboxclaims patch sandboxclaims 200"],
-        told(life.entries),
+        told(life),
     )
-    assert "sandboxclaims ADDED passed" in told(life.entries)
-    assert "sandboxclaims reconcile success" in told(life.entries)
-    objects = {(one.plural, one.key.name) for one in life.entries}
+    assert "sandboxclaims ADDED passed" in told(life)
+    assert "sandboxclaims sandboxclaim success" in told(life)
+    objects = {(one.plural, one.key.name) for one in life}
     assert objects == {("sandboxclaims", "c"), ("sandboxes", name), ("pods", name)}
     assert other not in {name for _, name in objects}
 
@@ -141,7 +129,7 @@ async def test_what_has_ended_is_still_told() -> None:
         assert world.find(CLAIMS, "c") is None
         assert world.find("sandboxes", "m1") is None
         life = await life_of(world, "claim", "c")
-    found = told(life.entries)
+    found = told(life)
     for one in ("sandboxclaims DELETED passed", "sandboxes DELETED passed", "pods ADDED dropped"):
         assert one in found
 
@@ -154,7 +142,7 @@ async def test_a_binding_whose_events_are_overwritten_is_known_from_the_caches()
         world.whole.trace.entries.clear()
         await world.patch("pods", "m1", {"metadata": {"annotations": {"a": "b"}}})
         life = await life_of(world, "claim", "c")
-    assert told(life.entries) == ["pods MODIFIED dropped"]
+    assert told(life) == ["pods MODIFIED dropped"]
 
 
 async def test_a_deletion_that_only_a_relist_showed_is_told() -> None:
@@ -167,7 +155,7 @@ async def test_a_deletion_that_only_a_relist_showed_is_told() -> None:
         world.plane.compact()
         await world.recover()
         life = await life_of(world, "sandbox", "sb-1")
-    assert "sandboxes DELETED passed" in told(life.entries)
+    assert "sandboxes DELETED passed" in told(life)
 
 
 async def test_a_refused_request_and_a_failed_pass_are_told() -> None:
@@ -177,15 +165,13 @@ async def test_a_refused_request_and_a_failed_pass_are_told() -> None:
         await world.create(sandbox())
         await world.advance(2.0)
         life = await life_of(world, "sandbox", "sb-1")
-    found = told(life.entries)
+    found = told(life)
     assert in_order(["sandboxes create pods 500", "sandboxes create pods 201"], found)
-    failed = [
-        one for one in life.entries if isinstance(one, ReconcileEntry) and one.outcome == "error"
-    ]
-    assert len(failed) == 1
-    assert failed[0].error
-    assert failed[0].next_s is not None
-    assert [one.attempts for one in life.entries if isinstance(one, ReconcileEntry)].count(1) == 1
+    (failed,) = (one.detail for one in life if one.detail.startswith("sandbox error; "))
+    *_, again, error = failed.split("; ")
+    assert re.fullmatch(r"again in \d\.\d{3} s", again)
+    assert "500" in error
+    assert sum("failed 1 times before" in one.detail for one in life) == 1
 
 
 async def test_off_nothing_is_kept_and_the_way_to_switch_it_on_is_told() -> None:
@@ -230,9 +216,9 @@ async def test_the_table() -> None:
         life = await life_of(world, "claim", "c")
     assert code == EXIT_OK
     head, columns, *lines = said.splitlines()
-    assert head.startswith(f"claim {NS}/c: {len(life.entries)} entries, 0 is 2026-")
+    assert head.startswith(f"claim {NS}/c: {len(life)} entries, 0 is 2026-")
     assert columns.split() == ["AT", "MS", "OBJECT", "WHAT", "TOOK", "MS", "DETAIL"]
-    assert len(lines) == len(life.entries)
+    assert len(lines) == len(life)
     first = next(line for line in lines if "claim c" in line and "event" in line)
     assert first.split()[0] == "0.000"
     assert "ADDED, passed: first sight" in first
@@ -276,18 +262,18 @@ async def test_the_life_of_a_pool_is_kept() -> None:
     async with open_claims(replicas=1, **ON) as world:
         await world.advance(1.0)
         life = await life_of(world, "pool", "pool")
-    assert {one.plural for one in life.entries} == {"sandboxwarmpools"}
-    assert "sandboxwarmpools create sandboxes 201" in told(life.entries)
+    assert {one.plural for one in life} == {"sandboxwarmpools"}
+    assert "sandboxwarmpools create sandboxes 201" in told(life)
 
 
 async def test_the_output_for_programs_is_json() -> None:
-    """`json` is the answer of the listener."""
+    """The entries themselves."""
     async with open_world(Settings(**ON)) as world:
         await world.ready_sandbox(sandbox())
         life = await life_of(world, "sandbox", "sb-1")
         code, said, _ = await command(world, "sandbox", "sb-1", "--output", "json")
         assert code == EXIT_OK
-        assert len(json.loads(said)["entries"]) == len(life.entries)
+        assert len(json.loads(said)) == len(life)
 
 
 @pytest.mark.parametrize("query", ["", "kind=node&namespace=a&name=b", "kind=claim&name=b"])
@@ -332,13 +318,13 @@ async def test_a_controller_that_serves_over_tls_is_asked_over_tls(tmp_path: Pat
             plain = scraper.url("")
             key = Key(NS, "sb-1")
 
-            async def asked(url: str, file: Path | None) -> Life:
+            async def asked(url: str, file: Path | None) -> str:
                 return await anyio.to_thread.run_sync(
-                    partial(ask, url, "sandbox", key, ca_file=file)
+                    partial(ask, url, "sandbox", key, "table", ca_file=file)
                 )
 
             url = plain.replace("http:", "https:")
-            assert (await asked(url, tmp_path / "ca.crt")).entries
+            assert "ADDED, passed: first sight" in await asked(url, tmp_path / "ca.crt")
             with pytest.raises(ConfigError, match="CERTIFICATE_VERIFY_FAILED"):
                 await asked(url, None)
             with pytest.raises(ConfigError, match="cannot be reached"):
