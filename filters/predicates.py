@@ -23,17 +23,8 @@ from filters.events import Change, Observed, Owner
 _LONGEST_SHOWN = 80
 
 
-class NoOpinion:
-    """The type of :data:`NO_OPINION`; compares by identity."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return "NO_OPINION"
-
-
-NO_OPINION: Final = NoOpinion()
-"""Returned by a leaf that finds nothing to judge by."""
+NO_OPINION: Final[Hashable] = object()
+"""Returned by a leaf that finds nothing to judge by; compared by identity."""
 
 
 def _words(value: object) -> str:
