@@ -67,7 +67,6 @@ class Certificates:
                 raise ConfigError(f"--tls-cipher-suites: {name!r} is not the IANA name of a suite")
         self._version = _VERSIONS[min_version]
         self._ciphers = ":".join(_SUITES[name] for name in suites if _SUITES[name])
-        self._seen: tuple[tuple[int, int], ...] = ()
         try:
             self._seen = self._stamps()
             self._context = self._load()

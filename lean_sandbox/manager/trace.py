@@ -8,7 +8,7 @@ names of objects are shown to everybody who can reach the metrics.
 from __future__ import annotations
 
 import sys
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from contextvars import ContextVar
@@ -192,7 +192,14 @@ class TraceBuffer:
         if plural is None or (key.name and not key.namespace):
             known = " or ".join(_PLURALS)
             return text(400, f"say kind ({known}), and namespace and name of an object\n")
-        found = self.about((plural, key)) if key.name else self._all(plural, key.namespace)
+        if key.name:
+            found = self.about((plural, key))
+        else:
+            found = [
+                one
+                for one in self.entries
+                if one.plural == plural and key.namespace in ("", one.key.namespace)
+            ]
         if not found:
             what = f"{kind} {key}" if key.name else f"any {kind}"
             return text(404, f"{_NOTHING} of {what}{self._why_nothing()}\n")
@@ -200,13 +207,6 @@ class TraceBuffer:
             shown = msgspec.json.format(msgspec.json.encode(found), indent=2)
             return Answer(200, shown + b"\n", "application/json")
         return text(200, self._table((plural, key), found) if key.name else self._objects(found))
-
-    def _all(self, plural: str, namespace: str) -> list[Entry]:
-        return [
-            one
-            for one in self.entries
-            if one.plural == plural and namespace in ("", one.key.namespace)
-        ]
 
     def _why_nothing(self) -> str:
         most = self.entries.maxlen
@@ -221,13 +221,12 @@ class TraceBuffer:
 
     def _objects(self, entries: list[Entry]) -> str:
         """Return one line for each object: how many entries are kept of it, when the last was."""
-        found = {one.key: (0, one.at) for one in entries}
-        for one in entries:
-            found[one.key] = (found[one.key][0] + 1, one.at)
+        counts = Counter(one.key for one in entries)
+        last = {one.key: one.at for one in entries}
         now_s = self._clock.monotonic()
         rows = [
-            (key.namespace, key.name, str(count), f"{max(0.0, now_s - at):.0f} s ago")
-            for key, (count, at) in sorted(found.items())
+            (key.namespace, key.name, str(counts[key]), f"{max(0.0, now_s - last[key]):.0f} s ago")
+            for key in sorted(counts)
         ]
         return aligned(("NAMESPACE", "NAME", "ENTRIES", "LAST"), *rows)
 
