@@ -50,8 +50,8 @@ class RequestCounters:
         """``with_times`` counts as well how long requests take, and exposes the retries."""
         #: The server as the Host header names it.
         self.host = ""
-        self.requests: dict[tuple[str, str, str, int], int] = {}
-        self.retries: dict[tuple[str, int], int] = {}
+        self.requests: Counter[tuple[str, str, str, int]] = Counter()
+        self.retries: Counter[tuple[str, int]] = Counter()
         self.sent_bytes = self.received_bytes = 0
         self.connections_opened = self.streams = 0
         self.limiters: list[Limiter] = []
@@ -59,15 +59,10 @@ class RequestCounters:
 
     def count(self, record: RequestRecord) -> None:
         """Take a finished request."""
-        key = (record.method, record.verb, record.resource, record.code)
-        self.requests[key] = self.requests.get(key, 0) + 1
+        self.requests[record.method, record.verb, record.resource, record.code] += 1
         # The life of a watch says nothing about the server.
         if self._times is not None and record.verb != "watch":
             self._times.observe(record.latency_s, record.method, self.host)
-
-    def count_retry(self, method: str, code: int) -> None:
-        """Take a request that is sent again."""
-        self.retries[method, code] = self.retries.get((method, code), 0) + 1
 
     def collect(self, into: Exposition) -> None:
         """Add the counters as they are now."""

@@ -182,7 +182,7 @@ class Transport:
         response = await self._attempt(exchange)
         refused = exchange.authorization
         if response.status == 401 and await self.connection.auth.refresh(refused):
-            self.counted.count_retry(exchange.method, 401)
+            self.counted.retries[exchange.method, 401] += 1
             await self._authorize(exchange)
             response = await self._attempt(exchange)
         return response
@@ -227,7 +227,7 @@ class Transport:
                 if exchange.is_stream or not may_repeat:
                     raise
                 reused.close()
-                self.counted.count_retry(exchange.method, 0)
+                self.counted.retries[exchange.method, 0] += 1
             else:
                 return reused
         exchange.connection = None

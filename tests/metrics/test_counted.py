@@ -72,7 +72,7 @@ def test_requests_sent_again_are_counted_as_client_go_counts_them() -> None:
 
     assert not scraped().find(name)
     for method, code in (("GET", 0), ("GET", 0), ("POST", 401)):
-        times.count_retry(method, code)
+        times.retries[method, code] += 1
     assert scraped().value(name, code="<error>", verb="GET", host="api:443") == 2
     assert scraped().value(name, code="401", verb="POST", host="api:443") == 1
 
