@@ -239,7 +239,7 @@ async def run_until_signalled(settings: Settings, tune: Tune) -> bool:
         listeners = Listeners(settings, manager, clock)
         async with anyio.create_task_group() as group:
             group.start_soon(listeners.run)
-            group.start_soon(_stop_on_signal, manager, elector, group, hurried)
+            group.start_soon(_stop_on_signal, manager, group, hurried)
             if not settings.extensions:
                 group.start_soon(mention_extensions, client, clock, manager.synced)
             group.start_soon(_trim_when_idle, lambda: manager.is_idle, clock)
@@ -300,7 +300,7 @@ async def _tuned(
     listening = _bind_health(settings)
     try:
         async with anyio.create_task_group() as group:
-            group.start_soon(_end_on_signal, group.cancel_scope)
+            group.start_soon(_stop_on_signal, None, group, anyio.Event())
             if listening is not None:
                 endpoint = _health(clock, lambda: "the ConfigMap is not read")
                 group.start_soon(endpoint.serve, listening)
@@ -315,13 +315,6 @@ async def _tuned(
     return None
 
 
-async def _end_on_signal(scope: anyio.CancelScope) -> None:
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        async for _ in signals:
-            scope.cancel()
-            return
-
-
 def _open_elector(settings: Settings, client: Client) -> Elector | None:
     if settings.leader_elect is False:
         return None
@@ -333,29 +326,28 @@ def _open_elector(settings: Settings, client: Client) -> Elector | None:
     return open_elector(settings, client)
 
 
-async def _stop_on_signal(
-    manager: Manager, elector: Elector | None, group: TaskGroup, hurried: anyio.Event
-) -> None:
+async def _stop_on_signal(manager: Manager | None, group: TaskGroup, hurried: anyio.Event) -> None:
+    """End what runs at a signal, at once at the next; ``None`` before there is a manager."""
     is_ending = False
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async for signum in signals:
-            if is_ending or manager.sandboxes.queue.is_closed:
+            if is_ending or (manager is not None and manager.sandboxes.queue.is_closed):
                 hurried.set()
                 group.cancel_scope.cancel()
                 return
             is_ending = True
-            if manager.is_active:
+            if manager is not None and manager.is_active:
                 name = signal.Signals(signum).name
                 structlog.get_logger("controller").info("stopping", signal=name)
                 manager.stop()
             else:
-                group.start_soon(_end_waiting, elector, group)
+                group.start_soon(_end_waiting, manager, group)
 
 
-async def _end_waiting(elector: Elector | None, group: TaskGroup) -> None:
+async def _end_waiting(manager: Manager | None, group: TaskGroup) -> None:
     """End a process that does not work yet; a Lease that it is just being given goes back."""
-    if elector is not None:
-        await elector.release()
+    if manager is not None and manager.elector is not None:
+        await manager.elector.release()
     group.cancel_scope.cancel()
 
 
