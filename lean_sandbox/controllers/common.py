@@ -126,4 +126,4 @@ class Shared(msgspec.Struct, kw_only=True):
 
     def writer_in(self, lane: Lane) -> ObjectWriter:
         """Return a writer whose requests take their turns in a lane."""
-        return ObjectWriter(self.client, lane=lane, timeout_s=self.settings.request_timeout)
+        return ObjectWriter(self.client, lane=lane)

@@ -10,7 +10,7 @@ controllers of pools and templates first of all.
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import msgspec
 from cachetools import FIFOCache, TTLCache
@@ -70,14 +70,13 @@ class NotYetError(Exception):
 class TemplateResolver:
     """Resolves names of pools and templates within one namespace."""
 
-    def __init__(self, client: Client, caches: Caches, clock: Clock, *, timeout_s: float) -> None:
+    def __init__(self, client: Client, caches: Caches, clock: Clock) -> None:
         self._client = client
         self._caches = caches
         self._clock = clock
         # The latest GET for each name that was not found, or is under way.
         self._looks: TTLCache[_Name, _Look] = TTLCache(_MOST_NAMES, _ABSENT_S, clock.monotonic)
         self._staleness: FIFOCache[Key, Staleness] = FIFOCache(1024)
-        self._options: dict[str, Any] = {"lane": Lane.CLIENT, "timeout_s": timeout_s}
 
     def known_pool(self, key: Key) -> PoolView | None:
         """Return the pool if the cache has it."""
@@ -198,7 +197,7 @@ class TemplateResolver:
         look = self._looks[name] = _Look(now)
         try:
             found = await self._client.get(
-                resource, key.namespace, key.name, type_, **self._options
+                resource, key.namespace, key.name, type_, lane=Lane.CLIENT
             )
         except NotFound:
             look.is_absent = True

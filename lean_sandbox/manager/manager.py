@@ -91,7 +91,7 @@ class Manager:
             client=client,
             caches=caches,
             reflectors=self.reflectors,
-            resolver=TemplateResolver(client, caches, clock, timeout_s=settings.request_timeout),
+            resolver=TemplateResolver(client, caches, clock),
             settings=settings,
             clock=clock,
             server_time=ServerTime(clock),

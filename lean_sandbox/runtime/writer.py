@@ -42,12 +42,10 @@ class Response(msgspec.Struct, Generic[E], frozen=True):
 class ObjectWriter:
     """Gets, creates, patches, replaces and deletes objects, and keeps the caches up to date."""
 
-    def __init__(
-        self, client: Client, *, lane: Lane, timeout_s: float, field_manager: str | None = None
-    ) -> None:
+    def __init__(self, client: Client, *, lane: Lane, field_manager: str | None = None) -> None:
         """``field_manager`` is named in creates."""
         self.client = client
-        self.options: dict[str, Any] = {"lane": lane, "timeout_s": timeout_s}
+        self.options: dict[str, Any] = {"lane": lane}
         self._for_metadata = {**self.options, "accept": METADATA_ACCEPT}
         self._field_manager = field_manager
 

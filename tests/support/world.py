@@ -408,14 +408,16 @@ async def open_world(
             )
         if url is not None:
             connection = msgspec.structs.replace(connection, server=url)
+        settings = settings or Settings(sandbox_status_window=1.0, sandbox_status_step_window=0.0)
+        timeout_s = settings.request_timeout
         client = await stack.enter_async_context(
-            connected(connection, clock=clock, observer=observe)
+            connected(connection, timeout_s=timeout_s, clock=clock, observer=observe)
         )
         admin = await stack.enter_async_context(connected(connection_to(plane), clock=clock))
         reports: list[ReconcileResult[Key]] = []
         controller = ObservedManager(
             client,
-            settings or Settings(sandbox_status_window=1.0, sandbox_status_step_window=0.0),
+            settings,
             clock=clock,
             uniform=lambda: 0.5,
             tracing=tracing,

@@ -88,12 +88,7 @@ class SandboxRequests(ObjectWriter):
     """
 
     def __init__(self, shared: Shared, queue: WorkQueue[Key]) -> None:
-        super().__init__(
-            shared.client,
-            lane=Lane.CLIENT,
-            timeout_s=shared.settings.request_timeout,
-            field_manager=names.FIELD_MANAGER,
-        )
+        super().__init__(shared.client, lane=Lane.CLIENT, field_manager=names.FIELD_MANAGER)
         self._caches = shared.caches
         self._queue = queue
         self.hidden = HiddenPods(shared.clock)
