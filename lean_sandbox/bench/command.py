@@ -5,17 +5,15 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Final
 
 import anyio
 
-from lean_sandbox.bench.controller import Cost
-from lean_sandbox.bench.environment import Environment, open_environment
+from lean_sandbox.bench.environment import open_environment
 from lean_sandbox.bench.options import ALL, BenchError, BenchOptions, UsageError, read_flags
 from lean_sandbox.bench.report import BOUNDS, FIGURES, Report, ScenarioReport, Screen, Verdict
-from lean_sandbox.bench.scenarios import SCENARIOS, Beside, launch
+from lean_sandbox.bench.scenarios import IN_TURNS, SCENARIOS
 from lean_sandbox.clock import Clock, SystemClock
 from lean_sandbox.config.sources import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE
 from lean_sandbox.kube.errors import ControlPlaneError
@@ -112,85 +110,50 @@ def wanted(options: BenchOptions) -> list[str]:
     if unknown:
         known = ", ".join((*SCENARIOS, ALL))
         raise UsageError(f"unknown scenario {unknown[0]!r}; there are {known}")
-    asked = {name for name in options.scenarios if name != ALL}
-    starting = {one.name for one in SCENARIOS.values() if one.starts_controller}
-    if options.against and asked & starting:
+    asked = {*options.scenarios} - {ALL}
+    needing = {one.name for one in SCENARIOS.values() if options.against and one.needs_own}
+    if asked & needing:
         raise UsageError(
-            f"{min(asked & starting)} needs to start and stop the controller, which --against"
-            " cannot do"
+            f"{min(asked & needing)} needs to start and stop the controller, which --against cannot"
         )
     if ALL in options.scenarios:
         asked |= {scenario.name for scenario in SCENARIOS.values() if scenario.is_in_all}
-    if "burst" in asked:
-        asked.add("fill")
     asked |= {bound.base for bound in BOUNDS if bound.over and bound.scenario in asked}
-    if options.against:
-        asked -= starting
+    asked -= needing
     if "burst" in asked and options.burst_pool < options.count:
         raise UsageError(
             f"a pool of {options.burst_pool} cannot serve a burst of {options.count} claims: give"
             " --pool at least as large as --count"
         )
-    ordered = sorted(SCENARIOS.values(), key=lambda scenario: scenario.beside.value)
-    return [scenario.name for scenario in ordered if scenario.name in asked]
+    in_turns = [name for name in IN_TURNS if name in asked] * options.turns
+    return in_turns + [name for name in SCENARIOS if name in asked and name not in IN_TURNS]
 
 
 async def measure(options: BenchOptions, clock: Clock, screen: Screen) -> Report:
     """Run what the options ask for and return the report, bounds judged."""
     names = wanted(options)
     async with open_environment(options, clock, screen) as env:
-        running = options.against or ("lean-sandbox", *options.controller_flags)
-        env.report.controller = " ".join(running)
-        await _run(env, names)
-    env.report.bounds = env.report.judged()
-    return env.report
+        report = env.report
+        report.controller = " ".join(options.against or ("lean-sandbox", *options.controller_flags))
+        for name in names:
+            screen.step(f"{name}: {SCENARIOS[name].text}")
+            before = len(report.scenarios)
+            await SCENARIOS[name].run(env)
+            # At once: a run that is interrupted has shown what it measured.
+            print_scenarios(report.scenarios[before:], screen)
+    report.notes += _gaps(options, report)
+    report.bounds = report.judged()
+    return report
 
 
-async def _run(env: Environment, names: list[str]) -> None:
-    """Run the scenarios in their order; one controller serves all those that need one."""
-    # A burst fills its pool first and reports what that cost.
-    scenarios = [SCENARIOS[name] for name in names if not (name == "fill" and "burst" in names)]
-    kinds = {scenario.beside for scenario in scenarios}
-
-    async def run(kind: Beside) -> None:
-        for scenario in scenarios:
-            if scenario.beside is kind:
-                env.screen.step(f"{scenario.name}: {scenario.text}")
-                before = len(env.report.scenarios)
-                await scenario.run(env)
-                # At once: a run that is interrupted has shown what it measured.
-                print_scenarios(env.report.scenarios[before:], env.screen)
-
-    await run(Beside.ANYTHING)
-    await run(Beside.NO_CONTROLLER)
-    async with AsyncExitStack() as kept:
-        if kinds & {Beside.CONTROLLER, Beside.SANDBOXES, Beside.RESTARTS}:
-            async with env.controller():
-                env.report.notes += _gaps(env.options, await env.measured.snapshot())
-                await run(Beside.CONTROLLER)
-                if kinds & {Beside.SANDBOXES, Beside.RESTARTS}:
-                    env.over = await kept.enter_async_context(env.namespace("cold"))
-                    if "cold" not in names:
-                        await launch(env, env.over, env.options.sandboxes)
-                await run(Beside.SANDBOXES)
-        await run(Beside.RESTARTS)
-    await run(Beside.OWN)
-
-
-def _gaps(options: BenchOptions, found: Cost) -> list[str]:
-    """Say once what will be missing in every table."""
-    no_floor = (
-        "no floor: a running controller would bind its claims; figures in multiples of it are left"
-        " out"
-    )
-    lacking = (
-        (found.requests, "no requests: no metrics are given that tell them"),
-        (found.received_kib, "no received bytes: its metrics do not tell them"),
-        (found.cpu_ms, "no CPU: neither /proc nor metrics tell it"),
-        (found.rss_mib, "no memory: neither /proc nor metrics tell it"),
-    )
-    notes = [no_floor] if options.against else []
-    return notes + [text for value, text in lacking if value is None]
+def _gaps(options: BenchOptions, report: Report) -> list[str]:
+    """Say once what is missing in every table."""
+    notes = ["no floor: a running controller would bind its claims"] if options.against else []
+    return notes + [
+        f"no {FIGURES[name].text}: neither /proc nor metrics tell it"
+        for name in ("requests_each", "received_kib_each", "cpu_ms_each", "rss_mib")
+        if any(one.figures.get(name, 0) is None for one in report.scenarios)
+    ]
 
 
 # -- the tables ------------------------------------------------------------------------------------
@@ -246,13 +209,8 @@ def _print_runs(found: Sequence[ScenarioReport], screen: Screen) -> None:
 def _print_requests(run: ScenarioReport, screen: Screen) -> None:
     figures = run.figures
     if run.requests:
-        items = (
-            figures.get("claims")
-            or figures.get("sandboxes")
-            or figures.get("pool")
-            or figures.get("lives")
-            or 1
-        )
+        names = ("claims", "sandboxes", "pool", "lives")
+        items = next((found for name in names if (found := figures.get(name))), 1)
         screen.table(
             f"{run.name}: requests of the controller",
             ("request", "all", "each"),
@@ -315,21 +273,29 @@ def require_matplotlib() -> None:
             "--plots needs matplotlib: install the extra bench, as in pip install '.[bench,local]'"
         ) from error
     # The same report gives the same file: ids of elements are hashes of their content with this.
-    mpl.rcParams["svg.hashsalt"] = "lean-sandbox"
-    mpl.rcParams["svg.fonttype"] = "none"
+    mpl.rc("svg", hashsalt="lean-sandbox", fonttype="none")
+    # To be read on a light page and on a dark one.
+    mpl.rc("savefig", transparent=True)
+    mpl.rc("axes", edgecolor=_GREY, labelcolor=_GREY)
+    mpl.rc("text", color=_GREY)
+    mpl.rc("xtick", color=_GREY)
+    mpl.rc("ytick", color=_GREY)
 
 
 def _draw_burst(report: Report, axes: Any) -> None:
     """Draw what part of the claims was Ready after how long, beside the floor and the bound."""
-    burst = report.named("burst")[0]
+    floor, burst = (
+        [latency for run in report.named(name) for latency in run.latencies_ms]
+        for name in ("floor", "burst")
+    )
     factor = next(b.most for b in BOUNDS if (b.scenario, b.figure) == ("burst", "p99_ms"))
-    for floor in report.named("floor"):
-        bound = [latency * factor for latency in floor.latencies_ms]
-        axes.ecdf(floor.latencies_ms, color=_FLOOR, label="three bare requests a claim")
+    if floor:
+        bound = [latency * factor for latency in floor]
+        axes.ecdf(floor, color=_FLOOR, label="three bare requests a claim")
         axes.ecdf(bound, color=_GREY, linestyle="--", label=f"bound: {factor:g} x that")
-    axes.ecdf(burst.latencies_ms, **_OURS)
-    count, pool = len(burst.latencies_ms), burst.figures.get("pool") or 0
-    axes.set_title(f"{count} claims at once on a pool of {pool:g}: Ready after how long")
+    axes.ecdf(burst, **_OURS)
+    count, pool = (report.named("burst")[0].figures.get(name) or 0 for name in ("claims", "pool"))
+    axes.set_title(f"{count:g} claims at once on a pool of {pool:g}: Ready after how long")
     axes.set_xlabel("milliseconds from the create to the event that shows Ready")
     axes.set_ylabel("share that was Ready")
 

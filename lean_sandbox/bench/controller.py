@@ -6,8 +6,10 @@ tell resources apart. CPU and memory are those of /proc.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -16,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from lean_sandbox.bench.options import BenchError
-from lean_sandbox.bench.workers import TICK_MS, Worker, open_client, process_usage
+from lean_sandbox.bench.workers import TICK_MS, open_client, process_usage
 from lean_sandbox.clock import Clock
 from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.errors import ControlPlaneError
@@ -35,7 +37,6 @@ _HELD: Final = {
 }
 _SCRAPE_S: Final = 15.0
 _REST_LIMIT_S: Final = 180.0
-_LOOKS: Final = 4
 # A controller answers with the same page of metrics for a second.
 _FRESH_S: Final = 1.1
 # What timers of an idle process come to between two looks: one tick.
@@ -146,22 +147,20 @@ def read_metrics(text: str) -> Cost:
         found = [s.value for s in samples.get(name, ()) if labels.items() <= s.labels.items()]
         return sum(found) * factor if found else None
 
-    requests: Requests | None = None
-    if "lean_sandbox_requests_total" in samples:
-        requests = Counter()
-        ours = count("lean_sandbox_requests_total", "verb", "resource", "code")
-        for (verb, resource, code), number in ours.items():
-            if verb != "watch" and resource not in _NOT_COUNTED:
-                requests[verb, shown_kind(resource), code] += number
-    elif "rest_client_requests_total" in samples:
-        requests = Counter()
-        for (method, code), number in count("rest_client_requests_total", "method", "code").items():
-            requests[_METHODS.get(method, method.lower()), _UNKNOWN, code] += number
+    requests: Requests = Counter()
+    ours = count("lean_sandbox_requests_total", "verb", "resource", "code")
+    for (verb, resource, code), number in ours.items():
+        if verb != "watch" and resource not in _NOT_COUNTED:
+            # Without the group, with the subresource.
+            requests[verb, re.sub(r"\.[^/]*", "", resource), code] += number
+    theirs = Counter() if ours else count("rest_client_requests_total", "method", "code")
+    for (method, code), number in theirs.items():
+        requests[_METHODS.get(method, method.lower()), _UNKNOWN, code] += number
     held = {what: sum(add_up(name, 1) or 0.0 for name in of) for what, of in _HELD.items()}
     held["series"] = float(sum(map(len, samples.values())))
     rss_mib = add_up("process_resident_memory_bytes", 1 / 1024**2)
     return Cost(
-        requests=requests,
+        requests=requests if ours or theirs else None,
         received_kib=add_up("lean_sandbox_client_bytes_total", 1 / 1024, direction="received"),
         sent_kib=add_up("lean_sandbox_client_bytes_total", 1 / 1024, direction="sent"),
         cpu_ms=add_up("process_cpu_seconds_total", 1000),
@@ -174,26 +173,14 @@ def read_metrics(text: str) -> Cost:
     )
 
 
-def shown_kind(resource: str) -> str:
-    """Return ``plural.group/subresource`` without the group."""
-    qualified, slash, subresource = resource.partition("/")
-    return qualified.partition(".")[0] + slash + subresource
-
-
+@dataclass(frozen=True)
 class MeasuredController:
-    """A running controller, of which the process, the metrics, or both are known.
+    """A running controller, of which the process, the metrics, or both are known."""
 
-    The audit log of ``api_server``, the embedded one, checks the counts.
-    """
-
-    def __init__(
-        self, clock: Clock, quiet_s: float, pid: int | None, url: str, api_server: Worker | None
-    ) -> None:
-        self._clock = clock
-        self._quiet_s = quiet_s
-        self._pid = pid
-        self._url = urlsplit(url)
-        self._api_server = api_server
+    clock: Clock
+    quiet_s: float
+    pid: int | None
+    url: str
 
     async def snapshot(self, *, process_first: bool = False) -> Cost:
         """Read all counters; what cannot be read is None. Raises BenchError.
@@ -201,24 +188,22 @@ class MeasuredController:
         What the answer itself costs is not between two snapshots of which the later reads the
         process first.
         """
-        usage = process_usage(self._pid) if process_first else None
+        usage = process_usage(self.pid) if process_first else None
         found = await self._scrape()
-        usage = usage or process_usage(self._pid)
+        usage = usage or process_usage(self.pid)
         if usage.cpu_ms is None:
             return found
         return msgspec.structs.replace(found, cpu_ms=usage.cpu_ms, rss_mib=usage.rss_mib)
 
     async def _scrape(self) -> Cost:
-        url = self._url
-        if not url.netloc:
+        if not self.url:
             return Cost()
-        where = f"the controller's metrics at {url.geturl()}"
+        where, url = f"the controller's metrics at {self.url}", urlsplit(self.url)
         server = Connection(f"{url.scheme}://{url.netloc}", source="--against")
+        path = url.path or "/metrics"
         try:
-            async with open_client(server, self._clock, agent="bench-metrics") as client:
-                answer = await client.transport.request(
-                    "GET", url.path or "/metrics", timeout_s=_SCRAPE_S
-                )
+            async with open_client(server, self.clock, agent="bench-metrics") as client:
+                answer = await client.transport.request("GET", path, timeout_s=_SCRAPE_S)
             if answer.status == 200:
                 return read_metrics(answer.body.decode("utf-8", "replace"))
         except (ControlPlaneError, ValueError) as error:
@@ -229,30 +214,12 @@ class MeasuredController:
 
     async def begin(self) -> Cost:
         """Begin a stretch: from here on requests count."""
-        await self._clock.sleep(_FRESH_S)
-        if self._api_server is not None:
-            await self._api_server.ask()
+        await self.clock.sleep(_FRESH_S)
         return await self.snapshot()
 
-    async def end(self, before: Cost) -> tuple[Cost, int | None]:
-        """End a stretch: its cost, and how many requests only the counters or the audit log saw.
-
-        The latter is None without an audit log. Where a request came between the two looks, both
-        are looked at again.
-        """
-        cost = (await self.snapshot(process_first=True)).since(before)
-        if self._api_server is None or cost.requests is None:
-            return cost, None
-        audited: Counter[str] = Counter()
-        for look in range(_LOOKS):
-            if look:
-                await self._clock.sleep(_FRESH_S)
-            audited.update(await self._api_server.ask())
-            counted = (await self.snapshot()).since(before).by_kind()
-            differs = sum(abs(audited[k] - counted.get(k, 0)) for k in {*audited, *counted})
-            if not differs:
-                break
-        return cost, differs
+    async def end(self, before: Cost) -> Cost:
+        """End a stretch; return its cost."""
+        return (await self.snapshot(process_first=True)).since(before)
 
     async def until_idle(self, after: str) -> None:
         """Wait until the controller has used next to no CPU for a while.
@@ -260,28 +227,23 @@ class MeasuredController:
         Where /proc does not tell, or the CPU never rests: until it has made no request. Raises
         BenchError after three minutes of each.
         """
-        has_cpu = process_usage(self._pid).cpu_ms is not None
-        if has_cpu and await self._rests(self._cpu_ms, _IDLE_CPU_MS):
+        has_cpu = process_usage(self.pid).cpu_ms is not None
+        if has_cpu and await self._rests(by_cpu=True):
             return
-        if self._url.netloc and await self._rests(self._requests, 0.0):
+        if self.url and await self._rests(by_cpu=False):
             return
         raise BenchError(f"waited {_REST_LIMIT_S:g} s for the controller to rest after {after}")
 
-    async def _rests(self, count: Callable[[], Awaitable[float]], forgiven: float) -> bool:
-        """Wait until a counter has grown by no more than ``forgiven`` for the time of rest."""
-        deadline = self._clock.monotonic() + _REST_LIMIT_S
-        last, since = await count(), self._clock.monotonic()
-        while self._clock.monotonic() < deadline:
-            await self._clock.sleep(self._quiet_s / 4)
-            found = await count()
-            if found - last > forgiven:
-                last, since = found, self._clock.monotonic()
-            elif self._clock.monotonic() - since >= self._quiet_s:
+    async def _rests(self, *, by_cpu: bool) -> bool:
+        """Wait until the CPU, or the number of requests, has not grown for the time of rest."""
+        deadline = self.clock.monotonic() + _REST_LIMIT_S
+        last, since = 0.0, self.clock.monotonic()
+        while self.clock.monotonic() < deadline:
+            cpu_ms = process_usage(self.pid).cpu_ms if by_cpu else None
+            used = (await self._scrape()).total or 0 if cpu_ms is None else cpu_ms
+            if used - last > (_IDLE_CPU_MS if by_cpu else 0):
+                last, since = used, self.clock.monotonic()
+            elif self.clock.monotonic() - since >= self.quiet_s:
                 return True
+            await self.clock.sleep(self.quiet_s / 4)
         return False
-
-    async def _cpu_ms(self) -> float:
-        return process_usage(self._pid).cpu_ms or 0.0
-
-    async def _requests(self) -> float:
-        return (await self._scrape()).total or 0

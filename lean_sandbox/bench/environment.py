@@ -5,7 +5,6 @@ All processes are started here and ended here; namespaces are deleted here, also
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -47,7 +46,6 @@ from lean_sandbox.kube.resources import (
 
 _ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 _CRD_HELP = "lean-sandbox crds | kubectl apply --server-side -f -"
-_START_S = 60.0
 _POLL_S = 0.05
 _LOOK_S = 0.25
 _ACCOUNT_S = 10.0
@@ -64,13 +62,14 @@ class Environment:
     client: Client
     report: Report
     kubeconfig: str
-    api_server: Worker | None
     folder: Path
     screen: Screen
+    kept: AsyncExitStack
+    """Holds what outlasts a scenario, until the end of the run."""
     measured: MeasuredController = field(init=False)
-    """The controller of the scenarios that have one."""
+    """The controller of the scenario that runs."""
     over: str = ""
-    """The namespace of the Sandboxes that some scenarios share."""
+    """The namespace of the Sandboxes that some scenarios share, once it is there."""
 
     @asynccontextmanager
     async def namespace(self, scenario: str, token: str = "") -> AsyncIterator[str]:
@@ -109,7 +108,7 @@ class Environment:
         """Start the controller and wait for its caches, or take the one that runs already."""
         if not self.options.against:
             async with self.starting("--extensions") as started:
-                await self.until_logged(started, "caches_synced", self.clock.monotonic())
+                await started.until_logged("caches_synced")
                 yield
             return
         pid, url = self.options.against_pid, self.options.against_url
@@ -117,7 +116,7 @@ class Environment:
             process_usage(pid)
         except BenchError as error:
             raise UsageError(f"--against {pid}: {error}") from error
-        self.measured = MeasuredController(self.clock, self.options.quiet, pid, url, None)
+        self.measured = MeasuredController(self.clock, self.options.quiet, pid, url)
         yield
 
     @asynccontextmanager
@@ -134,23 +133,10 @@ class Environment:
         )
         log = self.folder / f"controller-{secrets.token_hex(3)}.log"
         async with process("lean_sandbox.cli", *command, log=log) as started:
-            line = await self.until_logged(started, "listening", self.clock.monotonic())
+            line = await started.until_logged("listening")
             url = f"http://127.0.0.1:{line['metrics']}/metrics"
-            self.measured = MeasuredController(
-                self.clock, self.options.quiet, started.pid, url, self.api_server
-            )
+            self.measured = MeasuredController(self.clock, self.options.quiet, started.pid, url)
             yield started
-
-    async def until_logged(self, started: Worker, event: str, began: float) -> dict[str, Any]:
-        """Wait for a line of the controller's log. Raises BenchError with the end of the log."""
-        while True:
-            for line in started.log().splitlines():
-                if f'"{event}"' in line:
-                    found: dict[str, Any] = json.loads(line)
-                    return found
-            if started.started.returncode is not None or self.clock.monotonic() - began > _START_S:
-                raise started.failed(f"(the controller) did not say {event!r}")
-            await self.clock.sleep(_POLL_S)
 
     @asynccontextmanager
     async def load(self, resource: Resource, where: str, **metadata: Any) -> AsyncIterator[Load]:
@@ -207,18 +193,13 @@ class Environment:
 
     async def charge(self, report: ScenarioReport, before: Cost) -> Cost:
         """Add the requests since ``before`` to a report; return all that was counted."""
-        cost, report.audit_differs = await self.measured.end(before)
+        cost = await self.measured.end(before)
         report.requests, report.failures = cost.by_kind(), cost.failures()
         return cost
 
     def add(self, one: ScenarioReport) -> None:
         """Add what a scenario found to the report of the run."""
         self.report.scenarios.append(one)
-        if one.audit_differs:
-            self.report.notes.append(
-                f"{one.name}: the controller's own count and the server's audit log differ by"
-                f" {one.audit_differs} requests"
-            )
         claims, ready = one.figures.get("claims"), one.figures.get("ready")
         if claims is not None and ready is not None and ready < claims:
             self.report.notes.append(
@@ -249,13 +230,10 @@ async def open_environment(
     """Start, or connect to, the server of a run, with what moves its Pods."""
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="lean-sandbox-bench-")))
-        api_server: Worker | None = None
         kubeconfig = options.kubeconfig
         if options.is_embedded:
             screen.progress("starting an embedded control plane")
-            api_server = await stack.enter_async_context(
-                worker("api-server", str(folder), folder=folder)
-            )
+            await stack.enter_async_context(worker("api-server", str(folder), folder=folder))
             kubeconfig = str(folder / KUBECONFIG)
         try:
             connection = load_connection(kubeconfig or None, options.context or None, clock=clock)
@@ -266,32 +244,24 @@ async def open_environment(
             open_client(connection, clock, agent="bench-load", in_flight=in_flight)
         )
         kind = "embedded" if options.is_embedded else "kubeconfig"
-        environment = Environment(
-            options=options,
-            clock=clock,
-            client=client,
-            report=Report(server=Server(kind, await _version_of(client))),
-            kubeconfig=kubeconfig,
-            api_server=api_server,
-            folder=folder,
-            screen=screen,
-        )
+        report = Report(server=Server(kind, await _version_of(client)))
+        env = Environment(options, clock, client, report, kubeconfig, folder, screen, stack)
         if options.is_embedded or options.kubelet:
             await stack.enter_async_context(
                 worker("kubelet", kubeconfig, options.context, folder=folder)
             )
         if options.kubelet:
-            stack.push_async_callback(_delete_nodes, environment)
+            stack.push_async_callback(_delete_nodes, env)
         if not options.is_embedded and not options.against:
-            await _refuse_company(environment)
-        yield environment
+            await _refuse_company(env)
+        yield env
 
 
-async def _delete_nodes(environment: Environment) -> None:
+async def _delete_nodes(env: Environment) -> None:
     """Delete the Nodes of the simulated kubelet, which runs until they are gone."""
     with anyio.CancelScope(shield=True), anyio.move_on_after(_GOODBYE_S):
         for number in range(NODES):
-            await environment.delete(resources.NODES, f"{NODE_PREFIX}-{number}")
+            await env.delete(resources.NODES, f"{NODE_PREFIX}-{number}")
 
 
 async def _version_of(client: Client) -> str:
@@ -310,14 +280,13 @@ async def _version_of(client: Client) -> str:
         return ""
 
 
-async def _refuse_company(environment: Environment) -> None:
+async def _refuse_company(env: Environment) -> None:
     """Raise UsageError when a controller already serves this server."""
-    client = environment.client
-    async with environment.namespace("probe") as where:
-        await load.make_template(client, where)
-        await load.make_pool(client, where, 1)
-        await environment.clock.sleep(_PROBE_S)
-        if await load.count(client, SANDBOXES, where):
+    async with env.namespace("probe") as where:
+        await load.make_template(env.client, where)
+        await load.make_pool(env.client, where, 1)
+        await env.clock.sleep(_PROBE_S)
+        if await load.count(env.client, SANDBOXES, where):
             raise UsageError(
                 "a controller already serves this server: measure it with --against, or stop it"
             )

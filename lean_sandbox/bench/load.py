@@ -45,9 +45,6 @@ _SPECS: Final[Mapping[Resource, Manifest]] = {
 }
 
 
-# -- what is made ----------------------------------------------------------------------------------
-
-
 def manifest(kind: Resource, name: str, spec: Manifest | None = None, **metadata: Any) -> Manifest:
     """Return an object of the bench."""
     return {
@@ -80,9 +77,6 @@ async def make_pool(client: Client, where: str, replicas: int) -> str:
 async def change(client: Client, kind: Resource, where: str, name: str, **spec: Any) -> None:
     """Merge fields into the spec of an object."""
     await client.patch(kind, where, name, {"spec": spec}, bytes)
-
-
-# -- making and watching ---------------------------------------------------------------------------
 
 
 class _Condition(msgspec.Struct, frozen=True, gc=False):

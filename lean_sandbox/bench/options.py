@@ -139,6 +139,7 @@ class BenchOptions:
     idle_seconds: float = _duration(30.0, "seconds of idleness", flag="--idle")
     quiet: float = _duration(3.0, "seconds without a request that count as rest")
     wait: float = _duration(600.0, "seconds that anything is waited for")
+    turns: int = _count(1, "times that floor, one and burst are measured, in turns, for medians")
     rounds: int = _count(10, "claims of the scenario one, and of the floor one at a time")
     load_in_flight: int = _count(20, "requests of the load at once")
     floor_in_flight: int = _count(16, "binds of the floor under way at once")

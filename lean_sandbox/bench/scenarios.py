@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
-from enum import Enum, auto
 from math import ceil
 from typing import Any, Final, NamedTuple
 
@@ -47,19 +46,6 @@ _LISTED: Final = (
 )
 
 
-class Beside(Enum):
-    """What a scenario runs beside; scenarios run in this order."""
-
-    ANYTHING = auto()
-    NO_CONTROLLER = auto()
-    CONTROLLER = auto()
-    SANDBOXES = auto()
-    """A controller, and the Sandboxes that the scenarios of this kind share."""
-    RESTARTS = auto()
-    """The same Sandboxes, after that controller has ended."""
-    OWN = auto()
-
-
 # -- claims on a warm pool -------------------------------------------------------------------------
 
 
@@ -70,16 +56,11 @@ async def _make_pool(env: Environment, where: str, pool: int) -> None:
     await env.until_full(where, pool)
 
 
-async def _fill_pool(env: Environment, where: str, pool: int) -> None:
-    """Make a pool with its template, unmeasured."""
-    await _make_pool(env, where, pool)
-    await env.measured.until_idle("filling a pool")
-
-
 async def _one(env: Environment) -> None:
     rounds = env.options.rounds
-    async with env.namespace("one") as where:
-        await _fill_pool(env, where, _ONE_POOL)
+    async with env.controller(), env.namespace("one") as where:
+        await _make_pool(env, where, _ONE_POOL)
+        await env.measured.until_idle("filling a pool")
         async with (
             env.load(SANDBOXCLAIMS, where) as claims,
             env.stretch("one", rounds, claims, claims=rounds, pool=_ONE_POOL),
@@ -93,8 +74,9 @@ async def _one(env: Environment) -> None:
 
 async def _burst(env: Environment) -> None:
     count, pool = env.options.count, env.options.burst_pool
-    async with env.namespace("burst") as where:
-        await _fill(env, where)
+    async with env.controller(), env.namespace("burst") as where:
+        await _make_pool(env, where, pool)
+        await env.measured.until_idle("filling a pool")
         async with (
             env.load(SANDBOXCLAIMS, where) as claims,
             env.stretch("burst", count, claims, claims=count, pool=pool) as report,
@@ -106,21 +88,17 @@ async def _burst(env: Environment) -> None:
     report.figures["replacements"] = report.requests.get("create sandboxes")
 
 
-async def _fill_alone(env: Environment) -> None:
-    async with env.namespace("fill") as where:
-        await _fill(env, where)
-
-
-async def _fill(env: Environment, where: str) -> None:
+async def _fill(env: Environment) -> None:
     pool = env.options.burst_pool
-    # What a template takes once is no cost of a member.
-    await load.make_template(env.client, where)
-    await env.measured.until_idle("its start")
-    async with env.stretch("fill", pool, pool=pool) as report:
-        began = env.clock.monotonic()
-        await load.make_pool(env.client, where, pool)
-        await env.until_full(where, pool)
-        report.figures["seconds"] = round(env.clock.monotonic() - began, 2)
+    async with env.controller(), env.namespace("fill") as where:
+        # What a template takes once is no cost of a member.
+        await load.make_template(env.client, where)
+        await env.measured.until_idle("its start")
+        async with env.stretch("fill", pool, pool=pool) as report:
+            began = env.clock.monotonic()
+            await load.make_pool(env.client, where, pool)
+            await env.until_full(where, pool)
+            report.figures["seconds"] = round(env.clock.monotonic() - began, 2)
 
 
 async def _sustained(env: Environment) -> None:
@@ -155,8 +133,9 @@ async def _sustain(
     clock, times = env.clock, arrivals(rate, seconds)
     count = len(times)
     members: list[tuple[float, float]] = []
-    async with env.namespace(name) as where:
-        await _fill_pool(env, where, pool)
+    async with env.controller(), env.namespace(name) as where:
+        await _make_pool(env, where, pool)
+        await env.measured.until_idle("filling a pool")
         async with (
             env.load(SANDBOXCLAIMS, where) as claims,
             env.stretch(name, count, claims, rate=rate, claims=count, pool=pool) as report,
@@ -222,23 +201,34 @@ async def launch(env: Environment, where: str, end: int, *, begin: int = 0) -> N
 
 async def _cold(env: Environment) -> None:
     count = env.options.sandboxes
-    await env.measured.until_idle("its start")
-    # They stay for idle and restart.
-    async with (
-        env.load(SANDBOXES, env.over) as sandboxes,
-        env.stretch("cold", count, sandboxes, sandboxes=count) as report,
-    ):
-        report.figures["seconds"] = await sandboxes.make(range(count))
+    async with env.controller():
+        # They stay for idle and restart.
+        env.over = await env.kept.enter_async_context(env.namespace("cold"))
+        await env.measured.until_idle("its start")
+        async with (
+            env.load(SANDBOXES, env.over) as sandboxes,
+            env.stretch("cold", count, sandboxes, sandboxes=count) as report,
+        ):
+            report.figures["seconds"] = await sandboxes.make(range(count))
+
+
+async def _find_sandboxes(env: Environment) -> None:
+    """Make the Sandboxes that idle and restart are measured over, unless the scenario cold has."""
+    if not env.over:
+        async with env.controller():
+            env.over = await env.kept.enter_async_context(env.namespace("cold"))
+            await launch(env, env.over, env.options.sandboxes)
 
 
 async def _idle(env: Environment) -> None:
-    await env.measured.until_idle("what came before")
+    await _find_sandboxes(env)
     report = ScenarioReport(name="idle", figures={"sandboxes": env.options.sandboxes})
-    before = await env.measured.begin()
-    began = env.clock.monotonic()
-    await env.clock.sleep(env.options.idle_seconds)
-    seconds = env.clock.monotonic() - began
-    cost = await env.charge(report, before)
+    async with env.controller():
+        await env.measured.until_idle("its start")
+        before, began = await env.measured.begin(), env.clock.monotonic()
+        await env.clock.sleep(env.options.idle_seconds)
+        seconds = env.clock.monotonic() - began
+        cost = await env.charge(report, before)
     report.figures |= {
         "requests": cost.total,
         "cpu_ms_per_s": per_item(cost.cpu_ms, seconds),
@@ -248,6 +238,7 @@ async def _idle(env: Environment) -> None:
 
 
 async def _restart(env: Environment) -> None:
+    await _find_sandboxes(env)
     listing_s = await _list_everything(env)
     report = await _start_over(env, "restart", "--extensions", tells_rest=True)
     report.figures["listing_s"] = round(listing_s, 3)
@@ -284,8 +275,6 @@ async def _start_over(
     middle to tell, which costs memory: where that is measured, none comes before.
     """
     report = ScenarioReport(name=name, figures={})
-    if env.api_server is not None:
-        await env.api_server.ask()
     began, began_at = env.clock.monotonic(), env.clock.now()
 
     def told_after_s(line: Mapping[str, Any]) -> float:
@@ -293,8 +282,8 @@ async def _start_over(
         return round((parse_rfc3339(str(line["ts"])) - began_at).total_seconds(), 2)
 
     async with env.starting(*flags) as started:
-        started_s = told_after_s(await env.until_logged(started, "listening", began))
-        logged = await env.until_logged(started, "caches_synced", began)
+        started_s = told_after_s(await started.until_logged("listening"))
+        logged = await started.until_logged("caches_synced")
         quiet_s = synced_s = told_after_s(logged)
         asked = (await env.measured.snapshot()).requests if tells_rest else None
         await env.measured.until_idle("its start")
@@ -313,8 +302,8 @@ async def _start_over(
         "started_s": started_s,
         "synced_s": synced_s,
         "quiet_s": quiet_s if tells_rest else None,
-        "received_kib": None if cost.received_kib is None else round(cost.received_kib, 1),
-        "cpu_ms": None if cost.cpu_ms is None else round(cost.cpu_ms, 1),
+        "received_kib": per_item(cost.received_kib, 1),
+        "cpu_ms": per_item(cost.cpu_ms, 1),
         "rss_mib": usage.rss_mib,
         "peak_mib": usage.peak_mib,
     }
@@ -350,9 +339,6 @@ async def _soak(env: Environment) -> None:
     clock, seconds = env.clock, env.options.seconds
     samples: list[tuple[float, Mapping[str, float]]] = []
     lives = 0
-    await env.measured.until_idle("its start")
-    report = ScenarioReport(name="soak", figures={})
-    before, began = await env.measured.begin(), clock.monotonic()
 
     async def churn(number: int) -> None:
         nonlocal lives
@@ -361,15 +347,19 @@ async def _soak(env: Environment) -> None:
                 await _live(env, where)
             lives += 1
 
-    async with anyio.create_task_group() as group:
-        for number in range(_SOAK_NAMESPACES):
-            group.start_soon(churn, number)
-        while (at := clock.monotonic() - began) < seconds:
-            found = await env.measured.snapshot()
-            samples.append((at, {**found.held, "rss_mib": found.rss_mib or 0.0}))
-            await clock.sleep(max(_LOOK_S / 2, seconds / _SOAK_LOOKS))
-    await env.measured.until_idle("all was gone")
-    cost = await env.charge(report, before)
+    report = ScenarioReport(name="soak", figures={})
+    async with env.controller():
+        await env.measured.until_idle("its start")
+        before, began = await env.measured.begin(), clock.monotonic()
+        async with anyio.create_task_group() as group:
+            for number in range(_SOAK_NAMESPACES):
+                group.start_soon(churn, number)
+            while (at := clock.monotonic() - began) < seconds:
+                found = await env.measured.snapshot()
+                samples.append((at, {**found.held, "rss_mib": found.rss_mib or 0.0}))
+                await clock.sleep(max(_LOOK_S / 2, seconds / _SOAK_LOOKS))
+        await env.measured.until_idle("all was gone")
+        cost = await env.charge(report, before)
     report.figures = {
         "lives": lives,
         "conflicts": cost.conflicts,
@@ -448,13 +438,9 @@ async def _floor(env: Environment) -> None:
                 numbers = range(alone, members)
                 report.figures["seconds"] = await claims.make(numbers)
                 after = process_usage(binder.pid).cpu_ms
-            # A watch may show a claim Ready before the last answers are there.
-            while (done := (await binder.ask())["requests"]) < 3 * members:
-                await env.clock.sleep(_LOOK_S)
     add_latencies(report, claims)
     report.figures |= {
         "one_p50_ms": percentile(single.latencies_ms().values(), 50),
-        "requests_each": per_item(done, members),
         "cpu_ms_each": None if before is None or after is None else per_item(after - before, count),
     }
     env.add(report)
@@ -466,39 +452,36 @@ class Scenario(NamedTuple):
     name: str
     text: str
     run: Callable[[Environment], Awaitable[None]]
-    beside: Beside = Beside.CONTROLLER
     is_in_all: bool = True
-
-    @property
-    def starts_controller(self) -> bool:
-        """Whether it cannot be measured by a controller that runs already."""
-        return self.beside in (Beside.NO_CONTROLLER, Beside.RESTARTS, Beside.OWN)
+    needs_own: bool = False
+    """Whether a controller that runs already stands in its way."""
 
 
 _ALL: Final = (
+    Scenario("floor", "--count claims bound by three bare requests each", _floor, needs_own=True),
     Scenario("one", "one claim on an idle controller, pool of 2", _one),
     Scenario("burst", "--count claims at once on a filled pool of --pool", _burst),
-    Scenario("fill", "filling a pool of --pool", _fill_alone),
+    Scenario("fill", "filling a pool of --pool", _fill),
     Scenario(
         "sustained", "--rate claims a second for --seconds, deleted --dwell after Ready", _sustained
     ),
     Scenario(
         "search", "highest rate flat for 60 s on a pool of 10 s of it", _search, is_in_all=False
     ),
-    Scenario("cold", "--sandboxes Sandboxes at once, without a pool", _cold, Beside.SANDBOXES),
-    Scenario("idle", "CPU over --sandboxes Sandboxes at rest", _idle, Beside.SANDBOXES),
-    Scenario("restart", "a start over --sandboxes Sandboxes", _restart, Beside.RESTARTS),
     Scenario(
         "soak",
         "mixed churn for --seconds: does anything that is held grow?",
         _soak,
         is_in_all=False,
     ),
-    Scenario("memory", "memory over --sizes Sandboxes", _memory, Beside.OWN, is_in_all=False),
-    Scenario("pods", "--sandboxes bare Pods, without Sandboxes", _pods, Beside.ANYTHING),
-    Scenario(
-        "floor", "--count claims bound by three bare requests each", _floor, Beside.NO_CONTROLLER
-    ),
+    Scenario("memory", "memory over --sizes Sandboxes", _memory, is_in_all=False, needs_own=True),
+    Scenario("pods", "--sandboxes bare Pods, without Sandboxes", _pods),
+    # Its Sandboxes, and those of the next two, stay until the end of the run.
+    Scenario("cold", "--sandboxes Sandboxes at once, without a pool", _cold),
+    Scenario("idle", "CPU over --sandboxes Sandboxes at rest", _idle),
+    Scenario("restart", "a start over --sandboxes Sandboxes", _restart, needs_own=True),
 )
 SCENARIOS: Final = {scenario.name: scenario for scenario in _ALL}
-"""Every scenario by its name, in the order of the help."""
+"""Every scenario by its name, in the order in which they run."""
+IN_TURNS: Final = ("floor", "one", "burst")
+"""Those of which one run against another says little."""

@@ -1,7 +1,7 @@
 """Processes of the bench: how they are started, asked, measured through /proc, and what they do.
 
-``python -m lean_sandbox.bench.workers ROLE ARGUMENT...`` answers each line of its input with a line
-of JSON, numbers by name, once it serves.
+``python -m lean_sandbox.bench.workers ROLE ARGUMENT...`` says that it serves and does so until its
+input ends, which is also the end of the process that started it.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import anyio
 import msgspec
 from anyio.abc import Process
-from anyio.streams.buffered import BufferedByteReceiveStream
 
 from lean_sandbox.bench.load import Seen, following
 from lean_sandbox.bench.options import BenchError
@@ -40,10 +39,10 @@ KUBECONFIG: Final = "controller.kubeconfig"
 NODE_PREFIX: Final = "lean-sandbox-bench"
 NODES: Final = 4
 _KUBELET_IN_FLIGHT: Final = 16
-_AGENT: Final = "lean-sandbox"
+_SERVES: Final = "serving"
 # The children import what this process runs, also from a checkout that is not installed.
 _ROOT: Final = str(Path(__file__).resolve().parents[2])
-_LINE_BYTES: Final = 1 << 20
+_POLL_S: Final = 0.05
 _END_S: Final = 10.0
 _PATIENCE_S: Final = 90.0
 TICK_MS: Final = 1000 / os.sysconf("SC_CLK_TCK")
@@ -73,58 +72,41 @@ def process_usage(pid: int | None) -> Usage:
     return Usage((int(ticks[11]) + int(ticks[12])) * TICK_MS, rss, peak)
 
 
-# -- starting and asking ---------------------------------------------------------------------------
-
-
 class Worker:
-    """A running process that answers lines of JSON."""
+    """A running process with a log."""
 
     def __init__(self, started: Process, log: Path) -> None:
-        self.started = started
         self.pid = started.pid
+        self._started = started
         self._log = log
-        assert started.stdout is not None
-        self._lines = BufferedByteReceiveStream(started.stdout)
 
-    def log(self) -> str:
-        """Return what it has written to standard error so far."""
-        return self._log.read_text(encoding="utf-8", errors="replace")
-
-    async def ask(self) -> dict[str, int]:
-        """Return its answer, which comes once it serves. Raises BenchError."""
-        assert self.started.stdin is not None
-        try:
-            with anyio.fail_after(_PATIENCE_S):
-                await self.started.stdin.send(b"\n")
-                line = await self._lines.receive_until(b"\n", _LINE_BYTES)
-            return msgspec.json.decode(line, type=dict[str, int])
-        except (
-            anyio.BrokenResourceError,
-            anyio.ClosedResourceError,
-            anyio.IncompleteRead,
-            msgspec.DecodeError,
-            TimeoutError,
-        ) as error:
-            raise self.failed("gave no answer") from error
-
-    def failed(self, what: str) -> BenchError:
-        """Return an error with the last lines of the log."""
-        said = "\n".join(self.log().splitlines()[-8:])
-        return BenchError(f"a process of the bench {what}; its log ends with\n{said}")
+    async def until_logged(self, event: str) -> dict[str, Any]:
+        """Wait for a line of JSON in its log. Raises BenchError with the end of the log."""
+        lines: list[str] = []
+        has_ended = False
+        with anyio.move_on_after(_PATIENCE_S):
+            while not has_ended:
+                has_ended = self._started.returncode is not None
+                lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
+                if found := next((line for line in lines if f'"{event}"' in line), ""):
+                    return msgspec.json.decode(found, type=dict[str, Any])
+                await anyio.sleep(_POLL_S)
+        said = "\n".join(lines[-8:])
+        raise BenchError(f"a process of the bench did not say {event!r}; its log ends with\n{said}")
 
 
 @asynccontextmanager
 async def process(module: str, *arguments: str, log: Path) -> AsyncIterator[Worker]:
-    """Run ``python -m module`` until the block ends; its standard error goes to ``log``."""
+    """Run ``python -m module`` until the block ends; what it says goes to ``log``."""
     search = os.pathsep.join(filter(None, (_ROOT, os.environ.get("PYTHONPATH"))))
     # An installed controller has its bytecode; compiling all anew would count as its start.
     changed = {"PYTHONPATH": search, "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": ""}
-    with log.open("wb") as errors:
+    with log.open("wb") as said:
         started = await anyio.open_process(
             [sys.executable, "-m", module, *arguments],
             stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
+            stdout=said,
+            stderr=said,
             env={**os.environ, **changed},
             # Ctrl-C on the terminal is for this process, which then ends its children in order.
             start_new_session=True,
@@ -144,7 +126,7 @@ async def worker(role: str, *arguments: str, folder: Path) -> AsyncIterator[Work
     """Run a process of one of the roles until the block ends; yields once it serves."""
     log = folder / f"{role}.log"
     async with process("lean_sandbox.bench.workers", role, *arguments, log=log) as started:
-        await started.ask()
+        await started.until_logged(_SERVES)
         yield started
 
 
@@ -161,31 +143,19 @@ async def open_client(
         await transport.aclose()
 
 
-# -- the roles -------------------------------------------------------------------------------------
-
-
-async def _answer(said: Callable[[], Mapping[str, int]]) -> None:
-    """Say a line for each line of the input until it ends."""
+async def _serve() -> None:
+    """Say so, and wait for the end of the input."""
+    print(f'{{"event": "{_SERVES}"}}')  # noqa: T201
     async for _ in anyio.wrap_file(sys.stdin):
-        sys.stdout.write(msgspec.json.encode(said()).decode() + "\n")
-        sys.stdout.flush()
+        pass
 
 
 async def serve_api(folder: str) -> None:
-    """Serve the Kubernetes API from memory, with a kubeconfig in ``folder``.
-
-    Answers what controllers asked since the last question, without watches and Leases.
-    """
+    """Serve the Kubernetes API from memory, with a kubeconfig in ``folder``."""
     async with ControlPlane() as plane:
         plane.kubeconfig(Path(folder) / KUBECONFIG)
-
-        def asked() -> Mapping[str, int]:
-            requests = plane.audit.counts(user_agent=_AGENT)
-            plane.audit.reset()
-            return {what: number for what, number in requests.items() if "leases" not in what}
-
         await plane.settled()
-        await _answer(asked)
+        await _serve()
 
 
 async def run_kubelet(kubeconfig: str, context: str) -> None:
@@ -197,7 +167,7 @@ async def run_kubelet(kubeconfig: str, context: str) -> None:
         kubelet = Kubelet(client, settings, clock=clock, chance=random.Random())  # noqa: S311
         async with anyio.create_task_group() as group:
             await group.start(kubelet.run)
-            await _answer(dict)
+            await _serve()
             group.cancel_scope.cancel()
 
 
@@ -207,7 +177,6 @@ async def run_floor(
     """Bind the namespace's claims by the three requests a bind needs, to one member after another.
 
     What their latencies lack to those of the controller's claims is what the controller adds.
-    Answers how many requests were made.
     """
     clock, at_once = SystemClock(), anyio.CapacityLimiter(int(in_flight))
     connection = load_connection(kubeconfig or None, context or None, clock=clock)
@@ -215,7 +184,18 @@ async def run_floor(
 
     async def bind(name: str, member: str) -> None:
         async with at_once:
-            await _bind(client, clock, namespace, name, member, pool_uid)
+            asked = SANDBOXCLAIMS, namespace, name
+            claim = await client.get(*asked, Seen, lane=Lane.CLIENT)
+            owner = controller_reference(SANDBOXCLAIMS.kind, name, claim.metadata.uid)
+            guarded = [
+                {"op": "test", "path": "/metadata/ownerReferences/0/uid", "value": pool_uid},
+                {"op": "replace", "path": "/metadata/ownerReferences/0", "value": owner},
+            ]
+            await client.patch(SANDBOXES, namespace, member, guarded, bytes, lane=Lane.CLIENT)
+            at = format_rfc3339(clock.now())
+            ready = Condition(names.READY, names.TRUE, "Ready", lastTransitionTime=at)
+            status = {"status": {"sandbox": {"name": member}, "conditions": [ready]}}
+            await client.patch(*asked, status, bytes, subresource="status", lane=Lane.CLIENT)
 
     def see(claim: Seen) -> None:
         name = claim.metadata.name
@@ -223,37 +203,13 @@ async def run_floor(
             group.start_soon(bind, name, f"n{len(known)}")
             known.add(name)
 
-    def done() -> Mapping[str, int]:
-        counted = client.transport.counted.requests.items()
-        return {"requests": sum(n for (_, verb, *_), n in counted if verb in ("get", "patch"))}
-
     async with (
         open_client(connection, clock, agent=agent, in_flight=int(in_flight)) as client,
         anyio.create_task_group() as group,
         following(client, clock, SANDBOXCLAIMS, namespace, see, accept=METADATA_ACCEPT),
     ):
-        await _answer(done)
+        await _serve()
         group.cancel_scope.cancel()
-
-
-async def _bind(
-    client: Client, clock: Clock, namespace: str, name: str, member: str, pool_uid: str
-) -> None:
-    """GET the claim, PATCH the Sandbox, guarded by its owner, and PATCH the claim's status."""
-    claim = await client.get(SANDBOXCLAIMS, namespace, name, Seen, lane=Lane.CLIENT)
-    owner = controller_reference(SANDBOXCLAIMS.kind, name, claim.metadata.uid)
-    operations = [
-        {"op": "test", "path": "/metadata/ownerReferences/0/uid", "value": pool_uid},
-        {"op": "replace", "path": "/metadata/ownerReferences/0", "value": owner},
-    ]
-    await client.patch(SANDBOXES, namespace, member, operations, bytes, lane=Lane.CLIENT)
-    ready = Condition(
-        names.READY, names.TRUE, "Ready", lastTransitionTime=format_rfc3339(clock.now())
-    )
-    status = {"status": {"sandbox": {"name": member}, "conditions": [ready]}}
-    await client.patch(
-        SANDBOXCLAIMS, namespace, name, status, bytes, subresource="status", lane=Lane.CLIENT
-    )
 
 
 ROLES: Final[Mapping[str, Callable[..., Awaitable[None]]]] = {

@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.bench.controller import Cost, read_metrics, shown_kind
+from lean_sandbox.bench.controller import Cost, read_metrics
 
 _OURS = """\
 # HELP lean_sandbox_requests_total Finished requests.
@@ -91,9 +91,3 @@ def test_a_cost_is_what_was_added(
     assert cost.conflicts == sum(n for (_, _, code), n in added.items() if code == "409")
     failed = {code: n for code, n in cost.failures().items() if n}
     assert sum(failed.values()) == sum(n for (_, _, code), n in added.items() if code != "200")
-
-
-def test_kinds_are_shown_without_their_group() -> None:
-    """The subresource stays."""
-    assert shown_kind("sandboxes.agents.x-k8s.io/status") == "sandboxes/status"
-    assert shown_kind("pods") == "pods"

@@ -82,7 +82,7 @@ def made_up() -> Report:
 def test_the_json_keeps_its_form() -> None:
     """Programs read it: these names stay, or the number of the schema is raised."""
     printed = json.loads(made_up().encoded())
-    assert printed["schema"] == 2
+    assert printed["schema"] == 3
     assert set(printed) == {
         "schema",
         "version",
@@ -99,7 +99,6 @@ def test_the_json_keeps_its_form() -> None:
             "figures",
             "requests",
             "failures",
-            "audit_differs",
             "latencies_ms",
             "windows",
         }
@@ -187,6 +186,18 @@ def test_several_rates_are_judged_by_the_first() -> None:
     assert [one.is_met for one in judged] == [True, True]
 
 
+def test_several_runs_are_judged_by_their_medians() -> None:
+    """But what must never happen did, if it did in one of them."""
+    figures = ((30.0, 0), (20.0, 1), (21.0, 0))
+    runs = [
+        *(ScenarioReport(name="floor", figures={"p50_ms": ms}) for ms in (20.0, 10.0, 40.0)),
+        *(ScenarioReport(name="burst", figures={"p50_ms": a, "conflicts": b}) for a, b in figures),
+    ]
+    judged = {one.figure: one for one in Report(scenarios=runs).judged()}
+    assert (judged["p50_ms"].value, judged["p50_ms"].bound) == (21.0, 22.0)
+    assert (judged["conflicts"].value, judged["conflicts"].is_met) == (1, False)
+
+
 def test_both_pictures_are_drawn_with_all_that_is_needed_to_read_them(tmp_path: Path) -> None:
     """Axes with units, a legend for each line, who made it; the same report, the same file."""
     files = write_plots(made_up(), tmp_path / "plots")
@@ -204,6 +215,9 @@ def test_both_pictures_are_drawn_with_all_that_is_needed_to_read_them(tmp_path: 
         assert words in burst
     for words in ("reference controller (44 MiB + 24 KiB each)", "41.0 MiB", "Sandboxes", "(MiB)"):
         assert words in memory
+    # A page shows them on its own ground, light or dark.
+    assert "#ffffff" not in burst + memory
+    assert "#000000" not in burst + memory
     again = write_plots(made_up(), tmp_path / "again")
     assert [file.read_text(encoding="utf-8") for file in again] == [burst, memory]
 

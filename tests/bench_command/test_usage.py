@@ -133,14 +133,15 @@ def test_the_help_names_every_scenario(capsys: pytest.CaptureFixture[str]) -> No
     ("words", "names"),
     [
         (["one"], "floor one"),
-        (["burst"], "floor burst fill"),
+        (["burst"], "floor burst"),
+        (["burst", "--turns", "2"], "floor burst floor burst"),
         (["cold"], "pods cold"),
         (["sustained"], "sustained"),
-        (["restart", "memory", "idle"], "idle restart memory"),
-        ([], "pods floor one burst fill sustained cold idle restart"),
-        (["burst", "--against=1", "--kubeconfig=f"], "burst fill"),
+        (["restart", "memory", "idle"], "memory idle restart"),
+        ([], "floor one burst fill sustained pods cold idle restart"),
+        (["burst", "--against=1", "--kubeconfig=f"], "burst"),
         (["cold", "--against=1", "--kubeconfig=f"], "pods cold"),
-        (["--against=1", "--kubeconfig=f"], "pods one burst fill sustained cold idle"),
+        (["--against=1", "--kubeconfig=f"], "one burst fill sustained pods cold idle"),
     ],
 )
 def test_what_bounds_are_multiples_of_is_measured_in_the_same_run(
