@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from lean_sandbox.config.options import Settings
+from lean_sandbox.model.template import policy_name
 from tests.support.builders import claim, placed, pool
 from tests.support.extensions import open_pools, start
 from tests.support.names import CLAIMS, POLICIES, POOLS, SANDBOXES, TEMPLATES
@@ -153,6 +154,21 @@ async def test_a_namespace_made_anew_is_served_at_once() -> None:
         await world.advance(5.0)
         await world.ready_sandbox(sandbox("fresh"))
         assert condition(world.get("fresh"), "Ready")["status"] == "True"
+
+
+async def test_a_template_of_a_namespace_made_anew_has_its_policy_at_once() -> None:
+    """Its pool and claims wait for the policy, and would for half a minute."""
+    async with open_pools(placed()) as world:
+        await world.settle()
+        (policy,) = world.plane.store.list(POLICIES, NS)
+        end(world)
+        world.forget_requests()
+        await world.delete(POLICIES, policy["metadata"]["name"])
+        assert creates(world) == 1
+        world.plane.faults.clear()
+        await world.advance(5.0)
+        await world.create(placed("fresh"))
+        assert world.find(POLICIES, policy_name("fresh")) is not None
 
 
 def _with(body: Json) -> Json:
