@@ -135,7 +135,7 @@ async def open_client(
     connection: Connection, clock: Clock, *, agent: str, in_flight: int = 1
 ) -> AsyncIterator[Client]:
     """Open a client of ``in_flight`` connections; the audit log knows it by ``agent``."""
-    limits = Limits(max_in_flight=in_flight, reserved_for_client=0)
+    limits = Limits(max_in_flight=in_flight, max_background=in_flight)
     transport = Transport(connection, clock=clock, limits=limits, user_agent=agent)
     try:
         yield Client(transport, timeout_s=60.0, field_manager=agent)

@@ -120,7 +120,7 @@ class Settings:
     )
     context: str = _own("context of the kubeconfig; empty: its current one", Form("NAME"))
     max_requests_in_flight: int = _count(
-        16, "requests in flight to the API server; more than about 16 only queue there", "requests"
+        32, "requests in flight to the API server; more than about 32 only queue there", "requests"
     )
     kube_api_qps: float = _rate(
         -1.0, "requests a second at most; negative: no limit", "requests/s", _not_nan

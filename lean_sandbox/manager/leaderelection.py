@@ -381,7 +381,7 @@ def open_elector(
     transport = Transport(
         client.transport.connection,
         clock=clock,
-        limits=Limits(max_in_flight=2, reserved_for_client=1),
+        limits=Limits(max_in_flight=2),
         counted=client.transport.counted,
     )
     own = Client(transport, timeout_s=ATTEMPT_S)

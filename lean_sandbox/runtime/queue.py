@@ -55,10 +55,10 @@ STARVED_AFTER_S: Final = 10.0
 _REGULAR_TURNS: Final = 3
 # For how long others let the keys of a queue go first: while any is worked on, and while clients
 # wait for a crowd of the same group, all of which becomes late by what is done beside it. A crowd
-# is more keys than there are requests in flight.
+# is more keys than there are requests in flight by default.
 BESIDE_WORK_S: Final = 2.0
 BESIDE_CROWD_S: Final = 30.0
-CROWD: Final = 16
+CROWD: Final = 32
 # What the reference controller does.
 BACKOFF_BASE_S: Final = 0.005
 BACKOFF_CAP_S: Final = 1000.0

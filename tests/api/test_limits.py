@@ -54,7 +54,7 @@ async def crowd(limits: Limits, clock: FakeClock | None = None) -> AsyncIterator
 
 async def test_no_more_than_the_limit_are_in_flight() -> None:
     """The next one starts when one ends, first come, first served."""
-    async with crowd(Limits(max_in_flight=2, reserved_for_client=0)) as people:
+    async with crowd(Limits(max_in_flight=2)) as people:
         for name in ("c1", "c2", "c3", "c4"):
             await people.arrive(name)
         assert people.order == ["c1", "c2"]
@@ -64,7 +64,7 @@ async def test_no_more_than_the_limit_are_in_flight() -> None:
 
 async def test_client_waiters_go_ahead_of_background() -> None:
     """Somebody waits for a CLIENT request: it overtakes BACKGROUND that came earlier."""
-    async with crowd(Limits(max_in_flight=1, reserved_for_client=0)) as people:
+    async with crowd(Limits(max_in_flight=1)) as people:
         for name in ("b1", "b2", "c1", "c2"):
             await people.arrive(name)
         for name in ("b1", "c1", "c2"):
@@ -74,7 +74,7 @@ async def test_client_waiters_go_ahead_of_background() -> None:
 
 async def test_background_leaves_the_reserved_slots_free() -> None:
     """However much refill there is, a client finds a slot at once."""
-    async with crowd(Limits(max_in_flight=3, reserved_for_client=1)) as people:
+    async with crowd(Limits(max_in_flight=3, max_background=2)) as people:
         for name in ("b1", "b2", "b3"):
             await people.arrive(name)
         assert people.order == ["b1", "b2"]
@@ -88,7 +88,7 @@ async def test_background_leaves_the_reserved_slots_free() -> None:
 
 async def test_background_is_never_starved_for_ever() -> None:
     """Under an endless queue of clients BACKGROUND gets one grant after each streak."""
-    limits = Limits(max_in_flight=1, reserved_for_client=0)
+    limits = Limits(max_in_flight=1)
     async with crowd(limits) as people:
         await people.arrive("c0")
         await people.arrive("b1")
@@ -102,7 +102,7 @@ async def test_background_is_never_starved_for_ever() -> None:
 
 async def test_groups_take_turns_in_a_lane() -> None:
     """However many requests of one namespace wait, another one's is the next but one."""
-    async with crowd(Limits(max_in_flight=1, reserved_for_client=0)) as people:
+    async with crowd(Limits(max_in_flight=1)) as people:
         for number in range(20):
             await people.arrive(f"c{number}@burst")
         await people.arrive("c@single")
@@ -135,7 +135,7 @@ async def test_the_last_eighth_of_the_slots_is_for_groups_that_hold_none() -> No
 
 async def test_a_cancelled_waiter_leaves_no_trace() -> None:
     """Neither its place in the queue nor a slot it was just given is lost."""
-    limits = Limits(max_in_flight=1, reserved_for_client=0)
+    limits = Limits(max_in_flight=1)
     limiter = Limiter(FakeClock(), limits)
     for granted_meanwhile in (False, True):
         await limiter.acquire(Lane.CLIENT)
@@ -169,9 +169,7 @@ async def test_the_bucket_lets_a_burst_through_and_then_the_rate() -> None:
 async def test_a_bucket_and_full_slots_together_still_let_everybody_through() -> None:
     """A slot that comes free while no token is there is found again when one is."""
     clock = FakeClock()
-    async with crowd(
-        Limits(max_in_flight=1, reserved_for_client=0, qps=1.0, burst=1), clock
-    ) as people:
+    async with crowd(Limits(max_in_flight=1, qps=1.0, burst=1), clock) as people:
         await people.arrive("c1")
         await people.arrive("c2")
         await people.end("c1")
@@ -182,15 +180,14 @@ async def test_a_bucket_and_full_slots_together_still_let_everybody_through() ->
 
 @given(
     st.sampled_from([1, 2, 3, 5, 8, 9]),
-    st.integers(0, 4),
+    st.integers(1, 9),
     st.lists(st.tuples(st.sampled_from("cb"), st.integers(0, 30)), max_size=40),
 )
 async def test_bounds_hold_for_any_arrivals(
-    slots: int, reserved: int, steps: list[tuple[str, int]]
+    slots: int, behind: int, steps: list[tuple[str, int]]
 ) -> None:
     """Whoever comes and goes: never above the bounds, and a free slot never waits for a waiter."""
-    reserved = min(reserved, slots - 1)
-    limiter = Limiter(FakeClock(), Limits(slots, reserved))
+    limiter = Limiter(FakeClock(), Limits(max_in_flight=slots, max_background=behind))
     async with anyio.create_task_group() as group:
         people = Crowd(limiter, group)
         for number, (kind, who) in enumerate(steps):
@@ -202,10 +199,10 @@ async def test_bounds_hold_for_any_arrivals(
             total = sum(limiter.running)
             background = limiter.running[Lane.BACKGROUND]
             assert total <= slots
-            assert background <= slots - reserved
+            assert background <= behind
             holders = [one for one in people.order if not people.leave[one].is_set()]
             for one in people.leave.keys() - people.order:
-                is_shut = one.startswith("b") and background == slots - reserved
+                is_shut = one.startswith("b") and background == behind
                 has_some = any(one[-1] == other[-1] for other in holders)
                 is_spare = total >= slots - slots // 8 and has_some
                 assert total == slots or is_shut or is_spare

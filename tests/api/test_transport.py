@@ -316,7 +316,7 @@ async def test_the_pool_is_bounded_and_streams_are_outside_of_it() -> None:
         return chunked([b"x"], end=False) if "watch" in request.target else reply()
 
     async with (
-        running(script, limits=Limits(max_in_flight=3, reserved_for_client=1)) as (
+        running(script, limits=Limits(max_in_flight=3, max_background=2)) as (
             server,
             transport,
             _,
@@ -480,7 +480,7 @@ async def test_waiting_for_a_slot_does_not_use_up_the_deadline(
     """The deadline begins with the slot, so a full pool does not fail the requests behind it."""
     gate = anyio.Event()
     monkeypatch.setattr(transport_module, "open_stream", Gated(gate).connect)
-    limits = Limits(max_in_flight=1, reserved_for_client=0)
+    limits = Limits(max_in_flight=1)
     transport = Transport(Connection("http://test"), limits=limits)
     done: list[int] = []
 

@@ -170,7 +170,7 @@ async def measure(ports: list[int], authority: Path, rounds: int) -> list[str]:
         context = trusting(file=authority) if scheme == "TLS" else None
         # All 16 in flight, as the stock client has them: no slot is kept for the other lane.
         credential = Connection(url, context, auth=Auth("Bearer t"))
-        transport = Transport(credential, limits=Limits(reserved_for_client=0))
+        transport = Transport(credential, limits=Limits(max_in_flight=16, max_background=16))
         ways = {
             "lightkube, stock": lightkube_calls(url, authority),
             "our client": lean_calls(transport),

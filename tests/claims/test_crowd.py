@@ -16,7 +16,7 @@ from tests.support.world import NS, World, condition, running_status
 Json = dict[str, Any]
 MEMBERS, CROWD = 160, 150
 # How long the server takes for each request: the crowd is served after some four seconds.
-ANSWER_S = 0.2
+ANSWER_S = 0.4
 # For how long work stands back for single claims.
 SHORT_S = 2.0
 VERBS = ("get", "create", "patch", "delete")
