@@ -448,6 +448,8 @@ class Cache(Generic[E]):
         key, version = key_of(row.namespace, row.name), as_version(row.resource_version)
         if 0 < version < known:
             self.forget_version(key)
+            # Of its end, if one was seen, the store does not know any more.
+            self._tombstones.pop(row.uid, None)
         old = self._entries.get(key)
         if old is not None and 0 < version < old.version:
             return old, _NOTHING

@@ -96,7 +96,7 @@ async def beside(env: Environment, resource: Resource, members: int) -> list[flo
 async def main() -> None:
     """Measure and print."""
     kubeconfig = sys.argv[1] if len(sys.argv) > 1 else ""
-    options = BenchOptions(kubeconfig=kubeconfig)
+    options = BenchOptions(kubeconfig=kubeconfig, controller_flags=tuple(sys.argv[2:]))
     print(f"{'':28}{'p50':>8}{'p90':>8}{'max':>8}{'x quiet':>8}")  # noqa: T201
     screen = Screen(quiet=True)
     cases = (

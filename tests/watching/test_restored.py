@@ -12,6 +12,7 @@ from filters import Change
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.watch.resources.children import policy_kind
 from lean_sandbox.watch.resources.extensions import claim_kind, pool_kind, template_kind
+from tests.support.backup import Backup
 from tests.support.builders import claim, placed, pool, template
 from tests.support.clients import cluster_admin
 from tests.support.clock import FakeClock
@@ -23,7 +24,7 @@ from tests.support.extensions import (
     ready_of,
     run_all,
 )
-from tests.support.names import CLAIMS, POOLS, SANDBOXES
+from tests.support.names import CLAIMS, POOLS, SANDBOXES, TEMPLATES
 from tests.support.odd import KINDS
 from tests.support.world import CONTROLLER, NS, World, condition, open_world, sandbox
 from tests.watching.objects import (
@@ -322,3 +323,18 @@ async def test_a_service_older_than_what_was_known_before_is_believed() -> None:
         world.plane.store.patch("services", NS, "sb-1", changed)
         await world.pass_time(5.0)
         assert 1 <= world.asked()["get services"] <= 3
+
+
+async def test_what_had_ended_before_the_store_was_restored_is_there_again() -> None:
+    """An answer that shows it is believed, though its end was seen: nothing is made in a loop."""
+    async with open_pools() as world:
+        world.plane.store.create(template())
+        backup = Backup(world.plane)
+        await world.settle()
+        await world.delete(TEMPLATES, "tpl")
+        await world.create(template())
+        world.plane.fail_next("list", "sandboxtemplates", 503, 4)
+        world.forget_requests()
+        backup.restore(world.plane)
+        await world.recover()
+        assert world.asked()["create networkpolicies"] <= 2
