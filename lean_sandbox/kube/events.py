@@ -114,7 +114,7 @@ class EventRecorder:
             self.counts["dropped"] += 1
             return
         now = self._clock.monotonic()
-        key = (_identity(regarding), related and _identity(related), type_, reason, action)
+        key = (regarding, related, type_, reason, action)
         series = self._series.get(key)
         if series is not None and now - series.last_at < SERIES_WINDOW_S:
             self.counts["folded"] += 1
@@ -223,7 +223,3 @@ class EventRecorder:
                 # Events live for an hour or so: the next one of the kind is a new event.
                 self._forget(series.key)
         self.counts[outcome] += 1
-
-
-def _identity(reference: ObjectReference) -> ObjectReference:
-    return msgspec.structs.replace(reference, resourceVersion="")

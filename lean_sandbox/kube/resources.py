@@ -138,4 +138,3 @@ class ObjectReference(msgspec.Struct, frozen=True, gc=False, omit_defaults=True)
     name: str
     namespace: str = ""
     uid: str = ""
-    resourceVersion: str = ""
