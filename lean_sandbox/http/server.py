@@ -40,7 +40,6 @@ _HANDSHAKE_S: Final = 30.0
 _ANSWER_S: Final = 90.0
 _MOST_CONNECTIONS: Final = 64
 _LINGER_S: Final = 1.0
-_BACKLOG: Final = 128
 _TARGET: Final = re.compile(rb"/[!-~]{0,2047}")
 _REASONS: Final = {
     200: "OK",
@@ -144,12 +143,10 @@ def _listen(host: str, port: int) -> socket.socket:
     if not host:
         both = socket.has_dualstack_ipv6()
         family = socket.AF_INET6 if both else socket.AF_INET
-        return socket.create_server(
-            ("", port), family=family, backlog=_BACKLOG, dualstack_ipv6=both
-        )
+        return socket.create_server(("", port), family=family, dualstack_ipv6=both)
     # For a host that is not bytes a codec of 260 KiB is loaded.
     found, *_, place = socket.getaddrinfo(host.encode(), port, type=socket.SOCK_STREAM)[0]
-    return socket.create_server(place, family=found, backlog=_BACKLOG)
+    return socket.create_server(place, family=found)
 
 
 class Endpoint:
@@ -241,7 +238,7 @@ class _Connection:
         self._matters = True
         self._parser = HttpRequestParser(self)
         self._requests: deque[Request] = deque()
-        self._refused: Request | None = None
+        self._is_refused = False
         self._unparsed_bytes = 0
         self._target = b""
         self._headers: dict[bytes, bytes] = {}
@@ -296,8 +293,6 @@ class _Connection:
 
     async def _next(self) -> Request | None:
         while not self._requests:
-            if self._refused is not None:
-                return self._refused
             try:
                 data = await self._stream.receive(_CHUNK_BYTES)
             except anyio.EndOfStream:
@@ -351,9 +346,10 @@ class _Connection:
 
     def _refuse(self, code: int, words: str) -> None:
         """Answer what is no request, after the requests before it, and end the connection."""
-        if self._refused is None:
+        if not self._is_refused:
+            self._is_refused = True
             refusal = text(code, f"{words}\n")
-            self._refused = Request("", {}, has_body=True, is_last=True, refusal=refusal)
+            self._requests.append(Request("", {}, has_body=True, is_last=True, refusal=refusal))
 
     def on_url(self, url: bytes) -> None:
         self._target += url
@@ -380,7 +376,7 @@ class _Connection:
             pairs = dict(parse_qsl(query, keep_blank_values=True, max_num_fields=32))
         except ValueError:
             self._refuse(400, "the query has too many parameters")
-        if self._refused is None:
+        if not self._is_refused:
             length = headers.get(b"content-length", b"0")
             has_body = length != b"0" or b"transfer-encoding" in headers
             is_kept = version == "1.1" and self._parser.should_keep_alive()

@@ -100,9 +100,10 @@ class ApiError(ControlPlaneError):
         self.asked = asked
         self.reason = said.reason
         self.message = said.message
-        self.causes = (said.details or _NO_DETAILS).causes or ()
+        details = said.details or _NO_DETAILS
+        self.causes = details.causes or ()
         self.retry_after_s = retry_after_s
-        is_gone = asked.verb == "create" and (said.details or _NO_DETAILS).kind == "namespaces"
+        is_gone = asked.verb == "create" and details.kind == "namespaces"
         is_ending = status == 403 and self.has_cause("NamespaceTerminating")
         self.namespace_terminating = is_ending or (status == 404 and is_gone)
         may_pass = status in _RETRYABLE or status >= 500
