@@ -204,7 +204,7 @@ class Settings:
         1, "templates looked at at the same time", "templates", None
     )
     sandbox_warm_pool_max_batch_size: int = _count(
-        300, "members created or deleted in one pass over a pool at most", "members"
+        300, "members created or deleted in one reconcile of a pool at most", "members"
     )
     sandbox_warm_pool_replenish_delay: float = _duration(
         0.0, "how long a pool waits after losing members before it is refilled; 0: not at all", None
@@ -303,13 +303,13 @@ class Settings:
         "serve heap, goroutine (tasks) and cmdline on /debug/pprof/ as well"
     )
     enable_tracing: bool = _own_switch(
-        "send a span of each pass over a Sandbox to where OTEL_EXPORTER_OTLP_ENDPOINT"
+        "send a span of each reconcile of a Sandbox to where OTEL_EXPORTER_OTLP_ENDPOINT"
         " says, and leave its context on the Sandbox; needs the extra `tracing`"
     )
     trace_entries: int = _own(
-        "events, passes and requests kept in memory for `lean-sandbox trace`, at 0.3 KiB each; the"
-        " oldest is overwritten. Served on /debug/trace of the metrics listener, to anyone who can"
-        " reach it; 0: none are kept",
+        "events, reconciles and requests kept in memory for `lean-sandbox trace`, at 0.3 KiB each;"
+        " the oldest is overwritten. Served on /debug/trace of the metrics listener, to anyone who"
+        " can reach it; 0: none are kept",
         INTEGER,
         0,
         unit="entries",

@@ -47,9 +47,9 @@ _EVENT_DRAIN_S = 3.0
 class Manager:
     """The caches, watches, controllers and Events of one process, over one client.
 
-    ``run`` returns after :meth:`stop` once running passes have ended; cancelling it stops at once.
-    With an ``elector`` it only watches until that has been elected, the client's transport lets no
-    write pass while it is not, and ``run`` returns at once when the Lease is lost.
+    ``run`` returns after :meth:`stop` once running reconciles have ended; cancelling it stops at
+    once. With an ``elector`` it only watches until that has been elected, the client's transport
+    lets no write pass while it is not, and ``run`` returns at once when the Lease is lost.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Manager:
         self.elector = elector
         self._clock = clock
         self.synced = anyio.Event()
-        #: Whether passes run: Sandboxes and Pods are known, and the election, if any, was won.
+        #: Whether reconciles run: Sandboxes and Pods are known, and the election, if any, was won.
         self.is_active = False
         # Set once all kinds are known, or when there is nothing more to wait for.
         self._may_extend = anyio.Event()
@@ -197,17 +197,17 @@ class Manager:
         work.cancel()
 
     async def _work(self) -> None:
-        """Run passes until stopped, and give the last Events a moment to be posted."""
+        """Reconcile until stopped, and give the last Events a moment to be posted."""
         self.is_active = True
         recorders = self.recorders.values()
         async with anyio.create_task_group() as recording:
             for recorder in recorders:
                 recording.start_soon(recorder.run)
-            async with anyio.create_task_group() as passes:
-                passes.start_soon(self.sandboxes.workers.run)
+            async with anyio.create_task_group() as working:
+                working.start_soon(self.sandboxes.workers.run)
                 await self._may_extend.wait()
                 for controller in self.controllers[1:]:
-                    passes.start_soon(controller.workers.run)
+                    working.start_soon(controller.workers.run)
             for recorder in recorders:
                 recorder.close()
             with suppress(TimeoutError):
@@ -218,11 +218,11 @@ class Manager:
 
     @property
     def is_idle(self) -> bool:
-        """Whether the caches are in sync and no pass runs or waits to run."""
+        """Whether the caches are in sync and no reconcile runs or waits to run."""
         return self.synced.is_set() and not self.sandboxes.queue.is_busy
 
     def stop(self) -> None:
-        """Begin no more passes; running ones may finish within the grace."""
+        """Begin no more reconciles; running ones may finish within the grace."""
         for controller in self.controllers:
             controller.queue.close()
         self._may_extend.set()

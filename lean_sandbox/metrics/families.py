@@ -62,11 +62,11 @@ BUILD_INFO = _family(
 )
 SUSPENDS = _family(
     "agent_sandbox_suspend_total{namespace,sandbox_template,owned_by,result}",
-    "Steps of suspending: requested, pod_terminated, and error for each failed pass in between.",
+    "Steps of suspending: requested, pod_terminated, and error for each failed reconcile between.",
 )
 RESUMES = _family(
     "agent_sandbox_resume_total{namespace,sandbox_template,owned_by,result}",
-    "Steps of resuming: requested, ready, and error for each failed pass in between.",
+    "Steps of resuming: requested, ready, and error for each failed reconcile between.",
 )
 FINISHED = _family(
     "agent_sandbox_finished_total{namespace,sandbox_template,owned_by,reason}",
@@ -120,58 +120,58 @@ CLAIM_CREATIONS = _family(
 
 RECONCILES = _family(
     "controller_runtime_reconcile_total{controller,result}",
-    "Passes by their result: success, error, requeue or requeue_after.",
+    "Reconciles by their result: success, error, requeue or requeue_after.",
 )
 RECONCILE_ERRORS = _family(
-    "controller_runtime_reconcile_errors_total{controller}", "Passes that failed."
+    "controller_runtime_reconcile_errors_total{controller}", "Reconciles that failed."
 )
 TERMINAL_ERRORS = _family(
     "controller_runtime_terminal_reconcile_errors_total{controller}",
-    "Failed passes that are not repeated.",
+    "Failed reconciles that are not repeated.",
 )
 PANICS = _family(
     "controller_runtime_reconcile_panics_total{controller}",
-    "Passes that ended with an error nobody foresaw.",
+    "Reconciles that ended with an error nobody foresaw.",
 )
 TIMEOUTS = _family(
     "controller_runtime_reconcile_timeouts_total{controller}",
-    "Passes that were given up at their deadline.",
+    "Reconciles that were given up at their deadline.",
 )
 RECONCILE_TIME = _family(
     "controller_runtime_reconcile_time_seconds{controller}",
-    "Seconds a pass took.",
+    "Seconds a reconcile took.",
     RECONCILE_BUCKETS_S,
 )
 MAX_RECONCILES = _family(
     "controller_runtime_max_concurrent_reconciles{controller}",
-    "Passes that may run at the same time.",
+    "Reconciles that may run at the same time.",
 )
 ACTIVE_WORKERS = _family(
-    "controller_runtime_active_workers{controller}", "Passes that are running."
+    "controller_runtime_active_workers{controller}", "Reconciles that are running."
 )
 QUEUE_DEPTH = _family(
-    "workqueue_depth{name,controller,priority}", "Keys that wait for a pass and may have it now."
+    "workqueue_depth{name,controller,priority}", "Keys whose reconcile may begin now."
 )
 QUEUE_ADDS = _family(
     "workqueue_adds_total{name,controller}", "Keys added that were not in the queue already."
 )
 QUEUE_DURATION = _family(
     "workqueue_queue_duration_seconds{name,controller}",
-    "Seconds a key waited for its pass after it was due.",
+    "Seconds a key waited for its reconcile after it was due.",
     WORKQUEUE_BUCKETS_S,
 )
 WORK_DURATION = _family(
     "workqueue_work_duration_seconds{name,controller}",
-    "Seconds a key was locked by its pass.",
+    "Seconds a key was locked by its reconcile.",
     WORKQUEUE_BUCKETS_S,
 )
 UNFINISHED_WORK = _family(
     "workqueue_unfinished_work_seconds{name,controller}",
-    "Seconds that running passes have taken so far.",
+    "Seconds that running reconciles have taken so far.",
 )
 LONGEST_RUNNING = _family(
     "workqueue_longest_running_processor_seconds{name,controller}",
-    "Seconds that the longest running pass has taken so far.",
+    "Seconds that the longest running reconcile has taken so far.",
 )
 QUEUE_RETRIES = _family(
     "workqueue_retries_total{name,controller}", "Keys added again with backoff."
@@ -266,17 +266,17 @@ QUEUE_MERGED = _family(
 )
 QUEUE_WAITING = _family(
     "lean_sandbox_queue_keys{controller,state}",
-    "Keys that wait: delayed (for their time), locked (for their own pass), failing (in backoff).",
+    "Keys that wait: delayed (for their time), locked (by their reconcile), failing (in backoff).",
 )
 CALLBACK_ERRORS = _family(
-    "lean_sandbox_pass_callback_errors_total{controller}", "Observers of passes that failed."
+    "lean_sandbox_pass_callback_errors_total{controller}", "Observers of reconciles that failed."
 )
 SAFETY_NET = _family(
     "lean_sandbox_safety_net_total{controller}",
     "Objects that only the periodic second look brought on: each shows a wake-up that was lost.",
 )
 CANCELLED = _family(
-    "lean_sandbox_passes_cancelled_total{controller}", "Passes cut off by the end of the process."
+    "lean_sandbox_passes_cancelled_total{controller}", "Reconciles cut off at the process's end."
 )
 RECORDED = _family(
     "lean_sandbox_events_recorded_total{controller,outcome}",
