@@ -59,10 +59,11 @@ class Transport:
     """Requests to one API server.
 
     The pool holds as many connections as ``limits.max_in_flight``; streams are beside it.
-    ``observer`` is called with each finished request, streams included; it must not block or raise.
-    ``fence``, where it is set, is called before a write is begun and again right before each piece
-    of it is sent: what it raises keeps that from leaving, so that the server never has the whole of
-    it, and is raised to the caller. Other transports to the server may share ``counted``.
+    ``observer``, where it is set, is called with each finished request, streams included; it must
+    not block or raise. ``fence``, where it is set, is called before a write is begun and again
+    right before each piece of it is sent: what it raises keeps that from leaving, so that the
+    server never has the whole of it, and is raised to the caller. Other transports to the server
+    may share ``counted``.
     """
 
     def __init__(
@@ -71,7 +72,6 @@ class Transport:
         *,
         clock: Clock | None = None,
         limits: Limits | None = None,
-        observer: Observer | None = None,
         counted: RequestCounters | None = None,
         user_agent: str = f"lean-sandbox/{__version__}",
     ) -> None:
@@ -83,7 +83,7 @@ class Transport:
         self.connection = connection
         self.clock = clock or SystemClock()
         self.fence: Callable[[], None] | None = None
-        self.observer = observer
+        self.observer: Observer | None = None
         self._limiter = Limiter(self.clock, limits)
         self.counted = counted if counted is not None else RequestCounters()
         self.counted.host = address.authority

@@ -52,7 +52,8 @@ async def running(
     """Run a server and a client of it."""
     records: list[RequestRecord] = []
     async with serve(script) as server:
-        transport = Transport(Connection(server.url), observer=records.append)
+        transport = Transport(Connection(server.url))
+        transport.observer = records.append
         yield server, Client(transport, **options), records
         await transport.aclose()
 

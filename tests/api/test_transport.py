@@ -46,7 +46,8 @@ async def running(
     base = options.pop("base", "")
     async with serve(script) as server:
         connection = Connection(server.url + base, **({"auth": auth} if auth else {}))
-        transport = Transport(connection, observer=records.append, **options)
+        transport = Transport(connection, **options)
+        transport.observer = records.append
         yield server, transport, records
         await transport.aclose()
 
@@ -228,7 +229,8 @@ async def test_a_refused_connection_says_where_to() -> None:
     async with serve(in_turn()) as server:
         url = server.url
     records: list[RequestRecord] = []
-    transport = Transport(Connection(url), observer=records.append)
+    transport = Transport(Connection(url))
+    transport.observer = records.append
     with pytest.raises(ConnectFailed, match=url.removeprefix("http://")):
         await transport.request("GET", "/")
     assert [(record.code, record.error) for record in records] == [(0, "ConnectFailed")]

@@ -411,8 +411,9 @@ async def open_world(
         settings = settings or Settings(sandbox_status_window=1.0, sandbox_status_step_window=0.0)
         timeout_s = settings.request_timeout
         client = await stack.enter_async_context(
-            connected(connection, timeout_s=timeout_s, clock=clock, observer=observe)
+            connected(connection, timeout_s=timeout_s, clock=clock)
         )
+        client.transport.observer = observe
         admin = await stack.enter_async_context(connected(connection_to(plane), clock=clock))
         reports: list[ReconcileResult[Key]] = []
         controller = ObservedManager(
