@@ -1,16 +1,19 @@
 """How a run with `-n` divides the tests: whole files, and those that start processes by turns.
 
 A file stays whole because its tests may share an event loop. Tests that start processes of the
-program wait in real time and would slow each other down: one worker runs all of them, the others
-meanwhile have the machine.
+program wait in real time and would slow each other down: one worker runs all of them, from the
+beginning, the others meanwhile have the machine. It mostly waits, so `-n auto` is one worker more
+than there are cores.
 """
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
 from xdist.scheduler.loadscope import LoadScopeScheduling
+from xdist.workermanage import WorkerController
 
 PROCESSES = (
     "tests/bench_command/test_scenarios.py",
@@ -26,6 +29,7 @@ PROCESSES = (
 """Files, and folders of files, whose tests take turns."""
 DIVIDED = "tests/faults/test_machine.py"
 """The one whose tests are long and share nothing."""
+_TURNS = "processes"
 
 
 class _WholeFiles(LoadScopeScheduling):  # type: ignore[misc]
@@ -35,7 +39,18 @@ class _WholeFiles(LoadScopeScheduling):  # type: ignore[misc]
         file = nodeid.partition("::")[0]
         if file == DIVIDED:
             return nodeid
-        return "processes" if file.startswith(PROCESSES) else file
+        return _TURNS if file.startswith(PROCESSES) else file
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        if _TURNS in self.workqueue:
+            self.workqueue.move_to_end(_TURNS, last=False)
+        super()._assign_work_unit(node)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Have a worker for each core, and one that waits."""
+    return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else 2
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -20,7 +20,7 @@ from tests.faults.disturbances import PAUSE, WHICH, Disturbances
 from tests.faults.oracle import CLAIMS, POOLS, SANDBOXES, TEMPLATES
 from tests.faults.story import NAMESPACES
 
-STORIES = int(os.environ.get("LEAN_SANDBOX_STORIES", "300"))
+STORIES = int(os.environ.get("LEAN_SANDBOX_STORIES", "100"))
 _PART = 50
 # Making a failing story shorter takes minutes: that is for runs that are meant to take long.
 SHRINKS = "LEAN_SANDBOX_SHRINK" in os.environ

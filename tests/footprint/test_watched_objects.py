@@ -20,7 +20,7 @@ from lean_sandbox.watch.resources import build_caches
 
 WARM = 50
 # Long enough that the growth of a table weighs little, whenever it comes.
-STRETCH = 1_000
+STRETCH = 300
 PAIRS = WARM + 3 * STRETCH
 _ROOM_FOR_TEXTS = 100_000
 

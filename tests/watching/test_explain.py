@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from filters.replay import Outcome, explain, replay
@@ -41,6 +41,8 @@ async def test_every_watched_kind_is_explained_by_the_predicate_that_runs() -> N
 
 
 KINDS = sorted(caches_by_kind())
+# For each of the kinds, which have nearly all of it in common.
+FEW = settings(max_examples=settings.default.max_examples // 4)  # type: ignore[union-attr]
 METADATA = st.fixed_dictionaries(
     {"generation": st.integers(1, 2), "uid": st.sampled_from(["u1", "u1", "u1", "u2"])},
     optional={
@@ -80,6 +82,7 @@ def woken(kind: str, log: list[Json], *, full: bool) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@FEW
 @given(events=EVENTS)
 def test_metadata_passes_exactly_when_the_controller_is_woken(
     kind: str, events: list[tuple[str, Json]]
@@ -93,6 +96,7 @@ def test_metadata_passes_exactly_when_the_controller_is_woken(
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@FEW
 @given(events=EVENTS)
 def test_full_objects_pass_exactly_when_the_controller_is_woken(
     kind: str, events: list[tuple[str, Json]]
@@ -195,6 +199,7 @@ DOCUMENTS = st.fixed_dictionaries(
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@FEW
 @given(log=st.lists(DOCUMENTS, min_size=1, max_size=4))
 @example(log=[{"type": "ADDED", "object": {}}, {"type": "ADDED", "object": {"metadata": 3}}])
 def test_no_object_can_end_an_explanation(kind: str, log: list[Any]) -> None:
