@@ -219,7 +219,8 @@ async def test_ctrl_c_deletes_what_was_made_and_ends_every_process(tmp_path: Pat
     shown = tmp_path / "shown"
     async with ControlPlane(LocalSettings()) as plane:
         file = plane.kubeconfig(tmp_path / "admin.kubeconfig")
-        words = ("floor", "fill", "--count", "2", "--kubeconfig", str(file), "--wait", "60")
+        words = ["floor", "fill", "--count", "2", "--rounds", "1", "--quiet", "1", "--wait", "60"]
+        words += ["--kubeconfig", str(file)]
         with shown.open("wb") as stdout:
             bench = await anyio.open_process(
                 [sys.executable, "-m", "lean_sandbox.cli", "bench", *words],
