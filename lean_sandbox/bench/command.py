@@ -67,7 +67,6 @@ async def _measure(options: BenchOptions, screen: Screen) -> Report | None:
                 async for _ in signals:
                     screen.progress("interrupted: deleting what was made")
                     group.cancel_scope.cancel()
-                    return
 
         group.start_soon(end_on_signal)
         report = await measure(options, SystemClock(), screen)
@@ -174,8 +173,7 @@ def print_bounds(report: Report, screen: Screen) -> None:
             ("scenario: figure", "measured", "at most", "which is", ""),
             [_verdict_row(verdict) for verdict in report.bounds],
         )
-        missed = [verdict for verdict in report.bounds if verdict.is_met is False]
-        for command in dict.fromkeys(verdict.command for verdict in missed):
+        for command in dict.fromkeys(one.command for one in report.bounds if one.is_met is False):
             screen.say(f"A bound is meant for: {command}")
     if report.server.kind == "embedded":
         screen.say(

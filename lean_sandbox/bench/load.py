@@ -23,7 +23,7 @@ from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.resources import JSON_ACCEPT, Page, PartialObject, Resource
 from lean_sandbox.local.follow import Follower
 from lean_sandbox.model import names
-from lean_sandbox.model.meta import ObjectMeta, OwnerReference, Reference, controller_reference
+from lean_sandbox.model.meta import ObjectMeta, Reference
 
 Manifest = dict[str, Any]
 
@@ -53,11 +53,6 @@ def manifest(kind: Resource, name: str, spec: Manifest | None = None, **metadata
         "metadata": {"name": name, **metadata},
         "spec": _SPECS[kind] if spec is None else spec,
     }
-
-
-def owner_of_members(uid: str) -> OwnerReference:
-    """Return the owner reference of a Sandbox that is a member of the pool with this uid."""
-    return controller_reference(kinds.SANDBOXWARMPOOLS.kind, POOL, uid)
 
 
 async def make_template(client: Client, where: str) -> None:

@@ -28,6 +28,7 @@ from lean_sandbox.bench.report import (
 from lean_sandbox.bench.workers import open_client, process_usage, worker
 from lean_sandbox.kube import resources as kinds
 from lean_sandbox.kube.resources import PODS, SANDBOXCLAIMS, SANDBOXES, Page
+from lean_sandbox.model.meta import controller_reference
 from lean_sandbox.model.times import format_rfc3339, parse_rfc3339
 
 _ONE_POOL: Final = 2
@@ -422,7 +423,7 @@ async def _floor(env: Environment) -> None:
     async with env.namespace("floor") as where:
         await load.make_template(env.client, where)
         uid = await load.make_pool(env.client, where, members)
-        owner = load.owner_of_members(uid)
+        owner = controller_reference(kinds.SANDBOXWARMPOOLS.kind, load.POOL, uid)
         async with env.load(SANDBOXES, where, ownerReferences=[owner]) as free:
             await free.send(range(members))
         in_flight = str(env.options.floor_in_flight)
@@ -435,8 +436,7 @@ async def _floor(env: Environment) -> None:
                     await single.until_ready()
             async with env.load(SANDBOXCLAIMS, where) as claims:
                 before = process_usage(binder.pid).cpu_ms
-                numbers = range(alone, members)
-                report.figures["seconds"] = await claims.make(numbers)
+                report.figures["seconds"] = await claims.make(range(alone, members))
                 after = process_usage(binder.pid).cpu_ms
     add_latencies(report, claims)
     report.figures |= {
