@@ -463,6 +463,11 @@ class Story:
         asked = {what for what in world.asked() if not waits or not what.startswith("get ")}
         if asked:
             found.append(f"at rest the controller still asks: {dict(world.asked())}")
+        self.plane.audit.reset()
+        await self._restart()
+        await self._time(_REST_S)
+        if written := dict(self.world.writes()):
+            found.append(f"a fresh controller writes over what is at rest: {written}")
         return found
 
     def _is_up(self) -> bool:

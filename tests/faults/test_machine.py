@@ -290,7 +290,10 @@ class Interleavings(Disturbances):
 @pytest.mark.timeout(0 if SHRINKS else 300)
 @pytest.mark.parametrize("part", range(-(-STORIES // _PART)))
 def test_every_story_ends_as_its_specification_asks(part: int) -> None:
-    """Whatever the order of events, answers, faults and acts; nothing is asked for at rest."""
+    """Whatever the order of events, answers, faults and acts.
+
+    At rest nothing is asked for, and a controller that starts anew writes nothing.
+    """
     phases = (Phase.explicit, Phase.generate, Phase.shrink)
 
     @seed(SEED + part)
