@@ -340,8 +340,7 @@ class Cache(Generic[E]):
             self.dropped_unchanged += 1
             return decision
         self.passed += 1
-        # Of an object as an older store has it nothing holds that was learned of it since.
-        new = self.kind.build(row, item, kept if kept is not None and kept.version else None)
+        new = self._build(row, item, kept)
         new.seen = seen
         self.put(new)
         change = decision.change | Change.COLUMNS if suspect else decision.change
@@ -454,7 +453,7 @@ class Cache(Generic[E]):
         if old is not None and 0 < version < old.version:
             return old, _NOTHING
         kept = old if old is not None and old.uid == row.uid else None
-        new = self.kind.build(row, item, kept)
+        new = self._build(row, item, kept)
         ended_at, _ = self._tombstones.get(row.uid, (-1, 0.0))
         if kept is None and (ended_at == 0 or new.version <= ended_at):
             # The object ended while the response was on its way: nothing would ever remove it. One
@@ -493,6 +492,10 @@ class Cache(Generic[E]):
         return held if held is not None and held.uid == new.uid else new
 
     # -- what both have in common ----------------------------------------------------------------
+
+    def _build(self, row: ObjectMeta, item: Any, kept: E | None) -> E:
+        # Of an object as a restored store has it nothing holds that was learned of it since.
+        return self.kind.build(row, item, kept if kept is not None and kept.version else None)
 
     def _row_of(self, item: Any) -> ObjectMeta:
         row: ObjectMeta = item.metadata

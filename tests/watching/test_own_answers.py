@@ -304,6 +304,20 @@ def test_tombstones_go_when_no_answer_can_be_under_way(boxes: Hand[SandboxEntry]
     assert len(boxes.cache._tombstones) == 1
 
 
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_an_answer_of_a_restored_store_ends_what_was_learned_since(is_whole: bool) -> None:  # noqa: FBT001
+    """The older store knows nothing of our DELETE, nor of the state that was fetched since."""
+    hand = Hand(pod_kind())
+    hand.listed(pod("a", 700))
+    hand.get("a").is_delete_sent = True
+    item = hand.decode(pod("a", 100, phase="Pending", ready=False), hand.kind.item_type)
+    hand.cache.apply_response(item if is_whole else item.metadata, known=700)
+    entry: PodEntry = hand.get("a")
+    assert entry.version == 100
+    assert not entry.is_terminating
+    assert entry.state is None or entry.state.phase == "Pending"
+
+
 HISTORY: list[tuple[str, str, int]] = [
     ("ADDED", "first", 10),
     ("MODIFIED", "first", 20),

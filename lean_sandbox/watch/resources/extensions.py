@@ -55,7 +55,7 @@ def _build_template(
     row: ObjectMeta, item: SandboxTemplate | None, old: TemplateEntry | None
 ) -> TemplateEntry:
     entry = TemplateEntry(*identity(row, old), labels=keep(row.labels, TEMPLATE_LABELS))
-    if old is not None and old.generation == entry.generation and old.version:
+    if old is not None and old.generation == entry.generation:
         entry.view, entry.fault = old.view, old.fault
     if item is not None and entry.view is None:
         entry.view, entry.fault = view_or_fault(view_of_template, item)
