@@ -456,22 +456,23 @@ def own_sandbox(sandboxes: Cache[SandboxEntry], claim: ClaimEntry) -> SandboxEnt
     A Sandbox that is named stays the claim's until it is gone. One that was taken over, but not
     named before the process ended, is found by its labels, unless it is being deleted.
     """
-    owned = {one.key.name: one for one in _owned(sandboxes, claim)}
+    owned = _owned(sandboxes, claim)
     bound = claim.status.bound.name if claim.status is not None else ""
     for name in (bound, assigned_name(claim), claim.key.name):
         if name in owned:
             return owned[name]
-    return min(taken_over(sandboxes, claim), key=lambda one: one.key.name, default=None)
+    taken = filter(_was_taken_over, owned.values())
+    return min(taken, key=lambda one: one.key.name, default=None)
 
 
 def taken_over(sandboxes: Cache[SandboxEntry], claim: ClaimEntry) -> list[SandboxEntry]:
     """Return a claim's Sandboxes that look like members of a pool after they were taken over."""
-    return [one for one in _owned(sandboxes, claim) if _was_taken_over(one)]
+    return [one for one in _owned(sandboxes, claim).values() if _was_taken_over(one)]
 
 
-def _owned(sandboxes: Cache[SandboxEntry], claim: ClaimEntry) -> list[SandboxEntry]:
+def _owned(sandboxes: Cache[SandboxEntry], claim: ClaimEntry) -> dict[str, SandboxEntry]:
     owned = sandboxes.owned_by(claim.key.namespace, claim.uid)
-    return [one for one in owned if is_controlled(one, claim)]
+    return {one.key.name: one for one in owned if is_controlled(one, claim)}
 
 
 def is_controlled(held: OwnedEntry, claim: ClaimEntry) -> bool:
