@@ -18,6 +18,8 @@ from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.events import EventRecorder, EventType
 from lean_sandbox.kube.limits import Lane
 from lean_sandbox.kube.resources import ObjectReference, Resource
+from lean_sandbox.metrics import families
+from lean_sandbox.metrics.registry import Histograms
 from lean_sandbox.model.times import parse_rfc3339
 from lean_sandbox.runtime.tracing import Tracing
 from lean_sandbox.runtime.writer import ObjectWriter
@@ -111,7 +113,10 @@ class ServerTime:
 
 
 class Shared(msgspec.Struct, kw_only=True):
-    """What all controllers of a process work with; ``recorders`` are by name of the controller."""
+    """What all controllers of a process work with.
+
+    ``recorders`` are by name of the controller, ``stages`` are the steps of claims.
+    """
 
     client: Client
     caches: Caches
@@ -123,6 +128,7 @@ class Shared(msgspec.Struct, kw_only=True):
     uniform: Callable[[], float]
     tracing: Tracing | None = None
     recorders: dict[str, EventRecorder] = {}
+    stages: Histograms = msgspec.field(default_factory=lambda: Histograms(families.CLAIM_STAGES))
 
     def writer_in(self, lane: Lane) -> ObjectWriter:
         """Return a writer whose requests take their turns in a lane."""

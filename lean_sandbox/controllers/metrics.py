@@ -64,9 +64,12 @@ def launch_of(entry: SandboxEntry) -> str:
 
 
 class SandboxMetrics:
-    """Counts suspends, resumes, ends and expiries; remembers only what is under way."""
+    """Counts suspends, resumes, ends and expiries; remembers only what is under way.
 
-    def __init__(self, clock: Clock) -> None:
+    ``stages`` are those of claims, which collect them.
+    """
+
+    def __init__(self, clock: Clock, stages: Histograms) -> None:
         self._clock = clock
         # What is under way: the uid, whether it is a suspension, and since when.
         self._under_way: dict[Key, tuple[str, bool, float]] = {}
@@ -76,7 +79,7 @@ class SandboxMetrics:
         self._expired = Counters(families.EXPIRED)
         self._suspend_latency = Histograms(families.SUSPEND_LATENCY)
         self._resume_latency = Histograms(families.RESUME_LATENCY)
-        self._stages = Histograms(families.CLAIM_STAGES)
+        self._stages = stages
         self._adopted_at: dict[Key, float] = {}
 
     def collect(self, into: Exposition) -> None:
@@ -85,7 +88,6 @@ class SandboxMetrics:
             counters.collect(into)
         self._suspend_latency.collect(into)
         self._resume_latency.collect(into)
-        self._stages.collect(into)
 
     def adopted(self, key: Key) -> None:
         """Note that a claim has taken a Sandbox over, whose Pod has yet to follow."""
@@ -171,14 +173,14 @@ def _is_true(status: SandboxStatus | None, kind: str) -> bool:
 class ClaimMetrics:
     """Counts what claims got, and observes when they are ready for the first time."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, stages: Histograms) -> None:
         self._clock = clock
         self._creations = Counters(families.CLAIM_CREATIONS)
         self._startup = Histograms(families.CLAIM_STARTUP)
         self._controller_startup = Histograms(families.CLAIM_CONTROLLER_STARTUP)
         self._client_startup = Histograms(families.CLAIM_CLIENT_STARTUP)
         self._creation = Histograms(families.CREATION_LATENCY)
-        self._stages = Histograms(families.CLAIM_STAGES)
+        self._stages = stages
 
     def collect(self, into: Exposition) -> None:
         """Add everything as it is now."""

@@ -61,7 +61,7 @@ class ClaimController(Controller[ClaimEntry]):
         self.warm = WarmQueue(on_available=self.waiting.available, on_released=self.waiting.level)
         caches.sandboxes.on_change = self.warm.follow
         behind = shared.writer_in(Lane.BACKGROUND)
-        self.metrics = ClaimMetrics(shared.clock)
+        self.metrics = ClaimMetrics(shared.clock, shared.stages)
         self.annotator = AnnotationWriter(shared, self.queue)
         resource = self.cache.kind.resource
         self._parts = Parts(

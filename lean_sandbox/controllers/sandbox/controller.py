@@ -66,7 +66,7 @@ class SandboxController(Controller[SandboxEntry]):
             events=ObjectEvents(
                 shared, resource, "sandbox-controller", is_off=settings.disable_sandbox_events
             ),
-            metrics=SandboxMetrics(shared.clock),
+            metrics=SandboxMetrics(shared.clock, shared.stages),
             throttle=throttle,
         )
         #: Called with each status that was published, which comes as no event.
