@@ -11,7 +11,7 @@ import msgspec
 import structlog
 
 from lean_sandbox.controllers.sandbox.children import Children, OvertakenError, Parts
-from lean_sandbox.controllers.sandbox.throttle import is_news, is_on_the_way_up
+from lean_sandbox.controllers.sandbox.throttle import is_on_the_way_up, is_unplaced
 from lean_sandbox.kube.client import ENDING_S
 from lean_sandbox.kube.errors import Invalid
 from lean_sandbox.kube.events import EventType
@@ -212,10 +212,15 @@ class SandboxReconcile(Children):
             requeues = [_MARKED_REQUEUE_S]
         is_going_up = is_on_the_way_up(old, new)
         is_step = is_going_up and sandbox_status.status_patch(old, new) is not None
+        names_trouble = observation.pod is not None and bool(observation.pod.trouble)
         wait_s = 0.0
         if is_step and not self.failures:
-            at = parts.clock.monotonic()
-            wait_s = throttle.remaining_s(key, at, is_news=is_news(old, new))
+            wait_s = throttle.remaining_s(
+                key,
+                parts.clock.monotonic(),
+                is_news=is_unplaced(old, new),
+                names_trouble=names_trouble,
+            )
         if wait_s > 0:
             requeues.append(wait_s)
         else:
@@ -224,7 +229,7 @@ class SandboxReconcile(Children):
                 throttle.settled(key)
             elif is_step:
                 # Only what was published lengthens the next wait.
-                throttle.published(key, parts.clock.monotonic())
+                throttle.published(key, parts.clock.monotonic(), names_trouble=names_trouble)
         if self.failures or observation.invalid:
             parts.metrics.failed(self.entry)
         if self.failures and not is_expired:

@@ -55,10 +55,8 @@ def is_before_ready(status: SandboxStatus) -> bool:
     return ready is None or (ready.status != "True" and ready.reason in _BEFORE)
 
 
-def is_news(old: SandboxStatus, new: SandboxStatus) -> bool:
-    """Tell whether a step says that the Pod cannot be placed or started: somebody has to act."""
-    if _names_trouble(new) and not _names_trouble(old):
-        return True
+def is_unplaced(old: SandboxStatus, new: SandboxStatus) -> bool:
+    """Tell whether a step says for the first time that, or why, the Pod cannot be placed."""
     now = find(new.conditions, names.POD_SCHEDULED)
     before = find(old.conditions, names.POD_SCHEDULED)
     if now is None or now.status != names.FALSE:
@@ -66,17 +64,12 @@ def is_news(old: SandboxStatus, new: SandboxStatus) -> bool:
     return before is None or (before.status, before.reason) != (now.status, now.reason)
 
 
-def _names_trouble(status: SandboxStatus) -> bool:
-    # As sandbox_status writes it behind what it says of the Pod.
-    ready = find(status.conditions, names.READY)
-    return ready is not None and ready.message.partition(";")[0].endswith(")")
-
-
 class _Step(msgspec.Struct, gc=False):
     """The unpublished step of one Sandbox, and the unready steps published before it.
 
     ``turn_at`` is when it may be told, given once its window has passed; ``may_be_news`` until the
-    Pod was looked at.
+    Pod was looked at. ``named_trouble``: the last one published says what keeps a container from
+    running.
     """
 
     since: float | None = None
@@ -84,6 +77,7 @@ class _Step(msgspec.Struct, gc=False):
     may_be_news: bool = False
     published: int = 0
     published_at: float = 0.0
+    named_trouble: bool = False
 
 
 class StatusThrottle:
@@ -118,12 +112,16 @@ class StatusThrottle:
         grown_s = _WINDOW_PER_LAUNCH_S * few + _WINDOW_PER_LATER_LAUNCH_S * (others - few)
         return max(self._window_s, min(self._window_s + grown_s, _LONGEST_WINDOW_S))
 
-    def remaining_s(self, key: Key, now: float, *, is_news: bool = False) -> float:
+    def remaining_s(
+        self, key: Key, now: float, *, is_news: bool = False, names_trouble: bool = False
+    ) -> float:
         """Return for how long the step may still wait, starting its window when it is new.
 
-        ``is_news``, as that no node fits, waits for the first window only and for no turn.
+        ``is_news``, as that no node fits, waits for the first window only and for no turn; so does
+        one that ``names_trouble``, what keeps a container from running, if none did before.
         """
         step = self._steps.setdefault(key, _Step())
+        is_news = is_news or (names_trouble and not step.named_trouble)
         if step.since is None:
             step.since = now
         due = step.since + self._first_window_s(key)
@@ -153,13 +151,14 @@ class StatusThrottle:
         if step is not None:
             step.may_be_news = False
 
-    def published(self, key: Key, now: float) -> None:
+    def published(self, key: Key, now: float, *, names_trouble: bool) -> None:
         """Take note that an unready step was published."""
         step = self._steps.setdefault(key, _Step())
         step.since = None
         step.turn_at = None
         step.published += 1
         step.published_at = now
+        step.named_trouble = names_trouble
 
     def settled(self, key: Key) -> None:
         """Forget a launch: it has come to its end, one way or another."""
