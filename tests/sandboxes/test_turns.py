@@ -55,6 +55,27 @@ def test_what_the_scheduler_found_waits_for_no_turn(before: int) -> None:
     assert launches.held_s(one, 100.0) == 0.0
 
 
+def test_the_launches_of_a_tenant_delay_no_step_of_another() -> None:
+    """Alone in its namespace one has the window and the turn of one that is alone."""
+    launches = StatusThrottle(2.0)
+    for number in range(1000):
+        launches.remaining_s(Key("busy", f"sb-{number}"), 0.0)
+    for number in range(1000):
+        launches.remaining_s(Key("busy", f"sb-{number}"), 100.0)
+    one = Key("quiet", "one")
+    assert launches.remaining_s(one, 100.0) < 2.1
+    assert launches.remaining_s(one, 102.1) == 0.0
+
+
+def test_the_launches_of_many_tenants_make_each_window_longer() -> None:
+    """A launch in each of many namespaces waits for the server as long as so many in one."""
+    together, apart = StatusThrottle(2.0), StatusThrottle(2.0)
+    for number in range(300):
+        together.remaining_s(Key("ns", f"sb-{number}"), 0.0)
+        apart.remaining_s(Key(f"ns-{number}", "sb"), 0.0)
+    assert apart.remaining_s(Key("ns-0", "sb"), 0.0) == together.remaining_s(Key("ns", "sb-0"), 0.0)
+
+
 async def test_many_slow_launches_are_told_and_looked_at_in_turns() -> None:
     """A hundred at once, five a second after that, a GET and a status each; readiness at once."""
     names = [f"sb-{number}" for number in range(COUNT)]

@@ -4,15 +4,17 @@ The steps of a launch are published only when it takes longer than a window: a q
 one status write, a slow one two. Readiness, its loss, an error, the end and suspension never wait.
 
 Where hundreds of launches outlast the window they wait for the server, and a status of each would
-make them wait longer. So steps take turns, and a Sandbox whose turn has not come is not looked at.
+make them wait longer. So the steps of a namespace take turns, and a Sandbox whose turn has not come
+is not looked at.
 """
 
 from __future__ import annotations
 
-import math
+from collections import Counter
 from collections.abc import Callable
 
 import msgspec
+from cachetools import LRUCache
 
 from lean_sandbox.model import names
 from lean_sandbox.model.conditions import find
@@ -27,6 +29,8 @@ _LONGEST_WINDOW_S = 60.0
 _LONGEST_STEP_WINDOW_S = 300.0
 _TURNS_AT_ONCE = 100
 _TURNS_PER_S = 5.0
+# Of which it is remembered when they had their last turn.
+_MOST_NAMESPACES = 1024
 
 _BEFORE = (
     "",
@@ -99,15 +103,26 @@ class StatusThrottle:
         self._window_s = window_s
         self._step_window_s = step_window_s
         self._steps: dict[Key, _Step] = {}
-        self._last_turn_at = -math.inf
+        # By namespace: the number of its steps, and the last turn that was given to one of them.
+        self._launches: Counter[str] = Counter()
+        self._last_turn_at: LRUCache[str, float] = LRUCache(_MOST_NAMESPACES)
 
     def __len__(self) -> int:
         return len(self._steps)
 
+    def _step_of(self, key: Key) -> _Step:
+        step = self._steps.get(key)
+        if step is None:
+            step = self._steps[key] = _Step()
+            self._launches[key.namespace] += 1
+        return step
+
     def _first_window_s(self, key: Key) -> float:
         if self._window_s <= 0:
             return 0.0
-        others = max(0, len(self._steps) - 1)
+        # Another namespace counts for as many as this one has: a burst there delays nothing here.
+        fair = self._launches[key.namespace] * len(self._launches)
+        others = min(fair, len(self._steps)) - 1
         few = 0 if self._is_spare(key) else min(others, _TURNS_AT_ONCE)
         grown_s = _WINDOW_PER_LAUNCH_S * few + _WINDOW_PER_LATER_LAUNCH_S * (others - few)
         return max(self._window_s, min(self._window_s + grown_s, _LONGEST_WINDOW_S))
@@ -120,7 +135,7 @@ class StatusThrottle:
         ``is_news``, as that no node fits, waits for the first window only and for no turn; so does
         one that ``names_trouble``, what keeps a container from running, if none did before.
         """
-        step = self._steps.setdefault(key, _Step())
+        step = self._step_of(key)
         is_news = is_news or (names_trouble and not step.named_trouble)
         if step.since is None:
             step.since = now
@@ -133,8 +148,8 @@ class StatusThrottle:
         elif due <= now and self._window_s > 0:
             if step.turn_at is None:
                 unused = now - _TURNS_AT_ONCE / _TURNS_PER_S
-                self._last_turn_at = max(self._last_turn_at, unused) + 1.0 / _TURNS_PER_S
-                step.turn_at = self._last_turn_at
+                last_at = max(self._last_turn_at.get(key.namespace, unused), unused)
+                step.turn_at = self._last_turn_at[key.namespace] = last_at + 1.0 / _TURNS_PER_S
             due = step.turn_at
         return max(0.0, due - now)
 
@@ -153,7 +168,7 @@ class StatusThrottle:
 
     def published(self, key: Key, now: float, *, names_trouble: bool) -> None:
         """Take note that an unready step was published."""
-        step = self._steps.setdefault(key, _Step())
+        step = self._step_of(key)
         step.since = None
         step.turn_at = None
         step.published += 1
@@ -162,4 +177,8 @@ class StatusThrottle:
 
     def settled(self, key: Key) -> None:
         """Forget a launch: it has come to its end, one way or another."""
-        self._steps.pop(key, None)
+        if self._steps.pop(key, None) is None:
+            return
+        self._launches[key.namespace] -= 1
+        if not self._launches[key.namespace]:
+            del self._launches[key.namespace]
