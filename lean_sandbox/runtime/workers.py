@@ -22,9 +22,12 @@ from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition, Histogram
 from lean_sandbox.runtime.queue import REQUEUE, Item, WorkQueue
 
-# Longer than any that makes progress: every request has a shorter deadline of its own.
-DEADLINE_S: Final = 60.0
-# Less than the 30 s that a kubelet gives a Pod to end.
+# Longer than any takes that no bug holds up. Every request has a deadline of its own, but waits for
+# its turn before: minutes, where a slow server answers those of all other workers first. One that
+# takes longer still is cut off and goes on from there: the caches know what it has done.
+DEADLINE_S: Final = 600.0
+# How long reconciles may go on after the queue was closed: less than the 30 s that a kubelet gives
+# a Pod to end.
 GRACE_S: Final = 20.0
 
 K = TypeVar("K", bound=Hashable)
@@ -97,9 +100,9 @@ class ReconcileResult(msgspec.Struct, Generic[K], frozen=True):
 class Workers(Generic[K]):
     """Takes keys from a queue and reconciles them, at most ``count`` at once.
 
-    One that takes longer than ``deadline_s`` is cancelled and retried; ``grace_s`` is how long they
-    may go on after the queue was closed. ``retry_no_later_than_s`` is asked after a failure: the
-    seconds until something falls due for the key, as its expiry, which no backoff must delay.
+    One that overruns its deadline is cancelled and retried. ``retry_no_later_than_s`` is asked
+    after a failure: the seconds until something falls due for the key, as its expiry, which no
+    backoff must delay.
     """
 
     def __init__(
@@ -109,8 +112,6 @@ class Workers(Generic[K]):
         *,
         count: int,
         clock: Clock,
-        deadline_s: float = DEADLINE_S,
-        grace_s: float = GRACE_S,
         retry_no_later_than_s: Callable[[K], float | None] = lambda _key: None,
         name: str = "",
     ) -> None:
@@ -122,8 +123,6 @@ class Workers(Generic[K]):
         self._reconcile = reconcile
         self._count = count
         self._clock = clock
-        self._deadline_s = deadline_s
-        self._grace_s = grace_s
         #: Called in the task of each reconcile when it begins, and after it; must not block.
         self.on_begin: list[Callable[[Item[K]], None]] = []
         self.on_end: list[Callable[[ReconcileResult[K]], None]] = []
@@ -175,13 +174,13 @@ class Workers(Generic[K]):
     async def _dispatch(self, reconciles: TaskGroup) -> None:
         while (item := await self._queue.get()) is not None:
             scope = anyio.CancelScope()
-            self._running[item.key] = (item.started_at + self._deadline_s, scope)
+            self._running[item.key] = (item.started_at + DEADLINE_S, scope)
             self._begun.set()
             reconciles.start_soon(self._run_reconcile, item, scope)
 
     async def _end_grace(self, reconciles: anyio.CancelScope) -> None:
         await self._queue.wait_closed()
-        await self._clock.sleep(self._grace_s)
+        await self._clock.sleep(GRACE_S)
         reconciles.cancel()
 
     async def _watch_deadlines(self) -> None:

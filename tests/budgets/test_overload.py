@@ -15,6 +15,7 @@ import pytest
 from lean_sandbox.kube import events
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.local.target import Target
+from lean_sandbox.runtime.workers import Outcome
 from tests.metrics.scrape import scraping
 from tests.support.builders import claim, pool
 from tests.support.clock import FakeClock
@@ -102,6 +103,8 @@ async def test_an_overloaded_server_is_asked_for_what_clients_wait_for(
 ) -> None:
     """In flight: 32. Claims first; what nobody waits for gets one request in 16; Events are shed.
 
+    No reconcile is cut off because it waits for its turn.
+
     Then 1,600 claims are given up, the server is quick again, and the rest is done as fast as it
     answers: nothing twice, nothing for who has left.
     """
@@ -149,5 +152,7 @@ async def test_an_overloaded_server_is_asked_for_what_clients_wait_for(
         assert max(n for (what, _), n in repeats.items() if what in CLAIMED) <= 2
         assert not [one for *_, one in witness.seen if one.startswith("c-") and one >= name(SERVED)]
         assert not world.conflicts()
+        cut = [one.workers.outcomes[Outcome.TIMEOUT] for one in world.whole.controllers]
+        assert not any(cut)
         take(world, 0.0)
         await world.settle()

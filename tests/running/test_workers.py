@@ -10,7 +10,14 @@ import pytest
 from structlog.testing import capture_logs
 
 from lean_sandbox.runtime.queue import CLIENT, Item, WorkQueue
-from lean_sandbox.runtime.workers import Outcome, ReconcileResult, Result, Workers
+from lean_sandbox.runtime.workers import (
+    DEADLINE_S,
+    GRACE_S,
+    Outcome,
+    ReconcileResult,
+    Result,
+    Workers,
+)
 from tests.support.clock import FakeClock, settle
 
 Reconcile = Callable[[Item[str]], Awaitable[Result]]
@@ -241,10 +248,10 @@ async def test_a_failing_observer_never_ends_the_passes() -> None:
 async def test_a_pass_that_overruns_is_cancelled_and_retried() -> None:
     """A deadline frees the key and the place; the pass can clean up."""
     gate = Gate()
-    bench = Bench(gate.reconcile, deadline_s=60)
+    bench = Bench(gate.reconcile)
     async with bench.running():
         bench.queue.add("a")
-        await bench.clock.advance(59)
+        await bench.clock.advance(DEADLINE_S - 1)
         bench.queue.add("b")
         assert bench.reports == []
         await bench.clock.advance(1)
@@ -260,12 +267,12 @@ async def test_a_pass_that_overruns_is_cancelled_and_retried() -> None:
 async def test_each_pass_has_its_own_deadline() -> None:
     """Passes started at different times are cut off at different times."""
     gate = Gate()
-    bench = Bench(gate.reconcile, deadline_s=60)
+    bench = Bench(gate.reconcile)
     async with bench.running():
         for key in ("a", "b", "c"):
             bench.queue.add(key)
             await bench.clock.advance(10)
-        await bench.clock.advance(30)
+        await bench.clock.advance(DEADLINE_S - 30)
         assert gate.cleaned_up == ["a"]
         await bench.clock.advance(10)
         assert gate.cleaned_up == ["a", "b"]
@@ -282,10 +289,10 @@ async def test_an_error_while_being_cut_off_counts_as_the_timeout() -> None:
             raise ExpectedError(retryable=False)
         return Result()
 
-    bench = Bench(reconcile, deadline_s=5)
+    bench = Bench(reconcile)
     async with bench.running():
         bench.queue.add("a")
-        await bench.clock.advance(5)
+        await bench.clock.advance(DEADLINE_S)
         assert bench.outcomes == [("a", Outcome.TIMEOUT)]
 
 
@@ -326,14 +333,14 @@ async def test_a_key_never_has_two_passes_at_once() -> None:
 async def test_shutdown_lets_running_passes_finish() -> None:
     """After close nothing begins, what runs may end, then the dispatcher returns."""
     gate = Gate()
-    bench = Bench(gate.reconcile, count=1, grace_s=30)
+    bench = Bench(gate.reconcile, count=1)
     async with anyio.create_task_group() as group:
         group.start_soon(bench.dispatcher.run)
         bench.queue.add("a")
         bench.queue.add("b")
         await settle()
         bench.queue.close()
-        await bench.clock.advance(29)
+        await bench.clock.advance(GRACE_S - 1)
         gate.opened.set()
     assert bench.outcomes == [("a", Outcome.SUCCESS)]
     assert bench.queue.counts()["running"] == 0
@@ -342,14 +349,14 @@ async def test_shutdown_lets_running_passes_finish() -> None:
 async def test_shutdown_cancels_passes_that_outlast_the_grace() -> None:
     """The grace is an upper bound; the cut passes clean up and are counted."""
     gate = Gate()
-    bench = Bench(gate.reconcile, count=2, grace_s=30)
+    bench = Bench(gate.reconcile, count=2)
     async with anyio.create_task_group() as group:
         group.start_soon(bench.dispatcher.run)
         for key in ("a", "b", "c"):
             bench.queue.add(key)
         await settle()
         bench.queue.close()
-        await bench.clock.advance(30)
+        await bench.clock.advance(GRACE_S)
     assert sorted(gate.cleaned_up) == ["a", "b"]
     assert bench.dispatcher.outcomes[Outcome.CANCELLED] == 2
     assert bench.dispatcher.errors == 0
