@@ -97,7 +97,6 @@ class EventDecoder(Generic[E]):
         self.steps = Counter(dict.fromkeys(STEPS, 0))
         self.log = log.bind(kind=kind.resource.plural, namespace=namespace or "*")
         self._decode_item = msgspec.json.Decoder(kind.item_type).decode
-        self._decode_full_line = msgspec.json.Decoder(Line[kind.item_type]).decode  # type: ignore[name-defined]
         self._logged: dict[str, str] = {}
         self._positions: dict[str, int] = {}
         self._logged_missing: list[str] = []
@@ -138,11 +137,11 @@ class EventDecoder(Generic[E]):
             event = _decode_line(line)
             event_type, received = _TYPES[event.type], event.object
         except ODD:
-            odd = self._odd_line(line)
-            if odd is None:
+            raw = self._raw_event(line)
+            if raw is None:
                 return
             try:
-                event_type, received = odd[0], _patiently(_decode_object, odd[1])
+                event_type, received = raw[0], _patiently(_decode_object, raw[1])
             except ODD as error:
                 self._skip(line, error)
                 return
@@ -168,20 +167,10 @@ class EventDecoder(Generic[E]):
 
     def full_line(self, line: bytes) -> None:
         """Apply one line of a watch of full objects; raises as :meth:`line` does."""
-        try:
-            event = self._decode_full_line(line)
-            event_type = _TYPES[event.type]
-        except ODD:
-            if (odd := self._odd_line(line)) is not None:
-                self._advance(self._whole(*odd, initial=False))
-            return
-        try:
-            self._cache.full(event_type, event.object, initial=False)
-        except Exception as error:  # noqa: BLE001 -- any bug costs this object alone
-            self._as_metadata(event_type, bytes(_decode_raw_line(line).object), error)
-        self._advance(event.object.metadata.resource_version)
+        if (event := self._raw_event(line)) is not None:
+            self._advance(self._whole(*event, initial=False))
 
-    def _odd_line(self, line: bytes) -> tuple[EventType, bytes] | None:
+    def _raw_event(self, line: bytes) -> tuple[EventType, bytes] | None:
         """Apply a bookmark; raise a reported error; return the object of any other event."""
         try:
             event = _patiently(_decode_raw_line, line)
