@@ -6,8 +6,7 @@ object wait for the response. Every method makes exactly one request.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -98,15 +97,9 @@ class ObjectWriter:
                 field_manager=self._field_manager,
                 **options,
             )
-            if not as_metadata:
-                applied = cache.apply_response(item, known=listed_at, is_create=True)
-                return _response(item, *applied)
-            row = item.metadata
-            known = cache.get(Key(namespace, row.name))
-            if known is None or known.uid != row.uid:
-                shown = row.with_columns(columns)
-                known = cache.apply_create_response(shown, known=listed_at)
-            return _response(item, known)
+            shown = item.metadata.with_columns(columns) if as_metadata else item
+            applied = cache.apply_response(shown, known=listed_at, is_create=True)
+            return _response(item, *applied)
 
     async def patch(
         self,
@@ -134,16 +127,27 @@ class ObjectWriter:
         type_, options = self._form(cache, as_metadata=as_metadata)
         held = cache.get(entry.key)
         known = held.version if held is not None and held.uid == entry.uid else 0
-        with self._expecting(cache, entry, is_status=subresource == "status"):
-            item = await self.client.patch(
-                cache.kind.resource,
-                entry.key.namespace,
-                entry.key.name,
-                body,
-                type_,
-                subresource=subresource,
-                **options,
-            )
+        with cache.expect_own_write(entry.key, entry.uid):
+            try:
+                item = await self.client.patch(
+                    cache.kind.resource,
+                    entry.key.namespace,
+                    entry.key.name,
+                    body,
+                    type_,
+                    subresource=subresource,
+                    **options,
+                )
+            except NotFound:
+                cache.forget(entry.key, entry.uid)
+                raise
+            except BaseException as error:
+                # Timed out, broken off or cancelled: it may have been carried out all the same.
+                is_clear = isinstance(error, ApiError) and error.status < 500
+                now: Any = cache.get(entry.key)
+                if subresource == "status" and not is_clear and now and now.uid == entry.uid:
+                    now.status = None
+                raise
             row = item.metadata
             if row.uid != entry.uid or (generation and row.generation != generation):
                 response = Response(item, entry, _UNCHANGED, is_latest=False)
@@ -200,22 +204,6 @@ class ObjectWriter:
         if as_metadata:
             return PartialObject, self._for_metadata
         return cache.kind.item_type, self.options
-
-    @contextmanager
-    def _expecting(self, cache: Cache[E], entry: E, *, is_status: bool) -> Iterator[None]:
-        with cache.expect_own_write(entry.key, entry.uid):
-            try:
-                yield
-            except NotFound:
-                cache.forget(entry.key, entry.uid)
-                raise
-            except BaseException as error:
-                # Timed out, broken off or cancelled: it may have been carried out all the same.
-                is_clear = isinstance(error, ApiError) and error.status < 500
-                held: Any = cache.get(entry.key)
-                if is_status and held is not None and held.uid == entry.uid and not is_clear:
-                    held.status = None
-                raise
 
 
 def _response(item: Any, entry: E, change: Change = _UNCHANGED) -> Response[E]:

@@ -93,7 +93,8 @@ class Cache(Generic[E]):
         # and the newest event.
         self._expected: Counter[tuple[Key, str]] = Counter()
         self._held: dict[tuple[Key, str], tuple[EventType, ObjectMeta, Any]] = {}
-        # What is known from the response to a create alone, which shows less than the event.
+        # What is known from the response to a create alone, which shows less than the event does:
+        # that is taken as well, though its version is the same.
         self._half_known: set[Key] = set()
 
     def subscribe(self, handler: Callable[[Delta[E]], None]) -> None:
@@ -477,19 +478,11 @@ class Cache(Generic[E]):
         seen = () if kept is None else kept.seen
         decision, new.seen = self.detector.examine(seen, row, is_event=False)
         self.put(new)
+        if is_create and item is None:
+            # The event of this very version may show what the metadata do not, as a Pod that is
+            # held back by scheduling gates from its first moment.
+            self._half_known.add(key)
         return new, decision.change
-
-    def apply_create_response(self, row: ObjectMeta, *, known: int = 0) -> E:
-        """Remember what a create has made, of which its response shows the metadata alone.
-
-        The event of this very version is taken as well: it may show what the response does not, as
-        a Pod that is held back by scheduling gates from its first moment.
-        """
-        new, _ = self.apply_response(row, known=known, is_create=True)
-        held = self._entries.get(new.key)
-        if held is new:
-            self._half_known.add(new.key)
-        return held if held is not None and held.uid == new.uid else new
 
     # -- what both have in common ----------------------------------------------------------------
 
