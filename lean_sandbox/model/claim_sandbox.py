@@ -19,7 +19,6 @@ from lean_sandbox.model.claim_additions import (
     inject_env,
     merge_claim_templates,
 )
-from lean_sandbox.model.pod import merge_patch_of
 from lean_sandbox.model.sandbox import PodTemplate, PodTemplateMetadata, visible
 from lean_sandbox.model.template import TemplateView, blueprint_spec
 
@@ -32,19 +31,6 @@ _POOL_LABELS: Final = (
     names.TEMPLATE_HASH_LABEL,
     names.POD_TEMPLATE_HASH_LABEL,
 )
-
-
-class PoolMember(msgspec.Struct, frozen=True, gc=False):
-    """What the adoption of a pool member has to know of it."""
-
-    pool_uid: str
-    # Known labels and annotations of the Sandbox. There may be others: they are kept.
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-    # Known podTemplate.metadata; None when it was never seen.
-    template_metadata: PodTemplateMetadata | None = None
-    # Somebody owns fields of it by server-side apply; the record of that is not ours to end.
-    is_applied: bool = False
 
 
 def build_cold_sandbox(
@@ -119,20 +105,28 @@ def needs_template_touch(current: PodTemplateMetadata | None, desired: PodTempla
 
 
 def adoption_patch(
-    member: PoolMember,
     claim: ClaimFacts,
     template_metadata: PodTemplateMetadata | None,
     *,
+    pool_uid: str,
+    labels: Mapping[str, str] | None,
+    annotations: Mapping[str, str] | None,
+    is_applied: bool,
     ref_hash: str,
-) -> list[Json] | None:
-    """Return the JSON Patch (RFC 6902) by which ``claim`` takes the member, None if none is safe.
+    version: int = 0,
+) -> list[Json]:
+    """Return the JSON Patch (RFC 6902) by which ``claim`` takes a member of the pool ``pool_uid``.
 
     ``template_metadata`` is left as it is for None, ``ref_hash`` is set only where there is none.
-    No patch is safe when an annotation has to be set and the member is not known to have any: use
-    :func:`adoption_merge_patch` then.
+    ``labels`` and ``annotations`` are those of the member that are known; others are kept, so the
+    claim's trace is not set where none are known: to add the first would replace the others.
+    ``is_applied``: somebody owns fields by server-side apply, and that record is not ours to end.
+    With a ``version`` that is the guard, and not the owner.
     """
-    labels = member.labels or {}
-    guard = {"op": "test", "path": "/metadata/ownerReferences/0/uid", "value": member.pool_uid}
+    labels = labels or {}
+    guard = {"op": "test", "path": "/metadata/ownerReferences/0/uid", "value": pool_uid}
+    if version:
+        guard = {"op": "test", "path": "/metadata/resourceVersion", "value": str(version)}
     operations: list[Json] = [guard]
     for key, value in _adopted_labels(labels, claim, ref_hash).items():
         path = _pointer("labels", key)
@@ -141,49 +135,17 @@ def adoption_patch(
             operations.append({"op": "add", "path": path, "value": value or ""})
         if value is None:
             operations.append({"op": "remove", "path": path})
-    if trace := _adopted_trace(member, claim):
-        if not member.annotations:
-            return None
+    if claim.trace_context and annotations:
         path = _pointer("annotations", names.TRACE_CONTEXT_ANNOTATION)
-        operations.append({"op": "add", "path": path, "value": trace})
+        operations.append({"op": "add", "path": path, "value": claim.trace_context})
     owners = [claim.reference]
     operations.append({"op": "replace", "path": "/metadata/ownerReferences", "value": owners})
-    if not member.is_applied:
+    if not is_applied:
         operations.append({"op": "add", "path": "/metadata/managedFields", "value": _NO_RECORD})
     if template_metadata is not None:
         path = "/spec/podTemplate/metadata"
         operations.append({"op": "add", "path": path, "value": template_metadata})
     return operations
-
-
-def adoption_merge_patch(
-    member: PoolMember,
-    claim: ClaimFacts,
-    template_metadata: PodTemplateMetadata | None,
-    *,
-    ref_hash: str,
-    resource_version: str,
-) -> Json:
-    """Return the merge patch with the same outcome, guarded by ``resource_version`` instead."""
-    metadata: Json = {
-        "resourceVersion": resource_version,
-        "labels": _adopted_labels(member.labels or {}, claim, ref_hash),
-        "ownerReferences": [claim.reference],
-    }
-    if not member.is_applied:
-        metadata["managedFields"] = _NO_RECORD
-    if trace := _adopted_trace(member, claim):
-        metadata["annotations"] = {names.TRACE_CONTEXT_ANNOTATION: trace}
-    patch: Json = {"metadata": metadata}
-    if template_metadata is not None:
-        current = member.template_metadata or PodTemplateMetadata()
-        changes = merge_patch_of(current, template_metadata)
-        # Marks of the pool may be there without being known; a null for a missing key is harmless.
-        wanted = template_metadata.labels or {}
-        marks = (k for k in (*_POOL_LABELS, names.CREATED_BY_LABEL) if k not in wanted)
-        labels = {**dict.fromkeys(marks), **changes.get("labels", {})}
-        patch["spec"] = {"podTemplate": {"metadata": {**changes, "labels": labels}}}
-    return patch
 
 
 def _volumes(pod_spec: msgspec.Raw) -> frozenset[str]:
@@ -204,11 +166,6 @@ def _adopted_labels(
     if not labels.get(names.TEMPLATE_REF_HASH_LABEL) and ref_hash:
         changes[names.TEMPLATE_REF_HASH_LABEL] = ref_hash
     return changes
-
-
-def _adopted_trace(member: PoolMember, claim: ClaimFacts) -> str:
-    present = (member.annotations or {}).get(names.TRACE_CONTEXT_ANNOTATION)
-    return claim.trace_context if claim.trace_context != present else ""
 
 
 def _pointer(field: str, key: str) -> str:

@@ -67,3 +67,14 @@ async def test_tracing_costs_a_claim_no_request() -> None:
         traced = await bill(world)
     assert traced.pop("patch sandboxes", 0) >= plain.pop("patch sandboxes", 0)
     assert traced == plain
+
+
+async def test_the_trace_of_a_claim_stands_beside_annotations_that_nobody_reads() -> None:
+    """Law (claims, 3.8): a member gets the claim's trace, and what others wrote on it stays."""
+    async with open_claims("m1") as world:
+        held = world.get("m1")["metadata"].get("annotations") or {}
+        theirs = {**dict.fromkeys(held), "theirs": "kept"}
+        await world.patch("sandboxes", "m1", {"metadata": {"annotations": theirs}})
+        await world.create(claim(metadata={"annotations": {TRACE: CONTEXT}}))
+        assert bound_name(world) == "m1"
+        assert world.get("m1")["metadata"]["annotations"] == {"theirs": "kept", TRACE: CONTEXT}

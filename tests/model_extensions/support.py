@@ -15,8 +15,8 @@ from lean_sandbox.model.claim import (
     SandboxClaimStatus,
     view_of_claim,
 )
-from lean_sandbox.model.claim_sandbox import PoolMember
 from lean_sandbox.model.conditions import Condition
+from lean_sandbox.model.names import name_hash
 from lean_sandbox.model.sandbox import PodTemplateMetadata, SandboxSpec
 from lean_sandbox.model.template import SandboxTemplate, TemplateView, view_of_template
 from lean_sandbox.model.warmpool import PoolView, SandboxWarmPool, view_of_pool
@@ -156,17 +156,17 @@ def stored_member(body: dict[str, Any], name: str = "m1") -> dict[str, Any]:
     return stored
 
 
-def known(stored: dict[str, Any], **fields: Any) -> PoolMember:
+def known(stored: dict[str, Any], **fields: Any) -> dict[str, Any]:
     """Return what is known of a stored member: everything, unless said otherwise."""
     metadata = stored["metadata"]
-    inner = stored["spec"]["podTemplate"].get("metadata", {})
-    defaults: dict[str, Any] = {
+    return {
         "pool_uid": POOL_UID,
         "labels": metadata.get("labels"),
         "annotations": metadata.get("annotations"),
-        "template_metadata": pod_metadata(inner.get("labels"), inner.get("annotations")),
+        "is_applied": False,
+        "ref_hash": name_hash("tpl"),
+        **fields,
     }
-    return PoolMember(**{**defaults, **fields})
 
 
 def patched(stored: dict[str, Any], operations: list[dict[str, Any]]) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import jsonpatch
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 from lean_sandbox.model.claim import ClaimFacts
 from lean_sandbox.model.claim_additions import bound_sync_patch, desired_pod_metadata
 from lean_sandbox.model.claim_sandbox import (
-    adoption_merge_patch,
     adoption_patch,
     needs_template_touch,
 )
@@ -21,7 +19,7 @@ from lean_sandbox.model.names import name_hash
 from lean_sandbox.model.sandbox import PodTemplateMetadata, SandboxSpec, view_of
 from lean_sandbox.model.template import TemplateView
 from lean_sandbox.model.warmpool import build_member
-from tests.model.support import as_json, merged, sandbox
+from tests.model.support import sandbox
 from tests.model_extensions.support import (
     CLAIM_UID,
     CREATED_BY,
@@ -69,14 +67,11 @@ def adopted(
 ) -> dict[str, Any]:
     """Return the member after its adoption."""
     claim = claim or facts()
-    what = known(stored, **facts_known)
-    desired = desired_pod_metadata(
-        view, claim, ref_hash=H, current=what.template_metadata or pod_metadata()
-    )
+    inner = stored["spec"]["podTemplate"].get("metadata", {})
+    current = pod_metadata(inner.get("labels"), inner.get("annotations"))
+    desired = desired_pod_metadata(view, claim, ref_hash=H, current=current)
     touched = desired if touches_template else None
-    operations = adoption_patch(what, claim, touched, ref_hash=H)
-    assert operations is not None
-    return patched(stored, operations)
+    return patched(stored, adoption_patch(claim, touched, **known(stored, **facts_known)))
 
 
 @pytest.mark.claim_case(52)
@@ -99,12 +94,27 @@ def test_the_second_adopter_always_loses() -> None:
     """Claim cases 78, 84: the guard is the pool's uid; other writes in between are no matter."""
     before = member()
     before["metadata"]["resourceVersion"] = "99"
-    operations = adoption_patch(known(before), facts(), None, ref_hash=H)
-    assert operations is not None
+    operations = adoption_patch(facts(), None, **known(before))
     after = patched(before, operations)
 
     with pytest.raises(jsonpatch.JsonPatchTestFailed):
         patched(after, operations)
+
+
+@pytest.mark.claim_case(78)
+def test_a_version_is_a_guard_where_the_pool_is_not_the_first_owner() -> None:
+    """Claim case 78: the outcome is the same, and any write in between is noticed."""
+    before = member()
+    before["metadata"]["resourceVersion"] = "41"
+    others = [{"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "o"}]
+    before["metadata"]["ownerReferences"] = others + before["metadata"]["ownerReferences"]
+    operations = adoption_patch(facts(), None, **known(before), version=41)
+    after = patched(before, operations)
+    assert after["metadata"]["ownerReferences"] == [OWNER]
+
+    before["metadata"]["resourceVersion"] = "42"
+    with pytest.raises(jsonpatch.JsonPatchTestFailed):
+        patched(before, operations)
 
 
 @pytest.mark.claim_case(68)
@@ -117,65 +127,18 @@ def test_foreign_annotations_are_kept_and_the_pod_name_is_nobodys_business() -> 
 
 
 def test_an_annotation_is_never_set_over_ones_that_may_exist() -> None:
-    """Not knowing any annotation, no JSON Patch is safe; the merge patch always is."""
-    claim = facts(annotations={TRACE: "{}"})
-    blind = known(member(), annotations=None)
-
-    assert adoption_patch(blind, claim, None, ref_hash=H) is None
-    patch = adoption_merge_patch(
-        blind,
-        claim,
-        None,
-        ref_hash=H,
-        resource_version="41",
-    )
-    after = merged(member(), as_json(patch))
-    assert after["metadata"]["annotations"] == {TEMPLATE_REF: "tpl", TRACE: "{}"}
-
-
-@pytest.mark.claim_case(52)
-def test_the_merge_patch_of_a_typical_member() -> None:
-    """Claim case 52: the body guarded by a version, nulls where keys go."""
-    what = known(member())
-    desired = desired_pod_metadata(template(), facts(), ref_hash=H)
-
-    patch = adoption_merge_patch(what, facts(), desired, ref_hash=H, resource_version="41")
-
-    gone = dict.fromkeys((WARM_POOL, TEMPLATE_HASH, POD_TEMPLATE_HASH, CREATED_BY))
-    assert as_json(patch) == {
-        "metadata": {
-            "resourceVersion": "41",
-            "labels": {**gone, CLAIM_UID: "u1"},
-            "ownerReferences": [OWNER],
-            "managedFields": [{}],
-        },
-        "spec": {
-            "podTemplate": {
-                "metadata": {"labels": {**gone, CLAIM_UID: "u1"}, "annotations": {SAFE: None}}
-            }
-        },
-    }
+    """Not knowing any annotation, the patch sets none."""
+    after = adopted(member(), facts(annotations={TRACE: "{}"}), annotations=None)
+    assert after["metadata"]["annotations"] == {TEMPLATE_REF: "tpl"}
 
 
 @pytest.mark.parametrize("is_applied", [False, True])
 def test_the_record_of_fields_ends_unless_somebody_applied(*, is_applied: bool) -> None:
-    """Either patch empties managedFields, but never what somebody owns by server-side apply."""
+    """The patch empties managedFields, but never what somebody owns by server-side apply."""
     before = member()
     before["metadata"]["managedFields"] = [{"manager": "x"}]
-    what = msgspec.structs.replace(known(before), is_applied=is_applied)
-    operations = adoption_patch(what, facts(), None, ref_hash=H)
-    assert operations is not None
-    patch = adoption_merge_patch(
-        what,
-        facts(),
-        None,
-        ref_hash=H,
-        resource_version="41",
-    )
-
-    wanted = [{"manager": "x"}] if is_applied else [{}]
-    assert patched(before, operations)["metadata"]["managedFields"] == wanted
-    assert merged(before, as_json(patch))["metadata"]["managedFields"] == wanted
+    after = adopted(before, is_applied=is_applied)
+    assert after["metadata"]["managedFields"] == ([{"manager": "x"}] if is_applied else [{}])
 
 
 @pytest.mark.claim_case(71)
@@ -296,30 +259,6 @@ def test_any_member_ends_with_one_owner_and_all_foreign_keys(
     trace = {TRACE: claim.trace_context} if claim.trace_context else {}
     assert after["metadata"]["annotations"] == {**before, **trace}
     assert (after["spec"] == stored["spec"]) or touches
-
-
-@given(members(), CLAIMS)
-def test_both_patches_have_one_outcome(
-    drawn: tuple[dict[str, Any], dict[str, str]], claim: ClaimFacts
-) -> None:
-    """Knowing the whole member, the JSON Patch and the merge patch give the same object."""
-    stored, _ = drawn
-    desired = desired_pod_metadata(template(), claim, ref_hash=H)
-    what = known(stored)
-    operations = adoption_patch(what, claim, desired, ref_hash=H)
-    assert operations is not None
-
-    by_ownership = patched(stored, operations)
-    by_version = merged(
-        stored,
-        as_json(adoption_merge_patch(what, claim, desired, ref_hash=H, resource_version="41")),
-    )
-
-    for result in (by_ownership, by_version):
-        metadata = result["spec"]["podTemplate"]["metadata"]
-        # An empty map left behind by a merge patch means the same as none.
-        result["spec"]["podTemplate"]["metadata"] = {k: v for k, v in metadata.items() if v}
-    assert by_ownership == by_version
 
 
 def test_the_adopted_spec_still_decodes() -> None:

@@ -29,8 +29,6 @@ from lean_sandbox.model import names
 from lean_sandbox.model.claim import ClaimFacts, ClaimView, SandboxClaimSpec
 from lean_sandbox.model.claim_additions import bound_sync_patch, desired_pod_metadata
 from lean_sandbox.model.claim_sandbox import (
-    PoolMember,
-    adoption_merge_patch,
     adoption_patch,
     build_cold_sandbox,
     launch_type_patch,
@@ -281,7 +279,7 @@ class Binding:
             if isinstance(refused, Invalid) and before == after:
                 # The pool may not be the first of the owners that the patch has tested; else the
                 # patch was refused for what it says, not for whom it meets.
-                if by_version:
+                if by_version and fresh.version == held.version:
                     raise refused
                 by_version = True
             held = fresh
@@ -297,16 +295,15 @@ class Binding:
         current = held.view.template_metadata if held.view is not None else None
         desired = desired_pod_metadata(template, self._facts, ref_hash=ref_hash, current=current)
         touched = desired if needs_template_touch(current, desired) else None
-        member = PoolMember(
+        patch = adoption_patch(
+            self._facts,
+            touched,
             pool_uid=held.owner.uid,
             labels=held.labels,
             annotations=held.annotations,
-            template_metadata=current,
             is_applied=held.is_applied,
-        )
-        tested = adoption_patch(member, self._facts, touched, ref_hash=ref_hash)
-        patch = (None if by_version else tested) or adoption_merge_patch(
-            member, self._facts, touched, ref_hash=ref_hash, resource_version=str(held.version)
+            ref_hash=ref_hash,
+            version=held.version if by_version else 0,
         )
 
         def applied(response: Response[SandboxEntry]) -> None:
@@ -314,6 +311,9 @@ class Binding:
                 _follow_template(response.entry, held, visible(touched))
 
         written = await self._writer.patch(self._sandboxes, held, patch, applied=applied)
+        if self._facts.trace_context and not held.annotations:
+            annotations = {names.TRACE_CONTEXT_ANNOTATION: self._facts.trace_context}
+            return await self._patch(written.entry, {"metadata": {"annotations": annotations}})
         return written.entry
 
     # -- cold ------------------------------------------------------------------------------------
