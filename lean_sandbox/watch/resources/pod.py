@@ -164,14 +164,8 @@ def _build_pod(row: ObjectMeta, item: Pod | None, old: PodEntry | None) -> PodEn
     owner = shared_owner(row, old)
     labels = row.labels or {}
     tracking = labels.get(names.NAME_HASH_LABEL)
-    # Not `*identity(...)`: beside keywords that costs 0.3 microseconds.
-    key, uid, version, generation, is_deleting = identity(row, old)
     entry = PodEntry(
-        key,
-        uid,
-        version,
-        generation,
-        is_deleting,
+        *identity(row, old),
         owner=owner,
         template_labels=shared_map(
             {name: value for name, value in labels.items() if name != names.NAME_HASH_LABEL}
