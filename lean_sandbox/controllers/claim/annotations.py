@@ -51,10 +51,15 @@ class AnnotationWriter(Controller[ClaimEntry]):
         self._traces: dict[str, str] = {}
 
     def saw(self, entry: ClaimEntry) -> None:
-        """Remember when a claim was first seen."""
-        stamped = (entry.annotations or {}).get(names.CONTROLLER_FIRST_OBSERVED_AT_ANNOTATION)
-        if not stamped and entry.uid not in self._first_seen:
-            self._first_seen[entry.uid] = self._now()
+        """Remember when a claim was first seen that has not been ready yet."""
+        carried, key = entry.annotations or {}, names.CLAIM_FIRST_READY_AT_ANNOTATION
+        if not carried.get(key) and key not in self._pending.get(entry.uid, ()):
+            stamped = carried.get(names.CONTROLLER_FIRST_OBSERVED_AT_ANNOTATION)
+            self._first_seen.setdefault(entry.uid, stamped or self._now())
+
+    def first_seen(self, uid: str) -> str | None:
+        """Return once when a claim was first seen that is ready now for the first time."""
+        return self._first_seen.pop(uid, None)
 
     def was_ready(self, uid: str) -> None:
         """Forget the beginnings of a claim that was ready before."""
@@ -80,20 +85,12 @@ class AnnotationWriter(Controller[ClaimEntry]):
         after_s = 0.0 if is_ready else _GATHERING_S
         self._add(entry, {names.SANDBOX_NAME_ANNOTATION: sandbox}, after_s)
 
-    def ready(self, entry: ClaimEntry, *, is_known: bool) -> str | None:
-        """Note that the claim is ready for the first time, now or at an unknown time.
-
-        Returns when the claim was first seen ("": not known), ``None`` if this was noted before.
-        """
+    def ready(self, entry: ClaimEntry, *, is_known: bool) -> None:
+        """Note that the claim is ready for the first time, now or at an unknown time."""
         key = names.CLAIM_FIRST_READY_AT_ANNOTATION
-        if key in self._pending.get(entry.uid, ()):
-            return None
-        observed = self._observed(entry)
-        stamped = (entry.annotations or {}).get(names.CONTROLLER_FIRST_OBSERVED_AT_ANNOTATION, "")
-        first_seen = self._first_seen.pop(entry.uid, "")
-        changes = {key: self._now() if is_known else "unknown", **observed}
-        self._add(entry, changes, 0.0 if is_known else _GATHERING_S)
-        return stamped or first_seen
+        if key not in self._pending.get(entry.uid, ()):
+            changes = {key: self._now() if is_known else "unknown", **self._observed(entry)}
+            self._add(entry, changes, 0.0 if is_known else _GATHERING_S)
 
     def unready(self, entry: ClaimEntry, *, is_refused: bool) -> None:
         """Note that the claim is not ready, because something is wrong or because it takes time."""

@@ -84,15 +84,12 @@ class Parts(Shared, kw_only=True):
     ended: dict[str, str] = msgspec.field(default_factory=dict)
     # By uid of the claim: how many creates in a row met a Sandbox that could not be read.
     collisions: dict[str, int] = msgspec.field(default_factory=dict)
-    # By uid of a claim that becomes ready, until its status says so: when it was first seen.
-    unmeasured: dict[str, str] = msgspec.field(default_factory=dict)
 
     def forget(self, uid: str) -> None:
         """Drop what is remembered between the reconciles of a claim."""
         self.doubtful.pop(uid, None)
         self.ended.pop(uid, None)
         self.collisions.pop(uid, None)
-        self.unmeasured.pop(uid, None)
         self.annotator.forget(uid)
 
 

@@ -179,12 +179,15 @@ class ClaimReconcile(Binding):
     def _tell(self, new: SandboxClaimStatus) -> None:
         """Say of a status that was written that the claim is ready now, or why it is not served."""
         entry, parts, sandbox = self._entry, self._parts, self._sandbox
-        if sandbox is not None and entry.uid in parts.unmeasured:
-            took_ms = parts.metrics.first_ready(entry, sandbox, parts.unmeasured.pop(entry.uid))
-            name, launch = sandbox.key.name, launch_of(sandbox)
-            parts.events.log(
-                entry, "Normal", "ClaimReady", sandbox=name, launch=launch, took_ms=took_ms
-            )
+        was_ready = is_true(self._old.conditions, names.READY)
+        if sandbox is not None and is_true(new.conditions, names.READY) and not was_ready:
+            first_seen = parts.annotator.first_seen(entry.uid)
+            if first_seen is not None:
+                took_ms = parts.metrics.first_ready(entry, sandbox, first_seen)
+                name, launch = sandbox.key.name, launch_of(sandbox)
+                parts.events.log(
+                    entry, "Normal", "ClaimReady", sandbox=name, launch=launch, took_ms=took_ms
+                )
         ready = find(new.conditions, names.READY)
         if self._error is None or ready is None:
             return
@@ -277,16 +280,12 @@ class ClaimReconcile(Binding):
         if key in (entry.labels or {}) or not is_noted:
             annotator.bound(entry, sandbox.key.name, is_ready=is_ready)
         was_ready = is_true(self._old.conditions, names.READY)
-        if annotations.get(names.CLAIM_FIRST_READY_AT_ANNOTATION):
-            if was_ready or is_ready:
-                annotator.was_ready(entry.uid)
-        elif was_ready:
-            # Ready since before that could be measured.
-            annotator.ready(entry, is_known=False)
-        elif is_ready:
-            first_seen = annotator.ready(entry, is_known=True)
-            if first_seen is not None:
-                self._parts.unmeasured[entry.uid] = first_seen
+        is_dated = bool(annotations.get(names.CLAIM_FIRST_READY_AT_ANNOTATION))
+        if was_ready and is_dated:
+            annotator.was_ready(entry.uid)
+        elif not is_dated and (was_ready or is_ready):
+            # Where it was ready before, nobody can tell since when.
+            annotator.ready(entry, is_known=not was_ready)
 
     # -- expiry ----------------------------------------------------------------------------------
 
