@@ -17,7 +17,6 @@ from cachetools import FIFOCache, TTLCache
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.kube.client import Client
-from lean_sandbox.kube.errors import NotFound
 from lean_sandbox.kube.limits import Lane
 from lean_sandbox.kube.resources import SANDBOXTEMPLATES, SANDBOXWARMPOOLS, Resource
 from lean_sandbox.model.claim_status import ClaimError, ClaimFault
@@ -195,13 +194,10 @@ class TemplateResolver:
         if look is not None and now < look.at + _LOOK_AGAIN_S:
             raise NotYetError(look.at + _LOOK_AGAIN_S - now)
         look = self._looks[name] = _Look(now)
-        try:
-            found = await self._client.get(
-                resource, key.namespace, key.name, type_, lane=Lane.CLIENT
-            )
-        except NotFound:
+        found = await self._client.find(resource, key.namespace, key.name, type_, lane=Lane.CLIENT)
+        if found is None:
             look.is_absent = True
-            return None
-        # It exists: the watch is late, and whoever asks next may ask at once.
-        self._looks.pop(name, None)
+        else:
+            # The watch is late, and whoever asks next may ask at once.
+            self._looks.pop(name, None)
         return found

@@ -5,11 +5,11 @@ Sandboxes own the first two, templates own NetworkPolicies.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable
 
 import msgspec
 
-from filters import Change, any_of, computed, deletion, keep, labels, owners
+from filters import Change, Predicate, any_of, computed, deletion, keep, labels, owners
 from lean_sandbox.kube.resources import NETWORKPOLICIES, PVCS, SERVICES, PartialObject
 from lean_sandbox.model import names
 from lean_sandbox.model.meta import ObjectMeta, OwnerReference
@@ -18,6 +18,14 @@ from lean_sandbox.model.wire import shared
 from lean_sandbox.watch.kind import Kind, OwnedEntry, Representation, identity, shared_owner
 
 ADOPTION_LABELS = frozenset({names.NAME_HASH_LABEL, names.ADOPTABLE_LABEL})
+
+
+def _any_write_to(is_ours: Callable[[ObjectMeta], bool]) -> Predicate:
+    """Pass what may change a spec of ours, in a kind that has no generation."""
+    return computed(
+        "spec", Change.VERSION, lambda row: row.resource_version if is_ours(row) else None
+    )
+
 
 # -- Services --------------------------------------------------------------------------------------
 
@@ -52,11 +60,6 @@ def _is_sandboxes(row: ObjectMeta) -> bool:
     return is_owned or keep(row.labels, ADOPTION_LABELS) is not None
 
 
-def _service_version(row: ObjectMeta) -> Hashable:
-    """Return the version of a Service whose spec matters: it has no generation."""
-    return row.resource_version if _is_sandboxes(row) else None
-
-
 def service_kind(
     leanest: Representation = Representation.TABLE, *, only_tracked: bool = False
 ) -> Kind[ServiceEntry]:
@@ -72,7 +75,7 @@ def service_kind(
             deletion(),
             owners(),
             labels(*sorted(ADOPTION_LABELS)),
-            computed("spec", Change.VERSION, _service_version),
+            _any_write_to(_is_sandboxes),
         ),
         build=_build_service,
         watch_as=Representation.METADATA if leanest is Representation.TABLE else leanest,
@@ -148,17 +151,12 @@ def _is_templates(row: ObjectMeta) -> bool:
     return controller is not None and controller.kind == names.SANDBOX_TEMPLATE_KIND
 
 
-def _policy_version(row: ObjectMeta) -> Hashable:
-    """Return the version of a policy that a template controls: any write may change its spec."""
-    return row.resource_version if _is_templates(row) else None
-
-
 def policy_kind() -> Kind[PolicyEntry]:
     """Policies pass when their owner changes; those of a template on every write."""
     return Kind(
         resource=NETWORKPOLICIES,
         item_type=PolicyItem,
-        predicate=any_of(deletion(), owners(), computed("spec", Change.VERSION, _policy_version)),
+        predicate=any_of(deletion(), owners(), _any_write_to(_is_templates)),
         build=_build_policy,
         watch_as=Representation.METADATA,
     )

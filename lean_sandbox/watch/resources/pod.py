@@ -135,8 +135,8 @@ def pod_columns(item: Pod) -> dict[str, str]:
 NEW_POD_COLUMNS = {"hint": WAITING, "IP": "<none>", "Node": "<none>"}
 
 
-def _trouble_in(columns: Mapping[str, str]) -> str:
-    return _TROUBLES.get(columns.get("Status", "").removeprefix("Init:"), "")
+def _trouble_of(row: ObjectMeta) -> str:
+    return _TROUBLES.get((row.columns or {}).get("Status", "").removeprefix("Init:"), "")
 
 
 def _may_last(trouble: str, hint: str | None) -> bool:
@@ -174,10 +174,9 @@ def _build_pod(row: ObjectMeta, item: Pod | None, old: PodEntry | None) -> PodEn
         annotations=shared_map(_managed_annotations(row.annotations)),
         hint=interned(hint) if hint is not None else "",
         foreign=_foreign_writes(row, old),
+        trouble=_trouble_of(row),
         others=row.owners if owner is None else (),
     )
-    if row.columns is not None:
-        entry.trouble = _trouble_in(row.columns)
     if old is not None:
         if not entry.trouble and _may_last(old.trouble, hint):
             entry.trouble = old.trouble
@@ -248,10 +247,6 @@ def sandbox_uid(entry: PodEntry) -> str | None:
 
 def _hint_of(row: ObjectMeta) -> Hashable:
     return pod_hint(row.columns) if row.columns is not None else row.resource_version
-
-
-def _trouble_of(row: ObjectMeta) -> Hashable:
-    return _trouble_in(row.columns) if row.columns is not None else ""
 
 
 def _pod_unscheduled(row: ObjectMeta) -> Hashable:
