@@ -57,10 +57,10 @@ class PodEntry(OwnedEntry, gc=False):
 
     ``state`` is that of the last full Pod; ``is_stale`` says that a later event hinted at another
     state. ``is_delete_sent`` says that the server has accepted our DELETE, which the watch may not
-    show yet. ``foreign`` is a digest of the status writes of others than the kubelet, ``None``
-    while unknown. ``others`` are the owner references of a Pod without a controller.
-    ``template_labels`` are shared by the Pods of a template, ``tracking`` is the one label in which
-    they differ. ``trouble`` is what last kept a container from running, while that may last.
+    show yet. ``foreign`` is a digest of the status writes of others than the kubelet. ``others``
+    are the owner references of a Pod without a controller. ``template_labels`` are shared by the
+    Pods of a template, ``tracking`` is the one label in which they differ. ``trouble`` is what last
+    kept a container from running, while that may last.
     """
 
     template_labels: dict[str, str] | None = None
@@ -71,7 +71,7 @@ class PodEntry(OwnedEntry, gc=False):
     is_delete_sent: bool = False
     hint: str = ""
     trouble: str = ""
-    foreign: int | None = None
+    foreign: int = 0
     others: tuple[OwnerReference, ...] = ()
 
     @property
@@ -190,14 +190,14 @@ def _build_pod(row: ObjectMeta, item: Pod | None, old: PodEntry | None) -> PodEn
     return entry
 
 
-def _foreign_writes(row: ObjectMeta, old: PodEntry | None) -> int | None:
-    """Return a digest of the status writes of others than the kubelet, 0 for none.
+def _foreign_writes(row: ObjectMeta, old: PodEntry | None) -> int:
+    """Return a digest of the status writes of others than the kubelet, 0 for none known.
 
     A lost node or a readiness gate changes the condition Ready, but no column: the containers stay
     as they were. Only the writer shows such a change.
     """
     if row.managed_fields is None:
-        return old.foreign if old is not None else None
+        return old.foreign if old is not None else 0
     return status_writers(row.managed_fields, besides="kubelet")
 
 
@@ -212,7 +212,7 @@ def _shows_another_state(row: ObjectMeta, new: PodEntry, old: PodEntry) -> bool:
         return True
     if new.hint != old.hint and not new.is_deleting:
         return True
-    if _is_another_writer(new.foreign, old):
+    if new.foreign != old.foreign:
         return True
     node = row.columns.get("Node", "")
     address = row.columns.get("IP", "")
@@ -223,16 +223,12 @@ def _shows_another_state(row: ObjectMeta, new: PodEntry, old: PodEntry) -> bool:
     )
 
 
-def _is_another_writer(foreign: int | None, entry: PodEntry) -> bool:
-    return foreign != entry.foreign and bool(foreign or entry.foreign)
-
-
 def pod_row_contradicts(row: ObjectMeta, entry: PodEntry) -> bool:
     """Tell whether a row shows, or may hide, another readiness than the last full Pod."""
     hint = pod_hint(row.columns)
     if hint is None or entry.state is None or entry.is_stale:
         return False
-    if _is_another_writer(_foreign_writes(row, entry), entry):
+    if _foreign_writes(row, entry) != entry.foreign:
         return True
     return (hint == READY) != (entry.state.is_ready and entry.state.phase == "Running")
 
