@@ -107,7 +107,7 @@ class ObjectWriter:
         entry: E,
         body: dict[str, Any] | list[dict[str, Any]],
         *,
-        subresource: str | None = None,
+        status: msgspec.Struct | None = None,
         as_metadata: bool = True,
         generation: int = 0,
         columns: dict[str, str] | None = None,
@@ -117,9 +117,10 @@ class ObjectWriter:
 
         A list of operations is a JSON Patch, anything else a merge patch. Raises NotFound when the
         object is gone, which the cache forgets then; Conflict or Invalid when a guard in ``body``
-        does not hold. A status is forgotten when nobody can tell whether it was written.
-        ``columns`` are what a Table would show of the object now. ``applied`` is called with the
-        response before the events that waited for it are compared with the entry.
+        does not hold. With a ``status`` that alone is written, and remembered then; it is forgotten
+        when nobody can tell whether it was written. ``columns`` are what a Table would show of the
+        object now. ``applied`` is called with the response before the events that waited for it are
+        compared with the entry.
 
         A response that shows another object is not applied, nor, with a ``generation``, one that
         shows another spec: the watch has yet to deliver that to all controllers.
@@ -127,6 +128,7 @@ class ObjectWriter:
         type_, options = self._form(cache, as_metadata=as_metadata)
         held = cache.get(entry.key)
         known = held.version if held is not None and held.uid == entry.uid else 0
+        old_status = getattr(entry, "status", None)
         with cache.expect_own_write(entry.key, entry.uid):
             try:
                 item = await self.client.patch(
@@ -135,7 +137,7 @@ class ObjectWriter:
                     entry.key.name,
                     body,
                     type_,
-                    subresource=subresource,
+                    subresource="status" if status is not None else None,
                     **options,
                 )
             except NotFound:
@@ -145,7 +147,7 @@ class ObjectWriter:
                 # Timed out, broken off or cancelled: it may have been carried out all the same.
                 is_clear = isinstance(error, ApiError) and error.status < 500
                 now: Any = cache.get(entry.key)
-                if subresource == "status" and not is_clear and now and now.uid == entry.uid:
+                if status is not None and not is_clear and now and now.uid == entry.uid:
                     now.status = None
                 raise
             row = item.metadata
@@ -154,6 +156,12 @@ class ObjectWriter:
             else:
                 shown = row.with_columns(columns) if as_metadata else item
                 response = _response(item, *cache.apply_response(shown, known=known))
+            now = response.entry
+            if status is not None and row.uid == now.uid == entry.uid:
+                # Metadata that overtook the response, as that to another write of ours, say nothing
+                # of the status; a list that did shows one that may be another's by now.
+                is_ours = response.is_latest or now.status is old_status
+                now.status = status if is_ours else now.status
             applied(response)
             return response
 

@@ -15,7 +15,6 @@ from lean_sandbox.kube.errors import Conflict, Invalid, NotFound
 from lean_sandbox.model.claim import EMPTY_CLAIM_STATUS, SandboxClaim, SandboxClaimStatus
 from lean_sandbox.model.claim_status import claim_status_patch
 from lean_sandbox.model.sandbox import Sandbox
-from lean_sandbox.runtime.writer import Response
 from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.extensions import ClaimEntry
 
@@ -86,22 +85,9 @@ async def _patch(
     status: SandboxClaimStatus,
 ) -> bool:
     """Write the status; false when the claim is gone. Raises Conflict or Invalid by a guard."""
-
-    def applied(response: Response[ClaimEntry]) -> None:
-        shown = response.entry
-        # Metadata that overtook it, as the response to the annotations, say nothing of the status;
-        # a list that did shows one that may be another's by now.
-        if shown.uid == entry.uid and (response.is_latest or shown.status is entry.status):
-            shown.status = status
-
     try:
         await parts.writer.patch(
-            parts.caches.claims,
-            entry,
-            body,
-            subresource="status",
-            generation=entry.generation,
-            applied=applied,
+            parts.caches.claims, entry, body, status=status, generation=entry.generation
         )
     except NotFound:
         return False

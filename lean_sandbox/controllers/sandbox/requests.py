@@ -145,7 +145,7 @@ class SandboxRequests(ObjectWriter):
                 self._caches.sandboxes,
                 entry,
                 patch,
-                subresource="status",
+                status=status,
                 columns=sandbox_columns(status),
                 applied=lambda response: self._settle(entry, response, status, _OURS),
             )

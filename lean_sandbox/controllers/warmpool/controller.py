@@ -47,7 +47,6 @@ from lean_sandbox.model.warmpool import (
 from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.queue import REFILL, Item, WorkQueue
 from lean_sandbox.runtime.workers import ReconcileError, Result
-from lean_sandbox.runtime.writer import Response
 from lean_sandbox.watch.kind import Delta, Key, key_of
 from lean_sandbox.watch.resources.extensions import PoolEntry, TemplateEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
@@ -480,19 +479,13 @@ class PoolReconcile:
             self._requeues.append(due - now)
             return
         state.status_at, state.differs_since = now, None
-
-        def applied(response: Response[PoolEntry]) -> None:
-            if response.is_latest:
-                response.entry.status = new
-
         try:
             await self._writer.patch(
                 self._pools.cache,
                 entry,
                 {"status": whole_status(new)},
-                subresource="status",
+                status=new,
                 generation=entry.generation,
-                applied=applied,
             )
         except ControlPlaneError as error:
             self._errors.append(error)
