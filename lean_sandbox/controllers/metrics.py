@@ -238,12 +238,13 @@ class ClaimMetrics:
         return _between_ms(first_observed, now)
 
 
-def _between_ms(began: str | None, end: datetime) -> int | None:
+def _between_ms(began: str | None, end: datetime | str) -> int | None:
     """Return whole milliseconds, ``None`` for no time, none that can be read, or a later one."""
     if not began:
         return None
     try:
-        took_s = (end - parse_rfc3339(began)).total_seconds()
+        ended = parse_rfc3339(end) if isinstance(end, str) else end
+        took_s = (ended - parse_rfc3339(began)).total_seconds()
     except ValueError:
         return None
     return int(took_s * 1000.0 + 1e-6) if took_s >= 0.0 else None
@@ -253,11 +254,7 @@ def _creation_ms(sandbox: SandboxEntry) -> int | None:
     ready = sandbox.ready
     if ready is None or ready.status != names.TRUE:
         return None
-    try:
-        since = parse_rfc3339(ready.lastTransitionTime)
-    except ValueError:
-        return None
-    return _between_ms(sandbox.created_at, since)
+    return _between_ms(sandbox.created_at, ready.lastTransitionTime)
 
 
 async def survey(
