@@ -154,8 +154,6 @@ class Staleness:
     compared, once for all members with the same stamp.
     """
 
-    __slots__ = ("_verdicts", "template")
-
     def __init__(self, template: TemplateView) -> None:
         self.template = template
         self._verdicts: dict[str, Verdict] = {}
@@ -211,8 +209,6 @@ def slow_start_groups(total: int) -> Iterator[int]:
 class ReplenishHold:
     """Puts refilling off for a while after members left the pool; a delay <= 0 never does."""
 
-    __slots__ = ("_defer_until_s", "_delay_s", "_last_members")
-
     def __init__(self, delay_s: float) -> None:
         self._delay_s = delay_s
         # None before the first look: an initial fill or a restart is no drop.
@@ -240,8 +236,6 @@ class ReplenishHold:
 
 class TokenBucket:
     """Limits creates per second; a rate of 0 grants everything. Full at first use."""
-
-    __slots__ = ("_capacity", "_filled_at_s", "_rate", "_tokens")
 
     def __init__(self, rate: float) -> None:
         if not (math.isfinite(rate) and rate >= 0):

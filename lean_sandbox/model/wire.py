@@ -7,9 +7,9 @@ Kubernetes sends ``containers: null`` or ``annotations: null`` where nothing is 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import cache, lru_cache, wraps
-from typing import TYPE_CHECKING, Annotated, Final, Optional, ParamSpec, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Final, Optional, TypeVar, get_args
 
 import msgspec
 
@@ -63,7 +63,7 @@ _MAPS: Final = 512
 _ELEMENT_BYTES: Final = 16
 _LONGEST_TEXT: Final = 256
 
-P = ParamSpec("P")
+A = TypeVar("A", bound=Hashable)
 
 
 def is_small(value: object) -> bool:
@@ -97,25 +97,25 @@ class _TooLargeError(Exception):
     """A value that is not to be remembered."""
 
 
-def small_values(entries: int) -> Callable[[Callable[P, T]], Callable[P, T]]:
+def small_values(entries: int) -> Callable[[Callable[[A], T]], Callable[[A], T]]:
     """Remember the results of a function for so many small arguments; they weigh about the same.
 
     Arguments are weighed when they are new: what raises is not remembered.
     """
 
-    def decorate(make: Callable[P, T]) -> Callable[P, T]:
+    def decorate(make: Callable[[A], T]) -> Callable[[A], T]:
         @lru_cache(maxsize=entries)
-        def remembered(*args: P.args, **kwargs: P.kwargs) -> T:
-            if not is_small(args):
+        def remembered(value: A) -> T:
+            if not is_small(value):
                 raise _TooLargeError
-            return make(*args, **kwargs)
+            return make(value)
 
         @wraps(make)
-        def one(*args: P.args, **kwargs: P.kwargs) -> T:
+        def one(value: A) -> T:
             try:
-                return cast("Callable[P, T]", remembered)(*args, **kwargs)
+                return remembered(value)
             except _TooLargeError:
-                return make(*args, **kwargs)
+                return make(value)
 
         return one
 
