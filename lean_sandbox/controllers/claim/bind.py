@@ -70,9 +70,8 @@ class Parts(Shared, kw_only=True):
     """What the reconciles of all claims share."""
 
     queue: WorkQueue[Key]
-    # For what a client waits for, and for what can wait.
+    # For what a client waits for.
     writer: ObjectWriter
-    behind: ObjectWriter
     warm: WarmQueue
     events: ObjectEvents
     annotator: AnnotationWriter

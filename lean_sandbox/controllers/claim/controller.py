@@ -60,7 +60,6 @@ class ClaimController(Controller[ClaimEntry]):
         )
         self.warm = WarmQueue(on_available=self.waiting.available, on_released=self.waiting.level)
         caches.sandboxes.on_change = self.warm.follow
-        behind = shared.writer_in(Lane.BACKGROUND)
         self.metrics = ClaimMetrics(shared.clock, shared.stages)
         self.annotator = AnnotationWriter(shared, self.queue)
         resource = self.cache.kind.resource
@@ -68,7 +67,6 @@ class ClaimController(Controller[ClaimEntry]):
             **msgspec.structs.asdict(shared),
             queue=self.queue,
             writer=shared.writer_in(Lane.CLIENT),
-            behind=behind,
             warm=self.warm,
             events=ObjectEvents(
                 shared, resource, "sandboxclaim-controller", is_off=settings.disable_claim_events
