@@ -22,9 +22,9 @@ from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition, Histogram
 from lean_sandbox.runtime.queue import REQUEUE, Item, WorkQueue
 
-# Longer than any takes that no bug holds up. Every request has a deadline of its own, but waits for
-# its turn before: minutes, where a slow server answers those of all other workers first. One that
-# takes longer still is cut off and goes on from there: the caches know what it has done.
+# Longer than any takes that no bug holds up; kept to a tenth. Every request has a deadline of its
+# own, but waits for its turn before: minutes, where a slow server answers those of all other workers
+# first. One that takes longer still is cut off, and goes on from there: the caches know what it did.
 DEADLINE_S: Final = 600.0
 # How long reconciles may go on after the queue was closed: less than the 30 s that a kubelet gives
 # a Pod to end.
@@ -128,9 +128,8 @@ class Workers(Generic[K]):
         self.on_end: list[Callable[[ReconcileResult[K]], None]] = []
         self._no_later_than_s = retry_no_later_than_s
         self._log = _log.bind(controller=name)
-        # Deadline and scope of each, in the order in which they were started.
+        # Beginning and scope of each.
         self._running: dict[K, tuple[float, anyio.CancelScope]] = {}
-        self._begun = anyio.Event()
         self.outcomes = dict.fromkeys(Outcome, 0)
         #: Calls of on_end or retry_no_later_than_s that raised.
         self.callback_errors = 0
@@ -139,7 +138,7 @@ class Workers(Generic[K]):
     async def run(self) -> None:
         """Run until the queue is closed, and the last reconcile ended or its grace over."""
         async with anyio.create_task_group() as attendants:
-            attendants.start_soon(self._watch_deadlines)
+            attendants.start_soon(self._cut_off)
             async with anyio.create_task_group() as reconciles:
                 attendants.start_soon(self._end_grace, reconciles.cancel_scope)
                 await self._dispatch(reconciles)
@@ -174,8 +173,7 @@ class Workers(Generic[K]):
     async def _dispatch(self, reconciles: TaskGroup) -> None:
         while (item := await self._queue.get()) is not None:
             scope = anyio.CancelScope()
-            self._running[item.key] = (item.started_at + DEADLINE_S, scope)
-            self._begun.set()
+            self._running[item.key] = (item.started_at, scope)
             reconciles.start_soon(self._run_reconcile, item, scope)
 
     async def _end_grace(self, reconciles: anyio.CancelScope) -> None:
@@ -183,21 +181,13 @@ class Workers(Generic[K]):
         await self._clock.sleep(GRACE_S)
         reconciles.cancel()
 
-    async def _watch_deadlines(self) -> None:
-        # One timer for all.
+    async def _cut_off(self) -> None:
         while True:
-            self._begun = anyio.Event()
-            now = self._clock.monotonic()
-            next_at: float | None = None
-            for deadline_at, scope in self._running.values():
-                if deadline_at > now:
-                    next_at = deadline_at
-                    break
-                scope.cancel()
-            if next_at is None:
-                await self._begun.wait()
-            else:
-                await self._clock.sleep(next_at - now)
+            await self._clock.sleep(DEADLINE_S / 10)
+            overdue = self._clock.monotonic() - DEADLINE_S
+            for began, scope in self._running.values():
+                if began <= overdue:
+                    scope.cancel()
 
     async def _run_reconcile(self, item: Item[K], scope: anyio.CancelScope) -> None:
         outcome, next_s = Outcome.CANCELLED, None

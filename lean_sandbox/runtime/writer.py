@@ -157,11 +157,11 @@ class ObjectWriter:
                 shown = row.with_columns(columns) if as_metadata else item
                 response = _response(item, *cache.apply_response(shown, known=known))
             now = response.entry
-            if status is not None and row.uid == now.uid == entry.uid:
-                # Metadata that overtook the response, as that to another write of ours, say nothing
-                # of the status; a list that did shows one that may be another's by now.
-                is_ours = response.is_latest or now.status is old_status
-                now.status = status if is_ours else now.status
+            # Metadata that overtook the response, as that to another write of ours, say nothing of
+            # the status; a list that did shows one that may be another's by now.
+            is_ours = response.is_latest or getattr(now, "status", None) is old_status
+            if status is not None and is_ours and row.uid == now.uid == entry.uid:
+                now.status = status
             applied(response)
             return response
 
