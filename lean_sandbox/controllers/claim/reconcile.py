@@ -7,34 +7,45 @@ Sandbox says nothing new makes no request.
 
 from __future__ import annotations
 
+from typing import Any
+
 import structlog
 
 from lean_sandbox.controllers.claim.bind import (
+    MOST_PATCHES,
     Binding,
     Parts,
     is_controlled,
     own_sandbox,
     taken_over,
 )
-from lean_sandbox.controllers.claim.status import write_status
 from lean_sandbox.controllers.metrics import launch_of
 from lean_sandbox.controllers.resolver import NotYetError
 from lean_sandbox.kube.client import ENDING_S
-from lean_sandbox.kube.errors import ControlPlaneError, said
+from lean_sandbox.kube.errors import Conflict, ControlPlaneError, Invalid, NotFound, said
 from lean_sandbox.kube.limits import Lane
 from lean_sandbox.model import names
-from lean_sandbox.model.claim import ClaimView, SandboxClaim, SandboxClaimStatus, expire_at
+from lean_sandbox.model.claim import (
+    EMPTY_CLAIM_STATUS,
+    ClaimView,
+    SandboxClaim,
+    SandboxClaimStatus,
+    expire_at,
+)
 from lean_sandbox.model.claim_additions import validate_additional_metadata
 from lean_sandbox.model.claim_status import (
     ClaimError,
     ClaimFault,
     ClaimObservation,
     Retry,
+    claim_status_patch,
     expired_claim_status,
     next_claim_status,
     requeue_after_s,
 )
 from lean_sandbox.model.conditions import find, has_reason, is_true
+from lean_sandbox.model.meta import is_controlled_by
+from lean_sandbox.model.sandbox import Sandbox
 from lean_sandbox.model.times import has_come, time_left_s
 from lean_sandbox.runtime.workers import ReconcileError, Result, failing_as
 from lean_sandbox.watch.kind import Key
@@ -165,7 +176,7 @@ class ClaimReconcile(Binding):
         else:
             # Before the status, so that the annotations go out beside it.
             self._annotate(new)
-        written = await write_status(self._parts, entry, self._old, new)
+        written = await self._write_status(new)
         if expires_now:
             return self._expired()
         await self._drop_unnamed()
@@ -288,6 +299,77 @@ class ClaimReconcile(Binding):
             # Where it was ready before, nobody can tell since when.
             annotator.ready(entry, is_known=not was_ready)
 
+    # -- the status ------------------------------------------------------------------------------
+
+    async def _write_status(self, new: SandboxClaimStatus) -> bool:
+        """Write a status that differs; false when the claim is gone or bound elsewhere.
+
+        A Sandbox can be taken by one adopter only, but two processes could each take one for the
+        same claim. So what binds it is guarded, and the first to write the status wins. For a claim
+        without a status, as nearly all are, the patch tests that it has none, so that annotations
+        may be written beside it; for others it carries the version that it was decided on.
+
+        No request, or one PATCH. Each conflict of a binding costs a GET and a PATCH more; where
+        another process was first, a GET of its Sandbox and a DELETE of the one taken in vain.
+        Raises Conflict when others keep writing to the claim, NotYetError when it is being deleted.
+        """
+        entry, old = self._entry, self._old
+        patch = claim_status_patch(old, new)
+        if patch is None:
+            return True
+        if not new.bound.name or new.bound.name == old.bound.name:
+            return await self._patch_status({"status": patch}, new)
+        version = "" if old == EMPTY_CLAIM_STATUS else self._version_of_status()
+        for patches in range(1, MOST_PATCHES + 1):
+            try:
+                return await self._patch_status(_guarded(entry, patch, version), new)
+            except (Conflict, Invalid) as refused:
+                if patches == MOST_PATCHES or (version and isinstance(refused, Invalid)):
+                    raise
+            # The response to another write of ours may hide the event of what others have written.
+            fresh = await self._whole()
+            if await self._is_bound_elsewhere(fresh.status.bound.name, new.bound.name):
+                # No client has been told of the Sandbox that was taken in vain.
+                in_vain = self._sandboxes.get(Key(entry.key.namespace, new.bound.name))
+                if in_vain is not None and is_controlled(in_vain, entry):
+                    await self._writer.delete(self._sandboxes, in_vain)
+                return False
+            version = fresh.metadata.resource_version
+            patch = claim_status_patch(fresh.status, new)
+            if patch is None:
+                return True
+        return False
+
+    def _version_of_status(self) -> str:
+        """Return the latest version at which the claim is known to have the status we know."""
+        entry = self._entry
+        held = self._parts.caches.claims.get(entry.key)
+        if held is not None and held.uid == entry.uid and held.status is entry.status:
+            return str(held.version)
+        return str(entry.version)
+
+    async def _is_bound_elsewhere(self, named: str, wanted: str) -> bool:
+        if not named or named == wanted:
+            return False
+        key = Key(self._entry.key.namespace, named)
+        held: Sandbox | None = await self._writer.peek(self._sandboxes, key)
+        if held is None or held.metadata.deletion_timestamp:
+            return False
+        return is_controlled_by(held.metadata.controller, self._entry.uid)
+
+    async def _patch_status(
+        self, body: list[dict[str, Any]] | dict[str, Any], status: SandboxClaimStatus
+    ) -> bool:
+        """Write the status; false when the claim is gone. Raises Conflict or Invalid by a guard."""
+        entry, claims = self._entry, self._parts.caches.claims
+        try:
+            await self._writer.patch(
+                claims, entry, body, status=status, generation=entry.generation
+            )
+        except NotFound:
+            return False
+        return True
+
     # -- expiry ----------------------------------------------------------------------------------
 
     async def _expire(self) -> Result:
@@ -296,7 +378,7 @@ class ClaimReconcile(Binding):
         if not has_reason(self._old.conditions, names.READY, names.REASON_CLAIM_EXPIRED):
             now = self._parts.clock.now()
             marked = expired_claim_status(self._old, entry.generation, now)
-            await write_status(self._parts, entry, self._old, marked)
+            await self._write_status(marked)
             return self._expired()
         if not view.is_deleted_at_expiry:
             return await self._retire()
@@ -333,5 +415,19 @@ class ClaimReconcile(Binding):
         new = next_claim_status(self._old, self._observed(is_expired=True), now)
         if self._error is None:
             new = expired_claim_status(new, entry.generation, now)
-        await write_status(self._parts, entry, self._old, new)
+        await self._write_status(new)
         return Result()
+
+
+def _guarded(
+    entry: ClaimEntry, patch: dict[str, Any], version: str
+) -> list[dict[str, Any]] | dict[str, Any]:
+    """Return a patch that is refused when the claim has changed, or got a status, meanwhile."""
+    if version:
+        return {"status": patch, "metadata": {"resourceVersion": version}}
+    bound = {field: value for field, value in patch["sandbox"].items() if value is not None}
+    return [
+        {"op": "test", "path": "/metadata/uid", "value": entry.uid},
+        {"op": "test", "path": "/status", "value": None},
+        {"op": "add", "path": "/status", "value": {**patch, "sandbox": bound}},
+    ]
