@@ -23,8 +23,8 @@ from lean_sandbox.metrics.registry import Exposition, Histogram
 from lean_sandbox.runtime.queue import REQUEUE, Item, WorkQueue
 
 # Longer than any takes that no bug holds up; kept to a tenth. Every request has a deadline of its
-# own, but waits for its turn before: minutes, where a slow server answers those of all others first.
-# One that takes longer still is cut off and goes on from there: the caches know what it has done.
+# own, but waits for its turn before: minutes, where a slow server answers all others first. One
+# that takes longer still is cut off and goes on from there: the caches know what it has done.
 DEADLINE_S: Final = 600.0
 # How long reconciles may go on after the queue was closed: less than the 30 s that a kubelet gives
 # a Pod to end.

@@ -54,13 +54,11 @@ class ObjectWriter:
             cache.kind.resource, key.namespace, key.name, cache.kind.item_type, **self.options
         )
 
-    async def get(
-        self, cache: Cache[E], key: Key, *, as_metadata: bool = False
-    ) -> Response[E] | None:
-        """Fetch an object, whole or its metadata; one that is gone is forgotten, and ``None``."""
+    async def get(self, cache: Cache[E], key: Key) -> Response[E] | None:
+        """Fetch an object; one that is gone is forgotten, and ``None``."""
         held = cache.get(key)
         known = 0 if held is None else held.version
-        type_, options = self._form(cache, as_metadata=as_metadata)
+        type_, options = self._form(cache)
         item = await self.client.find(
             cache.kind.resource, key.namespace, key.name, type_, **options
         )
@@ -68,8 +66,7 @@ class ObjectWriter:
             if held is not None:
                 cache.forget(key, held.uid)
             return None
-        entry = cache.apply_fetched(item.metadata if as_metadata else item, known=known)
-        return _response(item, entry)
+        return _response(item, cache.apply_fetched(item, known=known))
 
     async def create(
         self,
@@ -78,15 +75,15 @@ class ObjectWriter:
         body: Body,
         *,
         name: str = "",
-        as_metadata: bool = False,
         columns: dict[str, str] | None = None,
     ) -> Response[E]:
         """Create an object, ``name`` being its name unless that is generated.
 
-        With ``as_metadata`` the event of the same version is taken as well; ``columns`` are what a
-        Table would show of the new object. Raises AlreadyExists.
+        With ``columns``, what a Table would show of the new object, metadata are all that the
+        response has to show, and the event of the same version is taken as well. Raises
+        AlreadyExists.
         """
-        type_, options = self._form(cache, as_metadata=as_metadata)
+        type_, options = self._form(cache, as_metadata=columns is not None)
         listed_at = cache.listed_at(namespace)
         with cache.expect_own_write(Key(namespace, name)):
             item = await self.client.create(
@@ -97,7 +94,7 @@ class ObjectWriter:
                 field_manager=self._field_manager,
                 **options,
             )
-            shown = item.metadata.with_columns(columns) if as_metadata else item
+            shown = item if columns is None else item.metadata.with_columns(columns)
             applied = cache.apply_response(shown, known=listed_at, is_create=True)
             return _response(item, *applied)
 
@@ -208,8 +205,8 @@ class ObjectWriter:
         await self.delete(cache, entry)
         cache.forget(entry.key, entry.uid)
 
-    def _form(self, cache: Cache[E], *, as_metadata: bool) -> tuple[Any, dict[str, Any]]:
-        if as_metadata:
+    def _form(self, cache: Cache[E], *, as_metadata: bool = False) -> tuple[Any, dict[str, Any]]:
+        if as_metadata or cache.kind.item_type is PartialObject:
             return PartialObject, self._for_metadata
         return cache.kind.item_type, self.options
 

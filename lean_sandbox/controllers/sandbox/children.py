@@ -178,10 +178,8 @@ class Children:
             )
 
     async def _sync_pvc(self, index: int, key: Key) -> None:
-        pvc = self._caches.pvcs.get(key)
-        if pvc is None:
-            pvc = await self._create_pvc(index, key)
-        if pvc is None or is_controlled_by(pvc.owner, self.entry.uid):
+        pvc = self._caches.pvcs.get(key) or await self._create_pvc(index, key)
+        if is_controlled_by(pvc.owner, self.entry.uid):
             return
         text = plans.refusal("PVC", pvc, self.key.name)
         if text is not None:
@@ -192,23 +190,23 @@ class Children:
         if not is_controlled_by(made.entry.owner, self.entry.uid):
             self._repeat_in(0.0)
 
-    async def _create_pvc(self, index: int, key: Key) -> PvcEntry | None:
+    async def _create_pvc(self, index: int, key: Key) -> PvcEntry:
         """Create a volume claim, or return the one of its name that exists already."""
         self._requests.client.ending.check(key.namespace)
         sandbox = await self._whole()
         template = (sandbox.spec.volumeClaimTemplates or ())[index]
         body = build_pvc(sandbox.metadata, template)
         try:
-            await self._requests.create(
-                self._caches.pvcs, key.namespace, body, name=key.name, as_metadata=True
+            found = await self._requests.create(
+                self._caches.pvcs, key.namespace, body, name=key.name
             )
         except AlreadyExists:
             # The cache lags behind, or the claim is outside of what it watches.
-            found = await self._requests.get(self._caches.pvcs, key, as_metadata=True)
-            if found is None:
+            looked = await self._requests.get(self._caches.pvcs, key)
+            if looked is None:
                 raise ReconcileError(f'PVC "{key.name}" exists and cannot be read') from None
-            return found.entry
-        return None
+            found = looked
+        return found.entry
 
     def _references(self, others: tuple[OwnerReference, ...]) -> tuple[OwnerReference, ...]:
         controller = sandbox_reference(self.key.name, self.entry.uid)

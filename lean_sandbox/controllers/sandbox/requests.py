@@ -199,7 +199,6 @@ class SandboxRequests(ObjectWriter):
             sandbox.namespace,
             body,
             name=sandbox.name,
-            as_metadata=True,
             columns=NEW_POD_COLUMNS,
         )
         entry = written.entry
