@@ -129,7 +129,7 @@ class WarmQueue:
                 self._on_available(slot.pool)
 
     def acquire(
-        self, pool: Key, *, accept: Callable[[SandboxEntry], bool] | None = None
+        self, pool: Key, *, accept: Callable[[SandboxEntry], bool] = lambda _member: True
     ) -> SandboxEntry | None:
         """Take a member of ``pool``; :meth:`release` or :meth:`forget` must follow.
 
@@ -173,11 +173,11 @@ class WarmQueue:
         return Counts(*(sum(map(len, nodes.values())) for nodes in stages))
 
     def _accepted(
-        self, pool: Key, stage: int, accept: Callable[[SandboxEntry], bool] | None
+        self, pool: Key, stage: int, accept: Callable[[SandboxEntry], bool]
     ) -> _Slot | None:
         """Return the next slot at a stage that is accepted, having dropped those before it."""
         while pool in self._pools and (slot := _first(self._pools[pool][stage])) is not None:
-            if accept is None or accept(slot.entry):
+            if accept(slot.entry):
                 return slot
             self._drop(slot)
         return None

@@ -151,7 +151,7 @@ class WarmMachine(RuleBasedStateMachine):
     @rule(pool=st.sampled_from(POOLS), judges=st.booleans())
     def take(self, pool: Key, *, judges: bool) -> None:
         """Take what the rule says comes next; drop the stale ones met before it, and only those."""
-        taken = self.queue.acquire(pool, accept=(lambda m: mark_of(m) == "new") if judges else None)
+        taken = self.queue.acquire(pool, accept=lambda m: not judges or mark_of(m) == "new")
         expected: Member | None = None
         for stages in (0, 1):
             while (expected := pick(self.at(pool, stages))) is not None:

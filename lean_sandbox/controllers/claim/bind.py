@@ -179,7 +179,8 @@ class Binding:
 
         Raises NotYetError while members come up and the claim is young.
         """
-        warm, judge = self._parts.warm, None
+        warm = self._parts.warm
+        judge: Staleness | None = None
         pool = self._resolver.known_pool(self._pool)
         if pool is not None and pool.is_recreate:
             template = self._resolver.known_template_of(self._pool)
@@ -187,8 +188,12 @@ class Binding:
                 # Nobody can tell who is stale: the members stay, and the cold path says why.
                 return None
             judge = self._resolver.staleness(template)
+
+        def may_be_fresh(member: SandboxEntry) -> bool:
+            return judge is None or judge.by_stamp(_stamp_of(member)) is not Verdict.STALE
+
         for _ in range(_MOST_TRIES):
-            member = warm.acquire(self._pool, accept=_may_be_fresh(judge))
+            member = warm.acquire(self._pool, accept=may_be_fresh)
             if member is None:
                 if warm.counts(self._pool).waiting:
                     self._wait_while_young()
@@ -435,12 +440,6 @@ def _follow_template(
 
 def _stamp_of(member: SandboxEntry) -> str:
     return (member.labels or {}).get(names.TEMPLATE_HASH_LABEL, "")
-
-
-def _may_be_fresh(judge: Staleness | None) -> Callable[[SandboxEntry], bool] | None:
-    if judge is None:
-        return None
-    return lambda member: judge.by_stamp(_stamp_of(member)) is not Verdict.STALE
 
 
 def own_sandbox(sandboxes: Cache[SandboxEntry], claim: ClaimEntry) -> SandboxEntry | None:

@@ -206,8 +206,7 @@ class SandboxRequests(ObjectWriter):
         if entry.state is None:
             # The server sets this phase on every Pod it creates.
             entry.state = PodState(phase=names.POD_PENDING)
-            created_at = as_version(written.item.metadata.resource_version)
-            entry.is_stale = entry.hint != WAITING or entry.version > created_at
+            entry.is_stale = entry.hint != WAITING or not written.is_latest
         return entry
 
     async def delete_pod(self, pod: PodEntry) -> bool:
