@@ -57,7 +57,7 @@ class ObjectWriter:
     async def get(self, cache: Cache[E], key: Key) -> Response[E] | None:
         """Fetch an object; one that is gone is forgotten, and ``None``."""
         held = cache.get(key)
-        known = 0 if held is None else held.version
+        known = cache.known(0 if held is None else held.version)
         type_, options = self._form(cache)
         item = await self.client.find(
             cache.kind.resource, key.namespace, key.name, type_, **options
@@ -84,7 +84,7 @@ class ObjectWriter:
         AlreadyExists.
         """
         type_, options = self._form(cache, as_metadata=columns is not None)
-        listed_at = cache.listed_at(namespace)
+        known = cache.known(cache.listed_at(namespace))
         with cache.expect_own_write(Key(namespace, name)):
             item = await self.client.create(
                 cache.kind.resource,
@@ -95,7 +95,7 @@ class ObjectWriter:
                 **options,
             )
             shown = item if columns is None else item.metadata.with_columns(columns)
-            applied = cache.apply_response(shown, known=listed_at, is_create=True)
+            applied = cache.apply_response(shown, known=known, is_create=True)
             return _response(item, *applied)
 
     async def patch(
@@ -124,7 +124,8 @@ class ObjectWriter:
         """
         type_, options = self._form(cache, as_metadata=as_metadata)
         held = cache.get(entry.key)
-        known = held.version if held is not None and held.uid == entry.uid else 0
+        is_held = held is not None and held.uid == entry.uid
+        known = cache.known(held.version if held is not None and is_held else 0)
         old_status = getattr(entry, "status", None)
         with cache.expect_own_write(entry.key, entry.uid):
             try:

@@ -12,7 +12,7 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 import structlog
@@ -35,6 +35,16 @@ TOMBSTONE_S: Final = 60.0
 _NOTHING = Change(0)
 _KNOWN = Decision(_NOTHING, "known already", passed=False)
 _CONTRADICTS = Decision(Change.COLUMNS, "contradicts what is remembered", passed=True)
+
+
+class Known(NamedTuple):
+    """What is known when a request is sent: a version that the store has reached, ends seen."""
+
+    version: int = 0
+    ends: int = 0
+
+
+_NOTHING_KNOWN: Final = Known()
 
 
 class _Listing(msgspec.Struct):
@@ -87,8 +97,9 @@ class Cache(Generic[E]):
         self._listed_at: dict[str | None, int] = {}
         self._monotonic = monotonic
         self._tombstone_s = tombstone_s
-        # By uid, in the order of their age: version of the end, and when it was seen.
-        self._tombstones: OrderedDict[str, tuple[int, float]] = OrderedDict()
+        # By uid, in the order of their age: version of the end, when it was seen, and its number.
+        self._tombstones: OrderedDict[str, tuple[int, float, int]] = OrderedDict()
+        self._ends = 0
         # By key and uid of what we write, "" for what we create: how many requests are under way,
         # and the newest event.
         self._expected: Counter[tuple[Key, str]] = Counter()
@@ -398,7 +409,7 @@ class Cache(Generic[E]):
 
     # -- responses to our own requests -----------------------------------------------------------
 
-    def apply_fetched(self, shown: Any, *, known: int = 0) -> E:
+    def apply_fetched(self, shown: Any, *, known: Known = _NOTHING_KNOWN) -> E:
         """Apply the object that a GET has returned, or its metadata; return what is known then.
 
         What no event has shown yet is notified as an event would be. A response that is older than
@@ -425,18 +436,22 @@ class Cache(Generic[E]):
             self._bury(uid, 0)
             self._notify(Delta(key, Change.GONE, entry, None, saw_deletion=True))
 
+    def known(self, version: int) -> Known:
+        """Return what is known now, ``version`` being one that the store has reached."""
+        return Known(version, self._ends)
+
     def listed_at(self, namespace: str) -> int:
         """Return the version of the last complete list that shows a namespace, 0 before one."""
         return max(self._listed_at.get(scope, 0) for scope in (None, namespace))
 
     def apply_response(
-        self, shown: Any, *, known: int = 0, is_create: bool = False
+        self, shown: Any, *, known: Known = _NOTHING_KNOWN, is_create: bool = False
     ) -> tuple[E, Change]:
         """Remember an object, or its metadata, as the response to a request shows it.
 
-        ``known`` is a version that the store was known to have reached when the request was sent:
-        that of the cached object, or, for a create, of the last list. A response older than that is
-        of a restored store, and believed.
+        ``known`` is what was known when the request was sent, with the version of the cached object
+        or, for a create, of the last list. A response that is older, or that shows an object alive
+        of which the end had been seen, is of a restored store, and believed.
 
         No handler is called, unless the object has left the selector. Returns the entry and
         what the predicates see changed. A response that was overtaken changes nothing: the entry
@@ -446,22 +461,20 @@ class Cache(Generic[E]):
         item = None if isinstance(shown, ObjectMeta) else shown
         row = shown if item is None else self._row_of(item)
         key, version = key_of(row.namespace, row.name), as_version(row.resource_version)
-        if 0 < version < known:
+        if 0 < version < known.version:
             self.forget_version(key)
-            # Of its end, if one was seen, the store does not know any more.
-            self._tombstones.pop(row.uid, None)
         old = self._entries.get(key)
         if old is not None and 0 < version < old.version:
             return old, _NOTHING
         kept = old if old is not None and old.uid == row.uid else None
         new = self._build(row, item, kept)
-        ended_at, _ = self._tombstones.get(row.uid, (-1, 0.0))
-        if kept is None and (ended_at == 0 or new.version <= ended_at):
+        ended_at, _, number = self._tombstones.get(row.uid, (-1, 0.0, 0))
+        if kept is None and number > known.ends and (ended_at == 0 or new.version <= ended_at):
             # The object ended while the response was on its way: nothing would ever remove it. One
             # of a later version than its end had only stopped matching the selector.
             return new, Change.GONE
         if is_create and old is None:
-            if known < version <= self.listed_at(row.namespace):
+            if known.version < version <= self.listed_at(row.namespace):
                 # A list since then does not have it: it has ended, or left the selector.
                 self._gone(new.key, new.version, row)
                 return new, Change.GONE
@@ -497,7 +510,8 @@ class Cache(Generic[E]):
     def _bury(self, uid: str, version: int) -> None:
         """Remember an end and its version, 0 for one after which nothing can follow."""
         now = self._monotonic()
-        self._tombstones[uid] = (version, now)
+        self._ends += 1
+        self._tombstones[uid] = (version, now, self._ends)
         self._tombstones.move_to_end(uid)
         while now - next(iter(self._tombstones.values()))[1] > self._tombstone_s:
             self._tombstones.popitem(last=False)

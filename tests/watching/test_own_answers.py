@@ -311,7 +311,7 @@ def test_an_answer_of_a_restored_store_ends_what_was_learned_since(is_whole: boo
     hand.listed(pod("a", 700))
     hand.get("a").is_delete_sent = True
     item = hand.decode(pod("a", 100, phase="Pending", ready=False), hand.kind.item_type)
-    hand.cache.apply_response(item if is_whole else item.metadata, known=700)
+    hand.cache.apply_response(item if is_whole else item.metadata, known=hand.cache.known(700))
     entry: PodEntry = hand.get("a")
     assert entry.version == 100
     assert not entry.is_terminating

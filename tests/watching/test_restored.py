@@ -338,3 +338,19 @@ async def test_what_had_ended_before_the_store_was_restored_is_there_again() -> 
         backup.restore(world.plane)
         await world.recover()
         assert world.asked()["create networkpolicies"] <= 2
+
+
+async def test_a_claim_that_had_ended_before_the_store_was_restored_has_its_sandbox() -> None:
+    """An answer shows the Sandbox alive whose end was seen before it was asked for."""
+    async with open_claims("m-1") as world:
+        await world.create(claim())
+        assert bound_name(world, "c") == "m-1"
+        backup = Backup(world.plane)
+        await world.delete(CLAIMS, "c")
+        assert world.find("sandboxes", "m-1") is None
+        world.plane.fail_next("list", "sandboxes", 503, 4)
+        backup.restore(world.plane)
+        await world.recover()
+        await world.advance(30.0)
+        assert bound_name(world, "c") == "m-1"
+        assert world.find("sandboxes", "c") is None

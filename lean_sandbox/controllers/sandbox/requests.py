@@ -230,7 +230,7 @@ class SandboxRequests(ObjectWriter):
         """Fetch a Service, also with every field, to be written back; ``None`` if there is none."""
         cache = self._caches.services
         held = cache.get(sandbox)
-        known = 0 if held is None else held.version
+        known = cache.known(0 if held is None else held.version)
         whole: dict[str, Any] | None = await self.client.find(
             SERVICES, sandbox.namespace, sandbox.name, dict, **self.options
         )
