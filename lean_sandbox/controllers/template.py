@@ -48,8 +48,8 @@ class TemplateController(Controller[TemplateEntry]):
         self._policies = caches.policies
         #: Called with each template whose policy has come into being.
         self.on_policy_there: list[Callable[[Key], None]] = []
-        caches.templates.subscribe(self.on_template)
-        caches.policies.subscribe(self.on_policy)
+        caches.templates.handlers.append(self.on_template)
+        caches.policies.handlers.append(self.on_policy)
 
     def on_template(self, delta: Delta[TemplateEntry]) -> None:
         """Wake a template that changed."""

@@ -77,7 +77,8 @@ class Cache(Generic[E]):
         self.passed = self.dropped_known = 0
         self.dropped_unchanged = self.dropped_elsewhere = 0
         self.deletes_synthesised = self.handler_failures = 0
-        #: Called in this order for every relevant change.
+        #: Called in this order for every relevant change; none may wait. One that raises has a bug:
+        #: the others are called all the same, and the watch goes on.
         self.handlers: list[Callable[[Delta[E]], None]] = []
         #: Called with the entry before and after each change, also one by a response: for indexes.
         self.on_change: Callable[[E | None, E | None], None] | None = None
@@ -107,13 +108,6 @@ class Cache(Generic[E]):
         # What is known from the response to a create alone, which shows less than the event does:
         # that is taken as well, though its version is the same.
         self._half_known: set[Key] = set()
-
-    def subscribe(self, handler: Callable[[Delta[E]], None]) -> None:
-        """Call ``handler``, which must not wait, for every relevant change, after those before it.
-
-        A handler that raises has a bug: the others are called all the same, the watch goes on.
-        """
-        self.handlers.append(handler)
 
     def collect(self, into: Exposition) -> None:
         """Add what became of the events of the kind."""

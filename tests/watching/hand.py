@@ -24,7 +24,7 @@ class Hand(Generic[E]):
         self.notices: list[Delta[E]] = []
         self.clock = FakeClock()
         self.cache: Cache[E] = Cache(kind, monotonic=self.clock.monotonic)
-        self.cache.subscribe(self.notices.append)
+        self.cache.handlers.append(self.notices.append)
         self.feed: EventDecoder[E] = EventDecoder(self.cache, namespace=namespace)
 
     def listed(self, *items: Any) -> None:

@@ -37,7 +37,7 @@ class Rig(Generic[E]):
         self.kind = kind
         self.notices: list[Delta[E]] = []
         self.cache: Cache[E] = Cache(kind)
-        self.cache.subscribe(self.notices.append)
+        self.cache.handlers.append(self.notices.append)
         self.informers: list[Reflector[E]] = []
         self._failures = 0
 

@@ -75,10 +75,10 @@ class ClaimController(Controller[ClaimEntry]):
             metrics=self.metrics,
             wakes=wakes,
         )
-        caches.sandboxes.subscribe(self.on_sandbox)
-        caches.pools.subscribe(self.on_pool)
-        caches.templates.subscribe(self.on_template)
-        caches.claims.subscribe(self.on_claim)
+        caches.sandboxes.handlers.append(self.on_sandbox)
+        caches.pools.handlers.append(self.on_pool)
+        caches.templates.handlers.append(self.on_template)
+        caches.claims.handlers.append(self.on_claim)
 
     def collect(self, into: Exposition) -> None:
         """Add the series of claims."""

@@ -71,10 +71,10 @@ class SandboxController(Controller[SandboxEntry]):
         )
         #: Called with each status that was published, which comes as no event.
         self.on_status = self._parts.on_status
-        caches.sandboxes.subscribe(self.on_sandbox)
-        caches.pods.subscribe(self.on_pod)
-        caches.services.subscribe(self.on_service)
-        caches.pvcs.subscribe(self.on_pvc)
+        caches.sandboxes.handlers.append(self.on_sandbox)
+        caches.pods.handlers.append(self.on_pod)
+        caches.services.handlers.append(self.on_service)
+        caches.pvcs.handlers.append(self.on_pvc)
 
     def collect(self, into: Exposition) -> None:
         """Add what is counted of Sandboxes."""

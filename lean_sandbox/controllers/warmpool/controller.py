@@ -104,9 +104,9 @@ class PoolController(Controller[PoolEntry]):
         self.precedence_s = precedence_s
         self.warm = warm
         self.launch = launch
-        caches.sandboxes.subscribe(self.on_sandbox)
-        caches.pools.subscribe(self.on_pool)
-        caches.templates.subscribe(self.on_template)
+        caches.sandboxes.handlers.append(self.on_sandbox)
+        caches.pools.handlers.append(self.on_pool)
+        caches.templates.handlers.append(self.on_template)
 
     async def reconcile(self, item: Item[Key]) -> Result:
         """Bring one pool to what its spec asks for."""
