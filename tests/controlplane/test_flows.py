@@ -116,3 +116,21 @@ async def test_a_warm_claim_takes_two_writes_and_the_pool_is_full_again(scene: S
     spent = await scene.spent()
     assert not spent.refused
     assert not spent.writes, spent.writes
+
+
+async def test_a_member_of_which_the_pool_is_not_the_first_owner_is_taken(scene: Scene) -> None:
+    """Claim case 78: the patch guarded by the pool is refused, the one by the version is not."""
+    await filled(scene, 1)
+    (member,) = await scene.until("sandboxes", all_ready(1))
+    (template,) = await scene.objects("sandboxtemplates")
+    first = {key: template[key] for key in ("apiVersion", "kind")}
+    first |= {key: template["metadata"][key] for key in ("name", "uid")}
+    owners = [first, *member["metadata"]["ownerReferences"]]
+    name = member["metadata"]["name"]
+    await scene.patch("sandboxes", name, {"metadata": {"ownerReferences": owners}})
+    await scene.spent()
+    await scene.create("sandboxclaims", extension("SandboxClaim", "c", warmPoolRef={"name": "p"}))
+    (claim,) = await scene.until("sandboxclaims", all_ready(1))
+    assert claim["status"]["sandbox"]["name"] == name
+    spent = await scene.spent()
+    assert spent.refused == ["422 patch sandboxes"]
