@@ -367,7 +367,7 @@ def _conditions(one: Json) -> list[Json]:
     status = one.get("status")
     found = status.get("conditions") if isinstance(status, dict) else None
     conditions = found if isinstance(found, list) else []
-    return [held for held in conditions if isinstance(held, dict) and "type" in held]
+    return [it for it in conditions if isinstance(it, dict) and isinstance(it.get("type"), str)]
 
 
 def _ready(one: Json) -> Json:
@@ -394,7 +394,8 @@ def _pod_fact(pod: Json | None) -> tuple[str, str]:
 
 
 def _generations(one: Json) -> dict[str, int]:
-    return {found["type"]: found.get("observedGeneration", 0) for found in _conditions(one)}
+    told = {found["type"]: found.get("observedGeneration") for found in _conditions(one)}
+    return {what: known if isinstance(known, int) else 0 for what, known in told.items()}
 
 
 def _bound_name(claim: Json) -> str:

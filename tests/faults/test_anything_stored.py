@@ -39,7 +39,7 @@ assert MADE.keys() == KINDS.keys()
 
 # A world takes a second, so it takes dozens of objects at once, and there are few of them.
 _DEFINED = ["sandboxes", "claims", "templates", "pools"]
-_WORLDS = max(2, settings.default.max_examples // 12)  # type: ignore[union-attr]
+_WORLDS = max(2, settings.default.max_examples // 5)  # type: ignore[union-attr]
 
 
 @pytest.fixture(autouse=True)
