@@ -212,6 +212,19 @@ async def test_a_pod_whose_deletion_the_restored_store_does_not_know_is_not_term
         assert condition(world.get("s"), "Ready")["status"] == "True"
 
 
+async def test_a_pod_that_a_fetch_does_not_show_as_deleted_is_not_terminating() -> None:
+    """The store was restored at the very version of the Pod that is known, so no list is news."""
+    async with open_world() as world:
+        await world.ready_sandbox(sandbox("s"))
+        world.plane.fail_next("delete", "pods", 200, body=world.pod("s"))
+        for mode in ("Suspended", "Running"):
+            await world.patch("sandboxes", "s", {"spec": {"operatingMode": mode}})
+        assert condition(world.get("s"), "Ready")["reason"] == "PodTerminating"
+        await world.run_pod("s", ready=False)
+        await world.run_pod("s")
+        assert condition(world.get("s"), "Ready")["status"] == "True"
+
+
 @pytest.mark.parametrize("away_s", [2.0, 5.0])
 @pytest.mark.parametrize("caught_up", [False, True])
 async def test_a_claim_of_a_restored_store_is_bound(

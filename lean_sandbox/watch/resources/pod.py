@@ -181,7 +181,8 @@ def _build_pod(row: ObjectMeta, item: Pod | None, old: PodEntry | None) -> PodEn
         if not entry.trouble and _may_last(old.trouble, hint):
             entry.trouble = old.trouble
         entry.state = old.state
-        entry.is_delete_sent = old.is_delete_sent
+        # A whole Pod says itself whether it is being deleted: a restored store may not know of it.
+        entry.is_delete_sent = old.is_delete_sent and item is None
         entry.is_stale = old.is_stale or _shows_another_state(row, entry, old)
     if item is not None:
         state = pod_state(item)
