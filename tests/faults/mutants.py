@@ -81,8 +81,8 @@ MUTANTS = (
     Mutant(
         "no tombstones",
         _CACHE,
-        "        if kept is None and (ended_at == 0 or new.version <= ended_at):",
-        "        if False:",
+        "if kept is None and number > known.ends and (ended_at == 0 or new.version <= ended_at):",
+        "if False:",
     ),
     Mutant(
         "a list removes nothing",
@@ -233,7 +233,7 @@ MUTANTS = (
     Mutant(
         "a response from a restored store wakes its key",
         _CACHE,
-        "if 0 < version < known:",
+        "if 0 < version < known.version:",
         "if False:",
     ),
 )
