@@ -27,7 +27,7 @@ _CLAIM_CONFLICTS: Final = 1.4
 _CLAIM_KIB: Final = 107
 # 300 claims at once on a pool of 600, from created to Ready: the median in multiples of that of the
 # three requests a claim needs, as docs/performance.md has it.
-FLOORS: Final = 1.4
+FLOORS: Final = 0.9
 REFERENCE_FLOORS: Final = 8.0
 
 _REFERENCE: Final = (
