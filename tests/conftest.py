@@ -12,6 +12,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 import pytest  # noqa: E402
+import structlog  # noqa: E402
 from hypothesis import settings  # noqa: E402
 
 pytest_plugins = ["tests.controlplane.plugin", "tests.totals", "tests.workers"]
@@ -22,6 +23,13 @@ settings.register_profile("steady", deadline=None, derandomize="CI" in os.enviro
 # `--hypothesis-profile=thorough`, for a look at many more examples.
 settings.register_profile("thorough", deadline=None, max_examples=5000)
 settings.load_profile("steady")
+
+
+@pytest.fixture(autouse=True)
+def _untouched_log() -> Iterator[None]:
+    """Undo the set-up of the process's log, which each command that a test runs begins with."""
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
 
 import pytest
 import structlog
 import structlog.testing
 
 from lean_sandbox import log
-
-
-@pytest.fixture(autouse=True)
-def untouched_log() -> Iterator[None]:
-    """Undo the set-up of the process's log."""
-    yield
-    structlog.reset_defaults()
 
 
 def test_lines_go_to_standard_error_as_it_is_when_they_are_written(

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, MutableMapping
+from collections.abc import Iterable, MutableMapping
 from typing import Any
 
 import pytest
-import structlog
 from structlog.testing import capture_logs
 
 from lean_sandbox import log
@@ -32,12 +31,11 @@ def of_level(lines: Iterable[Line], *levels: str) -> list[str]:
 
 
 @pytest.fixture
-def warned() -> Iterator[io.StringIO]:
+def warned() -> io.StringIO:
     """Log warnings and worse, as JSON lines, into what is returned."""
     stream = io.StringIO()
     log.configure("warning", "json", stream)
-    yield stream
-    structlog.reset_defaults()
+    return stream
 
 
 async def test_a_warm_claim_says_how_long_it_took_and_what_it_got() -> None:
