@@ -4,7 +4,7 @@ Two lanes. CLIENT is work somebody waits for (a claim being bound); BACKGROUND i
 it (refill, pool status, events). The rules:
 
 1. At most ``max_in_flight`` requests at once. The server divides its time among all who ask, so
-   fewer make a burst slow beside its own clients: with 16 it takes 1.5 times as long as with 32.
+   fewer make a burst slow beside its own clients: 16 take 1.4 to 1.5 times as long as 32.
 2. A free slot goes to the oldest CLIENT waiter; BACKGROUND gets it only when no CLIENT waits.
 3. BACKGROUND holds at most ``max_background`` slots: a CLIENT request that arrives in a burst of
    refills finds a slot free, and a server that has time for it.

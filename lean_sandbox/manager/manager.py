@@ -255,6 +255,7 @@ def open_client(settings: Settings, clock: Clock, connection: Connection) -> Cli
     """Build the client that the settings describe; makes no request."""
     limits = Limits(
         max_in_flight=settings.max_requests_in_flight,
+        # However few there are, four are left to what clients wait for.
         max_background=max(1, min(12, settings.max_requests_in_flight - 4)),
         qps=settings.kube_api_qps if settings.kube_api_qps > 0 else None,
         burst=settings.kube_api_burst,

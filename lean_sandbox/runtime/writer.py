@@ -124,8 +124,7 @@ class ObjectWriter:
         """
         type_, options = self._form(cache, as_metadata=as_metadata)
         held = cache.get(entry.key)
-        is_held = held is not None and held.uid == entry.uid
-        known = cache.known(held.version if held is not None and is_held else 0)
+        known = cache.known(held.version if held is not None and held.uid == entry.uid else 0)
         old_status = getattr(entry, "status", None)
         with cache.expect_own_write(entry.key, entry.uid):
             try:

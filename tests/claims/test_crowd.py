@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -72,24 +71,19 @@ async def seconds_until(world: World, is_so: Callable[[], bool]) -> float:
     return world.clock.monotonic() - began_s
 
 
-def writes(world: World) -> Counter[str]:
-    """Return the writes of the controller without Events."""
-    return Counter({what: n for what, n in world.writes().items() if "events" not in what})
-
-
 async def test_a_crowd_is_served_before_anything_is_done_about_its_sandboxes() -> None:
     """Pod labels, annotations, refill and pool status follow, whatever time the crowd takes."""
     async with crowded() as world:
         took_s = await seconds_until(world, lambda: number_ready(world) == CROWD)
         assert took_s > 2 * SHORT_S
-        during = writes(world)
+        during = world.writes()
         behind = sum(during.values()) - sum(during[what] for what in BIND)
         assert during["patch sandboxes"] == CROWD
         assert behind <= 0.2 * CROWD
         await seconds_until(
             world, lambda: len(world.plane.store.list(SANDBOXES)) == MEMBERS + CROWD
         )
-        assert writes(world)["patch pods"] == CROWD
+        assert world.writes()["patch pods"] == CROWD
 
 
 async def test_a_pod_that_fails_is_told_at_once_in_a_crowd() -> None:

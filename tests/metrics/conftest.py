@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import structlog
 
 
 @pytest.fixture
-def kubeconfig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def kubeconfig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a kubeconfig of a server that nobody may ask; undo what a command leaves behind."""
     monkeypatch.setitem(sys.modules, "rich", importlib.import_module("rich"))
     path = tmp_path / "kubeconfig"
@@ -22,5 +20,4 @@ def kubeconfig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
         "users: [{name: u, user: {}}]\n"
         "contexts: [{name: c, context: {cluster: k, user: u}}]\n"
     )
-    yield path
-    structlog.reset_defaults()
+    return path

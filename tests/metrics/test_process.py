@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
@@ -168,13 +167,6 @@ anyio.run(main)
 # -- the log ---------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def untouched_log() -> Iterator[None]:
-    """Undo the set-up of the process's log."""
-    yield
-    structlog.reset_defaults()
-
-
 class _Full(io.StringIO):
     def write(self, _text: str) -> int:
         raise OSError(28, "No space left on device")
@@ -189,7 +181,7 @@ def _closed() -> io.StringIO:
 @pytest.mark.parametrize("stream", [_Full(), _closed(), None], ids=["full", "closed", "none"])
 @pytest.mark.parametrize("form", ["json", "console"])
 def test_a_line_that_cannot_be_written_is_counted(
-    stream: io.StringIO | None, form: str, monkeypatch: pytest.MonkeyPatch, untouched_log: None
+    stream: io.StringIO | None, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A full disk, a closed stream and no stream at all drop the line; what logs goes on."""
     log.configure("info", form)
@@ -224,9 +216,7 @@ def test_a_process_whose_log_reader_has_gone_goes_on(tmp_path: Path) -> None:
     assert int(said) == 1000
 
 
-async def test_dropped_lines_are_a_metric(
-    monkeypatch: pytest.MonkeyPatch, untouched_log: None
-) -> None:
+async def test_dropped_lines_are_a_metric(monkeypatch: pytest.MonkeyPatch) -> None:
     """The controller works without a reader of its log, and tells how much of it was lost."""
     log.configure("info", "json", _closed())
     async with open_world() as world:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from copy import deepcopy
 from pathlib import Path
@@ -20,7 +19,6 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import pytest
-import structlog
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from lean_sandbox import log
@@ -97,12 +95,11 @@ class Planted:
 
 
 @pytest.fixture
-def logged() -> Iterator[io.StringIO]:
+def logged() -> io.StringIO:
     """Log everything, as JSON lines, into what is returned."""
     stream = io.StringIO()
     log.configure("debug", "json", stream)
-    yield stream
-    structlog.reset_defaults()
+    return stream
 
 
 def recorded(world: World) -> list[str]:

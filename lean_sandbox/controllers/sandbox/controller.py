@@ -51,7 +51,6 @@ class SandboxController(Controller[SandboxEntry]):
         settings, caches = shared.settings, shared.caches
         workers = settings.sandbox_concurrent_workers
         super().__init__("sandbox", caches.sandboxes, shared.clock, workers=workers)
-        self._precedence_s: Callable[[SandboxEntry], float] | None = None
         throttle = StatusThrottle(
             settings.sandbox_status_window,
             settings.sandbox_status_step_window,
@@ -85,19 +84,19 @@ class SandboxController(Controller[SandboxEntry]):
         self, claims: WorkQueue[Key], precedence_s: Callable[[SandboxEntry], float]
     ) -> None:
         """Let claims go first, each Sandbox for at most as long as ``precedence_s`` returns."""
-        self._precedence_s = precedence_s
-        self.queue.gate(self._hold_s, behind=claims)
 
-    def _hold_s(self, key: Key) -> float:
-        entry = self.cache.get(key)
-        if entry is None or entry.is_deleting or self._precedence_s is None:
-            return 0.0
-        if entry.is_ready:
-            pod = self._parts.caches.pods.get(entry.pod_key)
-            if pod is None or pod.is_deleting or pod.hint != READY:
-                # What its status says is not true any more.
+        def hold_s(key: Key) -> float:
+            entry = self.cache.get(key)
+            if entry is None or entry.is_deleting:
                 return 0.0
-        return self._precedence_s(entry)
+            if entry.is_ready:
+                pod = self._parts.caches.pods.get(entry.pod_key)
+                if pod is None or pod.is_deleting or pod.hint != READY:
+                    # What its status says is not true any more.
+                    return 0.0
+            return precedence_s(entry)
+
+        self.queue.gate(hold_s, behind=claims)
 
     async def reconcile(self, item: Item[Key]) -> Result:
         """Bring one Sandbox to what its spec asks for."""
@@ -152,10 +151,10 @@ class SandboxController(Controller[SandboxEntry]):
 
     def _may_be_our_create(self, delta: Delta[SandboxEntry]) -> bool:
         entry = delta.new
-        if self._precedence_s is None or entry is None or delta.old is not None or delta.initial:
+        if entry is None or delta.old is not None or delta.initial:
             return False
         is_ours = entry.owner is not None and entry.owner.group == names.EXTENSIONS_GROUP
-        return is_ours and entry.needs_look
+        return is_ours and entry.needs_look and self._parts.settings.extensions
 
     def on_pod(self, delta: Delta[PodEntry]) -> None:
         """Reconcile the old and the new owner of a Pod that changed; note what the watch shows."""

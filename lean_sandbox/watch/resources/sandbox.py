@@ -214,7 +214,6 @@ def sandbox_kind(
         predicate=any_of(
             generation(),
             deletion(),
-            # Digests instead of values are 200 bytes less a Sandbox.
             labels(*sorted(SANDBOX_LABELS)),
             annotation(*sorted(SANDBOX_ANNOTATIONS)),
             owners(),
