@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from enum import IntFlag, StrEnum
 from typing import Any, TypeAlias
 
-from filters.columns import derive_columns
-
 
 class EventType(StrEnum):
     """The watch events that carry the state of an object, spelled as on the wire."""
@@ -87,8 +85,9 @@ def from_json(
 ) -> ObservedObject:
     """Read the metadata of a decoded object, and the printer columns it stands for.
 
-    Without ``columns`` they are derived: those of a Pod, or status and reason of the condition
-    Ready. Metadata alone has none. Raises ValueError when the object has no usable metadata.
+    Without ``columns`` they are derived, as the server prints them: Ready and IP of a Pod, status
+    and reason of the condition Ready of everything else, none of metadata alone. Raises ValueError
+    when the object has no usable metadata.
     """
     metadata = obj.get("metadata")
     if not isinstance(metadata, Mapping):
@@ -108,7 +107,7 @@ def from_json(
                 for entry in metadata.get("ownerReferences") or ()
             ),
             deletion_timestamp=str(metadata.get("deletionTimestamp") or "") or None,
-            columns=derive_columns(obj) if columns is None else columns,
+            columns=_columns_of(obj) if columns is None else columns,
         )
     except (AttributeError, TypeError, LookupError) as error:
         raise ValueError(f"the object is malformed: {error}") from error
@@ -116,6 +115,40 @@ def from_json(
 
 def _texts(entries: Any) -> Mapping[str, str]:
     return {str(key): str(value) for key, value in entries.items()} if entries else {}
+
+
+def _columns_of(obj: Mapping[str, Any]) -> dict[str, str] | None:
+    if "spec" not in obj and "status" not in obj:
+        return None
+    if obj.get("kind") == "Pod":
+        return pod_columns(obj)
+    conditions = (obj.get("status") or {}).get("conditions") or ()
+    ready: Mapping[str, Any] = next(
+        (found for found in conditions if found.get("type") == "Ready"), {}
+    )
+    return {"Ready": str(ready.get("status") or ""), "Reason": str(ready.get("reason") or "")}
+
+
+def pod_columns(pod: Mapping[str, Any]) -> dict[str, str]:
+    """Return the columns Ready and IP of a full Pod."""
+    spec, status = pod.get("spec") or {}, pod.get("status") or {}
+    # The init containers that go on running beside the others.
+    initial = spec.get("initContainers") or ()
+    sidecars = [found.get("name") for found in initial if found.get("restartPolicy") == "Always"]
+    started = [
+        found
+        for found in status.get("containerStatuses") or ()
+        if (found.get("state") or {}).get("running") is not None
+    ]
+    started += [
+        found
+        for found in status.get("initContainerStatuses") or ()
+        if found.get("name") in sidecars
+    ]
+    ready = sum(1 for found in started if found.get("ready"))
+    total = len(spec.get("containers") or ()) + len(sidecars)
+    addresses = [found.get("ip") for found in status.get("podIPs") or ()]
+    return {"Ready": f"{ready}/{total}", "IP": str((addresses or [None])[0] or "<none>")}
 
 
 def keep(mapping: Mapping[str, str] | None, keys: Collection[str]) -> dict[str, str] | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
-from filters.columns import pod_columns
+from lean_sandbox.local.pod_columns import pod_columns
 
 Json = dict[str, Any]
 Cells = Callable[[Json, datetime], list[Any]]

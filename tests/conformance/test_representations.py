@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from filters.columns import pod_columns
+from lean_sandbox.local.pod_columns import pod_columns
 from tests.conformance.api import PARTIAL, PARTIAL_LIST, TABLE, Room, pod
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -63,3 +63,32 @@ def test_a_full_object_has_the_columns_it_stands_for() -> None:
     full = {**partial(), "kind": "Sandbox", "status": {"conditions": []}}
     assert from_json(full).columns == {"Ready": "", "Reason": ""}
     assert from_json(full, columns={"Ready": "True"}).columns == {"Ready": "True"}
+
+
+def test_other_kinds_show_their_ready_condition() -> None:
+    """Status and reason of Ready, empty while it is not reported."""
+    conditions = [{"type": "Suspended"}, {"type": "Ready", "status": "False", "reason": "R"}]
+    full = {**partial(), "status": {"conditions": conditions}}
+    assert from_json(full).columns == {"Ready": "False", "Reason": "R"}
+
+
+def test_a_pod_shows_its_readiness_and_first_address() -> None:
+    """A sidecar counts like a container; one that is ready but not running does not."""
+    pod = {
+        **partial(),
+        "kind": "Pod",
+        "spec": {
+            "containers": [{"name": "c"}, {"name": "d"}],
+            "initContainers": [{"name": "i"}, {"name": "s", "restartPolicy": "Always"}],
+        },
+    }
+    assert from_json(pod).columns == {"Ready": "0/3", "IP": "<none>"}
+    pod["status"] = {
+        "podIPs": [{"ip": "10.0.0.1"}, {"ip": "fd::1"}],
+        "containerStatuses": [
+            {"name": "c", "ready": True, "state": {"running": {}}},
+            {"name": "d", "ready": True},
+        ],
+        "initContainerStatuses": [{"name": "i", "ready": True}, {"name": "s", "ready": True}],
+    }
+    assert from_json(pod).columns == {"Ready": "2/3", "IP": "10.0.0.1"}

@@ -1,4 +1,4 @@
-"""Laws of the derived columns: the cells a server would print for the same object."""
+"""Laws of the columns of a Pod: the cells that a server prints."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from filters.columns import derive_columns, pod_columns
+from lean_sandbox.local.pod_columns import pod_columns
 
 
 def container(ready: bool = False, **state: Any) -> dict[str, Any]:  # noqa: FBT001, FBT002 - test data
@@ -148,18 +148,3 @@ def test_ip_node_and_gates_read_none_until_they_are_known() -> None:
         )
     )
     assert (placed["IP"], placed["Node"], placed["Readiness Gates"]) == ("10.0.0.1", "n", "1/2")
-
-
-def test_other_kinds_show_their_ready_condition() -> None:
-    """Status and reason of Ready, empty while it is not reported."""
-    conditions = [{"type": "Suspended"}, {"type": "Ready", "status": "False", "reason": "R"}]
-    assert derive_columns({"status": {"conditions": conditions}}) == {
-        "Ready": "False",
-        "Reason": "R",
-    }
-    assert derive_columns({"kind": "Sandbox", "spec": {}}) == {"Ready": "", "Reason": ""}
-
-
-def test_metadata_alone_has_no_columns_to_derive() -> None:
-    """A partial object says nothing about conditions, and that is not the same as none."""
-    assert derive_columns({"kind": "PartialObjectMetadata", "metadata": {}}) is None

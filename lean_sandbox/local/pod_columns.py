@@ -1,56 +1,27 @@
-"""Printer columns, derived from a full object as the server computes those of a Table."""
+"""The printer columns of a Pod whose cells do not change with time alone."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
+from filters import events
+
 Json: TypeAlias = Mapping[str, Any]
 
 NONE_CELL = "<none>"
 
 
-def derive_columns(obj: Json) -> dict[str, str] | None:
-    """Return the columns of a full object, ``None`` for metadata alone, which has none to give.
-
-    A Pod has those of its table; every other kind status and reason of its condition Ready.
-    """
-    if "spec" not in obj and "status" not in obj:
-        return None
-    if obj.get("kind") == "Pod":
-        return pod_columns(obj)
-    ready = _condition(obj.get("status") or {}, "Ready")
-    return {"Ready": str(ready.get("status") or ""), "Reason": str(ready.get("reason") or "")}
-
-
 def pod_columns(pod: Json) -> dict[str, str]:
-    """Return the columns of a full Pod whose cells do not change with time alone."""
+    """Return those columns of a Pod."""
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
-    ips = status.get("podIPs") or ()
     return {
-        "Ready": _ready(spec, status),
+        **events.pod_columns(pod),
         "Status": _status(pod, spec, status),
-        "IP": str((ips[0].get("ip") if ips else "") or NONE_CELL),
         "Node": str(spec.get("nodeName") or NONE_CELL),
         "Nominated Node": str(status.get("nominatedNodeName") or NONE_CELL),
         "Readiness Gates": _readiness_gates(spec, status),
     }
-
-
-def _ready(spec: Json, status: Json) -> str:
-    sidecars = _sidecars(spec)
-    total = len(spec.get("containers") or ()) + len(sidecars)
-    ready = sum(
-        1
-        for container in status.get("containerStatuses") or ()
-        if container.get("ready") and _state(container, "running") is not None
-    )
-    ready += sum(
-        1
-        for container in status.get("initContainerStatuses") or ()
-        if container.get("ready") and container.get("name") in sidecars
-    )
-    return f"{ready}/{total}"
 
 
 def _readiness_gates(spec: Json, status: Json) -> str:
