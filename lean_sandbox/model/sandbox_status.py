@@ -183,7 +183,7 @@ def next_status(
             conditions = upsert(conditions, observed, now)
     selector = old.selector
     if seen.pod is not None:
-        selector = f"{names.NAME_HASH_LABEL}={names.name_hash(name)}"
+        selector = selector_of(name)
     service, fqdn = old.service, old.serviceFQDN
     if not (seen.is_service_unknown or seen.many_pods):
         service = name if seen.service_present else ""
@@ -197,6 +197,11 @@ def next_status(
         service=service,
         serviceFQDN=fqdn,
     )
+
+
+def selector_of(name: str) -> str:
+    """Return the label selector of the Pod of a Sandbox."""
+    return f"{names.NAME_HASH_LABEL}={names.name_hash(name)}"
 
 
 def expired_mark(old: SandboxStatus, generation: int, now: datetime) -> SandboxStatus:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from lean_sandbox.kube.telemetry import RequestRecord
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from tests.support.clock import FakeClock
 from tests.support.names import SANDBOXES
 from tests.support.world import (
+    NS,
     World,
     condition,
     controlled_by,
@@ -22,6 +26,8 @@ CLAIM = {
     "metadata": {"name": "data"},
     "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
 }
+
+PAST: dict[str, Any] = {"spec": {"shutdownTime": "2026-01-01T00:00:00Z"}}
 
 
 async def every_kind(world: World) -> None:
@@ -38,8 +44,7 @@ async def every_kind(world: World) -> None:
     await world.create(sandbox("unplaced"))
     await world.create(sandbox("invalid", pod_spec={"containers": []}))
     await world.ready_sandbox(sandbox("expired"))
-    past = {"spec": {"shutdownTime": "2026-01-01T00:00:00Z"}}
-    await world.patch("sandboxes", "expired", past)
+    await world.patch("sandboxes", "expired", PAST)
     await world.advance(1.0)
     await world.delete("pods", "expired")
     await world.ready_sandbox(sandbox("many"))
@@ -121,3 +126,76 @@ async def test_what_happened_while_no_controller_ran_is_caught_up_with() -> None
             await world.advance(1.0)
             assert condition(world.get("loses-pod"), "Ready")["status"] == "False"
             assert condition(world.get("comes"), "Ready")["status"] == "False"
+
+
+def dies_at_a_status(world: World, record: RequestRecord) -> None:
+    """Kill a controller when it is answered that a status was written."""
+    if record.resource == f"{SANDBOXES}/status":
+        world.kill()
+
+
+def told(plane: ControlPlane) -> str:
+    """Return why the Sandbox is ready or not, by its status."""
+    return str(condition(plane.store.get(SANDBOXES, NS, "sb-1"), "Ready")["reason"])
+
+
+def hide(plane: ControlPlane) -> None:
+    """Take the label from the Pod by which it is watched."""
+    plane.store.patch("pods", NS, "sb-1", {"metadata": {"labels": None}})
+
+
+@pytest.mark.case(119)
+async def test_a_pod_of_which_no_status_has_told_yet_goes_at_expiry_whoever_sees_to_it() -> None:
+    """Case 119: the mark is all that the next controller has to go by; no list shows the Pod."""
+    async with ControlPlane(clock=FakeClock()) as plane:
+        async with open_world(plane=plane, observer=dies_at_a_status) as world:
+            await world.create(sandbox())
+            assert world.find("pods")
+            assert "status" not in world.get()
+            await world.patch("sandboxes", "sb-1", PAST)
+        assert told(plane) == "SandboxExpired"
+        hide(plane)
+        async with open_world(plane=plane) as world:
+            assert world.find("pods") is None
+            assert condition(world.get(), "Ready")["reason"] == "SandboxExpired"
+            assert set(world.get()["status"]) == {"conditions"}
+
+
+@pytest.mark.case(119, 129)
+async def test_a_pod_whose_create_got_no_answer_goes_at_expiry_whoever_sees_to_it() -> None:
+    """Case 129: the reconcile in which the time passes marks as well, and knows of no Pod."""
+    clock = FakeClock()
+
+    def time_passes() -> None:
+        # Only the reading of the clock moves: no timer rings in the middle of a request.
+        clock._elapsed += 60.0
+
+    async with ControlPlane(clock=FakeClock()) as plane:
+        held = plane.hold_events("pods")
+        async with open_world(plane=plane, clock=clock, observer=dies_at_a_status) as world:
+            world.meanwhile("create", "pods", time_passes)
+            plane.fail_next("create", "pods", 500, after=True)
+            await world.create(sandbox(spec={"shutdownTime": "2026-01-02T03:05:05Z"}))
+        assert told(plane) == "SandboxExpired"
+        hide(plane)
+        held.release()
+        async with open_world(plane=plane, clock=clock) as world:
+            assert world.find("pods") is None
+            assert set(world.get()["status"]) == {"conditions"}
+
+
+@pytest.mark.case(119, 126)
+async def test_a_pod_made_since_an_expiry_goes_at_the_next() -> None:
+    """Case 126: the status still tells of the first expiry, after which there was no Pod."""
+    async with ControlPlane(clock=FakeClock()) as plane:
+        async with open_world(plane=plane) as world:
+            await world.create(sandbox(spec=PAST["spec"]))
+        async with open_world(plane=plane) as world:
+            await world.patch("sandboxes", "sb-1", {"spec": {"shutdownTime": None}})
+            assert world.find("pods")
+        assert told(plane) == "SandboxExpired"
+        hide(plane)
+        plane.store.patch(SANDBOXES, NS, "sb-1", PAST)
+        async with open_world(plane=plane) as world:
+            assert world.find("pods") is None
+            assert condition(world.get(), "Ready")["observedGeneration"] == 3

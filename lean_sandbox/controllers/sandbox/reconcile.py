@@ -23,6 +23,7 @@ from lean_sandbox.model.sandbox_status import Failure
 from lean_sandbox.model.times import has_come, time_left_s
 from lean_sandbox.runtime.workers import ReconcileError, Result, failing_as
 from lean_sandbox.watch.kind import Key
+from lean_sandbox.watch.resources.pod import PodEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
 log = structlog.get_logger("sandbox")
@@ -147,16 +148,9 @@ class SandboxReconcile(Children):
         return has_come(self._view.shutdown_time, self._parts.clock.now())
 
     async def _expire(self) -> Result:
-        entry, old, now = self.entry, self._old, self._parts.clock.now()
-        self._parts.throttle.settled(self.key)
+        entry, old = self.entry, self._old
         if not has_reason(old.conditions, names.READY, names.REASON_SANDBOX_EXPIRED):
-            hidden = self._requests.hidden
-            if not old.selector and not hidden.is_absent(entry.pod_key):
-                # A selector is published with the first Pod: without one nothing shows whether
-                # there is a Pod that lacks the tracking label.
-                hidden.lost(entry.pod_key)
-            await self._write_status(sandbox_status.expired_mark(old, entry.generation, now))
-            return Result(requeue_after_s=_MARKED_REQUEUE_S)
+            return await self._mark_expired(old)
         failures = []
         for end in (self._end_pod, self._end_service):
             try:
@@ -173,13 +167,42 @@ class SandboxReconcile(Children):
         await self._write_status(sandbox_status.expired_cleared(old, entry.generation, now))
         return Result()
 
-    async def _end_pod(self) -> None:
-        key, hidden = self.entry.pod_key, self._requests.hidden
+    async def _mark_expired(self, status: SandboxStatus) -> Result:
+        """Write ``status`` as that of a Sandbox whose time is over; its teardown comes next.
+
+        It has a selector if there is a Pod: the next process may have nothing else to go by.
+        """
+        entry = self.entry
+        self._parts.throttle.settled(self.key)
+        # One that is deleted takes its Pod with it.
+        is_looked_for = not (status.selector or self._view.is_deleted_at_expiry)
+        if is_looked_for and await self._find_pod() is not None:
+            selector = sandbox_status.selector_of(self.key.name)
+            status = msgspec.structs.replace(status, selector=selector)
+        now = self._parts.clock.now()
+        await self._write_status(sandbox_status.expired_mark(status, entry.generation, now))
+        return Result(requeue_after_s=_MARKED_REQUEUE_S)
+
+    def _is_told_absent(self) -> bool:
+        """Tell whether the status says that an expired Sandbox has no Pod, as its spec is now."""
+        ready = find(self._old.conditions, names.READY)
+        is_of_now = ready is not None and ready.observedGeneration == self.entry.generation
+        return is_of_now and not self._old.selector
+
+    async def _find_pod(self) -> PodEntry | None:
+        key = self.entry.pod_key
         pod = self._caches.pods.get(key)
-        had_one = bool(self._old.selector)
-        if pod is None and (had_one or hidden.is_doubtful(key)) and not hidden.is_absent(key):
+        if pod is None and not self._requests.hidden.is_absent(key):
             with failing_as(Failure.EXPIRY_POD_GET):
                 pod = await self._requests.get_pod(key)
+        return pod
+
+    async def _end_pod(self) -> None:
+        key = self.entry.pod_key
+        if self._is_told_absent() and not self._requests.hidden.is_doubtful(key):
+            pod = self._caches.pods.get(key)
+        else:
+            pod = await self._find_pod()
         if pod is None or pod.is_terminating or not self._is_own(pod):
             return
         with failing_as(Failure.POD_DELETE):
@@ -205,11 +228,11 @@ class SandboxReconcile(Children):
             namespace=key.namespace,
             cluster_domain=parts.settings.cluster_domain,
         )
+        if self.failures or observation.invalid:
+            parts.metrics.failed(self.entry)
+        if self._is_expired():
+            return await self._mark_expired(new)
         requeues = [self.requeue_after_s, due_in_s(self._view, parts.clock.now())]
-        is_expired = self._is_expired()
-        if is_expired:
-            new = sandbox_status.expired_mark(new, self.entry.generation, now)
-            requeues = [_MARKED_REQUEUE_S]
         is_going_up = is_on_the_way_up(old, new)
         is_step = is_going_up and sandbox_status.status_patch(old, new) is not None
         names_trouble = observation.pod is not None and bool(observation.pod.trouble)
@@ -230,9 +253,7 @@ class SandboxReconcile(Children):
             elif is_step:
                 # Only what was published lengthens the next wait.
                 throttle.published(key, parts.clock.monotonic(), names_trouble=names_trouble)
-        if self.failures or observation.invalid:
-            parts.metrics.failed(self.entry)
-        if self.failures and not is_expired:
+        if self.failures:
             raise ReconcileError("; ".join(map(str, self.failures)), *self.failures)
         due = [seconds for seconds in requeues if seconds is not None]
         return Result(requeue_after_s=min(due) if due else None)
