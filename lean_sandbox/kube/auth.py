@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import os
 import ssl
 import subprocess
@@ -43,12 +42,6 @@ class Auth:
     async def refresh(self, _refused: str | None, /) -> bool:
         """Look, after a 401, for a newer credential; return whether there is one."""
         return False
-
-
-def basic(username: str, password: str) -> Auth:
-    """Return the credential of a user name and password (RFC 7617)."""
-    pair = base64.b64encode(f"{username}:{password}".encode()).decode()
-    return Auth(f"Basic {pair}")
 
 
 class TokenFileAuth(Auth):

@@ -9,8 +9,8 @@ Where it looks, first match wins:
 4. ``~/.kube/config``.
 
 Only what one context names is decoded, so that a broken neighbour in the file does no harm. What
-would be dangerous or baffling to leave out silently (proxies, auth providers, impersonation) is
-refused. The TLS context is made once: a changed CA or client certificate file takes a restart.
+would be dangerous or baffling to leave out silently (proxies, passwords, auth providers,
+impersonation) is refused. The TLS context is made once: a changed CA or client certificate file takes a restart.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ from lean_sandbox.kube.auth import (
     ExecAuth,
     ExecSettings,
     TokenFileAuth,
-    basic,
     is_token,
     load_identity,
 )
@@ -75,8 +74,6 @@ class User(msgspec.Struct, frozen=True, rename="kebab"):
     """Who connects."""
 
     exec: ExecSettings | None = None
-    username: str | None = None
-    password: str | None = None
     token: str | None = None
     token_file: str | None = msgspec.field(name="tokenFile", default=None)
     client_certificate: str | None = None
@@ -264,10 +261,11 @@ def _connection(
 
 
 def _user(raw: dict[str, Any], place: _Place) -> User:
-    if raw.get("auth-provider"):
-        raise place.at("auth-provider").error(
-            "is not supported (Kubernetes removed it too)", "use a credential plugin: exec"
-        )
+    for field in ("auth-provider", "username"):
+        if raw.get(field):
+            raise place.at(field).error(
+                "is not supported (Kubernetes removed it too)", "use a token or a credential plugin"
+            )
     if any(raw.get(key) for key in ("as", "as-uid", "as-groups", "as-user-extra")):
         raise place.at("as").error(
             "impersonation is not supported", "use a user that has the rights itself"
@@ -279,7 +277,6 @@ def _refuse_credentials(user: User, place: _Place, server: str) -> None:
     for field, value in {
         "tokenFile": user.token_file,
         "token": user.token,
-        "password": user.username or user.password,
         "exec": user.exec,
     }.items():
         if value:
@@ -368,8 +365,6 @@ def _auth(
         if not is_token(user.token):
             raise place.at("token").error("has characters no token has", "paste it again")
         return Auth(f"Bearer {user.token}")
-    if user.username or user.password:
-        return basic(user.username or "", user.password or "")
     if user.exec is None:
         return Auth()
     settings = _exec_settings(user.exec, place.at("exec"), cluster)

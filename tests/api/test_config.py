@@ -12,7 +12,7 @@ import msgspec
 import pytest
 import yaml
 
-from lean_sandbox.kube.auth import Auth, EnvironmentVariable, ExecAuth, TokenFileAuth
+from lean_sandbox.kube.auth import EnvironmentVariable, ExecAuth, TokenFileAuth
 from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.errors import ConfigError
 from lean_sandbox.kube.kubeconfig import load
@@ -128,7 +128,7 @@ async def test_a_service_account_is_read_as_mounted(home: Home, certificates: Ce
 
 
 async def test_each_kind_of_user_becomes_its_credential(home: Home) -> None:
-    """Token file before token before password; none at all is allowed."""
+    """Token file before token; none at all is allowed."""
     (home.folder / ".kube").mkdir()
     (home.folder / ".kube" / "tok").write_text("from-file")
     near = {"server": "http://127.0.0.1:8001"}
@@ -136,8 +136,6 @@ async def test_each_kind_of_user_becomes_its_credential(home: Home) -> None:
     assert await header(home.load()) == "Bearer from-file"
     home.write(user={"token": "t"}, cluster=near)
     assert await header(home.load()) == "Bearer t"
-    home.write(user={"username": "u", "password": "p"}, cluster=near)
-    assert isinstance(home.load().auth, Auth)
     home.write()
     assert await header(home.load()) is None
     home.write(context={"user": ""})
@@ -282,6 +280,7 @@ EXEC = {"apiVersion": V1, "command": "tool", "interactiveMode": "Never"}
         ({"user": {"token": "a b\n"}}, r"user\.token"),
         ({"user": {"tokenFile": "none"}}, "tokenFile"),
         ({"user": {"auth-provider": {"name": "gcp"}}}, "auth-provider"),
+        ({"user": {"username": "u", "password": "p"}}, "username"),
         ({"user": {"as": "admin", "token": "t"}}, r"user\.as"),
         (
             {"user": {"exec": EXEC | {"apiVersion": "client.authentication.k8s.io/v1alpha1"}}},
@@ -306,7 +305,6 @@ def test_each_mistake_names_file_field_and_way_out(
 CREDENTIALS: list[tuple[str, dict[str, Any]]] = [
     ("token", {"token": "SECRET"}),
     ("tokenFile", {"tokenFile": "tok"}),
-    ("password", {"username": "u", "password": "SECRET"}),
     ("exec", {"exec": {"apiVersion": "client.authentication.k8s.io/v1beta1", "command": "true"}}),
 ]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lean_sandbox.kube.auth import ExecAuth, ExecSettings, basic
+from lean_sandbox.kube.auth import Auth, ExecAuth, ExecSettings
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.errors import ApiError, ConfigError
@@ -39,7 +39,7 @@ async def test_no_redirect_is_followed(code: int, method: str) -> None:
         there = {"Location": f"{other.url}/api/v1/namespaces/ns/pods/p"}
         async with serve(in_turn(reply(code, b"", there))) as server:
             transport = Transport(
-                Connection(server.url, auth=basic("me", "secret")), clock=FakeClock()
+                Connection(server.url, auth=Auth("Bearer secret")), clock=FakeClock()
             )
             client = Client(transport)
             ask = client.get if method == "GET" else client.create

@@ -60,10 +60,7 @@ REFUSED: dict[str, Json] = {
     "a token that is a list": {"user": {"token": [SECRET]}},
     "a token that is a mapping": {"user": {"token": {SECRET: SECRET}}},
     "a user that is a text": {"user": SECRET},
-    "a password for anybody to read": {
-        "user": {"username": "u", "password": SECRET},
-        "server": "http://10.0.0.1",
-    },
+    "a password": {"user": {"username": "u", "password": SECRET}},
     "a token for anybody to read": {"user": {"token": SECRET}, "server": "http://10.0.0.1"},
     "a password in the URL": {"server": f"https://me:{SECRET}@host:6443"},
     "a password with a slash": {"server": f"https://me:{SECRET}/x@host:6443"},
@@ -120,7 +117,6 @@ ODD_TEXTS = [
 USED: dict[str, Json] = {
     "a token": {"token": SECRET},
     "a token file": {"tokenFile": "token"},
-    "a password": {"username": "me", "password": SECRET},
     "a plugin": prints(credential(token=SECRET)),
 }
 

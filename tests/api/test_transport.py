@@ -15,7 +15,7 @@ import pytest
 
 from lean_sandbox.kube import sockets
 from lean_sandbox.kube import transport as transport_module
-from lean_sandbox.kube.auth import Auth, basic
+from lean_sandbox.kube.auth import Auth
 from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.errors import (
     Asked,
@@ -55,7 +55,7 @@ async def running(
 async def test_a_request_is_sent_as_asked_and_its_answer_returned() -> None:
     """Method, target with base path, headers, body and user agent arrive; the answer comes back."""
     script = in_turn(reply(201, b'{"a":1}', {"X-Y": "z"}))
-    async with running(script, base="/prefix/", auth=basic("me", "secret")) as (
+    async with running(script, base="/prefix/", auth=Auth("Bearer secret")) as (
         server,
         transport,
         _,
@@ -74,7 +74,7 @@ async def test_a_request_is_sent_as_asked_and_its_answer_returned() -> None:
         "host": server.url.removeprefix("http://"),
         "user-agent": f"lean-sandbox/{__version__}",
         "accept": "a/b",
-        "authorization": "Basic bWU6c2VjcmV0",
+        "authorization": "Bearer secret",
         "content-length": "2",
     }
 
