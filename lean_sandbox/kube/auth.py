@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import anyio
 import msgspec
@@ -22,6 +22,7 @@ _TOKEN_FILE_MAX_AGE_S = 60.0
 _PLUGIN_TIMEOUT_S = 60.0
 #: Renewed this long before the expiry, so that no request starts with a credential about to end.
 _EXPIRY_MARGIN = timedelta(seconds=30)
+_NEVER = datetime.max.replace(tzinfo=UTC)
 
 
 class Auth:
@@ -137,7 +138,7 @@ class _CredentialStatus(msgspec.Struct, frozen=True):
     token: str | None = None
     clientCertificateData: str | None = None
     clientKeyData: str | None = None
-    expirationTimestamp: str | None = None
+    expirationTimestamp: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
 
 
 class _Credential(msgspec.Struct, frozen=True):
@@ -194,11 +195,10 @@ class ExecAuth(Auth):
 
     async def _renew(self) -> None:
         status = self._parse(await self._run())
-        expires = self._expiry(status.expirationTimestamp)
         if status.clientCertificateData and status.clientKeyData:
             self._load((status.clientCertificateData, status.clientKeyData))
         self._header = f"Bearer {status.token}" if status.token else None
-        self._expires = expires
+        self._expires = status.expirationTimestamp or _NEVER
 
     async def _run(self) -> bytes:
         settings = self._settings
@@ -249,15 +249,6 @@ class ExecAuth(Auth):
         if status.token and not is_token(status.token):
             raise self._fault("printed a token that cannot stand in a header")
         return status
-
-    def _expiry(self, timestamp: str | None) -> datetime:
-        if timestamp is None:
-            return datetime.max.replace(tzinfo=UTC)
-        try:
-            expires = datetime.fromisoformat(timestamp)
-        except ValueError as problem:
-            raise self._fault(f"printed an impossible expirationTimestamp: {problem}") from problem
-        return expires if expires.tzinfo else expires.replace(tzinfo=UTC)
 
     def _load(self, certificate: tuple[str, str]) -> None:
         if self._context is None or certificate == self._certificate:

@@ -10,7 +10,8 @@ Where it looks, first match wins:
 
 Only what one context names is decoded, so that a broken neighbour in the file does no harm. What
 would be dangerous or baffling to leave out silently (proxies, passwords, auth providers,
-impersonation) is refused. The TLS context is made once: a changed CA or client certificate file takes a restart.
+impersonation) is refused. The TLS context is made once: a changed CA or client certificate file
+takes a restart.
 """
 
 from __future__ import annotations

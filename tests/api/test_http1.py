@@ -270,10 +270,3 @@ async def test_a_request_cannot_be_made_to_say_more_than_one_line(
     """Line breaks and other surprises in targets and headers are refused before sending."""
     with pytest.raises(ValueError, match=r"line break|target|ascii"):
         encode_request("GET", target, header_lines(tuple(headers.items())), b"")
-
-
-@pytest.mark.parametrize("method", ["", "GET /", "get", "GET\r\n", "G\0T", "HEAD"])
-async def test_a_method_is_one_word(method: str) -> None:
-    """Anything else would begin another line or target, or have an answer without its body."""
-    with pytest.raises(ValueError, match="method"):
-        encode_request(method, "/", "", b"")
