@@ -54,7 +54,7 @@ exit codes:
   130  interrupted
 """
 _SHOWN: Final = " (default: %(default)s)"
-_OUTPUT: Final = choice("table", "json", "yaml", metavar="FORMAT")
+_OUTPUT: Final = choice("table", "yaml", metavar="FORMAT")
 
 
 class Verb(NamedTuple):

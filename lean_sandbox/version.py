@@ -14,11 +14,6 @@ _HERE = Path(__file__).parent
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
-def python_version() -> str:
-    """Return the version of Python as three numbers."""
-    return ".".join(map(str, sys.version_info[:3]))
-
-
 @functools.cache
 def revision_and_date(here: Path = _HERE) -> tuple[str, str]:
     """Return the commit and its time: as the build wrote them down, else of the checkout."""
@@ -59,7 +54,7 @@ def build_facts() -> tuple[str, str, str, str, str, str]:
     return (
         f"v{__version__}",
         *revision_and_date(),
-        f"python{python_version()}",
+        f"python{sys.version.split()[0]}",
         sys.implementation.name,
         f"{sys.platform}/{_MACHINES.get(machine, machine)}",
     )

@@ -99,23 +99,6 @@ def as_table(effective: Effective) -> str:
     return aligned(*rows)
 
 
-def as_json(effective: Effective) -> str:
-    """Return one object: the settings by name, and what was remarked."""
-    settings = {}
-    for flag, option, value in _values(effective):
-        place = effective.place(option.name)
-        settings[flag] = {
-            "value": _plain(option, value),
-            "default": _plain(option, option.default),
-            "unit": _unit(option),
-            "source": place.origin.value,
-            "from": place.where,
-        }
-    remarks = [{"flag": one.flag, "from": one.place, "why": one.why} for one in effective.remarks]
-    report = {"settings": settings, "warnings": remarks}
-    return msgspec.json.format(msgspec.json.encode(report), indent=2).decode() + "\n"
-
-
 def as_yaml(effective: Effective) -> str:
     """Return a config file that gives the same settings; what came from where is a comment."""
     lines = []
@@ -132,7 +115,7 @@ def as_yaml(effective: Effective) -> str:
     return "\n".join((*lines, ""))
 
 
-WRITERS = {"table": as_table, "json": as_json, "yaml": as_yaml}
+WRITERS = {"table": as_table, "yaml": as_yaml}
 
 
 def _values(effective: Effective) -> Iterator[tuple[str, Option, Any]]:
@@ -142,9 +125,3 @@ def _values(effective: Effective) -> Iterator[tuple[str, Option, Any]]:
 
 def _unit(option: Option) -> str:
     return "duration" if option.form is DURATION else option.unit
-
-
-def _plain(option: Option, value: Any) -> Any:
-    if value is None or option.form in (BOOLEAN, INTEGER, NUMBER):
-        return value
-    return list(value) if isinstance(value, tuple) else option.form.write(value)

@@ -31,7 +31,7 @@ from lean_sandbox.manager.manager import Manager, open_client
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import TEXT, Exposition, dropped_series, render
 from lean_sandbox.runtime.tracing import open_tracing
-from lean_sandbox.version import build_facts, python_version
+from lean_sandbox.version import build_facts
 from lean_sandbox.watch.failures import why_unserved
 
 if TYPE_CHECKING:
@@ -86,7 +86,6 @@ class Scraper:
         found.one(families.SERIES_DROPPED, dropped_series())
         found.one(families.SCRAPE_INCOMPLETE, self._incomplete)
         found.one(families.BUILD_INFO, 1, *build_facts())
-        found.one(families.PYTHON_INFO, 1, sys.implementation.name, python_version())
         process(found)
         return found
 
@@ -113,13 +112,9 @@ class Scraper:
 
 
 def process(into: Exposition, proc: Path = Path("/proc")) -> None:
-    """Add CPU time, memory, files and the garbage collector; without /proc only what is known."""
+    """Add CPU time, memory and files; without /proc only CPU time."""
     used = os.times()
     into.one(families.CPU_SECONDS, round(used.user + used.system, 2))
-    for generation, counted in enumerate(gc.get_stats()):
-        into.one(families.COLLECTIONS, counted["collections"], str(generation))
-        into.one(families.COLLECTED, counted["collected"], str(generation))
-        into.one(families.UNCOLLECTABLE, counted["uncollectable"], str(generation))
     try:
         fields = (proc / "self/stat").read_text("ascii", "replace").rpartition(")")[2].split()
         booted = (proc / "stat").read_text("ascii", "replace").partition("\nbtime ")[2].split()[0]

@@ -322,14 +322,3 @@ START_TIME = _family(
 )
 OPEN_FILES = _family("process_open_fds", "Open file descriptors.")
 MOST_FILES = _family("process_max_fds", "File descriptors that may be open.")
-PYTHON_INFO = _family(
-    "python_info{implementation,version}", "Always 1; the labels say which Python runs."
-)
-COLLECTIONS = _family("python_gc_collections_total{generation}", "Runs of the garbage collector.")
-COLLECTED = _family(
-    "python_gc_objects_collected_total{generation}", "Objects the garbage collector freed."
-)
-UNCOLLECTABLE = _family(
-    "python_gc_objects_uncollectable_total{generation}",
-    "Objects the garbage collector could not free.",
-)

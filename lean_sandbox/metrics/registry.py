@@ -205,8 +205,6 @@ def _number(value: float) -> str:
     """Write a number as the reference does: whole without a point, others as short as can be."""
     if isinstance(value, int):
         return str(value)
-    if math.isinf(value):
-        return "+Inf" if value > 0 else "-Inf"
-    if math.isnan(value):
-        return "NaN"
+    if value == math.inf:
+        return "+Inf"
     return str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
