@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Container, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -173,21 +174,14 @@ def _parse(name: str, verb: Verb, words: list[str]) -> Namespace:
     return given
 
 
-def _add_demo(demo: ArgumentParser) -> None:
-    from lean_sandbox.demo import command  # noqa: PLC0415
-
-    command.add_flags(demo)
+def _flags_of(module: str, *given: object) -> Callable[[ArgumentParser], None]:
+    """Return what adds the flags of a command that ``module`` has, which it imports only then."""
+    return lambda parser: import_module(f"lean_sandbox.{module}").add_flags(parser, *given)
 
 
 def _choose(parser: ArgumentParser, forms: tuple[str, ...]) -> None:
     shown = _SHOWN.strip()
     parser.add_argument("-o", "--output", choices=forms, default=forms[0], help=shown)
-
-
-def _add_local(action: str, parser: ArgumentParser) -> None:
-    from lean_sandbox.local import command  # noqa: PLC0415
-
-    command.add_flags(action, parser, _check_controller_flags)
 
 
 def _add_explain(explain: ArgumentParser) -> None:
@@ -210,21 +204,9 @@ def _add_trace(trace: ArgumentParser) -> None:
     _choose(trace, ("table", "json"))
 
 
-def _add_settings(parser: ArgumentParser) -> None:
-    from lean_sandbox.config.render import add_flags  # noqa: PLC0415
-
-    add_flags(parser)
-
-
 def _add_config(parser: ArgumentParser) -> None:
-    _add_settings(parser)
+    _SETTINGS(parser)
     _choose(parser, _OUTPUT.words)
-
-
-def _add_bench(parser: ArgumentParser) -> None:
-    from lean_sandbox.bench.options import add_flags  # noqa: PLC0415
-
-    add_flags(parser)
 
 
 def _with_settings(
@@ -303,12 +285,6 @@ def _run_bench(arguments: Sequence[str]) -> int:
     return command.main(arguments)
 
 
-def _run_demo(given: Namespace) -> int:
-    from lean_sandbox.demo import command  # noqa: PLC0415
-
-    return command.run(given)
-
-
 def _check_controller_flags(flags: Sequence[str]) -> None:
     """Raise ConfigError for what `lean-sandbox run` would refuse."""
     try:
@@ -318,6 +294,12 @@ def _check_controller_flags(flags: Sequence[str]) -> None:
     if scanned.rest:
         raise UsageError(f"{scanned.rest[0]} is no flag")
     effective(scanned, os.environ)
+
+
+def _act(given: Namespace) -> int:
+    """Do what the flags of a command have set as its action."""
+    code: int = given.action(given)
+    return code
 
 
 def _run_crds(given: Namespace) -> int:
@@ -403,17 +385,18 @@ def _run_version(_given: Namespace) -> int:
 
 
 _RUNNING: Final = "Run it"
+_SETTINGS: Final = _flags_of("config.render")
 GROUPS: Final[Mapping[str, Mapping[str, Verb]]] = {
     "Try it, without a cluster": {
         "demo": Verb(
             "show the main job on an embedded cluster, and what it costs",
             ("lean-sandbox demo", "lean-sandbox demo --sandboxes 200 --pool 40 --claims 30"),
-            _run_demo,
+            _act,
             "Starts an API server and a simulated kubelet in this process, runs the controller"
             " against them over HTTP, takes Sandboxes from a manifest to Ready, through suspend,"
             " resume, loss of the Pod and expiry, binds a burst of claims from a warm pool, and"
             " prints the requests that took. Needs no cluster and leaves nothing behind.",
-            _add_demo,
+            _flags_of("demo.command"),
             "local",
         ),
         "local up": Verb(
@@ -423,29 +406,29 @@ GROUPS: Final[Mapping[str, Mapping[str, Verb]]] = {
                 "lean-sandbox local up -d --state cluster.json",
                 "lean-sandbox local up -- --log-level debug --sandbox-concurrent-workers 4",
             ),
-            lambda given: given.action(given),
+            _act,
             "Writes a kubeconfig that kubectl and every other client can use. No image is pulled"
             " and no container runs: docs/local.md says what works.",
-            functools.partial(_add_local, "up"),
+            _flags_of("local.command", "up", _check_controller_flags),
             "local",
         ),
         "local status": Verb(
             "list the local clusters that run",
             ("lean-sandbox local status",),
-            lambda given: given.action(given),
-            flags=functools.partial(_add_local, "status"),
+            _act,
+            flags=_flags_of("local.command", "status"),
         ),
         "local down": Verb(
             "stop a local cluster",
             ("lean-sandbox local down",),
-            lambda given: given.action(given),
-            flags=functools.partial(_add_local, "down"),
+            _act,
+            flags=_flags_of("local.command", "down"),
         ),
         "local example": Verb(
             "print a manifest to begin with: sandbox, pool or claim",
             ("lean-sandbox local example | kubectl apply -f -", "lean-sandbox local example pool"),
-            lambda given: given.action(given),
-            flags=functools.partial(_add_local, "example"),
+            _act,
+            flags=_flags_of("local.command", "example"),
         ),
     },
     _RUNNING: {
@@ -459,7 +442,7 @@ GROUPS: Final[Mapping[str, Mapping[str, Verb]]] = {
             "Uses the kubeconfig, or the Pod's service account inside a cluster. Ends with 0 on"
             " SIGINT or SIGTERM after running reconciles have ended; a second signal stops at"
             " once, with 1, and so does the loss of the Lease.",
-            _add_settings,
+            _SETTINGS,
             is_raw=True,
         ),
         "config": Verb(
@@ -522,7 +505,7 @@ GROUPS: Final[Mapping[str, Mapping[str, Verb]]] = {
             "measure the controller under load, and its memory",
             (),
             _run_bench,
-            flags=_add_bench,
+            flags=_flags_of("bench.options"),
             extra="local",
             is_raw=True,
         ),
@@ -542,7 +525,3 @@ GROUPS: Final[Mapping[str, Mapping[str, Verb]]] = {
         "version": Verb("print version, revision and date", (), _run_version),
     },
 }
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -132,7 +132,7 @@ class Environment:
             *self.options.controller_flags,
         )
         log = self.folder / f"controller-{secrets.token_hex(3)}.log"
-        async with process("lean_sandbox.cli", *command, log=log) as started:
+        async with process("lean_sandbox", *command, log=log) as started:
             line = await started.until_logged("listening")
             url = f"http://127.0.0.1:{line['metrics']}/metrics"
             self.measured = MeasuredController(self.clock, self.options.quiet, started.pid, url)

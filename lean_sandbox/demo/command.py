@@ -17,7 +17,8 @@ _COUNTS: Final = (
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of the demo."""
+    """Add the flags of the demo, and what it does as ``action``."""
+    parser.set_defaults(action=run)
     add = parser.add_argument
     for flag, least, default, meaning in _COUNTS:
         add(flag, type=whole(least), default=default, metavar="N", help=meaning + _SHOWN)

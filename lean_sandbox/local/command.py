@@ -26,11 +26,13 @@ _SHOWN: Final = " (default: %(default)s)"
 
 
 def add_flags(
-    action: str, parser: argparse.ArgumentParser, check: Callable[[Sequence[str]], None]
+    parser: argparse.ArgumentParser,
+    action: str,
+    check: Callable[[Sequence[str]], None] = lambda _: None,
 ) -> None:
     """Add the flags of an action, and the function that acts as ``action``.
 
-    ``check`` raises ConfigError for flags that `lean-sandbox run` refuses.
+    ``check`` raises ConfigError for flags that `lean-sandbox run` refuses; `up` alone has such.
     """
     add = parser.add_argument
     if action == "up":

@@ -223,7 +223,7 @@ async def test_ctrl_c_deletes_what_was_made_and_ends_every_process(tmp_path: Pat
         words += ["--kubeconfig", str(file)]
         with shown.open("wb") as stdout:
             bench = await anyio.open_process(
-                [sys.executable, "-m", "lean_sandbox.cli", "bench", *words],
+                [sys.executable, "-m", "lean_sandbox", "bench", *words],
                 stdout=stdout,
                 stderr=subprocess.PIPE,
             )

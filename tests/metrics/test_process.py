@@ -261,7 +261,7 @@ def test_without_proc_less_is_told_and_nothing_fails(tmp_path: Path) -> None:
 def test_run_serves_and_logs_its_ports_as_json(kubeconfig: Path) -> None:
     """``lean-sandbox run`` listens before its caches are in sync, and is alive but not ready."""
     program = [
-        *(sys.executable, "-m", "lean_sandbox.cli", "run", "--log-format=json"),
+        *(sys.executable, "-m", "lean_sandbox", "run", "--log-format=json"),
         *(f"--kubeconfig={kubeconfig}", "--metrics-bind-address=127.0.0.1:0"),
         *("--health-probe-bind-address=127.0.0.1:0", "--enable-rest-client-metrics"),
     ]

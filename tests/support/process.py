@@ -23,7 +23,7 @@ async def controller_process(
     What it logs goes to ``log``, or else to the ``stderr`` of what is yielded.
     """
     program = [
-        *(sys.executable, "-m", "lean_sandbox.cli", "run", "--log-format=json"),
+        *(sys.executable, "-m", "lean_sandbox", "run", "--log-format=json"),
         *(f"--kubeconfig={kubeconfig}", "--metrics-bind-address=0"),
         *("--health-probe-bind-address=0", *flags),
     ]
