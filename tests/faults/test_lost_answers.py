@@ -13,12 +13,13 @@ import pytest
 from lean_sandbox.local.faults import Loss
 from tests.support.builders import claim as claim_body
 from tests.support.extensions import get_claim, member_names, open_claims, run_members
-from tests.support.names import POOLS
-from tests.support.world import NS, World, condition, open_world, running_status
+from tests.support.names import POOLS, SANDBOXES
+from tests.support.world import NS, World, condition, open_world, running_status, sandbox
 
 Json = dict[str, Any]
 # A request without an answer is given up within this time, and everything repeated.
 _LONG_S = 60.0
+SUSPENDED: Json = {"operatingMode": "Suspended"}
 LOSSES = pytest.mark.parametrize("loss", [Loss.SILENCE, Loss.RESET, 500, 504])
 
 
@@ -26,6 +27,11 @@ def set_pod(world: World, name: str, *, ready: bool, ip: str = "10.244.0.5") -> 
     """Write what a kubelet writes."""
     body = {"status": running_status(ready=ready, ips=(ip,))}
     world.plane.store.patch("pods", NS, name, body, subresource="status")
+
+
+def set_mode(world: World, mode: str) -> None:
+    """Suspend or resume the Sandbox as a user does."""
+    world.plane.store.patch(SANDBOXES, NS, "sb-1", {"spec": {"operatingMode": mode}})
 
 
 async def turn_back(world: World, resource: str, loss: int | Loss, name: str, ip: str) -> None:
@@ -79,3 +85,27 @@ async def test_a_pool_tells_how_many_are_ready(loss: int | Loss) -> None:
         await turn_back(world, "sandboxwarmpools", loss, "m1", "10.244.0.5")
         status = world.plane.store.get(POOLS, NS, "pool")["status"]
         assert (status["replicas"], status.get("readyReplicas")) == (2, 2)
+
+
+@LOSSES
+async def test_a_sandbox_is_not_suspended_while_a_pod_runs_whose_create_got_no_answer(
+    loss: int | Loss,
+) -> None:
+    """That there was no Pod before the create says nothing once it was sent."""
+    async with open_world() as world:
+        await world.create(sandbox(spec=SUSPENDED))
+        assert condition(world.get(), "Suspended")["status"] == "True"
+        held = world.plane.hold_events("pods")
+        world.plane.fail_next("create", "pods", loss, after=True)
+        world.meanwhile("create", "pods", lambda: set_mode(world, "Suspended"))
+        set_mode(world, "Running")
+        await world.advance(1.0)
+        if world.plane.faults.waiting:
+            await world.server_clock.advance(_LONG_S)
+        await world.advance(_LONG_S)
+        pod = world.find("pods")
+        is_over = pod is None or "deletionTimestamp" in pod["metadata"]
+        assert is_over or condition(world.get(), "Suspended")["status"] == "False"
+        held.release()
+        await world.settle()
+        assert world.find("pods") is None

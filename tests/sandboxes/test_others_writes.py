@@ -115,6 +115,4 @@ async def test_what_is_noted_of_a_pod_goes_with_its_sandbox() -> None:
             await world.delete("sandboxes", name)
             await world.advance(1.0)
         assert not world.plane.store.list("pods", NS)
-        hidden = world.whole.sandboxes.hidden
-        assert not hidden._absent
-        assert not hidden._doubtful
+        assert not world.whole.sandboxes.hidden._known

@@ -30,8 +30,8 @@ from lean_sandbox.watch.resources.sandbox import SandboxEntry, sandbox_columns
 
 # At 2 to 3 KiB each: what a large batch of a pool may hold for a moment.
 _MOST_CREATED = 512
-_MOST_ABSENT = 4096
-_ABSENT_S = 600.0
+_MOST_KNOWN = 4096
+_KNOWN_S = 600.0
 # What a response may show beyond our own change and still concern nobody: our write itself.
 _OURS = Change.COLUMNS | Change.VERSION
 
@@ -45,40 +45,33 @@ class HiddenPods:
     """
 
     def __init__(self, clock: Clock) -> None:
-        self._absent: TTLCache[Key, None] = TTLCache(_MOST_ABSENT, _ABSENT_S, clock.monotonic)
-        self._doubtful: set[Key] = set()
+        # Whether it is absent; else it is doubtful.
+        self._known: TTLCache[Key, bool] = TTLCache(_MOST_KNOWN, _KNOWN_S, clock.monotonic)
 
     def is_doubtful(self, key: Key) -> bool:
         """Return whether only a GET shows if there is a Pod of this name."""
-        return key in self._doubtful
+        return self._known.get(key) is False
 
     def is_absent(self, key: Key) -> bool:
         """Return whether there is known to be no Pod of this name."""
-        return key in self._absent
-
-    def created(self, key: Key) -> None:
-        """Take note of a Pod that we made; its watch may be late, which leaves a doubt."""
-        self._absent.pop(key, None)
+        return self._known.get(key) is True
 
     def ended(self, key: Key) -> None:
         """Take note that the watch has shown the end of the Pod; a doubt may be about the next."""
-        if key not in self._doubtful:
-            self._absent[key] = None
+        if not self.is_doubtful(key):
+            self._known[key] = True
 
     def lost(self, key: Key) -> None:
         """Take note that there may be such a Pod, which the watch does not show."""
-        self._absent.pop(key, None)
-        self._doubtful.add(key)
+        self._known[key] = False
 
     def fetched_none(self, key: Key) -> None:
         """Take note that a request has found no Pod."""
-        self._doubtful.discard(key)
-        self._absent[key] = None
+        self._known[key] = True
 
     def forget(self, key: Key) -> None:
-        """Drop what is known of a name: the watch shows its Pod, or nobody will ask any more."""
-        self._absent.pop(key, None)
-        self._doubtful.discard(key)
+        """Drop what is known of a name: the watch shows its Pod, or will, or nobody will ask."""
+        self._known.pop(key, None)
 
 
 class SandboxRequests(ObjectWriter):
@@ -194,6 +187,8 @@ class SandboxRequests(ObjectWriter):
 
     async def create_pod(self, sandbox: Key, body: dict[str, Any]) -> PodEntry:
         """Create the Pod; the response is asked for as metadata, half the bytes."""
+        # From now on there may be one, also if no answer comes.
+        self.hidden.forget(sandbox)
         written = await self.create(
             self._caches.pods,
             sandbox.namespace,
@@ -202,7 +197,6 @@ class SandboxRequests(ObjectWriter):
             columns=NEW_POD_COLUMNS,
         )
         entry = written.entry
-        self.hidden.created(entry.key)
         if entry.state is None:
             # The server sets this phase on every Pod it creates.
             entry.state = PodState(phase=names.POD_PENDING)
