@@ -192,9 +192,15 @@ def _add_explain(explain: ArgumentParser) -> None:
     _choose(explain, ("text", "json"))
 
 
+def _noun(word: str) -> str:
+    """Return what `trace` calls a kind, which may be named as kubectl does: in full, or many."""
+    one = word.removesuffix("es").removesuffix("s")
+    return {"sandboxclaim": "claim", "sandboxwarmpool": "pool"}.get(one, one)
+
+
 def _add_trace(trace: ArgumentParser) -> None:
     add = trace.add_argument
-    add("kind", choices=("claim", "sandbox", "pod", "pool"))
+    add("kind", type=_noun, choices=("claim", "sandbox", "pod", "pool"))
     add("name", nargs="?", default="", metavar="NAME", help="without it, those there are")
     add("-n", "--namespace", default="default", metavar="NS", help="of the object" + _SHOWN)
     add("-A", "--all-namespaces", action="store_true", help="those of every namespace")

@@ -257,6 +257,17 @@ async def test_without_a_name_the_objects_are_listed_that_have_entries() -> None
         assert "without a name" in told
 
 
+async def test_a_kind_is_named_in_short_or_as_kubectl_names_it() -> None:
+    """In the singular or the plural."""
+    async with open_claims("m1", **ON) as world:
+        await world.create(claim())
+        for word in ("claim", "claims", "sandboxclaim", "sandboxclaims"):
+            code, said, _ = await command(world, word, "c")
+            assert (code, said.split(":")[0]) == (EXIT_OK, f"claim {NS}/c")
+        for word in ("pools", "sandboxwarmpool", "sandboxwarmpools", "sandboxes", "pods"):
+            assert (await command(world, word))[0] == EXIT_OK
+
+
 async def test_the_life_of_a_pool_is_kept() -> None:
     """Its events and reconciles, and the requests of these."""
     async with open_claims(replicas=1, **ON) as world:
