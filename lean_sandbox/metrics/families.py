@@ -269,14 +269,16 @@ QUEUE_WAITING = _family(
     "Keys that wait: delayed (for their time), locked (by their reconcile), failing (in backoff).",
 )
 CALLBACK_ERRORS = _family(
-    "lean_sandbox_pass_callback_errors_total{controller}", "Observers of reconciles that failed."
+    "lean_sandbox_reconcile_callback_errors_total{controller}",
+    "Observers of reconciles that failed.",
 )
 SAFETY_NET = _family(
     "lean_sandbox_safety_net_total{controller}",
     "Objects that only the periodic second look brought on: each shows a wake-up that was lost.",
 )
 CANCELLED = _family(
-    "lean_sandbox_passes_cancelled_total{controller}", "Reconciles cut off at the process's end."
+    "lean_sandbox_reconciles_cancelled_total{controller}",
+    "Reconciles cut off at the process's end.",
 )
 RECORDED = _family(
     "lean_sandbox_events_recorded_total{controller,outcome}",
