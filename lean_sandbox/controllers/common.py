@@ -13,13 +13,12 @@ import structlog
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.config.options import Settings
+from lean_sandbox.controllers.metrics import Metrics
 from lean_sandbox.controllers.resolver import TemplateResolver
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.events import EventRecorder, EventType
 from lean_sandbox.kube.limits import Lane
 from lean_sandbox.kube.resources import ObjectReference, Resource
-from lean_sandbox.metrics import families
-from lean_sandbox.metrics.registry import Histograms
 from lean_sandbox.model.times import parse_rfc3339
 from lean_sandbox.runtime.tracing import Tracing
 from lean_sandbox.runtime.writer import ObjectWriter
@@ -113,10 +112,7 @@ class ServerTime:
 
 
 class Shared(msgspec.Struct, kw_only=True):
-    """What all controllers of a process work with.
-
-    ``recorders`` are by name of the controller, ``stages`` are the steps of claims.
-    """
+    """What all controllers of a process work with; ``recorders`` are by name of the controller."""
 
     client: Client
     caches: Caches
@@ -125,10 +121,10 @@ class Shared(msgspec.Struct, kw_only=True):
     settings: Settings
     clock: Clock
     server_time: ServerTime
+    metrics: Metrics
     uniform: Callable[[], float]
     tracing: Tracing | None = None
     recorders: dict[str, EventRecorder] = {}
-    stages: Histograms = msgspec.field(default_factory=lambda: Histograms(families.CLAIM_STAGES))
 
     def writer_in(self, lane: Lane) -> ObjectWriter:
         """Return a writer whose requests take their turns in a lane."""

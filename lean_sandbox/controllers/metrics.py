@@ -63,13 +63,10 @@ def launch_of(entry: SandboxEntry) -> str:
     return names.LAUNCH_TYPE_WARM if is_warm else names.LAUNCH_TYPE_COLD
 
 
-class SandboxMetrics:
-    """Counts suspends, resumes, ends and expiries; remembers only what is under way.
+class Metrics:
+    """Counts what becomes of Sandboxes and what claims got; remembers only what is under way."""
 
-    ``stages`` are those of claims, which collect them.
-    """
-
-    def __init__(self, clock: Clock, stages: Histograms) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
         # What is under way: the uid, whether it is a suspension, and since when.
         self._under_way: dict[Key, tuple[str, bool, float]] = {}
@@ -79,15 +76,21 @@ class SandboxMetrics:
         self._expired = Counters(families.EXPIRED)
         self._suspend_latency = Histograms(families.SUSPEND_LATENCY)
         self._resume_latency = Histograms(families.RESUME_LATENCY)
-        self._stages = stages
         self._adopted_at: dict[Key, float] = {}
+        self._creations = Counters(families.CLAIM_CREATIONS)
+        self._startup = Histograms(families.CLAIM_STARTUP)
+        self._controller_startup = Histograms(families.CLAIM_CONTROLLER_STARTUP)
+        self._client_startup = Histograms(families.CLAIM_CLIENT_STARTUP)
+        self._creation = Histograms(families.CREATION_LATENCY)
+        self._stages = Histograms(families.CLAIM_STAGES)
 
     def collect(self, into: Exposition) -> None:
         """Add everything as it is now."""
-        for counters in (self._suspends, self._resumes, self._finished, self._expired):
-            counters.collect(into)
-        self._suspend_latency.collect(into)
-        self._resume_latency.collect(into)
+        for each in vars(self).values():
+            if isinstance(each, Counters | Histograms):
+                each.collect(into)
+
+    # -- Sandboxes -------------------------------------------------------------------------------
 
     def adopted(self, key: Key) -> None:
         """Note that a claim has taken a Sandbox over, whose Pod has yet to follow."""
@@ -97,7 +100,7 @@ class SandboxMetrics:
         """Note that the Pod of a Sandbox has the metadata that it should have."""
         began = self._adopted_at.pop(key, None)
         if began is not None:
-            self._stages.observe(self._clock.monotonic() - began, "pod_metadata")
+            self.stage("pod_metadata", began)
 
     def looked(self, entry: SandboxEntry, old: SandboxStatus) -> None:
         """Note which mode a reconcile finds asked for, beside what is published."""
@@ -162,37 +165,7 @@ class SandboxMetrics:
             histograms.observe(took_ms, *_life_labels(entry))
 
 
-def _life_labels(entry: SandboxEntry) -> Labels:
-    return (entry.key.namespace, _template_of(entry) or _UNKNOWN_TEMPLATE, _owned_by(entry))
-
-
-def _is_true(status: SandboxStatus | None, kind: str) -> bool:
-    return status is not None and is_true(status.conditions, kind)
-
-
-class ClaimMetrics:
-    """Counts what claims got, and observes when they are ready for the first time."""
-
-    def __init__(self, clock: Clock, stages: Histograms) -> None:
-        self._clock = clock
-        self._creations = Counters(families.CLAIM_CREATIONS)
-        self._startup = Histograms(families.CLAIM_STARTUP)
-        self._controller_startup = Histograms(families.CLAIM_CONTROLLER_STARTUP)
-        self._client_startup = Histograms(families.CLAIM_CLIENT_STARTUP)
-        self._creation = Histograms(families.CREATION_LATENCY)
-        self._stages = stages
-
-    def collect(self, into: Exposition) -> None:
-        """Add everything as it is now."""
-        for each in (
-            self._creations,
-            self._startup,
-            self._controller_startup,
-            self._client_startup,
-            self._creation,
-            self._stages,
-        ):
-            each.collect(into)
+    # -- claims ----------------------------------------------------------------------------------
 
     def stage(self, name: str, began: float) -> None:
         """Observe how long a step of a claim took that is done now."""
@@ -236,6 +209,14 @@ class ClaimMetrics:
         if took_ms is not None:
             self._creation.observe(took_ms, entry.key.namespace, launch, template)
         return _between_ms(first_observed, now)
+
+
+def _life_labels(entry: SandboxEntry) -> Labels:
+    return (entry.key.namespace, _template_of(entry) or _UNKNOWN_TEMPLATE, _owned_by(entry))
+
+
+def _is_true(status: SandboxStatus | None, kind: str) -> bool:
+    return status is not None and is_true(status.conditions, kind)
 
 
 def _between_ms(began: str | None, end: datetime | str) -> int | None:

@@ -16,6 +16,7 @@ from lean_sandbox.config.options import Settings
 from lean_sandbox.controllers.claim.bind import Wakes
 from lean_sandbox.controllers.claim.controller import ClaimController
 from lean_sandbox.controllers.common import ServerTime, Shared
+from lean_sandbox.controllers.metrics import Metrics
 from lean_sandbox.controllers.resolver import TemplateResolver
 from lean_sandbox.controllers.sandbox.controller import SandboxController
 from lean_sandbox.controllers.template import TemplateController
@@ -95,6 +96,7 @@ class Manager:
             settings=settings,
             clock=clock,
             server_time=ServerTime(clock),
+            metrics=Metrics(clock),
             uniform=uniform,
             tracing=tracing,
         )

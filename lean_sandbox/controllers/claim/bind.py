@@ -14,7 +14,6 @@ import msgspec
 
 from lean_sandbox.controllers.claim.annotations import AnnotationWriter
 from lean_sandbox.controllers.common import ObjectEvents, Shared
-from lean_sandbox.controllers.metrics import ClaimMetrics
 from lean_sandbox.controllers.resolver import NotYetError
 from lean_sandbox.controllers.warm import WarmQueue, pool_of
 from lean_sandbox.kube.errors import (
@@ -75,7 +74,6 @@ class Parts(Shared, kw_only=True):
     warm: WarmQueue
     events: ObjectEvents
     annotator: AnnotationWriter
-    metrics: ClaimMetrics
     wakes: Wakes
     # By uid of the claim: the member whose adoption ended without a clear answer.
     doubtful: dict[str, Key] = msgspec.field(default_factory=dict)

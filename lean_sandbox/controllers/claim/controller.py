@@ -11,10 +11,8 @@ from lean_sandbox.controllers.claim.annotations import AnnotationWriter
 from lean_sandbox.controllers.claim.bind import Parts, Wakes
 from lean_sandbox.controllers.claim.reconcile import reconcile
 from lean_sandbox.controllers.common import ObjectEvents, Shared
-from lean_sandbox.controllers.metrics import ClaimMetrics
 from lean_sandbox.controllers.warm import WaitingClaims, WarmQueue
 from lean_sandbox.kube.limits import Lane
-from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.model import names
 from lean_sandbox.model.claim import expire_at
 from lean_sandbox.model.conditions import find, is_true
@@ -60,7 +58,6 @@ class ClaimController(Controller[ClaimEntry]):
         )
         self.warm = WarmQueue(on_available=self.waiting.available, on_released=self.waiting.level)
         caches.sandboxes.on_change = self.warm.follow
-        self.metrics = ClaimMetrics(shared.clock, shared.stages)
         self.annotator = AnnotationWriter(shared, self.queue)
         resource = self.cache.kind.resource
         self._parts = Parts(
@@ -72,18 +69,12 @@ class ClaimController(Controller[ClaimEntry]):
                 shared, resource, "sandboxclaim-controller", is_off=settings.disable_claim_events
             ),
             annotator=self.annotator,
-            metrics=self.metrics,
             wakes=wakes,
         )
         caches.sandboxes.handlers.append(self.on_sandbox)
         caches.pools.handlers.append(self.on_pool)
         caches.templates.handlers.append(self.on_template)
         caches.claims.handlers.append(self.on_claim)
-
-    def collect(self, into: Exposition) -> None:
-        """Add the series of claims."""
-        super().collect(into)
-        self.metrics.collect(into)
 
     async def reconcile(self, item: Item[Key]) -> Result:
         """Serve one claim."""

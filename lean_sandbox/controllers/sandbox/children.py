@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 
 from lean_sandbox.controllers.common import ObjectEvents, Shared, reference_to
-from lean_sandbox.controllers.metrics import SandboxMetrics
 from lean_sandbox.controllers.sandbox import plans
 from lean_sandbox.controllers.sandbox.requests import SandboxRequests
 from lean_sandbox.controllers.sandbox.throttle import StatusThrottle, is_before_ready
@@ -61,7 +60,6 @@ class Parts(Shared, kw_only=True):
 
     requests: SandboxRequests
     events: ObjectEvents
-    metrics: SandboxMetrics
     throttle: StatusThrottle
     on_status: list[OnStatus] = msgspec.field(default_factory=list)
     drift_since: dict[Key, float] = msgspec.field(default_factory=dict)

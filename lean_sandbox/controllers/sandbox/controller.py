@@ -13,7 +13,6 @@ import msgspec
 
 from filters import Change
 from lean_sandbox.controllers.common import ObjectEvents, Shared
-from lean_sandbox.controllers.metrics import SandboxMetrics
 from lean_sandbox.controllers.sandbox.children import Parts
 from lean_sandbox.controllers.sandbox.reconcile import due_in_s, is_final, reconcile
 from lean_sandbox.controllers.sandbox.requests import SandboxRequests
@@ -65,7 +64,6 @@ class SandboxController(Controller[SandboxEntry]):
             events=ObjectEvents(
                 shared, resource, "sandbox-controller", is_off=settings.disable_sandbox_events
             ),
-            metrics=SandboxMetrics(shared.clock, shared.stages),
             throttle=throttle,
         )
         #: Called with each status that was published, which comes as no event.
