@@ -1,4 +1,4 @@
-"""Selectors as the API has them: those of labels parsed, checked, matched and written.
+"""Selectors as the API has them: those of labels read, checked and matched, some of fields written.
 
 A client sends them, so that the server leaves out what nobody wants.
 """
@@ -9,12 +9,15 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-_WORD = r"[^\s,()=!<>]+"
-_TOKEN = re.compile(rf"\s*(==|!=|[=!(),<>]|{_WORD})")
+# The server takes no other blanks for such.
+_BLANKS = " \t\r\n"
+_S = f"[{_BLANKS}]"
+_WORD = rf"[^{_BLANKS},()=!<>]+"
+_TOKEN = re.compile(rf"{_S}*(==|!=|[=!(),<>]|{_WORD})")
 _LABEL_TERM = re.compile(
-    rf"""\s*(?:!\s*(?P<absent>{_WORD})
-    |(?P<key>{_WORD})(?:\s+(?P<word>in|notin)\s*\((?P<words>[^()=!<>]*)\)
-    |\s*(?P<operator>==|!=|[=<>])\s*(?P<value>{_WORD})?)?)\s*""",
+    rf"""{_S}*(?:!{_S}*(?P<absent>{_WORD})
+    |(?P<key>{_WORD})(?:{_S}+(?P<word>in|notin){_S}*\((?P<words>[^()=!<>]*)\)
+    |{_S}*(?P<operator>==|!=|[=<>]){_S}*(?P<value>{_WORD})?)?){_S}*""",
     re.VERBOSE,
 )
 _NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
@@ -33,15 +36,6 @@ class LabelTerm:
     key: str
     operator: str = ""
     values: frozenset[str] = frozenset()
-
-    @property
-    def text(self) -> str:
-        """The requirement as a query parameter has it; the values of a set in a fixed order."""
-        if self.operator in ("in", "notin"):
-            return f"{self.key} {self.operator} ({','.join(sorted(self.values))})"
-        if self.operator in ("", "!"):
-            return f"{self.operator}{self.key}"
-        return f"{self.key}{self.operator}{''.join(self.values)}"
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Return whether the labels fulfil the requirement."""
@@ -64,11 +58,6 @@ class LabelSelector:
 
     terms: tuple[LabelTerm, ...] = ()
 
-    @property
-    def text(self) -> str:
-        """The selector as a query parameter has it; empty without requirements."""
-        return ",".join(dict.fromkeys(term.text for term in self.terms))
-
     def matches(self, labels: Mapping[str, str] | None) -> bool:
         """Return whether an object with these labels is selected."""
         found = labels or {}
@@ -77,7 +66,7 @@ class LabelSelector:
 
 def parse_labels(text: str) -> LabelSelector:
     """Return the label selector that a text means. Raises SelectorError."""
-    text = text.strip()
+    text = text.strip(_BLANKS)
     terms: list[LabelTerm] = []
     at = 0
     while at < len(text):
@@ -107,7 +96,7 @@ def _label_term(
         return LabelTerm(_checked_key(absent), "!")
     _checked_key(key)
     if word:
-        values = frozenset(_checked_value(key, value.strip()) for value in words.split(","))
+        values = frozenset(_checked_value(key, value.strip(_BLANKS)) for value in words.split(","))
         return LabelTerm(key, word, values)
     if not operator:
         return LabelTerm(key)

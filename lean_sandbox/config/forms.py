@@ -103,9 +103,10 @@ def _namespaces(text: str) -> tuple[str, ...]:
 
 def _label_selector(text: str) -> str:
     try:
-        return parse_labels(text).text
+        parse_labels(text)
     except ValueError as error:
         raise ValueError(f"it is no label selector: {error}") from None
+    return text.strip()
 
 
 def _shard(text: str) -> str:
