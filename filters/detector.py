@@ -77,7 +77,7 @@ class ChangeDetector:
         self._reads = tuple(leaf.read for leaf in leaves)
         self.passed_by_leaf = Counter({leaf.name: 0 for leaf in leaves})
         self._dropped = Decision(
-            Change(0), f"nothing of [{', '.join(self.passed_by_leaf)}] changed", passed=False
+            Change.NONE, f"nothing of [{', '.join(self.passed_by_leaf)}] changed", passed=False
         )
 
     def examine(

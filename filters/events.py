@@ -27,6 +27,7 @@ class Change(IntFlag):
     A bit that is not set is a promise only for what the predicate reads.
     """
 
+    NONE = 0
     FIRST_SEEN = 1
     """The object was not remembered: new, or evicted from the memory."""
     RECREATED = 2

@@ -25,7 +25,6 @@ Decide: TypeAlias = Callable[[EventType, Json, Columns | None], tuple[Observed, 
 
 _LISTED_LINES = 10
 _NO_OBJECT = ObservedObject(uid="")
-_NO_CHANGE = Change(0)
 
 
 class Outcome(StrEnum):
@@ -48,7 +47,7 @@ class Explained:
     reason: str
     event_type: str = ""
     object: Observed = _NO_OBJECT
-    change: Change = _NO_CHANGE
+    change: Change = Change.NONE
     leaves: tuple[str, ...] = ()
     """Names of the leaves that let the event pass."""
 

@@ -22,8 +22,6 @@ from lean_sandbox.watch.kind import Entry, Key
 
 E = TypeVar("E", bound=Entry)
 
-_UNCHANGED = Change(0)
-
 
 class Response(msgspec.Struct, Generic[E], frozen=True):
     """What a response has shown: ``item``, the object as it was sent, whole or its metadata alone.
@@ -149,7 +147,7 @@ class ObjectWriter:
                 raise
             row = item.metadata
             if row.uid != entry.uid or (generation and row.generation != generation):
-                response = Response(item, entry, _UNCHANGED, is_latest=False)
+                response = Response(item, entry, Change.NONE, is_latest=False)
             else:
                 shown = row.with_columns(columns) if as_metadata else item
                 response = _response(item, *cache.apply_response(shown, known=known))
@@ -211,6 +209,6 @@ class ObjectWriter:
         return cache.kind.item_type, self.options
 
 
-def _response(item: Any, entry: E, change: Change = _UNCHANGED) -> Response[E]:
+def _response(item: Any, entry: E, change: Change = Change.NONE) -> Response[E]:
     is_latest = entry.version == as_version(item.metadata.resource_version)
     return Response(item, entry, change, is_latest)

@@ -32,8 +32,7 @@ Observer = Callable[[str, EventType, ObjectMeta, Decision], None]
 """Called with an event: the plural of its kind, its type, its metadata, and the decision."""
 
 TOMBSTONE_S: Final = 60.0
-_NOTHING = Change(0)
-_KNOWN = Decision(_NOTHING, "known already", passed=False)
+_KNOWN = Decision(Change.NONE, "known already", passed=False)
 _CONTRADICTS = Decision(Change.COLUMNS, "contradicts what is remembered", passed=True)
 
 
@@ -359,7 +358,7 @@ class Cache(Generic[E]):
         new.seen = old.seen
         self.put(new)
         is_same = bool(new == old)
-        change = _NOTHING if is_same else Change.COLUMNS
+        change = Change.NONE if is_same else Change.COLUMNS
         self._notify(Delta(new.key, change, old, new, initial=is_same))
 
     def _take_deleted(self, row: ObjectMeta) -> Decision:
@@ -459,7 +458,7 @@ class Cache(Generic[E]):
             self.forget_version(key)
         old = self._entries.get(key)
         if old is not None and 0 < version < old.version:
-            return old, _NOTHING
+            return old, Change.NONE
         kept = old if old is not None and old.uid == row.uid else None
         new = self._build(row, item, kept)
         ended_at, _, number = self._tombstones.get(row.uid, (-1, 0.0, 0))

@@ -76,7 +76,7 @@ def test_a_new_baseline_tells_the_change_and_counts_no_event() -> None:
     decision, held = bare.examine(held, sandbox(generation=2), is_event=False)
     assert decision.change == Change.GENERATION
     decision, held = bare.examine(held, sandbox(generation=2), is_event=False)
-    assert decision.change == Change(0)
+    assert decision.change == Change.NONE
     assert bare.passed_by_leaf == {"generation": 0}
     assert not bare.examine(held, sandbox(generation=2))[0]
 

@@ -85,7 +85,7 @@ def test_a_leaf_drops_an_event_that_repeats_what_it_looks_at(leaf: Leaf) -> None
     """The same state again is dropped, and the reason names the leaf."""
     (decision,) = decisions(Filter(leaf), [sandbox(), sandbox()])
     assert not decision
-    assert decision.change == Change(0)
+    assert decision.change == Change.NONE
     assert decision.reason == f"nothing of [{leaf.name}] changed"
 
 

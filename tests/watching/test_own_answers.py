@@ -130,14 +130,14 @@ def test_learning_tells_what_others_changed_meanwhile(boxes: Hand[SandboxEntry])
     _, change = boxes.learn(sandbox("a", 20, generation=2))
     assert change == Change.GENERATION
     _, change = boxes.learn(sandbox("a", 21, generation=2))
-    assert change == Change(0)
+    assert change == Change.NONE
 
 
 def test_an_answer_older_than_an_event_does_not_lead_back(boxes: Hand[SandboxEntry]) -> None:
     """The watch was faster: what it showed stays, and the answer says nothing changed."""
     boxes.saw(sandbox_row("MODIFIED", "a", 30, generation=3))
     entry, change = boxes.learn(sandbox("a", 20, generation=2))
-    assert (entry.version, entry.generation, change) == (30, 3, Change(0))
+    assert (entry.version, entry.generation, change) == (30, 3, Change.NONE)
     assert boxes.get("a") is entry
 
 
@@ -150,7 +150,7 @@ def test_an_answer_of_a_predecessor_does_not_replace_its_successor(
         sandbox_row("ADDED", "a", 31, uid="reborn"),
     )
     entry, change = boxes.learn(sandbox("a", 20))
-    assert (entry.uid, change) == ("reborn", Change(0))
+    assert (entry.uid, change) == ("reborn", Change.NONE)
     assert boxes.get("a").uid == "reborn"
 
 
