@@ -164,7 +164,6 @@ class Metrics:
             took_ms = int((self._clock.monotonic() - began) * 1000.0 + 1e-6)
             histograms.observe(took_ms, *_life_labels(entry))
 
-
     # -- claims ----------------------------------------------------------------------------------
 
     def stage(self, name: str, began: float) -> None:

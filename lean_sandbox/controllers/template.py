@@ -15,6 +15,7 @@ from lean_sandbox.kube.errors import ControlPlaneError, NotFound
 from lean_sandbox.kube.limits import Lane
 from lean_sandbox.kube.resources import NETWORKPOLICIES
 from lean_sandbox.model import names
+from lean_sandbox.model.meta import is_controlled_by
 from lean_sandbox.model.template import (
     TemplateView,
     build_policy,
@@ -125,11 +126,12 @@ class TemplateController(Controller[TemplateEntry]):
         """
         key = key_of(entry.key.namespace, policy_name(entry.key.name))
         held = self._policies.get(key)
-        if held is not None and view.is_managed and held.is_stale and _is_of(held, entry):
+        is_ours = held is not None and is_controlled_by(held.owner, entry.uid)
+        if held is not None and is_ours and view.is_managed and held.is_stale:
             with failing_as("failed to get NetworkPolicy"):
                 await self._writer.get(self._policies, key)
             held = self._policies.get(key)
-        is_ours = held is not None and _is_of(held, entry)
+            is_ours = held is not None and is_controlled_by(held.owner, entry.uid)
         if not view.is_managed:
             if held is not None and is_ours:
                 await self._writer.remove(self._policies, held)
@@ -149,7 +151,3 @@ class TemplateController(Controller[TemplateEntry]):
             # All else stays; the resourceVersion is the precondition.
             body = {**whole, "spec": desired_policy_spec(view)}
             await self._writer.replace(self._policies, key, body)
-
-
-def _is_of(policy: PolicyEntry, template: TemplateEntry) -> bool:
-    return policy.owner is not None and policy.owner.uid == template.uid

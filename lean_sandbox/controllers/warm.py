@@ -46,8 +46,7 @@ def _place_of(entry: SandboxEntry) -> tuple[int, str]:
     if ready is not None and ready.reason == names.REASON_POD_TERMINATING:
         # The addresses stay in the status until the Pod is gone, and are of no use from now on.
         return _WAITING, ""
-    is_ready = ready is not None and ready.status == names.TRUE
-    return _READY if is_ready else _NETWORKED, status.nodeName
+    return _READY if entry.is_ready else _NETWORKED, status.nodeName
 
 
 class Counts(NamedTuple):

@@ -43,7 +43,6 @@ from lean_sandbox.model.meta import is_controlled_by
 from lean_sandbox.model.sandbox import PodTemplateMetadata, Sandbox, visible
 from lean_sandbox.model.template import TemplateView
 from lean_sandbox.model.warmpool import Staleness, Verdict
-from lean_sandbox.runtime.queue import WorkQueue
 from lean_sandbox.runtime.writer import ObjectWriter, Response
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.kind import Key, OwnedEntry
@@ -68,7 +67,6 @@ class Wakes(msgspec.Struct, frozen=True):
 class Parts(Shared, kw_only=True):
     """What the reconciles of all claims share."""
 
-    queue: WorkQueue[Key]
     # For what a client waits for.
     writer: ObjectWriter
     warm: WarmQueue

@@ -62,7 +62,6 @@ class ClaimController(Controller[ClaimEntry]):
         resource = self.cache.kind.resource
         self._parts = Parts(
             **msgspec.structs.asdict(shared),
-            queue=self.queue,
             writer=shared.writer_in(Lane.CLIENT),
             warm=self.warm,
             events=ObjectEvents(
@@ -106,7 +105,7 @@ class ClaimController(Controller[ClaimEntry]):
             if not self.waiting.waits_for(pool):
                 for tell in self.on_awaited:
                     tell()
-            self.waiting.wait(key, pool, entry.created_at or "", tried=arrivals)
+            self.waiting.wait(key, pool, entry.created_at, tried=arrivals)
 
     def before_pool_s(self, pool: Key) -> float:
         """Return for how long at most claims go before what makes new members of a pool.

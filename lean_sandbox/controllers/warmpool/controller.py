@@ -212,9 +212,9 @@ class PoolReconcile:
         await self._shrink(members)
         members = self._recounted(members)
         self._signal(members)
-        if members.grace_s is not None:
+        if members.looks_s:
             spread = 1 + _GRACE_JITTER * self._shared.uniform()
-            self._requeues.append(members.grace_s * spread)
+            self._requeues.append(min(members.looks_s) * spread)
         await self._report(members)
         errors = self._errors
         if not all(error.namespace_terminating for error in errors):

@@ -35,17 +35,13 @@ class PoolMembers(msgspec.Struct):
     stuck: list[SandboxEntry] = []
     # Without the label of a warm launch.
     unlabelled: list[SandboxEntry] = []
-    # Seconds until the earliest grace of a young member ends.
-    grace_s: float | None = None
+    # Seconds until each of those that have to be looked at again.
+    looks_s: list[float] = []
 
     @property
     def total(self) -> int:
         """Members that take a place, those on their way out included."""
         return len(self.active) + self.terminating
-
-    def look_in(self, seconds: float) -> None:
-        """Note that a member has to be looked at again in so many seconds."""
-        self.grace_s = seconds if self.grace_s is None else min(self.grace_s, seconds)
 
 
 def take_census(
@@ -80,9 +76,9 @@ def _judge(census: PoolMembers, entry: SandboxEntry, age_s: float, grace_s: floa
     """Count a member that is not ready: its age counts, not since when it is so."""
     if entry.status is None and age_s > _LOOKED_AT_S:
         census.unknown += 1
-        census.look_in(_LOOK_AGAIN_S)
+        census.looks_s.append(_LOOK_AGAIN_S)
     elif age_s <= grace_s:
-        census.look_in(grace_s - age_s + _GRACE_SLACK_S)
+        census.looks_s.append(grace_s - age_s + _GRACE_SLACK_S)
     elif _waits_for_a_place(entry):
         census.held += 1
     else:

@@ -81,9 +81,7 @@ class SandboxEntry(OwnedEntry, gc=False):
             name=self.key.name,
             namespace=self.key.namespace,
             uid=self.uid,
-            generation=self.generation,
             labels=self.labels,
-            annotations=self.annotations,
             owner_references=() if self.owner is None else (self.owner,),
         )
 
