@@ -13,10 +13,10 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal, TextIO, TypeAlias
+from typing import Any, TextIO, TypeAlias
 
 from filters.detector import Decision
-from filters.events import Change, EventType, Observed, ObservedObject
+from filters.events import EventType, Observed, ObservedObject
 
 Json: TypeAlias = Mapping[str, Any]
 Columns: TypeAlias = Mapping[str, str]
@@ -47,7 +47,6 @@ class Explained:
     reason: str
     event_type: str = ""
     object: Observed = _NO_OBJECT
-    change: Change = Change.NONE
     leaves: tuple[str, ...] = ()
     """Names of the leaves that let the event pass."""
 
@@ -58,22 +57,6 @@ class Explained:
         version = f"@{seen.resource_version}" if seen.resource_version else ""
         words = (f"{self.line:>6}", f"{self.outcome:<8}", f"{self.event_type:<8}")
         return f"{' '.join(words)} {subject}{version}  {self.reason}".rstrip()
-
-    def json(self) -> str:
-        """Return one line of JSON."""
-        document = {
-            "line": self.line,
-            "outcome": self.outcome.value,
-            "type": self.event_type,
-            "namespace": self.object.namespace,
-            "name": self.object.name,
-            "uid": self.object.uid,
-            "resourceVersion": self.object.resource_version,
-            "change": [flag.name for flag in self.change],
-            "leaves": list(self.leaves),
-            "reason": self.reason,
-        }
-        return json.dumps(document)
 
 
 @dataclass(slots=True)
@@ -119,16 +102,6 @@ class Summary:
             lines.append(f"broken lines: {listed}{more}")
         return "\n".join(lines)
 
-    def json(self) -> str:
-        """Return one line of JSON."""
-        document = {
-            "events": self.events,
-            **{outcome.value: count for outcome, count in self.counts.items()},
-            "byCause": self.by_cause,
-            "brokenLines": self.broken_lines,
-        }
-        return json.dumps({"summary": document})
-
 
 def replay(lines: Iterable[str | bytes], decide: Decide) -> Iterator[Explained]:
     """Yield for each event whether it passes and why, as the log is read.
@@ -158,23 +131,17 @@ def replay(lines: Iterable[str | bytes], decide: Decide) -> Iterator[Explained]:
                 reason=decision.reason,
                 event_type=event[0],
                 object=observed,
-                change=decision.change,
                 leaves=decision.leaves,
             )
 
 
-def explain(
-    lines: Iterable[str | bytes], decide: Decide, *, out: TextIO, form: Literal["text", "json"]
-) -> Summary:
-    """Replay the log, write a line for each event and the summary at the end; return the summary.
-
-    The JSON form writes one document a line, the last of them under the key ``summary``.
-    """
+def explain(lines: Iterable[str | bytes], decide: Decide, *, out: TextIO) -> Summary:
+    """Replay a log; write a line for each event and at the end the summary, which is returned."""
     summary = Summary()
     for explained in replay(lines, decide):
         summary.add(explained)
-        out.write(f"{explained.text() if form == 'text' else explained.json()}\n")
-    out.write(f"{summary.text() if form == 'text' else summary.json()}\n")
+        out.write(f"{explained.text()}\n")
+    out.write(f"{summary.text()}\n")
     return summary
 
 

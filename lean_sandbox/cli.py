@@ -189,7 +189,6 @@ def _add_explain(explain: ArgumentParser) -> None:
     add("file", metavar="FILE", help="the recorded log; - reads standard input")
     meaning = "kind of metadata alone and of rows, which do not name theirs" + _SHOWN
     add("--kind", metavar="KIND", default="Sandbox", help=meaning)
-    _choose(explain, ("text", "json"))
 
 
 def _noun(word: str) -> str:
@@ -325,7 +324,7 @@ def _run_explain(given: Namespace) -> int:
 
     decide = by_kind(given.kind)
     with sys.stdin.buffer if given.file == "-" else Path(given.file).open("rb") as lines:
-        summary = explain(lines, decide, out=sys.stdout, form=given.output)
+        summary = explain(lines, decide, out=sys.stdout)
     if summary.broken_lines and not summary.events:
         way_out = "record one with kubectl get sandboxes -w --output-watch-events -o json"
         raise ConfigError(f"{given.file} is no log of a watch", way_out=way_out)
