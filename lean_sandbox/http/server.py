@@ -169,12 +169,10 @@ class Endpoint:
         self._most = most_connections
         #: By age.
         self.open: dict[_Connection, None] = {}
-        self._answers = Counters(families.ENDPOINT_ANSWERS)
         self._broken = Counters(families.ENDPOINT_BROKEN)
 
     def collect(self, into: Exposition) -> None:
-        """Add what was answered and what broke."""
-        self._answers.collect(into)
+        """Add what broke."""
         self._broken.collect(into)
 
     def broken(self, cause: str) -> None:
@@ -208,20 +206,17 @@ class Endpoint:
         oldest.scope.cancel()
 
     async def answer(self, request: Request) -> Answer:
-        """Return the answer to a request, and count it."""
+        """Return the answer to a request."""
         if request.refusal is not None:
-            answer = request.refusal
-        elif request.method not in ("GET", "HEAD"):
-            answer = text(405, f"{request.method} is not supported here\n")
-        else:
-            try:
-                answer = await self._handler(request)
-            except Exception:
-                # A fault of ours ends neither the server nor the peer's connection.
-                log.exception("answer_failed", listener=self.name, path=request.path)
-                answer = text(500, "the answer could not be made; the log says why\n")
-        self._answers.add(self.name, str(answer.code))
-        return answer
+            return request.refusal
+        if request.method not in ("GET", "HEAD"):
+            return text(405, f"{request.method} is not supported here\n")
+        try:
+            return await self._handler(request)
+        except Exception:
+            # A fault of ours ends neither the server nor the peer's connection.
+            log.exception("answer_failed", listener=self.name, path=request.path)
+            return text(500, "the answer could not be made; the log says why\n")
 
 
 class _Connection:

@@ -74,9 +74,6 @@ class RequestCounters:
         into.one(families.CLIENT_BYTES, self.sent_bytes, "sent")
         into.one(families.CLIENT_BYTES, self.received_bytes, "received")
         into.one(families.CONNECTIONS, self.connections_opened)
-        stale = sum(number for (_, code), number in self.retries.items() if not code)
-        into.one(families.REPEATED, stale, "stale_connection")
-        into.one(families.REPEATED, sum(self.retries.values()) - stale, "credential")
         into.one(families.STREAMS, self.streams)
         for lane in Lane:
             name = lane.name.lower()

@@ -65,7 +65,6 @@ class Scraper:
         self._manager = manager
         self._clock = clock
         self._others = others
-        self._incomplete = 0
         self._rendering = anyio.Lock()
         self._page: tuple[float, Answer] | None = None
 
@@ -74,7 +73,6 @@ class Scraper:
         found = Exposition()
         caches = self._manager.caches
         if not await survey(found, caches.sandboxes, list(caches.pools), self._clock):
-            self._incomplete += 1
             log.error("scrape_incomplete", missing=families.SANDBOXES.name)
         for cache in self._manager.all_caches:
             found.one(families.CACHE_OBJECTS, len(cache), cache.kind.resource.plural)
@@ -84,7 +82,6 @@ class Scraper:
             collect(found)
         found.one(families.LOG_DROPPED, logging.dropped_lines())
         found.one(families.SERIES_DROPPED, dropped_series())
-        found.one(families.SCRAPE_INCOMPLETE, self._incomplete)
         found.one(families.BUILD_INFO, 1, *build_facts())
         process(found)
         return found
@@ -326,7 +323,7 @@ async def _stop_on_signal(manager: Manager | None, group: TaskGroup, hurried: an
     is_ending = False
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async for signum in signals:
-            if is_ending or (manager is not None and manager.sandboxes.queue.is_closed):
+            if is_ending:
                 hurried.set()
                 group.cancel_scope.cancel()
                 return

@@ -248,10 +248,6 @@ CLIENT_BYTES = _family(
 CONNECTIONS = _family(
     "lean_sandbox_client_connections_total", "Connections opened to the API server."
 )
-REPEATED = _family(
-    "lean_sandbox_client_repeated_total{cause}",
-    "Requests sent again: stale_connection or credential.",
-)
 TOKEN_READS_FAILED = _family(
     "lean_sandbox_client_token_reads_failed_total",
     "Reads of the token file that failed; the token read before is used on.",
@@ -297,14 +293,6 @@ LOG_DROPPED = _family(
 SERIES_DROPPED = _family(
     "lean_sandbox_metric_values_dropped_total",
     "Series dropped because their family had too many; the one counted longest ago goes first.",
-)
-SCRAPE_INCOMPLETE = _family(
-    "lean_sandbox_scrapes_incomplete_total",
-    "Scrapes that left out agent_sandboxes and agent_sandbox_warmpool_size for lack of time.",
-)
-ENDPOINT_ANSWERS = _family(
-    "lean_sandbox_endpoint_answers_total{listener,code}",
-    "Answers of the endpoints for metrics and health.",
 )
 ENDPOINT_BROKEN = _family(
     "lean_sandbox_endpoint_broken_total{listener,cause}",

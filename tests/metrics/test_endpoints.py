@@ -48,7 +48,7 @@ class Served:
             return await rest_of(stream)
 
     def counted(self) -> dict[tuple[str, ...], float]:
-        """Return the answers by code and the broken connections by cause."""
+        """Return the broken connections by cause."""
         found = Exposition()
         self.endpoint.collect(found)
         return {labels: value for _, series in found.families.values() for labels, value in series}  # type: ignore[misc]
@@ -114,7 +114,7 @@ async def test_a_connection_serves_any_number_of_requests() -> None:
         for byte in GET:
             await stream.send(bytes([byte]))
         assert await one_answer(buffered) == b"/a {}"
-    assert served.counted() == {("metrics", "200"): 3}
+    assert not served.counted()
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ async def test_a_handler_that_fails_is_an_answer_too() -> None:
         await stream.send(GET + GET.replace(b"/a", b"/b"))
         assert b"the log says why" in await one_answer(buffered)
         assert await one_answer(buffered) == b"/b {}"
-    assert served.counted() == {("metrics", "500"): 1, ("metrics", "200"): 1}
+    assert not served.counted()
 
 
 # -- peers that behave badly -----------------------------------------------------------------------
