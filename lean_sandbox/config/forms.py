@@ -91,8 +91,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 def _domains(text: str) -> tuple[str, ...]:
     """Read names as the reference's file of domains has them: by comma or line, in any case."""
-    parts = re.split(r"[,\r\n]", text)
-    return tuple(name for part in parts if (name := part.strip().lower()))
+    return _names(re.sub(r"[\r\n]", ",", text.lower()))
 
 
 def _namespaces(text: str) -> tuple[str, ...]:

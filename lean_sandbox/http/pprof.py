@@ -80,19 +80,11 @@ def _objects() -> str:
     for held in gc.get_objects():
         kind = f"{type(held).__module__}.{type(held).__qualname__}"
         counts[kind] += 1
-        sizes[kind] += _size(held)
+        sizes[kind] += sys.getsizeof(held)
     lines = ["     count        bytes type (only what the garbage collector tracks)\n"]
     for kind, size in sizes.most_common(100):
         lines.append(f"{counts[kind]:>10} {size:>12} {kind}\n")
     return "".join(lines)
-
-
-def _size(held: Any) -> int:
-    try:
-        return sys.getsizeof(held)
-    except (TypeError, ValueError, ReferenceError):
-        # Proxies whose object is gone, and types with a faulty __sizeof__.
-        return 0
 
 
 def _tasks() -> str:

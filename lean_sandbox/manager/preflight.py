@@ -28,6 +28,7 @@ from lean_sandbox.kube.errors import (
     ControlPlaneError,
     Forbidden,
     NotFound,
+    said,
 )
 from lean_sandbox.kube.limits import Lane
 from lean_sandbox.kube.resources import CONFIGMAPS, DEPLOYMENTS, LEASES, NAMESPACES, Resource
@@ -212,7 +213,7 @@ async def _answer(ask: Callable[[], Awaitable[T]], clock: Clock, unknown: str) -
         except NotFound:
             return None
         except Forbidden as error:
-            log.warning(unknown, problem=error.message or str(error))
+            log.warning(unknown, problem=said(error))
             return None
         except ControlPlaneError as error:
             log.warning("server_not_answering", problem=str(error), next_s=pause_s)
