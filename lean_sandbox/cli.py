@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from lean_sandbox.config.forms import BOOLEAN, Form, choice
+from lean_sandbox.config.forms import BOOLEAN
 from lean_sandbox.config.options import Settings, flag_of
 from lean_sandbox.config.sources import (
     EXIT_CONFIG,
@@ -55,7 +55,6 @@ exit codes:
   130  interrupted
 """
 _SHOWN: Final = " (default: %(default)s)"
-_OUTPUT: Final = choice("table", "yaml", metavar="FORMAT")
 
 
 class Verb(NamedTuple):
@@ -209,17 +208,10 @@ def _add_trace(trace: ArgumentParser) -> None:
     _choose(trace, ("table", "json"))
 
 
-def _add_config(parser: ArgumentParser) -> None:
-    _SETTINGS(parser)
-    _choose(parser, _OUTPUT.words)
-
-
-def _with_settings(
-    name: str, act: Callable[[Scanned], int], own: Mapping[str, Form], arguments: Sequence[str]
-) -> int:
-    """Run `run` or `config`, or tell version or help; ``own`` are forms of flags of its own."""
+def _with_settings(name: str, act: Callable[[Scanned], int], arguments: Sequence[str]) -> int:
+    """Run `run` or `config`, or tell version or help."""
     try:
-        scanned = scan(arguments, {"version": BOOLEAN, **own})
+        scanned = scan(arguments, {"version": BOOLEAN})
         version = scanned.last("version")
         if version is None or not version.parsed(BOOLEAN):
             return act(scanned)
@@ -272,12 +264,10 @@ def _run_controller(scanned: Scanned) -> int:
 
 
 def _print_settings(scanned: Scanned) -> int:
-    from lean_sandbox.config.render import WRITERS  # noqa: PLC0415
+    from lean_sandbox.config.render import as_file  # noqa: PLC0415
 
-    asked = scanned.last("output", "o")
-    write = WRITERS["table" if asked is None else asked.parsed(_OUTPUT)]
     found = effective(scanned, os.environ)
-    sys.stdout.write(write(found))
+    sys.stdout.write(as_file(found))
     for remark in found.remarks:
         told = ": ".join(filter(None, (remark.flag, remark.place, remark.why)))
         print(f"lean-sandbox: warning: {told}", file=sys.stderr)  # noqa: T201
@@ -443,7 +433,7 @@ GROUPS: Final[Mapping[str, Mapping[str, Verb]]] = {
                 "lean-sandbox run --context minikube --extensions",
                 "lean-sandbox run --config config.yaml --log-level debug",
             ),
-            functools.partial(_with_settings, "run", _run_controller, {}),
+            functools.partial(_with_settings, "run", _run_controller),
             "Uses the kubeconfig, or the Pod's service account inside a cluster. Ends with 0 on"
             " SIGINT or SIGTERM after running reconciles have ended; a second signal stops at"
             " once, with 1, and so does the loss of the Lease.",
@@ -452,15 +442,16 @@ GROUPS: Final[Mapping[str, Mapping[str, Verb]]] = {
         ),
         "config": Verb(
             "print the effective settings and where each came from",
-            ("lean-sandbox config --extensions", "lean-sandbox config -o yaml > config.yaml"),
-            functools.partial(
-                _with_settings, "config", _print_settings, {"output": _OUTPUT, "o": _OUTPUT}
+            (
+                "lean-sandbox config --extensions",
+                "lean-sandbox config --page-size 100 > config.yaml",
             ),
+            functools.partial(_with_settings, "config", _print_settings),
             "Prints the settings that `lean-sandbox run` would have with the same flags,"
-            " environment and config file, with their units and where each came from: a flag, the"
-            " environment, a file or the default. Asks no server, so what the ConfigMap"
-            " agent-sandbox-config adds is left out.",
-            _add_config,
+            " environment and config file, as a config file whose comments tell their units and"
+            " where each came from: a flag, the environment, a file or the default. Asks no server,"
+            " so what the ConfigMap agent-sandbox-config adds is left out.",
+            _SETTINGS,
             is_raw=True,
         ),
         "crds": Verb(

@@ -5,16 +5,16 @@ from __future__ import annotations
 import argparse
 import textwrap
 from argparse import ArgumentParser
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from lean_sandbox.config.forms import BOOLEAN, DURATION, INTEGER, NUMBER
-from lean_sandbox.config.options import IDLE, OPTIONS, TRANSLATED, Flag, Option
+from lean_sandbox.config.options import IDLE, OPTIONS, TRANSLATED, Flag
 from lean_sandbox.config.sources import Effective
-from lean_sandbox.log import aligned
+from lean_sandbox.log import printable
 
 if TYPE_CHECKING:
     from argparse import _ActionsContainer
@@ -90,38 +90,19 @@ def _add_flag(group: _ActionsContainer, name: str, flag: Flag, meaning: str) -> 
     group.add_argument(f"--{name}", type=read, choices=words, metavar=form.metavar, help=meaning)
 
 
-def as_table(effective: Effective) -> str:
-    """Return one line for each setting, under a head."""
-    rows = [("SETTING", "VALUE", "UNIT", "SOURCE")]
-    for flag, option, value in _values(effective):
-        place = str(effective.place(option.name))
-        rows.append((flag, option.shown(value), _unit(option) or "-", place))
-    return aligned(*rows)
-
-
-def as_yaml(effective: Effective) -> str:
-    """Return a config file that gives the same settings; what came from where is a comment."""
+def as_file(effective: Effective) -> str:
+    """Return a config file that gives the same settings; comments say where each is from."""
     lines = []
-    for flag, option, value in _values(effective):
-        comment = ", ".join(filter(None, (f"# {effective.place(option.name)}", _unit(option))))
+    for flag, option in OPTIONS.items():
+        value = getattr(effective.settings, option.name)
+        unit = "duration" if option.form is DURATION else option.unit
+        comment = ", ".join(filter(None, (f"# {effective.place(option.name)}", unit)))
         if value is None:
-            lines.append(f"# {flag}: automatic {comment}")
+            lines.append(f"# {flag}: automatic  {comment}")
             continue
         text = option.form.write(value)
         if option.form not in (BOOLEAN, INTEGER, NUMBER, DURATION):
             # A text as JSON has it is one between double quotes in YAML.
             text = msgspec.json.encode(text).decode()
         lines.append(f"{flag}: {text}  {comment}")
-    return "\n".join((*lines, ""))
-
-
-WRITERS = {"table": as_table, "yaml": as_yaml}
-
-
-def _values(effective: Effective) -> Iterator[tuple[str, Option, Any]]:
-    for flag, option in OPTIONS.items():
-        yield flag, option, getattr(effective.settings, option.name)
-
-
-def _unit(option: Option) -> str:
-    return "duration" if option.form is DURATION else option.unit
+    return "\n".join((*map(printable, lines), ""))

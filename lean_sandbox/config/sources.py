@@ -95,9 +95,9 @@ class Scanned(msgspec.Struct, frozen=True):
     flags: tuple[Given, ...]
     rest: tuple[str, ...]
 
-    def last(self, *names: str) -> Given | None:
-        """Return the last flag of one of these names, None without any."""
-        return next((flag for flag in reversed(self.flags) if flag.name in names), None)
+    def last(self, name: str) -> Given | None:
+        """Return the last flag of a name, None without any."""
+        return next((flag for flag in reversed(self.flags) if flag.name == name), None)
 
 
 class ConfigMap(msgspec.Struct, frozen=True):
