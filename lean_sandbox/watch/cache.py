@@ -198,19 +198,21 @@ class Cache(Generic[E]):
 
     # -- lists -----------------------------------------------------------------------------------
 
-    def begin_list(self, namespace: str | None, *, resync: bool = False) -> None:
+    def begin_list(self, namespace: str | None, *, reached: int = 0, resync: bool = False) -> None:
         """Note the cached keys, to find out which objects a list no longer has.
 
-        With ``resync`` every object is applied again, also at the version that is cached.
+        ``reached`` is the version that a watch had come to. With ``resync`` every object is applied
+        again, also at the version that is cached.
         """
         known = set(self.keys(namespace))
         newest = max((self._entries[key].version for key in known), default=0)
+        newest = max(newest, reached)
         self._lists[namespace] = _Listing(known, newest, resync)
 
     def begin_page(self, namespace: str | None, version: str) -> None:
         """Note the version of a list, and whether it tells of a restored store.
 
-        Everything cached when the list was requested had been written by then.
+        Everything known when the list was requested had been written by then.
         """
         listing = self._lists[namespace]
         listing.version = as_version(version)

@@ -86,8 +86,8 @@ class Line(msgspec.Struct, Generic[T], gc=False):
 class EventDecoder(Generic[E]):
     """Decodes the objects of one kind and hands them to its cache.
 
-    ``version`` is the newest resource version applied, from which a watch can be resumed; ``None``
-    before the first list and once the server no longer has that version.
+    ``version`` is the newest resource version applied, from which a watch can be resumed unless the
+    server no longer has it; ``None`` before the first list.
     """
 
     def __init__(self, cache: Cache[E], *, namespace: str | None = None) -> None:

@@ -31,6 +31,7 @@ from lean_sandbox.kube.limits import Lane
 from lean_sandbox.kube.resources import path
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition
+from lean_sandbox.model.meta import as_version
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.decode import STEPS, EventDecoder, WentBackError
 from lean_sandbox.watch.failures import pause_s, why_unserved
@@ -118,6 +119,8 @@ class Reflector(Generic[E]):
         self._tell_at = -math.inf
         self._bookmarks_before = self._received_before = 0
         self._listed_at = math.inf
+        # The server cannot begin a watch at the version that was reached, or there is none.
+        self._must_list = True
         self.synced = anyio.Event()
         self.problem: str | None = None
         self._decoder = EventDecoder(cache, namespace=namespace)
@@ -139,15 +142,15 @@ class Reflector(Generic[E]):
             while True:
                 await self._attempt()
 
-    def _forget_version(self) -> None:
-        self._decoder.version = None
+    def _list_again(self) -> None:
+        self._must_list = True
         self.steps["relist"] += 1
 
     async def _attempt(self) -> None:
         began = self._clock.monotonic()
         at_least_s, at_most_s = 0.0, math.inf
         try:
-            if self._decoder.version is None or self._is_resync_due:
+            if self._must_list or self._is_resync_due:
                 await self._list()
                 began = self._clock.monotonic()
             if not await self._watch():
@@ -162,7 +165,7 @@ class Reflector(Generic[E]):
             self._failed("the server ended the watch at once")
         except (errors.Gone, WentBackError) as error:
             # The server does not have the version: only a list helps, no retry.
-            self._forget_version()
+            self._list_again()
             if self._clock.monotonic() - self._listed_at >= _HASTY_END_S:
                 return
             self._failed(str(error))
@@ -172,13 +175,13 @@ class Reflector(Generic[E]):
             self._failed(str(error))
         except errors.NotFound as error:
             # Without the kind there are no objects, and the version means nothing.
-            self._decoder.version = None
+            self._must_list = True
             why = await why_unserved(self._client, self._kind.resource, _REQUEST_TIMEOUT_S)
             self._failed(why or str(error))
             at_most_s = _LOOK_AGAIN_S
         except errors.ControlPlaneError as error:
             if isinstance(error, errors.ApiError) and error.has_cause("ResourceVersionTooLarge"):
-                self._forget_version()
+                self._list_again()
             if isinstance(error, errors.TransportError) and self._decoder.version is not None:
                 self._resync_at = self._clock.monotonic()
             self._failed(str(error))
@@ -238,7 +241,8 @@ class Reflector(Generic[E]):
         self.steps["list"] += 1
         self._listed_at = self._clock.monotonic()
         initial = not self.synced.is_set()
-        self._cache.begin_list(self._namespace, resync=self._is_resync_due)
+        reached = as_version(self._decoder.version or "")
+        self._cache.begin_list(self._namespace, reached=reached, resync=self._is_resync_due)
         continue_: str | None = None
         limit = min(_FIRST_PAGE, self._page_size)
         # Later lists are compared with versions that are known, so they have to be consistent.
@@ -268,7 +272,7 @@ class Reflector(Generic[E]):
         self._cache.end_list(self._namespace, version)
         if self._shard_selector and self._cache.dropped_elsewhere:
             self._log.info("shard_selector_ignored", dropped=self._cache.dropped_elsewhere)
-        self._decoder.version = version
+        self._decoder.version, self._must_list = version, False
         spread = 1.0 + _TIMEOUT_SPREAD * self._uniform()
         self._resync_at = self._clock.monotonic() + spread * _RESYNC_S
         self._lost_at = math.inf

@@ -367,3 +367,17 @@ async def test_a_claim_that_had_ended_before_the_store_was_restored_has_its_sand
         await world.advance(30.0)
         assert bound_name(world, "c") == "m-1"
         assert world.find("sandboxes", "c") is None
+
+
+async def test_what_the_restored_store_has_as_it_is_cached_is_read_afresh_too() -> None:
+    """Nothing cached is newer than the list, but the watch had come further: a DELETE is undone."""
+    async with open_sandboxes() as rig:
+        watch = await rig.listed(listed("a", 100), version=800)
+        rig.get("a").is_deleting = True
+        await rig.clock.advance(60)
+        await watch.lines(table_bookmark(150, SANDBOX_COLUMNS))
+        await rig.clock.advance(30)
+        rig.news()
+        await rig.listed(listed("a", 100), version=150)
+        assert rig.news() == [("a", Change.FIRST_SEEN)]
+        assert not rig.get("a").is_deleting
