@@ -11,8 +11,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import msgspec
-
 from lean_sandbox.config.forms import BOOLEAN
 from lean_sandbox.config.options import Settings, flag_of
 from lean_sandbox.config.sources import (
@@ -178,11 +176,6 @@ def _flags_of(module: str, *given: object) -> Callable[[ArgumentParser], None]:
     return lambda parser: import_module(f"lean_sandbox.{module}").add_flags(parser, *given)
 
 
-def _choose(parser: ArgumentParser, forms: tuple[str, ...]) -> None:
-    shown = _SHOWN.strip()
-    parser.add_argument("-o", "--output", choices=forms, default=forms[0], help=shown)
-
-
 def _add_explain(explain: ArgumentParser) -> None:
     add = explain.add_argument
     add("file", metavar="FILE", help="the recorded log; - reads standard input")
@@ -205,7 +198,7 @@ def _add_trace(trace: ArgumentParser) -> None:
     url, meaning = "http://127.0.0.1:8080", "where the controller serves /metrics" + _SHOWN
     add("--url", default=url, help=meaning)
     add("--ca-file", type=Path, metavar="FILE", help="authority of an https URL")
-    _choose(trace, ("table", "json"))
+    add("-o", "--output", choices=("table", "json"), default="table", help=_SHOWN.strip())
 
 
 def _with_settings(name: str, act: Callable[[Scanned], int], arguments: Sequence[str]) -> int:
@@ -332,18 +325,12 @@ def _run_trace(given: Namespace) -> int:
     return EXIT_OK
 
 
-def _run_metrics(given: Namespace) -> int:
+def _run_metrics(_given: Namespace) -> int:
     import textwrap  # noqa: PLC0415
 
     from lean_sandbox.metrics.families import FAMILIES  # noqa: PLC0415
 
-    families = FAMILIES.values()
-    if given.output == "json":
-        fields = ("name", "kind", "labels", "buckets", "help")
-        found = [{field: getattr(one, field) for field in fields} for one in families]
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(found)).decode() + "\n")
-        return EXIT_OK
-    for family in families:
+    for family in FAMILIES.values():
         meaning = family.help
         if family.buckets:
             meaning += f" Buckets: {', '.join(f'{bound:g}' for bound in family.buckets)}."
@@ -489,11 +476,10 @@ GROUPS: Final[Mapping[str, Mapping[str, Verb]]] = {
         ),
         "metrics": Verb(
             "list every metric that `run` exposes",
-            ("lean-sandbox metrics", "lean-sandbox metrics -o json"),
+            ("lean-sandbox metrics",),
             _run_metrics,
             "What begins with lean_sandbox is of this controller; the other names, labels and"
             " buckets are those of the reference controller and its framework.",
-            lambda parser: _choose(parser, ("table", "json")),
         ),
     },
     "Measure it": {

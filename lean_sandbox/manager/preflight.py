@@ -105,9 +105,7 @@ def scope_of(settings: Settings) -> str:
     scope = " ".join(parts)
     if len(scope) <= _LONGEST_SCOPE:
         return scope
-    import hashlib  # noqa: PLC0415 -- for many namespaces only
-
-    digest = hashlib.sha256(scope.encode()).hexdigest()[:8]
+    digest = f"{zlib.crc32(scope.encode()):08x}"
     return f"{scope[: _LONGEST_SCOPE - len(digest) - 3]}...{digest}"
 
 

@@ -56,7 +56,7 @@ def test_commands_flags_and_choices_are_completed(completed: Callable[[str], set
     assert completed("lean-sandbox local ") == {"up", "status", "down", "example"}
     assert completed("lean-sandbox run --") >= {f"--{name}" for name in FLAGS}
     assert completed("lean-sandbox run --log-level ") == {"debug", "info", "warning", "error"}
-    assert completed("lean-sandbox metrics --output ") == {"table", "json"}
+    assert completed("lean-sandbox trace claim --output ") == {"table", "json"}
     assert completed("lean-sandbox bench --plo") == {"--plots"}
 
 

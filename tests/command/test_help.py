@@ -110,7 +110,7 @@ def test_the_first_word_of_several_commands_lists_them(capsys: pytest.CaptureFix
         "bench --cou 3",
         "trace claim c --namesp x",
         "explain --kin Pod -",
-        "metrics --out json",
+        "trace claim --out json",
         "crds --out x",
     ],
 )
