@@ -98,7 +98,7 @@ class _Place(msgspec.Struct, frozen=True):
         return self.file.absolute().parent
 
     def path(self, text: str) -> Path:
-        return self.folder / Path(text).expanduser()
+        return self.folder / _expanded(text)
 
 
 def load(
@@ -113,10 +113,10 @@ def load(
     """Return the connection that is described, without a request. Raises ConfigError."""
     clock = clock or SystemClock()
     environ = os.environ if environ is None else environ
-    default = (home or Path.home()) / ".kube" / "config"
+    default = (home or _expanded("~")) / ".kube" / "config"
     is_inside = context is None and "KUBERNETES_SERVICE_HOST" in environ
     named = [kubeconfig] if kubeconfig else environ.get("KUBECONFIG", "").split(os.pathsep)
-    files = [Path(each).expanduser() for each in named if each]
+    files = [_expanded(each) for each in named if each]
     if not files and is_inside and (service_account / "token").is_file():
         return _in_cluster(environ, service_account, clock)
     if not files and not default.is_file():
@@ -127,6 +127,11 @@ def load(
         )
     file, document, name = _find(files or [default], context)
     return _connection(_Place(file), document, name, clock, environ)
+
+
+def _expanded(path: str) -> Path:
+    # That of pathlib raises for a user who is unknown or has no home.
+    return Path(os.path.expanduser(path))  # noqa: PTH111
 
 
 def own_namespace(service_account: Path = SERVICE_ACCOUNT) -> str:

@@ -271,11 +271,11 @@ def ask(url: str, kind: str, key: Key, output: str, *, ca_file: Path | None = No
     """Return what the controller whose metrics are at ``url`` tells. Raises ConfigError."""
     import http.client  # noqa: PLC0415 -- for the command only
 
-    address = urlsplit(url)
-    if address.scheme not in ("http", "https") or not address.hostname:
-        raise ConfigError(f"--url: {url!r} is no http or https address")
     query = {"kind": kind, "namespace": key.namespace, "name": key.name, "output": output}
     try:
+        address = urlsplit(url)
+        if address.scheme not in ("http", "https") or not address.hostname:
+            raise ConfigError(f"--url: {url!r} is no http or https address")
         connection = (
             http.client.HTTPConnection(address.netloc, timeout=_TIMEOUT_S)
             if address.scheme == "http"
@@ -287,7 +287,7 @@ def ask(url: str, kind: str, key: Key, output: str, *, ca_file: Path | None = No
             connection.request("GET", f"{PATH}?{urlencode(query)}")
             answer = connection.getresponse()
             told = answer.read().decode("utf-8", "replace")
-    except (OSError, http.client.HTTPException) as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:
         raise ConfigError(
             f"{url} cannot be reached: {getattr(error, 'strerror', '') or error}",
             way_out="--url says where the controller serves /metrics; of one in a cluster,"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import pwd
 import subprocess
 import sys
 from pathlib import Path
@@ -365,6 +366,24 @@ def test_missing_files_are_named(home: Home) -> None:
         home.load()
     assert str(home.folder / ".kube" / "config") in str(caught.value)
     assert str(home.account) in str(caught.value)
+
+
+def test_a_home_that_nobody_has_is_no_folder(
+    home: Home, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A user that is unknown is a file that is missing; a Pod may run as one without a home."""
+    with pytest.raises(ConfigError, match="~nobody-here/config: the kubeconfig does not exist"):
+        home.load(Path("~nobody-here/config"))
+    user = {"client-certificate": "~nobody-here/c", "client-key": "k"}
+    file = home.write(user=user, cluster={"server": "https://127.0.0.1"})
+    with pytest.raises(ConfigError, match="client-certificate: cannot be read"):
+        home.load(file)
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)
+    home.mount(certificates)
+    assert load(environ=home.environ, service_account=home.account).in_cluster
+    with pytest.raises(ConfigError, match="no kubeconfig"):
+        load(environ={})
 
 
 def test_an_unknown_context_lists_those_there_are(home: Home) -> None:

@@ -305,6 +305,8 @@ async def test_a_question_without_kind_namespace_or_name_is_refused(query: str) 
         ("http://127.0.0.1:9", "cannot be reached"),
         ("ftp://x", "is no http or https address"),
         ("127.0.0.1:8080", "is no http or https address"),
+        ("http://[::1", "cannot be reached"),
+        ("http://.a", "cannot be reached"),
     ],
 )
 def test_a_controller_that_cannot_be_asked(
