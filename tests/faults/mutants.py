@@ -103,6 +103,12 @@ MUTANTS = (
         "        if old is not None and old.uid == row.uid:",
     ),
     Mutant(
+        "a list is compared with what is cached alone",
+        _CACHE,
+        "        newest = max(newest, reached)\n",
+        "",
+    ),
+    Mutant(
         "no wake by Pods",
         _SANDBOX,
         "        self._enqueue(keys, reason, may_wait=may_wait, is_news=is_news)",
@@ -126,6 +132,12 @@ MUTANTS = (
         _SANDBOX,
         "            hidden.lost(key)",
         "            hidden.ended(key)",
+    ),
+    Mutant(
+        "absence outlasts a create",
+        "controllers/sandbox/requests.py",
+        "        self.hidden.forget(sandbox)\n",
+        "",
     ),
     Mutant(
         "a status that was overtaken is believed",
