@@ -137,7 +137,8 @@ class WorkQueue(Generic[K]):
         self.on_idle: list[Callable[[], None]] = []
         # Of the task that waits in get, while it waits.
         self._wake: anyio.Event | None = None
-        self._closed = anyio.Event()
+        #: Set by :meth:`close`.
+        self.closed = anyio.Event()
         #: Whether adds are ignored, as by a standby, which adds all objects when it ends this.
         self.is_paused = False
         #: Adds that took a new slot, and those merged into an existing one.
@@ -247,7 +248,7 @@ class WorkQueue(Generic[K]):
     async def get(self) -> Item[K] | None:
         """Wait for the next key and lock it; :meth:`done` must follow. ``None`` once closed."""
         await anyio.lowlevel.checkpoint()
-        while not self.is_closed:
+        while not self.closed.is_set():
             if (item := self.get_nowait()) is not None:
                 return item
             wake = self._wake = anyio.Event()
@@ -258,7 +259,7 @@ class WorkQueue(Generic[K]):
 
     def get_nowait(self) -> Item[K] | None:
         """Lock and return the next key; ``None`` when none may run now, or once closed."""
-        if self.is_closed:
+        if self.closed.is_set():
             return None
         now = self._clock.monotonic()
         self.release_due(now)
@@ -284,25 +285,16 @@ class WorkQueue(Generic[K]):
         now = self._clock.monotonic()
         self.work_duration.observe(now - item.started_at)
         slot = self._slots.get(key)
-        if slot is not None and not self.is_closed:
+        if slot is not None and not self.closed.is_set():
             self._place(slot, now)
         if self.on_idle and not self.is_busy:
             for tell in self.on_idle:
                 tell()
 
-    @property
-    def is_closed(self) -> bool:
-        """Whether :meth:`close` was called."""
-        return self._closed.is_set()
-
     def close(self) -> None:
         """Hand out nothing more and take nothing more in; wake the task that waits in get."""
-        self._closed.set()
+        self.closed.set()
         self._wake_getter()
-
-    async def wait_closed(self) -> None:
-        """Wait until the queue is closed."""
-        await self._closed.wait()
 
     def release_due(self, now: float) -> None:
         """Line up the keys whose time has come."""
@@ -315,7 +307,7 @@ class WorkQueue(Generic[K]):
     def collect(self, into: Exposition, controller: str) -> None:
         """Add the series of this queue, under the name of its controller."""
         now = self._clock.monotonic()
-        if not self.is_closed:
+        if not self.closed.is_set():
             self.release_due(now)
         labels = (controller, controller)
         # A priority never used is no series, but a queue always has one.
@@ -336,7 +328,7 @@ class WorkQueue(Generic[K]):
     # -- one slot --------------------------------------------------------------------------------
 
     def _admit(self, key: K, priority: int, reasons: tuple[str, ...], after_s: float) -> None:
-        if self.is_closed or self.is_paused:
+        if self.closed.is_set() or self.is_paused:
             return
         now = self._clock.monotonic()
         due = now + max(0.0, after_s)

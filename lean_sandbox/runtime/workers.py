@@ -115,8 +115,6 @@ class Workers(Generic[K]):
         retry_no_later_than_s: Callable[[K], float | None] = lambda _key: None,
         name: str = "",
     ) -> None:
-        if count < 1:
-            raise ValueError("at least one pass must be allowed to run")
         self._queue = queue
         # The queue keeps a key as long as there is no room: it may get another priority.
         queue.most_running = count
@@ -177,7 +175,7 @@ class Workers(Generic[K]):
             reconciles.start_soon(self._run_reconcile, item, scope)
 
     async def _end_grace(self, reconciles: anyio.CancelScope) -> None:
-        await self._queue.wait_closed()
+        await self._queue.closed.wait()
         await self._clock.sleep(GRACE_S)
         reconciles.cancel()
 

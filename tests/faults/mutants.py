@@ -184,8 +184,9 @@ MUTANTS = (
     Mutant(
         "what comes while a key is worked on is lost",
         _QUEUE,
-        "        if self.is_closed or self.is_paused:\n            return",
-        "        if self.is_closed or self.is_paused or key in self._running:\n            return",
+        "        if self.closed.is_set() or self.is_paused:\n            return",
+        "        if self.closed.is_set() or self.is_paused or key in self._running:\n"
+        "            return",
     ),
     Mutant(
         "a failed pass is not repeated",

@@ -351,7 +351,7 @@ def test_a_closed_queue_gives_and_takes_nothing(queue: WorkQueue[str]) -> None:
     queue.retry("running")
     queue.done("running")
     assert queue.get_nowait() is None
-    assert queue.is_closed
+    assert queue.closed.is_set()
 
 
 def test_statistics_tell_where_everything_is(clock: HandClock, queue: WorkQueue[str]) -> None:

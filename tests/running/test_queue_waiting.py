@@ -116,7 +116,7 @@ async def test_close_wakes_the_waiting_task() -> None:
     taker = Taker(queue)
     async with anyio.create_task_group() as group:
         group.start_soon(taker.run)
-        group.start_soon(queue.wait_closed)
+        group.start_soon(queue.closed.wait)
         await settle()
         queue.close()
     assert taker.closed

@@ -376,12 +376,6 @@ async def test_cancellation_reaches_the_passes_at_once() -> None:
     assert bench.outcomes == [("a", Outcome.CANCELLED)]
 
 
-async def test_a_limit_below_one_is_refused() -> None:
-    """A dispatcher that can do nothing is a mistake that shows."""
-    with pytest.raises(ValueError, match="at least one"):
-        Bench(Gate().reconcile, count=0)
-
-
 async def test_the_time_of_each_pass_is_counted() -> None:
     """Pass times are summed and sorted into the buckets of Kubernetes' dashboards."""
     gate = Gate()
