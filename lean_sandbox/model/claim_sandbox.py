@@ -33,15 +33,11 @@ _POOL_LABELS: Final = (
 )
 
 
-def build_cold_sandbox(
-    claim: ClaimFacts, spec: SandboxClaimSpec | None, template: TemplateView
-) -> Json:
+def build_cold_sandbox(claim: ClaimFacts, spec: SandboxClaimSpec, template: TemplateView) -> Json:
     """Return the body that creates the Sandbox of ``claim`` from its template.
 
-    ``spec`` may be None for a claim that has neither env nor volumeClaimTemplates.
     Raises ClaimError: volumes are checked first, then metadata, then variables.
     """
-    spec = spec or SandboxClaimSpec()
     blueprint = blueprint_spec(template, PodTemplateMetadata())
     pod_spec = blueprint.podTemplate.spec
     volumes = merge_claim_templates(

@@ -238,8 +238,6 @@ class TokenBucket:
     """Limits creates per second; a rate of 0 grants everything. Full at first use."""
 
     def __init__(self, rate: float) -> None:
-        if not (math.isfinite(rate) and rate >= 0):
-            raise ValueError("the refill rate must be finite and not negative")
         self._rate = rate
         self._capacity = max(1.0, rate)
         self._tokens = self._capacity

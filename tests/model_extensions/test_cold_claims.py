@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lean_sandbox.model.claim import ClaimFacts
+from lean_sandbox.model.claim import ClaimFacts, SandboxClaimSpec
 from lean_sandbox.model.claim_additions import desired_pod_metadata
 from lean_sandbox.model.claim_sandbox import (
     build_cold_sandbox,
@@ -46,7 +46,7 @@ def cold(
 @pytest.mark.claim_case(1)
 def test_a_plain_claim_makes_a_plain_sandbox() -> None:
     """Claim case 1: name, labels, annotation, one owner; no policy, no mode, no eviction mark."""
-    assert as_json(build_cold_sandbox(facts(), None, template())) == {
+    assert as_json(build_cold_sandbox(facts(), SandboxClaimSpec(), template())) == {
         "apiVersion": "agents.x-k8s.io/v1beta1",
         "kind": "Sandbox",
         "metadata": {
@@ -77,7 +77,7 @@ def test_a_plain_claim_makes_a_plain_sandbox() -> None:
             }
         },
     }
-    assert cold() == as_json(build_cold_sandbox(facts(), None, template()))
+    assert cold() == as_json(build_cold_sandbox(facts(), SandboxClaimSpec(), template()))
 
 
 @pytest.mark.claim_case(14, 15)
@@ -150,7 +150,7 @@ def test_checks_come_in_their_order() -> None:
     assert fault(facts(), env=env) is ClaimFault.ENV_VARS_REJECTED
     broken = template(volumeClaimTemplates=[*volumes, *volumes])
     with pytest.raises(ClaimError, match="invalid volume claim templates in template"):
-        build_cold_sandbox(facts(), None, broken)
+        build_cold_sandbox(facts(), SandboxClaimSpec(), broken)
 
 
 @pytest.mark.claim_case(27, 29)

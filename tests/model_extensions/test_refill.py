@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -126,13 +124,6 @@ def test_a_hold_leaves_the_bucket_alone() -> None:
     assert hold.observe(2, 5, 0) == 10
     assert hold.observe(2, 5, 10) == 0
     assert bucket.take(3, 10) == (2, 0.0)
-
-
-@pytest.mark.parametrize("rate", [-1, math.nan, math.inf])
-def test_a_rate_is_a_number(rate: float) -> None:
-    """What is not finite, or negative, is refused."""
-    with pytest.raises(ValueError, match="refill rate"):
-        TokenBucket(rate)
 
 
 @given(

@@ -315,7 +315,7 @@ class Binding:
 
     # -- cold ------------------------------------------------------------------------------------
 
-    async def make(self, spec: SandboxClaimSpec | None) -> SandboxEntry:
+    async def make(self, spec: SandboxClaimSpec) -> SandboxEntry:
         """Create the claim's own Sandbox from the template of its pool. One POST."""
         template = await self._template()
         body = build_cold_sandbox(self._facts, spec, template)

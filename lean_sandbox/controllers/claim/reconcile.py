@@ -29,6 +29,7 @@ from lean_sandbox.model.claim import (
     EMPTY_CLAIM_STATUS,
     ClaimView,
     SandboxClaim,
+    SandboxClaimSpec,
     SandboxClaimStatus,
     expire_at,
 )
@@ -142,8 +143,8 @@ class ClaimReconcile(Binding):
             self._sandbox = await self.sync(self._sandbox)
             return
         # Variables and volume claims are not in the cache.
-        whole = await self._whole() if view.needs_cold_start else None
-        self._sandbox = await self.make(whole.spec if whole is not None else None)
+        spec = (await self._whole()).spec if view.needs_cold_start else SandboxClaimSpec()
+        self._sandbox = await self.make(spec)
 
     async def _whole(self) -> SandboxClaim:
         """Return the whole claim; raise NotYetError if it is being deleted, or is gone. One GET.
@@ -411,11 +412,8 @@ class ClaimReconcile(Binding):
         if self._sandbox is not None and not self._sandbox.is_deleting:
             with failing_as("failed to delete expired sandbox"):
                 await self._writer.delete(sandboxes, self._sandbox)
-        now = self._parts.clock.now()
-        new = next_claim_status(self._old, self._observed(is_expired=True), now)
-        if self._error is None:
-            new = expired_claim_status(new, entry.generation, now)
-        await self._write_status(new)
+        seen = self._observed(is_expired=True)
+        await self._write_status(next_claim_status(self._old, seen, self._parts.clock.now()))
         return Result()
 
 
