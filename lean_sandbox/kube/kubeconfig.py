@@ -270,7 +270,8 @@ def _user(raw: dict[str, Any], place: _Place) -> User:
     for field in ("auth-provider", "username"):
         if raw.get(field):
             raise place.at(field).error(
-                "is not supported (Kubernetes removed it too)", "use a token or a credential plugin"
+                "is not supported (Kubernetes removed it too)",
+                "remove it; use a certificate, a token or a credential plugin",
             )
     if any(raw.get(key) for key in ("as", "as-uid", "as-groups", "as-user-extra")):
         raise place.at("as").error(

@@ -12,7 +12,6 @@ it (refill, pool status, events). The rules:
    CLIENT, the next one goes to BACKGROUND.
 5. With ``qps`` set, each grant also takes a token: a bucket of ``burst`` tokens, refilled at
    ``qps`` a second. Both lanes draw from it in the order above.
-
 6. Inside a lane the groups (namespaces) take turns, and inside a group the first in is the first
    out. The last eighth of the slots is for groups that hold none: the requests of one tenant, were
    each of them to hang, leave a way for the others.
