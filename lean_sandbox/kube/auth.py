@@ -221,7 +221,7 @@ class ExecAuth(Auth):
                     env=environ,
                     check=False,
                 )
-        except OSError as problem:
+        except (OSError, ValueError) as problem:
             if isinstance(problem, TimeoutError):
                 raise self._fault(f"did not answer within {_PLUGIN_TIMEOUT_S:g} s") from problem
             raise self._fault(f"cannot be run: {problem}", settings.install_hint or "") from problem

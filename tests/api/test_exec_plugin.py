@@ -171,6 +171,15 @@ async def test_a_plugin_that_fails_or_is_missing_says_why(plugin: Plugin) -> Non
         await ExecAuth(missing, FakeClock()).authorization()
 
 
+@pytest.mark.parametrize("field", ["args", "env"])
+async def test_what_no_program_can_be_given_is_told(plugin: Plugin, field: str) -> None:
+    """A zero byte in an argument, an equals sign in the name of a variable."""
+    fields = {"args": ("a\0b",), "env": (EnvironmentVariable("A=B", "x"),)}
+    given = plugin.settings(**{field: fields[field]})
+    with pytest.raises(CredentialFault, match=r"cannot be run: (embedded|illegal)"):
+        await ExecAuth(given, FakeClock()).authorization()
+
+
 async def test_a_stuck_plugin_is_ended(plugin: Plugin, monkeypatch: pytest.MonkeyPatch) -> None:
     """A plugin that never answers does not hold requests for ever."""
     plugin.file.write_text("#!/bin/sh\nexec sleep 60\n")
