@@ -10,6 +10,7 @@ replay.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -63,8 +64,8 @@ class Explained:
 class Summary:
     """Counts over a replay; grows with :meth:`add`."""
 
-    counts: dict[Outcome, int] = field(default_factory=lambda: dict.fromkeys(Outcome, 0))
-    by_cause: dict[str, int] = field(default_factory=dict)
+    counts: Counter[Outcome] = field(default_factory=Counter)
+    by_cause: Counter[str] = field(default_factory=Counter)
     """Passed events by leaf, and by ``first sight`` and the like for whole-object events."""
     broken_lines: list[int] = field(default_factory=list)
 
@@ -79,8 +80,7 @@ class Summary:
         if explained.outcome is Outcome.BROKEN:
             self.broken_lines.append(explained.line)
         if explained.outcome is Outcome.PASSED:
-            for cause in explained.leaves or (explained.reason.partition(":")[0],):
-                self.by_cause[cause] = self.by_cause.get(cause, 0) + 1
+            self.by_cause.update(explained.leaves or (explained.reason.partition(":")[0],))
 
     def text(self) -> str:
         """Return a few lines for a person to read."""
