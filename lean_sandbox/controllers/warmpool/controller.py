@@ -63,9 +63,10 @@ _STATUS_INTERVAL_S = 1.0
 _GRACE_JITTER = 0.5
 # For a missing template, watches aside.
 _MISSING_TEMPLATE_REQUEUE_S = 60.0
-# Changes of members within this time are one reason to reconcile their pool.
-_GATHERING_S = 0.05
 _MEMBER, _MEMBER_GONE = "member", "member is gone"
+# Changes of members within this time are one reason to reconcile their pool, which counts them all:
+# one that is gone is to be replaced, any other is only counted or, when a claim took it, waits anyway.
+_GATHERING_S = {_MEMBER: 0.2, _MEMBER_GONE: 0.05}
 
 
 class PoolState(msgspec.Struct):
@@ -141,7 +142,7 @@ class PoolController(Controller[PoolEntry]):
     def wake(self, pool: Key, reason: str = _MEMBER) -> None:
         """Reconcile a pool soon; many reasons within a moment are one reconcile."""
         if pool in self.cache:
-            self.queue.add(pool, priority=REFILL, after_s=_GATHERING_S, reason=reason)
+            self.queue.add(pool, priority=REFILL, after_s=_GATHERING_S[reason], reason=reason)
 
     def on_pool(self, delta: Delta[PoolEntry]) -> None:
         """Wake a pool that changed."""
