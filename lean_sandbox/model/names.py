@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 # --- groups, versions, kinds -------------------------------------------------------------------
@@ -134,6 +135,7 @@ _LABEL: Final = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*", re.ASCII)
 
 
+@lru_cache(maxsize=1024)
 def name_hash(name: str) -> str:
     """Return the 8 hex digits (FNV-1a) that label the children of the object ``name``."""
     return f"{_fnv1a(name, 0x811C9DC5, 0x01000193, 32):08x}"

@@ -64,8 +64,8 @@ _GRACE_JITTER = 0.5
 # For a missing template, watches aside.
 _MISSING_TEMPLATE_REQUEUE_S = 60.0
 _MEMBER, _MEMBER_GONE = "member", "member is gone"
-# Changes of members within this time are one reason to reconcile their pool, which counts them all:
-# one that is gone is to be replaced, any other is only counted or, when a claim took it, waits anyway.
+# Changes of members within this time are one reason to reconcile their pool, which looks at each of
+# its members: the one that is gone has to be replaced soon, the others are counted.
 _GATHERING_S = {_MEMBER: 0.2, _MEMBER_GONE: 0.05}
 
 

@@ -88,9 +88,10 @@ class SandboxEntry(OwnedEntry, gc=False):
     @property
     def pod_key(self) -> Key:
         """The key of the Pod: that of the Sandbox, unless an annotation names another Pod."""
-        if self.pod_name is None or not names.is_object_name(self.pod_name):
+        name = self.pod_name
+        if name is None or name == self.key.name or not names.is_object_name(name):
             return self.key
-        return Key(self.key.namespace, self.pod_name)
+        return Key(self.key.namespace, name)
 
     @property
     def ready(self) -> Condition | None:
