@@ -15,7 +15,7 @@ __all__ = ["PAUSE", "WHICH", "Disturbances"]
 
 # A restored store leads to states that the model of the end does not know yet: only by request.
 # ``watching/test_restored.py`` has what is certain.
-RESTORES = "LEAN_SANDBOX_RESTORES" in os.environ
+RESTORES = "SANDBOX_TESTS_RESTORES" in os.environ
 WHICH = st.integers(0, 9)
 PAUSE = st.sampled_from((0, 0, 3, 12, 60))
 PLURALS = ("pods", "sandboxes", "sandboxclaims", "sandboxwarmpools", "sandboxtemplates", "services")

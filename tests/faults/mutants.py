@@ -262,7 +262,7 @@ def _judge(mutant: Mutant) -> tuple[bool, float]:
         for name in ("pyproject.toml", "README.md"):
             shutil.copy(ROOT / name, root / name)
         mutant.apply(root)
-        environment = {**os.environ, "PYTHONPATH": folder, "LEAN_SANDBOX_STORIES": _STORIES}
+        environment = {**os.environ, "PYTHONPATH": folder, "SANDBOX_TESTS_STORIES": _STORIES}
         command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *_LAWS]
         try:
             done = subprocess.run(  # noqa: S603 - our own tests

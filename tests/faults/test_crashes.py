@@ -1,7 +1,7 @@
 """Controllers that die, start again, or run twice: the end is the same, and nothing is doubled.
 
 The controller dies at every request of every flow, at three moments of each. By default each
-request has one of them; with ``LEAN_SANDBOX_CRASHES=all`` (``.ci/tasks crashes``) all, and after
+request has one of them; with ``SANDBOX_TESTS_CRASHES=all`` (``.ci/tasks crashes``) all, and after
 each the next process starts at once, a minute later, and after the user has done something else.
 """
 
@@ -26,7 +26,7 @@ from tests.support.extensions import settings
 from tests.support.world import CONTROLLER, World, condition, open_world, sandbox
 from tests.totals import CRASH_POINTS
 
-ALL = os.environ.get("LEAN_SANDBOX_CRASHES") == "all"
+ALL = os.environ.get("SANDBOX_TESTS_CRASHES") == "all"
 # Every process begins with the same lists, and Events are told beside everything else: without
 # ``ALL``, these flows stand for the others.
 WITH_LISTS = ("cold", "claim-warm")

@@ -1,8 +1,8 @@
 """Users, kubelets, garbage collector and failing networks in any order: the end is as specified.
 
-``LEAN_SANDBOX_STORIES`` says how many stories are told, in parts. A story that fails is printed,
-with the seed of its part: ``LEAN_SANDBOX_SEED`` tells the same ones again. With
-``LEAN_SANDBOX_SHRINK`` it is made as short as it can be, with ``LEAN_SANDBOX_RESTORES`` the store
+``SANDBOX_TESTS_STORIES`` says how many stories are told, in parts. A story that fails is printed,
+with the seed of its part: ``SANDBOX_TESTS_SEED`` tells the same ones again. With
+``SANDBOX_TESTS_SHRINK`` it is made as short as it can be, with ``SANDBOX_TESTS_RESTORES`` the store
 is restored from backups as well.
 """
 
@@ -20,13 +20,13 @@ from tests.faults.disturbances import PAUSE, WHICH, Disturbances
 from tests.faults.oracle import CLAIMS, POOLS, SANDBOXES, TEMPLATES
 from tests.faults.story import NAMESPACES
 
-STORIES = int(os.environ.get("LEAN_SANDBOX_STORIES", "100"))
+STORIES = int(os.environ.get("SANDBOX_TESTS_STORIES", "100"))
 _PART = 50
 # Making a failing story shorter takes minutes: that is for runs that are meant to take long.
-SHRINKS = "LEAN_SANDBOX_SHRINK" in os.environ
+SHRINKS = "SANDBOX_TESTS_SHRINK" in os.environ
 # The same stories in every run, and others where new ones are looked for.
 _ANY = str(random.SystemRandom().randrange(10**6) * 1000) if SHRINKS else "0"
-SEED = int(os.environ.get("LEAN_SANDBOX_SEED", _ANY))
+SEED = int(os.environ.get("SANDBOX_TESTS_SEED", _ANY))
 
 WHERE = st.sampled_from((NAMESPACES[0],) * 3 + NAMESPACES[1:])
 SANDBOX = st.sampled_from(("a", "b"))
@@ -313,6 +313,6 @@ def test_every_story_ends_as_its_specification_asks(part: int) -> None:
         )
     except AssertionError as error:
         error.add_note(
-            f"LEAN_SANDBOX_SEED={SEED + part} LEAN_SANDBOX_STORIES={_PART} tells it again"
+            f"SANDBOX_TESTS_SEED={SEED + part} SANDBOX_TESTS_STORIES={_PART} tells it again"
         )
         raise

@@ -1,6 +1,6 @@
 """Two controllers that work at once by mistake, with an election in none of them or in one only.
 
-``LEAN_SANDBOX_MUDDLES`` says how many random orders of their requests and answers are tried.
+``SANDBOX_TESTS_MUDDLES`` says how many random orders of their requests and answers are tried.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.support.world import NS
 
 MEMBERS = 5
 CLAIMS_MADE = 8
-SEEDS = range(int(os.environ.get("LEAN_SANDBOX_MUDDLES", "4")))
+SEEDS = range(int(os.environ.get("SANDBOX_TESTS_MUDDLES", "4")))
 
 
 class Mess:
