@@ -135,7 +135,7 @@ _LABEL: Final = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*", re.ASCII)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=128)
 def name_hash(name: str) -> str:
     """Return the 8 hex digits (FNV-1a) that label the children of the object ``name``."""
     return f"{_fnv1a(name, 0x811C9DC5, 0x01000193, 32):08x}"
