@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import heapq
 import itertools
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from bisect import insort
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -22,11 +22,14 @@ EPOCH = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
 async def settle(rounds: int = 20) -> None:
-    """Let every runnable task run until it waits again."""
-    loop = asyncio.get_running_loop()
+    """Let every runnable task run until it waits again, for this many turns of the loop at most."""
+    loop: Any = asyncio.get_running_loop()
+    quiet = 0
     for _ in range(rounds):
         await anyio.lowlevel.checkpoint()
-        if isinstance(loop, ClockLoop) and loop.is_quiet:
+        # The loop of asyncio has no public way to ask whether anything is left to run in this turn.
+        quiet = 0 if loop._ready else quiet + 1
+        if quiet >= _QUIET_TURNS:
             return
 
 
@@ -37,7 +40,7 @@ class FakeClock:
         """Start at ``start`` with monotonic zero."""
         self._start = start
         self._elapsed = 0.0
-        self._sleepers: list[tuple[float, int, anyio.Event]] = []
+        self._sleepers: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
 
     def now(self) -> datetime:
@@ -61,7 +64,9 @@ class FakeClock:
         if seconds <= 0:
             await anyio.lowlevel.checkpoint()
             return
-        await self._at(self._elapsed + seconds).wait()
+        alarm = anyio.Event()
+        with self._ringing(self._elapsed + seconds, alarm.set):
+            await alarm.wait()
 
     async def wait(self, event: anyio.Event, timeout_s: float | None) -> bool:
         """Wait for ``event`` or until the test has advanced by ``timeout_s``."""
@@ -71,39 +76,20 @@ class FakeClock:
         if timeout_s <= 0 or event.is_set():
             await anyio.lowlevel.checkpoint()
             return event.is_set()
-        alarm = self._at(self._elapsed + timeout_s)
-
-        async def ring(scope: anyio.CancelScope, source: anyio.Event) -> None:
-            await source.wait()
-            scope.cancel()
-
-        async with anyio.create_task_group() as group:
-            group.start_soon(ring, group.cancel_scope, event)
-            group.start_soon(ring, group.cancel_scope, alarm)
+        scope = anyio.CancelScope()
+        with scope, self._ringing(self._elapsed + timeout_s, scope.cancel):
+            await event.wait()
         return event.is_set()
 
     @asynccontextmanager
     async def limit(self, seconds: float) -> AsyncIterator[None]:
         """Raise TimeoutError once the test has advanced by ``seconds`` while the block lasts."""
-        is_late = False
-        failure: Exception | None = None
-
-        async def ring(scope: anyio.CancelScope) -> None:
-            nonlocal is_late
-            await self.sleep(seconds)
-            is_late = True
-            scope.cancel()
-
-        async with anyio.create_task_group() as group:
-            group.start_soon(ring, group.cancel_scope)
-            try:
-                yield
-            except Exception as error:  # noqa: BLE001 -- out of the group as it came
-                failure = error
-            group.cancel_scope.cancel()
-        if failure is not None:
-            raise failure
-        if is_late:
+        scope = anyio.CancelScope()
+        with scope, self._ringing(self._elapsed + seconds, scope.cancel):
+            if seconds <= 0:
+                scope.cancel()
+            yield
+        if scope.cancelled_caught:
             raise TimeoutError
 
     @property
@@ -126,17 +112,23 @@ class FakeClock:
         target = self._elapsed + seconds
         # A deadline reached but for the rounding of a sum is reached.
         while self._sleepers and self._sleepers[0][0] <= target + 1e-9:
-            deadline, _, alarm = heapq.heappop(self._sleepers)
+            deadline, _, ring = self._sleepers.pop(0)
             self._elapsed = max(self._elapsed, deadline)
-            alarm.set()
+            ring()
             await settle()
         self._elapsed = max(self._elapsed, target)
         await settle()
 
-    def _at(self, deadline: float) -> anyio.Event:
-        alarm = anyio.Event()
-        heapq.heappush(self._sleepers, (deadline, next(self._order), alarm))
-        return alarm
+    @contextmanager
+    def _ringing(self, deadline: float, ring: Callable[[], None]) -> Iterator[None]:
+        """Call ``ring`` at ``deadline`` if the block still lasts then."""
+        alarm = (deadline, next(self._order), ring)
+        insort(self._sleepers, alarm)
+        try:
+            yield
+        finally:
+            if alarm in self._sleepers:
+                self._sleepers.remove(alarm)
 
 
 class EndlessError(Exception):

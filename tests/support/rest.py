@@ -8,7 +8,7 @@ from itertools import chain, count
 import anyio.lowlevel
 
 from lean_sandbox.local.controlplane import ControlPlane
-from tests.support.clock import FakeClock
+from tests.support.clock import FakeClock, settle
 from tests.support.observable import Observable
 from tests.support.patience import patient, requests_under_way
 
@@ -37,8 +37,8 @@ class Rest:
     async def settle(self) -> None:
         """Wait until the controller has seen everything and is idle at this moment of the clock."""
         with patient("came to rest", self.explain):
-            quiet = 0
-            while quiet < 3:
+            idle = False
+            while not idle:
                 await self.plane.settled()
                 version = self.plane.store.version
                 # Bookmarks go to all watches of the control plane: none without need.
@@ -52,10 +52,8 @@ class Rest:
                     if self.plane.store.version != version or turn % 100 == 0:
                         version = self._bookmark()
                 before = self._progress()
-                for _ in range(30 if self._held() else 10):
-                    await anyio.lowlevel.checkpoint()
+                await settle(30)
                 idle = not self._is_busy(before) and self.plane.store.version == version
-                quiet = quiet + 1 if idle else 0
 
     async def advance(self, seconds: float) -> None:
         """Move the clock, settling wherever a timer rings, for requests take no time by it.
@@ -79,8 +77,7 @@ class Rest:
         with patient("let time pass", self.explain):
             until_s = self.clock.monotonic() + seconds
             while True:
-                for _ in range(50):
-                    await anyio.lowlevel.checkpoint()
+                await settle(50)
                 while self.controller.activity().in_flight > self._held():
                     await anyio.lowlevel.checkpoint()
                 if (left_s := until_s - self.clock.monotonic()) <= 0.0:
@@ -103,8 +100,7 @@ class Rest:
         with patient("recovered", self.explain):
             while True:
                 before = self._progress()
-                for _ in range(50):
-                    await anyio.lowlevel.checkpoint()
+                await settle(50)
                 while self._is_busy(before) or self._streams() != self.plane.open_watches:
                     before = self._progress()
                     for _ in range(30 if self._held() else 1):
