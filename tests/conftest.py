@@ -25,6 +25,12 @@ settings.register_profile("thorough", deadline=None, max_examples=5000)
 settings.load_profile("steady")
 
 
+def pytest_collection_finish() -> None:
+    """Spare every garbage collection the modules and tests, which stay until the end."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def _untouched_log() -> Iterator[None]:
     """Undo the set-up of the process's log, which each command that a test runs begins with."""

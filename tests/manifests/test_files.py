@@ -30,9 +30,7 @@ LABELS = {"app": "agent-sandbox-controller"}
 NAMESPACE, HOST = "agent-sandbox-system", "sandbox-host"
 DEPLOYMENT = named(objects("base"), "Deployment")
 POD = DEPLOYMENT["spec"]["template"]
-ALL_OBJECTS = [(path, one) for path in files() for one in documents(path) if isinstance(one, dict)]
 PATCH_FILES = [path for path, _ in all_patches()]
-WHOLE = [(path, one) for path, one in ALL_OBJECTS if path not in PATCH_FILES]
 
 
 def options(arguments: list[str], environment: Mapping[str, str] | None = None) -> Settings:
@@ -55,6 +53,14 @@ def argument_lists() -> Iterator[tuple[Path, list[str]]]:
             for step in document if isinstance(document, list) else []:
                 if step["path"].endswith("/args/-"):
                     yield path, [step["value"]]
+
+
+def whole_objects() -> Iterator[tuple[Path, Json]]:
+    """Yield every object that is no patch of another."""
+    for path in files():
+        for one in documents(path) if path not in PATCH_FILES else []:
+            if isinstance(one, dict):
+                yield path, one
 
 
 # -- kustomizations --------------------------------------------------------------------------------
@@ -353,7 +359,7 @@ async def test_a_server_takes_every_object_that_it_knows() -> None:
             plane.store.create(
                 {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
             )
-        for path, body in WHOLE:
+        for path, body in whole_objects():
             if body["kind"] in ("CustomResourceDefinition", "Namespace"):
                 continue
             is_placed = "namespace" in body["metadata"] or body["kind"].startswith("Cluster")
