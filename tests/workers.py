@@ -4,11 +4,17 @@ A file stays whole because its tests may share an event loop. Tests that start p
 program wait in real time and would slow each other down: one worker runs all of them, from the
 beginning, the others meanwhile have the machine. It mostly waits, so `-n auto` is one worker more
 than there are cores.
+
+Each worker imports every test file. They begin at different ones, so that each compiles its share
+of them, and finds the others compiled.
 """
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -57,3 +63,26 @@ def pytest_xdist_auto_num_workers() -> int:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
     """Divide the tests in the way of this project, whatever `--dist` says."""
     return _WholeFiles(config, log)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Import what a worker is about to collect, beginning at a place of its own.
+
+    What fails here fails again where it is collected, and is told there.
+    """
+    config = session.config
+    here: dict[str, Any] | None = getattr(config, "workerinput", None)
+    if here is None:
+        return
+    paths = [config.invocation_params.dir / one.partition("::")[0] for one in config.args]
+    files = [file for one in paths for file in (_files(one) if one.is_dir() else [one])]
+    begin = len(files) * int(here["workerid"].removeprefix("gw")) // here["workercount"]
+    for file in files[begin:] + files[:begin]:
+        name = ".".join(file.relative_to(config.rootpath).with_suffix("").parts)
+        with contextlib.suppress(Exception, pytest.skip.Exception):
+            importlib.import_module(name)
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("test_*.py"))

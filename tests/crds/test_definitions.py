@@ -63,11 +63,12 @@ def test_the_command_prints_and_writes_the_generated_files(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """The packaged files are the generated ones; the command shows them as they are."""
-    assert {path.name: path.read_text("utf-8") for path in PACKAGED.iterdir()} == generate()
+    generated = generate()
+    assert {path.name: path.read_text("utf-8") for path in PACKAGED.iterdir()} == generated
     assert main(["crds"]) == EXIT_OK
-    assert capsys.readouterr().out == "".join(text for _, text in sorted(generate().items()))
+    assert capsys.readouterr().out == "".join(text for _, text in sorted(generated.items()))
     assert main(["crds", "--output", str(tmp_path)]) == EXIT_OK
-    assert {path.name: path.read_text("utf-8") for path in tmp_path.iterdir()} == generate()
+    assert {path.name: path.read_text("utf-8") for path in tmp_path.iterdir()} == generated
 
 
 def test_generation_is_deterministic(tmp_path: Path) -> None:

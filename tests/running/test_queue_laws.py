@@ -410,13 +410,13 @@ def test_adding_one_key_again_and_again_does_not_grow_memory(
     assert grown_bytes(queue, 20_000, how) < 64_000
 
 
-def test_a_million_adds_of_one_key_leave_one_slot(queue: WorkQueue[str]) -> None:
+def test_a_hundred_thousand_adds_of_one_key_leave_one_slot(queue: WorkQueue[str]) -> None:
     """A flood of events about one object is one pass."""
     add = queue.add
-    for _ in range(1_000_000):
+    for _ in range(100_000):
         add("a")
     assert len(queue) == 1
-    assert queue.merged == 999_999
+    assert queue.merged == 99_999
     assert drain(queue) == ["a"]
 
 
