@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 
@@ -56,12 +56,6 @@ class AuditLog:
         """Forget everything."""
         self._entries.clear()
         self.total = 0
-
-    def __iter__(self) -> Iterator[AuditEntry]:
-        return iter(list(self._entries))
-
-    def __len__(self) -> int:
-        return len(self._entries)
 
     @property
     def entries(self) -> list[AuditEntry]:

@@ -141,13 +141,8 @@ class ControlPlane:
             shutdown_timeout=_SHUTDOWN_S,
         )
         await self._runner.setup()
-        site = web.TCPSite(
-            self._runner,
-            self.settings.host,
-            self.settings.port,
-            ssl_context=tls,
-            backlog=1024,
-        )
+        host, port = self.settings.host, self.settings.port
+        site = web.TCPSite(self._runner, host, port, ssl_context=tls, backlog=1024)
         try:
             await site.start()
             # Here, for at the end it is too late to learn that the state cannot be saved.
@@ -156,14 +151,14 @@ class ControlPlane:
             await self._runner.cleanup()
             why = os.strerror(error.errno or 0)
             raise ConfigError(
-                f"cannot listen on {self.settings.host}:{self.settings.port}: {why}",
+                f"cannot listen on {host}:{port}: {why}",
                 way_out="--port 0 picks a free one; `lean-sandbox local status` lists what runs",
             ) from error
         except ConfigError:
             await self._runner.cleanup()
             raise
         address = self._runner.addresses[0]
-        self.url = f"{'https' if tls else 'http'}://{self.settings.host}:{address[1]}"
+        self.url = f"{'https' if tls else 'http'}://{host}:{address[1]}"
         jobs: list[Callable[[], Awaitable[None]]] = [self._collector.run, self._lifecycle.run]
         if self.settings.state_file is not None:
             jobs.append(self._save_now_and_then)

@@ -6,11 +6,12 @@ Reasons, codes, message forms and details follow what a Kubernetes 1.36 API serv
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 _encode = msgspec.json.Encoder().encode
+_STATUS: Final = {"kind": "Status", "apiVersion": "v1"}
 
 
 class Cause(NamedTuple):
@@ -50,8 +51,7 @@ class StatusError(Exception):
     def status(self) -> dict[str, Any]:
         """Return the `Status` object of this refusal."""
         body: dict[str, Any] = {
-            "kind": "Status",
-            "apiVersion": "v1",
+            **_STATUS,
             "metadata": self.metadata,
             "status": "Failure",
             "message": self.message,
@@ -73,12 +73,7 @@ class StatusError(Exception):
 
 def status_success(details: Mapping[str, Any] | None = None, code: int | None = None) -> bytes:
     """Return the encoded `Status` of a request that has nothing else to show."""
-    body: dict[str, Any] = {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "metadata": {},
-        "status": "Success",
-    }
+    body: dict[str, Any] = {**_STATUS, "metadata": {}, "status": "Success"}
     if details is not None:
         body["details"] = dict(details)
     if code is not None:
@@ -92,14 +87,8 @@ def qualified(group: str, name: str) -> str:
 
 
 def _details(group: str, kind: str, name: str, **more: Any) -> dict[str, Any]:
-    details: dict[str, Any] = {}
-    if name:
-        details["name"] = name
-    if group:
-        details["group"] = group
-    details["kind"] = kind
-    details.update(more)
-    return details
+    named = {key: value for key, value in (("name", name), ("group", group)) if value}
+    return {**named, "kind": kind, **more}
 
 
 def not_found(group: str, plural: str, name: str) -> StatusError:

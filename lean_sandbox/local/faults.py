@@ -7,8 +7,7 @@ any order, as networks and caches between a client and the store reorder them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -44,13 +43,6 @@ class _Fault:
     retry_after_s: int | None
     match: Matcher | None
     after: bool
-
-
-@dataclass(slots=True)
-class _Delay:
-    verb: str
-    resource: str
-    seconds: float
 
 
 class ChosenFailure(Exception):  # noqa: N818 - carries an answer, not a defect
@@ -159,7 +151,7 @@ class Faults:
 
     def __init__(self) -> None:
         self._faults: list[_Fault] = []
-        self._delays: list[_Delay] = []
+        self._delays: dict[tuple[str, str], float] = {}
         self._requests: list[HeldRequests] = []
         self._events: dict[str, HeldEvents] = {}
         self._silenced: list[AuditEntry] = []
@@ -196,9 +188,9 @@ class Faults:
 
     def delay(self, verb: str, resource: str, seconds: float) -> None:
         """Hold back matching requests by ``seconds``; zero ends it."""
-        self._delays = [d for d in self._delays if (d.verb, d.resource) != (verb, resource)]
-        if seconds > 0:
-            self._delays.append(_Delay(verb, resource, seconds))
+        self._delays[verb, resource] = seconds
+        if seconds <= 0:
+            del self._delays[verb, resource]
 
     def hold(
         self,
@@ -238,8 +230,7 @@ class Faults:
     @property
     def is_idle(self) -> bool:
         """Say whether nothing is waiting for a request or an event."""
-        is_holding = self._events and self.held_kinds
-        return not (self._faults or self._delays or self._requests or is_holding)
+        return not (self._faults or self._delays or self._requests or self.held_kinds)
 
     @property
     def waiting(self) -> list[AuditEntry]:
@@ -275,7 +266,7 @@ class Faults:
         """
         if self._requests or self._delays or self._faults:
             await self._hold(target, entry, answers=False)
-            seconds = sum(d.seconds for d in self._delays if _fits(d.verb, d.resource, target))
+            seconds = sum(s for asked, s in self._delays.items() if _fits(*asked, target))
             if seconds:
                 await clock.sleep(seconds)
             await self._check(target, entry, clock, after=False)
@@ -311,17 +302,12 @@ class Faults:
 
     async def _lose(self, how: Loss, entry: AuditEntry, clock: Clock) -> None:
         if how is Loss.SILENCE:
-            with self._silence(entry):
+            self._silenced.append(entry)
+            try:
                 await clock.wait(self._speak, _SILENCE_S)
+            finally:
+                self._silenced.remove(entry)
         raise AnswerLostError
-
-    @contextmanager
-    def _silence(self, entry: AuditEntry) -> Iterator[None]:
-        self._silenced.append(entry)
-        try:
-            yield
-        finally:
-            self._silenced.remove(entry)
 
 
 def _body(fault: _Fault) -> bytes:

@@ -86,15 +86,6 @@ def intersection(left: Fields, right: Fields) -> Fields:
     return shared
 
 
-def has(tree: Fields, path: tuple[str, ...]) -> bool:
-    """Say whether any path of the set goes through ``path``."""
-    for step in path:
-        if step not in tree:
-            return False
-        tree = tree[step]
-    return True
-
-
 def members(tree: Fields, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     """Yield every path of the set."""
     for key, below in tree.items():

@@ -22,7 +22,6 @@ from enum import Enum, auto
 from functools import partial
 
 import anyio
-import msgspec
 import structlog
 from anyio.abc import TaskStatus
 from anyio.streams.memory import MemoryObjectReceiveStream
@@ -45,7 +44,7 @@ from lean_sandbox.local.scheduling import next_binding
 from lean_sandbox.local.script import read_script
 from lean_sandbox.local.timers import Timers
 
-__all__ = ["Delay", "Kubelet", "KubeletSettings", "KubeletStatistics", "WritesPerStart"]
+__all__ = ["Delay", "Kubelet", "KubeletSettings", "WritesPerStart"]
 
 _RETRY_FIRST_S = 0.2
 _RETRY_CAP_S = 30.0
@@ -57,21 +56,6 @@ class _Outcome(Enum):
     AGAIN = auto()
     # Nothing more to do until the Pod changes.
     PARK = auto()
-
-
-class KubeletStatistics(msgspec.Struct):
-    """Counts since the start, and the number of Pods and Nodes known now."""
-
-    pods: int = 0
-    nodes: int = 0
-    bindings: int = 0
-    status_writes: int = 0
-    deletions: int = 0
-    conflicts: int = 0
-    errors: int = 0
-    # Pods nothing could be decided for, and annotations that could not be read.
-    odd_pods: int = 0
-    script_mistakes: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -113,7 +97,8 @@ class Kubelet:
         self._node_names: dict[str, str] = {}
         self._pods_on: Counter[str] = Counter()
         self._timers: Timers[str] = Timers(clock)
-        self._counts = KubeletStatistics()
+        #: Requests that have failed so far.
+        self.errors = 0
         self._pods_synced = anyio.Event()
         self._nodes_synced = anyio.Event()
         self._pod_follower = Follower(
@@ -138,11 +123,10 @@ class Kubelet:
             page_size=settings.page_size,
         )
 
-    def statistics(self) -> KubeletStatistics:
-        """Return the counts so far."""
-        return msgspec.structs.replace(
-            self._counts, pods=len(self._entries), nodes=len(self._nodes)
-        )
+    @property
+    def pods(self) -> int:
+        """Number of Pods that are known now."""
+        return len(self._entries)
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Drive Pods until cancelled; started once Nodes are registered and Pods are listed.
@@ -212,7 +196,6 @@ class Kubelet:
     def _note_mistakes(self, pod: PodView) -> None:
         mistakes = read_script(pod, self._settings).mistakes
         if mistakes:
-            self._counts.script_mistakes += len(mistakes)
             log.warning("annotations cannot be read", keys=mistakes, **_named(pod))
 
     # What to do next, and when.
@@ -222,7 +205,6 @@ class Kubelet:
         try:
             step = self._decide(entry)
         except Exception as problem:  # noqa: BLE001 - one odd Pod must not stop the others
-            self._counts.odd_pods += 1
             log.warning("nothing can be decided", problem=repr(problem), **_named(entry.pod))
             step = None
         if step is None:
@@ -305,23 +287,20 @@ class Kubelet:
             self._plan(entry)
 
     async def _request(self, entry: _Entry, step: Step) -> _Outcome:
-        pod, writer, counts = entry.pod, self._writer, self._counts
+        pod, writer = entry.pod, self._writer
         if step.kind is StepKind.STATUS:
             written = await writer.write_status(pod, step)
             if _version(written) == _version(pod):
                 # Nothing came of the write; the same one again would not do better.
                 return _Outcome.PARK
-            counts.status_writes += 1
             self._tell(pod, written)
             if _version(written) >= _version(entry.pod):
                 entry.pod = written
         elif step.kind is StepKind.BIND:
             await writer.bind(pod, step.node)
-            counts.bindings += 1
             entry.asked = step.kind
         else:
             await writer.finish(pod)
-            counts.deletions += 1
             entry.asked = step.kind
         entry.failures = 0
         return _Outcome.DONE
@@ -341,9 +320,8 @@ class Kubelet:
             return _Outcome.PARK
         if isinstance(problem, Conflict):
             # What changed comes through the watch.
-            self._counts.conflicts += 1
             return _Outcome.AGAIN
-        self._counts.errors += 1
+        self.errors += 1
         again = isinstance(problem, AddressesUsedUpError) or (
             isinstance(problem, ControlPlaneError) and problem.retryable
         )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
-from lean_sandbox.local.pod_columns import pod_columns
+from filters.events import pod_columns
 
 Json = dict[str, Any]
 Cells = Callable[[Json, datetime], list[Any]]
@@ -43,20 +43,15 @@ def human_duration(seconds: float) -> str:
     return f"{years}y"
 
 
-def _moment(text: str | None) -> datetime | None:
-    if not text:
-        return None
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
-
-
 def since(text: str | None, now: datetime) -> str:
     """Return the time since a timestamp, `<unknown>` without one."""
-    moment = _moment(text)
-    return "<unknown>" if moment is None else human_duration((now - moment).total_seconds())
+    try:
+        moment = datetime.fromisoformat(text or "")
+    except ValueError:
+        return "<unknown>"
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return human_duration((now - moment).total_seconds())
 
 
 def age_of(obj: Json, now: datetime) -> str:
@@ -100,10 +95,28 @@ def _selector(labels: Json | None) -> str:
     return ",".join(f"{key}={value}" for key, value in sorted((labels or {}).items())) or NONE
 
 
+def _condition(status: Json, kind: Any) -> Json:
+    conditions: Iterable[Json] = status.get("conditions") or ()
+    return next((found for found in conditions if found.get("type") == kind), {})
+
+
+def _state(container: Json, name: str) -> Json | None:
+    state: Json | None = (container.get("state") or {}).get(name)
+    return state
+
+
+def _sidecars(spec: Json) -> frozenset[str]:
+    """Return the names of the init containers that go on running beside the others."""
+    return frozenset(
+        str(container.get("name"))
+        for container in spec.get("initContainers") or ()
+        if container.get("restartPolicy") == "Always"
+    )
+
+
 def _restarts(obj: Json, now: datetime) -> str:
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
-    initial = spec.get("initContainers") or ()
-    sidecars = {found.get("name") for found in initial if found.get("restartPolicy") == "Always"}
+    sidecars = _sidecars(spec)
     starting = status.get("initContainerStatuses") or ()
     count, last = 0, ""
     for container in (
@@ -116,19 +129,90 @@ def _restarts(obj: Json, now: datetime) -> str:
     return f"{count} ({since(last, now)} ago)" if count and last else str(count)
 
 
+def _readiness_gates(spec: Json, status: Json) -> str:
+    gates = [gate.get("conditionType") for gate in spec.get("readinessGates") or ()]
+    if not gates:
+        return NONE
+    open_gates = sum(1 for gate in gates if _condition(status, gate).get("status") == "True")
+    return f"{open_gates}/{len(gates)}"
+
+
+def pod_word(pod: Json) -> str:
+    """Return the word in the column Status of a Pod."""
+    spec, status = pod.get("spec") or {}, pod.get("status") or {}
+    word = str(status.get("reason") or status.get("phase") or "")
+    if _condition(status, "PodScheduled").get("reason") == "SchedulingGated":
+        word = "SchedulingGated"
+    initializing = _init_word(spec, status)
+    if initializing and _condition(status, "Initialized").get("status") != "True":
+        word = initializing
+    else:
+        word = _containers_word(status, initializing or word)
+    if (pod.get("metadata") or {}).get("deletionTimestamp"):
+        if status.get("reason") == "NodeLost":
+            return "Unknown"
+        if status.get("phase") not in {"Succeeded", "Failed"}:
+            return "Terminating"
+    return word
+
+
+def _init_word(spec: Json, status: Json) -> str:
+    """Return how far the init containers are, empty when they are done."""
+    total = len(spec.get("initContainers") or ())
+    sidecars = _sidecars(spec)
+    for position, container in enumerate(status.get("initContainerStatuses") or ()):
+        ended = _state(container, "terminated")
+        if ended is not None and ended.get("exitCode", 0) == 0:
+            continue
+        if container.get("name") in sidecars and container.get("started"):
+            continue
+        if ended is not None:
+            return f"Init:{_exit_word(ended)}"
+        reason = (_state(container, "waiting") or {}).get("reason")
+        if reason and reason != "PodInitializing":
+            return f"Init:{reason}"
+        return f"Init:{position}/{total}"
+    return ""
+
+
+def _containers_word(status: Json, word: str) -> str:
+    one_runs = False
+    # The first container has the last word, as in the server's own table.
+    for container in reversed(status.get("containerStatuses") or ()):
+        reason = (_state(container, "waiting") or {}).get("reason")
+        ended = _state(container, "terminated")
+        if reason:
+            word = str(reason)
+        elif ended is not None:
+            word = _exit_word(ended)
+        elif container.get("ready") and _state(container, "running") is not None:
+            one_runs = True
+    if word == "Completed" and one_runs:
+        return "Running" if _condition(status, "Ready").get("status") == "True" else "NotReady"
+    return word
+
+
+def _exit_word(ended: Json) -> str:
+    if ended.get("reason"):
+        return str(ended["reason"])
+    if ended.get("signal"):
+        return f"Signal:{ended['signal']}"
+    return f"ExitCode:{ended.get('exitCode', 0)}"
+
+
 def _pod(obj: Json, now: datetime) -> list[Any]:
-    """Return the cells of a Pod."""
+    spec, status = obj.get("spec") or {}, obj.get("status") or {}
     columns = pod_columns(obj)
     return [
         name_of(obj),
         columns["Ready"],
-        columns["Status"],
+        pod_word(obj),
         _restarts(obj, now),
         age_of(obj, now),
         columns["IP"],
-        columns["Node"],
-        columns["Nominated Node"],
-        columns["Readiness Gates"],
+        spec.get("nodeName") or NONE,
+        status.get("nominatedNodeName") or NONE,
+        _readiness_gates(spec, status),
     ]
 
 
@@ -221,10 +305,8 @@ def _event(obj: Json, now: datetime) -> list[Any]:
 
 def _node(obj: Json, now: datetime) -> list[Any]:
     status, labels = obj.get("status") or {}, obj["metadata"].get("labels") or {}
-    ready = next((c for c in status.get("conditions") or () if c.get("type") == "Ready"), None)
-    words = (
-        ["Unknown"] if ready is None else ["Ready" if ready.get("status") == "True" else "NotReady"]
-    )
+    ready = _condition(status, "Ready").get("status")
+    words = ["Unknown" if ready is None else "Ready" if ready == "True" else "NotReady"]
     if (obj.get("spec") or {}).get("unschedulable"):
         words.append("SchedulingDisabled")
     prefix = "node-role.kubernetes.io/"
@@ -276,11 +358,6 @@ def _secret(obj: Json, now: datetime) -> list[Any]:
     return [name_of(obj), obj.get("type", ""), len(obj.get("data") or ()), age_of(obj, now)]
 
 
-def _definition(obj: Json, now: datetime) -> list[Any]:
-    del now
-    return [name_of(obj), obj["metadata"].get("creationTimestamp", "")]
-
-
 def _lease(obj: Json, now: datetime) -> list[Any]:
     return [name_of(obj), (obj.get("spec") or {}).get("holderIdentity", ""), age_of(obj, now)]
 
@@ -290,7 +367,7 @@ def _policy(obj: Json, now: datetime) -> list[Any]:
     return [name_of(obj), _selector(selector.get("matchLabels")), age_of(obj, now)]
 
 
-def _role(obj: Json, now: datetime) -> list[Any]:
+def _created(obj: Json, now: datetime) -> list[Any]:
     del now
     return [name_of(obj), obj["metadata"].get("creationTimestamp", "")]
 
@@ -304,8 +381,8 @@ def _binding(obj: Json, now: datetime) -> list[Any]:
     ]
 
 
-def _wide(*names: str) -> tuple[Json, ...]:
-    return tuple(column(name, wide=True) for name in names)
+def _columns(*names: str, wide: bool = False) -> tuple[Json, ...]:
+    return tuple(column(name, wide=wide) for name in names)
 
 
 PRINTERS: Final[dict[str, Printer]] = {
@@ -316,48 +393,36 @@ PRINTERS: Final[dict[str, Printer]] = {
             column("Status", text="The aggregate status of the containers in this pod."),
             column("Restarts", text="How often the containers of this pod were restarted."),
             AGE,
-            *_wide("IP", "Node", "Nominated Node", "Readiness Gates"),
+            *_columns("IP", "Node", "Nominated Node", "Readiness Gates", wide=True),
         ),
         _pod,
     ),
     "services": Printer(
         (
             NAME,
-            column("Type"),
-            column("Cluster-IP"),
-            column("External-IP"),
-            column("Port(s)"),
+            *_columns("Type", "Cluster-IP", "External-IP", "Port(s)"),
             AGE,
-            *_wide("Selector"),
+            column("Selector", wide=True),
         ),
         _service,
     ),
     "persistentvolumeclaims": Printer(
         (
             NAME,
-            column("Status"),
-            column("Volume"),
-            column("Capacity"),
-            column("Access Modes"),
-            column("StorageClass"),
-            column("VolumeAttributesClass"),
+            *_columns("Status", "Volume", "Capacity", "Access Modes"),
+            *_columns("StorageClass", "VolumeAttributesClass"),
             AGE,
-            *_wide("VolumeMode"),
+            column("VolumeMode", wide=True),
         ),
         _claim,
     ),
     "namespaces": Printer((NAME, column("Status"), AGE), _namespace),
     "events": Printer(
         (
-            column("Last Seen"),
-            column("Type"),
-            column("Reason"),
-            column("Object"),
-            column("Subobject", wide=True),
-            column("Source", wide=True),
+            *_columns("Last Seen", "Type", "Reason", "Object"),
+            *_columns("Subobject", "Source", wide=True),
             column("Message"),
-            column("First Seen", wide=True),
-            column("Count", wide=True),
+            *_columns("First Seen", "Count", wide=True),
             {**NAME, "priority": 1},
         ),
         _event,
@@ -365,32 +430,30 @@ PRINTERS: Final[dict[str, Printer]] = {
     "nodes": Printer(
         (
             NAME,
-            column("Status"),
-            column("Roles"),
+            *_columns("Status", "Roles"),
             AGE,
             column("Version"),
-            *_wide("Internal-IP", "External-IP", "OS-Image", "Kernel-Version", "Container-Runtime"),
+            *_columns("Internal-IP", "External-IP", "OS-Image", wide=True),
+            *_columns("Kernel-Version", "Container-Runtime", wide=True),
         ),
         _node,
     ),
     "deployments": Printer(
         (
             NAME,
-            column("Ready"),
-            column("Up-to-date"),
-            column("Available"),
+            *_columns("Ready", "Up-to-date", "Available"),
             AGE,
-            *_wide("Containers", "Images", "Selector"),
+            *_columns("Containers", "Images", "Selector", wide=True),
         ),
         _deployment,
     ),
     "configmaps": Printer((NAME, column("Data"), AGE), _config_map),
     "secrets": Printer((NAME, column("Type"), column("Data"), AGE), _secret),
-    "customresourcedefinitions": Printer((NAME, column("Created At", "date")), _definition),
+    "customresourcedefinitions": Printer((NAME, column("Created At", "date")), _created),
     "leases": Printer((NAME, column("Holder"), AGE), _lease),
     "networkpolicies": Printer((NAME, column("Pod-Selector"), AGE), _policy),
-    "roles": Printer((NAME, column("Created At", "date")), _role),
-    "clusterroles": Printer((NAME, column("Created At", "date")), _role),
+    "roles": Printer((NAME, column("Created At", "date")), _created),
+    "clusterroles": Printer((NAME, column("Created At", "date")), _created),
     "rolebindings": Printer((NAME, column("Role"), AGE), _binding),
     "clusterrolebindings": Printer((NAME, column("Role"), AGE), _binding),
 }

@@ -21,7 +21,7 @@ from tests.support.world import (
 def received(world: World, *, pods: bool = False) -> int:
     """Return the bytes that the controller was sent so far, or those of the watch of Pods."""
     # Watches that began before requests were counted anew are still under way.
-    entries = {id(one): one for one in (*world.plane.audit, *world.plane.pending)}
+    entries = {id(one): one for one in (*world.plane.audit.entries, *world.plane.pending)}
     return sum(
         one.response_bytes
         for one in entries.values()

@@ -82,7 +82,7 @@ class World:
         """Return how many requests succeeded."""
         return sum(
             1
-            for entry in self.plane.audit
+            for entry in self.plane.audit.entries
             if entry.code < 300
             and entry.what == f"{verb} {resource}"
             and entry.user_agent.startswith(AGENT)
@@ -227,7 +227,7 @@ async def test_cut_watches_and_lost_history_cost_nothing_but_time(world: World) 
         await world.make("during")
         world.plane.compact()
         await world.until_ready("during")
-        assert kubelet.statistics().pods == 1
+        assert kubelet.pods == 1
         assert world.count("list", "pods") == 2
 
 
@@ -291,7 +291,7 @@ async def test_errors_of_the_server_are_waited_out(world: World) -> None:
         await world.client.delete(PODS, "default", "web", grace_s=30)
         world.plane.fail_next("delete", "pods", 503, 1)
         await world.until("web", lambda found: found is None)
-        assert kubelet.statistics().errors == 3
+        assert kubelet.errors == 3
 
 
 async def test_a_write_in_between_is_not_lost(world: World) -> None:

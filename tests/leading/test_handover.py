@@ -109,7 +109,7 @@ async def test_a_burst_is_bound_once_whoever_ends_it(
         assert not any(two.controller.activity().caught.values())
         writers = [
             entry.user
-            for entry in plane.audit
+            for entry in plane.audit.entries
             if entry.user in (one.user, two.user)
             and entry.verb not in ("get", "list", "watch")
             and entry.resource not in ("leases", "events")

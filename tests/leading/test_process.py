@@ -131,7 +131,7 @@ class Running:
 
     def explain(self) -> str:
         """Return who holds the Lease, and what was asked last."""
-        asked = [f"{entry.code} {entry.what}" for entry in list(self.plane.audit)[-5:]]
+        asked = [f"{entry.code} {entry.what}" for entry in self.plane.audit.entries[-5:]]
         return "\n  ".join(
             [f"{self.holder or 'nobody'} holds the Lease; the last requests:", *asked]
         )

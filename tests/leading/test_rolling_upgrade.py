@@ -90,7 +90,7 @@ async def test_the_new_process_takes_over_in_the_middle_of_the_work_and_nothing_
                 assert await second.wait() == EXIT_OK
         entries = [
             entry
-            for entry in plane.audit
+            for entry in plane.audit.entries
             if entry.user in (OLD, NEW)
             and entry.verb not in _READS
             and entry.resource not in ("leases", "events")
@@ -154,7 +154,9 @@ async def test_a_leader_that_was_stopped_and_goes_on_writes_nothing_more(tmp_pat
                     assert await new.wait() == EXIT_OK
         told = [json.loads(line) for line in logs[0].read_text().splitlines()]
         assert [line["msg"] for line in told if line["msg"] == "leadership_lost"]
-        codes = [one.code for one in plane.audit if one.what == "create pods" and one.user == OLD]
+        codes = [
+            one.code for one in plane.audit.entries if one.what == "create pods" and one.user == OLD
+        ]
         assert sorted(codes) == [201] * 19 + [409]
 
 

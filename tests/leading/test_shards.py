@@ -386,7 +386,7 @@ async def test_two_shards_by_ranges_receive_half_each() -> None:
                 await shards.create([at(team, sandbox(f"sb-{number}")) for team in TEAMS])
             await shards.run_pods()
             group.cancel_scope.cancel()
-            entries = (*replicas.plane.audit, *replicas.plane.pending)
+            entries = (*replicas.plane.audit.entries, *replicas.plane.pending)
             unique = {id(one): one for one in entries if one.verb in ("list", "watch")}.values()
         return [
             sum(entry.response_bytes for entry in unique if entry.user == one.user)

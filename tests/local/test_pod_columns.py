@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from lean_sandbox.local.pod_columns import pod_columns
+from lean_sandbox.local.printers import PRINTERS
+
+
+def columns_of(obj: dict[str, Any]) -> dict[str, Any]:
+    """Return the cells of a Pod by the names of their columns."""
+    columns, cells = PRINTERS["pods"]
+    names = [column["name"] for column in columns]
+    return dict(zip(names, cells(obj, datetime(2026, 1, 1, tzinfo=UTC)), strict=True))
 
 
 def container(ready: bool = False, **state: Any) -> dict[str, Any]:  # noqa: FBT001, FBT002 - test data
@@ -19,7 +27,7 @@ def pod(phase: str, *statuses: dict[str, Any], **more: Any) -> dict[str, Any]:
     spec = {"containers": [{"name": "c"}] * max(1, len(statuses)), **more.pop("spec", {})}
     return {
         "kind": "Pod",
-        "metadata": more.pop("metadata", {}),
+        "metadata": {"name": "p", **more.pop("metadata", {})},
         "spec": spec,
         "status": {"phase": phase, "containerStatuses": list(statuses), **more},
     }
@@ -114,7 +122,7 @@ WORDS = [
 @pytest.mark.parametrize(("word", "obj"), WORDS)
 def test_the_status_word_of_a_pod(word: str, obj: dict[str, Any]) -> None:
     """The word follows phase, reason, init containers, containers and deletion, in this order."""
-    assert pod_columns(obj)["Status"] == word
+    assert columns_of(obj)["Status"] == word
 
 
 def test_ready_counts_running_and_ready_containers_and_sidecars() -> None:
@@ -129,14 +137,14 @@ def test_ready_counts_running_and_ready_containers_and_sidecars() -> None:
     obj["status"]["initContainerStatuses"] = [
         {"name": "s", "started": True, "ready": True, "state": {"running": {"startedAt": "t"}}}
     ]
-    assert pod_columns(obj)["Ready"] == "2/3"
+    assert columns_of(obj)["Ready"] == "2/3"
 
 
 def test_ip_node_and_gates_read_none_until_they_are_known() -> None:
     """The cells of a Pod not yet placed, and of one that is."""
-    fresh = pod_columns(pod("Pending"))
+    fresh = columns_of(pod("Pending"))
     assert (fresh["IP"], fresh["Node"], fresh["Readiness Gates"]) == ("<none>",) * 3
-    placed = pod_columns(
+    placed = columns_of(
         pod(
             "Running",
             spec={
