@@ -113,21 +113,30 @@ class SocketStream:
 async def open_stream(connection: Connection) -> SocketStream:
     """Connect to the server over TCP, and TLS where the URL says so. Raises ConnectFailed."""
     address = connection.address
+    context = connection.ssl_context if address.tls else None
+    name = connection.tls_server_name or address.host.partition("%")[0]
+
+    def make_socket(family: int) -> socket.socket:
+        made = socket.socket(family, socket.SOCK_STREAM)
+        made.setblocking(False)  # noqa: FBT003 -- the name says what is set
+        if context is None:
+            return made
+        # Before it is connected: Python 3.11 loses a socket whose peer resets it during this.
+        return context.wrap_socket(made, server_hostname=name, do_handshake_on_connect=False)
+
     try:
-        connected = await _connect(await _addresses(address.host, address.port))
+        connected = await _connect(await _addresses(address.host, address.port), make_socket)
     except (OSError, UnicodeError) as problem:
         raise ConnectFailed(f"cannot connect to {address.authority}: {problem}") from problem
+    except ValueError as problem:
+        raise ConnectFailed(f"TLS with {address.authority} failed: {problem}") from problem
     try:
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in _KEEP_ALIVE.items():
             if hasattr(socket, option):
                 connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
-        if connection.ssl_context is not None and address.tls:
-            name = connection.tls_server_name or address.host.partition("%")[0]
-            connected = connection.ssl_context.wrap_socket(
-                connected, server_hostname=name, do_handshake_on_connect=False
-            )
+        if isinstance(connected, ssl.SSLSocket):
             await _shake_hands(connected)
     except ssl.SSLCertVerificationError as problem:
         connected.close()
@@ -135,7 +144,7 @@ async def open_stream(connection: Connection) -> SocketStream:
             f"the certificate of {address.authority} was refused: {problem.verify_message} "
             f"(expected name {name!r}); check certificate-authority(-data) and tls-server-name"
         ) from problem
-    except (OSError, ValueError) as problem:
+    except OSError as problem:
         connected.close()
         raise ConnectFailed(f"TLS with {address.authority} failed: {problem}") from problem
     except BaseException:
@@ -156,12 +165,14 @@ async def _shake_hands(secured: ssl.SSLSocket) -> None:
             return
 
 
-async def _connect(addresses: list[Any]) -> socket.socket:
+async def _connect(
+    addresses: list[Any], make_socket: Callable[[int], socket.socket]
+) -> socket.socket:
     *others, (last_family, *_, last) = addresses
     for family, *_, address in others:
         with suppress(OSError), anyio.fail_after(_ADDRESS_S):
-            return await _connect_to(family, address)
-    return await _connect_to(last_family, last)
+            return await _connect_to(make_socket(family), address)
+    return await _connect_to(make_socket(last_family), last)
 
 
 async def _addresses(host: str, port: int) -> list[Any]:
@@ -173,9 +184,7 @@ async def _addresses(host: str, port: int) -> list[Any]:
         return await anyio.getaddrinfo(host, port, type=kind)
 
 
-async def _connect_to(family: int, address: Any) -> socket.socket:
-    connecting = socket.socket(family, socket.SOCK_STREAM)
-    connecting.setblocking(False)  # noqa: FBT003 -- the name says what is set
+async def _connect_to(connecting: socket.socket, address: Any) -> socket.socket:
     try:
         code = connecting.connect_ex(address)
         if code in _CONNECTING:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import socket
 import ssl
+import struct
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -119,6 +121,29 @@ async def test_a_server_without_tls_is_a_connect_failure() -> None:
         connection = Connection(server.url.replace("http:", "https:"), careless())
         with pytest.raises(ConnectFailed, match="TLS with"):
             await ask(connection)
+
+
+async def test_a_server_that_resets_what_it_has_accepted_leaves_no_socket_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However early a connection breaks, it is a connect failure, and closed by us."""
+    at_once = struct.pack("ii", 1, 0)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        configure = socket.socket.setsockopt
+
+        def reset(self: socket.socket, *arguments: Any) -> None:
+            configure(self, *arguments)
+            monkeypatch.undo()
+            peer, _ = listener.accept()
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
+            peer.close()
+
+        # The first thing that is done to a socket which is connected.
+        monkeypatch.setattr(socket.socket, "setsockopt", reset)
+        url = f"https://127.0.0.1:{listener.getsockname()[1]}"
+        # A socket that is left to the garbage collection fails the test.
+        with pytest.raises(ConnectFailed, match="TLS with"):
+            await ask(Connection(url, careless()))
 
 
 def test_a_locked_key_never_asks_the_terminal(certificates: Certificates) -> None:
