@@ -7,7 +7,6 @@ import os
 import re
 import sys
 from collections.abc import Callable, Container, Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -171,9 +170,28 @@ def _parse(name: str, verb: Verb, words: list[str]) -> Namespace:
     return given
 
 
-def _flags_of(module: str, *given: object) -> Callable[[ArgumentParser], None]:
-    """Return what adds the flags of a command that ``module`` has, which it imports only then."""
-    return lambda parser: import_module(f"lean_sandbox.{module}").add_flags(parser, *given)
+def _add_demo(parser: ArgumentParser) -> None:
+    from lean_sandbox.demo.command import add_flags  # noqa: PLC0415
+
+    add_flags(parser)
+
+
+def _add_local(action: str, parser: ArgumentParser) -> None:
+    from lean_sandbox.local.command import add_flags  # noqa: PLC0415
+
+    add_flags(parser, action, _check_controller_flags)
+
+
+def _add_settings(parser: ArgumentParser) -> None:
+    from lean_sandbox.config.render import add_flags  # noqa: PLC0415
+
+    add_flags(parser)
+
+
+def _add_bench(parser: ArgumentParser) -> None:
+    from lean_sandbox.bench.options import add_flags  # noqa: PLC0415
+
+    add_flags(parser)
 
 
 def _add_explain(explain: ArgumentParser) -> None:
@@ -184,7 +202,7 @@ def _add_explain(explain: ArgumentParser) -> None:
 
 
 def _noun(word: str) -> str:
-    """Return what `trace` calls a kind, which may be named as kubectl does: in full, or many."""
+    """Return what `trace` calls a kind, which may be in the plural, or as kubectl names it."""
     one = word.removesuffix("es").removesuffix("s")
     return {"sandboxclaim": "claim", "sandboxwarmpool": "pool"}.get(one, one)
 
@@ -285,7 +303,7 @@ def _check_controller_flags(flags: Sequence[str]) -> None:
 
 
 def _act(given: Namespace) -> int:
-    """Do what the flags of a command have set as its action."""
+    """Run the action that the flags of a command have set; return its exit code."""
     code: int = given.action(given)
     return code
 
@@ -367,7 +385,6 @@ def _run_version(_given: Namespace) -> int:
 
 
 _RUNNING: Final = "Run it"
-_SETTINGS: Final = _flags_of("config.render")
 GROUPS: Final[Mapping[str, Mapping[str, Verb]]] = {
     "Try it, without a cluster": {
         "demo": Verb(
@@ -378,7 +395,7 @@ GROUPS: Final[Mapping[str, Mapping[str, Verb]]] = {
             " against them over HTTP, takes Sandboxes from a manifest to Ready, through suspend,"
             " resume, loss of the Pod and expiry, binds a burst of claims from a warm pool, and"
             " prints the requests that took. Needs no cluster and leaves nothing behind.",
-            _flags_of("demo.command"),
+            _add_demo,
             "local",
         ),
         "local up": Verb(
@@ -391,26 +408,26 @@ GROUPS: Final[Mapping[str, Mapping[str, Verb]]] = {
             _act,
             "Writes a kubeconfig that kubectl and every other client can use. No image is pulled"
             " and no container runs: docs/local.md says what works.",
-            _flags_of("local.command", "up", _check_controller_flags),
+            functools.partial(_add_local, "up"),
             "local",
         ),
         "local status": Verb(
             "list the local clusters that run",
             ("lean-sandbox local status",),
             _act,
-            flags=_flags_of("local.command", "status"),
+            flags=functools.partial(_add_local, "status"),
         ),
         "local down": Verb(
             "stop a local cluster",
             ("lean-sandbox local down",),
             _act,
-            flags=_flags_of("local.command", "down"),
+            flags=functools.partial(_add_local, "down"),
         ),
         "local example": Verb(
             "print a manifest to begin with: sandbox, pool or claim",
             ("lean-sandbox local example | kubectl apply -f -", "lean-sandbox local example pool"),
             _act,
-            flags=_flags_of("local.command", "example"),
+            flags=functools.partial(_add_local, "example"),
         ),
     },
     _RUNNING: {
@@ -424,7 +441,7 @@ GROUPS: Final[Mapping[str, Mapping[str, Verb]]] = {
             "Uses the kubeconfig, or the Pod's service account inside a cluster. Ends with 0 on"
             " SIGINT or SIGTERM after running reconciles have ended; a second signal stops at"
             " once, with 1, and so does the loss of the Lease.",
-            _SETTINGS,
+            _add_settings,
             is_raw=True,
         ),
         "config": Verb(
@@ -438,7 +455,7 @@ GROUPS: Final[Mapping[str, Mapping[str, Verb]]] = {
             " environment and config file, as a config file whose comments tell their units and"
             " where each came from: a flag, the environment, a file or the default. Asks no server,"
             " so what the ConfigMap agent-sandbox-config adds is left out.",
-            _SETTINGS,
+            _add_settings,
             is_raw=True,
         ),
         "crds": Verb(
@@ -487,7 +504,7 @@ GROUPS: Final[Mapping[str, Mapping[str, Verb]]] = {
             "measure the controller under load, and its memory",
             (),
             _run_bench,
-            flags=_flags_of("bench.options"),
+            flags=_add_bench,
             extra="local",
             is_raw=True,
         ),

@@ -28,11 +28,11 @@ _SHOWN: Final = " (default: %(default)s)"
 def add_flags(
     parser: argparse.ArgumentParser,
     action: str,
-    check: Callable[[Sequence[str]], None] = lambda _: None,
+    check: Callable[[Sequence[str]], None],
 ) -> None:
     """Add the flags of an action, and the function that acts as ``action``.
 
-    ``check`` raises ConfigError for flags that `lean-sandbox run` refuses; `up` alone has such.
+    ``check`` raises ConfigError for flags that `lean-sandbox run` refuses, which `up` hands on.
     """
     add = parser.add_argument
     if action == "up":
