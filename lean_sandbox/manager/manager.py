@@ -88,6 +88,7 @@ class Manager:
             namespaces=settings.namespaces,
             exclude_namespaces=settings.exclude_namespaces,
         )
+        self._metrics = Metrics(clock)
         shared = Shared(
             client=client,
             caches=caches,
@@ -96,7 +97,7 @@ class Manager:
             settings=settings,
             clock=clock,
             server_time=ServerTime(clock),
-            metrics=Metrics(clock),
+            metrics=self._metrics,
             uniform=uniform,
             tracing=tracing,
         )
@@ -241,6 +242,7 @@ class Manager:
         """Add the series of all parts."""
         for controller in self.controllers:
             controller.collect(into)
+        self._metrics.collect(into)
         for name, recorder in self.recorders.items():
             recorder.collect(into, name)
         for cache in self.all_caches:

@@ -17,7 +17,6 @@ from lean_sandbox.controllers.sandbox.children import Parts
 from lean_sandbox.controllers.sandbox.reconcile import due_in_s, is_final, reconcile
 from lean_sandbox.controllers.sandbox.requests import SandboxRequests
 from lean_sandbox.controllers.sandbox.throttle import StatusThrottle
-from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.model import names
 from lean_sandbox.model.sandbox import Sandbox
 from lean_sandbox.runtime.controller import Controller
@@ -72,11 +71,6 @@ class SandboxController(Controller[SandboxEntry]):
         caches.pods.handlers.append(self.on_pod)
         caches.services.handlers.append(self.on_service)
         caches.pvcs.handlers.append(self.on_pvc)
-
-    def collect(self, into: Exposition) -> None:
-        """Add what is counted of Sandboxes."""
-        super().collect(into)
-        self._parts.metrics.collect(into)
 
     def stand_back(
         self, claims: WorkQueue[Key], precedence_s: Callable[[SandboxEntry], float]
