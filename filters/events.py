@@ -6,7 +6,7 @@ Predicates read attributes, so any decoded object that has them will do; :func:`
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntFlag, StrEnum
 from typing import Any, TypeAlias
@@ -123,19 +123,14 @@ def _columns_of(obj: Mapping[str, Any]) -> dict[str, str] | None:
         return None
     if obj.get("kind") == "Pod":
         return pod_columns(obj)
-    conditions = (obj.get("status") or {}).get("conditions") or ()
-    ready: Mapping[str, Any] = next(
-        (found for found in conditions if found.get("type") == "Ready"), {}
-    )
+    ready = condition_of(obj.get("status") or {}, "Ready")
     return {"Ready": str(ready.get("status") or ""), "Reason": str(ready.get("reason") or "")}
 
 
 def pod_columns(pod: Mapping[str, Any]) -> dict[str, str]:
     """Return the columns Ready and IP of a full Pod."""
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
-    # The init containers that go on running beside the others.
-    initial = spec.get("initContainers") or ()
-    sidecars = [found.get("name") for found in initial if found.get("restartPolicy") == "Always"]
+    sidecars = sidecars_of(spec)
     started = [
         found
         for found in status.get("containerStatuses") or ()
@@ -148,8 +143,20 @@ def pod_columns(pod: Mapping[str, Any]) -> dict[str, str]:
     ]
     ready = sum(1 for found in started if found.get("ready"))
     total = len(spec.get("containers") or ()) + len(sidecars)
-    addresses = [found.get("ip") for found in status.get("podIPs") or ()]
-    return {"Ready": f"{ready}/{total}", "IP": str((addresses or [None])[0] or "<none>")}
+    first: Mapping[str, Any] = next(iter(status.get("podIPs") or ()), {})
+    return {"Ready": f"{ready}/{total}", "IP": str(first.get("ip") or "<none>")}
+
+
+def condition_of(status: Mapping[str, Any], kind: object) -> Mapping[str, Any]:
+    """Return the first condition of a type in a status, empty without one."""
+    conditions: Iterable[Mapping[str, Any]] = status.get("conditions") or ()
+    return next((found for found in conditions if found.get("type") == kind), {})
+
+
+def sidecars_of(spec: Mapping[str, Any]) -> list[str]:
+    """Return the names of the init containers of a Pod that go on running beside the others."""
+    initial = spec.get("initContainers") or ()
+    return [found.get("name") for found in initial if found.get("restartPolicy") == "Always"]
 
 
 def keep(mapping: Mapping[str, str] | None, keys: Collection[str]) -> dict[str, str] | None:

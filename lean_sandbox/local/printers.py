@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
-from filters.events import pod_columns
+from filters.events import condition_of, pod_columns, sidecars_of
 
 Json = dict[str, Any]
 Cells = Callable[[Json, datetime], list[Any]]
@@ -95,28 +95,14 @@ def _selector(labels: Json | None) -> str:
     return ",".join(f"{key}={value}" for key, value in sorted((labels or {}).items())) or NONE
 
 
-def _condition(status: Json, kind: Any) -> Json:
-    conditions: Iterable[Json] = status.get("conditions") or ()
-    return next((found for found in conditions if found.get("type") == kind), {})
-
-
 def _state(container: Json, name: str) -> Json | None:
     state: Json | None = (container.get("state") or {}).get(name)
     return state
 
 
-def _sidecars(spec: Json) -> frozenset[str]:
-    """Return the names of the init containers that go on running beside the others."""
-    return frozenset(
-        str(container.get("name"))
-        for container in spec.get("initContainers") or ()
-        if container.get("restartPolicy") == "Always"
-    )
-
-
 def _restarts(obj: Json, now: datetime) -> str:
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
-    sidecars = _sidecars(spec)
+    sidecars = sidecars_of(spec)
     starting = status.get("initContainerStatuses") or ()
     count, last = 0, ""
     for container in (
@@ -133,7 +119,7 @@ def _readiness_gates(spec: Json, status: Json) -> str:
     gates = [gate.get("conditionType") for gate in spec.get("readinessGates") or ()]
     if not gates:
         return NONE
-    open_gates = sum(1 for gate in gates if _condition(status, gate).get("status") == "True")
+    open_gates = sum(1 for gate in gates if condition_of(status, gate).get("status") == "True")
     return f"{open_gates}/{len(gates)}"
 
 
@@ -141,10 +127,10 @@ def pod_word(pod: Json) -> str:
     """Return the word in the column Status of a Pod."""
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
     word = str(status.get("reason") or status.get("phase") or "")
-    if _condition(status, "PodScheduled").get("reason") == "SchedulingGated":
+    if condition_of(status, "PodScheduled").get("reason") == "SchedulingGated":
         word = "SchedulingGated"
     initializing = _init_word(spec, status)
-    if initializing and _condition(status, "Initialized").get("status") != "True":
+    if initializing and condition_of(status, "Initialized").get("status") != "True":
         word = initializing
     else:
         word = _containers_word(status, initializing or word)
@@ -159,7 +145,7 @@ def pod_word(pod: Json) -> str:
 def _init_word(spec: Json, status: Json) -> str:
     """Return how far the init containers are, empty when they are done."""
     total = len(spec.get("initContainers") or ())
-    sidecars = _sidecars(spec)
+    sidecars = sidecars_of(spec)
     for position, container in enumerate(status.get("initContainerStatuses") or ()):
         ended = _state(container, "terminated")
         if ended is not None and ended.get("exitCode", 0) == 0:
@@ -188,7 +174,7 @@ def _containers_word(status: Json, word: str) -> str:
         elif container.get("ready") and _state(container, "running") is not None:
             one_runs = True
     if word == "Completed" and one_runs:
-        return "Running" if _condition(status, "Ready").get("status") == "True" else "NotReady"
+        return "Running" if condition_of(status, "Ready").get("status") == "True" else "NotReady"
     return word
 
 
@@ -305,7 +291,7 @@ def _event(obj: Json, now: datetime) -> list[Any]:
 
 def _node(obj: Json, now: datetime) -> list[Any]:
     status, labels = obj.get("status") or {}, obj["metadata"].get("labels") or {}
-    ready = _condition(status, "Ready").get("status")
+    ready = condition_of(status, "Ready").get("status")
     words = ["Unknown" if ready is None else "Ready" if ready == "True" else "NotReady"]
     if (obj.get("spec") or {}).get("unschedulable"):
         words.append("SchedulingDisabled")
