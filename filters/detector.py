@@ -20,9 +20,10 @@ Fingerprints: TypeAlias = tuple[Hashable, ...]
 
 @dataclass(slots=True, eq=False)
 class Decision:
-    """Whether an event passed; true when it did. The reason is put into words when asked for.
+    """Whether an event passed; true when it did.
 
-    It is ``words``, or the leaves that decided with their old and new fingerprints.
+    The reason is ``words``, or is put into words from ``deciding`` when somebody asks for it: the
+    leaves that decided, each with its old and new fingerprint.
     """
 
     change: Change

@@ -1,4 +1,4 @@
-"""Selectors as the API has them: those of labels read, checked and matched, some of fields written.
+"""Selectors as the API has them: of labels, read, checked and matched; of fields, written.
 
 A client sends them, so that the server leaves out what nobody wants.
 """
@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-# The server takes no other blanks for such.
+# What Kubernetes takes for white space between the words of a selector; ``\s`` is more.
 _BLANKS = " \t\r\n"
 _S = f"[{_BLANKS}]"
 _WORD = rf"[^{_BLANKS},()=!<>]+"

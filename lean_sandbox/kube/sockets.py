@@ -121,7 +121,7 @@ async def open_stream(connection: Connection) -> SocketStream:
         made.setblocking(False)  # noqa: FBT003 -- the name says what is set
         if context is None:
             return made
-        # Before it is connected: Python 3.11 loses a socket whose peer resets it during this.
+        # Not once it is connected: Python 3.11 leaks a socket that its peer resets meanwhile.
         return context.wrap_socket(made, server_hostname=name, do_handshake_on_connect=False)
 
     try:

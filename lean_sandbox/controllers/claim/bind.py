@@ -1,7 +1,7 @@
 """From a claim to its Sandbox: the one it has, one of its pool, or a new one (claims, 3.5 to 3.10).
 
-A warm claim costs one request here: the patch that takes the member over. Whoever loses a member,
-which is handed out in memory to one claim at a time, to another process takes the next at once.
+A warm claim costs one request here: the patch that takes the member over. A member is handed out in
+memory to one claim at a time; a claim that loses it to another process takes the next at once.
 """
 
 from __future__ import annotations

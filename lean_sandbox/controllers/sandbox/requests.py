@@ -41,11 +41,12 @@ class HiddenPods:
 
     A name is absent once a request has found no Pod, or the watch has seen its deletion: no GET is
     due. A Pod is doubtful when the watch lost sight of it otherwise: it may only have lost
-    the label that it is watched by, and a create would collide with it.
+    the label that it is watched by, and a create would collide with it. Either is forgotten after
+    ten minutes, or earlier when more is known than is kept; then nothing is known of the name.
     """
 
     def __init__(self, clock: Clock) -> None:
-        # Whether it is absent; else it is doubtful.
+        # By name: true for a Pod that is absent, false for a doubtful one.
         self._known: TTLCache[Key, bool] = TTLCache(_MOST_KNOWN, _KNOWN_S, clock.monotonic)
 
     def is_doubtful(self, key: Key) -> bool:

@@ -64,8 +64,8 @@ _GRACE_JITTER = 0.5
 # For a missing template, watches aside.
 _MISSING_TEMPLATE_REQUEUE_S = 60.0
 _MEMBER, _MEMBER_GONE = "member", "member is gone"
-# Changes of members within this time are one reason to reconcile their pool, which looks at each of
-# its members: the one that is gone has to be replaced soon, the others are counted.
+# For so long changes of members are gathered: each reconcile of a pool looks at all members. One
+# that is gone has to be replaced soon; any other change can wait for a moment.
 _GATHERING_S = {_MEMBER: 0.2, _MEMBER_GONE: 0.05}
 
 

@@ -35,7 +35,7 @@ class PoolMembers(msgspec.Struct):
     stuck: list[SandboxEntry] = []
     # Without the label of a warm launch.
     unlabelled: list[SandboxEntry] = []
-    # Seconds until each of those that have to be looked at again.
+    # In how many seconds each member is due that has to be looked at again.
     looks_s: list[float] = []
 
     @property
