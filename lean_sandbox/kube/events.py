@@ -95,6 +95,7 @@ class EventRecorder:
         self._due: dict[_Key, _Series] = {}
         self._wake = anyio.Event()
         self._closing = anyio.Event()
+        self._is_posting = False
         #: Set once nothing more will be posted.
         self.ended = anyio.Event()
         #: What became of the events; those that wait are in none. ``patched`` counts requests.
@@ -179,8 +180,8 @@ class EventRecorder:
 
     @property
     def is_busy(self) -> bool:
-        """Whether an event waits to be posted."""
-        return self._queue.first() is not None
+        """Whether an event waits to be posted, or for the answer to its post."""
+        return self._is_posting or self._queue.first() is not None
 
     def close(self) -> None:
         """Take no more events and let :meth:`run` return once the queue is empty."""
@@ -201,11 +202,13 @@ class EventRecorder:
     async def _post(self, series: _Series) -> None:
         outcome, body = "posted", series.body
         series.body = b""
+        self._is_posting = True
         try:
             await self._client.create(EVENTS, series.namespace, body, bytes, accept=METADATA_ACCEPT)
         except ControlPlaneError as problem:
             outcome = "terminating" if problem.namespace_terminating else "failed"
             self._forget(series.key)
+        self._is_posting = False
         self.counts[outcome] += 1
 
     async def _patch(self, series: _Series) -> None:

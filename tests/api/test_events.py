@@ -21,7 +21,7 @@ from lean_sandbox.kube.events import EventRecorder, Pace
 from lean_sandbox.kube.resources import ObjectReference
 from lean_sandbox.kube.transport import Transport
 from tests.api.server import Answer, Request, Script, Server, in_turn, reply, serve
-from tests.support.clock import FakeClock
+from tests.support.clock import FakeClock, settle
 
 POD = ObjectReference("v1", "Pod", "web", "a", "u1")
 TERMINATING = {
@@ -235,6 +235,25 @@ async def test_events_stand_back_while_the_server_is_slow() -> None:
         await clock.advance(0.9)
         assert len(server.requests) == 3
     assert len(server.requests) == 4
+
+
+async def test_a_recorder_is_busy_until_the_last_answer() -> None:
+    """Whoever waits for its rest, as to count requests, misses none that is under way."""
+    busy: list[bool] = []
+
+    def look(_: Request) -> Answer:
+        busy.append(recorder.is_busy)
+        return reply(201)
+
+    async with recording(look) as (_, recorder, _):
+        assert not recorder.is_busy
+        recorder.emit(POD, "Normal", "A", "X", "")
+        assert recorder.is_busy
+        while not recorder.counts["posted"]:
+            await anyio.lowlevel.checkpoint()
+        await settle(5)
+        assert not recorder.is_busy
+    assert busy == [True]
 
 
 @pytest.mark.parametrize("answer", [reply(404), reply(403), reply(500), Answer(close=True)])

@@ -15,13 +15,17 @@ from tests.conformance.api import open_room
 from tests.controlplane.scene import Scene, open_scene
 from tests.controlplane.server import RealServer
 
+_LAUNCH_S = 20.0
+
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def stage(
     real_server: RealServer, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Scene]:
     """Give the running controller."""
-    folder, settings = tmp_path_factory.mktemp("scene"), Settings(extensions=True)
+    folder = tmp_path_factory.mktemp("scene")
+    # However slow the machine is, a launch is told in one status: what it costs is the same.
+    settings = Settings(extensions=True, sandbox_status_window=_LAUNCH_S)
     opened: asyncio.Future[Scene] = asyncio.get_running_loop().create_future()
     over = asyncio.Event()
 
