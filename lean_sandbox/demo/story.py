@@ -64,8 +64,8 @@ _CONTROLLER: Final = "system:serviceaccount:agent-sandbox-system:agent-sandbox-c
 _KUBELET: Final = "kubelet-admin"
 _POOL: Final = "python"
 _PATIENCE_S: Final = 120.0
-# An act is over when the controller is idle, its Events are posted, and nothing came for so long.
-_REST_S: Final = 0.4
+# An act is over when so many looks have found the controller idle and nothing asked for.
+_QUIET_LOOKS: Final = 4
 _REST_LIMIT_S: Final = 20.0
 _POLL_S: Final = 0.1
 
@@ -232,20 +232,21 @@ class Story:
         found = await self._scraper.scrape()
         return read_metrics("".join(render(found)))
 
+    def _is_busy(self) -> bool:
+        controller = self._controller
+        return any(one.queue.is_busy for one in controller.controllers) or any(
+            one.is_busy for one in controller.recorders.values()
+        )
+
     async def _cost_since(self, before: Cost) -> Cost:
         """Wait until the controller has nothing left to do or to say; return what it cost."""
-        began = since = self._clock.monotonic()
-        last = await self._snapshot()
-        while self._clock.monotonic() - since < _REST_S:
+        began, last, quiet_looks = self._clock.monotonic(), before, 0
+        while quiet_looks < _QUIET_LOOKS and self._clock.monotonic() - began < _REST_LIMIT_S:
             await self._clock.sleep(_POLL_S)
-            found = await self._snapshot()
-            controller = self._controller
-            is_busy = any(one.queue.is_busy for one in controller.controllers)
-            is_busy |= any(one.is_busy for one in controller.recorders.values())
-            if is_busy or found.requests != last.requests:
-                last, since = found, self._clock.monotonic()
-            if self._clock.monotonic() - began > _REST_LIMIT_S:
-                break
+            # Asked first: what ends before the look is counted in it.
+            is_busy, found = self._is_busy(), await self._snapshot()
+            is_quiet = not is_busy and found.requests == last.requests
+            last, quiet_looks = found, quiet_looks + 1 if is_quiet else 0
         return last.since(before)
 
     async def _until_all(
