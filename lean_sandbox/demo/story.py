@@ -64,7 +64,7 @@ _CONTROLLER: Final = "system:serviceaccount:agent-sandbox-system:agent-sandbox-c
 _KUBELET: Final = "kubelet-admin"
 _POOL: Final = "python"
 _PATIENCE_S: Final = 120.0
-# An act is over when so many looks have found the controller idle and nothing asked for.
+# An act is over when so many looks in a row have found the controller idle and no new request.
 _QUIET_LOOKS: Final = 4
 _REST_LIMIT_S: Final = 20.0
 _POLL_S: Final = 0.1
