@@ -21,21 +21,23 @@ SHORT_S = 2.0
 VERBS = ("get", "create", "patch", "delete")
 
 
-def furnish(plane: ControlPlane) -> None:
-    """Create a template, a pool and its members."""
+def furnish(plane: ControlPlane, first: Json) -> None:
+    """Create a template, a pool and its members; ``first``: what ``m-0`` asks for besides."""
     plane.store.create(placed())
     plane.store.create(pool(replicas=MEMBERS))
-    for number in range(MEMBERS):
+    add_member(plane, "m-0", change=lambda body: body["spec"].update(first))
+    for number in range(1, MEMBERS):
         add_member(plane, f"m-{number}")
 
 
 @asynccontextmanager
-async def crowded(**first: Any) -> AsyncIterator[World]:
+async def crowded(*, member: Json | None = None, **first: Any) -> AsyncIterator[World]:
     """Open a world with a full pool on a slow server, and create the claims, ``c-0`` first.
 
-    ``first`` is what the spec of ``c-0`` says besides its pool.
+    ``first`` is what the spec of ``c-0`` says besides its pool, ``member`` what that of ``m-0``
+    says besides its template.
     """
-    async with open_pools(prepare=furnish) as world:
+    async with open_pools(prepare=lambda plane: furnish(plane, member or {})) as world:
         for number in range(MEMBERS):
             ready = {"status": running_status(ready=True)}
             world.plane.store.patch("pods", NS, f"m-{number}", ready, subresource="status")
@@ -59,6 +61,17 @@ def is_ready(world: World, name: str) -> bool:
 def number_ready(world: World) -> int:
     """Return how many claims are Ready."""
     return sum(is_ready(world, one["metadata"]["name"]) for one in world.plane.store.list(CLAIMS))
+
+
+def ends(world: World, pod: str) -> bool:
+    """Tell whether a Pod is gone or being deleted."""
+    stored = world.plane.store.find("pods", NS, pod)
+    return stored is None or "deletionTimestamp" in stored["metadata"]
+
+
+def is_expired(world: World, name: str) -> bool:
+    """Tell whether a Sandbox says that its time is over."""
+    return bool(condition(world.get(name), "Ready")["reason"] == "SandboxExpired")
 
 
 async def seconds_until(world: World, is_so: Callable[[], bool]) -> float:
@@ -106,4 +119,23 @@ async def test_a_claim_that_waits_for_its_pod_does_not_wait_for_the_crowd() -> N
     labels = {"additionalPodMetadata": {"labels": {"sandbox.users.io/team": "blue"}}}
     async with crowded(**labels) as world:
         await seconds_until(world, lambda: is_ready(world, "c-0"))
+        assert number_ready(world) < CROWD - 1
+
+
+async def test_a_sandbox_that_its_user_suspends_does_not_wait_for_the_crowd() -> None:
+    """Somebody waits for what was asked for last, however long the crowd takes."""
+    async with crowded() as world:
+        await seconds_until(world, lambda: is_ready(world, "c-0"))
+        used = bound_name(world, "c-0")
+        world.plane.store.patch(SANDBOXES, NS, used, {"spec": {"operatingMode": "Suspended"}})
+        await seconds_until(world, lambda: ends(world, used))
+        assert number_ready(world) < CROWD - 1
+
+
+async def test_a_sandbox_that_expires_does_not_wait_for_the_crowd() -> None:
+    """Its end was set before, and its time comes while others are served."""
+    async with crowded(member={"shutdownTime": "2026-01-02T03:04:09Z"}) as world:
+        assert not is_ready(world, "c-0")
+        await seconds_until(world, lambda: is_expired(world, "m-0"))
+        assert bound_name(world, "c-0") == "m-0"
         assert number_ready(world) < CROWD - 1

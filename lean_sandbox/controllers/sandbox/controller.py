@@ -19,6 +19,7 @@ from lean_sandbox.controllers.sandbox.requests import SandboxRequests
 from lean_sandbox.controllers.sandbox.throttle import StatusThrottle
 from lean_sandbox.model import names
 from lean_sandbox.model.sandbox import Sandbox
+from lean_sandbox.model.times import has_come
 from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.queue import LOW, NORMAL, REFILL, Item, WorkQueue
 from lean_sandbox.runtime.workers import Result
@@ -82,6 +83,10 @@ class SandboxController(Controller[SandboxEntry]):
             if entry is None or entry.is_deleting:
                 return 0.0
             if entry.is_ready:
+                view = None if entry.needs_look else entry.view
+                if view is None or has_come(view.shutdown_time, self._parts.clock.now()):
+                    # Somebody asked for something else, or its time is over.
+                    return 0.0
                 pod = self._parts.caches.pods.get(entry.pod_key)
                 if pod is None or pod.is_deleting or pod.hint != READY:
                     # What its status says is not true any more.
