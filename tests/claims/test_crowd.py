@@ -9,13 +9,13 @@ from typing import Any
 from lean_sandbox.local.controlplane import ControlPlane
 from tests.support.builders import claim, placed, pool
 from tests.support.extensions import BIND, add_member, bound_name, open_pools
-from tests.support.names import CLAIMS, SANDBOXES
+from tests.support.names import CLAIMS, POOLS, SANDBOXES
 from tests.support.world import NS, World, condition, running_status
 
 Json = dict[str, Any]
-MEMBERS, CROWD = 160, 150
-# How long the server takes for each request: the crowd is served after some four seconds.
-ANSWER_S = 0.4
+MEMBERS, CROWD = 96, 90
+# How long the server takes for each request: the crowd is served after some five seconds.
+ANSWER_S = 0.8
 # For how long work stands back for single claims.
 SHORT_S = 2.0
 VERBS = ("get", "create", "patch", "delete")
@@ -138,4 +138,14 @@ async def test_a_sandbox_that_expires_does_not_wait_for_the_crowd() -> None:
         assert not is_ready(world, "c-0")
         await seconds_until(world, lambda: is_expired(world, "m-0"))
         assert bound_name(world, "c-0") == "m-0"
+        assert number_ready(world) < CROWD - 1
+
+
+async def test_a_pool_that_its_user_changes_does_not_wait_for_the_crowd() -> None:
+    """It begins to grow, though it has a member for each claim as it is."""
+    async with crowded() as world:
+        await seconds_until(world, lambda: is_ready(world, "c-0"))
+        world.plane.store.patch(POOLS, NS, "pool", {"spec": {"replicas": MEMBERS + 3}})
+
+        await seconds_until(world, lambda: len(world.plane.store.list(SANDBOXES)) > MEMBERS)
         assert number_ready(world) < CROWD - 1

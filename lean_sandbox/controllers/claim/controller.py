@@ -110,14 +110,15 @@ class ClaimController(Controller[ClaimEntry]):
     def before_pool_s(self, pool: Key) -> float:
         """Return for how long at most claims go before what makes new members of a pool.
 
-        For longest while it has a member for each that stands in line, not at all where claims
-        wait for its members.
+        For longest while it is as its user asked for and has a member for each that stands in line,
+        not at all where claims wait for its members.
         """
         if self.waiting.waits_for(pool):
             return 0.0
         longest_s = self.queue.precedence_s(pool.namespace)
         has_enough = self.warm.counts(pool).to_take >= self.queue.clients_in_line(pool.namespace)
-        return longest_s if has_enough else min(longest_s, BESIDE_WORK_S)
+        is_seen = (entry := self._parts.caches.pools.get(pool)) is None or entry.is_seen
+        return longest_s if has_enough and is_seen else min(longest_s, BESIDE_WORK_S)
 
     def before_sandbox_s(self, sandbox: SandboxEntry) -> float:
         """Return for how long at most claims go before what is left to do for a Sandbox.

@@ -135,7 +135,7 @@ class PoolController(Controller[PoolEntry]):
         status, wanted = entry.status, entry.view.replicas
         return (
             status is not None
-            and status.observedGeneration == entry.generation
+            and entry.is_seen
             and status.replicas == wanted == status.readyReplicas
         )
 
