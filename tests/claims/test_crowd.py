@@ -141,6 +141,18 @@ async def test_a_sandbox_that_expires_does_not_wait_for_the_crowd() -> None:
         assert number_ready(world) < CROWD - 1
 
 
+async def test_a_sandbox_that_loses_its_service_does_not_wait_for_the_crowd() -> None:
+    """Its name must lead to its Pod again."""
+    async with crowded(member={"service": True}) as world:
+        await seconds_until(world, lambda: is_ready(world, "c-0"))
+        assert bound_name(world, "c-0") == "m-0"
+        world.plane.store.delete("services", NS, "m-0")
+
+        await seconds_until(world, lambda: world.writes()["create services"] == 1)
+        # What is left to do for the others, of which its Pod's label is the first, comes later.
+        assert world.writes()["patch pods"] <= 1
+
+
 async def test_a_pool_that_its_user_changes_does_not_wait_for_the_crowd() -> None:
     """It begins to grow, though it has a member for each claim as it is."""
     async with crowded() as world:

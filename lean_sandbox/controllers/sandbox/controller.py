@@ -80,20 +80,25 @@ class SandboxController(Controller[SandboxEntry]):
 
         def hold_s(key: Key) -> float:
             entry = self.cache.get(key)
-            if entry is None or entry.is_deleting:
+            if entry is None or entry.is_deleting or (entry.is_ready and self._has_changed(entry)):
                 return 0.0
-            if entry.is_ready:
-                view = None if entry.needs_look else entry.view
-                if view is None or has_come(view.shutdown_time, self._parts.clock.now()):
-                    # Somebody asked for something else, or its time is over.
-                    return 0.0
-                pod = self._parts.caches.pods.get(entry.pod_key)
-                if pod is None or pod.is_deleting or pod.hint != READY:
-                    # What its status says is not true any more.
-                    return 0.0
             return precedence_s(entry)
 
         self.queue.gate(hold_s, behind=claims)
+
+    def _has_changed(self, entry: SandboxEntry) -> bool:
+        """Tell whether a ready Sandbox is asked for something else, or is not what it was."""
+        view, caches = entry.view, self._parts.caches
+        if (
+            view is None
+            or entry.needs_look
+            or has_come(view.shutdown_time, self._parts.clock.now())
+        ):
+            return True
+        if view.service and caches.services.get(entry.key) is None:
+            return True
+        pod = caches.pods.get(entry.pod_key)
+        return pod is None or pod.is_deleting or pod.hint != READY
 
     async def reconcile(self, item: Item[Key]) -> Result:
         """Bring one Sandbox to what its spec asks for."""
