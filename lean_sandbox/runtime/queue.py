@@ -14,7 +14,7 @@ The rules, as in the queues of Kubernetes' own controllers:
   such keys take at most one turn in four, or every object at start would turn the order round.
 * A failed key waits 5 ms * 2^(n-1), at most 1000 s, until it is forgotten.
 * A gate may hold keys back while more urgent work of another queue is in hand, for a bounded time:
-  two seconds while any is worked on, half a minute while many are.
+  two seconds while any is worked on, two minutes while many are.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _REGULAR_TURNS: Final = 3
 # wait for a crowd of the same group, all of which becomes late by what is done beside it. A crowd
 # is more keys than there are requests in flight by default.
 BESIDE_WORK_S: Final = 2.0
-BESIDE_CROWD_S: Final = 30.0
+BESIDE_CROWD_S: Final = 120.0
 CROWD: Final = 32
 # What the reference controller does.
 BACKOFF_BASE_S: Final = 0.005
