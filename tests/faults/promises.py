@@ -7,7 +7,7 @@ was ever stored, and every request that the controller sent.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
@@ -322,7 +322,10 @@ class History:
         for (what, path), noted in self._requests.items():
             # What is created has its name in the body: only refused creates are the same again.
             times = [at for at, entry in noted if entry.verb != "create" or entry.code >= 400]
-            number, excused = _most_within(times, self._others)
+            number, since = _most_within(times)
+            if number <= _IDENTICAL:
+                continue
+            excused = sum(abs(at - since) <= _WINDOW_S for at in self._others)
             if number > _IDENTICAL + excused:
                 text = f"{number} times {what} {path} within {_WINDOW_S:g} s"
                 yield f"{Promise.BACKOFF.name}: {text}, and {excused} changes by others"
@@ -338,15 +341,15 @@ def history_of(plane: ControlPlane) -> History:
     return _HISTORIES[plane]
 
 
-def _most_within(times: list[float], others: Iterable[float]) -> tuple[int, int]:
-    """Return how many of ``times`` the fullest window has, and how many changes by others."""
+def _most_within(times: list[float]) -> tuple[int, float]:
+    """Return how many of ``times`` the fullest window has, and when it begins."""
     began, best, since = 0, 0, 0.0
     for index, at in enumerate(times):
         while times[began] < at - _WINDOW_S:
             began += 1
         if index - began + 1 > best:
             best, since = index - began + 1, times[began]
-    return best, sum(since - _WINDOW_S <= at <= since + _WINDOW_S for at in others)
+    return best, since
 
 
 def _title(one: Json) -> str:
