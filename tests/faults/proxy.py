@@ -13,7 +13,7 @@ import socket
 import struct
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum
 from urllib.parse import parse_qsl, urlsplit
@@ -372,7 +372,9 @@ class _Link(asyncio.Protocol):
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER)
             self.client.abort()
         elif not self.client.is_closing():
-            self.client.write_eof()
+            # One that has reset the connection a moment ago needs no end.
+            with suppress(OSError):
+                self.client.write_eof()
         if self._is_connected:
             self.server.abort()
 
