@@ -27,6 +27,12 @@ _READY: Final = 0  # it has an address and is Ready
 _NETWORKED: Final = 1  # it has an address
 _WAITING: Final = 2  # it has no address yet: never handed out
 _ACQUIRED: Final = 3
+# Where its Pod is over, or about to be, a member is for nobody.
+_OF_NO_USE: Final = {
+    names.REASON_POD_TERMINATING,
+    names.REASON_POD_FAILED,
+    names.REASON_POD_SUCCEEDED,
+}
 
 
 def pool_of(entry: SandboxEntry) -> Key | None:
@@ -43,8 +49,8 @@ def _place_of(entry: SandboxEntry) -> tuple[int, str]:
     if status is None or not status.podIPs:
         return _WAITING, ""
     ready = entry.ready
-    if ready is not None and ready.reason == names.REASON_POD_TERMINATING:
-        # The addresses stay in the status until the Pod is gone, and are of no use from now on.
+    if ready is not None and ready.reason in _OF_NO_USE:
+        # The addresses stay in the status until the Pod is gone.
         return _WAITING, ""
     return _READY if entry.is_ready else _NETWORKED, status.nodeName
 

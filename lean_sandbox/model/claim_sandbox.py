@@ -123,7 +123,11 @@ def adoption_patch(
     guard = {"op": "test", "path": "/metadata/ownerReferences/0/uid", "value": pool_uid}
     if version:
         guard = {"op": "test", "path": "/metadata/resourceVersion", "value": str(version)}
-    operations: list[Json] = [guard]
+    # Nor one that is on its way out.
+    operations: list[Json] = [
+        guard,
+        {"op": "test", "path": "/metadata/deletionTimestamp", "value": None},
+    ]
     for key, value in _adopted_labels(labels, claim, ref_hash).items():
         path = _pointer("labels", key)
         if value is not None or key not in labels:

@@ -80,6 +80,12 @@ class AnnotationWriter(Controller[ClaimEntry]):
         """Note the trace that all reconciles of a claim, and its Sandbox, belong to."""
         self._traces[entry.uid] = carrier
 
+    def noted(self, entry: ClaimEntry) -> str:
+        """Return the Sandbox that a claim names or will name, empty for none."""
+        key = names.SANDBOX_NAME_ANNOTATION
+        pending = self._pending.get(entry.uid, {})
+        return pending[key] if key in pending else (entry.annotations or {}).get(key, "")
+
     def bound(self, entry: ClaimEntry, sandbox: str, *, is_ready: bool) -> None:
         """Note which Sandbox the claim has."""
         after_s = 0.0 if is_ready else _GATHERING_S

@@ -98,7 +98,7 @@ class ClaimController(Controller[ClaimEntry]):
 
     def _note_waiting(self, key: Key, arrivals: int) -> None:
         entry = self.cache.get(key)
-        if entry is None or entry.view is None or not _can_take(entry):
+        if entry is None or entry.view is None or not _can_take(entry) or self._has_sandbox(entry):
             self.waiting.forget(key)
         else:
             pool = Key(key.namespace, entry.view.pool)
@@ -110,15 +110,15 @@ class ClaimController(Controller[ClaimEntry]):
     def before_pool_s(self, pool: Key) -> float:
         """Return for how long at most claims go before what makes new members of a pool.
 
-        For longest while it is as its user asked for and has a member for each that stands in line,
-        not at all where claims wait for its members.
+        For longest while it has a member for each that stands in line, not at all where claims
+        wait for its members.
         """
         if self.waiting.waits_for(pool):
             return 0.0
         longest_s = self.queue.precedence_s(pool.namespace)
-        has_enough = self.warm.counts(pool).to_take >= self.queue.clients_in_line(pool.namespace)
-        is_seen = (entry := self._parts.caches.pools.get(pool)) is None or entry.is_seen
-        return longest_s if has_enough and is_seen else min(longest_s, BESIDE_WORK_S)
+        left = self.warm.counts(pool).to_take
+        has_enough = left > 0 and left >= self.queue.clients_in_line(pool.namespace)
+        return longest_s if has_enough else min(longest_s, BESIDE_WORK_S)
 
     def before_sandbox_s(self, sandbox: SandboxEntry) -> float:
         """Return for how long at most claims go before what is left to do for a Sandbox.
@@ -129,6 +129,9 @@ class ClaimController(Controller[ClaimEntry]):
             return self.before_pool_s(pool)
         claim = self._owner_of(sandbox)
         if claim is None or not sandbox.is_ready or _waits_for_metadata(claim):
+            return 0.0
+        if claim.generation > 1:
+            # Its user may have changed what its Pod is to carry.
             return 0.0
         return self.queue.precedence_s(sandbox.key.namespace)
 
@@ -180,6 +183,9 @@ class ClaimController(Controller[ClaimEntry]):
         """Wake the claims that had or have a Sandbox that changed."""
         if delta.initial:
             return
+        if delta.new is None and delta.key in self.cache:
+            # Whosever it was: the name that the claim needs may be free now.
+            self.queue.add(delta.key, priority=CLIENT, after_s=0.1, reason="sandbox")
         for entry in (delta.old, delta.new):
             claim = self._owner_of(entry) if entry is not None else None
             if claim is not None:
@@ -217,7 +223,7 @@ class ClaimController(Controller[ClaimEntry]):
         old, new = delta.old, delta.new
         if delta.initial:
             return
-        if new is not None and (old is None or old.fault):
+        if new is not None and (old is None or old.fault or old.uid != new.uid):
             self._wake_claims(self._parts.resolver.pools_of(delta.key), "template")
         elif self._awaits_policy(old) and not self._awaits_policy(new):
             self.on_policy_there(delta.key)
@@ -230,12 +236,17 @@ class ClaimController(Controller[ClaimEntry]):
         """Wake the claims that may have waited for the NetworkPolicy of a template."""
         self._wake_claims(self._parts.resolver.pools_of(template), "template", unbound_only=True)
 
+    def _has_sandbox(self, claim: ClaimEntry) -> bool:
+        """Tell whether the Sandbox that the status of a claim names is there."""
+        named = claim.status.bound.name if claim.status is not None else ""
+        return bool(named) and Key(claim.key.namespace, named) in self._parts.caches.sandboxes
+
     def _wake_claims(self, pools: list[Key], reason: str, *, unbound_only: bool = False) -> None:
         wanted = frozenset(pools)
         for claim in self.cache if wanted else ():
             if claim.view is None or claim.is_deleting:
                 continue
-            if unbound_only and claim.status is not None and claim.status.bound.name:
+            if unbound_only and self._has_sandbox(claim):
                 continue
             if Key(claim.key.namespace, claim.view.pool) in wanted:
                 self.queue.add(claim.key, priority=CLIENT, reason=reason)
@@ -249,11 +260,11 @@ def _can_take(entry: ClaimEntry) -> bool:
     ready = find(entry.status.conditions, names.READY)
     # Until its spec changes a claim that is refused waits for nothing, nor one that has expired.
     is_over = ready is not None and ready.reason in _WANT_NO_MEMBER
-    return not entry.status.bound.name and not is_over
+    return not is_over
 
 
-def _spec_of(pool: PoolEntry | None) -> tuple[int, bool] | None:
-    return (pool.generation, pool.is_deleting) if pool is not None else None
+def _spec_of(pool: PoolEntry | None) -> tuple[str, int, bool] | None:
+    return (pool.uid, pool.generation, pool.is_deleting) if pool is not None else None
 
 
 def _reported(status: SandboxStatus) -> tuple[Any, ...]:

@@ -57,6 +57,8 @@ log = structlog.get_logger("claim")
 
 # How soon a claim comes back to a Sandbox that has yet to be looked at.
 _LOOK_AGAIN_S = 1.0
+# What follows on the end of a claim's time is the next reconcile's.
+_AT_ONCE_S = 0.001
 
 
 async def reconcile(parts: Parts, entry: ClaimEntry) -> Result:
@@ -102,15 +104,22 @@ class ClaimReconcile(Binding):
 
     async def run(self) -> Result:
         """Serve the claim, or end it."""
-        if self._has_expired(self._old):
-            return await self._expire()
+        entry, claims = self._entry, self._parts.caches.claims
         try:
+            if self._has_expired(self._old):
+                return await self._expire()
             await self._serve()
             return await self._conclude()
         except NotYetError as wait:
             return Result(requeue_after_s=wait.after_s)
+        except Conflict:
+            # The next try is to know what this one did not.
+            await self._writer.get(claims, entry.key)
+            raise
         finally:
             self.announce()
+            if (held := claims.get(entry.key)) is None or held.uid != entry.uid:
+                self._parts.forget(entry.uid)
 
     def _has_expired(self, status: SandboxClaimStatus) -> bool:
         return has_come(expire_at(self._view, status), self._parts.clock.now())
@@ -183,6 +192,8 @@ class ClaimReconcile(Binding):
         await self._drop_unnamed()
         if written:
             self._tell(new)
+        if error is not None and self._has_expired(new):
+            return Result(requeue_after_s=_AT_ONCE_S)
         left_s = time_left_s(expire_at(self._view, new), now)
         collisions = self._count_collisions()
         if error is not None and error.fault.retry is Retry.BACKOFF:
@@ -289,7 +300,8 @@ class ClaimReconcile(Binding):
         entry = held if held is not None and held.uid == entry.uid else entry
         annotations, key = entry.annotations or {}, names.SANDBOX_NAME_ANNOTATION
         # The annotation marks a Sandbox that came from a pool; one of the claim's own has its name.
-        is_noted = sandbox.key.name in (entry.key.name, annotations.get(key))
+        noted = annotator.noted(entry)
+        is_noted = sandbox.key.name == (noted or entry.key.name)
         if key in (entry.labels or {}) or not is_noted:
             annotator.bound(entry, sandbox.key.name, is_ready=is_ready)
         was_ready = is_true(self._old.conditions, names.READY)
@@ -319,7 +331,11 @@ class ClaimReconcile(Binding):
         if patch is None:
             return True
         if not new.bound.name or new.bound.name == old.bound.name:
-            return await self._patch_status({"status": patch}, new)
+            body: dict[str, Any] = {"status": patch}
+            if has_reason(new.conditions, names.READY, names.REASON_CLAIM_EXPIRED):
+                # Its user may have put the end off just before it came.
+                body["metadata"] = {"resourceVersion": self._version_of_status()}
+            return await self._patch_status(body, new)
         version = "" if old == EMPTY_CLAIM_STATUS else self._version_of_status()
         for patches in range(1, MOST_PATCHES + 1):
             try:
@@ -342,11 +358,11 @@ class ClaimReconcile(Binding):
         return False
 
     def _version_of_status(self) -> str:
-        """Return the latest version at which the claim is known to have the status we know."""
+        """Return the latest version at which the claim is known to be as it was decided on."""
         entry = self._entry
         held = self._parts.caches.claims.get(entry.key)
         if held is not None and held.uid == entry.uid and held.status is entry.status:
-            return str(held.version)
+            return str(held.version if held.generation == entry.generation else entry.version)
         return str(entry.version)
 
     async def _is_bound_elsewhere(self, named: str, wanted: str) -> bool:
@@ -386,13 +402,16 @@ class ClaimReconcile(Binding):
         self._emit("Deleting", f"Deleting Claim (ShutdownPolicy={view.policy})")
         is_foreground = view.policy == names.SHUTDOWN_POLICY_DELETE_FOREGROUND
         await self._writer.delete(
-            self._parts.caches.claims, entry, propagation="Foreground" if is_foreground else None
+            self._parts.caches.claims,
+            entry,
+            version=int(self._version_of_status()),
+            propagation="Foreground" if is_foreground else None,
         )
         return Result()
 
     def _expired(self) -> Result:
         self._emit("Claim Expired", "Claim expired")
-        return Result(requeue_after_s=0.001)
+        return Result(requeue_after_s=_AT_ONCE_S)
 
     def _emit(self, action: str, note: str) -> None:
         self._parts.events.emit(self._entry, "Normal", "ClaimExpired", action, note)
@@ -412,6 +431,9 @@ class ClaimReconcile(Binding):
         if self._sandbox is not None and not self._sandbox.is_deleting:
             with failing_as("failed to delete expired sandbox"):
                 await self._writer.delete(sandboxes, self._sandbox)
+        if self._sandbox is not None and self._sandbox.status is None:
+            # Whether it has finished is not known; its end brings the claim back.
+            return Result()
         seen = self._observed(is_expired=True)
         await self._write_status(next_claim_status(self._old, seen, self._parts.clock.now()))
         return Result()

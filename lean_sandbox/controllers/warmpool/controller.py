@@ -45,7 +45,7 @@ from lean_sandbox.model.warmpool import (
     slow_start_groups,
 )
 from lean_sandbox.runtime.controller import Controller
-from lean_sandbox.runtime.queue import REFILL, Item, WorkQueue
+from lean_sandbox.runtime.queue import BESIDE_WORK_S, REFILL, Item, WorkQueue
 from lean_sandbox.runtime.workers import ReconcileError, Result
 from lean_sandbox.watch.kind import Delta, Key, key_of
 from lean_sandbox.watch.resources.extensions import PoolEntry, TemplateEntry
@@ -78,6 +78,9 @@ class PoolState(msgspec.Struct):
     status_at: float = -math.inf
     differs_since: float | None = None
     is_stuck: bool = False
+    # The last generation at which the pool was full, and since when claims go before its refill.
+    full_at: int = 0
+    put_off_since: float | None = None
     # Since when the pool has waited for the NetworkPolicy of its template.
     unprotected_since: float | None = None
 
@@ -97,7 +100,7 @@ class PoolController(Controller[PoolEntry]):
         caches = shared.caches
         workers = shared.settings.sandbox_warm_pool_concurrent_workers
         super().__init__("sandboxwarmpool", caches.pools, shared.clock, workers=workers)
-        self.queue.gate(precedence_s, behind=claims)
+        self.queue.gate(lambda pool: min(precedence_s(pool), BESIDE_WORK_S), behind=claims)
         self._states: dict[Key, PoolState] = {}
         self.shared = shared
         self.writer = shared.writer_in(Lane.BACKGROUND)
@@ -135,7 +138,7 @@ class PoolController(Controller[PoolEntry]):
         status, wanted = entry.status, entry.view.replicas
         return (
             status is not None
-            and entry.is_seen
+            and status.observedGeneration == entry.generation
             and status.replicas == wanted == status.readyReplicas
         )
 
@@ -252,6 +255,9 @@ class PoolReconcile:
             for member in members.active:
                 await self._attempt(partial(self._drop_if_stale, is_orphan=False), member)
             members = self._recounted(members)
+            for member in members.active:
+                # Claims that refused one refused it for a template that may be the old one again.
+                self._pools.warm.offer(member)
         for member in members.unlabelled:
             # One whose patch fails is a member all the same.
             labels = {names.LAUNCH_TYPE_LABEL: names.LAUNCH_TYPE_WARM}
@@ -268,11 +274,16 @@ class PoolReconcile:
         except ControlPlaneError as error:
             self._errors.append(error)
 
-    async def _in_groups(self, total: int, act: Callable[[], Awaitable[None]]) -> tuple[int, int]:
+    async def _in_groups(
+        self,
+        total: int,
+        act: Callable[[], Awaitable[None]],
+        *,
+        is_put_off: Callable[[], bool] = lambda: False,
+    ) -> tuple[int, int]:
         """Do something so many times; return how many were tried, and how many went well.
 
-        The groups grow, and end with one that has an error, or when claims have come in between
-        that go first: the rest waits for its turn then, like any other work for pools.
+        The groups grow, and end with one that has an error or after which the rest is put off.
         """
         tried, failed = 0, len(self._errors)
         for size in slow_start_groups(total):
@@ -280,7 +291,7 @@ class PoolReconcile:
                 for _ in range(size):
                     group.start_soon(self._attempt, act)
             tried += size
-            if len(self._errors) > failed or self._pools.precedence_s(self._entry.key):
+            if len(self._errors) > failed or is_put_off():
                 break
         return tried, tried - (len(self._errors) - failed)
 
@@ -379,6 +390,10 @@ class PoolReconcile:
             self._requeues.append(hold_s)
             return
         if wanted <= 0:
+            state.full_at, state.put_off_since = view.generation, None
+            return
+        if self._is_put_off():
+            self._requeues.append(BESIDE_WORK_S)
             return
         if (refused_s := self._writer.client.ending.left_s(view.namespace)) > 0:
             # Members that go with the namespace wake the pool, each once.
@@ -390,11 +405,23 @@ class PoolReconcile:
             return
         eviction = self._settings.enable_warm_pool_eviction
         body = msgspec.json.encode(build_member(view, template, eviction=eviction))
-        tried, created = await self._in_groups(granted, lambda: self._create(body))
+        tried, created = await self._in_groups(
+            granted, lambda: self._create(body), is_put_off=self._is_put_off
+        )
         state.bucket.give_back(granted - tried)
         state.hold.created(created)
         if view.replicas > members.total + created:
             self._requeues.append(_NEXT_BATCH_S)
+
+    def _is_put_off(self) -> bool:
+        """Tell whether a crowd of claims goes before the refill of a pool that was full."""
+        state, now = self._state, self._shared.clock.monotonic()
+        longest_s = self._pools.precedence_s(self._entry.key)
+        if longest_s <= BESIDE_WORK_S or state.full_at != self._view.generation:
+            return False
+        if state.put_off_since is None:
+            state.put_off_since = now
+        return now < state.put_off_since + longest_s
 
     async def _create(self, body: bytes) -> None:
         self._has_acted = True

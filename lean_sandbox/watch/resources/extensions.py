@@ -82,11 +82,6 @@ class PoolEntry(Entry, gc=False):
     view: PoolView | None = None
     status: SandboxWarmPoolStatus | None = None
 
-    @property
-    def is_seen(self) -> bool:
-        """Whether the status is about the spec as it is."""
-        return self.status is not None and self.status.observedGeneration == self.generation
-
 
 def _build_pool(row: ObjectMeta, item: SandboxWarmPool | None, old: PoolEntry | None) -> PoolEntry:
     entry = PoolEntry(*identity(row, old))

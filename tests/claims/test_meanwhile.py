@@ -1,0 +1,377 @@
+"""What happens to a claim, its pool or its Sandbox while something else is under way."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from lean_sandbox.model.times import format_rfc3339
+from tests.support.builders import claim, placed, pool, template
+from tests.support.clock import EPOCH
+from tests.support.extensions import (
+    bound_name,
+    get_claim,
+    member_names,
+    open_claims,
+    open_pools,
+    owner_of,
+    ready_of,
+)
+from tests.support.names import CLAIMS, POOLS, SANDBOXES, TEMPLATES
+from tests.support.world import NS, World, condition, sandbox
+
+Json = dict[str, Any]
+HOLD: Json = {"finalizers": ["example.com/hold"]}
+
+
+def at(seconds: float) -> str:
+    """Return a moment after the epoch."""
+    return format_rfc3339(EPOCH + timedelta(seconds=seconds), "milliseconds")
+
+
+async def test_a_member_that_is_being_deleted_is_not_promised_to_a_client() -> None:
+    """The member gets a deletionTimestamp (a finalizer holds it) just before the patch."""
+    async with open_claims("m1", "m2") as world:
+        store = world.plane.store
+        store.patch(SANDBOXES, NS, "m1", {"metadata": HOLD})
+        await world.settle()
+        world.meanwhile("patch", "sandboxes", lambda: store.delete(SANDBOXES, NS, "m1"))
+        await world.create(claim())
+        promised = bound_name(world), ready_of(world)[0]
+        assert "deletionTimestamp" in world.get("m1")["metadata"]
+        store.patch(SANDBOXES, NS, "m1", {"metadata": {"finalizers": None}})
+        await world.advance(3.0)
+        assert bound_name(world) == "m2"
+        assert promised == ("m2", "True")
+
+
+@pytest.mark.parametrize("policy", ["Delete", "Retain"])
+async def test_a_refused_claim_that_expires_during_its_reconcile_ends(policy: str) -> None:
+    """The moment passes while the whole claim is read; nothing else would bring it back."""
+    async with open_claims() as world:
+        now_s = world.clock.monotonic()
+        end = {"shutdownTime": at(now_s + 0.5), "shutdownPolicy": policy}
+        held = world.plane.hold("get", "sandboxclaims")
+        world.plane.store.create(claim(env=[{"name": "A", "value": "1"}], lifecycle=end))
+        await world.until(lambda: held.waiting)
+        await world.clock.advance(1.0)
+        held.release()
+        await world.advance(600.0)
+        if policy == "Delete":
+            assert world.find(CLAIMS, "c") is None
+        else:
+            assert ready_of(world)[1] == "ClaimExpired"
+
+
+async def test_the_end_of_a_claim_that_was_edited_is_told_once() -> None:
+    """The watch does not show an edit of the claim yet when its time is over."""
+    async with open_claims("m1") as world:
+        await world.create(claim(lifecycle={"shutdownTime": at(20.0)}))
+        assert bound_name(world) == "m1"
+        await world.advance(5.0)
+        held = world.plane.hold_events("sandboxclaims")
+        world.plane.store.patch(
+            CLAIMS, NS, "c", {"spec": {"lifecycle": {"shutdownPolicy": "Delete"}}}
+        )
+        world.forget_requests()
+        while world.clock.monotonic() < 20.5:
+            await world.moments(60)
+            await world.clock.advance(0.01 if world.clock.monotonic() > 19.95 else 0.1)
+        told = len(world.requests("patch", "sandboxclaims"))
+        held.release()
+        await world.settle()
+        assert told <= 8, told
+
+
+async def test_a_pool_made_again_unseen_wakes_its_claims() -> None:
+    """Delete and create of the pool fall into a gap of the watch; both are generation 1."""
+    forbids = template("strict")
+    allows = template("open", envVarsInjectionPolicy="Allowed")
+    async with open_pools(forbids, allows) as world:
+        await world.create(pool(template="strict"))
+        await world.create(claim(env=[{"name": "A", "value": "1"}]))
+        await world.advance(3.0)
+        assert ready_of(world)[1] == "EnvVarsInjectionRejected"
+        for verb in ("list", "watch"):
+            world.plane.fail_next(verb, "sandboxwarmpools", 503, times=6)
+        await world.cut_watches()
+        world.plane.store.delete(POOLS, NS, "pool", grace_s=0)
+        world.plane.store.create(pool(template="open"))
+        await world.recover()
+        await world.advance(120.0)
+        assert bound_name(world) == "c"
+
+
+async def test_a_template_made_again_unseen_wakes_its_claims() -> None:
+    """The same of the template."""
+    async with open_pools(template("tpl", networkPolicyManagement="Unmanaged")) as world:
+        await world.create(pool())
+        await world.create(claim(env=[{"name": "A", "value": "1"}]))
+        await world.advance(3.0)
+        assert ready_of(world)[1] == "EnvVarsInjectionRejected"
+        for verb in ("list", "watch"):
+            world.plane.fail_next(verb, "sandboxtemplates", 503, times=6)
+        await world.cut_watches()
+        world.plane.store.delete(TEMPLATES, NS, "tpl", grace_s=0)
+        world.plane.store.create(
+            template("tpl", networkPolicyManagement="Unmanaged", envVarsInjectionPolicy="Allowed")
+        )
+        await world.recover()
+        await world.advance(120.0)
+        assert bound_name(world) == "c"
+
+
+async def test_a_template_made_again_in_sight_wakes_its_claims() -> None:
+    """As of one that is made anew while nobody looks."""
+    async with open_pools(template("tpl", networkPolicyManagement="Unmanaged")) as world:
+        await world.create(pool())
+        await world.create(claim(env=[{"name": "A", "value": "1"}]))
+        await world.advance(3.0)
+        world.plane.store.delete(TEMPLATES, NS, "tpl", grace_s=0)
+        world.plane.store.create(
+            template("tpl", networkPolicyManagement="Unmanaged", envVarsInjectionPolicy="Allowed")
+        )
+        await world.advance(120.0)
+        assert bound_name(world) == "c"
+
+
+async def test_a_finished_claim_is_not_run_again() -> None:
+    """The status of the Sandbox is unknown for a moment while the claim is retired."""
+    async with open_claims("m1", templates=(placed(),)) as world:
+        await world.create(claim(lifecycle={"ttlSecondsAfterFinished": 0}))
+        assert bound_name(world) == "m1"
+        await world.advance(3.0)
+        held = world.plane.hold("get", "sandboxes")
+        world.plane.store.patch(
+            "pods", NS, "m1", {"status": {"phase": "Succeeded"}}, subresource="status"
+        )
+        for _ in range(40):
+            await world.moments(300)
+            if ready_of(world)[1] == "ClaimExpired":
+                break
+            await world.clock.advance(0.1)
+        assert ready_of(world)[1] == "ClaimExpired"
+        store = world.plane.store
+        status = store.get(SANDBOXES, NS, "m1")["status"]
+        for one in status["conditions"]:
+            if one["type"] == "Ready":
+                one["reason"] = "Other"
+        store.patch(SANDBOXES, NS, "m1", {"status": status}, subresource="status", manager="other")
+        await world.moments(500)
+        await world.clock.advance(0.001)
+        await world.moments(500)
+        held.release()
+        await world.advance(30.0)
+        assert ready_of(world)[1] == "ClaimExpired"
+        assert world.find(SANDBOXES, "c") is None
+
+
+async def test_an_annotation_of_a_sandbox_that_is_gone_is_not_written() -> None:
+    """The annotation that names m1 waits; m1 goes, and the claim starts cold."""
+    unmanaged = placed(networkPolicyManagement="Unmanaged")
+    async with open_claims("m1", templates=(unmanaged,)) as world:
+        world.plane.fail_next("patch", "sandboxclaims", 500, times=11)
+        await world.create(claim())
+        assert bound_name(world) == "m1"
+        await world.advance(1.0)
+        assert not get_claim(world)["metadata"].get("annotations")
+        for name in member_names(world):
+            world.plane.store.delete(SANDBOXES, NS, name, grace_s=0)
+        await world.delete(SANDBOXES, "m1")
+        await world.advance(30.0)
+        assert bound_name(world) == "c"
+        named = get_claim(world)["metadata"].get("annotations", {})
+        assert named.get("agents.x-k8s.io/sandbox-name") in (None, "c"), named
+
+
+async def test_a_claim_that_lost_its_sandbox_is_woken_by_the_policy_it_waits_for() -> None:
+    """Its status still names the Sandbox that is gone."""
+    async with open_claims("m1", replicas=1, templates=(placed(),)) as world:
+        await world.create(claim())
+        assert bound_name(world) == "m1"
+        await world.advance(3.0)
+        held = world.plane.hold("create", "networkpolicies")
+        for name in member_names(world):
+            world.plane.store.delete(SANDBOXES, NS, name, grace_s=0)
+        world.plane.store.delete("networkpolicies.networking.k8s.io", NS, "tpl-network-policy")
+        await world.delete(SANDBOXES, "m1")
+        await world.advance(1.0)
+        assert "NetworkPolicy" in ready_of(world)[2]
+        held.release()
+        await world.advance(2.0)
+        assert bound_name(world) == "c"
+
+
+async def test_a_refused_claim_that_lost_its_sandbox_is_woken_by_its_pool() -> None:
+    """Refused by the template, it still names the Sandbox that is gone; the pool changes."""
+    allows = template("tpl", networkPolicyManagement="Unmanaged", envVarsInjectionPolicy="Allowed")
+    other = template("other", networkPolicyManagement="Unmanaged", envVarsInjectionPolicy="Allowed")
+    async with open_pools(allows, other) as world:
+        await world.create(pool())
+        await world.create(claim(env=[{"name": "A", "value": "1"}]))
+        await world.advance(3.0)
+        assert bound_name(world) == "c"
+        await world.patch(TEMPLATES, "tpl", {"spec": {"envVarsInjectionPolicy": "Disallowed"}})
+        await world.delete(SANDBOXES, "c")
+        await world.advance(3.0)
+        assert ready_of(world)[1] == "EnvVarsInjectionRejected"
+        await world.patch(POOLS, "pool", {"spec": {"sandboxTemplateRef": {"name": "other"}}})
+        await world.advance(600.0)
+        assert world.find(SANDBOXES, "c") is not None
+
+
+async def test_nothing_is_kept_of_a_claim_that_goes_while_its_patch_fails() -> None:
+    """The claim goes while the patch of its adoption is under way, which then fails."""
+    async with open_claims("m1") as world:
+        store = world.plane.store
+        world.plane.fail_next("patch", "sandboxes", 500, after=True)
+        held = world.plane.hold("patch", "sandboxes")
+        store.create(claim())
+        await world.until(lambda: held.waiting)
+        drop(world)
+        await world.settle()
+        held.release()
+        await world.advance(60.0)
+        assert world.whole.claims is not None
+        parts = world.whole.claims._parts
+        assert world.find(CLAIMS, "c") is None
+        assert (parts.doubtful, parts.ended, parts.collisions) == ({}, {}, {})
+
+
+def drop(world: World) -> bool:
+    """Delete the claim."""
+    world.plane.store.delete(CLAIMS, NS, "c", grace_s=0)
+    return True
+
+
+async def test_a_member_whose_pod_failed_is_no_claims() -> None:
+    """The only member has a failed Pod that still has its addresses."""
+    async with open_claims("m1", templates=(placed(),)) as world:
+        await world.pod_status("m1", phase="Failed")
+        await world.advance(3.0)
+        assert condition(world.get("m1"), "Ready")["reason"] == "PodFailed"
+        await world.create(claim())
+        assert ready_of(world)[1] != "PodFailed"
+
+
+async def test_a_name_that_its_user_frees_is_taken_soon() -> None:
+    """The message says to delete the Sandbox; the claim notices."""
+    async with open_claims() as world:
+        await world.create(sandbox("c"))
+        await world.create(claim())
+        assert ready_of(world)[1] == "ReconcilerError"
+        await world.advance(400.0)
+        await world.delete(SANDBOXES, "c")
+        await world.advance(10.0)
+        assert owner_of(world, "c") == "SandboxClaim/c"
+
+
+@pytest.mark.parametrize("policy", ["Retain", "Delete"])
+async def test_a_claim_whose_end_was_put_off_in_time_lives(policy: str) -> None:
+    """Its user moves the end before it comes; the watch tells of that half a second late."""
+    async with open_claims("m1") as world:
+        end = {"shutdownTime": at(20.0), "shutdownPolicy": policy}
+        made = await world.create(claim(lifecycle=end))
+        assert bound_name(world) == "m1"
+        uid = world.get("m1")["metadata"]["uid"]
+        await world.advance(10.0)
+        held = world.plane.hold_events("sandboxclaims")
+        world.plane.store.patch(
+            CLAIMS, NS, "c", {"spec": {"lifecycle": {"shutdownTime": at(3600.0)}}}
+        )
+        while world.clock.monotonic() < 20.5:
+            await world.moments(100)
+            await world.clock.advance(0.1)
+        held.release()
+        await world.advance(5.0)
+        stored = world.find(CLAIMS, "c")
+        assert stored is not None
+        assert stored["metadata"]["uid"] == made["metadata"]["uid"]
+        alive = world.find(SANDBOXES, "m1")
+        assert alive is not None
+        assert alive["metadata"]["uid"] == uid
+        assert "deletionTimestamp" not in alive["metadata"]
+
+
+async def test_a_sandbox_whose_end_was_put_off_in_time_lives() -> None:
+    """As the claim, whose watch is as late."""
+    async with open_pools() as world:
+        await world.create(
+            sandbox("s", spec={"shutdownTime": at(20.0), "shutdownPolicy": "Delete"})
+        )
+        await world.run_pod("s")
+        await world.advance(5.0)
+        held = world.plane.hold_events("sandboxes")
+        world.plane.store.patch(SANDBOXES, NS, "s", {"spec": {"shutdownTime": at(3600.0)}})
+        while world.clock.monotonic() < 20.5:
+            await world.moments(100)
+            await world.clock.advance(0.1)
+        held.release()
+        await world.advance(5.0)
+        assert world.find(SANDBOXES, "s") is not None
+
+
+async def test_a_claim_that_lost_its_sandbox_is_woken_by_a_member() -> None:
+    """The template is gone, so it cannot start cold; a member becomes Ready."""
+    unmanaged = placed(networkPolicyManagement="Unmanaged")
+    async with open_pools(unmanaged) as world:
+        await world.create(pool(replicas=1))
+        await world.advance(3.0)
+        (first,) = member_names(world)
+        await world.run_pod(first)
+        await world.advance(3.0)
+        await world.create(claim())
+        assert bound_name(world) == first
+        await world.advance(3.0)
+        (second,) = member_names(world)
+        await world.advance(3.0)
+        world.plane.store.delete(TEMPLATES, NS, "tpl", grace_s=0)
+        await world.delete(SANDBOXES, first)
+        await world.advance(5.0)
+        assert ready_of(world)[1] == "TemplateNotFound"
+        await world.run_pod(second)
+        await world.advance(10.0)
+        assert bound_name(world) == second
+
+
+async def test_a_new_claim_is_woken_by_a_member() -> None:
+    """As one that never had a Sandbox is."""
+    unmanaged = placed(networkPolicyManagement="Unmanaged")
+    async with open_pools(unmanaged) as world:
+        await world.create(pool(replicas=1))
+        await world.advance(3.0)
+        (second,) = member_names(world)
+        world.plane.store.delete(TEMPLATES, NS, "tpl", grace_s=0)
+        await world.create(claim())
+        await world.advance(5.0)
+        assert ready_of(world)[1] == "TemplateNotFound"
+        await world.run_pod(second)
+        await world.advance(10.0)
+        assert bound_name(world) == second
+
+
+async def test_a_member_refused_as_stale_is_handed_out_once_it_is_fresh_again() -> None:
+    """An edit of the template is taken back before the pool has deleted anybody."""
+    spec = {"updateStrategy": {"type": "Recreate"}}
+    async with open_claims("m1", pool_spec=spec) as world:
+        store = world.plane.store
+        busy = world.plane.hold("get", "sandboxclaims")
+        store.create(claim("busy", env=[{"name": "A", "value": "1"}]))
+        await world.until(lambda: busy.waiting)
+        was = store.get(TEMPLATES, NS, "tpl")["spec"]["podTemplate"]["spec"]
+        newer = {"containers": [{"name": "main", "image": "newer"}]}
+        store.patch(TEMPLATES, NS, "tpl", {"spec": {"podTemplate": {"spec": newer}}})
+        await world.settle()
+        store.create(claim("early"))
+        await world.settle()
+        assert bound_name(world, "early") == "early"
+        store.patch(TEMPLATES, NS, "tpl", {"spec": {"podTemplate": {"spec": was}}})
+        await world.settle()
+        busy.release()
+        await world.advance(60.0)
+        assert world.get("m1")["status"]["conditions"][-1]["status"] == "True"
+        await world.create(claim("late"))
+        await world.advance(3.0)
+        assert bound_name(world, "late") == "m1"
