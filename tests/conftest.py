@@ -14,6 +14,7 @@ sys.dont_write_bytecode = False
 import pytest  # noqa: E402
 import structlog  # noqa: E402
 from hypothesis import settings  # noqa: E402
+from structlog.typing import Processor  # noqa: E402
 
 pytest_plugins = ["tests.controlplane.plugin", "tests.totals", "tests.workers"]
 
@@ -32,7 +33,7 @@ def pytest_collection_finish() -> None:
 
 
 # The default, in colours and columns, takes three times as long.
-_PLAIN_LOG = [
+_PLAIN_LOG: list[Processor] = [
     structlog.processors.add_log_level,
     structlog.processors.format_exc_info,
     structlog.processors.KeyValueRenderer(key_order=["level", "event"]),

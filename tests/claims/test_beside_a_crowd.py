@@ -20,7 +20,7 @@ from tests.support.world import NS, World, running_status
 from tests.tenancy.test_fairness import open_tenants, step, there
 
 Json = dict[str, Any]
-MEMBERS = 24
+MEMBERS = 44
 
 
 async def test_claims_of_another_tenant_that_hang_do_not_slow_down_the_fill_of_a_pool() -> None:
