@@ -220,6 +220,8 @@ def effective(
     if scanned.rest:
         near = nearest(scanned.rest[0], FLAGS)
         meant = f"; did you mean --{near}?" if near else ""
+        if scanned.rest[0] in ("true", "false"):
+            meant = f"; write --flag={scanned.rest[0]}"
         doubtful[" ".join(scanned.rest)] = f"ignored: flags end at a word without dashes{meant}"
     remarks = (Remark(flag, "", why) for flag, why in doubtful.items())
     return Effective(settings, givers, (*noted.values(), *remarks))

@@ -125,7 +125,8 @@ def _detach(settings: UpSettings) -> int:
     """Run the cluster in a process of its own; return when it is up, or has failed."""
     from lean_sandbox.local.running import folder  # noqa: PLC0415
 
-    log = folder() / f"local-{settings.server.port}.log"
+    # With port 0 there may be many.
+    log = folder() / f"local-{settings.server.port or os.getpid()}.log"
     reading, writing = os.pipe()
     child = os.fork()
     if child:

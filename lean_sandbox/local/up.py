@@ -29,7 +29,7 @@ from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.local.kubeconfig import NAME, current_context
 from lean_sandbox.local.kubelet import Kubelet, KubeletSettings
-from lean_sandbox.local.running import Cluster, listed
+from lean_sandbox.local.running import Cluster, clusters, listed
 from lean_sandbox.version import __version__
 
 Say = Callable[[str], None]
@@ -69,6 +69,7 @@ async def up(
     clock = SystemClock()
     failure = 0
     async with ControlPlane(settings.server, clock=clock) as plane:
+        _check_unused(settings.kubeconfig)
         plane.kubeconfig(settings.kubeconfig)
         async with _client(settings, clock) as client, anyio.create_task_group() as group:
             kubelet = Kubelet(client, settings.kubelet, clock=clock, chance=random.Random())  # noqa: S311
@@ -109,6 +110,18 @@ async def up(
         say(f"State saved to {settings.server.state_file}; the next start continues with it.")
     if failure:
         raise ConfigError(f"the controller ended with code {failure}; it says above why")
+
+
+def _check_unused(kubeconfig: Path) -> None:
+    """Raise ConfigError if the file leads to another cluster that runs."""
+    for one in clusters():
+        if one.kubeconfig == str(kubeconfig):
+            raise ConfigError(
+                f"this is the kubeconfig of the cluster at {one.url}",
+                source=str(kubeconfig),
+                way_out=f"name another file with --kubeconfig, or stop that cluster: "
+                f"lean-sandbox local down --port {one.port}",
+            )
 
 
 @asynccontextmanager

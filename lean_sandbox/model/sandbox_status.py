@@ -255,7 +255,11 @@ def _dependencies(seen: Observation) -> tuple[str, str, str]:
 def _pod_part(pod: ObservedPod | None) -> tuple[bool, str]:
     if pod is None:
         return False, "Pod does not exist"
-    trouble = f" ({pod.trouble})" if pod.trouble else ""
+    waits = pod.state.scheduled
+    what = pod.trouble or (
+        waits.reason if waits is not None and waits.status == names.FALSE else ""
+    )
+    trouble = f" ({what})" if what else ""
     if pod.state.phase != names.POD_RUNNING:
         return False, f"Pod exists with phase: {pod.state.phase}{trouble}"
     if not pod.state.is_ready:

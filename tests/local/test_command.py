@@ -100,13 +100,21 @@ def test_a_cluster_lives_in_the_background_until_it_is_stopped() -> None:
     port = listed.partition(": ")[0].rpartition(":")[2]
     assert f"https://127.0.0.1:{port}" in greeting
     assert f"lean-sandbox local down --port {port}" in greeting
-    assert f"kubeconfig: {Path('lean-sandbox.kubeconfig').absolute()}" in listed
+    kubeconfig = Path("lean-sandbox.kubeconfig").absolute()
+    assert f"kubeconfig: {kubeconfig}" in listed
+    written = kubeconfig.read_text()
+    code, told = local("up", "-d", "--port", "0")
+    assert code == 1
+    assert (
+        f"{kubeconfig}: this is the kubeconfig of the cluster at https://127.0.0.1:{port}" in told
+    )
+    assert kubeconfig.read_text() == written
     assert local("down", "--port", port) == (0, f"Stopped https://127.0.0.1:{port}.\n")
     assert local("status")[0] == 1
     assert local("down", "--port", port) == (0, f"No local cluster runs on port {port}.\n")
-    log = Path("list/lean-sandbox/local-0.log").read_text()
+    logs = [one.read_text() for one in Path("list/lean-sandbox").glob("local-*.log")]
+    (log,) = (one for one in logs if "State saved to state.json" in one)
     assert '"msg":"stopping"' in log
-    assert "State saved to state.json" in log
 
 
 def test_a_start_in_the_background_that_fails_says_so(taken: int) -> None:

@@ -150,7 +150,8 @@ async def test_the_schedulers_finding_is_mirrored() -> None:
             await world.advance(1.0)
             found = condition(world.get(), "PodScheduled")
             assert (found["status"], found["reason"], found["message"]) == ("False", shown, message)
-            assert ready_of(world)[2] == "Pod exists with phase: Pending"
+            because = f" ({reason})" if reason else ""
+            assert ready_of(world)[2] == f"Pod exists with phase: Pending{because}"
         await world.run_pod()
         found = condition(world.get(), "PodScheduled")
         assert (found["status"], found["reason"], found["message"]) == ("True", "PodScheduled", "")
