@@ -144,19 +144,21 @@ class Children:
 
     async def _whole(self) -> Sandbox:
         """Return the whole Sandbox, fetched once; raises OvertakenError if it is another by now."""
-        if self._sandbox is None:
-            sandbox = await self._requests.get_sandbox(self.key)
-            fresh = self._caches.sandboxes.get(self.key)
-            if (
-                sandbox is None
-                or fresh is None
-                or fresh.is_deleting
-                or fresh.uid != self.entry.uid
-                or fresh.generation != self.entry.generation
-            ):
-                raise OvertakenError
-            self._sandbox, self.entry = sandbox, fresh
-        return self._sandbox
+        sandbox = self._sandbox or await self._requests.get_sandbox(self.key)
+        self.entry = self._check_unchanged()
+        if sandbox is None:
+            raise OvertakenError
+        self._sandbox = sandbox
+        return sandbox
+
+    def _check_unchanged(self) -> SandboxEntry:
+        """Return the Sandbox as it is known now; raise OvertakenError if it is asked for more."""
+        fresh, entry = self._caches.sandboxes.get(self.key), self.entry
+        if fresh is None or (fresh.uid, fresh.generation) != (entry.uid, entry.generation):
+            raise OvertakenError
+        if fresh.is_deleting:
+            raise OvertakenError
+        return fresh
 
     # -- volume claims ---------------------------------------------------------------------------
 
@@ -182,7 +184,7 @@ class Children:
         text = plans.refusal("PVC", pvc, self.key.name)
         if text is not None:
             raise ReconcileError(text)
-        patch = {"metadata": {"ownerReferences": self._references(pvc.others)}}
+        patch = {"metadata": self._ownership(pvc)}
         with failing_as(Failure.PVC_PATCH):
             made = await self._requests.patch(self._caches.pvcs, pvc, patch)
         if not is_controlled_by(made.entry.owner, self.entry.uid):
@@ -205,6 +207,11 @@ class Children:
                 raise ReconcileError(f'PVC "{key.name}" exists and cannot be read') from None
             found = looked
         return found.entry
+
+    def _ownership(self, child: PodEntry | PvcEntry) -> dict[str, Any]:
+        """Return what makes an object the Sandbox's own, unless somebody writes to it meanwhile."""
+        references = self._references(child.others)
+        return {"resourceVersion": str(child.version), "ownerReferences": references}
 
     def _references(self, others: tuple[OwnerReference, ...]) -> tuple[OwnerReference, ...]:
         controller = sandbox_reference(self.key.name, self.entry.uid)
@@ -371,14 +378,12 @@ class Children:
         if self.entry.pod_key != self.key:
             # What was planned concerns the Pod that the annotation named; now another is expected.
             self._repeat_in(0.0)
-        fresh = self._caches.sandboxes.get(self.key)
-        if fresh is not None and fresh.uid == self.entry.uid:
-            self.entry = fresh
+        self.entry = self._check_unchanged()
 
     async def _sync_metadata(self, pod: PodEntry, *, adopts: bool) -> None:
         metadata: dict[str, Any] = dict(self._missing_metadata(pod) or {})
         if adopts:
-            metadata["ownerReferences"] = self._references(pod.others)
+            metadata |= self._ownership(pod)
         # One that cannot be adopted is not the Sandbox's.
         self._pod = None if adopts else pod
         if not metadata or (not adopts and self._is_deferred()):

@@ -95,10 +95,10 @@ class SandboxController(Controller[SandboxEntry]):
             or has_come(view.shutdown_time, self._parts.clock.now())
         ):
             return True
-        if view.service and caches.services.get(entry.key) is None:
+        service, pod = caches.services.get(entry.key), caches.pods.get(entry.pod_key)
+        if service.is_stale if service is not None else view.service:
             return True
-        pod = caches.pods.get(entry.pod_key)
-        return pod is None or pod.is_deleting or pod.hint != READY
+        return pod is None or pod.is_deleting or pod.is_stale or pod.hint != READY
 
     async def reconcile(self, item: Item[Key]) -> Result:
         """Bring one Sandbox to what its spec asks for."""
@@ -160,7 +160,7 @@ class SandboxController(Controller[SandboxEntry]):
 
     def on_pod(self, delta: Delta[PodEntry]) -> None:
         """Reconcile the old and the new owner of a Pod that changed; note what the watch shows."""
-        key, keys, hidden = delta.key, _concerned(delta), self.hidden
+        key, keys, hidden = delta.key, _concerned(delta, if_unowned=True), self.hidden
         # Only for names that a Sandbox expects: nothing would ever forget the others.
         if delta.new is None and any(
             one.pod_key == key for one in map(self.cache.get, {key, *keys}) if one
@@ -220,7 +220,7 @@ def _concerned(delta: Delta[Any], *, if_unowned: bool = False) -> list[Key]:
             continue
         if (sandbox := entry.owner_key(names.SANDBOX_KIND)) is not None:
             found[sandbox] = None
-        elif delta.new is None or (if_unowned and entry.owner is None):
+        if delta.new is None or (if_unowned and entry.owner is None):
             found[delta.key] = None
     return list(found)
 

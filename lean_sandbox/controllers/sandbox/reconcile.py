@@ -126,10 +126,10 @@ class SandboxReconcile(Children):
         """Bring the Sandbox to what its spec asks for."""
         if self.entry.fault:
             return await self._refuse(self.entry.fault)
-        if self._is_expired():
-            return await self._expire()
-        self._parts.metrics.looked(self.entry, self._old)
         try:
+            if self._is_expired():
+                return await self._expire()
+            self._parts.metrics.looked(self.entry, self._old)
             await self.sync()
         except OvertakenError:
             return Result(requeue_after_s=0.0)
@@ -149,22 +149,28 @@ class SandboxReconcile(Children):
 
     async def _expire(self) -> Result:
         entry, old = self.entry, self._old
-        if not has_reason(old.conditions, names.READY, names.REASON_SANDBOX_EXPIRED):
+        # Where no status can be written, that its time is over can only be carried out.
+        is_mute = self._parts.refused.get(entry.key) == (entry.uid, entry.generation)
+        if not is_mute and not has_reason(
+            old.conditions, names.READY, names.REASON_SANDBOX_EXPIRED
+        ):
             return await self._mark_expired(old)
         failures = []
         for end in (self._end_pod, self._end_service):
+            self._check_unchanged()
             try:
                 await end()
             except ReconcileError as error:
                 failures.append(error)
         if self._view.is_deleted_at_expiry:
             # The object goes whatever became of its children: they are collected with it.
-            await self._requests.delete_sandbox(entry)
+            await self._requests.delete_sandbox(self._check_unchanged())
             return Result()
         if failures:
             raise ReconcileError("\n".join(map(str, failures)), *failures)
-        now = self._parts.clock.now()
-        await self._write_status(sandbox_status.expired_cleared(old, entry.generation, now))
+        if not is_mute:
+            now = self._parts.clock.now()
+            await self._write_status(sandbox_status.expired_cleared(old, entry.generation, now))
         return Result()
 
     async def _mark_expired(self, status: SandboxStatus) -> Result:

@@ -21,7 +21,7 @@ from lean_sandbox.model.sandbox import Sandbox, SandboxStatus
 from lean_sandbox.model.sandbox_status import Failure
 from lean_sandbox.model.service import Service
 from lean_sandbox.runtime.queue import WorkQueue
-from lean_sandbox.runtime.workers import failing_as
+from lean_sandbox.runtime.workers import ReconcileError, failing_as
 from lean_sandbox.runtime.writer import ObjectWriter, Response
 from lean_sandbox.watch.kind import Key, key_of
 from lean_sandbox.watch.resources.children import ServiceEntry
@@ -133,9 +133,12 @@ class SandboxRequests(ObjectWriter):
     async def patch_status(
         self, entry: SandboxEntry, patch: dict[str, Any], status: SandboxStatus
     ) -> None:
-        """Apply a merge patch to the status; a Sandbox that is gone is no error."""
+        """Apply a merge patch to the status; a Sandbox that is gone is no error.
+
+        Raises ReconcileError when another has its name by now, which the watch will tell of.
+        """
         with suppress(NotFound):
-            await self.patch(
+            written = await self.patch(
                 self._caches.sandboxes,
                 entry,
                 patch,
@@ -143,6 +146,8 @@ class SandboxRequests(ObjectWriter):
                 columns=sandbox_columns(status),
                 applied=lambda response: self._settle(entry, response, status, _OURS),
             )
+            if written.item.metadata.uid != entry.uid:
+                raise ReconcileError(f'sandbox "{entry.key.name}" has been made anew')
 
     def _settle(
         self,
@@ -163,8 +168,15 @@ class SandboxRequests(ObjectWriter):
             self._queue.add(before.key, reason="changed meanwhile")
 
     async def delete_sandbox(self, entry: SandboxEntry) -> None:
-        """Delete this very Sandbox; one that is gone is no error."""
-        await self.delete(self._caches.sandboxes, entry)
+        """Delete this very Sandbox as it is known; one that is gone is no error.
+
+        Raises Conflict when it was written to meanwhile, perhaps to let it live; it is read then.
+        """
+        try:
+            await self.delete(self._caches.sandboxes, entry, version=entry.version)
+        except Conflict:
+            await self.get(self._caches.sandboxes, entry.key)
+            raise
         held = self._caches.sandboxes.get(entry.key)
         if held is not None and held.uid == entry.uid:
             # The ends of its children may come before its own; they must not wake it again.

@@ -220,7 +220,7 @@ def _shows_another_state(row: ObjectMeta, new: PodEntry, old: PodEntry) -> bool:
     return (
         node in NO_NODE
         or node != state.node
-        or (address not in NO_NODE and address not in state.ips)
+        or (address not in state.ips if address not in NO_NODE else bool(state.ips))
     )
 
 
