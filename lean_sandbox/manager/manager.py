@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 log = structlog.get_logger("controller")
 
 _EVENT_DRAIN_S = 3.0
+# How often the wall clock is compared, and by how much it may differ from what a timer counts.
+_LOOK_AT_CLOCK_S = 60.0
+_CLOCK_SLACK_S = 1.0
 
 
 class Manager:
@@ -169,6 +172,7 @@ class Manager:
                 if cache is not self.caches.pvcs:
                     self.reflectors.start(cache)
             group.start_soon(self._complete, task_status)
+            group.start_soon(self._follow_wall_clock)
             await self.reflectors.synced(*(cache.kind.resource.plural for cache in own))
             if self.elector is None:
                 await self._work()
@@ -182,6 +186,23 @@ class Manager:
         self._may_extend.set()
         log.info("caches_synced", sandboxes=len(self.caches.sandboxes))
         task_status.started()
+
+    async def _follow_wall_clock(self) -> None:
+        """Look at everything anew once the wall clock was moved, or the machine has slept.
+
+        What falls due at a time of day was put off by what a timer, which knows of neither, counts.
+        """
+        clock = self._clock
+        while True:
+            ahead_s = clock.now().timestamp() - clock.monotonic()
+            await clock.sleep(_LOOK_AT_CLOCK_S)
+            moved_s = clock.now().timestamp() - clock.monotonic() - ahead_s
+            if abs(moved_s) <= _CLOCK_SLACK_S:
+                continue
+            log.warning("wall_clock_moved", by_s=round(moved_s, 1))
+            for controller in self.controllers:
+                if not controller.queue.is_paused:
+                    controller.enqueue_all("wall clock moved")
 
     async def _work_when_elected(self, elector: Elector) -> None:
         async with anyio.create_task_group() as group:

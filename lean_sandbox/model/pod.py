@@ -29,10 +29,17 @@ class PodIP(Value, frozen=True):
     ip: str = ""
 
 
+class PodReadinessGate(Value, frozen=True):
+    """One entry of ``spec.readinessGates``."""
+
+    conditionType: str = ""
+
+
 class PodSpec(Lenient, frozen=True):
-    """Where the Pod runs; nothing else of its spec is ever compared."""
+    """Where the Pod runs and what else has to hold for it to be ready."""
 
     nodeName: OrNull[str] = ""
+    readinessGates: OrNull[tuple[PodReadinessGate, ...]] = ()
 
 
 class ContainerWaiting(Lenient, frozen=True):
@@ -72,7 +79,10 @@ class Pod(Lenient, frozen=True):
 
 
 class PodState(msgspec.Struct, frozen=True, gc=False):
-    """What a Sandbox reports of its Pod; of its conditions the first of a type counts."""
+    """What a Sandbox reports of its Pod; of its conditions the first of a type counts.
+
+    One with a closed readiness gate is not ready, which the kubelet says a moment later.
+    """
 
     phase: str = ""
     is_ready: bool = False
@@ -88,9 +98,10 @@ def pod_state(pod: Pod) -> PodState:
     for condition in pod.status.conditions:
         first.setdefault(condition.type, condition)
     scheduled = first.get(names.POD_SCHEDULED)
+    needed = [names.READY, *(gate.conditionType for gate in pod.spec.readinessGates)]
     return PodState(
         phase=interned(pod.status.phase),
-        is_ready=names.READY in first and first[names.READY].status == names.TRUE,
+        is_ready=all(one in first and first[one].status == names.TRUE for one in needed),
         ips=tuple(entry.ip for entry in pod.status.podIPs),
         node=interned(pod.spec.nodeName),
         scheduled=shared(scheduled),

@@ -138,37 +138,42 @@ class SandboxView(msgspec.Struct, frozen=True, gc=False):
     # Seconds since the epoch.
     shutdown_time: float | None = None
     is_deleted_at_expiry: bool = False
-    # Without reserved keys, which never reach the Pod; None when nothing is left.
+    # Without reserved keys, which never reach the Pod; empty when none can have them.
     template_metadata: PodTemplateMetadata = PodTemplateMetadata()
     ports: tuple[ServicePort, ...] = ()
     claim_templates: tuple[str, ...] = ()
+    # Why no Pod can have the metadata of the template, if so.
+    refusal: str = ""
 
 
 def view_of(sandbox: Sandbox) -> SandboxView:
     """Return what decisions need of ``sandbox``, detached from the message it came in.
 
-    Raises ValueError for an odd ``spec.shutdownTime`` or Pod spec, or too large annotations;
-    msgspec.ValidationError for containers that are not shaped as core/v1 says.
+    Raises ValueError for an odd ``spec.shutdownTime`` or Pod spec; msgspec.ValidationError for
+    containers that are not shaped as core/v1 says.
     """
     spec = sandbox.spec
     spec.podTemplate.read_spec()
-    _check_size(spec.podTemplate.metadata.annotations)
+    refusal = _too_large(spec.podTemplate.metadata.annotations)
+    metadata = PodTemplateMetadata() if refusal else visible(spec.podTemplate.metadata)
     return SandboxView(
         generation=sandbox.metadata.generation,
         is_suspended=spec.operatingMode == names.OPERATING_MODE_SUSPENDED,
         service=spec.service,
         shutdown_time=moment_s(spec.shutdownTime, "spec.shutdownTime"),
         is_deleted_at_expiry=spec.shutdownPolicy == names.SHUTDOWN_POLICY_DELETE,
-        template_metadata=shared_metadata(visible(spec.podTemplate.metadata)),
+        template_metadata=shared_metadata(metadata),
         ports=shared(derive_ports(spec.podTemplate.spec)),
         claim_templates=tuple(interned(t.name) for t in spec.volumeClaimTemplates or ()),
+        refusal=refusal,
     )
 
 
-def _check_size(annotations: dict[str, str] | None) -> None:
+def _too_large(annotations: dict[str, str] | None) -> str:
     size = sum(len(key) + len(value) for key, value in (annotations or {}).items())
-    if size > _POD_ANNOTATIONS:
-        raise ValueError(
-            f"spec.podTemplate.metadata.annotations: {size} characters;"
-            f" all annotations of a Pod together are at most {_POD_ANNOTATIONS} bytes"
-        )
+    if size <= _POD_ANNOTATIONS:
+        return ""
+    return (
+        f"spec.podTemplate.metadata.annotations: {size} characters;"
+        f" all annotations of a Pod together are at most {_POD_ANNOTATIONS} bytes"
+    )

@@ -158,20 +158,20 @@ def view_or_fault(view_of: Callable[[T], V], item: T) -> tuple[V | None, str]:
         return None, str(error)
 
 
-def status_writers(writers: Iterable[FieldManager], *, besides: str) -> int:
+def status_writers(writers: Iterable[FieldManager], *, besides: str = "") -> int:
     """Return a digest of who wrote the status and when, apart from ``besides``; 0 for nobody.
 
-    A change of the digest tells a foreign write of the status on events that carry metadata alone,
-    but not two writes of one manager within a second.
+    A change of the digest tells a write of the status on events that carry metadata alone, but not
+    two writes of one manager within a second.
     """
-    foreign = tuple(
+    found = tuple(
         [
             (writer.manager, writer.time)
             for writer in writers
             if writer.subresource == "status" and writer.manager != besides
         ]
     )
-    return hash(foreign) if foreign else 0
+    return hash(found) if found else 0
 
 
 def shared_owner(row: ObjectMeta, old: OwnedEntry | None) -> OwnerReference | None:

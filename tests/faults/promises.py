@@ -393,7 +393,11 @@ def _pod_fact(pod: Json | None) -> tuple[str, str]:
         return "Pod is terminating", address
     if status.get("phase") != "Running":
         return f"Pod exists with phase: {status.get('phase')}", address
-    return _READY if _ready(pod).get("status") == "True" else _OF_POD[1], address
+    # The kubelet takes a moment to say of a Pod whose gate has closed that it is not ready.
+    gates = [gate["conditionType"] for gate in pod["spec"].get("readinessGates") or ()]
+    needed = {"Ready", *gates}
+    met = {found["type"] for found in _conditions(pod) if found.get("status") == "True"}
+    return _READY if needed <= met else _OF_POD[1], address
 
 
 def _generations(one: Json) -> dict[str, int]:

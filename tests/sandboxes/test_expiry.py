@@ -324,3 +324,62 @@ async def test_the_pod_of_another_sandbox_survives_expiry() -> None:
         await world.advance(MARKED_S)
         assert "deletionTimestamp" not in world.plane.store.get("pods", NS, "sb-1")["metadata"]
         assert reason(world) == "SandboxExpired"
+
+
+async def test_a_clock_that_is_put_right_does_not_delay_expiry() -> None:
+    """The machine slept, or its wall clock was moved: the time that was set has come."""
+    async with open_world() as world:
+        await world.ready_sandbox(dying(3600.0))
+        world.clock.set_wall(7200.0)
+        await world.advance(600.0)
+        assert reason(world) == "SandboxExpired"
+
+
+async def test_expiry_far_away_costs_no_request_until_it_comes() -> None:
+    """Looks at the clock in between are the process's alone."""
+    async with open_world() as world:
+        await world.ready_sandbox(dying(7200.0))
+        world.forget_requests()
+        await world.advance(7100.0)
+        assert world.writes() == {}
+        assert not world.requests("get", "sandboxes") + world.requests("get", "pods")
+        await world.advance(101.0)
+        assert reason(world) == "SandboxExpired"
+
+
+LARGE = {"podTemplate": {"metadata": {"annotations": {"a": "x" * 300_000}}}}
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [{"operatingMode": "Suspended"}, {"shutdownTime": at(-10.0)}],
+    ids=["suspended", "expired"],
+)
+async def test_a_template_that_no_pod_can_have_does_not_keep_the_pod_alive(spec: Json) -> None:
+    """Neither suspension nor expiry needs the template."""
+    async with open_world() as world:
+        await world.ready_sandbox()
+        await world.patch("sandboxes", "sb-1", {"spec": LARGE})
+        assert reason(world) == "InvalidConfiguration"
+        await world.patch("sandboxes", "sb-1", {"spec": spec})
+        await world.advance(10.0)
+        pod = world.find("pods")
+        assert pod is None or "deletionTimestamp" in pod["metadata"]
+        assert reason(world) in ("SandboxSuspended", "SandboxExpired")
+
+
+@pytest.mark.parametrize("metadata", [LARGE["podTemplate"]["metadata"], {"labels": {"a": "b c"}}])
+async def test_a_template_that_no_pod_can_have_does_not_freeze_the_status(metadata: Json) -> None:
+    """Whoever refuses it: the status goes on telling of the Pod there is, and of its end."""
+    async with open_world() as world:
+        await world.ready_sandbox()
+        await world.patch("sandboxes", "sb-1", {"spec": {"podTemplate": {"metadata": metadata}}})
+        refused = reason(world)
+        assert refused in ("InvalidConfiguration", "ReconcilerError")
+        await world.run_pod(ips=("10.0.0.2",))
+        await world.advance(10.0)
+        assert world.get()["status"]["podIPs"] == ["10.0.0.2"]
+        assert reason(world) == refused
+        await world.delete("pods", "sb-1")
+        await world.advance(10.0)
+        assert "podIPs" not in world.get()["status"]

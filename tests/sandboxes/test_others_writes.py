@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from lean_sandbox.config.options import Settings
+from lean_sandbox.model.names import PATCH_MANAGER
 from tests.sandboxes.test_claims_for_volumes import claim_template
+from tests.support.names import SANDBOXES
 from tests.support.world import (
     NS,
     World,
@@ -116,3 +118,45 @@ async def test_what_is_noted_of_a_pod_goes_with_its_sandbox() -> None:
             await world.advance(1.0)
         assert not world.plane.store.list("pods", NS)
         assert not world.whole.sandboxes.hidden._known
+
+
+async def test_a_late_status_of_our_own_is_repaired() -> None:
+    """A write that had timed out, or an old leader's, is carried out after those that followed it.
+
+    The server of the tests drops what its client has given up, so what was sent is sent again.
+    """
+    async with open_world() as world:
+        await world.ready_sandbox()
+        late = world.get()["status"]
+        await world.server_clock.advance(5.0)
+        await world.run_pod(ips=("10.0.0.2",))
+        assert world.get()["status"]["podIPs"] == ["10.0.0.2"]
+        await world.server_clock.advance(5.0)
+        world.plane.store.patch(
+            SANDBOXES,
+            NS,
+            "sb-1",
+            {"status": late},
+            subresource="status",
+            manager=PATCH_MANAGER,
+        )
+        await world.advance(60.0)
+        assert world.get()["status"]["podIPs"] == ["10.0.0.2"]
+
+
+async def test_a_foreign_status_right_before_our_annotation_is_repaired() -> None:
+    """The response to the annotation shows who wrote the status last."""
+    forged = {"status": {"podIPs": ["192.0.2.6"]}}
+    async with open_world() as world:
+        await world.ready_sandbox()
+        before = world.get()["status"]
+        store = world.plane.store
+        world.meanwhile(
+            "patch",
+            "sandboxes",
+            lambda: store.patch(SANDBOXES, NS, "sb-1", forged, subresource="status"),
+        )
+        annotation = {"metadata": {"annotations": {POD_NAME: "elsewhere"}}}
+        await world.patch("sandboxes", "sb-1", annotation)
+        await world.advance(60.0)
+        assert world.get()["status"] == before

@@ -355,3 +355,53 @@ async def test_a_lost_node_makes_the_sandbox_unready_although_no_column_shows_it
         ready = condition(world.get(), "Ready")
         assert (ready["status"], ready["message"]) == ("False", "Pod is Running but not Ready")
         assert world.asked() == {"get pods": 1, "patch sandboxes/status": 1}
+
+
+GATE = "example.com/serving"
+
+
+async def gated(world: World, **statuses: Any) -> None:
+    """Have a Sandbox whose Pod has a readiness gate, and is Running."""
+    await world.create(sandbox(pod_spec={"readinessGates": [{"conditionType": GATE}]}))
+    await world.run_pod()
+    await turn_gate(world, **statuses)
+
+
+async def turn_gate(world: World, *, gate: str, ready: bool) -> None:
+    """Write the gate as its own controller does, beside what the kubelet last wrote of Ready."""
+    listed = [*pod_conditions(ready=ready), {"type": GATE, "status": gate}]
+    world.plane.store.patch(
+        "pods",
+        NS,
+        "sb-1",
+        {"status": {"conditions": listed}},
+        subresource="status",
+        manager="gatekeeper",
+    )
+    await world.settle()
+
+
+async def test_a_readiness_gate_that_closes_is_told_before_the_kubelet_has_looked() -> None:
+    """The gate's controller writes first; what the kubelet writes then changes no column."""
+    async with open_world() as world:
+        await gated(world, gate="True", ready=True)
+        assert condition(world.get(), "Ready")["status"] == "True"
+        await world.advance(5.0)
+        await turn_gate(world, gate="False", ready=True)
+        listed = [*pod_conditions(ready=False), {"type": GATE, "status": "False"}]
+        await world.pod_status(conditions=listed)
+        await world.advance(60.0)
+        assert condition(world.get(), "Ready")["status"] == "False"
+
+
+async def test_a_readiness_gate_that_opens_is_told_once_the_kubelet_has_looked() -> None:
+    """Ready is the kubelet's to say: an open gate alone makes no Pod ready."""
+    async with open_world() as world:
+        await gated(world, gate="False", ready=False)
+        await world.advance(5.0)
+        await turn_gate(world, gate="True", ready=False)
+        assert condition(world.get(), "Ready")["status"] == "False"
+        listed = [*pod_conditions(ready=True), {"type": GATE, "status": "True"}]
+        await world.pod_status(conditions=listed)
+        await world.advance(5.0)
+        assert condition(world.get(), "Ready")["status"] == "True"

@@ -51,6 +51,10 @@ class OvertakenError(Exception):
     """The Sandbox was changed, replaced or deleted meanwhile: its reconcile has to begin anew."""
 
 
+class UnusableTemplateError(Exception):
+    """No Pod can have what the template asks for; only a change of the Sandbox can cure it."""
+
+
 class Parts(Shared, kw_only=True):
     """What the reconciles of all Sandboxes share.
 
@@ -126,7 +130,7 @@ class Children:
         """Run one step, collect what goes wrong, and return whether nothing did."""
         try:
             await step
-        except Invalid as error:
+        except (Invalid, UnusableTemplateError) as error:
             # Only a change of the Sandbox can cure it: shown, not repeated (changes, v1.0.4).
             self.seen.invalid = self.seen.invalid or said(error)
             return False
@@ -219,6 +223,10 @@ class Children:
 
     # -- the Pod ---------------------------------------------------------------------------------
 
+    def _check_template(self) -> None:
+        if self._view.refusal:
+            raise UnusableTemplateError(self._view.refusal)
+
     async def _sync_pod(self) -> None:
         fetched: PodEntry | None = None
         was_fetched = False
@@ -263,6 +271,7 @@ class Children:
 
     async def _create_pod(self, *, clears_annotation: bool) -> bool:
         """Create the Pod; false when one of its name exists already."""
+        self._check_template()
         self._requests.client.ending.check(self.key.namespace)
         # An annotation that names this very Pod is wrong only if there is none, which the create
         # itself tells; one that names another Pod is known to be wrong already.
@@ -299,11 +308,14 @@ class Children:
                 await self._sync_metadata(pod, adopts=True)
             case plans.Keep(pod):
                 self._pod = pod
-                if self._is_own(pod) and self._view.is_suspended:
-                    self._pod = await self._keep_in_sight(pod)
-                elif self._is_own(pod):
-                    await self._sync_metadata(pod, adopts=False)
-                await self._refresh()
+                try:
+                    if self._is_own(pod) and self._view.is_suspended:
+                        self._pod = await self._keep_in_sight(pod)
+                    elif self._is_own(pod):
+                        await self._sync_metadata(pod, adopts=False)
+                finally:
+                    # What its metadata are refused for must not hide what becomes of it.
+                    await self._refresh()
                 self._trace_pod("ExistingPodStatusObserved")
 
     def _is_own(self, pod: PodEntry) -> bool:
@@ -381,6 +393,7 @@ class Children:
         self.entry = self._check_unchanged()
 
     async def _sync_metadata(self, pod: PodEntry, *, adopts: bool) -> None:
+        self._check_template()
         metadata: dict[str, Any] = dict(self._missing_metadata(pod) or {})
         if adopts:
             metadata |= self._ownership(pod)

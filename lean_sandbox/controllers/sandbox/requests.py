@@ -120,7 +120,7 @@ class SandboxRequests(ObjectWriter):
         def applied(response: Response[SandboxEntry]) -> None:
             is_ours = wanted == (response.entry.annotations or {})
             expected = _OURS | Change.ANNOTATIONS if is_ours else _OURS
-            self._settle(entry, response, entry.status, expected)
+            self._settle(entry, response, expected)
 
         await self.patch(
             self._caches.sandboxes,
@@ -137,6 +137,13 @@ class SandboxRequests(ObjectWriter):
 
         Raises ReconcileError when another has its name by now, which the watch will tell of.
         """
+
+        def applied(response: Response[SandboxEntry]) -> None:
+            if not response.is_latest and response.item.metadata.uid == response.entry.uid:
+                # After a newer event nobody knows who wrote the status last.
+                response.entry.status = None
+            self._settle(entry, response, _OURS)
+
         with suppress(NotFound):
             written = await self.patch(
                 self._caches.sandboxes,
@@ -144,7 +151,7 @@ class SandboxRequests(ObjectWriter):
                 patch,
                 status=status,
                 columns=sandbox_columns(status),
-                applied=lambda response: self._settle(entry, response, status, _OURS),
+                applied=applied,
             )
             if written.item.metadata.uid != entry.uid:
                 raise ReconcileError(f'sandbox "{entry.key.name}" has been made anew')
@@ -153,18 +160,13 @@ class SandboxRequests(ObjectWriter):
         self,
         before: SandboxEntry,
         response: Response[SandboxEntry],
-        status: SandboxStatus | None,
         expected: Change,
     ) -> None:
-        """Remember the status that is published now, and reconcile what others have changed."""
-        entry = response.entry
+        """Reconcile what others have changed."""
         if response.item.metadata.uid != before.uid:
             # The watch has yet to deliver the successor to all controllers.
             return
-        if entry.uid == before.uid:
-            # After a newer event nobody knows who wrote the status last.
-            entry.status = status if response.is_latest else None
-        if response.change & ~expected or entry.needs_look:
+        if response.change & ~expected or response.entry.needs_look:
             self._queue.add(before.key, reason="changed meanwhile")
 
     async def delete_sandbox(self, entry: SandboxEntry) -> None:

@@ -103,6 +103,9 @@ def pod_hint(columns: Mapping[str, str] | None) -> str | None:
     word = columns.get("Status", "")
     ready = columns.get("Ready", "")
     now, _, all_ = ready.partition("/")
+    open_, _, gates = columns.get("Readiness Gates", "").partition("/")
+    if word == "Running" and gates and open_ != gates:
+        return RUNNING
     if word in ("Running", "Terminating") and now == all_ and now not in ("", "0"):
         # A terminating Pod keeps its state while its containers are ready.
         return READY
@@ -276,7 +279,7 @@ def pod_kind(leanest: Representation = Representation.TABLE) -> Kind[PodEntry]:
         build=_build_pod,
         columns_of=pod_columns,
         suspects=pod_row_contradicts,
-        columns=("Ready", "Status", "IP", "Node"),
+        columns=("Ready", "Status", "IP", "Node", "Readiness Gates"),
         watch_as=leanest,
         label_selector=names.NAME_HASH_LABEL,
         owner_of=sandbox_uid,

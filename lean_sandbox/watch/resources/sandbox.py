@@ -53,11 +53,11 @@ class SandboxEntry(OwnedEntry, gc=False):
     full object has to be fetched. ``generation`` is the newest seen, ``view.generation`` the one
     that the view was made of. ``fault`` is the reason why the spec cannot be used, if any.
     ``pod_name`` is the annotation that names the Pod, ``notes`` are the other annotations that a
-    reconcile reads. ``foreign`` is a digest of the status writes of others than this controller, 0
-    for none; ``is_applied`` says that somebody has used server-side apply.
+    reconcile reads. ``writers`` is a digest of who wrote the status and when, 0 for nobody;
+    ``is_applied`` says that somebody has used server-side apply.
     """
 
-    foreign: int = 0
+    writers: int = 0
     is_applied: bool = False
     labels: dict[str, str] | None = None
     pod_name: str | None = None
@@ -135,9 +135,9 @@ def build_sandbox(row: ObjectMeta, item: Sandbox | None, old: SandboxEntry | Non
         entry.pod_name = entry.key.name
     if row.managed_fields is not None:
         entry.is_applied = "Apply" in [writer.operation for writer in row.managed_fields]
-        entry.foreign = status_writers(row.managed_fields, besides=names.PATCH_MANAGER)
+        entry.writers = status_writers(row.managed_fields)
     elif old is not None and item is None:
-        entry.is_applied, entry.foreign = old.is_applied, old.foreign
+        entry.is_applied, entry.writers = old.is_applied, old.writers
     if item is not None:
         # The fault becomes the message of the condition Ready.
         view, entry.fault = view_or_fault(_shared_view, item)
@@ -176,16 +176,15 @@ def sandbox_columns(status: SandboxStatus | None) -> dict[str, str]:
 
 
 def sandbox_row_contradicts(row: ObjectMeta, entry: SandboxEntry) -> bool:
-    """Tell whether columns or writers show that somebody else has changed the status.
+    """Tell whether columns or writers show another status than the one that is known.
 
-    Nobody should; the Sandbox is then fetched.
+    Somebody else has written it, or one of our own requests came late; the Sandbox is then fetched.
     """
     if entry.status is None:
         return False
     if row.columns is not None and row.columns != sandbox_columns(entry.status):
         return True
-    writers = status_writers(row.managed_fields or (), besides=names.PATCH_MANAGER)
-    return writers not in (0, entry.foreign)
+    return status_writers(row.managed_fields or ()) not in (0, entry.writers)
 
 
 def orphans_of(pool_hash: str) -> str:
