@@ -25,6 +25,7 @@ class Cause(msgspec.Struct, frozen=True, gc=False):
     """One entry of ``Status.details.causes``; the message of the Status says the rest."""
 
     reason: str = ""
+    field: str = ""
 
 
 class Details(msgspec.Struct, frozen=True):
@@ -113,6 +114,11 @@ class ApiError(ControlPlaneError):
     def has_cause(self, reason: str) -> bool:
         """Whether the server gave this cause."""
         return any(cause.reason == reason for cause in self.causes)
+
+    @property
+    def is_of_another(self) -> bool:
+        """Whether a patch that named its object's uid has met another object of the name."""
+        return self.status == 422 and any(cause.field == "metadata.uid" for cause in self.causes)
 
     def _sentence(self) -> str:
         reason = f" {self.reason}" if self.reason else ""

@@ -13,7 +13,7 @@ import msgspec
 
 from filters import Change
 from lean_sandbox.kube.client import Body, Client, Propagation
-from lean_sandbox.kube.errors import ApiError, NotFound
+from lean_sandbox.kube.errors import ApiError, Conflict, NotFound
 from lean_sandbox.kube.limits import Lane
 from lean_sandbox.kube.resources import METADATA_ACCEPT, PartialObject
 from lean_sandbox.model.meta import as_version
@@ -110,20 +110,24 @@ class ObjectWriter:
     ) -> Response[E]:
         """Patch an object; metadata alone as response are a fraction of the bytes.
 
-        A list of operations is a JSON Patch, anything else a merge patch. Raises NotFound when the
-        object is gone, which the cache forgets then; Conflict or Invalid when a guard in ``body``
-        does not hold. With a ``status`` that alone is written, and remembered then; it is forgotten
-        when nobody can tell whether it was written. ``columns`` are what a Table would show of the
-        object now. ``applied`` is called with the response before the events that waited for it are
-        compared with the entry.
+        A list of operations is a JSON Patch, anything else a merge patch, which never changes
+        another object that has the name by now, unless it writes the status: there a server ignores
+        the uid. Raises NotFound when the object is gone, which the cache forgets then; Conflict or
+        Invalid when a guard in ``body`` does not hold, Conflict for another object. With a
+        ``status`` that alone is written, and remembered then; it is forgotten when nobody can tell
+        whether it was written. ``columns`` are what a Table would show of the object now.
+        ``applied`` is called with the response before the events that waited for it are compared
+        with the entry.
 
         A response that shows another object is not applied, nor, with a ``generation``, one that
         shows another spec: the watch has yet to deliver that to all controllers.
         """
         type_, options = self._form(cache, as_metadata=as_metadata)
-        held = cache.get(entry.key)
-        known = cache.known(held.version if held is not None and held.uid == entry.uid else 0)
+        held = cache.latest(entry)
+        known = cache.known(0 if held is None else held.version)
         old_status = getattr(entry, "status", None)
+        if status is None and isinstance(body, dict):
+            body = {**body, "metadata": {**body.get("metadata", {}), "uid": entry.uid}}
         with cache.expect_own_write(entry.key, entry.uid):
             try:
                 item = await self.client.patch(
@@ -141,9 +145,11 @@ class ObjectWriter:
             except BaseException as error:
                 # Timed out, broken off or cancelled: it may have been carried out all the same.
                 is_clear = isinstance(error, ApiError) and error.status < 500
-                now: Any = cache.get(entry.key)
-                if status is not None and not is_clear and now and now.uid == entry.uid:
+                now: Any = cache.latest(entry)
+                if status is not None and not is_clear and now is not None:
                     now.status = None
+                if isinstance(error, ApiError) and error.is_of_another:
+                    raise Conflict(409, error.said, error.asked) from error
                 raise
             row = item.metadata
             if row.uid != entry.uid or (generation and row.generation != generation):

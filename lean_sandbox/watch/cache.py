@@ -133,6 +133,11 @@ class Cache(Generic[E]):
         """Return the entry, if there is one."""
         return self._entries.get(key)
 
+    def latest(self, entry: E) -> E | None:
+        """Return what is known now of the very object of an entry; ``None`` when it is gone."""
+        held = self._entries.get(entry.key)
+        return held if held is not None and held.uid == entry.uid else None
+
     def keys(self, namespace: str | None = None) -> list[Key]:
         """Return the keys, of one namespace when it is given."""
         if namespace is None:

@@ -50,7 +50,10 @@ from lean_sandbox.watch.resources.pod import PodEntry, pod_columns, pod_kind
 Json = dict[str, Any]
 
 OBJECTS = 500
-COLUMNS = ("Name", "Ready", "Status", "Restarts", "Age", "IP", "Node", "Nominated Node", "Gates")
+COLUMNS = (
+    *("Name", "Ready", "Status", "Restarts", "Age", "IP", "Node"),
+    *("Nominated Node", "Readiness Gates"),
+)
 AT = "2026-01-02T03:04:05Z"
 
 

@@ -140,10 +140,10 @@ MUTANTS = (
         "",
     ),
     Mutant(
-        "a status that was overtaken is believed",
-        "controllers/sandbox/requests.py",
-        "            entry.status = status if response.is_latest else None",
-        "            entry.status = status",
+        "a status that somebody else has written is believed",
+        "watch/resources/sandbox.py",
+        "    return status_writers(row.managed_fields or ()) not in (0, entry.writers)",
+        "    return False",
     ),
     Mutant(
         "no wake of a claim by the status of its Sandbox",

@@ -164,6 +164,7 @@ class Watched:
             "Status": "Pending",
             "IP": "<none>",
             "Node": f"node-{number % 50}",
+            "Readiness Gates": "<none>",
         }
         running = {**waiting, "Ready": "1/1", "Status": "Running", "IP": address(number)}
         ready = {"Ready": "True", "Reason": "DependenciesReady"}
@@ -234,6 +235,7 @@ def test_events_that_change_nothing_keep_nothing() -> None:
     watched.list(1, is_claimed=False)
     metadata = pod(1)["metadata"]
     cells = {"Ready": "1/1", "Status": "Running", "IP": address(1), "Node": "node-1"}
+    cells["Readiness Gates"] = "<none>"
     watched.pod_feed.line(row(metadata, cells, 3_000_000))
     before = held_bytes()
     for number in range(1_000):

@@ -157,3 +157,21 @@ async def test_suspend_and_resume_many_times() -> None:
             await world.delete("pods", "sb-1")
         await world.advance(3.0)
         assert condition(world.get(), "Suspended")["status"] == "True"
+
+
+async def test_metadata_are_not_written_to_a_foreign_pod() -> None:
+    """Our Pod is gone and a stranger's has its name when our patch comes."""
+    async with open_world() as world:
+        await world.ready_sandbox()
+        store = world.plane.store
+
+        def replace() -> None:
+            store.delete("pods", NS, "sb-1", grace_s=0)
+            store.create(pod_body("sb-1", owners=(world.stranger(),)))
+
+        world.meanwhile("patch", "pods", replace)
+        template = {"spec": {"podTemplate": {"metadata": {"labels": {"a": "b"}}}}}
+        await world.patch("sandboxes", "sb-1", template)
+        await world.advance(3.0)
+        assert not world.pod()["metadata"].get("labels")
+        assert condition(world.get(), "Ready")["reason"] != "InvalidConfiguration"

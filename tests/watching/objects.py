@@ -10,7 +10,7 @@ from lean_sandbox.model.names import NAME_HASH_LABEL, name_hash
 Json = dict[str, Any]
 
 SANDBOX_COLUMNS = ("Name", "Ready", "Reason", "Age")
-POD_COLUMNS = ("Name", "Ready", "Status", "Restarts", "Age", "IP", "Node")
+POD_COLUMNS = ("Name", "Ready", "Status", "Restarts", "Age", "IP", "Node", "Readiness Gates")
 
 
 def meta(name: str, version: int, **fields: Any) -> Json:
@@ -179,6 +179,7 @@ def pod_row(
     ready: str = "1/1",
     ip: str = "10.0.0.1",
     node: str = "node-1",
+    gates: str = "<none>",
     first: bool = False,
     **fields: Any,
 ) -> Json:
@@ -186,7 +187,7 @@ def pod_row(
     return table(
         event_type,
         pod_meta(name, version, **fields),
-        [name, ready, status, 0, "5m", ip, node],
+        [name, ready, status, 0, "5m", ip, node, gates],
         POD_COLUMNS if first else None,
     )
 

@@ -17,6 +17,7 @@ from lean_sandbox.watch.explain import by_cache, caches_by_kind
 from tests.support.world import open_world
 from tests.watching.hand import Hand
 from tests.watching.objects import (
+    POD_COLUMNS,
     Json,
     event,
     meta,
@@ -146,7 +147,7 @@ def test_a_log_of_pods_is_explained_in_words() -> None:
     labels: Any = {"labels": {"app": "web"}}
     assert words(
         "Pod",
-        table_bookmark(1, ("Name", "Ready", "Status", "Restarts", "Age", "IP", "Node")),
+        table_bookmark(1, POD_COLUMNS),
         pod_row("ADDED", "a", 2, status="Pending", ready="0/1", **labels),
         pod_row("MODIFIED", "a", 3, status="ContainerCreating", ready="0/1", **labels),
         pod_row("MODIFIED", "a", 4, **labels),

@@ -51,6 +51,8 @@ PENDING = {"status": "Pending", "ready": "0/1", "ip": "<none>", "node": "node-1"
     [
         ({}, {"ready": "0/1"}, Change.COLUMNS),
         ({"ready": "0/1"}, {}, Change.COLUMNS),
+        ({"gates": "2/2"}, {"gates": "1/2"}, Change.COLUMNS),
+        ({"gates": "0/1"}, {"gates": "1/1"}, Change.COLUMNS),
         ({}, {"status": "Error", "ready": "0/1"}, Change.COLUMNS),
         ({}, {"status": "CrashLoopBackOff", "ready": "0/1"}, Change.COLUMNS),
         (PENDING, {**PENDING, "status": "Running"}, Change.COLUMNS),

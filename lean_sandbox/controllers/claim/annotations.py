@@ -119,8 +119,7 @@ class AnnotationWriter(Controller[ClaimEntry]):
         return format_micro_time(self._clock.now()).rstrip("Z").rstrip("0").rstrip(".") + "Z"
 
     def _add(self, entry: ClaimEntry, changes: dict[str, str], after_s: float) -> None:
-        held = self.cache.get(entry.key)
-        if held is None or held.uid != entry.uid:
+        if self.cache.latest(entry) is None:
             return
         self._pending.setdefault(entry.uid, {}).update(changes)
         self.queue.add(entry.key, priority=LOW, after_s=after_s)

@@ -118,7 +118,7 @@ class ClaimReconcile(Binding):
             raise
         finally:
             self.announce()
-            if (held := claims.get(entry.key)) is None or held.uid != entry.uid:
+            if claims.latest(entry) is None:
                 self._parts.forget(entry.uid)
 
     def _has_expired(self, status: SandboxClaimStatus) -> bool:
@@ -296,8 +296,7 @@ class ClaimReconcile(Binding):
         if sandbox is None:
             return
         # As they are now: this reconcile may have removed a reference to another's Sandbox.
-        held = self._parts.caches.claims.get(entry.key)
-        entry = held if held is not None and held.uid == entry.uid else entry
+        entry = self._parts.caches.claims.latest(entry) or entry
         annotations, key = entry.annotations or {}, names.SANDBOX_NAME_ANNOTATION
         # The annotation marks a Sandbox that came from a pool; one of the claim's own has its name.
         noted = annotator.noted(entry)
@@ -360,8 +359,8 @@ class ClaimReconcile(Binding):
     def _version_of_status(self) -> str:
         """Return the latest version at which the claim is known to be as it was decided on."""
         entry = self._entry
-        held = self._parts.caches.claims.get(entry.key)
-        if held is not None and held.uid == entry.uid and held.status is entry.status:
+        held = self._parts.caches.claims.latest(entry)
+        if held is not None and held.status is entry.status:
             return str(held.version if held.generation == entry.generation else entry.version)
         return str(entry.version)
 

@@ -157,10 +157,8 @@ class Children:
 
     def _check_unchanged(self) -> SandboxEntry:
         """Return the Sandbox as it is known now; raise OvertakenError if it is asked for more."""
-        fresh, entry = self._caches.sandboxes.get(self.key), self.entry
-        if fresh is None or (fresh.uid, fresh.generation) != (entry.uid, entry.generation):
-            raise OvertakenError
-        if fresh.is_deleting:
+        fresh = self._caches.sandboxes.latest(self.entry)
+        if fresh is None or fresh.is_deleting or fresh.generation != self.entry.generation:
             raise OvertakenError
         return fresh
 

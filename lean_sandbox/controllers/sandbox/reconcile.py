@@ -278,8 +278,7 @@ class SandboxReconcile(Children):
             return
         self._report(new)
         parts.metrics.status_written(entry, old, new)
-        fresh = self._caches.sandboxes.get(entry.key)
-        if fresh is not None and fresh.uid == entry.uid:
+        if (fresh := self._caches.sandboxes.latest(entry)) is not None:
             parts.tell(fresh, old, new)
 
     def _report(self, new: SandboxStatus) -> None:

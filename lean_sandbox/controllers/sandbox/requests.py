@@ -137,13 +137,6 @@ class SandboxRequests(ObjectWriter):
 
         Raises ReconcileError when another has its name by now, which the watch will tell of.
         """
-
-        def applied(response: Response[SandboxEntry]) -> None:
-            if not response.is_latest and response.item.metadata.uid == response.entry.uid:
-                # After a newer event nobody knows who wrote the status last.
-                response.entry.status = None
-            self._settle(entry, response, _OURS)
-
         with suppress(NotFound):
             written = await self.patch(
                 self._caches.sandboxes,
@@ -151,7 +144,7 @@ class SandboxRequests(ObjectWriter):
                 patch,
                 status=status,
                 columns=sandbox_columns(status),
-                applied=applied,
+                applied=lambda response: self._settle(entry, response, _OURS),
             )
             if written.item.metadata.uid != entry.uid:
                 raise ReconcileError(f'sandbox "{entry.key.name}" has been made anew')
@@ -179,8 +172,7 @@ class SandboxRequests(ObjectWriter):
         except Conflict:
             await self.get(self._caches.sandboxes, entry.key)
             raise
-        held = self._caches.sandboxes.get(entry.key)
-        if held is not None and held.uid == entry.uid:
+        if (held := self._caches.sandboxes.latest(entry)) is not None:
             # The ends of its children may come before its own; they must not wake it again.
             held.is_deleting = True
 
@@ -230,8 +222,7 @@ class SandboxRequests(ObjectWriter):
             if pod.key not in self._caches.pods:
                 self.hidden.fetched_none(pod.key)
             return False
-        held = self._caches.pods.get(pod.key)
-        if held is not None and held.uid == pod.uid:
+        if (held := self._caches.pods.latest(pod)) is not None:
             held.is_delete_sent = True
         return True
 

@@ -362,8 +362,7 @@ class PoolReconcile:
                 self._entry, "Normal", "MemberDeleted", sandbox=member.key.name, why=why
             )
             return
-        held = self._sandboxes.get(member.key)
-        if held is not None and held.uid == member.uid:
+        if (held := self._sandboxes.latest(member)) is not None:
             self._pools.warm.offer(held)
 
     async def _shrink(self, members: PoolMembers) -> None:
