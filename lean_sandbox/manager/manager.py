@@ -70,6 +70,7 @@ class Manager:
         #: May be taken away before :meth:`run`.
         self.elector = elector
         self._clock = clock
+        self._page_size = settings.page_size
         self.synced = anyio.Event()
         #: Whether reconciles run: Sandboxes and Pods are known, and the election, if any, was won.
         self.is_active = False
@@ -208,6 +209,7 @@ class Manager:
         async with anyio.create_task_group() as group:
             group.start_soon(self._contend, elector, group.cancel_scope)
             await elector.acquired.wait()
+            await self._look_at_what_changed()
             for controller in self.controllers:
                 controller.enqueue_all("elected")
             await self._work()
@@ -215,6 +217,18 @@ class Manager:
             if not any(one.workers.outcomes[Outcome.CANCELLED] for one in self.controllers):
                 await elector.release()
             group.cancel_scope.cancel()
+
+    async def _look_at_what_changed(self) -> None:
+        """List whole objects anew where the watch has only shown that many of them changed.
+
+        It takes a request for each page of them; each reconcile would take one for each object.
+        """
+        caches, most = self.caches, self._page_size
+        unknown = (
+            (caches.sandboxes, sum(sandbox.needs_look for sandbox in caches.sandboxes)),
+            (caches.pods, sum(pod.is_stale for pod in caches.pods)),
+        )
+        await self.reflectors.list_anew(*(cache for cache, number in unknown if number > most))
 
     async def _contend(self, elector: Elector, work: anyio.CancelScope) -> None:
         await elector.run()

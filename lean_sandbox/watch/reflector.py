@@ -142,6 +142,13 @@ class Reflector(Generic[E]):
             while True:
                 await self._attempt()
 
+    def list_anew(self) -> None:
+        """Begin anew with a list of full objects, as at the start; ``synced`` is set after it."""
+        self.synced = anyio.Event()
+        self._resync_at = self._clock.monotonic()
+        if self._scope is not None:
+            self._scope.cancel()
+
     def _list_again(self) -> None:
         self._must_list = True
         self.steps["relist"] += 1
@@ -441,6 +448,14 @@ class ReflectorGroup:
         ]
         for reflector in reflectors:
             self.group.start_soon(reflector.run)
+
+    async def list_anew(self, *caches: Cache[Any]) -> None:
+        """List kinds that are watched already, and wait until their caches know whole objects."""
+        again = [one for cache in caches for one in self._reflectors[cache.kind.resource.plural]]
+        for reflector in again:
+            reflector.list_anew()
+        for reflector in again:
+            await reflector.synced.wait()
 
     async def synced(self, *plurals: str) -> None:
         """Wait until the kinds named, or all that were started, have had their first list."""

@@ -11,7 +11,7 @@ from lean_sandbox.config.options import Settings
 from tests.leading.replicas import Replica, Replicas, open_replicas
 from tests.support.builders import claim, pool, template
 from tests.support.names import CLAIMS, POOLS, SANDBOXES
-from tests.support.world import NS, condition
+from tests.support.world import NS, condition, sandbox
 
 SETTINGS = Settings(
     extensions=True,
@@ -107,3 +107,29 @@ async def test_a_new_claim_takes_a_ready_member_after_a_takeover() -> None:
         held = replicas.plane.store.get(CLAIMS, NS, "c")
         assert condition(held, "Ready")["status"] == "True"
         assert written(two)[:2] == ["patch sandboxes", "patch sandboxclaims/status"]
+
+
+async def test_what_many_rows_have_hidden_is_read_by_pages() -> None:
+    """Of more than fit a page, whole objects are listed: no request for each of them."""
+    settings = Settings(page_size=10)
+    async with open_replicas("one", "two", settings=settings) as replicas:
+        one, two = replicas.all
+        for number in range(25):
+            await one.world.ready_sandbox(sandbox(f"sb-{number}"))
+        await one.world.patch("pods", "sb-3", {"metadata": {"labels": {"app": "x"}}})
+        await replicas.advance(5.0)
+        one.controller.stop()
+        await one.world.until(lambda: one.has_ended)
+        replicas.plane.audit.reset()
+        await two.world.delete("pods", "sb-7")
+        await replicas.advance(10.0)
+        assert replicas.leader is two
+        asked = two.asked()
+        assert (asked["list sandboxes"], asked["list pods"]) == (3, 3)
+        # Of the one that has to be made anew.
+        assert asked["get sandboxes"] + asked["get pods"] <= 3
+        assert [entry.what for entry in two.writes()].count("create pods") == 1
+        await two.world.run_pod("sb-7")
+        await replicas.advance(5.0)
+        ready = condition(replicas.plane.store.get(SANDBOXES, NS, "sb-7"), "Ready")
+        assert ready["status"] == "True"
