@@ -136,11 +136,15 @@ def replay(lines: Iterable[str | bytes], decide: Decide) -> Iterator[Explained]:
 
 
 def explain(lines: Iterable[str | bytes], decide: Decide, *, out: TextIO) -> Summary:
-    """Replay a log; write a line for each event and at the end the summary, which is returned."""
+    """Replay a log; write a line for each event and at the end the summary, which is returned.
+
+    Of broken lines only the first few are written: a file of another kind has nothing else.
+    """
     summary = Summary()
     for explained in replay(lines, decide):
         summary.add(explained)
-        out.write(f"{explained.text()}\n")
+        if explained.outcome is not Outcome.BROKEN or len(summary.broken_lines) <= _LISTED_LINES:
+            out.write(f"{explained.text()}\n")
     out.write(f"{summary.text()}\n")
     return summary
 

@@ -69,6 +69,10 @@ class Verb(NamedTuple):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return the exit code of the process."""
     words = sys.argv[1:] if arguments is None else list(arguments)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            # Python's word for a descriptor that the caller has closed.
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
     try:
         code = _perform(words)
         sys.stdout.flush()

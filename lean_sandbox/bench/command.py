@@ -15,7 +15,13 @@ from lean_sandbox.bench.options import ALL, BenchError, BenchOptions, UsageError
 from lean_sandbox.bench.report import BOUNDS, FIGURES, Report, ScenarioReport, Screen, Verdict
 from lean_sandbox.bench.scenarios import IN_TURNS, SCENARIOS
 from lean_sandbox.clock import Clock, SystemClock
-from lean_sandbox.config.sources import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE
+from lean_sandbox.config.sources import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    EXIT_USAGE,
+    nearest,
+)
 from lean_sandbox.kube.errors import ControlPlaneError
 
 REFERENCE_EMPTY_MIB: Final = 44.0
@@ -107,8 +113,9 @@ def wanted(options: BenchOptions) -> list[str]:
     """Return the scenarios to run, in their order, with those that bounds are multiples of."""
     unknown = [name for name in options.scenarios if name not in SCENARIOS and name != ALL]
     if unknown:
-        known = ", ".join((*SCENARIOS, ALL))
-        raise UsageError(f"unknown scenario {unknown[0]!r}; there are {known}")
+        near = nearest(unknown[0], (*SCENARIOS, ALL))
+        known = f"did you mean {near}?" if near else f"there are {', '.join((*SCENARIOS, ALL))}"
+        raise UsageError(f"unknown scenario {unknown[0]!r}; {known}")
     asked = {*options.scenarios} - {ALL}
     needing = {one.name for one in SCENARIOS.values() if options.against and one.needs_own}
     if asked & needing:

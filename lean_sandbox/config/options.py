@@ -31,6 +31,8 @@ from lean_sandbox.model.names import is_object_name
 
 Bound = Callable[[Any], str]
 _MANY_WORKERS: Final = 1000
+#: How long the metadata of a Sandbox's Pod may differ from what is wanted, whatever is asked for.
+LONGEST_WRITE_BEHIND_S: Final = 1.0
 
 
 def _positive(value: float) -> str:
@@ -45,10 +47,10 @@ def _not_nan(value: float) -> str:
     return "must be a number, negative for no limit" if math.isnan(value) else ""
 
 
-def _name_of_object(value: str) -> str:
+def _dns_name(value: str) -> str:
     if not value or is_object_name(value):
         return ""
-    return "must be the name of an object: lower-case letters, digits, - and . between them"
+    return "must be a DNS name: lower-case letters, digits, - and . between them"
 
 
 class Flag(msgspec.Struct, frozen=True):
@@ -167,7 +169,11 @@ class Settings:
         " Services without it are then seen only when a create collides with them"
     )
     cluster_domain: str = _option(
-        "suffix of status.serviceFQDN", Form("DOMAIN"), "cluster.local", topic="Sandboxes"
+        "suffix of status.serviceFQDN",
+        Form("DOMAIN"),
+        "cluster.local",
+        bound=_dns_name,
+        topic="Sandboxes",
     )
     sandbox_concurrent_workers: int = _count(
         100, "Sandboxes reconciled at the same time", "Sandboxes"
@@ -238,6 +244,7 @@ class Settings:
         "namespace of the ConfigMap agent-sandbox-config, whose keys are flags; empty: that of the"
         " Pod, and outside a cluster none is read",
         Form("NAMESPACE"),
+        bound=_dns_name,
     )
     leader_elect: bool | None = _own(
         "work only while holding the Lease that replicas contend for; automatic: yes, but a run"
@@ -249,6 +256,7 @@ class Settings:
     leader_election_namespace: str = _own(
         "namespace of the Lease; empty: that of the Pod, outside a cluster agent-sandbox-system",
         Form("NAMESPACE"),
+        bound=_dns_name,
     )
     allow_second_controller: bool = _own_switch(
         "run from outside of the cluster although a controller works in it already, and without"
@@ -259,7 +267,7 @@ class Settings:
         "name of the Lease; each shard needs another. Empty: a3317529.agent-sandbox.x-k8s.io, so"
         " that the reference never works at the same time, and with --shard one for each of them",
         Form("NAME"),
-        bound=_name_of_object,
+        bound=_dns_name,
     )
     metrics_bind_address: str = _own(
         "where /metrics is served, host:port; no host: every address, port 0: a free one; 0: not"
@@ -390,6 +398,11 @@ def doubts(settings: Settings) -> dict[str, str]:
             f"{workers} workers in all share a burst of {settings.kube_api_burst}: they will wait"
             " for the rate"
         )
+    if settings.sandbox_write_behind_window > LONGEST_WRITE_BEHIND_S:
+        found["--sandbox-write-behind-window"] = f"counts as {LONGEST_WRITE_BEHIND_S:g}s"
+    odd = [domain for domain in settings.allowed_label_domains if not is_object_name(domain)]
+    if odd:
+        found["--allowed-label-domains"] = f"{odd[0]!r} is no domain: no label is in it"
     return found
 
 

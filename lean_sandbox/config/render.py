@@ -91,7 +91,10 @@ def _add_flag(group: _ActionsContainer, name: str, flag: Flag, meaning: str) -> 
 
 
 def as_file(effective: Effective) -> str:
-    """Return a config file that gives the same settings; comments say where each is from."""
+    """Return a config file that gives the same settings; comments say where each is from.
+
+    A default is a comment itself: a ConfigMap of all controllers may set what the file leaves out.
+    """
     lines = []
     for flag, option in OPTIONS.items():
         value = getattr(effective.settings, option.name)
@@ -104,5 +107,6 @@ def as_file(effective: Effective) -> str:
         if option.form not in (BOOLEAN, INTEGER, NUMBER, DURATION):
             # A text as JSON has it is one between double quotes in YAML.
             text = msgspec.json.encode(text).decode()
-        lines.append(f"{flag}: {text}  {comment}")
+        is_default = value == option.default and option.name not in effective.given
+        lines.append(f"{'# ' if is_default else ''}{flag}: {text}  {comment}")
     return "\n".join((*map(printable, lines), ""))

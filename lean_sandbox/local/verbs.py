@@ -62,6 +62,8 @@ _CONDITIONAL: Final = ("leases", "customresourcedefinitions", "poddisruptionbudg
 PROTECTED: Final = "kubernetes.io/pvc-protection"
 """The finalizer of claims for volumes."""
 _CLEANUP: Final = "customresourcecleanup.apiextensions.k8s.io"
+_IMMORTAL: Final = frozenset({"default", "kube-public", "kube-system"})
+"""Namespaces that nobody may delete."""
 
 
 @dataclass(slots=True)
@@ -541,6 +543,8 @@ class Verbs:
             last = Entry(entry.key, obj, entry.version, entry.fields)
             return (last if how.dry_run else self.store.remove(collection, entry.key)), True
         if kind.plural == "namespaces" and not kind.group:
+            if name in _IMMORTAL:
+                raise forbidden("", "namespaces", name, "this namespace may not be deleted")
             if not deleting:
                 metadata["deletionTimestamp"] = self.now()
                 obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}

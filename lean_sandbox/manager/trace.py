@@ -294,7 +294,7 @@ def ask(url: str, kind: str, key: Key, output: str, *, ca_file: Path | None = No
             " kubectl port-forward brings the port here",
         ) from error
     if told.startswith(_NOTHING):
-        raise ConfigError(told.rstrip())
+        raise ConfigError(f"{url}: {told.rstrip()}")
     if answer.status == 404:
         raise ConfigError(f"{url}: tracing is off there", way_out=_SWITCH_ON)
     if answer.status != 200:

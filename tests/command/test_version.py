@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -88,3 +89,12 @@ def test_every_way_to_ask_has_the_same_answer(
     """What `build_facts` knows."""
     assert main(line.split()) == EXIT_OK
     assert capsys.readouterr().out == about() + "\n"
+
+
+def test_a_closed_output_is_no_failure() -> None:
+    """Who closes it wants none: no traceback, and the code of what was done."""
+    command = f'"{sys.executable}" -m lean_sandbox version >&-'
+    ended = subprocess.run(  # noqa: S602 -- only a shell can close it
+        command, shell=True, capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")

@@ -237,6 +237,15 @@ async def test_a_namespace_ends_with_everything_in_it(api: Api) -> None:
     await answers(api, path, 404)
 
 
+async def test_namespaces_of_the_system_stay(api: Api) -> None:
+    """Nobody may delete them, whatever his rights."""
+    for name in ("default", "kube-public", "kube-system"):
+        status = (await api.delete(f"/api/v1/namespaces/{name}")).refused(403, "Forbidden")
+        assert status["message"] == (
+            f'namespaces "{name}" is forbidden: this namespace may not be deleted'
+        )
+
+
 async def test_a_new_namespace_is_furnished(room: Room) -> None:
     """It has the default service account and the cluster's certificate."""
     (await room.api.get(f"{room.core}/serviceaccounts/default")).ok()

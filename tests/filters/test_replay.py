@@ -308,3 +308,11 @@ def test_many_broken_lines_are_listed_in_part() -> None:
     for number in range(1, 13):
         summary.add(Explained(number, Outcome.BROKEN, "x"))
     assert summary.text().endswith("broken lines: 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, ...")
+
+
+def test_a_file_that_is_no_log_is_told_in_few_lines() -> None:
+    """The first lines say what is wrong with it, the summary how many there are."""
+    out = io.StringIO()
+    summary = explain(["no log\n"] * 500, by_predicate(generation()), out=out)
+    assert len(summary.broken_lines) == 500
+    assert len(out.getvalue().splitlines()) < 20

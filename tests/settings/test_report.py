@@ -14,7 +14,14 @@ from lean_sandbox.cli import main
 from lean_sandbox.config.forms import BOOLEAN, DURATION, INTEGER, NUMBER
 from lean_sandbox.config.options import Settings, flag_of
 from lean_sandbox.config.render import as_file
-from lean_sandbox.config.sources import EXIT_OK, Effective, effective, scan
+from lean_sandbox.config.sources import (
+    EXIT_CONFIG,
+    EXIT_OK,
+    ConfigMap,
+    Effective,
+    effective,
+    scan,
+)
 from tests.settings.strategies import OPTIONS, assignments
 
 
@@ -42,7 +49,7 @@ def test_what_is_in_effect_is_told_with_value_unit_and_source(
         f"sandbox-status-window: 1m30s  # file {file} line 2, duration",
         'namespaces: "a,b"  # environment LEAN_SANDBOX_NAMESPACES',
         "extensions: true  # flag --extensions",
-        "kube-api-qps: -1  # default, requests/s",
+        "# kube-api-qps: -1  # default, requests/s",
         "# leader-elect: automatic  # default",
     ):
         assert line in lines
@@ -70,6 +77,48 @@ def test_what_is_told_is_a_config_file_that_gives_the_same_settings(
     file = tmp_path / "config.yaml"
     file.write_text(as_file(Effective(Settings(**values), {}, ())))
     assert effective(scan([f"--config={file}"]), {}).settings == Settings(**values)
+
+
+def test_what_is_kept_leaves_the_defaults_to_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file made of what is in effect beats the ConfigMap of all controllers only where asked."""
+    assert main(["config", "--page-size=100", "--extensions=false"]) == EXIT_OK
+    told = capsys.readouterr().out
+    assert yaml.safe_load(told) == {"page-size": 100, "extensions": False}
+    assert "# sandbox-concurrent-workers: 100" in told
+    file = tmp_path / "config.yaml"
+    file.write_text(told)
+    shared = ConfigMap("agent-sandbox-config", {"sandbox-concurrent-workers": "7"})
+    found = effective(scan([f"--config={file}"]), {}, config_map=shared)
+    assert found.settings == Settings(page_size=100, sandbox_concurrent_workers=7)
+
+
+@pytest.mark.parametrize(
+    ("flag", "said"),
+    [
+        ("--cluster-domain=a b", "must be a DNS name"),
+        ("--leader-election-namespace=A_b", "must be a DNS name"),
+        ("--config-map-namespace=A_b", "must be a DNS name"),
+    ],
+)
+def test_a_name_that_no_server_takes_is_refused(
+    flag: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At once, with the flag: not by a loop of refused requests."""
+    assert main(["config", flag]) == EXIT_CONFIG
+    assert f"{flag.partition('=')[0]} {said}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "flag", ["--sandbox-write-behind-window=5s", "--allowed-label-domains=a.io,x y"]
+)
+def test_a_value_that_does_not_do_what_it_says_is_told(
+    flag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Refused it is not: the reference takes it as well."""
+    assert main(["config", flag]) == EXIT_OK
+    assert f"warning: {flag.partition('=')[0]}: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["run", "config"])

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from lean_sandbox.config.options import LONGEST_WRITE_BEHIND_S
 from lean_sandbox.controllers.common import ObjectEvents, Shared, reference_to
 from lean_sandbox.controllers.sandbox import plans
 from lean_sandbox.controllers.sandbox.requests import SandboxRequests
@@ -42,7 +43,6 @@ from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
 # A list in its normal time.
 _PVC_LIST_PATIENCE_S = 5.0
-_LONGEST_DEFERRAL_S = 1.0
 
 OnStatus = Callable[[SandboxEntry, SandboxStatus, SandboxStatus], None]
 
@@ -416,7 +416,7 @@ class Children:
     def _is_deferred(self) -> bool:
         # A drift of the Pod's metadata may wait (spec, 3.12).
         now, parts = self._parts.clock.monotonic(), self._parts
-        window_s = min(parts.settings.sandbox_write_behind_window, _LONGEST_DEFERRAL_S)
+        window_s = min(parts.settings.sandbox_write_behind_window, LONGEST_WRITE_BEHIND_S)
         since = parts.drift_since.setdefault(self.key, now) if window_s > 0 else now
         left_s = since + window_s - now
         if left_s <= 0:
