@@ -54,8 +54,7 @@ class ObjectWriter:
 
     async def get(self, cache: Cache[E], key: Key) -> Response[E] | None:
         """Fetch an object; one that is gone is forgotten, and ``None``."""
-        held = cache.get(key)
-        known = cache.known(0 if held is None else held.version)
+        held, known = cache.get(key), cache.known_of(key)
         type_, options = self._form(cache)
         item = await self.client.find(
             cache.kind.resource, key.namespace, key.name, type_, **options

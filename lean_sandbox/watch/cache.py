@@ -440,6 +440,11 @@ class Cache(Generic[E]):
         """Return what is known now, ``version`` being one that the store has reached."""
         return Known(version, self._ends)
 
+    def known_of(self, key: Key) -> Known:
+        """Return what is known before a GET: the version of the object, else of the last list."""
+        held = self._entries.get(key)
+        return self.known(self.listed_at(key.namespace) if held is None else held.version)
+
     def listed_at(self, namespace: str) -> int:
         """Return the version of the last complete list that shows a namespace, 0 before one."""
         return max(self._listed_at.get(scope, 0) for scope in (None, namespace))
@@ -450,8 +455,8 @@ class Cache(Generic[E]):
         """Remember an object, or its metadata, as the response to a request shows it.
 
         ``known`` is what was known when the request was sent, with the version of the cached object
-        or, for a create, of the last list. A response that is older, or that shows an object alive
-        of which the end had been seen, is of a restored store, and believed.
+        or, of one that is not cached, of the last list. A response that is older, or that shows an
+        object alive of which the end had been seen, is of a restored store, and believed.
 
         No handler is called, unless the object has left the selector. Returns the entry and
         what the predicates see changed. A response that was overtaken changes nothing: the entry
@@ -473,7 +478,7 @@ class Cache(Generic[E]):
             # The object ended while the response was on its way: nothing would ever remove it. One
             # of a later version than its end had only stopped matching the selector.
             return new, Change.GONE
-        if is_create and old is None:
+        if old is None:
             if known.version < version <= self.listed_at(row.namespace):
                 # A list since then does not have it: it has ended, or left the selector.
                 self._gone(new.key, new.version, row)

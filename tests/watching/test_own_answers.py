@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +16,7 @@ from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.pod import PodEntry, pod_kind
 from lean_sandbox.watch.resources.sandbox import SandboxEntry, sandbox_kind
 from tests.watching.hand import Hand
-from tests.watching.objects import pod, pod_row, sandbox, sandbox_row
+from tests.watching.objects import page, pod, pod_row, sandbox, sandbox_row
 
 READY = {"Ready": "True", "Reason": "DependenciesReady"}
 
@@ -187,6 +188,33 @@ def test_nor_what_a_relist_or_a_request_has_shown_to_be_gone(boxes: Hand[Sandbox
     boxes.cache.forget(boxes.get("b").key, "uid-of-b")
     assert boxes.learn(sandbox("b", 50))[1] == Change.GONE
     assert len(boxes.cache) == 0
+
+
+@pytest.mark.parametrize("comes", ["during the list", "after the list"])
+def test_a_look_at_what_no_event_has_shown_does_not_outlive_a_list_without_it(comes: str) -> None:
+    """It ended while the watch was away: no event will tell, and no later list would miss it."""
+    hand = Hand(sandbox_kind())
+    hand.listed(sandbox("a", 10))
+    known = hand.cache.known_of(Key("ns", "new"))
+    found = hand.decode(sandbox("new", 20), hand.kind.item_type)
+    hand.cache.begin_list(None)
+    if comes == "during the list":
+        hand.cache.apply_fetched(found, known=known)
+    hand.feed.page(msgspec.json.encode(page([sandbox("a", 10)], 30)), initial=False)
+    hand.cache.end_list(None, "30")
+    if comes == "after the list":
+        hand.cache.apply_fetched(found, known=known)
+    assert hand.find("new") is None
+    assert hand.notices[-1].change == Change.GONE
+
+
+def test_a_look_after_a_list_is_believed_whatever_the_list_has_left_out() -> None:
+    """An older version is no end then: the list could not read it, or its store was replaced."""
+    hand = Hand(sandbox_kind())
+    hand.listed(sandbox("a", 30))
+    found = hand.decode(sandbox("new", 20), hand.kind.item_type)
+    hand.cache.apply_fetched(found, known=hand.cache.known_of(Key("ns", "new")))
+    assert hand.get("new").version == 20
 
 
 def test_an_answer_later_than_the_end_shows_that_it_was_none(boxes: Hand[SandboxEntry]) -> None:

@@ -229,8 +229,7 @@ class SandboxRequests(ObjectWriter):
     async def get_service(self, sandbox: Key) -> tuple[ServiceEntry, dict[str, Any]] | None:
         """Fetch a Service, also with every field, to be written back; ``None`` if there is none."""
         cache = self._caches.services
-        held = cache.get(sandbox)
-        known = cache.known(0 if held is None else held.version)
+        held, known = cache.get(sandbox), cache.known_of(sandbox)
         whole: dict[str, Any] | None = await self.client.find(
             SERVICES, sandbox.namespace, sandbox.name, dict, **self.options
         )
