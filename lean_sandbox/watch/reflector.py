@@ -118,6 +118,7 @@ class Reflector(Generic[E]):
         # When a problem that lasts is to be logged again.
         self._tell_at = -math.inf
         self._bookmarks_before = self._received_before = 0
+        # When the last list was complete; in the future before the first, and during one.
         self._listed_at = math.inf
         # The server cannot begin a watch at the version that was reached, or there is none.
         self._must_list = True
@@ -246,7 +247,7 @@ class Reflector(Generic[E]):
         whatever its size.
         """
         self.steps["list"] += 1
-        self._listed_at = self._clock.monotonic()
+        self._listed_at = math.inf
         initial = not self.synced.is_set()
         reached = as_version(self._decoder.version or "")
         self._cache.begin_list(self._namespace, reached=reached, resync=self._is_resync_due)
@@ -280,8 +281,9 @@ class Reflector(Generic[E]):
         if self._shard_selector and self._cache.dropped_elsewhere:
             self._log.info("shard_selector_ignored", dropped=self._cache.dropped_elsewhere)
         self._decoder.version, self._must_list = version, False
+        self._listed_at = self._clock.monotonic()
         spread = 1.0 + _TIMEOUT_SPREAD * self._uniform()
-        self._resync_at = self._clock.monotonic() + spread * _RESYNC_S
+        self._resync_at = self._listed_at + spread * _RESYNC_S
         self._lost_at = math.inf
         self.synced.set()
 

@@ -70,22 +70,32 @@ async def test_a_watch_that_ends_at_once_is_not_asked_in_a_loop() -> None:
         assert rig.informer.problem == "the server ended the watch at once"
 
 
-async def test_a_version_that_always_expires_is_not_listed_in_a_loop() -> None:
-    """410 right after each list backs off like any failure."""
-    lists: list[float] = []
+@pytest.mark.parametrize("between_pages", [True, False])
+@pytest.mark.parametrize("takes_s", [0.0, 60.0])
+async def test_a_version_that_always_expires_is_not_listed_in_a_loop(
+    takes_s: float,
+    between_pages: bool,  # noqa: FBT001
+) -> None:
+    """410 within a list or right after it backs off like any failure, however long lists take."""
+    listing_s = 0.0
+    lists = 0
 
     async def respond(exchange: Exchange) -> None:
-        if exchange.is_watch:
+        nonlocal lists, listing_s
+        if exchange.is_watch or "continue" in exchange.query:
             await exchange.reply(410, failure(410, "Expired"))
             return
-        lists.append(rig.clock.monotonic())
-        await exchange.reply(200, page([], 100))
+        lists += 1
+        listing_s += takes_s
+        rig.clock.leap(takes_s)
+        await exchange.reply(200, page([], 100, "more" if between_pages else ""))
 
     async with open_sandboxes(responder=respond) as rig:
-        for _ in range(600):
+        while rig.clock.monotonic() - listing_s < 60.0:
             await rig.clock.advance(0.1)
-        assert len(lists) < 10
-        assert rig.informer.steps["relist"] >= len(lists) - 1
+            assert lists < 10
+        assert rig.informer.steps["relist"] >= lists - 1
+        assert rig.informer.problem is not None
 
 
 @pytest.mark.parametrize("in_stream", [True, False])
