@@ -3,7 +3,8 @@
 * Whoever finds no Lease creates it; whoever finds one that nobody holds, or that has expired, takes
   it over. Every write is a PUT at the version that was read, so that one of several wins.
 * A Lease has expired when its record has not changed for ``leaseDurationSeconds`` *since we first
-  saw it so, on our own monotonic clock*: clocks of two machines are never compared.
+  saw it so, on our own monotonic clock*: clocks of two machines are never compared. One that was
+  deleted under its holder is respected for as long by those who saw it, which client-go does not.
 * The holder renews every ``RETRY_S``, and twice as often while that fails, with one PUT and no
   read. It leads until ``RENEW_DEADLINE_S`` after it *sent* the last renewal that succeeded, which
   others respect for ``DURATION_S``. So no two lead at once while no clock runs faster than another
@@ -262,6 +263,9 @@ class Elector:
                 LEASES, self.namespace, self.lease, dict, lane=Lane.CLIENT, timeout_s=ATTEMPT_S
             )
         except NotFound:
+            if self._leads_until == _NEVER and self._clock.monotonic() < self._expires_at:
+                # Somebody deleted it: its holder leads on by its own clock, and makes it again.
+                return
             metadata = {"name": self.lease, "namespace": self.namespace}
             lease = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": metadata}
             await self._hold(lease)

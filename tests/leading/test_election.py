@@ -290,6 +290,21 @@ async def test_a_lease_deleted_under_its_holder_is_made_again() -> None:
         assert one.leads
 
 
+async def test_a_standby_leaves_a_deleted_lease_to_its_holder() -> None:
+    """The holder leads on by its clock and makes it again; else another may once it has expired."""
+    async with open_rig() as rig:
+        one = await rig.begin("one")
+        await rig.advance(1.0)
+        two = await rig.begin("two")
+        await rig.advance(1.5)
+        rig.plane.store.delete("leases.coordination.k8s.io", NS, LEASE_NAME)
+        await rig.advance(30.0)
+        assert one.leads
+        rig.plane.store.delete("leases.coordination.k8s.io", NS, LEASE_NAME)
+        one.kill()
+        assert await rig.until(two.elector.acquired.is_set, 15.0) > 10.0
+
+
 async def test_a_lease_deleted_and_taken_by_another_is_lost_at_the_next_renewal() -> None:
     """There is no second leader for longer than one period after such an intervention."""
     async with open_rig() as rig:
