@@ -77,6 +77,8 @@ class ControlPlaneError(Exception):
     """Root of the tree; ``retryable`` says whether repeating the same work can help."""
 
     retryable: bool = True
+    #: How long the server asked to wait, if it did.
+    retry_after_s: float | None = None
     #: Whether a create was refused because its namespace is being deleted, or is gone.
     namespace_terminating: bool = False
 
@@ -85,7 +87,7 @@ class ApiError(ControlPlaneError):
     """The server answered with a status of 300 or more.
 
     ``said`` is the Status body, with its machine-readable ``reason`` ("" when there was none) and
-    its sentence ``message``; ``retry_after_s`` is how long the server asked to wait, if it did.
+    its sentence ``message``.
     """
 
     def __init__(

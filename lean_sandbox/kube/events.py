@@ -8,7 +8,8 @@
 * An answer that takes much longer than the quickest one tells of a crowd at the server: the next
   event waits the longer (:class:`Pace`), so that what others wait for comes first.
 * Failures are counted and forgotten: an event is not worth a retry. One refused because its
-  namespace is being deleted is counted apart, for it is to be expected.
+  namespace is being deleted is counted apart, for it is to be expected. After one with Retry-After
+  the next waits for so long.
 """
 
 from __future__ import annotations
@@ -96,6 +97,8 @@ class EventRecorder:
         self._wake = anyio.Event()
         self._closing = anyio.Event()
         self._is_posting = False
+        # How long to rest before the next request.
+        self._rest_s = 0.0
         #: Set once nothing more will be posted.
         self.ended = anyio.Event()
         #: What became of the events; those that wait are in none. ``patched`` counts requests.
@@ -157,13 +160,15 @@ class EventRecorder:
     async def run(self) -> None:
         """Post what is queued until :meth:`close` and then what is left of it."""
         while True:
+            if self._rest_s > 0.0:
+                await self._clock.wait(self._closing, self._rest_s)
+                self._rest_s = 0.0
             if (first := self._queue.first()) is not None:
                 self._queue.take(*first)
                 began = self._clock.monotonic()
                 await self._post(first[1])
-                rest_s = self._pace.rest_s(self._clock.monotonic() - began)
-                if rest_s > 0.0:
-                    await self._clock.wait(self._closing, rest_s)
+                paced_s = self._pace.rest_s(self._clock.monotonic() - began)
+                self._rest_s = max(self._rest_s, paced_s)
                 continue
             left_s: float | None = None
             if self._due:
@@ -208,6 +213,7 @@ class EventRecorder:
         except ControlPlaneError as problem:
             outcome = "terminating" if problem.namespace_terminating else "failed"
             self._forget(series.key)
+            self._rest_s = problem.retry_after_s or 0.0
         self._is_posting = False
         self.counts[outcome] += 1
 
@@ -222,6 +228,7 @@ class EventRecorder:
             )
         except ControlPlaneError as problem:
             outcome = "patch_failed"
+            self._rest_s = problem.retry_after_s or 0.0
             if isinstance(problem, NotFound):
                 # Events live for an hour or so: the next one of the kind is a new event.
                 self._forget(series.key)

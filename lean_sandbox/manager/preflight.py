@@ -214,6 +214,7 @@ async def _answer(ask: Callable[[], Awaitable[T]], clock: Clock, unknown: str) -
             log.warning(unknown, problem=said(error))
             return None
         except ControlPlaneError as error:
-            log.warning("server_not_answering", problem=str(error), next_s=pause_s)
-        await clock.sleep(pause_s)
+            next_s = max(pause_s, error.retry_after_s or 0.0)
+            log.warning("server_not_answering", problem=str(error), next_s=next_s)
+        await clock.sleep(next_s)
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)

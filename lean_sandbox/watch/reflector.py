@@ -193,7 +193,7 @@ class Reflector(Generic[E]):
             if isinstance(error, errors.TransportError) and self._decoder.version is not None:
                 self._resync_at = self._clock.monotonic()
             self._failed(str(error))
-            at_least_s = getattr(error, "retry_after_s", None) or 0.0
+            at_least_s = error.retry_after_s or 0.0
         except Exception as error:  # noqa: BLE001 -- a bug here must not end the other watches
             self._log.exception("watch_panicked")
             self._failed(f"{type(error).__name__}: {error}"[:200])

@@ -237,6 +237,27 @@ async def test_events_stand_back_while_the_server_is_slow() -> None:
     assert len(server.requests) == 4
 
 
+@pytest.mark.parametrize("refused", ["POST", "PATCH"])
+async def test_the_next_event_waits_as_long_as_the_server_asks(refused: str) -> None:
+    """A server under load is not asked again at once, however quick it is to say no."""
+
+    def answer(request: Request) -> Answer:
+        if request.method == refused and len(server.requests) < 4:
+            return reply(429, headers={"Retry-After": "7"})
+        return fine(request)
+
+    async with recording(answer) as (server, recorder, clock):
+        for name in ("a", "a", "b", "b"):
+            pod = msgspec.structs.replace(POD, name=name)
+            recorder.emit(pod, "Normal", "Back", "Wait", "")
+        first = 1 if refused == "POST" else 3
+        await server.received(first)
+        await clock.advance(6.9)
+        assert len(server.requests) == first
+        await clock.advance(0.2)
+        await server.received(first + 1)
+
+
 async def test_a_recorder_is_busy_until_the_last_answer() -> None:
     """Whoever waits for its rest, as to count requests, misses none that is under way."""
     busy: list[bool] = []

@@ -180,12 +180,15 @@ async def test_who_may_not_look_begins_and_is_told() -> None:
     assert [line["event"] for line in logs] == ["leader_check_failed"] * 2
 
 
+@pytest.mark.parametrize("asked_s", [None, 3])
 @pytest.mark.parametrize("code", [401, 429, 500, 503])
-async def test_a_server_in_trouble_is_asked_again_until_it_answers(code: int) -> None:
-    """Nothing begins before the answer, with pauses that grow."""
+async def test_a_server_in_trouble_is_asked_again_until_it_answers(
+    code: int, asked_s: int | None
+) -> None:
+    """Nothing begins before the answer, with pauses that grow, none shorter than Retry-After."""
     async with cluster() as here:
         deployment(here.plane, 1)
-        here.plane.fail_next("list", "leases", code, times=3)
+        here.plane.fail_next("list", "leases", code, times=3, retry_after=asked_s)
         found: list[str] = []
 
         async def look() -> None:
@@ -194,7 +197,8 @@ async def test_a_server_in_trouble_is_asked_again_until_it_answers(code: int) ->
         async with anyio.create_task_group() as group:
             group.start_soon(look)
             with anyio.fail_after(_PATIENCE_S):
-                for asked, pause_s in enumerate((1.0, 2.0, 4.0), 1):
+                for asked, usual_s in enumerate((1.0, 2.0, 4.0), 1):
+                    pause_s = max(usual_s, asked_s or 0.0)
                     while here.clock.next_s is None:
                         await anyio.lowlevel.checkpoint()
                     assert here.asked() == {"list leases": asked}
