@@ -98,6 +98,13 @@ class Limits(msgspec.Struct, frozen=True, gc=False):
     burst: int = 100
 
 
+class _Waiter(msgspec.Struct, eq=False):
+    #: Set when its turn has come, or when it is to look at the clock from now on.
+    called: anyio.Event
+    #: Whether it stands in line.
+    waits: bool = True
+
+
 class Limiter:
     """Slots for requests, by the rules of this module."""
 
@@ -114,7 +121,9 @@ class Limiter:
         self.running = [0, 0]
         # And by group.
         self._holders: Counter[Hashable] = Counter()
-        self._waiting: tuple[Turns[anyio.Event], Turns[anyio.Event]] = (Turns(), Turns())
+        self._waiting: tuple[Turns[_Waiter], Turns[_Waiter]] = (Turns(), Turns())
+        # Who looks when the next token is there, for all who wait.
+        self._lookout: _Waiter | None = None
         self._streak = 0
 
     async def acquire(self, lane: Lane, group: Hashable = None) -> None:
@@ -124,21 +133,24 @@ class Limiter:
         if nobody_waits and may_take and not self._pause():
             self._take(lane, group)
             return
-        granted = anyio.Event()
-        self._waiting[lane].join(group, granted)
+        waiter = _Waiter(anyio.Event())
+        self._waiting[lane].join(group, waiter)
         try:
             self._grant()
-            while not granted.is_set():
+            while waiter.waits:
                 # A slot that comes free calls its next holder; a token that falls due calls nobody.
-                pause_s = (self._pause() or self._interval_s) if self._interval_s else None
-                await self._clock.wait(granted, pause_s)
+                is_lookout = self._lookout is waiter
+                pause_s = (self._pause() or self._interval_s) if is_lookout else None
+                await self._clock.wait(waiter.called, pause_s)
+                waiter.called = anyio.Event()
                 self._grant()
         except BaseException:
-            if granted.is_set():
-                self.release(lane, group)
-            else:
-                self._waiting[lane].leave(group, granted)
+            if waiter.waits:
+                waiter.waits = False
+                self._waiting[lane].leave(group, waiter)
                 self._grant()
+            else:
+                self.release(lane, group)
             raise
 
     def release(self, lane: Lane, group: Hashable = None) -> None:
@@ -170,18 +182,23 @@ class Limiter:
             client, background = self._first(Lane.CLIENT), self._first(Lane.BACKGROUND)
             is_overdue = background is not None and self._streak >= _CLIENT_STREAK
             if client is not None and not is_overdue:
-                lane, (group, granted) = Lane.CLIENT, client
+                lane, (group, waiter) = Lane.CLIENT, client
             elif background is not None:
-                lane, (group, granted) = Lane.BACKGROUND, background
+                lane, (group, waiter) = Lane.BACKGROUND, background
             else:
-                return
+                break
             is_passed_over = lane is Lane.CLIENT and background is not None
             self._streak = self._streak + 1 if is_passed_over else 0
             self._take(lane, group)
-            self._waiting[lane].take(group, granted)
-            granted.set()
+            self._waiting[lane].take(group, waiter)
+            waiter.waits = False
+            waiter.called.set()
+        if self._interval_s and not (self._lookout and self._lookout.waits):
+            _, self._lookout = self._waiting[0].first() or self._waiting[1].first() or (None, None)
+            if self._lookout is not None:
+                self._lookout.called.set()
 
-    def _first(self, lane: Lane) -> tuple[Hashable, anyio.Event] | None:
+    def _first(self, lane: Lane) -> tuple[Hashable, _Waiter] | None:
         return self._waiting[lane].first(self._skipped()) if self._is_free(lane) else None
 
     def _is_free(self, lane: Lane) -> bool:

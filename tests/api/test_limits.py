@@ -166,6 +166,19 @@ async def test_the_bucket_lets_a_burst_through_and_then_the_rate() -> None:
         assert people.order[3:] == ["c5", "c6", "b4"]
 
 
+async def test_of_all_who_wait_for_the_rate_one_looks_at_the_clock() -> None:
+    """A crowd costs no more than the grants do, also once the one that looks has gone."""
+    clock = FakeClock()
+    async with crowd(Limits(max_in_flight=500, qps=10.0, burst=1), clock) as people:
+        for number in range(200):
+            await people.arrive(f"b{number}")
+        assert clock.sleepers == 1
+        for granted in (2, 3, 4):
+            await clock.advance(0.1)
+            assert len(people.order) == granted
+            assert clock.sleepers == 1
+
+
 async def test_a_bucket_and_full_slots_together_still_let_everybody_through() -> None:
     """A slot that comes free while no token is there is found again when one is."""
     clock = FakeClock()
