@@ -155,7 +155,7 @@ class Cache(Generic[E]):
         old = self._entries.get(entry.key)
         self._tombstones.pop(entry.uid, None)
         if old is not None and old.uid != entry.uid:
-            self._bury(old.uid, 0)
+            self._bury(entry.key, old.uid, 0)
         owner, before = self.kind.owner_of(entry), self.kind.owner_of(old) if old else None
         if owner != before:
             self._unindex(entry.key, before)
@@ -213,6 +213,9 @@ class Cache(Generic[E]):
         newest = max((self._entries[key].version for key in known), default=0)
         newest = max(newest, reached)
         self._lists[namespace] = _Listing(known, newest, resync)
+        # An event that waits for the end of a write is older, and may be of what has ended since.
+        for own in [own for own in self._held if namespace in (None, own[0].namespace)]:
+            del self._held[own]
 
     def begin_page(self, namespace: str | None, version: str) -> None:
         """Note the version of a list, and whether it tells of a restored store.
@@ -376,16 +379,15 @@ class Cache(Generic[E]):
             # The end of an object whose successor is known already, or one that has since been
             # shown alive: it had stopped matching the selector for a while.
             self.dropped_known += 1
+            if old.uid != row.uid:
+                self._bury(key, row.uid, version)
             return _KNOWN
         self.passed += 1
         return self._gone(key, version, row)
 
     def _gone(self, key: Key, version: int, row: ObjectMeta) -> Decision:
         old = self.remove(key)
-        self._bury(row.uid, version)
-        # What waits for the end of a write would bring it back.
-        self._held.pop((key, row.uid), None)
-        self._held.pop((key, ""), None)
+        self._bury(key, row.uid, version)
         if old is None:
             # Never seen alive, yet its end may free a name somebody waits for.
             old = self.kind.build(row, None, None)
@@ -433,7 +435,7 @@ class Cache(Generic[E]):
         entry = self._entries.get(key)
         if entry is not None and entry.uid == uid:
             self.remove(key)
-            self._bury(uid, 0)
+            self._bury(key, uid, 0)
             self._notify(Delta(key, Change.GONE, entry, None, saw_deletion=True))
 
     def known(self, version: int) -> Known:
@@ -491,7 +493,7 @@ class Cache(Generic[E]):
             if kept is not None:
                 self._gone(kept.key, new.version, row)
             else:
-                self._bury(row.uid, new.version)
+                self._bury(key, row.uid, new.version)
             return new, Change.GONE
         seen = () if kept is None else kept.seen
         decision, new.seen = self.detector.examine(seen, row, is_event=False)
@@ -512,8 +514,13 @@ class Cache(Generic[E]):
         row: ObjectMeta = item.metadata
         return row if self.kind.columns_of is None else row.with_columns(self.kind.columns_of(item))
 
-    def _bury(self, uid: str, version: int) -> None:
+    def _bury(self, key: Key, uid: str, version: int) -> None:
         """Remember an end and its version, 0 for one after which nothing can follow."""
+        for own in ((key, uid), (key, "")):
+            row = self._held[own][1] if own in self._held else ObjectMeta()
+            if row.uid == uid and (version == 0 or as_version(row.resource_version) <= version):
+                # It waits for the end of a write, and would bring the object back.
+                self._held.pop(own, None)
         now = self._monotonic()
         self._ends += 1
         self._tombstones[uid] = (version, now, self._ends)

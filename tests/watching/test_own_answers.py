@@ -117,6 +117,52 @@ def test_an_end_during_a_write_is_told_at_once_and_stays_one(boxes: Hand[Sandbox
     assert boxes.find("a") is None
 
 
+def test_what_waits_for_a_create_does_not_outlive_a_list_without_it(
+    boxes: Hand[SandboxEntry],
+) -> None:
+    """The name was taken and came free while the watch was away; no event will tell of its end."""
+    with boxes.cache.expect_own_write(Key("ns", "new")):
+        assert boxes.saw(sandbox_row("ADDED", "new", 20)) == []
+        boxes.listed(sandbox("a", 11), sandbox("b", 30))
+    assert boxes.find("new") is None
+
+
+def test_what_waits_for_a_write_does_not_bring_back_what_a_request_found_gone(
+    boxes: Hand[SandboxEntry],
+) -> None:
+    """A 404 is later than any event that came before it."""
+    uid = boxes.get("a").uid
+    with boxes.cache.expect_own_write(Key("ns", "a"), uid):
+        assert boxes.saw(sandbox_row("MODIFIED", "a", 20, generation=2)) == []
+        boxes.cache.forget(Key("ns", "a"), uid)
+    assert boxes.find("a") is None
+
+
+def test_what_waits_for_a_write_ends_with_its_object_though_a_successor_is_known(
+    boxes: Hand[SandboxEntry],
+) -> None:
+    """A look was ahead of the watch, which then tells of the end of both."""
+    with boxes.cache.expect_own_write(Key("ns", "a"), boxes.get("a").uid):
+        boxes.learn(sandbox("a", 40, uid="other"))
+        boxes.saw(
+            sandbox_row("MODIFIED", "a", 20),
+            sandbox_row("DELETED", "a", 30),
+            sandbox_row("DELETED", "a", 50, uid="other"),
+        )
+    assert boxes.find("a") is None
+
+
+def test_what_waits_for_a_write_is_told_if_it_is_later_than_the_answer_without_the_label() -> None:
+    """The Pod lost the label by which it is watched and has it again: that is the last word."""
+    hand = Hand(pod_kind())
+    hand.listed(pod("a", 10))
+    with hand.cache.expect_own_write(Key("ns", "a"), hand.get("a").uid):
+        hand.saw(pod_row("DELETED", "a", 20, first=True))
+        hand.saw(pod_row("ADDED", "a", 30))
+        hand.learn(pod("a", 21, labels={}))
+    assert hand.get("a").version == 30
+
+
 def test_learning_never_notifies(boxes: Hand[SandboxEntry]) -> None:
     """Who asked knows the answer already, also of an object never seen."""
     boxes.learn(sandbox("a", 20, generation=4))
