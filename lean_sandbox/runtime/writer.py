@@ -54,7 +54,8 @@ class ObjectWriter:
 
     async def get(self, cache: Cache[E], key: Key) -> Response[E] | None:
         """Fetch an object; one that is gone is forgotten, and ``None``."""
-        held, known = cache.get(key), cache.known_of(key)
+        held = cache.get(key)
+        known = cache.known(key.namespace, 0 if held is None else held.version)
         type_, options = self._form(cache)
         item = await self.client.find(
             cache.kind.resource, key.namespace, key.name, type_, **options
@@ -81,7 +82,7 @@ class ObjectWriter:
         AlreadyExists.
         """
         type_, options = self._form(cache, as_metadata=columns is not None)
-        known = cache.known(cache.listed_at(namespace))
+        known = cache.known(namespace, cache.listed_at(namespace))
         with cache.expect_own_write(Key(namespace, name)):
             item = await self.client.create(
                 cache.kind.resource,
@@ -123,7 +124,7 @@ class ObjectWriter:
         """
         type_, options = self._form(cache, as_metadata=as_metadata)
         held = cache.latest(entry)
-        known = cache.known(0 if held is None else held.version)
+        known = cache.known(entry.key.namespace, 0 if held is None else held.version)
         old_status = getattr(entry, "status", None)
         if status is None and isinstance(body, dict):
             body = {**body, "metadata": {**body.get("metadata", {}), "uid": entry.uid}}

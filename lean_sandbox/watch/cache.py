@@ -37,10 +37,14 @@ _CONTRADICTS = Decision(Change.COLUMNS, "contradicts what is remembered", passed
 
 
 class Known(NamedTuple):
-    """What is known when a request is sent: a version that the store has reached, ends seen."""
+    """What is known when a request is sent: a version that the store has reached, ends and lists.
+
+    ``ends`` is the number of ends seen, ``listed`` the version of the last list.
+    """
 
     version: int = 0
     ends: int = 0
+    listed: int = 0
 
 
 _NOTHING_KNOWN: Final = Known()
@@ -438,14 +442,9 @@ class Cache(Generic[E]):
             self._bury(key, uid, 0)
             self._notify(Delta(key, Change.GONE, entry, None, saw_deletion=True))
 
-    def known(self, version: int) -> Known:
+    def known(self, namespace: str, version: int) -> Known:
         """Return what is known now, ``version`` being one that the store has reached."""
-        return Known(version, self._ends)
-
-    def known_of(self, key: Key) -> Known:
-        """Return what is known before a GET: the version of the object, else of the last list."""
-        held = self._entries.get(key)
-        return self.known(self.listed_at(key.namespace) if held is None else held.version)
+        return Known(version, self._ends, self.listed_at(namespace))
 
     def listed_at(self, namespace: str) -> int:
         """Return the version of the last complete list that shows a namespace, 0 before one."""
@@ -457,8 +456,8 @@ class Cache(Generic[E]):
         """Remember an object, or its metadata, as the response to a request shows it.
 
         ``known`` is what was known when the request was sent, with the version of the cached object
-        or, of one that is not cached, of the last list. A response that is older, or that shows an
-        object alive of which the end had been seen, is of a restored store, and believed.
+        or, for a create, of the last list. A response that is older, or that shows an object alive
+        of which the end had been seen, is of a restored store, and believed.
 
         No handler is called, unless the object has left the selector. Returns the entry and
         what the predicates see changed. A response that was overtaken changes nothing: the entry
@@ -481,7 +480,7 @@ class Cache(Generic[E]):
             # of a later version than its end had only stopped matching the selector.
             return new, Change.GONE
         if old is None:
-            if known.version < version <= self.listed_at(row.namespace):
+            if known.listed < version <= self.listed_at(row.namespace):
                 # A list since then does not have it: it has ended, or left the selector.
                 self._gone(new.key, new.version, row)
                 return new, Change.GONE

@@ -241,7 +241,7 @@ def test_a_look_at_what_no_event_has_shown_does_not_outlive_a_list_without_it(co
     """It ended while the watch was away: no event will tell, and no later list would miss it."""
     hand = Hand(sandbox_kind())
     hand.listed(sandbox("a", 10))
-    known = hand.cache.known_of(Key("ns", "new"))
+    known = hand.cache.known("ns", 0)
     found = hand.decode(sandbox("new", 20), hand.kind.item_type)
     hand.cache.begin_list(None)
     if comes == "during the list":
@@ -259,8 +259,19 @@ def test_a_look_after_a_list_is_believed_whatever_the_list_has_left_out() -> Non
     hand = Hand(sandbox_kind())
     hand.listed(sandbox("a", 30))
     found = hand.decode(sandbox("new", 20), hand.kind.item_type)
-    hand.cache.apply_fetched(found, known=hand.cache.known_of(Key("ns", "new")))
+    hand.cache.apply_fetched(found, known=hand.cache.known("ns", 0))
     assert hand.get("new").version == 20
+
+
+def test_a_look_that_an_event_has_overtaken_says_nothing_of_the_store() -> None:
+    """What the watch did not show, as a Pod without the label, may be older than any list."""
+    hand = Hand(pod_kind())
+    hand.listed(pod("b", 30))
+    known = hand.cache.known("ns", 0)
+    found = hand.decode(pod("a", 20, labels={}), hand.kind.item_type)
+    hand.saw(pod_row("ADDED", "a", 40, first=True))
+    hand.cache.apply_fetched(found, known=known)
+    assert hand.get("a").version == 40
 
 
 def test_an_answer_later_than_the_end_shows_that_it_was_none(boxes: Hand[SandboxEntry]) -> None:
@@ -385,7 +396,9 @@ def test_an_answer_of_a_restored_store_ends_what_was_learned_since(is_whole: boo
     hand.listed(pod("a", 700))
     hand.get("a").is_delete_sent = True
     item = hand.decode(pod("a", 100, phase="Pending", ready=False), hand.kind.item_type)
-    hand.cache.apply_response(item if is_whole else item.metadata, known=hand.cache.known(700))
+    hand.cache.apply_response(
+        item if is_whole else item.metadata, known=hand.cache.known("ns", 700)
+    )
     entry: PodEntry = hand.get("a")
     assert entry.version == 100
     assert not entry.is_terminating

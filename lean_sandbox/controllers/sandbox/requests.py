@@ -229,7 +229,8 @@ class SandboxRequests(ObjectWriter):
     async def get_service(self, sandbox: Key) -> tuple[ServiceEntry, dict[str, Any]] | None:
         """Fetch a Service, also with every field, to be written back; ``None`` if there is none."""
         cache = self._caches.services
-        held, known = cache.get(sandbox), cache.known_of(sandbox)
+        held = cache.get(sandbox)
+        known = cache.known(sandbox.namespace, 0 if held is None else held.version)
         whole: dict[str, Any] | None = await self.client.find(
             SERVICES, sandbox.namespace, sandbox.name, dict, **self.options
         )
