@@ -183,7 +183,7 @@ def _add_demo(parser: ArgumentParser) -> None:
 def _add_local(action: str, parser: ArgumentParser) -> None:
     from lean_sandbox.local.command import add_flags  # noqa: PLC0415
 
-    add_flags(parser, action, _check_controller_flags)
+    add_flags(parser, action, _metrics_of)
 
 
 def _add_settings(parser: ArgumentParser) -> None:
@@ -295,15 +295,22 @@ def _run_bench(arguments: Sequence[str]) -> int:
     return command.main(arguments)
 
 
-def _check_controller_flags(flags: Sequence[str]) -> None:
-    """Raise ConfigError for what `lean-sandbox run` would refuse."""
+def _metrics_of(flags: Sequence[str]) -> str:
+    """Return where `lean-sandbox run` with ``flags`` serves its metrics, or "".
+
+    Raises ConfigError for what it refuses.
+    """
     try:
         scanned = scan(flags)
     except HelpWanted:
         raise UsageError("see `lean-sandbox run --help`") from None
     if scanned.rest:
         raise UsageError(f"{scanned.rest[0]} is no flag")
-    effective(scanned, os.environ)
+    settings = effective(scanned, os.environ).settings
+    host, colon, port = settings.metrics_bind_address.rpartition(":")
+    scheme = "https" if settings.metrics_secure_serving else "http"
+    known = port if port != "0" else "PORT  # `metrics` of the line `listening` in the log"
+    return f"{scheme}://{host or '127.0.0.1'}:{known}" if colon else ""
 
 
 def _act(given: Namespace) -> int:

@@ -28,15 +28,16 @@ _SHOWN: Final = " (default: %(default)s)"
 def add_flags(
     parser: argparse.ArgumentParser,
     action: str,
-    check: Callable[[Sequence[str]], None],
+    metrics_of: Callable[[Sequence[str]], str],
 ) -> None:
     """Add the flags of an action, and the function that acts as ``action``.
 
-    ``check`` raises ConfigError for flags that `lean-sandbox run` refuses, which `up` hands on.
+    ``metrics_of`` returns where the metrics of a controller with these flags are, and raises
+    ConfigError for flags that `lean-sandbox run` refuses.
     """
     add = parser.add_argument
     if action == "up":
-        parser.set_defaults(action=lambda given: _up(given, parser, check))
+        parser.set_defaults(action=lambda given: _up(given, parser, metrics_of))
         add("-d", "--detach", action="store_true", help="go on in the background once it is up")
         meaning = "0 picks a free one" + _SHOWN
         add("--port", type=whole(0, 65535), default=PORT, metavar="PORT", help=meaning)
@@ -78,7 +79,7 @@ def whole(least: int, most: int = 1_000_000) -> Callable[[str], int]:
 def _up(
     given: argparse.Namespace,
     parser: argparse.ArgumentParser,
-    check: Callable[[Sequence[str]], None],
+    metrics_of: Callable[[Sequence[str]], str],
 ) -> int:
     from lean_sandbox import log  # noqa: PLC0415
     from lean_sandbox.local.kubelet_settings import KubeletSettings  # noqa: PLC0415
@@ -91,7 +92,7 @@ def _up(
         flags.append("--metrics-bind-address=127.0.0.1:0")
     flags += given.flags
     try:
-        check(flags)
+        metrics = metrics_of(flags)
     except ConfigError as error:
         parser.error(str(error))
     settings = UpSettings(
@@ -99,6 +100,7 @@ def _up(
         kubelet=KubeletSettings(nodes=given.nodes),
         kubeconfig=given.kubeconfig.absolute(),
         controller=None if given.no_controller else flags,
+        metrics="" if given.no_controller else metrics,
     )
     log.configure(given.log_level, "auto")
     return _detach(settings) if given.detach else _run(settings, _say)
@@ -162,6 +164,8 @@ def _status(_given: argparse.Namespace) -> int:
         controller = "with its controller" if one.has_controller else "no controller"
         _say(f"{one.url}: {one.nodes} simulated nodes, {controller}, process {one.pid}")
         _say(f"  kubeconfig: {one.kubeconfig}")
+        if one.metrics:
+            _say(f"  metrics: {one.metrics}")
         if one.log:
             _say(f"  log: {one.log}")
     if not found:

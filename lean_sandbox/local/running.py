@@ -24,6 +24,8 @@ class Cluster(msgspec.Struct, frozen=True):
     has_controller: bool
     log: str = ""
     """Where the output goes of a cluster in the background."""
+    metrics: str = ""
+    """Where the controller serves them; empty: nowhere."""
 
 
 def folder() -> Path:

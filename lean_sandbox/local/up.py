@@ -52,6 +52,7 @@ class UpSettings:
     controller: Sequence[str] | None = None
     """Flags of `lean-sandbox run`; None starts no controller."""
     log: str = ""  # Of a cluster in the background.
+    metrics: str = ""  # Where the controller serves them.
 
 
 async def up(
@@ -98,9 +99,10 @@ async def up(
                         nodes=settings.kubelet.nodes,
                         has_controller=settings.controller is not None,
                         log=settings.log,
+                        metrics=settings.metrics,
                     )
                     with listed(cluster):
-                        say(_greeting(cluster, has_fixed_ports=settings.server.port != 0))
+                        say(_greeting(cluster))
                         task_status.started(plane.url)
                         async for received in signals:
                             say(f"{received.name}: stopping")
@@ -162,7 +164,7 @@ async def _client(settings: UpSettings, clock: Clock) -> AsyncIterator[Client]:
         await transport.aclose()
 
 
-def _greeting(cluster: Cluster, *, has_fixed_ports: bool) -> str:
+def _greeting(cluster: Cluster) -> str:
     file = shlex.quote(cluster.kubeconfig)
     lines = [
         f"Cluster is up at {cluster.url} with {cluster.nodes} simulated nodes"
@@ -180,7 +182,7 @@ def _greeting(cluster: Cluster, *, has_fixed_ports: bool) -> str:
         "  lean-sandbox local example | kubectl apply -f -",
         "  kubectl wait --for=condition=Ready sandbox/code-interpreter",
     ]
-    if cluster.has_controller and has_fixed_ports:
-        lines.append("  lean-sandbox trace sandbox code-interpreter")
+    if cluster.metrics:
+        lines.append(f"  lean-sandbox trace sandbox code-interpreter --url {cluster.metrics}")
     end = f"`lean-sandbox local down --port {cluster.port}` stops it. Its log: {cluster.log}"
     return "\n".join([*lines, "", end if cluster.log else "Ctrl-C stops it."])

@@ -94,12 +94,16 @@ def test_a_cluster_lives_in_the_background_until_it_is_stopped() -> None:
     """`up -d` returns when it is up, `status` lists it, `down` ends it and its controller."""
     code, greeting = local("up", "-d", "--port", "0", "--tls", "--state", "state.json")
     assert code == 0, greeting
+    free = "http://127.0.0.1:PORT  # `metrics` of the line `listening` in the log\n"
     assert "export KUBECONFIG=" in greeting
     code, listed = local("status")
     assert code == 0
     port = listed.partition(": ")[0].rpartition(":")[2]
     assert f"https://127.0.0.1:{port}" in greeting
     assert f"lean-sandbox local down --port {port}" in greeting
+    # The port is one of those that were free: only the log knows which.
+    for said in (f"code-interpreter --url {free}", f"metrics: {free}"):
+        assert said in greeting + listed
     kubeconfig = Path("lean-sandbox.kubeconfig").absolute()
     assert f"kubeconfig: {kubeconfig}" in listed
     written = kubeconfig.read_text()
@@ -123,6 +127,23 @@ def test_a_start_in_the_background_that_fails_says_so(taken: int) -> None:
     assert code == 1
     assert f"cannot listen on :{taken}" in told
     assert "the controller ended with code 1" in told
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("is_served", [True, False])
+def test_who_chose_where_the_metrics_are_is_told_so(taken: int, *, is_served: bool) -> None:
+    """In the greeting and in the list; where there are none, nothing points at them."""
+    # Another host of the loopback has the port free.
+    address = f"127.0.0.2:{taken}"
+    flag = f"--metrics-bind-address={address if is_served else '0'}"
+    code, greeting = local("up", "-d", "--port", "0", "--", flag)
+    assert code == 0, greeting
+    listed = local("status")[1]
+    port = listed.partition(": ")[0].rpartition(":")[2]
+    assert local("down", "--port", port)[0] == 0
+    assert (f"code-interpreter --url http://{address}\n" in greeting) is is_served
+    assert (f"  metrics: http://{address}\n" in listed) is is_served
+    assert ("metrics" in listed or "trace" in greeting) is is_served
 
 
 def test_a_cluster_outlives_whoever_reads_its_output() -> None:

@@ -44,7 +44,10 @@ async def life_of(world: World, kind: str, name: str) -> list[Entry]:
 
 
 async def command(world: World, *words: str) -> tuple[int, str, str]:
-    """Run `lean-sandbox trace` against the listener of a world; return code and what it said."""
+    """Run `lean-sandbox trace` against the listener of a world; return code and what it said.
+
+    A failure names the address that was asked.
+    """
     said, complained = io.StringIO(), io.StringIO()
 
     def run(url: str) -> int:
@@ -55,6 +58,7 @@ async def command(world: World, *words: str) -> tuple[int, str, str]:
         # The listener says in the log that it is there.
         await scraper.get("/metrics")
         code = await anyio.to_thread.run_sync(run, scraper.url(""))
+        assert code != EXIT_FAILED or scraper.url("") in complained.getvalue()
     return code, said.getvalue(), complained.getvalue()
 
 
