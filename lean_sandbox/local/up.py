@@ -111,7 +111,11 @@ async def up(
     if settings.server.state_file is not None:
         say(f"State saved to {settings.server.state_file}; the next start continues with it.")
     if failure:
-        raise ConfigError(f"the controller ended with code {failure}; it says above why")
+        raise ConfigError(
+            f"the controller ended with code {failure}; it says above why",
+            way_out="flags for it go after --, as in"
+            " lean-sandbox local up -- --metrics-bind-address=127.0.0.1:9090",
+        )
 
 
 def _check_unused(kubeconfig: Path) -> None:

@@ -127,6 +127,7 @@ def test_a_start_in_the_background_that_fails_says_so(taken: int) -> None:
     assert code == 1
     assert f"cannot listen on :{taken}" in told
     assert "the controller ended with code 1" in told
+    assert "local up -- --metrics-bind-address=" in told
 
 
 @pytest.mark.timeout(120)
