@@ -505,7 +505,9 @@ class Verbs:
     def _apply_new(
         self, kind: Kind, namespace: str, obj: Json, writer: Manager, options: WriteOptions
     ) -> Entry:
-        trial = WriteOptions(options.manager, dry_run=True, validation="Ignore")
+        trial = WriteOptions(
+            options.manager, dry_run=True, validation="Ignore", warnings=options.warnings
+        )
         # Before defaults: the applier owns what it said and no more.
         applied = copy.deepcopy(obj)
         created = self.create(kind, namespace, obj, trial).load()

@@ -25,6 +25,7 @@ from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.local.direct import Change
 from lean_sandbox.local.protobuf import PROTOBUF
 from tests.conformance.api import (
+    APPLY,
     PARTIAL,
     PARTIAL_LIST,
     TABLE,
@@ -83,9 +84,11 @@ async def test_what_no_controller_serves_is_taken_with_a_warning(
     selector = {} if is_job else {"selector": {"matchLabels": {"a": "b"}}}
     body = {"metadata": {"name": "w"}, "spec": {**selector, "template": template}}
     path = f"/apis/{group}/v1/namespaces/{room.name}/{kind.lower()}s"
-    reply = await room.api.post(path, body)
-    reply.ok()
-    assert f"nothing on this server acts on kind {kind}" in reply.headers["Warning"]
+    applied = {"apiVersion": f"{group}/v1", "kind": kind, **body, "metadata": {"name": "v"}}
+    made = await room.api.post(path, body)
+    for reply in (made, await room.api.patch(f"{path}/v", applied, APPLY, fieldManager="x")):
+        reply.ok()
+        assert f"nothing on this server acts on kind {kind}" in reply.headers["Warning"]
 
 
 async def test_a_kind_that_is_not_read_in_protobuf_is_named_with_a_way_out(room: Room) -> None:
