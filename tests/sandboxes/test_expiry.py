@@ -150,6 +150,19 @@ async def test_the_pod_that_the_annotation_names_goes_at_expiry() -> None:
         assert reason(world) == "SandboxExpired"
 
 
+async def test_its_own_pod_goes_at_expiry_whatever_pod_the_annotation_names() -> None:
+    """Who may write annotations cannot keep a Pod alive by them: ownership decides."""
+    async with open_world() as world:
+        await world.ready_sandbox()
+        annotations = {"agents.x-k8s.io/pod-name": "nobody"}
+        over = {"metadata": {"annotations": annotations}, "spec": {"shutdownTime": at(0.0)}}
+        await world.patch("sandboxes", "sb-1", over)
+        await world.advance(MARKED_S)
+        pod = world.find("pods")
+        assert pod is None or pod["metadata"].get("deletionTimestamp")
+        assert reason(world) == "SandboxExpired"
+
+
 @pytest.mark.case(122)
 @pytest.mark.parametrize("is_owned_by_other", [True, False])
 async def test_a_pod_that_is_not_the_sandboxes_survives_its_expiry(

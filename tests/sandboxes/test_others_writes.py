@@ -8,7 +8,7 @@ import pytest
 
 from lean_sandbox.config.options import Settings
 from lean_sandbox.model.names import PATCH_MANAGER
-from tests.sandboxes.test_claims_for_volumes import claim_template
+from tests.sandboxes.test_claims_for_volumes import claim_body, claim_template
 from tests.support.names import SANDBOXES
 from tests.support.world import (
     NS,
@@ -85,6 +85,30 @@ async def test_a_volume_claim_that_goes_is_made_again() -> None:
         second = world.find("persistentvolumeclaims", "data-sb-1")
         assert second is not None
         assert second["metadata"]["uid"] != first["metadata"]["uid"]
+
+
+async def test_a_volume_claim_in_the_way_is_told_of_when_it_goes() -> None:
+    """One that nobody controls names no Sandbox: its own name tells who may have waited for it."""
+    async with open_world(AT_ONCE) as world:
+        world.plane.store.create(claim_body("my-data-sb-1"))
+        await world.create(sandbox(spec={"volumeClaimTemplates": [claim_template("my-data")]}))
+        assert condition(world.get(), "Ready")["reason"] == "ReconcilerError"
+        await world.delete("persistentvolumeclaims", "my-data-sb-1")
+        made = world.find("persistentvolumeclaims", "my-data-sb-1")
+        assert made is not None
+        assert made["metadata"]["ownerReferences"] == [controlled_by(world.get())]
+
+
+async def test_a_volume_claim_that_becomes_adoptable_is_adopted_at_once() -> None:
+    """The label that the refusal asks for is what its Sandbox waits for."""
+    async with open_world(AT_ONCE) as world:
+        world.plane.store.create(claim_body())
+        await world.create(sandbox(spec={"volumeClaimTemplates": [claim_template()]}))
+        labels = {"metadata": {"labels": {"agents.x-k8s.io/adoptable": "true"}}}
+        await world.patch("persistentvolumeclaims", "data-sb-1", labels)
+        adopted = world.find("persistentvolumeclaims", "data-sb-1")
+        assert adopted is not None
+        assert adopted["metadata"]["ownerReferences"] == [controlled_by(world.get())]
 
 
 @pytest.mark.parametrize(

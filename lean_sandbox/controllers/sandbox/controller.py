@@ -186,9 +186,13 @@ class SandboxController(Controller[SandboxEntry]):
             self._enqueue(_concerned(delta, if_unowned=True), "service changed")
 
     def on_pvc(self, delta: Delta[PvcEntry]) -> None:
-        """Reconcile the owner of a volume claim that is gone; nothing else matters (spec, 6.1)."""
-        if delta.new is None:
-            self._enqueue(_concerned(delta), "volume claim gone")
+        """Reconcile whom the end of a volume claim, or one that nobody controls, concerns."""
+        if delta.new is not None and (delta.initial or delta.new.owner is not None):
+            return
+        # The name of a claim template, which is any prefix, goes before that of the Sandbox.
+        namespace, name = delta.key
+        of_name = [Key(namespace, name[at + 1 :]) for at, char in enumerate(name) if char == "-"]
+        self._enqueue([*_concerned(delta), *of_name], "volume claim")
 
     def _enqueue(
         self, keys: list[Key], reason: str, *, may_wait: bool = False, is_news: bool = False

@@ -209,10 +209,14 @@ class SandboxReconcile(Children):
             pod = self._caches.pods.get(key)
         else:
             pod = await self._find_pod()
-        if pod is None or pod.is_terminating or not self._is_own(pod):
-            return
-        with failing_as(Failure.POD_DELETE):
-            await self._requests.delete_pod(pod)
+        # Whoever may write annotations could name another, and keep the Pod alive.
+        pods = {own.key: own for own in self._caches.pods.owned_by(key.namespace, self.entry.uid)}
+        if pod is not None and self._is_own(pod):
+            pods[key] = pod
+        for own in pods.values():
+            if not own.is_terminating:
+                with failing_as(Failure.POD_DELETE):
+                    await self._requests.delete_pod(own)
 
     async def _end_service(self) -> None:
         service = self._caches.services.get(self.key)
