@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import math
 import os
 import select
 import socket
@@ -29,6 +30,10 @@ _CONNECTING: Final = (0, errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EINTR)
 _KEEP_ALIVE: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 
 
+class DeadlinePassed(Exception):  # noqa: N818 -- what has happened; whose deadline it is says more
+    """What a stream waited for did not come in time."""
+
+
 class SocketStream:
     """A byte stream over a connected, non-blocking socket; used by one task at a time.
 
@@ -46,25 +51,62 @@ class SocketStream:
         self._piece: bytes | OSError | None = None
         self._arrival: asyncio.Future[None] | None = None
         self._is_watched = False
+        self._deadline = math.inf
+        self._timer: asyncio.TimerHandle | None = None
         self._watch()
 
+    def limit(self, seconds: float) -> None:
+        """Let waits end with DeadlinePassed in so many seconds from now, ``math.inf`` for never.
+
+        One timer serves many limits: one that fires early is set anew for what holds by then.
+        """
+        self._deadline = self._loop.time() + seconds
+        if self._timer is not None and self._deadline < self._timer.when():
+            self._timer.cancel()
+            self._timer = None
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        if self._timer is None and self._deadline < math.inf:
+            self._timer = self._loop.call_at(self._deadline, self._look_at_deadline)
+
+    def _look_at_deadline(self) -> None:
+        self._timer = None
+        if self._loop.time() < self._deadline:
+            self._set_timer()
+        elif self._arrival is not None and not self._arrival.done():
+            self._arrival.set_exception(DeadlinePassed())
+
+    def _check_deadline(self) -> None:
+        if self._deadline <= self._loop.time():
+            raise DeadlinePassed
+
     async def send(self, data: bytes, fence: Callable[[], None] | None = None) -> None:
-        """Send all of ``data``; ``fence`` is called before each piece and may raise. OSError."""
+        """Send all of ``data``; ``fence`` is called before each piece and may raise.
+
+        Raises OSError and DeadlinePassed.
+        """
         while True:
             if fence is not None:
                 fence()
             try:
                 sent = self._socket.send(data)
             except (BlockingIOError, ssl.SSLWantWriteError):
-                await anyio.wait_writable(self._socket)
+                with anyio.move_on_after(self._deadline - self._loop.time()):
+                    await anyio.wait_writable(self._socket)
+                self._check_deadline()
             else:
                 if sent == len(data):
                     return
                 data = data[sent:]
 
     async def receive(self) -> bytes:
-        """Return the next bytes, ``b""`` once the peer has closed. Raises OSError."""
+        """Return the next bytes, ``b""`` once the peer has closed.
+
+        Raises OSError and DeadlinePassed.
+        """
         if self._piece is None:
+            self._check_deadline()
             self._watch()
             self._arrival = self._loop.create_future()
             await self._arrival
@@ -82,6 +124,8 @@ class SocketStream:
 
     def close(self) -> None:
         """Close at once, without TLS's farewell: HTTP says itself where a message ends."""
+        if self._timer is not None:
+            self._timer.cancel()
         self._unwatch()
         self._socket.close()
 

@@ -7,6 +7,7 @@ that carry it, and the work queue waits.
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Final
@@ -19,7 +20,7 @@ from lean_sandbox.kube.connection import Connection, trusting
 from lean_sandbox.kube.errors import Asked, ProtocolFault, RequestTimeout, from_response
 from lean_sandbox.kube.http1 import Disconnected, HttpConnection, encode_request, header_lines
 from lean_sandbox.kube.limits import Lane, Limiter, Limits
-from lean_sandbox.kube.sockets import open_stream
+from lean_sandbox.kube.sockets import DeadlinePassed, open_stream
 from lean_sandbox.kube.telemetry import Observer, RequestCounters, RequestRecord
 from lean_sandbox.version import __version__
 
@@ -190,26 +191,26 @@ class Transport:
     async def _attempt(self, exchange: _Exchange) -> Response:
         """Send a request and return its response; a stream's connection stays in the exchange."""
         exchange.started = self.clock.monotonic()
-        with anyio.move_on_after(exchange.timeout_s) as scope:
-            try:
-                connection = await self._send(exchange)
-                if exchange.is_stream and connection.status == 200:
-                    return Response(connection.status, b"", connection.headers)
-                body = await connection.body(exchange.limit_bytes)
-            except BaseException as problem:
-                error = type(problem).__name__
-                if isinstance(problem, anyio.get_cancelled_exc_class()):
-                    error = RequestTimeout.__name__ if scope.cancel_called else "Cancelled"
-                self._end(exchange, error)
-                raise
-            self._end(exchange, keep=connection.keeps_alive and not self._closed)
-            return Response(connection.status, body, connection.headers)
-        # Whatever keeps this answer away may have cut off all connections, and does not say so.
-        self._close_idle()
-        asked = exchange.asked
-        raise RequestTimeout(
-            f"{asked.verb} {asked.resource}: no answer within {exchange.timeout_s:g} s"
-        )
+        try:
+            connection = await self._send(exchange)
+            if exchange.is_stream and connection.status == 200:
+                connection.stream.limit(math.inf)
+                return Response(connection.status, b"", connection.headers)
+            body = await connection.body(exchange.limit_bytes)
+        except DeadlinePassed:
+            self._end(exchange, RequestTimeout.__name__)
+            # Whatever keeps this answer away may have cut off all connections, and does not say so.
+            self._close_idle()
+            asked = exchange.asked
+            raise RequestTimeout(
+                f"{asked.verb} {asked.resource}: no answer within {exchange.timeout_s:g} s"
+            ) from None
+        except BaseException as problem:
+            was_cancelled = isinstance(problem, anyio.get_cancelled_exc_class())
+            self._end(exchange, "Cancelled" if was_cancelled else type(problem).__name__)
+            raise
+        self._end(exchange, keep=connection.keeps_alive and not self._closed)
+        return Response(connection.status, body, connection.headers)
 
     async def _send(self, exchange: _Exchange) -> HttpConnection:
         """Send a request and wait for the head of its response.
@@ -220,6 +221,7 @@ class Transport:
         """
         if (reused := self._reusable()) is not None:
             exchange.connection = reused
+            reused.stream.limit(exchange.timeout_s)
             try:
                 await reused.send(exchange.data, exchange.fence)
             except Disconnected as problem:
@@ -232,7 +234,12 @@ class Transport:
                 return reused
         exchange.connection = None
         identity = self.connection.auth.identity
-        stream = await open_stream(self.connection)
+        took_s = self.clock.monotonic() - exchange.started
+        with anyio.move_on_after(exchange.timeout_s - took_s) as scope:
+            stream = await open_stream(self.connection)
+        if scope.cancelled_caught:
+            raise DeadlinePassed
+        stream.limit(scope.deadline - anyio.current_time())
         self.counted.connections_opened += 1
         fresh = exchange.connection = HttpConnection(stream, self.counted, identity=identity)
         await fresh.send(exchange.data, exchange.fence)

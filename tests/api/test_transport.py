@@ -160,6 +160,9 @@ class Breakable(SocketStream):
         await anyio.lowlevel.checkpoint()
         return b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 
+    def limit(self, seconds: float) -> None:
+        pass
+
     def is_quiet(self) -> bool:
         return True
 
@@ -204,6 +207,29 @@ async def test_a_half_dead_server_ends_in_a_timeout(answer: Answer) -> None:
         assert (await transport.request("GET", "/2")).status == 200
     assert [request.connection for request in server.requests] == [1, 2]
     assert records[0].error == "RequestTimeout"
+
+
+async def test_each_request_of_a_connection_has_its_own_deadline() -> None:
+    """A long deadline before it does not put a short one off, nor does a short one end a long."""
+    slow = Answer([b"HTTP/1.1 200 OK\r\n"], hang=True)
+    script = in_turn(reply(), reply(), reply(), slow)
+    async with running(script) as (server, transport, _):
+        await transport.request("GET", "/1", timeout_s=60.0)
+        await transport.request("GET", "/2", timeout_s=0.2)
+        await anyio.sleep(0.25)
+        await transport.request("GET", "/3", timeout_s=60.0)
+        with pytest.raises(RequestTimeout), anyio.fail_after(5.0):
+            await transport.request("GET", "/4", timeout_s=0.05)
+    assert [request.connection for request in server.requests] == [1, 1, 1, 1]
+
+
+async def test_a_peer_that_reads_nothing_ends_in_a_timeout() -> None:
+    """The deadline holds while a request cannot be sent: nothing waits for a full buffer."""
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        transport = Transport(Connection(f"http://127.0.0.1:{deaf.getsockname()[1]}"))
+        with pytest.raises(RequestTimeout), anyio.fail_after(5.0):
+            await transport.request("POST", "/", body=b"x" * 32_000_000, timeout_s=0.05)
+        await transport.aclose()
 
 
 async def test_a_cancelled_request_frees_its_slot_and_its_connection() -> None:
