@@ -129,8 +129,8 @@ class Limiter:
     async def acquire(self, lane: Lane, group: Hashable = None) -> None:
         """Wait for a slot. Cancelling the wait leaves the limiter as it was."""
         nobody_waits = not self._waiting[0] and not self._waiting[1]
-        may_take = self._is_free(lane) and group not in self._skipped()
-        if nobody_waits and may_take and not self._pause():
+        is_free = not self._is_full() and self.running[lane] < self._caps[lane]
+        if nobody_waits and is_free and group not in self._skipped() and not self._pause():
             self._take(lane, group)
             return
         waiter = _Waiter(anyio.Event())
@@ -142,8 +142,9 @@ class Limiter:
                 is_lookout = self._lookout is waiter
                 pause_s = (self._pause() or self._interval_s) if is_lookout else None
                 await self._clock.wait(waiter.called, pause_s)
-                waiter.called = anyio.Event()
-                self._grant()
+                if waiter.waits:
+                    waiter.called = anyio.Event()
+                    self._grant()
         except BaseException:
             if waiter.waits:
                 waiter.waits = False
@@ -178,7 +179,7 @@ class Limiter:
             self._full_at = max(self._full_at, self._clock.monotonic()) + self._interval_s
 
     def _grant(self) -> None:
-        while (self._waiting[0] or self._waiting[1]) and not self._pause():
+        while not self._is_full() and (self._waiting[0] or self._waiting[1]) and not self._pause():
             client, background = self._first(Lane.CLIENT), self._first(Lane.BACKGROUND)
             is_overdue = background is not None and self._streak >= _CLIENT_STREAK
             if client is not None and not is_overdue:
@@ -199,10 +200,12 @@ class Limiter:
                 self._lookout.called.set()
 
     def _first(self, lane: Lane) -> tuple[Hashable, _Waiter] | None:
-        return self._waiting[lane].first(self._skipped()) if self._is_free(lane) else None
+        if self.running[lane] >= self._caps[lane]:
+            return None
+        return self._waiting[lane].first(self._skipped())
 
-    def _is_free(self, lane: Lane) -> bool:
-        return sum(self.running) < self._caps[0] and self.running[lane] < self._caps[lane]
+    def _is_full(self) -> bool:
+        return sum(self.running) >= self._caps[0]
 
     def _skipped(self) -> Container[Hashable]:
         return self._holders if sum(self.running) >= self._shared else ()
