@@ -1,7 +1,9 @@
 """Reconciles the keys of a queue, some at a time, each on its own and under a deadline.
 
-One task takes keys from the queue and starts a task for each, up to the limit: a hundred idle
-workers would hold 573 KiB, this task with its two attendants holds 20 KiB. A task costs 15 us.
+One task takes keys from the queue and starts a task for each that may run. That goes on with the
+next key when it has ended one, as long as there is any: starting a task costs as much CPU as the
+rest of what is done around a reconcile. A hundred idle workers would hold 573 KiB, this task with
+its two attendants holds 20 KiB.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from enum import Enum
 from typing import Final, Generic, TypeVar
 
 import anyio
+import anyio.lowlevel
 import msgspec
 import structlog
 from anyio.abc import TaskGroup
@@ -170,9 +173,7 @@ class Workers(Generic[K]):
 
     async def _dispatch(self, reconciles: TaskGroup) -> None:
         while (item := await self._queue.get()) is not None:
-            scope = anyio.CancelScope()
-            self._running[item.key] = (item.started_at, scope)
-            reconciles.start_soon(self._run_reconcile, item, scope)
+            reconciles.start_soon(self._work, item)
 
     async def _end_grace(self, reconciles: anyio.CancelScope) -> None:
         await self._queue.closed.wait()
@@ -187,7 +188,17 @@ class Workers(Generic[K]):
                 if began <= overdue:
                     scope.cancel()
 
-    async def _run_reconcile(self, item: Item[K], scope: anyio.CancelScope) -> None:
+    async def _work(self, first: Item[K]) -> None:
+        item: Item[K] | None = first
+        while item is not None:
+            await self._run_reconcile(item)
+            item = self._queue.get_nowait()
+            # A reconcile that waits for nothing must not keep the others from their turns.
+            await anyio.lowlevel.checkpoint()
+
+    async def _run_reconcile(self, item: Item[K]) -> None:
+        scope = anyio.CancelScope()
+        self._running[item.key] = (item.started_at, scope)
         outcome, next_s = Outcome.CANCELLED, None
         result: Result | None = None
         error: Exception | None = None

@@ -389,3 +389,20 @@ async def test_the_time_of_each_pass_is_counted() -> None:
     assert pass_time.total == pytest.approx(0.3)
     assert pass_time.counts[pass_time.bounds.index(0.3)] == 1
     assert len(pass_time.bounds) == 40
+
+
+async def test_a_crowd_that_waits_for_nothing_leaves_turns_to_others() -> None:
+    """Whatever else the process has to do comes between the reconciles, not after the last."""
+
+    async def reconcile(_: Item[str]) -> Result:
+        return Result()
+
+    bench = Bench(reconcile)
+    seen: list[int] = []
+    for number in range(50):
+        bench.queue.add(f"key-{number}")
+    async with bench.running():
+        while len(bench.reports) < 50:
+            seen.append(len(bench.reports))
+            await anyio.lowlevel.checkpoint()
+    assert len(set(seen)) > 10
