@@ -14,8 +14,8 @@ from tests.support.extensions import (
     ready_of,
     run_members,
 )
-from tests.support.names import CLAIMS
-from tests.support.world import condition
+from tests.support.names import CLAIMS, SANDBOXES
+from tests.support.world import NS, condition
 
 Json = dict[str, Any]
 SNAPSHOT = "podsnapshot.gke.io/ps-name"
@@ -96,3 +96,24 @@ async def test_name_addresses_and_readiness_come_in_one_write() -> None:
         assert status["sandbox"]["name"] == "m1"
         assert status["sandbox"]["podIPs"]
         assert condition(get_claim(world), "Ready")["status"] == "True"
+
+
+async def test_of_a_sandbox_on_its_way_out_a_claim_says_what_it_says() -> None:
+    """Law: also once somebody else has written its status, which its own controller reads no more.
+
+    A finalizer may keep it for long, and until it is gone it is the claim's.
+    """
+    async with open_claims() as world:
+        await world.create(claim())
+        await world.run_pod("c")
+        await world.advance(3.0)
+        await world.patch("sandboxes", "c", {"metadata": {"finalizers": ["example.com/hold"]}})
+        await world.delete("sandboxes", "c")
+        conditions = world.get("c")["status"]["conditions"]
+        written = [{**one, "message": "as another controller has it"} for one in conditions]
+        world.plane.store.patch(
+            SANDBOXES, NS, "c", {"status": {"conditions": written}}, subresource="status"
+        )
+        await world.advance(3.0)
+        assert ready_of(world) == ("True", "DependenciesReady", "as another controller has it")
+        assert get_claim(world)["status"]["sandbox"]["podIPs"] == ["10.244.0.5"]

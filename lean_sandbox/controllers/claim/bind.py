@@ -117,13 +117,16 @@ class Binding:
         """Return the Sandbox that the claim has already. No request in the ordinary case.
 
         One that the status names is looked at where neither it nor its end is known as the claim's:
-        another process may have bound it, and its event is yet to come.
+        another process may have bound it, and its event is yet to come. So is one on its way out of
+        which the status is not known: its own controller looks at it no more.
         Raises ClaimError when the claim's own name is held by somebody else's Sandbox.
         """
         entry, doubtful = self._entry, self._parts.doubtful
         found = own_sandbox(self._sandboxes, entry)
         named = entry.status.bound.name if entry.status is not None else ""
-        known = (self._parts.ended.get(entry.uid), found.key.name if found is not None else "")
+        known = [self._parts.ended.get(entry.uid)]
+        if found is not None and not (found.is_deleting and found.status is None):
+            known.append(found.key.name)
         if named and named not in known:
             try:
                 await self._fetch(Key(entry.key.namespace, named))

@@ -233,8 +233,7 @@ class ClaimReconcile(Binding):
     def _is_unseen(self) -> bool:
         """Tell whether somebody else wrote the status of the bound Sandbox, not known yet.
 
-        The look that follows wakes the claim; until then what it says holds. A Sandbox on its way
-        out is not looked at.
+        The look that follows wakes the claim; until then what it says holds.
         """
         sandbox = self._sandbox
         return (
@@ -242,7 +241,6 @@ class ClaimReconcile(Binding):
             and sandbox is not None
             and sandbox.key.name == self._old.bound.name
             and sandbox.status is None
-            and not sandbox.is_deleting
         )
 
     async def _drop_unnamed(self) -> None:
