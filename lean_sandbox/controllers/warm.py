@@ -32,6 +32,8 @@ _OF_NO_USE: Final = {
     names.REASON_POD_TERMINATING,
     names.REASON_POD_FAILED,
     names.REASON_POD_SUCCEEDED,
+    names.REASON_SANDBOX_SUSPENDED,
+    names.REASON_SANDBOX_EXPIRED,
 }
 
 
@@ -45,11 +47,11 @@ def pool_of(entry: SandboxEntry) -> Key | None:
 
 
 def _place_of(entry: SandboxEntry) -> tuple[int, str]:
-    status = entry.status
-    if status is None or not status.podIPs:
+    status, view, ready = entry.status, entry.view, entry.ready
+    if entry.needs_look or view is None or status is None or not status.podIPs:
+        # A spec that somebody has changed may ask for its end.
         return _WAITING, ""
-    ready = entry.ready
-    if ready is not None and ready.reason in _OF_NO_USE:
+    if view.is_suspended or (ready is not None and ready.reason in _OF_NO_USE):
         # The addresses stay in the status until the Pod is gone.
         return _WAITING, ""
     return _READY if entry.is_ready else _NETWORKED, status.nodeName

@@ -33,12 +33,14 @@ from tests.support.names import (
     LAUNCH_TYPE,
     POOLS,
     REF_HASH,
+    SANDBOXES,
     TEMPLATES,
     WARM_POOL,
 )
 from tests.support.world import NS, condition
 
 Json = dict[str, Any]
+OVER = "2020-01-01T00:00:00Z"
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 # The worlds of these tests begin two seconds after the epoch.
 EPOCH_PLUS_2 = format_rfc3339(EPOCH + timedelta(seconds=2))
@@ -83,6 +85,34 @@ async def test_a_member_whose_pod_terminates_is_not_handed_out() -> None:
         await run_members(world, "m1")
         await world.create(claim("late"))
         assert bound_name(world, "late") == "m1"
+
+
+@pytest.mark.parametrize("asked", [{"operatingMode": "Suspended"}, {"shutdownTime": OVER}])
+async def test_a_member_that_is_not_to_run_is_not_handed_out(asked: Json) -> None:
+    """Law: somebody suspended it, or let its time be over; its Pod may still be Ready meanwhile."""
+    async with open_claims("m1") as world:
+        held = world.plane.hold("delete", "pods", answers=False)
+        world.plane.store.patch(SANDBOXES, NS, "m1", {"spec": asked})
+        await world.advance(0.1)
+        assert held.waiting
+        assert world.get("m1")["status"]["podIPs"]
+        await world.create(claim())
+        await world.advance(3.0)
+        assert bound_name(world) == "c"
+        held.release()
+
+
+async def test_a_member_with_a_spec_that_nobody_has_read_is_not_handed_out() -> None:
+    """Law: what its user has changed may be that it is to run."""
+    async with open_claims("m1") as world:
+        held = world.plane.hold("get", "sandboxes", answers=True)
+        world.plane.store.patch(SANDBOXES, NS, "m1", {"spec": {"operatingMode": "Suspended"}})
+        await world.until(lambda: held.waiting)
+        assert condition(world.get("m1"), "Ready")["status"] == "True"
+        await world.create(claim())
+        held.release()
+        await world.advance(3.0)
+        assert bound_name(world) == "c"
 
 
 @pytest.mark.parametrize("operation", ["Update", "Apply"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lean_sandbox.model.conditions import Condition
 from lean_sandbox.model.meta import controller_reference
-from lean_sandbox.model.sandbox import SandboxStatus
+from lean_sandbox.model.sandbox import SandboxStatus, SandboxView
 from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 from tests.support.names import REF_HASH, TEMPLATE_HASH, WARM_POOL
@@ -34,6 +34,7 @@ def member_of(
             "SandboxWarmPool", pool.name, "x", "extensions.agents.x-k8s.io/v1"
         ),
         labels={WARM_POOL: "", REF_HASH: "", TEMPLATE_HASH: mark},
+        view=SandboxView(generation=1),
         status=SandboxStatus(
             conditions=(READY,) if is_ready else (),
             podIPs=ADDRESSES if has_address else (),
