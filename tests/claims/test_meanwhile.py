@@ -375,3 +375,25 @@ async def test_a_member_refused_as_stale_is_handed_out_once_it_is_fresh_again() 
         await world.create(claim("late"))
         await world.advance(3.0)
         assert bound_name(world, "late") == "m1"
+
+
+async def test_a_claim_made_anew_is_not_told_what_its_predecessor_had() -> None:
+    """Law: its client would take a Sandbox that goes with the one before, and is Ready still."""
+    async with open_claims("m1", "m2") as world:
+        await world.create(claim())
+        await world.advance(3.0)
+        store = world.plane.store
+        had = bound_name(world)
+
+        def make_anew() -> None:
+            store.delete(CLAIMS, NS, "c")
+            store.create(claim())
+
+        said: list[Json] = []
+        store.follow(lambda change: said.append(change.after or {}), (CLAIMS,))
+        world.meanwhile("patch", "sandboxclaims/status", make_anew)
+        await world.run_pod(had, ready=False)
+        await world.advance(3.0)
+        named = [one.get("status", {}).get("sandbox", {}).get("name") for one in said]
+        assert had not in named
+        assert bound_name(world) not in ("", had)

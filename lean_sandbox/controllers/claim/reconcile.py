@@ -328,15 +328,20 @@ class ClaimReconcile(Binding):
         if patch is None:
             return True
         if not new.bound.name or new.bound.name == old.bound.name:
-            body: dict[str, Any] = {"status": patch}
-            if has_reason(new.conditions, names.READY, names.REASON_CLAIM_EXPIRED):
-                # Its user may have put the end off just before it came.
-                body["metadata"] = {"resourceVersion": self._version_of_status()}
-            return await self._patch_status(body, new)
+            # Its user may have put the end off just before it came.
+            is_end = has_reason(new.conditions, names.READY, names.REASON_CLAIM_EXPIRED)
+            guard = self._version_of_status() if is_end else ""
+            try:
+                return await self._patch_status(_guarded(entry, patch, guard), new)
+            except Invalid:
+                # Another may have the name of the claim by now.
+                await self._whole()
+                raise
         version = "" if old == EMPTY_CLAIM_STATUS else self._version_of_status()
         for patches in range(1, MOST_PATCHES + 1):
             try:
-                return await self._patch_status(_guarded(entry, patch, version), new)
+                body = _guarded(entry, patch, version, is_first=True)
+                return await self._patch_status(body, new)
             except (Conflict, Invalid) as refused:
                 if patches == MOST_PATCHES or (version and isinstance(refused, Invalid)):
                     raise
@@ -437,14 +442,19 @@ class ClaimReconcile(Binding):
 
 
 def _guarded(
-    entry: ClaimEntry, patch: dict[str, Any], version: str
+    entry: ClaimEntry, patch: dict[str, Any], version: str, *, is_first: bool = False
 ) -> list[dict[str, Any]] | dict[str, Any]:
-    """Return a patch that is refused when the claim has changed, or got a status, meanwhile."""
+    """Return a patch that is refused when another claim has the name by now.
+
+    It is also when the claim has changed since a ``version``, or, without one, has got a status
+    meanwhile where this ``is_first``.
+    """
     if version:
         return {"status": patch, "metadata": {"resourceVersion": version}}
     bound = {field: value for field, value in patch["sandbox"].items() if value is not None}
+    is_new = [{"op": "test", "path": "/status", "value": None}] if is_first else []
     return [
         {"op": "test", "path": "/metadata/uid", "value": entry.uid},
-        {"op": "test", "path": "/status", "value": None},
+        *is_new,
         {"op": "add", "path": "/status", "value": {**patch, "sandbox": bound}},
     ]
