@@ -175,4 +175,6 @@ async def test_a_reconcile_that_waits_for_its_turn_is_not_cut_off() -> None:
         assert len(world.plane.store.list("pods", NS)) == 100
         assert world.asked()["create pods"] == 100
         take(world, 0.0)
+        # What is under way is still answered slowly.
+        await world.clock.advance(9.0)
         await world.settle()
