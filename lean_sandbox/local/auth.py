@@ -8,6 +8,7 @@ import hmac
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -83,10 +84,7 @@ class Authenticator:
         }
         head = _b64(msgspec.json.encode({"alg": "HS256", "typ": "JWT"}))
         signed = f"{head}.{_b64(msgspec.json.encode(claims))}"
-        return f"{signed}.{_b64(self._sign(signed))}", end
-
-    def _sign(self, text: str) -> bytes:
-        return hmac.new(self._key, text.encode(), hashlib.sha256).digest()
+        return f"{signed}.{_b64(_sign(self._key, signed))}", end
 
     def identify(self, authorization: str) -> User | None:
         """Return who holds the credentials of an Authorization header, None for nobody known."""
@@ -99,22 +97,47 @@ class Authenticator:
         return self._static.get(token) or self._account(token)
 
     def _account(self, token: str) -> User | None:
-        signed, _, signature = token.rpartition(".")
-        try:
-            if not hmac.compare_digest(_unb64(signature), self._sign(signed)):
-                return None
-            claims: Any = msgspec.json.decode(_unb64(signed.split(".")[1]))
-            place = claims["kubernetes.io"]
-            namespace, account = place["namespace"], place["serviceaccount"]
-        except (ValueError, KeyError, IndexError, msgspec.DecodeError):
+        said = _said(self._key, token)
+        if said is None or said.expires_at < self._now().timestamp():
             return None
-        if claims["exp"] < self._now().timestamp():
+        if self._account_uid(said.namespace, said.account) != said.user.uid:
             return None
-        if self._account_uid(namespace, account["name"]) != account["uid"]:
+        return said.user
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """What the token of a service account says."""
+
+    user: User
+    namespace: str
+    account: str
+    expires_at: int
+
+
+@lru_cache(maxsize=256)
+def _said(key: bytes, token: str) -> _Said | None:
+    """Return what a token says that was signed with a key, None for any other.
+
+    Remembered, because it comes with every request of its holder.
+    """
+    signed, _, signature = token.rpartition(".")
+    try:
+        if not hmac.compare_digest(_unb64(signature), _sign(key, signed)):
             return None
+        claims: Any = msgspec.json.decode(_unb64(signed.split(".")[1]))
+        place = claims["kubernetes.io"]
+        namespace, account = place["namespace"], place["serviceaccount"]
         groups = (
             "system:serviceaccounts",
             f"system:serviceaccounts:{namespace}",
             "system:authenticated",
         )
-        return User(claims["sub"], groups, account["uid"])
+        user = User(claims["sub"], groups, account["uid"])
+        return _Said(user, namespace, account["name"], claims["exp"])
+    except (ValueError, KeyError, IndexError, msgspec.DecodeError):
+        return None
+
+
+def _sign(key: bytes, text: str) -> bytes:
+    return hmac.new(key, text.encode(), hashlib.sha256).digest()
