@@ -28,10 +28,10 @@ from lean_sandbox.local.faults import Faults
 from lean_sandbox.local.gc import GarbageCollector
 from lean_sandbox.local.handlers import Handlers
 from lean_sandbox.local.kubeconfig import kubeconfig, write_kubeconfig
-from lean_sandbox.local.lifecycle import DEFINITIONS, Lifecycle
+from lean_sandbox.local.lifecycle import Lifecycle
 from lean_sandbox.local.persistence import load_state, save_state
 from lean_sandbox.local.rbac import BOOTSTRAP, Authorizer
-from lean_sandbox.local.registry import Registry
+from lean_sandbox.local.registry import Kind, Registry
 from lean_sandbox.local.represent import Renderer
 from lean_sandbox.local.reviews import Reviews
 from lean_sandbox.local.server import ApiServer
@@ -243,11 +243,10 @@ class ControlPlane:
     def _bootstrap(self) -> None:
         """Create what every cluster has, unless the state file brought it."""
         for name in _NAMESPACES:
-            self._ensure("v1", "Namespace", {"metadata": {"name": name}})
+            self._furnish("v1", "Namespace", msgspec.json.encode({"metadata": {"name": name}}))
         for obj in BOOTSTRAP:
             body = {key: value for key, value in obj.items() if key != "kind"}
-            body = msgspec.json.decode(msgspec.json.encode(body))
-            self._ensure("rbac.authorization.k8s.io/v1", obj["kind"], body)
+            self._furnish("rbac.authorization.k8s.io/v1", obj["kind"], msgspec.json.encode(body))
         self._ensure(
             "v1",
             "Service",
@@ -258,11 +257,12 @@ class ControlPlane:
         )
         given = None if self._crds is None else map(msgspec.json.encode, self._crds)
         for definition in _project_definitions() if given is None else given:
-            self._define(_admitted(definition))
+            self._furnish("apiextensions.k8s.io/v1", "CustomResourceDefinition", definition)
 
-    def _define(self, admitted: Entry) -> None:
-        """Store a definition with a uid and times of this server."""
-        collection = self._store.collection(DEFINITIONS)
+    def _furnish(self, api_version: str, kind_name: str, body: bytes) -> None:
+        """Store what many servers begin with, with a uid and times of this one."""
+        storage, admitted = _admitted(api_version, kind_name, body)
+        collection = self._store.collection(storage)
         if admitted.key in collection.entries:
             return
         now = self._verbs.now()
@@ -274,9 +274,7 @@ class ControlPlane:
         self._store.put(collection, admitted.key, stored, admitted.fields)
 
     def _ensure(self, api_version: str, kind_name: str, body: Json) -> None:
-        kind = self._registry.by_kind(api_version, kind_name)
-        if kind is None:
-            raise KeyError(f"{api_version} {kind_name}")
+        kind = _kind(self._registry, api_version, kind_name)
         metadata = body["metadata"]
         namespace = metadata.get("namespace", "")
         key = f"{namespace}/{metadata['name']}" if namespace else metadata["name"]
@@ -367,12 +365,12 @@ def _project_definitions() -> tuple[bytes, ...]:
     return tuple(map(msgspec.json.encode, definitions().values()))
 
 
-@lru_cache(maxsize=32)
-def _admitted(definition: bytes) -> Entry:
-    """Return a CustomResourceDefinition as any server would store it.
+@lru_cache(maxsize=64)
+def _admitted(api_version: str, kind_name: str, body: bytes) -> tuple[str, Entry]:
+    """Return where any server would store an object without a namespace, and as what.
 
     Remembered, because schemas are large and the control planes of one process, as tests start them
-    by the hundred, serve the same kinds.
+    by the hundred, begin with the same objects.
 
     Raises:
         StatusError: whatever is wrong with it.
@@ -381,8 +379,16 @@ def _admitted(definition: bytes) -> Entry:
     settings, registry = LocalSettings(), Registry()
     nobody = random.Random(0)  # noqa: S311 - each server gives a uid of its own
     verbs = Verbs(Store(settings.history), registry, SystemClock(), settings, nobody)
-    body = msgspec.json.decode(definition)
-    body.pop("kind", None)
-    body.pop("apiVersion", None)
+    obj = msgspec.json.decode(body)
+    obj.pop("kind", None)
+    obj.pop("apiVersion", None)
+    kind = _kind(registry, api_version, kind_name)
     options = WriteOptions(manager="kube-apiserver", dry_run=True)
-    return verbs.create(registry.by_resource(DEFINITIONS), "", body, options)
+    return kind.storage, verbs.create(kind, "", obj, options)
+
+
+def _kind(registry: Registry, api_version: str, name: str) -> Kind:
+    found = registry.by_kind(api_version, name)
+    if found is None:
+        raise KeyError(f"{api_version} {name}")
+    return found
