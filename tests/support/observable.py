@@ -52,6 +52,10 @@ class Observable(Protocol):
     def activity(self) -> Activity:
         """Return what is under way and what was done, as of now."""
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request is under way, or a key is worked on or may be now."""
+
     def seen_versions(self) -> dict[str, list[str | None]]:
         """Return up to which resource version each watch has taken everything in, by resource."""
 
@@ -89,6 +93,12 @@ class ObservedManager(Manager):
             caught={one.name: one.caught for one in controllers},
             cached={one.kind.resource.plural: len(one) for one in self.all_caches},
         )
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request is under way, or a key is worked on or may be now."""
+        in_flight = any(self._client.transport._limiter.running)
+        return in_flight or any(one.queue.is_busy for one in self.controllers)
 
     def seen_versions(self) -> dict[str, list[str | None]]:
         """Return up to which resource version each watch has taken everything in, by resource."""

@@ -155,12 +155,13 @@ class Rest:
         return sum(entry.user == self.user for entry in self.plane.faults.waiting)
 
     def _progress(self) -> object:
-        return self.controller.activity(), self.plane.audit.total, self._held()
+        """Return what changes with everything that is done beside requests that are held."""
+        held = self._held()
+        return (self.controller.activity(), self.plane.audit.total, held) if held else None
 
     def _is_busy(self, before: object) -> bool:
         """Say whether anything is to be done now, besides waiting for what is held."""
-        activity = self.controller.activity()
         held = self._held()
         if not held:
-            return bool(activity.in_flight) or any(activity.busy.values())
-        return activity.in_flight > held or before != self._progress()
+            return self.controller.is_busy
+        return self.controller.activity().in_flight > held or before != self._progress()
