@@ -126,22 +126,21 @@ class TemplateController(Controller[TemplateEntry]):
         """
         key = key_of(entry.key.namespace, policy_name(entry.key.name))
         held = self._policies.get(key)
-        is_ours = held is not None and is_controlled_by(held.owner, entry.uid)
-        if held is not None and is_ours and view.is_managed and held.is_stale:
+        if not view.is_managed:
+            if held is not None and is_controlled_by(held.owner, entry.uid):
+                await self._writer.remove(self._policies, held)
+            return
+        if held is not None and is_controlled_by(held.owner, entry.uid) and held.spec_json is None:
             with failing_as("failed to get NetworkPolicy"):
                 await self._writer.get(self._policies, key)
             held = self._policies.get(key)
-            is_ours = held is not None and is_controlled_by(held.owner, entry.uid)
-        if not view.is_managed:
-            if held is not None and is_ours:
-                await self._writer.remove(self._policies, held)
-        elif held is None:
+        if held is None:
             # Where the name is too long for a policy, the pools and claims say so.
             if not policy_name_fault(entry.key.name):
                 body = build_policy(view)
                 await self._writer.create(self._policies, key.namespace, body, name=key.name)
                 self._policy_there(entry.key)
-        elif not is_ours:
+        elif not is_controlled_by(held.owner, entry.uid):
             raise ReconcileError(policy_refusal(entry.key.name))
         elif not is_policy_as_desired(view, held.spec_json):
             with failing_as("failed to get NetworkPolicy"):

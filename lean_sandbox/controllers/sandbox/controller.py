@@ -96,7 +96,7 @@ class SandboxController(Controller[SandboxEntry]):
         ):
             return True
         service, pod = caches.services.get(entry.key), caches.pods.get(entry.pod_key)
-        if service.is_stale if service is not None else view.service:
+        if service.spec is None if service is not None else view.service:
             return True
         return pod is None or pod.is_deleting or pod.is_stale or pod.hint != READY
 

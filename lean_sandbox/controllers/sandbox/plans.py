@@ -12,7 +12,7 @@ import msgspec
 
 from lean_sandbox.model import names
 from lean_sandbox.model.meta import is_controlled_by
-from lean_sandbox.model.service import ServiceSpec, cluster_ip_refusal
+from lean_sandbox.model.service import cluster_ip_refusal
 from lean_sandbox.watch.resources.children import PvcEntry, ServiceEntry
 from lean_sandbox.watch.resources.pod import PodEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
@@ -137,18 +137,17 @@ def plan_service(entry: SandboxEntry, service: ServiceEntry | None) -> ServiceSt
     wanted = entry.view.service
     if service is None:
         return Create() if wanted else Nothing()
-    is_known = service.spec is not None and not service.is_stale
     if is_controlled_by(service.owner, entry.uid):
         if wanted is False:
             return Delete(service)
-        return Keep(service) if is_known else Fetch()
+        return Keep(service) if service.spec is not None else Fetch()
     if wanted is False or (wanted is None and service.owner is None):
         return Nothing()
     text = refusal("service", service, entry.key.name)
     if text is not None:
         return Refuse(text)
-    if not is_known:
+    if service.spec is None:
         return Fetch()
     # The cached spec is enough to refuse; what is adopted is written back whole.
-    text = cluster_ip_refusal(service.key.name, service.spec or ServiceSpec())
+    text = cluster_ip_refusal(service.key.name, service.spec)
     return Adopt(service) if text is None else Refuse(text)

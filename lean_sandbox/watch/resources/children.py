@@ -31,11 +31,13 @@ def _any_write_to(is_ours: Callable[[ObjectMeta], bool]) -> Predicate:
 
 
 class ServiceEntry(OwnedEntry, gc=False):
-    """The cache entry of a Service; ``spec``, to be fetched when stale, if a Sandbox may own it."""
+    """The cache entry of a Service.
+
+    ``spec`` is there for one that a Sandbox may own, until a write may have changed it.
+    """
 
     labels: dict[str, str] | None = None
     spec: ServiceSpec | None = None
-    is_stale: bool = True
 
 
 def _build_service(row: ObjectMeta, item: Service | None, old: ServiceEntry | None) -> ServiceEntry:
@@ -43,13 +45,9 @@ def _build_service(row: ObjectMeta, item: Service | None, old: ServiceEntry | No
         *identity(row, old),
         owner=shared_owner(row, old),
         labels=keep(row.labels, ADOPTION_LABELS),
-        spec=old.spec if old is not None else None,
     )
     if item is not None and _is_sandboxes(row):
         entry.spec = msgspec.structs.replace(item.spec, ports=shared(item.spec.ports))
-        entry.is_stale = False
-    elif item is not None:
-        entry.spec = None
     return entry
 
 
@@ -128,22 +126,20 @@ class PolicyItem(msgspec.Struct, frozen=True):
 
 
 class PolicyEntry(OwnedEntry, gc=False):
-    """The cache entry of a NetworkPolicy; spec, to be fetched when stale, if of a template."""
+    """The cache entry of a NetworkPolicy.
+
+    ``spec_json`` is there for one of a template, until a write may have changed it.
+    """
 
     spec_json: bytes | None = None
-    is_stale: bool = True
 
 
 def _build_policy(row: ObjectMeta, item: PolicyItem | None, old: PolicyEntry | None) -> PolicyEntry:
-    entry = PolicyEntry(
+    return PolicyEntry(
         *identity(row, old),
         owner=shared_owner(row, old),
-        spec_json=old.spec_json if old is not None else None,
+        spec_json=bytes(item.spec) if item is not None and _is_templates(row) else None,
     )
-    if item is not None and _is_templates(row):
-        entry.spec_json = bytes(item.spec)
-        entry.is_stale = False
-    return entry
 
 
 def _is_templates(row: ObjectMeta) -> bool:
