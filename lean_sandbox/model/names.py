@@ -122,8 +122,6 @@ POD_FAILED: Final = "Failed"
 
 DEFAULT_CLUSTER_DOMAIN: Final = "cluster.local"
 FIELD_MANAGER: Final = "sandbox-controller"
-# What the server calls the author of a patch: the user agent up to its first slash.
-PATCH_MANAGER: Final = "lean-sandbox"
 
 # --- rules -------------------------------------------------------------------------------------
 

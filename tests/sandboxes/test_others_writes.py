@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from lean_sandbox.config.options import Settings
-from lean_sandbox.model.names import PATCH_MANAGER
 from tests.sandboxes.test_claims_for_volumes import claim_body, claim_template
 from tests.support.names import SANDBOXES
 from tests.support.world import (
@@ -24,6 +23,8 @@ from tests.support.world import (
 Json = dict[str, Any]
 AT_ONCE = Settings(sandbox_status_window=0.0, sandbox_status_step_window=0.0)
 SUSPENDED = {"operatingMode": "Suspended"}
+# What a server calls the author of a patch of ours: the user agent up to its first slash.
+PATCH_MANAGER = "lean-sandbox"
 POD_NAME = "agents.x-k8s.io/pod-name"
 PAST = "2020-01-01T00:00:00Z"
 
