@@ -57,6 +57,11 @@ def _template_of(entry: SandboxEntry) -> str:
     return named if names.is_object_name(named) else ""
 
 
+def _creator_of(entry: SandboxEntry | ClaimEntry) -> str:
+    creator = (entry.labels or {}).get(names.CREATED_BY_LABEL)
+    return names.normalise_created_by(creator) or names.CREATED_BY_UNKNOWN
+
+
 def launch_of(entry: SandboxEntry) -> str:
     """Return from where a Sandbox came to its claim: warm or cold."""
     is_warm = (entry.labels or {}).get(names.LAUNCH_TYPE_LABEL) == names.LAUNCH_TYPE_WARM
@@ -172,7 +177,6 @@ class Metrics:
 
     def bound(self, entry: ClaimEntry, sandbox: SandboxEntry, launch: str) -> None:
         """Count a member that a claim took from its pool, or a Sandbox that was created for it."""
-        creator = (entry.labels or {}).get(names.CREATED_BY_LABEL)
         # The pool a member came from is the one its claim asks for; no other is taken.
         pool = entry.view.pool if entry.view is not None else ""
         self._creations.add(
@@ -181,7 +185,7 @@ class Metrics:
             launch,
             pool if not pool or names.is_object_name(pool) else _UNKNOWN_TEMPLATE_OF_CLAIM,
             "ready" if sandbox.is_ready else "not_ready",
-            names.normalise_created_by(creator) or names.CREATED_BY_UNKNOWN,
+            _creator_of(entry),
         )
 
     def first_ready(
@@ -204,7 +208,8 @@ class Metrics:
             took_ms = _between_ms(began, now)
             if took_ms is not None:
                 histograms.observe(took_ms, launch, template)
-        took_ms = _creation_ms(sandbox)
+        ready = sandbox.ready if sandbox.is_ready else None
+        took_ms = _between_ms(sandbox.created_at, ready.lastTransitionTime) if ready else None
         if took_ms is not None:
             self._creation.observe(took_ms, entry.key.namespace, launch, template)
         return _between_ms(first_observed, now)
@@ -228,13 +233,6 @@ def _between_ms(began: str | None, end: datetime | str) -> int | None:
     except ValueError:
         return None
     return int(took_s * 1000.0 + 1e-6) if took_s >= 0.0 else None
-
-
-def _creation_ms(sandbox: SandboxEntry) -> int | None:
-    ready = sandbox.ready
-    if ready is None or ready.status != names.TRUE:
-        return None
-    return _between_ms(sandbox.created_at, ready.lastTransitionTime)
 
 
 async def survey(
@@ -283,16 +281,15 @@ async def survey(
 
 
 def _labels(entry: SandboxEntry) -> Labels:
-    labels = entry.labels or {}
     ready = entry.ready
     return (
         entry.key.namespace,
-        "true" if ready is not None and ready.status == names.TRUE else "false",
+        "true" if entry.is_ready else "false",
         "true" if ready is not None and ready.reason == names.REASON_SANDBOX_EXPIRED else "false",
         launch_of(entry),
         _template_of(entry) or _UNKNOWN_TEMPLATE,
         _owned_by(entry),
-        names.normalise_created_by(labels.get(names.CREATED_BY_LABEL)) or names.CREATED_BY_UNKNOWN,
+        _creator_of(entry),
         # An absent or unknown operating mode is Running.
         "Suspended" if entry.view is not None and entry.view.is_suspended else "Running",
     )
