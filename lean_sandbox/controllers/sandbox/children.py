@@ -20,7 +20,6 @@ from lean_sandbox.kube.resources import PODS
 from lean_sandbox.model import names
 from lean_sandbox.model.conditions import find
 from lean_sandbox.model.meta import (
-    OwnerReference,
     is_controlled_by,
     sandbox_reference,
     with_controller_reference,
@@ -212,12 +211,9 @@ class Children:
 
     def _ownership(self, child: PodEntry | PvcEntry) -> dict[str, Any]:
         """Return what makes an object the Sandbox's own, unless somebody writes to it meanwhile."""
-        references = self._references(child.others)
-        return {"resourceVersion": str(child.version), "ownerReferences": references}
-
-    def _references(self, others: tuple[OwnerReference, ...]) -> tuple[OwnerReference, ...]:
         controller = sandbox_reference(self.key.name, self.entry.uid)
-        return with_controller_reference(others, controller)
+        references = with_controller_reference(child.others, controller)
+        return {"resourceVersion": str(child.version), "ownerReferences": references}
 
     # -- the Pod ---------------------------------------------------------------------------------
 
@@ -354,12 +350,10 @@ class Children:
 
     def _held_s(self, pod: PodEntry) -> float:
         # What a fetch shows would not be published before: a step of a launch.
-        entry = self.entry
-        if pod.state is None or pod.hint not in (WAITING, RUNNING) or entry.status is None:
+        is_step = pod.state is not None and pod.hint in (WAITING, RUNNING)
+        if not (is_step and is_before_ready(self._old)):
             return 0.0
-        if not is_before_ready(entry.status):
-            return 0.0
-        return self._parts.throttle.held_s(entry.key, self._parts.clock.monotonic())
+        return self._parts.throttle.held_s(self.key, self._parts.clock.monotonic())
 
     async def _fetch_state(self, pod: PodEntry) -> None:
         # Nothing old is reported while the fetch fails; and the Pod may have gone between the event
