@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import ssl
 import subprocess
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -161,14 +160,12 @@ class ExecAuth(Auth):
         clock: Clock,
         *,
         context: ssl.SSLContext | None = None,
-        environ: Mapping[str, str] | None = None,
         has_terminal: bool = False,
     ) -> None:
         super().__init__()
         self._settings = settings
         self._clock = clock
         self._context = context
-        self._environ = dict(os.environ if environ is None else environ)
         self._interactive = has_terminal and settings.interactive_mode != "Never"
         self._lock = anyio.Lock()
         self._certificate: tuple[str, str] | None = None
@@ -210,7 +207,7 @@ class ExecAuth(Auth):
         if settings.cluster is not None:
             spec["cluster"] = settings.cluster
         info = {"apiVersion": settings.api_version, "kind": "ExecCredential", "spec": spec}
-        environ = self._environ | {pair.name: pair.value for pair in settings.env or ()}
+        environ = os.environ | {pair.name: pair.value for pair in settings.env or ()}
         environ["KUBERNETES_EXEC_INFO"] = msgspec.json.encode(info).decode()
         try:
             with anyio.fail_after(_PLUGIN_TIMEOUT_S):

@@ -22,7 +22,6 @@ import os
 import re
 import ssl
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -106,27 +105,23 @@ def load(
     context: str | None = None,
     *,
     clock: Clock | None = None,
-    environ: Mapping[str, str] | None = None,
-    home: Path | None = None,
-    service_account: Path = SERVICE_ACCOUNT,
 ) -> Connection:
     """Return the connection that is described, without a request. Raises ConfigError."""
     clock = clock or SystemClock()
-    environ = os.environ if environ is None else environ
-    default = (home or _expanded("~")) / ".kube" / "config"
-    is_inside = context is None and "KUBERNETES_SERVICE_HOST" in environ
-    named = [kubeconfig] if kubeconfig else environ.get("KUBECONFIG", "").split(os.pathsep)
+    default = _expanded("~/.kube/config")
+    is_inside = context is None and "KUBERNETES_SERVICE_HOST" in os.environ
+    named = [kubeconfig] if kubeconfig else os.environ.get("KUBECONFIG", "").split(os.pathsep)
     files = [_expanded(each) for each in named if each]
-    if not files and is_inside and (service_account / "token").is_file():
-        return _in_cluster(environ, service_account, clock)
+    if not files and is_inside and (SERVICE_ACCOUNT / "token").is_file():
+        return _in_cluster(clock)
     if not files and not default.is_file():
         raise ConfigError(
-            f"no kubeconfig: neither --kubeconfig nor KUBECONFIG is set, {service_account}/token "
+            f"no kubeconfig: neither --kubeconfig nor KUBECONFIG is set, {SERVICE_ACCOUNT}/token "
             f"is not there, and {default} does not exist",
             way_out=f"{_HELP}, or run in a Pod with a service account",
         )
     file, document, name = _find(files or [default], context)
-    return _connection(_Place(file), document, name, clock, environ)
+    return _connection(_Place(file), document, name, clock)
 
 
 def _expanded(path: str) -> Path:
@@ -134,24 +129,24 @@ def _expanded(path: str) -> Path:
     return Path(os.path.expanduser(path))  # noqa: PTH111
 
 
-def own_namespace(service_account: Path = SERVICE_ACCOUNT) -> str:
+def own_namespace() -> str:
     """Return the namespace of this Pod, "" outside of a cluster."""
     try:
-        return (service_account / "namespace").read_text(encoding="utf-8").strip()
+        return (SERVICE_ACCOUNT / "namespace").read_text(encoding="utf-8").strip()
     except OSError:
         return ""
 
 
-def _in_cluster(environ: Mapping[str, str], folder: Path, clock: Clock) -> Connection:
-    host = environ["KUBERNETES_SERVICE_HOST"]
-    port = environ.get("KUBERNETES_SERVICE_PORT", "443")
+def _in_cluster(clock: Clock) -> Connection:
+    host = os.environ["KUBERNETES_SERVICE_HOST"]
+    port = os.environ.get("KUBERNETES_SERVICE_PORT", "443")
     server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
-    authority = folder / "ca.crt"
+    authority = SERVICE_ACCOUNT / "ca.crt"
     return Connection(
         server=server,
         ssl_context=_trusting(_Place(authority), file=authority),
-        auth=TokenFileAuth(folder / "token", clock),
-        source=f"KUBERNETES_SERVICE_HOST, service account {folder}",
+        auth=TokenFileAuth(SERVICE_ACCOUNT / "token", clock),
+        source=f"KUBERNETES_SERVICE_HOST, service account {SERVICE_ACCOUNT}",
         in_cluster=True,
     )
 
@@ -234,9 +229,7 @@ def _converted(raw: dict[str, Any], type_: type[T], place: _Place) -> T:
         raise at.error(f"is malformed: {_FIELD.sub('', text)}", _CORRECT) from problem
 
 
-def _connection(
-    place: _Place, document: dict[str, Any], name: str, clock: Clock, environ: Mapping[str, str]
-) -> Connection:
+def _connection(place: _Place, document: dict[str, Any], name: str, clock: Clock) -> Connection:
     raw, at = _entry(document, place, "context", name)
     context = _converted(raw, Context, at)
     raw, cluster_at = _entry(document, place, "cluster", context.cluster)
@@ -260,7 +253,7 @@ def _connection(
     return Connection(
         server=cluster.server,
         ssl_context=secured,
-        auth=_auth(user, user_at, cluster, secured, clock, environ),
+        auth=_auth(user, user_at, cluster, secured, clock),
         tls_server_name=cluster.tls_server_name or None,
         source=f"kubeconfig {place.file}, context {name!r}",
     )
@@ -356,12 +349,7 @@ def _decode(data: str, place: _Place) -> bytes:
 
 
 def _auth(
-    user: User,
-    place: _Place,
-    cluster: Cluster,
-    context: ssl.SSLContext | None,
-    clock: Clock,
-    environ: Mapping[str, str],
+    user: User, place: _Place, cluster: Cluster, context: ssl.SSLContext | None, clock: Clock
 ) -> Auth:
     if user.token_file:
         file = place.path(user.token_file)
@@ -381,7 +369,7 @@ def _auth(
             "the plugin must ask a person, and there is no terminal",
             "use a service account token or a plugin that needs nobody",
         )
-    return ExecAuth(settings, clock, context=context, environ=environ, has_terminal=has_terminal)
+    return ExecAuth(settings, clock, context=context, has_terminal=has_terminal)
 
 
 def _exec_settings(found: ExecSettings, place: _Place, cluster: Cluster) -> ExecSettings:

@@ -27,7 +27,6 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any, Final
 
 import anyio
@@ -44,7 +43,7 @@ from lean_sandbox.kube.errors import (
     RequestTimeout,
 )
 from lean_sandbox.kube.events import EventRecorder
-from lean_sandbox.kube.kubeconfig import SERVICE_ACCOUNT, own_namespace
+from lean_sandbox.kube.kubeconfig import own_namespace
 from lean_sandbox.kube.limits import Lane, Limits
 from lean_sandbox.kube.resources import LEASES, METADATA_ACCEPT, ObjectReference, PartialObject
 from lean_sandbox.kube.transport import Transport
@@ -376,11 +375,9 @@ class AwakeClock(SystemClock):
         return time.clock_gettime(_AWAKE)
 
 
-def open_elector(
-    settings: Settings, client: Client, *, service_account: Path = SERVICE_ACCOUNT
-) -> Elector:
+def open_elector(settings: Settings, client: Client) -> Elector:
     """Build an elector with connections of its own, without a request."""
-    namespace = settings.leader_election_namespace or own_namespace(service_account) or HOME
+    namespace = settings.leader_election_namespace or own_namespace() or HOME
     clock = AwakeClock()
     transport = Transport(
         client.transport.connection,

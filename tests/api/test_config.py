@@ -29,7 +29,7 @@ class Home:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.environ: dict[str, str] = {}
+        self.environ = {"HOME": str(folder)}
         self.account = folder / "serviceaccount"
 
     def write(self, name: str = ".kube/config", **changes: Any) -> Path:
@@ -66,13 +66,10 @@ class Home:
 
     def load(self, kubeconfig: Path | None = None, context: str | None = None) -> Connection:
         """Load in this home."""
-        return load(
-            str(kubeconfig) if kubeconfig else None,
-            context,
-            environ=self.environ,
-            home=self.folder,
-            service_account=self.account,
-        )
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("os.environ", self.environ)
+            patch.setattr("lean_sandbox.kube.kubeconfig.SERVICE_ACCOUNT", self.account)
+            return load(str(kubeconfig) if kubeconfig else None, context)
 
 
 @pytest.fixture
@@ -100,7 +97,7 @@ def test_the_flag_wins_over_environment_cluster_and_home(
     assert home.load().server == "https://10.0.0.1:443"
     # A context by name cannot mean the service account, which has none.
     assert home.load(context="main").server == "http://config"
-    home.environ.clear()
+    home.environ = {"HOME": str(home.folder)}
     assert home.load().server == "http://config"
 
 
@@ -361,7 +358,7 @@ def test_missing_files_are_named(home: Home) -> None:
     home.environ["KUBECONFIG"] = "/one:/two"
     with pytest.raises(ConfigError, match="/one, /two"):
         home.load()
-    home.environ.clear()
+    home.environ = {"HOME": str(home.folder)}
     with pytest.raises(ConfigError, match="--kubeconfig") as caught:
         home.load()
     assert str(home.folder / ".kube" / "config") in str(caught.value)
@@ -378,12 +375,13 @@ def test_a_home_that_nobody_has_is_no_folder(
     file = home.write(user=user, cluster={"server": "https://127.0.0.1"})
     with pytest.raises(ConfigError, match="client-certificate: cannot be read"):
         home.load(file)
-    monkeypatch.delenv("HOME")
+    del home.environ["HOME"]
     monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)
     home.mount(certificates)
-    assert load(environ=home.environ, service_account=home.account).in_cluster
+    assert home.load().in_cluster
+    home.environ.clear()
     with pytest.raises(ConfigError, match="no kubeconfig"):
-        load(environ={})
+        home.load()
 
 
 def test_an_unknown_context_lists_those_there_are(home: Home) -> None:

@@ -97,7 +97,7 @@ def test_a_kubeconfig_runs_and_fills_nothing(
     file = tmp_path / "config"
     file.write_text(content)
     with pytest.raises(ConfigError) as caught:
-        load(str(file), None, environ={}, home=tmp_path)
+        load(str(file))
     assert str(file) in str(caught.value)
     assert not (tmp_path / "seen").exists()
     assert not (tmp_path / "imported").exists()

@@ -71,17 +71,23 @@ async def test_all_contend_but_who_says_not_to_or_runs_beside_another(
     assert (elector is not None) is elects
 
 
-async def test_the_namespace_is_that_of_the_pod_unless_it_is_named(tmp_path: Path) -> None:
+async def test_the_namespace_is_that_of_the_pod_unless_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is read where the kubelet puts it."""
+    monkeypatch.setattr("lean_sandbox.kube.kubeconfig.SERVICE_ACCOUNT", tmp_path)
     (tmp_path / "namespace").write_text("home\n")
     named = Settings(leader_election_namespace="named")
-    assert open_elector(Settings(), client(), service_account=tmp_path).namespace == "home"
-    assert open_elector(named, client(), service_account=tmp_path).namespace == "named"
+    assert open_elector(Settings(), client()).namespace == "home"
+    assert open_elector(named, client()).namespace == "named"
 
 
-async def test_outside_a_cluster_the_namespace_is_that_of_the_manifests(tmp_path: Path) -> None:
+async def test_outside_a_cluster_the_namespace_is_that_of_the_manifests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where a controller in the cluster has its Lease, so that the two see each other."""
-    assert open_elector(Settings(), client(), service_account=tmp_path).namespace == HOME
+    monkeypatch.setattr("lean_sandbox.kube.kubeconfig.SERVICE_ACCOUNT", tmp_path)
+    assert open_elector(Settings(), client()).namespace == HOME
 
 
 async def test_an_identity_is_the_hosts_name_and_a_uuid() -> None:

@@ -221,11 +221,14 @@ async def test_a_server_in_trouble_is_asked_again_until_it_answers() -> None:
         assert found == [ConfigMap(f"{NS}/{CONFIG_MAP}", {"page-size": "9"})]
 
 
-def test_the_namespace_of_a_pod_is_told_by_its_service_account(tmp_path: Path) -> None:
+def test_the_namespace_of_a_pod_is_told_by_its_service_account(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Outside of a cluster there is none, and nothing is read."""
-    assert own_namespace(tmp_path) == ""
+    monkeypatch.setattr("lean_sandbox.kube.kubeconfig.SERVICE_ACCOUNT", tmp_path)
+    assert own_namespace() == ""
     (tmp_path / "namespace").write_text("here\n")
-    assert own_namespace(tmp_path) == "here"
+    assert own_namespace() == "here"
 
 
 # -- the process -----------------------------------------------------------------------------------
