@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import timedelta
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final, TypeVar
 
 import structlog
@@ -178,9 +178,7 @@ async def may_contend(client: Client, clock: Clock, *, namespace: str, lease: st
 
 
 async def _holder(client: Client, clock: Clock, home: str) -> str:
-    async def leases() -> Json:
-        return await client.list_page(LEASES, home, dict, lane=Lane.CLIENT)
-
+    leases = partial(client.list_page, LEASES, home, dict, lane=Lane.CLIENT)
     for lease in (await _answer(leases, clock, _UNKNOWN) or {}).get("items") or ():
         name, spec = lease["metadata"]["name"], lease.get("spec") or {}
         try:
@@ -196,9 +194,7 @@ async def _holder(client: Client, clock: Clock, home: str) -> str:
 async def _get(
     client: Client, clock: Clock, resource: Resource, namespace: str, name: str, unknown: str
 ) -> Json | None:
-    async def ask() -> Json:
-        return await client.get(resource, namespace, name, dict, lane=Lane.CLIENT)
-
+    ask = partial(client.get, resource, namespace, name, dict, lane=Lane.CLIENT)
     return await _answer(ask, clock, unknown)
 
 
