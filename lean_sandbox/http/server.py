@@ -11,7 +11,7 @@ import re
 import socket
 import ssl
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from typing import Final, TypeAlias
 from urllib.parse import parse_qsl
@@ -87,16 +87,14 @@ def not_found(request: Request) -> Answer:
     return text(404, f"there is nothing at {request.path}\n")
 
 
-# Returns what is wrong, in words; ``None`` while all is well.
-Check: TypeAlias = Callable[[], str | None]
+def health(not_ready: Callable[[], str | None]) -> Handler:
+    """Return a handler that serves the checks ``healthz`` and ``readyz``.
 
-
-def health(checks: Mapping[str, Check]) -> Handler:
-    """Return a handler that serves each check at ``/NAME`` and ``/NAME/NAME``.
-
-    200 ``ok``, or 500 with what is wrong. ``?verbose`` lists the check, ``?exclude=NAME`` leaves it
-    out: as the reference's framework does (spec, 7.4).
+    Each is at ``/NAME`` and ``/NAME/NAME``: 200 ``ok``, or 500 with what is wrong. Who answers is
+    healthy; ``not_ready`` says in words what is wrong, ``None`` while all is well. ``?verbose``
+    lists the check, ``?exclude=NAME`` leaves it out: as the reference's framework does (spec, 7.4).
     """
+    checks = {"healthz": lambda: None, "readyz": not_ready}
 
     async def handle(request: Request) -> Answer:
         name, _, sub = request.path.removeprefix("/").partition("/")
@@ -129,7 +127,15 @@ def bind(flag: str, address: str) -> socket.socket:
     if not colon or not port.isdecimal() or int(port) > 65535:
         raise ConfigError(f"{flag}: {address!r} is not an address; write host:port, or :port")
     try:
-        made = _listen(host.removeprefix("[").removesuffix("]"), int(port))
+        if host := host.removeprefix("[").removesuffix("]"):
+            # For a host that is not bytes a codec of 260 KiB is loaded.
+            found = socket.getaddrinfo(host.encode(), int(port), type=socket.SOCK_STREAM)
+            family, *_, place = found[0]
+            made = socket.create_server(place, family=family)
+        else:
+            both = socket.has_dualstack_ipv6()
+            family = socket.AF_INET6 if both else socket.AF_INET
+            made = socket.create_server(("", int(port)), family=family, dualstack_ipv6=both)
     except OSError as error:
         raise ConfigError(
             f"{flag}: cannot listen on {address}: {error.strerror or error}; choose another"
@@ -137,16 +143,6 @@ def bind(flag: str, address: str) -> socket.socket:
         ) from error
     made.settimeout(0)
     return made
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    if not host:
-        both = socket.has_dualstack_ipv6()
-        family = socket.AF_INET6 if both else socket.AF_INET
-        return socket.create_server(("", port), family=family, dualstack_ipv6=both)
-    # For a host that is not bytes a codec of 260 KiB is loaded.
-    found, *_, place = socket.getaddrinfo(host.encode(), port, type=socket.SOCK_STREAM)[0]
-    return socket.create_server(place, family=found)
 
 
 class Endpoint:
@@ -159,14 +155,12 @@ class Endpoint:
         clock: Clock,
         *,
         tls: Callable[[], ssl.SSLContext] | None = None,
-        most_connections: int = _MOST_CONNECTIONS,
     ) -> None:
         """``tls`` gives the context for each new connection; ``None`` serves without TLS."""
         self.name = name
         self.clock = clock
         self.tls = tls
         self._handler = handler
-        self._most = most_connections
         #: By age.
         self.open: dict[_Connection, None] = {}
         self._broken = Counters(families.ENDPOINT_BROKEN)
@@ -192,7 +186,7 @@ class Endpoint:
                     log.warning("accept_failed", listener=self.name, error=str(error))
                     await self.clock.sleep(1.0)
                     continue
-                if len(self.open) >= self._most:
+                if len(self.open) >= _MOST_CONNECTIONS:
                     self._make_room()
                 connection = _Connection(self, stream)
                 self.open[connection] = None

@@ -150,9 +150,7 @@ class Listeners:
                 handler = _with_debug(metrics, settings, manager, clock)
                 endpoint = Endpoint("metrics", handler, clock, tls=tls)
                 self._bound.append((endpoint, bind("--metrics-bind-address", address)))
-            bound = _bind_health(settings)
-            if bound is not None:
-                self._bound.append((_health(clock, lambda: manager.not_ready), bound))
+            self._bound += _bind_health(settings, clock, lambda: manager.not_ready)
         except BaseException:
             for _, made in self._bound:
                 made.close()
@@ -176,13 +174,14 @@ class Listeners:
                 group.start_soon(endpoint.serve, made)
 
 
-def _bind_health(settings: Settings) -> socket.socket | None:
+def _bind_health(
+    settings: Settings, clock: Clock, not_ready: Callable[[], str | None]
+) -> list[tuple[Endpoint, socket.socket]]:
     address = _nearby(settings.health_probe_bind_address or _OFF, default=":8081")
-    return bind("--health-probe-bind-address", address) if address != _OFF else None
-
-
-def _health(clock: Clock, not_ready: Callable[[], str | None]) -> Endpoint:
-    return Endpoint("health", health({"healthz": lambda: None, "readyz": not_ready}), clock)
+    if address == _OFF:
+        return []
+    endpoint = Endpoint("health", health(not_ready), clock)
+    return [(endpoint, bind("--health-probe-bind-address", address))]
 
 
 def _nearby(address: str, default: str) -> str:
@@ -289,19 +288,18 @@ async def _tuned(
     from lean_sandbox.manager.preflight import read_config_map  # noqa: PLC0415
 
     client = Client(Transport(connection, clock=clock), timeout_s=settings.request_timeout)
-    listening = _bind_health(settings)
+    bound = _bind_health(settings, clock, lambda: "the ConfigMap is not read")
     try:
         async with anyio.create_task_group() as group:
             group.start_soon(_stop_on_signal, None, group, anyio.Event())
-            if listening is not None:
-                endpoint = _health(clock, lambda: "the ConfigMap is not read")
-                group.start_soon(endpoint.serve, listening)
+            for endpoint, made in bound:
+                group.start_soon(endpoint.serve, made)
             found = await read_config_map(client, clock, namespace)
             group.cancel_scope.cancel()
             return settings if found is None else tune(found)
     finally:
-        if listening is not None:
-            listening.close()
+        for _, made in bound:
+            made.close()
         with anyio.CancelScope(shield=True):
             await client.transport.aclose()
     return None

@@ -76,11 +76,11 @@ async def rest_of(stream: SocketStream) -> bytes:
 
 
 @asynccontextmanager
-async def serve(handler: Handler = echo, *, most: int = 64) -> AsyncIterator[Served]:
+async def serve(handler: Handler = echo) -> AsyncIterator[Served]:
     """Serve on a free port."""
     clock = FakeClock()
     listening = bind(FLAG, "127.0.0.1:0")
-    endpoint = Endpoint("metrics", handler, clock, most_connections=most)
+    endpoint = Endpoint("metrics", handler, clock)
     async with anyio.create_task_group() as group:
         group.start_soon(endpoint.serve, listening)
         yield Served(endpoint, clock, listening.getsockname()[1])
@@ -291,9 +291,12 @@ async def test_a_connection_that_is_used_lives_on() -> None:
         assert len(served.endpoint.open) == 1
 
 
-async def test_a_crowd_of_idle_peers_keeps_nobody_out() -> None:
+async def test_a_crowd_of_idle_peers_keeps_nobody_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Beyond the limit the connection that was idle for longest makes room."""
-    async with serve(most=3) as served:
+    monkeypatch.setattr("lean_sandbox.http.server._MOST_CONNECTIONS", 3)
+    async with serve() as served:
         idle = []
         for _ in range(3):
             idle.append(await served.connect())
@@ -312,14 +315,17 @@ SILENT = b"POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n"
 
 
 @pytest.mark.parametrize("data", [SILENT, GET * 3, b"GET /a HTT"], ids=["body", "unread", "head"])
-async def test_no_crowd_is_larger_than_the_limit(data: bytes) -> None:
+async def test_no_crowd_is_larger_than_the_limit(
+    data: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Connections in any state make room, the oldest first, and the next request is answered."""
+    monkeypatch.setattr("lean_sandbox.http.server._MOST_CONNECTIONS", 8)
     large = b"x" * 8_000_000
 
     async def much(request: Request) -> Answer:
         return Answer(200, large) if request.path == "/a" else await echo(request)
 
-    async with serve(much, most=8) as served:
+    async with serve(much) as served:
         crowd = []
         for number in range(40):
             crowd.append(await served.connect())
