@@ -103,21 +103,20 @@ class _SeriesOf(Generic[V]):
     go an hour after its last Sandbox, as scrapes see it.
     """
 
-    __slots__ = ("_gone_since", "_most", "_place", "_values", "family")
+    __slots__ = ("_gone_since", "_place", "_values", "family")
     most: ClassVar[int] = MOST_SERIES
     dropped: ClassVar[int] = 0
 
-    def __init__(self, family: Family, *, most: int | None = None) -> None:
+    def __init__(self, family: Family) -> None:
         self.family = family
         # The one counted longest ago comes first.
         self._values: dict[Labels, V] = {}
-        self._most = most or self.most
         self._gone_since: dict[Labels, float] = {}
         self._place = next((name for name in _LIVING if name in family.labels), "")
 
     def _take(self, labels: Labels) -> V | None:
         held = self._values.pop(labels, None)
-        if held is None and len(self._values) >= self._most:
+        if held is None and len(self._values) >= self.most:
             oldest = next(iter(self._values))
             del self._values[oldest]
             self._gone_since.pop(oldest, None)

@@ -152,9 +152,11 @@ def test_a_histogram_reads_back_as_it_was_filled(values: list[int]) -> None:
     assert totals == {"h_sum": sum(values), "h_count": len(values)}
 
 
-def test_too_many_series_are_dropped_and_counted() -> None:
+def test_too_many_series_are_dropped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """New label values always count; beyond the limit the one counted longest ago gives way."""
-    counters, histograms = Counters(COUNTER, most=2), Histograms(HISTOGRAM, most=1)
+    monkeypatch.setattr(Counters, "most", 2)
+    monkeypatch.setattr(Histograms, "most", 1)
+    counters, histograms = Counters(COUNTER), Histograms(HISTOGRAM)
     before = dropped_series()
     for name in ("a", "b", "c", "a", "d"):
         counters.add(name, "")
