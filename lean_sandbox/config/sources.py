@@ -181,11 +181,7 @@ def scan(arguments: Sequence[str], extra: Mapping[str, Form] | None = None) -> S
 
 
 def effective(
-    scanned: Scanned,
-    environment: Mapping[str, str],
-    *,
-    mounted_domains: Path = MOUNTED_DOMAINS,
-    config_map: ConfigMap | None = None,
+    scanned: Scanned, environment: Mapping[str, str], *, config_map: ConfigMap | None = None
 ) -> Effective:
     """Return the settings that a command line, the environment and the files it names make.
 
@@ -206,9 +202,9 @@ def effective(
         values = defaults | values
     domains = "allowed_label_domains"
     serves_claims = values.get("extensions", (False,))[0]
-    if domains not in values and serves_claims and mounted_domains.exists():
-        text = _text_of(mounted_domains, way_out="")
-        given = Given("allowed-label-domains", text, Origin.FILE, str(mounted_domains))
+    if domains not in values and serves_claims and MOUNTED_DOMAINS.exists():
+        text = _text_of(MOUNTED_DOMAINS, way_out="")
+        given = Given("allowed-label-domains", text, Origin.FILE, str(MOUNTED_DOMAINS))
         if mounted := given.parsed(DOMAINS):
             values[domains] = (mounted, given)
     givers = {name: given for name, (_, given) in values.items()}

@@ -39,7 +39,9 @@ def options(arguments: list[str], environment: Mapping[str, str] | None = None) 
     words = list(arguments)
     for variable, value in values.items():
         words = [one.replace(variable, value) for one in words]
-    found = effective(scan(words), environment or {}, mounted_domains=ROOT / "nowhere")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lean_sandbox.config.sources.MOUNTED_DOMAINS", ROOT / "nowhere")
+        found = effective(scan(words), environment or {})
     return found.settings
 
 

@@ -53,7 +53,9 @@ def tuned(
     """Return what a ConfigMap makes of a command line and an environment."""
     scanned = scan(arguments)
     config_map = ConfigMap(f"{NS}/{CONFIG_MAP}", values)
-    return effective(scanned, environment or {}, mounted_domains=mounted, config_map=config_map)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lean_sandbox.config.sources.MOUNTED_DOMAINS", mounted)
+        return effective(scanned, environment or {}, config_map=config_map)
 
 
 # -- its place among the sources -------------------------------------------------------------------

@@ -22,7 +22,9 @@ def effective(
     *arguments: str, environment: dict[str, str] | None = None, mounted: Path = NOWHERE
 ) -> Effective:
     """Return what a command line makes of an environment."""
-    return sources.effective(scan(arguments), environment or {}, mounted_domains=mounted)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sources, "MOUNTED_DOMAINS", mounted)
+        return sources.effective(scan(arguments), environment or {})
 
 
 def written(name: str, value: Any) -> str:
