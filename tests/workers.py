@@ -35,11 +35,23 @@ PROCESSES = (
 """Files, and folders of files, whose tests take turns."""
 DIVIDED = "tests/faults/test_machine.py"
 """The one whose tests are long and share nothing."""
+LONG = (
+    DIVIDED,
+    "tests/budgets/test_overload.py",
+    "tests/controlplane/test_bad_days.py",
+    "tests/controlplane/test_flows.py",
+    "tests/controlplane/test_worse_days.py",
+)
+"""Files of few tests that take long."""
 _TURNS = "processes"
 
 
 class _WholeFiles(LoadScopeScheduling):  # type: ignore[misc]
-    """Hands out the tests of a file together, and those that take turns to one worker."""
+    """Hands out the tests of a file together, and those that take turns to one worker.
+
+    What takes long comes first: at the end the other workers would have nothing to do beside it.
+    Otherwise a file comes the earlier the more tests it has.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
@@ -48,8 +60,10 @@ class _WholeFiles(LoadScopeScheduling):  # type: ignore[misc]
         return _TURNS if file.startswith(PROCESSES) else file
 
     def _assign_work_unit(self, node: WorkerController) -> None:
-        if _TURNS in self.workqueue:
-            self.workqueue.move_to_end(_TURNS, last=False)
+        waiting = self.workqueue
+        first = [one for place in (_TURNS, *LONG) for one in waiting if one.startswith(place)]
+        if first:
+            waiting.move_to_end(first[0], last=False)
         super()._assign_work_unit(node)
 
 
