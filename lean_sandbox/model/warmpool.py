@@ -255,7 +255,7 @@ class TokenBucket:
         self._tokens = max(0.0, self._tokens - granted)
         if granted:
             return granted, 0.0
-        return 0, math.ceil((1 - self._tokens) / self._rate * 1e9) / 1e9
+        return 0, (1 - self._tokens) / self._rate
 
     def give_back(self, count: int) -> None:
         """Return tokens of creates that were never tried; those of failed ones are spent."""

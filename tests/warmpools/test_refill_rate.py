@@ -126,3 +126,13 @@ async def test_the_delay_comes_before_the_rate() -> None:
         assert created(world) == 1
         await world.advance(1.0)
         assert created(world) == 2
+
+
+@pytest.mark.parametrize("rate", [1e-300, 5e-324])
+async def test_a_rate_too_small_to_be_waited_for_makes_one_member_and_no_fault(rate: float) -> None:
+    """Law: any rate above zero is one: the first token is there, the next one comes never."""
+    async with open_pools(sandbox_warm_pool_max_refill_rate=rate) as world:
+        await fill(world, pool(replicas=3))
+        await world.advance(600.0)
+        assert len(members(world)) == 1
+        assert not world.controller.activity().errors["sandboxwarmpool"]
