@@ -47,6 +47,14 @@ async def test_generate_name_makes_distinct_names(room: Room) -> None:
     assert all(name.startswith("x-") and len(name) == 7 for name in names)
 
 
+async def test_a_prefix_for_names_is_as_long_as_a_name_and_a_hyphen(room: Room) -> None:
+    """So any object can give its name to others; of a longer one nothing is made."""
+    body = {"metadata": {"generateName": "x" * 253 + "-"}}
+    assert len((await room.api.post(room.maps, body)).ok()["metadata"]["name"]) == 63
+    body = {"metadata": {"generateName": "x" * 254 + "-"}}
+    (await room.api.post(room.maps, body)).refused(422, "Invalid")
+
+
 async def test_a_name_is_taken_once(room: Room) -> None:
     """A second create of the same name gets 409 AlreadyExists with details."""
     await room.widget("a")

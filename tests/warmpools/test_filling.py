@@ -281,3 +281,11 @@ async def test_without_the_extensions_nothing_of_pools_happens() -> None:
         await rest(world)
         assert not members(world)
         assert not world.requests("list", "sandboxwarmpools")
+
+
+async def test_a_pool_with_the_longest_name_has_members() -> None:
+    """Law: a name of 253 characters is one as well, of which members have the beginning."""
+    name = "p" * 253
+    async with open_pools(placed(), pool(name, replicas=2)) as world:
+        await rest(world)
+        assert len(members(world, name)) == 2

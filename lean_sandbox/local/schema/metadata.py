@@ -31,8 +31,8 @@ def name_rule(kind: str) -> names.NameRule:
 
 
 def _generated_problems(prefix: str, rule: names.NameRule) -> list[str]:
-    # The random suffix ends the name, so a trailing hyphen is fine.
-    return rule(prefix[:-1] + "a" if len(prefix) > 1 and prefix.endswith("-") else prefix)
+    # The random suffix ends the name, so a trailing hyphen is fine; it is not counted either.
+    return rule(prefix[:-2] + "a" if len(prefix) > 1 and prefix.endswith("-") else prefix)
 
 
 def check_labels(labels: Any, path: str) -> Iterator[FieldError]:
