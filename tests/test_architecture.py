@@ -137,7 +137,8 @@ def test_reconcilers_do_not_import_each_other() -> None:
 def test_nothing_below_the_application_uses_asyncio() -> None:
     """Structured concurrency only: asyncio stays with the embedded server's HTTP library.
 
-    The one other user is told by the event loop that a socket can be read, and starts no task.
+    The one other user is told by the event loop that a socket can be read, or that a deadline has
+    come, and starts no task.
     """
     told = ROOT / "lean_sandbox" / "kube" / "sockets.py"
     for room in set(ALLOWED) - {"local"}:
@@ -151,6 +152,9 @@ def test_nothing_below_the_application_uses_asyncio() -> None:
         "remove_reader",
         "create_future",
         "Future",
+        "call_at",
+        "time",
+        "TimerHandle",
     }
 
 
