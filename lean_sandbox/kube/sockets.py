@@ -30,7 +30,7 @@ _CONNECTING: Final = (0, errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EINTR)
 _KEEP_ALIVE: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 
 
-class DeadlinePassed(Exception):  # noqa: N818 -- what has happened; whose deadline it is says more
+class DeadlinePassed(Exception):  # noqa: N818 -- the transport makes an error of it
     """What a stream waited for did not come in time."""
 
 

@@ -1,9 +1,9 @@
 """Reconciles the keys of a queue, some at a time, each on its own and under a deadline.
 
-One task takes keys from the queue and starts a task for each that may run. That goes on with the
-next key when it has ended one, as long as there is any: starting a task costs as much CPU as the
-rest of what is done around a reconcile. A hundred idle workers would hold 573 KiB, this task with
-its two attendants holds 20 KiB.
+One task, the dispatcher, takes keys from the queue and starts a task for each that may run. Such a
+task reconciles its key, and then the next ones as long as there are any: starting a task costs as
+much CPU as the rest of what is done around a reconcile. A hundred idle workers would hold 573 KiB,
+the dispatcher with its two attendants holds 20 KiB.
 """
 
 from __future__ import annotations

@@ -444,10 +444,10 @@ class ClaimReconcile(Binding):
 def _guarded(
     entry: ClaimEntry, patch: dict[str, Any], version: str, *, is_first: bool = False
 ) -> list[dict[str, Any]] | dict[str, Any]:
-    """Return a patch that is refused when another claim has the name by now.
+    """Return the patch of a status that is refused when another claim has the name by now.
 
-    It is also when the claim has changed since a ``version``, or, without one, has got a status
-    meanwhile where this ``is_first``.
+    With a ``version`` it is also refused when the claim was written to since. ``is_first``, for a
+    claim without a status, has it refused when somebody else has written one meanwhile.
     """
     if version:
         return {"status": patch, "metadata": {"resourceVersion": version}}
