@@ -331,9 +331,10 @@ class _Link(asyncio.Protocol):
         self._gathered.clear()
 
     def finish(self) -> None:
-        """End a watch as the server ends it."""
-        self._say(_chunk(b""))
-        self.target = None
+        """End a watch as the server ends it; of what is mute nobody hears even that."""
+        if not self.is_mute:
+            self._say(_chunk(b""))
+            self.target = None
 
     def server_left(self) -> None:
         """End as the server did; of what is mute nobody hears even that."""

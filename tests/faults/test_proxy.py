@@ -169,7 +169,8 @@ def test_a_watch_that_breaks_comes_back_and_misses_nothing(how: Break, share: fl
 def test_a_mute_watch_is_noticed_by_its_deadline(has_bookmarks: bool) -> None:  # noqa: FBT001
     """Two minutes after the last bookmark, or half a minute after the server should have ended it.
 
-    Nothing else can notice it: the controller is told of nothing, and asks for nothing.
+    Nothing else can notice it: the controller is told of nothing, and asks for nothing. Until then
+    the proxy counts it as mute, also after the server has ended its part.
     """
 
     async def steps(clock: FakeClock) -> None:
@@ -181,11 +182,14 @@ def test_a_mute_watch_is_noticed_by_its_deadline(has_bookmarks: bool) -> None:  
                 await clock.advance(1.0)
             proxy.break_watches("sandboxes", Break.MUTE)
             world.plane.store.create(sandbox())
-            began_s = clock.monotonic()
+            began_s = mute_until_s = clock.monotonic()
             while world.find("pods") is None:
                 assert clock.monotonic() - began_s < 380.0
+                if proxy.mute_watches:
+                    mute_until_s = clock.monotonic()
                 await clock.advance(1.0)
             took_s = clock.monotonic() - began_s
+            assert took_s - 3.0 <= mute_until_s - began_s
             assert (30.0 <= took_s <= 121.0) if has_bookmarks else (320.0 <= took_s <= 380.0)
             assert not proxy.mute_watches
 
