@@ -2,7 +2,8 @@
 
 A reconcile labels the template with the hash of its name, then brings its one shared NetworkPolicy
 to the rules it asks for. Requests: none when nothing is to be done; at most one PATCH of the
-template and one POST, PUT (with the GET it needs) or DELETE of the policy.
+template and one POST, PATCH (after a GET where only the watch told of a write) or DELETE of the
+policy.
 """
 
 from __future__ import annotations
@@ -13,16 +14,15 @@ from lean_sandbox.controllers.common import Shared
 from lean_sandbox.kube.client import ENDING_S
 from lean_sandbox.kube.errors import ControlPlaneError, NotFound
 from lean_sandbox.kube.limits import Lane
-from lean_sandbox.kube.resources import NETWORKPOLICIES
 from lean_sandbox.model import names
 from lean_sandbox.model.meta import is_controlled_by
 from lean_sandbox.model.template import (
     TemplateView,
     build_policy,
-    desired_policy_spec,
     is_policy_as_desired,
     policy_name,
     policy_name_fault,
+    policy_patch,
     policy_refusal,
     ref_hash_patch,
     template_of_policy,
@@ -143,10 +143,5 @@ class TemplateController(Controller[TemplateEntry]):
         elif not is_controlled_by(held.owner, entry.uid):
             raise ReconcileError(policy_refusal(entry.key.name))
         elif not is_policy_as_desired(view, held.spec_json):
-            with failing_as("failed to get NetworkPolicy"):
-                whole = await self._writer.client.get(
-                    NETWORKPOLICIES, key.namespace, key.name, dict, **self._writer.options
-                )
-            # All else stays; the resourceVersion is the precondition.
-            body = {**whole, "spec": desired_policy_spec(view)}
-            await self._writer.replace(self._policies, key, body)
+            patch = policy_patch(view, held.uid)
+            await self._writer.patch(self._policies, held, patch, as_metadata=False)

@@ -11,11 +11,8 @@ import msgspec
 from lean_sandbox.model import names
 from lean_sandbox.model.meta import (
     ObjectMeta,
-    OwnerReference,
     changed_keys,
     child_metadata,
-    sandbox_reference,
-    with_controller_reference,
 )
 from lean_sandbox.model.wire import Lenient, OrNull
 
@@ -133,25 +130,6 @@ def cluster_ip_refusal(name: str, spec: ServiceSpec) -> str | None:
         f'cannot adopt service "{name}": ClusterIP is "{spec.clusterIP}" '
         '(expected "None", field is immutable)'
     )
-
-
-def adopted_service(
-    service: Mapping[str, Any], sandbox_meta: ObjectMeta, ports: tuple[ServicePort, ...]
-) -> dict[str, Any]:
-    """Return the whole Service made ours for a PUT; its resourceVersion is the precondition."""
-    tracking = {names.NAME_HASH_LABEL: names.name_hash(sandbox_meta.name)}
-    metadata = dict(service.get("metadata") or {})
-    metadata["labels"] = {**(metadata.get("labels") or {}), **tracking}
-    references = msgspec.convert(metadata.get("ownerReferences") or [], tuple[OwnerReference, ...])
-    metadata["ownerReferences"] = with_controller_reference(
-        references, sandbox_reference(sandbox_meta.name, sandbox_meta.uid)
-    )
-    spec = dict(service.get("spec") or {})
-    spec["selector"] = tracking
-    spec.pop("ports", None)
-    if ports:
-        spec["ports"] = ports
-    return {**service, "metadata": metadata, "spec": spec}
 
 
 def _container_ports(spec: _PodSpec) -> Iterator[_ContainerPort]:

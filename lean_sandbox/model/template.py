@@ -224,6 +224,14 @@ def build_policy(template: TemplateView) -> Json:
     }
 
 
+def policy_patch(template: TemplateView, uid: str) -> list[Json]:
+    """Return the JSON patch that gives the policy with this uid its whole ``spec``, no more."""
+    return [
+        {"op": "test", "path": "/metadata/uid", "value": uid},
+        {"op": "add", "path": "/spec", "value": desired_policy_spec(template)},
+    ]
+
+
 def is_policy_as_desired(template: TemplateView, stored_spec: bytes | None) -> bool:
     """Return whether the stored policy, as JSON, says what it should, defaults included."""
     stored = msgspec.json.decode(stored_spec) if stored_spec else None

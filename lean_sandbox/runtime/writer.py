@@ -37,7 +37,7 @@ class Response(msgspec.Struct, Generic[E], frozen=True):
 
 
 class ObjectWriter:
-    """Gets, creates, patches, replaces and deletes objects, and keeps the caches up to date."""
+    """Gets, creates, patches and deletes objects, and keeps the caches up to date."""
 
     def __init__(self, client: Client, *, lane: Lane, field_manager: str | None = None) -> None:
         """``field_manager`` is named in creates."""
@@ -165,15 +165,6 @@ class ObjectWriter:
                 now.status = status
             applied(response)
             return response
-
-    async def replace(self, cache: Cache[E], key: Key, body: dict[str, Any]) -> Response[E]:
-        """Write a whole object back; the resourceVersion in it guards against a lost change."""
-        kind = cache.kind
-        with cache.expect_own_write(key, body["metadata"].get("uid", "")):
-            item = await self.client.replace(
-                kind.resource, key.namespace, key.name, body, kind.item_type, **self.options
-            )
-            return _response(item, *cache.apply_response(item))
 
     async def delete(
         self,

@@ -15,7 +15,6 @@ from lean_sandbox.model.service import (
     Service,
     ServicePort,
     ServiceSpec,
-    adopted_service,
     build_service,
     cluster_ip_refusal,
     derive_ports,
@@ -281,37 +280,3 @@ def test_a_service_with_an_address_is_not_adopted() -> None:
     )
     assert cluster_ip_refusal("sb-1", ServiceSpec("None")) is None
     assert cluster_ip_refusal("sb-1", ServiceSpec("")) is None
-
-
-@pytest.mark.case(91)
-def test_an_adopted_service_keeps_what_is_not_ours() -> None:
-    """Case 91: label and reference are added, selector and ports replaced, the rest stays."""
-    found = {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {
-            "name": "sb-1",
-            "resourceVersion": "9",
-            "labels": {"agents.x-k8s.io/adoptable": "true"},
-            "ownerReferences": [{"apiVersion": "v1", "kind": "X", "name": "x", "uid": "1"}],
-            "managedFields": [],
-        },
-        "spec": {"clusterIP": "None", "selector": {"a": "b"}, "ports": [{"port": 1}], "type": "x"},
-        "status": {"loadBalancer": {}},
-    }
-    before = msgspec.json.encode(found)
-
-    made = as_json(adopted_service(found, sandbox_meta(), (HTTP,)))
-
-    assert msgspec.json.encode(found) == before
-    assert made["metadata"]["labels"] == {"agents.x-k8s.io/adoptable": "true", **SELECTOR}
-    assert [ref["name"] for ref in made["metadata"]["ownerReferences"]] == ["x", "sb-1"]
-    assert made["metadata"]["resourceVersion"] == "9"
-    assert made["spec"] == {
-        "clusterIP": "None",
-        "type": "x",
-        "selector": SELECTOR,
-        "ports": [{"name": "http", "protocol": "TCP", "port": 8080, "targetPort": 8080}],
-    }
-    assert made["status"] == found["status"]
-    assert "ports" not in adopted_service(found, sandbox_meta(), ())["spec"]

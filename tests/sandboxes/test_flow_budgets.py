@@ -312,7 +312,7 @@ async def test_an_adopted_world_costs_one_write_for_each_child() -> None:
         await world.advance(1.0)
         assert is_ready(world)
         writes = {what: n for what, n in world.writes().items() if "status" not in what}
-        assert writes == {"patch persistentvolumeclaims": 1, "update services": 1}
+        assert writes == {"patch persistentvolumeclaims": 1, "patch services": 1}
 
 
 @pytest.mark.case(130)

@@ -284,11 +284,11 @@ async def test_the_end_of_a_predecessors_service_wakes_the_sandbox() -> None:
 async def test_an_unowned_headless_service_with_leave_is_adopted(
     labels: dict[str, str], *, is_seen_at_start: bool
 ) -> None:
-    """Case 91: authorised by its label, it is taken over with selector and ports, by one PUT.
+    """Case 91: authorised by its label, it is taken over with selector and ports, by one PATCH.
 
-    The tracking label alone authorises as well (92).
+    What is not the Sandbox's business stays. The tracking label alone authorises as well (92).
     """
-    theirs = service_body(labels={**labels, "keep": "me"})
+    theirs = service_body(labels={**labels, "keep": "me"}, publishNotReadyAddresses=True)
     async with open_world(before=(theirs,) if is_seen_at_start else ()) as world:
         if not is_seen_at_start:
             await world.create(theirs)
@@ -298,11 +298,14 @@ async def test_an_unowned_headless_service_with_leave_is_adopted(
         assert service["metadata"]["labels"] == {**labels, **tracking(), "keep": "me"}
         assert service["metadata"]["ownerReferences"] == [controlled_by(made)]
         assert service["spec"]["selector"] == tracking()
+        assert service["spec"]["publishNotReadyAddresses"]
         assert ports_of(world) == [("http", "TCP", 8080, 8080)]
         assert reported(world) == ("sb-1", FQDN)
         assert condition(world.get(), "Ready")["message"] == "Pod is Ready; Service Exists"
         asked = {what: n for what, n in world.asked().items() if "services" in what}
-        assert asked == {"get services": 1, "update services": 1}
+        # What the watch alone has told of has no spec yet.
+        assert asked["patch services"] == 1
+        assert asked.get("get services", 0) == (0 if is_seen_at_start else 1)
         assert not world.conflicts()
 
 
@@ -315,12 +318,24 @@ async def test_an_adopted_service_loses_ports_that_the_template_does_not_have() 
 
 
 @pytest.mark.case(91)
+async def test_an_adopted_service_keeps_its_other_owners() -> None:
+    """Case 91: the Sandbox becomes the one that controls it, beside those it had."""
+    async with open_world() as world:
+        await world.create(sandbox("another"))
+        other = {**controlled_by(world.get("another")), "controller": False}
+        await world.create(service_body(labels=ADOPTABLE, owners=(other,)))
+        made = await world.ready_sandbox(sandbox(spec={"service": True}))
+        kept, ours = service_of(world)["metadata"]["ownerReferences"]
+        assert (kept["uid"], ours) == (other["uid"], controlled_by(made))
+
+
+@pytest.mark.case(91)
 async def test_a_service_changed_during_its_adoption_is_looked_at_again() -> None:
-    """Case 91: the PUT is guarded by the version; a loser repeats the pass and loses nothing."""
+    """Case 91: the PATCH is guarded by the version; a loser begins anew and loses nothing."""
     async with open_world(before=(service_body(labels=ADOPTABLE),)) as world:
         touch = {"metadata": {"annotations": {"note": "kept"}}}
         world.meanwhile(
-            "update", "services", lambda: world.plane.store.patch("services", NS, "sb-1", touch)
+            "patch", "services", lambda: world.plane.store.patch("services", NS, "sb-1", touch)
         )
         await world.ready_sandbox(sandbox(spec={"service": True}))
         await world.advance(1.0)
@@ -328,7 +343,7 @@ async def test_a_service_changed_during_its_adoption_is_looked_at_again() -> Non
         assert service["metadata"]["annotations"] == {"note": "kept"}
         assert service["spec"]["selector"] == tracking()
         assert condition(world.get(), "Ready")["message"] == "Pod is Ready; Service Exists"
-        assert world.conflicts() == {"409 update services": 1}
+        assert world.conflicts() == {"409 patch services": 1}
 
 
 @pytest.mark.case(93)
@@ -410,22 +425,23 @@ async def test_a_service_outside_the_filtered_watch_blocks_only_while_it_is_ther
 
 @pytest.mark.case(91, 140)
 async def test_a_service_outside_the_filtered_watch_may_be_adopted() -> None:
-    """Case 91: found by a create that collides, looked at once, adopted by one PUT."""
+    """Case 91: found by a create that collides, looked at once, adopted by one PATCH."""
     settings = Settings(sandbox_status_window=1.0, cache_label_selectors=True)
     async with open_world(settings, before=(service_body(labels=ADOPTABLE),)) as world:
         world.forget_requests()
         await world.ready_sandbox(sandbox(spec={"service": True}))
         assert condition(world.get(), "Ready")["message"] == "Pod is Ready; Service Exists"
         asked = {what: n for what, n in world.asked().items() if "services" in what}
-        assert asked == {"create services": 1, "get services": 1, "update services": 1}
+        assert asked == {"create services": 1, "get services": 1, "patch services": 1}
 
 
 @pytest.mark.case(91, 93)
 async def test_an_error_on_the_way_to_an_adoption_names_its_step() -> None:
     """Case 91: a failed read and a failed write are told apart in Ready; both are repeated."""
-    async with open_world(before=(service_body(labels=ADOPTABLE),)) as world:
+    async with open_world() as world:
+        await world.create(service_body(labels=ADOPTABLE))
         world.plane.fail_next("get", "services", 500)
-        world.plane.fail_next("update", "services", 500)
+        world.plane.fail_next("patch", "services", 500)
         await world.create(sandbox(spec={"service": True}))
         texts = [condition(world.get(), "Ready")["message"]]
         await world.advance(0.005)

@@ -212,18 +212,18 @@ async def test_a_rule_without_a_protocol_settles() -> None:
 
 
 @pytest.mark.template_case(17, 21)
-async def test_new_rules_cost_one_put_and_touch_no_sandbox() -> None:
+async def test_new_rules_cost_one_patch_and_touch_no_sandbox() -> None:
     """Template case 17, 21: from the default rules to own ones and back."""
     async with open_pools() as world:
         await fill(world, pool(replicas=2))
         default = spec_of(world)
         await change_template(world, {"networkPolicy": RULES})
         await rest(world)
-        assert world.writes() == {"update networkpolicies": 1}
+        assert world.writes() == {"patch networkpolicies": 1}
         assert spec_of(world) != default
         await change_template(world, {"networkPolicy": None})
         await rest(world)
-        assert world.writes() == {"update networkpolicies": 2}
+        assert world.writes() == {"patch networkpolicies": 2}
         assert spec_of(world) == default
 
 
@@ -245,7 +245,7 @@ async def test_opting_out_deletes_the_policy_and_opting_in_makes_it_again() -> N
 
 @pytest.mark.template_case(22, 23)
 async def test_an_edit_by_hand_is_undone_and_metadata_is_kept() -> None:
-    """Template case 22, 23: the whole spec is put back, with one look and one PUT."""
+    """Template case 22, 23: the whole spec is put back, with one look and one PATCH."""
     async with open_pools(placed()) as world:
         await rest(world)
         before = spec_of(world)
@@ -264,7 +264,7 @@ async def test_an_edit_by_hand_is_undone_and_metadata_is_kept() -> None:
         assert found is not None
         assert found["metadata"]["labels"] == {"mine": "yes"}
         assert found["metadata"]["annotations"] == {"note": "x"}
-        assert world.writes() == {"update networkpolicies": 1}
+        assert world.writes() == {"patch networkpolicies": 1}
 
 
 @pytest.mark.template_case(24)
@@ -405,8 +405,8 @@ async def test_a_policy_that_is_there_already_is_found_by_the_next_pass() -> Non
 
 
 @pytest.mark.template_case(36)
-async def test_a_lost_race_is_run_again_on_what_is_there() -> None:
-    """Template case 36: 409 on the PUT; the next one has the newer version, labels and all."""
+async def test_a_conflict_is_run_again_and_undoes_nothing() -> None:
+    """Template case 36: after a 409 on the PATCH; what others wrote meanwhile stays."""
     async with open_pools(placed()) as world:
         await rest(world)
         world.forget_requests()
@@ -415,10 +415,11 @@ async def test_a_lost_race_is_run_again_on_what_is_there() -> None:
             patch = {"metadata": {"labels": {"a": "b"}}}
             world.plane.store.patch(POLICIES, NS, NAME, patch)
 
-        world.meanwhile("update", "networkpolicies", label)
+        world.meanwhile("patch", "networkpolicies", label)
+        world.plane.fail_next("patch", "networkpolicies", 409)
         await change_template(world, {"networkPolicy": RULES})
         await rest(world)
-        assert [one.code for one in world.requests("update", "networkpolicies")] == [409, 200]
+        assert [one.code for one in world.requests("patch", "networkpolicies")] == [409, 200]
         assert spec_of(world)["ingress"] == RULES["ingress"]
         found = policy(world)
         assert found is not None

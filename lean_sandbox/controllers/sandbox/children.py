@@ -27,12 +27,7 @@ from lean_sandbox.model.meta import (
 from lean_sandbox.model.pod import PodState, build_pod, build_pvc, metadata_patch, pvc_name
 from lean_sandbox.model.sandbox import PodTemplateMetadata, Sandbox, SandboxStatus, SandboxView
 from lean_sandbox.model.sandbox_status import Failure, Observation, ObservedPod
-from lean_sandbox.model.service import (
-    ServiceSpec,
-    adopted_service,
-    build_service,
-    owned_service_patch,
-)
+from lean_sandbox.model.service import ServiceSpec, build_service, owned_service_patch
 from lean_sandbox.runtime.tracing import traced
 from lean_sandbox.runtime.workers import ReconcileError, failing_as
 from lean_sandbox.watch.kind import Key, key_of
@@ -209,7 +204,7 @@ class Children:
             found = looked
         return found.entry
 
-    def _ownership(self, child: PodEntry | PvcEntry) -> dict[str, Any]:
+    def _ownership(self, child: PodEntry | PvcEntry | ServiceEntry) -> dict[str, Any]:
         """Return what makes an object the Sandbox's own, unless somebody writes to it meanwhile."""
         controller = sandbox_reference(self.key.name, self.entry.uid)
         references = with_controller_reference(child.others, controller)
@@ -421,22 +416,19 @@ class Children:
     # -- the Service -----------------------------------------------------------------------------
 
     async def _sync_service(self) -> None:
-        # An adoption writes the whole object back, so a GET precedes it.
         before = service = self._caches.services.get(self.key)
-        whole: dict[str, Any] | None = None
         # Nothing loops here either.
         for _ in range(4):
             step = plans.plan_service(self.entry, service)
-            must_fetch = isinstance(step, plans.Fetch) or (
-                isinstance(step, plans.Adopt) and whole is None
-            )
+            must_fetch = isinstance(step, plans.Fetch)
             if isinstance(step, plans.Create):
                 must_fetch = not await self._create_service()
             if not must_fetch:
-                await self._carry_out_service(step, whole or {})
+                await self._carry_out_service(step)
                 break
             with failing_as(Failure.SERVICE_GET):
-                service, whole = await self._requests.get_service(self.key) or (None, None)
+                found = await self._requests.get(self._caches.services, self.key)
+            service = found.entry if found is not None else None
         else:
             text = "it came and went while it was looked at"
             raise ReconcileError(f"{Failure.SERVICE_GET}: {text}")
@@ -458,17 +450,18 @@ class Children:
             return False
         return True
 
-    async def _carry_out_service(self, step: plans.ServiceStep, whole: dict[str, Any]) -> None:
+    async def _carry_out_service(self, step: plans.ServiceStep) -> None:
         cache = self._caches.services
         match step:
             case plans.Refuse(text):
                 raise ReconcileError(text)
             case plans.Delete(service):
                 await self._requests.delete_service(service)
-            case plans.Adopt():
-                body = adopted_service(whole, self.entry.metadata, self._view.ports)
+            case plans.Adopt(service):
+                body = self._missing_in(service) or {}
+                body["metadata"] = body.get("metadata", {}) | self._ownership(service)
                 with failing_as(Failure.SERVICE_UPDATE):
-                    await self._requests.replace(cache, self.key, body)
+                    await self._requests.patch(cache, service, body, as_metadata=False)
             case plans.Keep(service) if patch := self._missing_in(service):
                 with failing_as(Failure.SERVICE_PATCH):
                     await self._requests.patch(cache, service, patch, as_metadata=False)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-import msgspec
 from cachetools import LRUCache, TTLCache
 
 from filters import Change
@@ -13,13 +12,11 @@ from lean_sandbox.clock import Clock
 from lean_sandbox.controllers.common import Shared
 from lean_sandbox.kube.errors import Conflict, NotFound
 from lean_sandbox.kube.limits import Lane
-from lean_sandbox.kube.resources import SERVICES
 from lean_sandbox.model import names
 from lean_sandbox.model.meta import as_version
 from lean_sandbox.model.pod import PodState
 from lean_sandbox.model.sandbox import Sandbox, SandboxStatus
 from lean_sandbox.model.sandbox_status import Failure
-from lean_sandbox.model.service import Service
 from lean_sandbox.runtime.queue import WorkQueue
 from lean_sandbox.runtime.workers import ReconcileError, failing_as
 from lean_sandbox.runtime.writer import ObjectWriter, Response
@@ -225,20 +222,6 @@ class SandboxRequests(ObjectWriter):
         if (held := self._caches.pods.latest(pod)) is not None:
             held.is_delete_sent = True
         return True
-
-    async def get_service(self, sandbox: Key) -> tuple[ServiceEntry, dict[str, Any]] | None:
-        """Fetch a Service, also with every field, to be written back; ``None`` if there is none."""
-        cache = self._caches.services
-        held = cache.get(sandbox)
-        known = cache.known(sandbox.namespace, 0 if held is None else held.version)
-        whole: dict[str, Any] | None = await self.client.find(
-            SERVICES, sandbox.namespace, sandbox.name, dict, **self.options
-        )
-        if whole is None:
-            if held is not None:
-                cache.forget(sandbox, held.uid)
-            return None
-        return cache.apply_fetched(msgspec.convert(whole, Service), known=known), whole
 
     async def delete_service(self, service: ServiceEntry) -> None:
         """Delete this very Service; one that is gone is no error."""

@@ -33,18 +33,22 @@ def _any_write_to(is_ours: Callable[[ObjectMeta], bool]) -> Predicate:
 class ServiceEntry(OwnedEntry, gc=False):
     """The cache entry of a Service.
 
-    ``spec`` is there for one that a Sandbox may own, until a write may have changed it.
+    ``spec`` is there for one that a Sandbox may own, until a write may have changed it. ``others``
+    are the owners of one that nobody controls.
     """
 
     labels: dict[str, str] | None = None
     spec: ServiceSpec | None = None
+    others: tuple[OwnerReference, ...] = ()
 
 
 def _build_service(row: ObjectMeta, item: Service | None, old: ServiceEntry | None) -> ServiceEntry:
+    owner = shared_owner(row, old)
     entry = ServiceEntry(
         *identity(row, old),
-        owner=shared_owner(row, old),
+        owner=owner,
         labels=keep(row.labels, ADOPTION_LABELS),
+        others=row.owners if owner is None else (),
     )
     if item is not None and _is_sandboxes(row):
         entry.spec = msgspec.structs.replace(item.spec, ports=shared(item.spec.ports))
