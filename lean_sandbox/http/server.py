@@ -1,7 +1,7 @@
 """A small HTTP/1.1 server for metrics and health: GET and HEAD, no bodies, everything bounded.
 
-Nothing a peer does or leaves undone ends more than its own connection, and what went wrong with it
-is counted. There are no threads; an idle connection costs one task and no CPU.
+A connection serves one request. Nothing a peer does or leaves undone ends more than its own, and
+what went wrong with it is counted. There are no threads.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import math
 import re
 import socket
 import ssl
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from typing import Final, TypeAlias
@@ -32,10 +31,8 @@ log = structlog.get_logger("endpoints")
 
 _HEAD_BYTES: Final = 8192
 _CHUNK_BYTES: Final = 4096
-# From the end of one answer to the whole head of the next request. Longer than any usual interval
-# of scraping, so that a connection is reused.
-_IDLE_S: Final = 90.0
-_HANDSHAKE_S: Final = 30.0
+# From the connect to the whole head of the request.
+_REQUEST_S: Final = 30.0
 # A profile takes up to 60 s.
 _ANSWER_S: Final = 90.0
 _MOST_CONNECTIONS: Final = 64
@@ -67,9 +64,6 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     method: str = "GET"
     #: Whether chunks are understood.
     is_modern: bool = True
-    has_body: bool = False
-    #: Whether the connection ends with the answer.
-    is_last: bool = False
     #: The answer to what is no request.
     refusal: Answer | None = None
 
@@ -195,7 +189,7 @@ class Endpoint:
     def _make_room(self) -> None:
         # An honest peer is done in milliseconds: what is oldest in such a crowd is held on purpose.
         self.broken("crowded")
-        oldest = min(self.open, key=lambda each: each.idle_since)
+        oldest = min(self.open, key=lambda each: each.waits_since)
         del self.open[oldest]
         oldest.scope.cancel()
 
@@ -218,27 +212,22 @@ class _Connection:
 
     def __init__(self, endpoint: Endpoint, raw: ByteStream) -> None:
         self.scope = anyio.CancelScope()
-        #: Since when a request is waited for; never while one is answered.
-        self.idle_since = math.inf
+        #: Since when its request is waited for; never once that is answered.
+        self.waits_since = endpoint.clock.monotonic()
         self._endpoint = endpoint
         self._clock = endpoint.clock
         self._raw = self._stream = raw
-        # Whether a peer waits: for a handshake, or for the answer to what has begun to arrive.
-        self._matters = True
         self._parser = HttpRequestParser(self)
-        self._requests: deque[Request] = deque()
-        self._is_refused = False
-        self._unparsed_bytes = 0
+        self._request: Request | None = None
         self._target = b""
-        self._headers: dict[bytes, bytes] = {}
+        self._hosts = 0
 
     async def run(self) -> None:
         try:
             with self.scope:
                 await self._converse()
         except TimeoutError:
-            if self._matters:
-                self._endpoint.broken("timeout")
+            self._endpoint.broken("timeout")
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             self._endpoint.broken("reset")
         finally:
@@ -248,53 +237,48 @@ class _Connection:
 
     async def _converse(self) -> None:
         endpoint = self._endpoint
-        if endpoint.tls is not None:
-            async with self._clock.limit(_HANDSHAKE_S):
-                try:
+        async with self._clock.limit(_REQUEST_S):
+            try:
+                if endpoint.tls is not None:
                     self._stream = await TLSStream.wrap(
                         self._raw,
                         server_side=True,
                         ssl_context=endpoint.tls(),
                         standard_compatible=False,
                     )
-                except (OSError, anyio.EndOfStream) as error:
-                    # ssl.SSLError is an OSError: no common version or cipher, or no TLS at all.
-                    endpoint.broken("tls")
-                    log.debug("handshake_failed", listener=endpoint.name, error=str(error))
-                    return
-        while True:
-            self._matters = False
-            self.idle_since = self._clock.monotonic()
-            async with self._clock.limit(_IDLE_S):
-                request = await self._next()
-            if request is None:
+            except (OSError, anyio.EndOfStream) as error:
+                # ssl.SSLError is an OSError: no common version or cipher, or no TLS at all.
+                endpoint.broken("tls")
+                log.debug("handshake_failed", listener=endpoint.name, error=str(error))
                 return
-            self._matters = True
-            self.idle_since = math.inf
-            async with self._clock.limit(_ANSWER_S):
-                await self._send(await endpoint.answer(request), request)
-            if request.has_body and endpoint.tls is None:
-                self._matters = False
-                async with self._clock.limit(_LINGER_S):
-                    await self._linger()
-            if request.is_last:
-                return
+            request = await self._read()
+        if request is None:
+            return
+        self.waits_since = math.inf
+        async with self._clock.limit(_ANSWER_S):
+            await self._send(await endpoint.answer(request), request)
+        # To close over bytes that were not read would take the answer back.
+        with suppress(TimeoutError, anyio.EndOfStream):
+            async with self._clock.limit(_LINGER_S):
+                await self._raw.send_eof()
+                while True:
+                    await self._raw.receive(_CHUNK_BYTES)
 
-    async def _next(self) -> Request | None:
-        while not self._requests:
+    async def _read(self) -> Request | None:
+        read_bytes = 0
+        while self._request is None:
             try:
                 data = await self._stream.receive(_CHUNK_BYTES)
             except anyio.EndOfStream:
                 return None
-            self._matters = True
-            self._unparsed_bytes += len(data)
+            read_bytes += len(data)
             try:
                 self._parser.feed_data(data)
             except (HttpParserError, HttpParserUpgrade) as problem:
                 self._refuse(400, f"this is not a request of HTTP/1.1: {problem}")
-            if self._unparsed_bytes > _HEAD_BYTES:
+            if read_bytes > _HEAD_BYTES:
                 self._refuse(431, f"the head of a request may have {_HEAD_BYTES} bytes")
-        return self._requests.popleft()
+        return self._request
 
     async def _send(self, answer: Answer, request: Request) -> None:
         body = answer.body
@@ -305,6 +289,7 @@ class _Connection:
             f"Content-Type: {answer.content_type}",
             f"Date: {self._clock.now():%a, %d %b %Y %H:%M:%S} GMT",
             "X-Content-Type-Options: nosniff",
+            "Connection: close",
         ]
         if isinstance(body, bytes):
             lines.append(f"Content-Length: {len(body)}")
@@ -312,8 +297,6 @@ class _Connection:
             lines.append("Transfer-Encoding: chunked")
         if answer.code == 405:
             lines.append("Allow: GET, HEAD")
-        if request.is_last:
-            lines.append("Connection: close")
         head = "\r\n".join((*lines, "", "")).encode("latin-1")
         send = self._stream.send
         if request.method == "HEAD":
@@ -326,55 +309,27 @@ class _Connection:
                 await send(b"%x\r\n%b\r\n" % (len(block), block))
             await send(b"0\r\n\r\n")
 
-    async def _linger(self) -> None:
-        """Read to the end, for closing over unread bytes would take the answer back."""
-        await self._raw.send_eof()
-        with suppress(anyio.EndOfStream):
-            while True:
-                await self._raw.receive(_CHUNK_BYTES)
-
     def _refuse(self, code: int, words: str) -> None:
-        """Answer what is no request, after the requests before it, and end the connection."""
-        if not self._is_refused:
-            self._is_refused = True
-            refusal = text(code, f"{words}\n")
-            self._requests.append(Request("", {}, has_body=True, is_last=True, refusal=refusal))
+        """Answer what is no request, unless it comes after one."""
+        self._request = self._request or Request("", {}, refusal=text(code, f"{words}\n"))
 
     def on_url(self, url: bytes) -> None:
         self._target += url
 
-    def on_header(self, name: bytes, value: bytes) -> None:
-        name = name.lower()
-        if name == b"host" and name in self._headers:
-            self._refuse(400, "the Host header is given twice")
-        before = self._headers.get(name)
-        self._headers[name] = value if before is None else before + b"," + value
+    def on_header(self, name: bytes, _value: bytes) -> None:
+        self._hosts += name.lower() == b"host"
 
     def on_headers_complete(self) -> None:
-        target, headers = self._target, self._headers
-        self._target, self._headers = b"", {}
-        self._unparsed_bytes = 0
         version = self._parser.get_http_version()
-        if version not in ("1.0", "1.1") or not _TARGET.fullmatch(target):
+        if version not in ("1.0", "1.1") or not _TARGET.fullmatch(self._target):
             self._refuse(400, "this is not a request of HTTP/1.1")
-        if version == "1.1" and b"host" not in headers:
-            self._refuse(400, "the Host header is missing")
-        path, _, query = target.decode("latin-1").partition("?")
+        if self._hosts > 1 or (version == "1.1" and not self._hosts):
+            self._refuse(400, f"the Host header is given {self._hosts} times")
+        path, _, query = self._target.decode("latin-1").partition("?")
         pairs: dict[str, str] = {}
         try:
             pairs = dict(parse_qsl(query, keep_blank_values=True, max_num_fields=32))
         except ValueError:
             self._refuse(400, "the query has too many parameters")
-        if not self._is_refused:
-            length = headers.get(b"content-length", b"0")
-            has_body = length != b"0" or b"transfer-encoding" in headers
-            is_kept = version == "1.1" and self._parser.should_keep_alive()
-            request = Request(
-                path=path,
-                query=pairs,
-                method=self._parser.get_method().decode(),
-                is_modern=version == "1.1",
-                has_body=has_body,
-                is_last=has_body or not is_kept,
-            )
-            self._requests.append(request)
+        method, is_modern = self._parser.get_method().decode(), version == "1.1"
+        self._request = self._request or Request(path, pairs, method, is_modern)
