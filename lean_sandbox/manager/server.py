@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -18,7 +19,7 @@ from anyio.abc import TaskGroup
 
 from lean_sandbox import log as logging
 from lean_sandbox.clock import Clock, SystemClock
-from lean_sandbox.config.options import Settings
+from lean_sandbox.config.options import OPTIONS, Settings
 from lean_sandbox.config.sources import ConfigMap
 from lean_sandbox.controllers.metrics import survey
 from lean_sandbox.http.server import Answer, Endpoint, Handler, Request, bind, health, not_found
@@ -131,10 +132,18 @@ def process(into: Exposition, proc: Path = Path("/proc")) -> None:
 
 
 class Listeners:
-    """Serves metrics and health of a process; binds the addresses before anything else is done."""
+    """Serves health of a process, and metrics once there is a manager.
 
-    def __init__(self, settings: Settings, manager: Manager, clock: Clock) -> None:
+    The addresses are bound before anything else is done.
+    """
+
+    def __init__(self, settings: Settings, clock: Clock) -> None:
         """Bind what the settings ask for. Raises ConfigError, naming the flag."""
+        #: What the process runs; ``None`` as long as its ConfigMap has to be read.
+        self.manager: Manager | None = None
+        self._settings = settings
+        self._clock = clock
+        self._metrics: Handler | None = None
         self._bound: list[tuple[Endpoint, socket.socket]] = []
         tls = None
         if settings.metrics_secure_serving:
@@ -143,18 +152,32 @@ class Listeners:
             tls = Certificates(
                 settings.metrics_cert_dir, settings.tls_min_version, settings.tls_cipher_suites
             ).context
+        metrics = Endpoint("metrics", self._answer, clock, tls=tls)
+        probes = Endpoint("health", health(self._not_ready), clock)
+        places = (
+            (metrics, "metrics-bind-address", settings.metrics_bind_address or ":8080"),
+            (probes, "health-probe-bind-address", settings.health_probe_bind_address or _OFF),
+        )
         try:
-            address = _nearby(settings.metrics_bind_address, default=":8080")
-            if address != _OFF:
-                metrics = Scraper(manager, clock, self.collect).handle
-                handler = _with_debug(metrics, settings, manager, clock)
-                endpoint = Endpoint("metrics", handler, clock, tls=tls)
-                self._bound.append((endpoint, bind("--metrics-bind-address", address)))
-            self._bound += _bind_health(settings, clock, lambda: manager.not_ready)
+            for endpoint, flag, address in places:
+                if address != _OFF:
+                    self._bound.append((endpoint, bind(f"--{flag}", _nearby(flag, address))))
         except BaseException:
             for _, made in self._bound:
                 made.close()
             raise
+
+    def show(self, manager: Manager) -> None:
+        """Serve the metrics of a manager from now on."""
+        self.manager = manager
+        scraper = Scraper(manager, self._clock, self.collect)
+        self._metrics = _with_debug(scraper.handle, self._settings, manager, self._clock)
+
+    async def _answer(self, request: Request) -> Answer:
+        return not_found(request) if self._metrics is None else await self._metrics(request)
+
+    def _not_ready(self) -> str | None:
+        return "the ConfigMap is not read" if self.manager is None else self.manager.not_ready
 
     @property
     def ports(self) -> dict[str, int]:
@@ -174,21 +197,10 @@ class Listeners:
                 group.start_soon(endpoint.serve, made)
 
 
-def _bind_health(
-    settings: Settings, clock: Clock, not_ready: Callable[[], str | None]
-) -> list[tuple[Endpoint, socket.socket]]:
-    address = _nearby(settings.health_probe_bind_address or _OFF, default=":8081")
-    if address == _OFF:
-        return []
-    endpoint = Endpoint("health", health(not_ready), clock)
-    return [(endpoint, bind("--health-probe-bind-address", address))]
-
-
-def _nearby(address: str, default: str) -> str:
+def _nearby(flag: str, address: str) -> str:
     # Outside of a Pod nobody but this machine has a reason to ask, unless an address is named.
-    is_in_a_pod = "KUBERNETES_SERVICE_HOST" in os.environ
-    address = address or default
-    return address if is_in_a_pod or address != default else f"127.0.0.1{address}"
+    is_named = address != OPTIONS[flag].default
+    return address if is_named or "KUBERNETES_SERVICE_HOST" in os.environ else f"127.0.0.1{address}"
 
 
 def _with_debug(metrics: Handler, settings: Settings, manager: Manager, clock: Clock) -> Handler:
@@ -218,35 +230,31 @@ async def run_until_signalled(settings: Settings, tune: Tune) -> bool:
     clock = SystemClock()
     tracing = open_tracing() if settings.enable_tracing else None
     connection = load(settings.kubeconfig or None, settings.context or None, clock=clock)
-    tuned = await _tuned(settings, connection, clock, tune)
-    if tuned is None:
-        return True
-    settings = tuned
-    client = open_client(settings, clock, connection)
-    elector = _open_elector(settings, client)
+    listeners = Listeners(settings, clock)
     hurried = anyio.Event()
-    try:
+    elector: Elector | None = None
+    async with AsyncExitStack() as ends, anyio.create_task_group() as group:
+        if tracing is not None:
+            ends.push_async_callback(anyio.to_thread.run_sync, tracing.close)
+        group.start_soon(listeners.run)
+        group.start_soon(_stop_on_signal, listeners, group, hurried)
+        settings = await _tuned(settings, connection, clock, tune)
+        client = open_client(settings, clock, connection)
+        ends.push_async_callback(client.transport.aclose)
+        elector = _open_elector(settings, client)
+        if elector is not None:
+            ends.push_async_callback(elector.client.transport.aclose)
         manager = Manager(client, settings, clock=clock, elector=elector, tracing=tracing)
-        listeners = Listeners(settings, manager, clock)
-        async with anyio.create_task_group() as group:
-            group.start_soon(listeners.run)
-            group.start_soon(_stop_on_signal, manager, group, hurried)
-            if not settings.extensions:
-                group.start_soon(mention_extensions, client, clock, manager.synced)
-            group.start_soon(_trim_when_idle, lambda: manager.is_idle, clock)
-            # In a cluster its operator decides whether to begin beside another controller.
-            asks_nobody = settings.leader_elect or settings.allow_second_controller
-            if not connection.in_cluster and not asks_nobody:
-                await _look_around(settings, client, clock, manager)
-            await manager.run()
-            group.cancel_scope.cancel()
-    finally:
-        with anyio.CancelScope(shield=True):
-            await client.transport.aclose()
-            if elector is not None:
-                await elector.client.transport.aclose()
-            if tracing is not None:
-                await anyio.to_thread.run_sync(tracing.close)
+        listeners.show(manager)
+        if not settings.extensions:
+            group.start_soon(mention_extensions, client, clock, manager.synced)
+        group.start_soon(_trim_when_idle, lambda: manager.is_idle, clock)
+        # In a cluster its operator decides whether to begin beside another controller.
+        asks_nobody = settings.leader_elect or settings.allow_second_controller
+        if not connection.in_cluster and not asks_nobody:
+            await _look_around(settings, client, clock, manager)
+        await manager.run()
+        group.cancel_scope.cancel()
     if elector is not None and elector.loss is not None:
         raise elector.loss
     return not hurried.is_set()
@@ -276,10 +284,8 @@ async def _look_around(settings: Settings, client: Client, clock: Clock, manager
         manager.elector = None
 
 
-async def _tuned(
-    settings: Settings, connection: Connection, clock: Clock, tune: Tune
-) -> Settings | None:
-    """Return the settings with what the ConfigMap says, ``None`` when a signal came before it."""
+async def _tuned(settings: Settings, connection: Connection, clock: Clock, tune: Tune) -> Settings:
+    """Return the settings with what the ConfigMap says."""
     namespace = settings.config_map_namespace
     namespace = namespace or (own_namespace() if connection.in_cluster else "")
     if not namespace:
@@ -287,22 +293,14 @@ async def _tuned(
     # Neither this nor its libraries where nothing is read.
     from lean_sandbox.manager.preflight import read_config_map  # noqa: PLC0415
 
-    client = Client(Transport(connection, clock=clock), timeout_s=settings.request_timeout)
-    bound = _bind_health(settings, clock, lambda: "the ConfigMap is not read")
+    transport = Transport(connection, clock=clock)
     try:
-        async with anyio.create_task_group() as group:
-            group.start_soon(_stop_on_signal, None, group, anyio.Event())
-            for endpoint, made in bound:
-                group.start_soon(endpoint.serve, made)
-            found = await read_config_map(client, clock, namespace)
-            group.cancel_scope.cancel()
-            return settings if found is None else tune(found)
+        client = Client(transport, timeout_s=settings.request_timeout)
+        found = await read_config_map(client, clock, namespace)
     finally:
-        for _, made in bound:
-            made.close()
         with anyio.CancelScope(shield=True):
-            await client.transport.aclose()
-    return None
+            await transport.aclose()
+    return settings if found is None else tune(found)
 
 
 def _open_elector(settings: Settings, client: Client) -> Elector | None:
@@ -316,8 +314,8 @@ def _open_elector(settings: Settings, client: Client) -> Elector | None:
     return open_elector(settings, client)
 
 
-async def _stop_on_signal(manager: Manager | None, group: TaskGroup, hurried: anyio.Event) -> None:
-    """End what runs at a signal, at once at the next; ``None`` before there is a manager."""
+async def _stop_on_signal(listeners: Listeners, group: TaskGroup, hurried: anyio.Event) -> None:
+    """End what runs at a signal, at once at the next."""
     is_ending = False
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async for signum in signals:
@@ -326,6 +324,7 @@ async def _stop_on_signal(manager: Manager | None, group: TaskGroup, hurried: an
                 group.cancel_scope.cancel()
                 return
             is_ending = True
+            manager = listeners.manager
             if manager is not None and manager.is_active:
                 name = signal.Signals(signum).name
                 structlog.get_logger("controller").info("stopping", signal=name)

@@ -10,6 +10,7 @@ from lean_sandbox.manager.server import Listeners
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition
 from tests.metrics.scrape import scraping, serving
+from tests.support.clock import FakeClock
 from tests.support.names import TEMPLATE_REF
 from tests.support.world import NS, open_world, sandbox
 
@@ -81,8 +82,7 @@ async def test_a_laptop_listens_for_itself_alone(
         monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     else:
         monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    async with open_world() as world:
-        Listeners(Settings(), world.whole, world.clock)
-        given = Settings(metrics_bind_address="0.0.0.0:1", health_probe_bind_address=":2")
-        Listeners(given, world.whole, world.clock)
+    Listeners(Settings(), FakeClock())
+    given = Settings(metrics_bind_address="0.0.0.0:1", health_probe_bind_address=":2")
+    Listeners(given, FakeClock())
     assert bound == [f"{host}:8080", f"{host}:8081", "0.0.0.0:1", ":2"]
