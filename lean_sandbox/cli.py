@@ -30,7 +30,7 @@ from lean_sandbox.config.sources import (
     scan,
 )
 from lean_sandbox.kube.errors import ConfigError, NotLeaderError, missing_extra
-from lean_sandbox.version import about, build_facts
+from lean_sandbox.version import about
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -251,8 +251,6 @@ def _run_controller(scanned: Scanned) -> int:
     from lean_sandbox.manager.server import run_until_signalled  # noqa: PLC0415
 
     logger = structlog.get_logger("config")
-    # Kept for the metrics: in a checkout git is asked, for which the event loop would have to wait.
-    build_facts()
 
     def begin(this: Effective, known: Sequence[Remark] = ()) -> Settings:
         settings = this.settings

@@ -3,7 +3,6 @@
 import functools
 import os
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 
 __version__ = "0.1.0"
@@ -16,32 +15,12 @@ _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 @functools.cache
 def revision_and_date(here: Path = _HERE) -> tuple[str, str]:
-    """Return the commit and its time: as the build wrote them down, else of the checkout."""
-    built, root = here / "built.txt", here.parent
-    if built.exists():
-        revision, date = built.read_text(encoding="utf-8").split()
-        return revision, date
-    if not (root / ".git").exists():
+    """Return the commit and its time as the build wrote them down; a checkout knows neither."""
+    built = here / "built.txt"
+    if not built.exists():
         return _UNKNOWN, _UNKNOWN
-    import subprocess  # noqa: PLC0415 -- in a checkout only
-
-    try:
-        told = subprocess.run(  # noqa: S603
-            ["git", "-C", str(root), "log", "-1", "--format=%H %ct"],  # noqa: S607
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=5.0,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return _UNKNOWN, _UNKNOWN
-    revision, seconds = told.stdout.split()
-    return revision[:12], date_of(seconds)
-
-
-def date_of(seconds: str) -> str:
-    """Return a time in seconds since 1970 as people read it."""
-    return f"{datetime.fromtimestamp(int(seconds), UTC):%Y-%m-%dT%H:%M:%SZ}"
+    revision, date = built.read_text(encoding="utf-8").split()
+    return revision, date
 
 
 def build_facts() -> tuple[str, str, str, str, str, str]:

@@ -1,8 +1,9 @@
-"""``--version`` tells which commit runs, be it a checkout or what was built from one."""
+"""``--version`` tells which commit was built."""
 
 from __future__ import annotations
 
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -10,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from lean_sandbox.cli import main
-from lean_sandbox.config.options import Settings
 from lean_sandbox.config.sources import EXIT_OK
 from lean_sandbox.version import about, revision_and_date
 
 UNKNOWN = ("unknown", "unknown")
+to_build = runpy.run_path(str(Path(__file__).parents[2] / "setup.py"))["revision_and_date"]
 
 
 @pytest.fixture
@@ -33,9 +34,10 @@ def test_what_was_built_says_what_from(here: Path) -> None:
     assert revision_and_date(here) == ("0123456789ab", "2026-01-02T03:04:05Z")
 
 
-def test_a_checkout_says_its_commit(here: Path) -> None:
-    """The commit that is checked out, and its time in UTC."""
-    root = here.parent
+def test_what_is_built_from_a_checkout_is_its_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commit that is checked out, and its time in UTC; the environment is believed first."""
     day = "2026-01-02T05:04:05+02:00"
     environment = {
         "PATH": os.environ["PATH"],
@@ -49,37 +51,24 @@ def test_a_checkout_says_its_commit(here: Path) -> None:
     for command in ("init -q", "commit -q --allow-empty -m one"):
         subprocess.run(  # noqa: S603
             ["git", *command.split()],  # noqa: S607
-            cwd=root,
+            cwd=tmp_path,
             env=environment,
             check=True,
         )
-    told = subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=root, text=True)  # noqa: S607
-    assert revision_and_date(here) == (told[:12], "2026-01-02T03:04:05Z")
+    told = subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=tmp_path, text=True)  # noqa: S607
+    assert to_build(tmp_path) == (told[:12], "2026-01-02T03:04:05Z")
+    monkeypatch.setenv("REVISION", "abc")
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
+    assert to_build(tmp_path) == ("abc", "1970-01-01T00:00:00Z")
 
 
-def test_a_checkout_that_git_cannot_read_is_unknown(
-    here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_git_cannot_read_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither a folder that is no repository nor a missing git is an error."""
-    (here.parent / ".git").mkdir()
-    assert revision_and_date(here) == UNKNOWN
-    revision_and_date.cache_clear()
+    assert to_build(tmp_path) == UNKNOWN
+    (tmp_path / ".git").mkdir()
+    assert to_build(tmp_path) == UNKNOWN
     monkeypatch.setenv("PATH", "/nowhere")
-    assert revision_and_date(here) == UNKNOWN
-
-
-def test_git_is_asked_before_the_event_loop_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A scrape that asked it would hold up everything else."""
-    known: list[int] = []
-
-    async def run(_settings: Settings, _tune: object) -> bool:
-        known.append(revision_and_date.cache_info().currsize)
-        return True
-
-    monkeypatch.setattr("lean_sandbox.manager.server.run_until_signalled", run)
-    revision_and_date.cache_clear()
-    assert main(["run"]) == EXIT_OK
-    assert known == [1]
+    assert to_build(tmp_path) == UNKNOWN
 
 
 @pytest.mark.parametrize("line", ["version", "--version", "run --version", "config --version"])
