@@ -277,10 +277,10 @@ def _run_controller(scanned: Scanned) -> int:
 
 
 def _print_settings(scanned: Scanned) -> int:
-    from lean_sandbox.config.render import as_file  # noqa: PLC0415
+    from lean_sandbox.config.render import as_yaml  # noqa: PLC0415
 
     found = effective(scanned, os.environ)
-    sys.stdout.write(as_file(found))
+    sys.stdout.write(as_yaml(found))
     for remark in found.remarks:
         told = ": ".join(filter(None, (remark.flag, remark.place, remark.why)))
         print(f"lean-sandbox: warning: {told}", file=sys.stderr)  # noqa: T201
@@ -444,7 +444,7 @@ GROUPS: Final[Mapping[str, Mapping[str, Verb]]] = {
             "run the controller against a cluster",
             (
                 "lean-sandbox run --context minikube --extensions",
-                "lean-sandbox run --config config.yaml --log-level debug",
+                "LEAN_SANDBOX_PAGE_SIZE=100 lean-sandbox run --log-level debug",
             ),
             functools.partial(_with_settings, "run", _run_controller),
             "Uses the kubeconfig, or the Pod's service account inside a cluster. Ends with 0 on"
@@ -457,13 +457,12 @@ GROUPS: Final[Mapping[str, Mapping[str, Verb]]] = {
             "print the effective settings and where each came from",
             (
                 "lean-sandbox config --extensions",
-                "lean-sandbox config --page-size 100 > config.yaml",
+                "LEAN_SANDBOX_PAGE_SIZE=100 lean-sandbox config",
             ),
             functools.partial(_with_settings, "config", _print_settings),
-            "Prints the settings that `lean-sandbox run` would have with the same flags,"
-            " environment and config file, as a config file whose comments tell their units and"
-            " where each came from: a flag, the environment, a file or the default. Asks no server,"
-            " so what the ConfigMap agent-sandbox-config adds is left out.",
+            "Prints the settings that `lean-sandbox run` would have with the same flags and"
+            " environment, as YAML whose comments tell their units and where each came from. Asks"
+            " no server, so what the ConfigMap agent-sandbox-config adds is left out.",
             _add_settings,
             is_raw=True,
         ),

@@ -24,18 +24,15 @@ _SYNTAX = """\
 A flag has one or two dashes. A value stands after = or in the next argument; that of a boolean only
 after =, and a boolean alone is true (--no-NAME is false). Durations are written 300ms, 1m30s or 0.
 
-Every flag can also be given as LEAN_SANDBOX_NAME in the environment (upper case, _ for -) and as
-`name: value` in the config file. A flag beats the environment, that beats the file, that beats the
-default. What is unknown is refused wherever it stands; the flags end at the first word without
-dashes, as those of the reference do, and what follows is ignored with a warning."""
+Every flag can also be given as LEAN_SANDBOX_NAME in the environment (upper case, _ for -) and, but
+for some, as `name: value` in the ConfigMap agent-sandbox-config. A flag beats the environment, that
+beats the ConfigMap, that beats the default. What is unknown is refused wherever it stands; the
+flags end at the first word without dashes, as those of the reference do, and what follows is
+ignored with a warning."""
 _FOREIGN = {
     "of the reference, in its own words": TRANSLATED,
     "of the reference, without effect here; each costs one warning": IDLE,
 }
-_CONFIG = (
-    "config file of `flag: value` lines (YAML: comments, quotes, lists), or a folder with one file"
-    " for each flag, as a ConfigMap is mounted (default: none)"
-)
 
 
 class _Formatter(argparse.HelpFormatter):
@@ -68,7 +65,6 @@ def add_flags(parser: ArgumentParser) -> None:
     parser.usage = f"{parser.prog} [FLAGS]"
     parser.description = f"{parser.description}\n\n{_SYNTAX}"
     parser.add_argument("--version", action="store_true", help="print the version and exit")
-    parser.add_argument("--config", type=Path, metavar="FILE", help=_CONFIG)
     group: _ActionsContainer = parser
     for name, option in OPTIONS.items():
         if option.topic:
@@ -90,11 +86,8 @@ def _add_flag(group: _ActionsContainer, name: str, flag: Flag, meaning: str) -> 
     group.add_argument(f"--{name}", type=read, choices=words, metavar=form.metavar, help=meaning)
 
 
-def as_file(effective: Effective) -> str:
-    """Return a config file that gives the same settings; comments say where each is from.
-
-    A default is a comment itself: a ConfigMap of all controllers may set what the file leaves out.
-    """
+def as_yaml(effective: Effective) -> str:
+    """Return the settings as YAML, the defaults as comments; comments say where each is from."""
     lines = []
     for flag, option in OPTIONS.items():
         value = getattr(effective.settings, option.name)

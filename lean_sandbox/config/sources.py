@@ -1,8 +1,7 @@
-"""From the default, the config file, the environment and the command line to the settings.
+"""From the default, the ConfigMap, the environment and the command line to the settings.
 
-The strongest source that names an option gives its value: flag, then environment, then config file,
-then the ConfigMap of all controllers, then the reference's mounted file of label domains, then the
-default.
+The strongest source that names an option gives its value: flag, then environment, then the
+ConfigMap of all controllers, then the reference's mounted file of label domains, then the default.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from lean_sandbox.config.forms import BOOLEAN, DOMAINS, TEXT, Form
+from lean_sandbox.config.forms import BOOLEAN, DOMAINS, Form
 from lean_sandbox.config.options import (
     DEVELOPMENT,
     DEVELOPMENT_DEFAULTS,
@@ -26,7 +25,7 @@ from lean_sandbox.config.options import (
     doubts,
     flag_of,
 )
-from lean_sandbox.kube.errors import ConfigError, yaml_problem
+from lean_sandbox.kube.errors import ConfigError
 
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
@@ -35,7 +34,6 @@ EXIT_CONFIG: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_INTERRUPTED: Final = 130
 PREFIX: Final = "LEAN_SANDBOX_"
-CONFIG: Final = "config"
 CONFIG_MAP: Final = "agent-sandbox-config"
 # Where the reference's manifests mount their optional ConfigMap (spec of claims, 1.3).
 MOUNTED_DOMAINS: Final = Path("/etc/sandbox-config/allowed-label-domains")
@@ -59,15 +57,15 @@ class Origin(StrEnum):
 
     FLAG = "flag"
     ENVIRONMENT = "environment"
-    FILE = "file"
     CONFIG_MAP = "ConfigMap"
+    FILE = "file"
     DEFAULT = "default"
 
 
 class Given(msgspec.Struct, frozen=True):
     """A flag, without its dashes, as a source gives it; of a boolean without a value, ``true``.
 
-    ``where`` is the flag as it is written, the variable, or the file with its line.
+    ``where`` is the flag as it is written, the variable, the key of the ConfigMap, or the file.
     """
 
     name: str
@@ -150,7 +148,7 @@ def scan(arguments: Sequence[str], extra: Mapping[str, Form] | None = None) -> S
     Ours on top: ``--no-x`` switches a boolean off. Raises UsageError for what is no flag,
     HelpWanted when help is asked for before that.
     """
-    forms = {name: flag.form for name, flag in FLAGS.items()} | {CONFIG: TEXT} | dict(extra or {})
+    forms = {name: flag.form for name, flag in FLAGS.items()} | dict(extra or {})
     found: list[Given] = []
     waiting = list(arguments)
     while waiting and len(waiting[0]) > 1 and waiting[0].startswith("-"):
@@ -183,18 +181,15 @@ def scan(arguments: Sequence[str], extra: Mapping[str, Form] | None = None) -> S
 def effective(
     scanned: Scanned, environment: Mapping[str, str], *, config_map: ConfigMap | None = None
 ) -> Effective:
-    """Return the settings that a command line, the environment and the files it names make.
+    """Return the settings that a command line, the environment and the ConfigMap make.
 
     A key of the ConfigMap that sets nothing is remarked upon. Raises UsageError for a flag whose
     value cannot be read, ConfigError for everything else.
     """
-    named = scanned.last(CONFIG)
-    config = environment.get(variable_of(CONFIG), "") if named is None else named.text
     flags = [flag for flag in scanned.flags if flag.name in FLAGS]
     values: _Values = {}
     noted: dict[str, Remark] = {}
-    files = (_in_config_map(config_map), _in_file(config))
-    for source in (*files, _in_environment(environment), flags):
+    for source in (_in_config_map(config_map), _in_environment(environment), flags):
         values |= _values_of(source, noted)
     is_development, chosen_by = values.pop(DEVELOPMENT, (False, None))
     if is_development and chosen_by is not None:
@@ -203,7 +198,11 @@ def effective(
     domains = "allowed_label_domains"
     serves_claims = values.get("extensions", (False,))[0]
     if domains not in values and serves_claims and MOUNTED_DOMAINS.exists():
-        text = _text_of(MOUNTED_DOMAINS, way_out="")
+        try:
+            text = MOUNTED_DOMAINS.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            problem = f"it cannot be read: {getattr(error, 'strerror', '') or error}"
+            raise ConfigError(problem, source=str(MOUNTED_DOMAINS)) from error
         given = Given("allowed-label-domains", text, Origin.FILE, str(MOUNTED_DOMAINS))
         if mounted := given.parsed(DOMAINS):
             values[domains] = (mounted, given)
@@ -228,7 +227,7 @@ def _values_of(source: Iterable[Given], noted: dict[str, Remark]) -> _Values:
     for given in source:
         flag = FLAGS.get(given.name)
         if given.origin is Origin.CONFIG_MAP and given.name not in TUNABLE:
-            why = "only a flag, the environment or the config file can set this"
+            why = "only a flag or the environment can set this"
             if flag is None:
                 error = _unknown(given)
                 why = ": ".join(filter(None, (error.problem, error.way_out)))
@@ -270,14 +269,12 @@ def _unknown(given: Given) -> ConfigError:
     if name in REMOVED:
         problem, way_out = f"{problem} any more: {REMOVED[name]}", ""
     else:
-        near = nearest(name, (*FLAGS, CONFIG))
+        near = nearest(name, FLAGS)
         if near:
             spelt = {Origin.FLAG: f"--{near}", Origin.ENVIRONMENT: variable_of(near)}
             way_out = f"did you mean {spelt.get(given.origin, near)}?"
     if given.origin is Origin.FLAG:
         return UsageError(f"{given.where}: {problem}", way_out=way_out)
-    if given.origin is Origin.FILE:
-        return ConfigError(problem, source=given.where, field=given.name, way_out=way_out)
     return ConfigError(problem, source=str(given), way_out=way_out)
 
 
@@ -285,79 +282,11 @@ def _in_environment(environment: Mapping[str, str]) -> Iterator[Given]:
     names = {variable_of(name): name for name in FLAGS}
     for variable, text in environment.items():
         name = names.get(variable, variable.removeprefix(PREFIX))
-        if not variable.startswith(PREFIX) or variable == variable_of(CONFIG):
+        if not variable.startswith(PREFIX):
             continue
         is_port = variable.endswith("_PORT") and _SERVICE_URL.fullmatch(text)
         if variable in names or not (is_port or _SERVICE_LINK.fullmatch(variable)):
             yield Given(name, text, Origin.ENVIRONMENT, variable)
-
-
-def _in_file(config: str) -> Iterator[Given]:
-    """Yield the flags of a config file, or of a mounted ConfigMap: a folder, one file for each."""
-    path = Path(config)
-    if not config:
-        return
-    if not path.is_dir():
-        yield from read_file(path)
-        return
-    for file in sorted(path.iterdir()):
-        # Names that begin with a dot are Kubernetes' own.
-        if not file.name.startswith("."):
-            yield Given(file.name, _one_line(_text_of(file)), Origin.FILE, str(file))
-
-
-def _one_line(text: str) -> str:
-    return ",".join(text.strip("\r\n").splitlines())
-
-
-def _text_of(path: Path, way_out: str = "point --config at another") -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        problem = f"it cannot be read: {getattr(error, 'strerror', '') or error}"
-        raise ConfigError(problem, source=str(path), way_out=way_out) from error
-
-
-def read_file(path: Path) -> Iterator[Given]:
-    """Yield the flags of a config file: YAML of one ``flag: value`` a line, a value or a list."""
-    import yaml  # noqa: PLC0415 -- 0.9 MiB, and few name a file
-
-    def at(mark: yaml.Mark | None) -> str:
-        return f"{path} line {mark.line + 1}" if mark is not None else str(path)
-
-    def refused(node: yaml.Node, problem: str, key: str = "") -> ConfigError:
-        way_out = "write one `flag: value` a line; lists as [a, b]"
-        return ConfigError(problem, source=at(node.start_mark), field=key, way_out=way_out)
-
-    def scalar(node: yaml.Node, key: str = "") -> str:
-        if not isinstance(node, yaml.ScalarNode):
-            raise refused(node, "it is no `flag: value`", key)
-        if node.tag == "tag:yaml.org,2002:null":
-            raise refused(node, 'it has no value; write "" for an empty one', key)
-        return str(node.value)
-
-    try:
-        # Nodes know their lines; loaded values would not.
-        root = yaml.compose(_text_of(path), yaml.SafeLoader)
-    except yaml.YAMLError as error:
-        problem = f"it is no YAML: {yaml_problem(error)}"
-        source = at(getattr(error, "problem_mark", None))
-        raise ConfigError(problem, source=source) from error
-    except RecursionError as error:
-        raise ConfigError("it is nested too deeply", source=str(path)) from error
-    if root is None:
-        return
-    if not isinstance(root, yaml.MappingNode):
-        raise refused(root, "it is no `flag: value`")
-    seen: set[str] = set()
-    for key_node, node in root.value:
-        key = scalar(key_node)
-        if key in seen:
-            raise refused(key_node, f"{key} stands there twice", key)
-        seen.add(key)
-        items = node.value if isinstance(node, yaml.SequenceNode) else [node]
-        text = ",".join(scalar(item, key) for item in items)
-        yield Given(key, text, Origin.FILE, at(key_node.start_mark))
 
 
 def _in_config_map(config_map: ConfigMap | None) -> Iterator[Given]:
@@ -365,4 +294,6 @@ def _in_config_map(config_map: ConfigMap | None) -> Iterator[Given]:
         return
     for name, text in sorted(config_map.values.items()):
         where = f"{config_map.name} key {name}"
-        yield Given(name, _one_line(text), Origin.CONFIG_MAP, where)
+        # A list may have one value a line.
+        in_one_line = ",".join(text.strip("\r\n").splitlines())
+        yield Given(name, in_one_line, Origin.CONFIG_MAP, where)

@@ -51,10 +51,7 @@ _LONGEST_TEXT: Final = 200
 _TIMEOUT_S: Final = 10.0
 _HEAD: Final = ("     AT MS", "OBJECT", "WHAT", "   TOOK MS", "DETAIL")
 _NOTHING: Final = "the controller remembers nothing"
-_SWITCH_ON: Final = (
-    "run it with --trace-entries=10000 (or trace-entries in its config file); it remembers from its"
-    " start on"
-)
+_SWITCH_ON: Final = "run it with --trace-entries=10000; it remembers from its start on"
 
 Subject: TypeAlias = tuple[str, Key]
 """An object: the plural of its kind, its key."""

@@ -41,18 +41,6 @@ def test_every_flag_stands_in_its_page_with_its_default_and_meaning() -> None:
     assert listed == wanted
 
 
-def test_the_config_file_of_its_page_is_taken(tmp_path: Path) -> None:
-    """Its flags exist, with values that can be read."""
-    (text,) = (
-        block.text
-        for block in blocks(ROOT / "docs" / "configuration.md", "yaml")
-        if block.text.startswith("# lean-sandbox run --config")
-    )
-    file = tmp_path / "config.yaml"
-    file.write_text(text)
-    assert cli.main(["config", "--config", str(file)]) == 0
-
-
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_every_link_within_the_project_leads_somewhere(page: Path) -> None:
     """To a file, and to a heading of it; the paths that are named are there as well."""

@@ -11,8 +11,7 @@ from typing import Any
 
 import anyio
 import pytest
-from hypothesis import HealthCheck, given
-from hypothesis import settings as hypothesis_settings
+from hypothesis import given
 from structlog.testing import capture_logs
 
 from lean_sandbox.config.options import TUNABLE, Settings, flag_of
@@ -33,7 +32,7 @@ from lean_sandbox.kube.kubeconfig import own_namespace
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.manager.preflight import read_config_map
 from tests.settings.strategies import OPTIONS, assignments
-from tests.settings.test_sources import file_of, written
+from tests.settings.test_sources import written
 from tests.support.clients import connected, connection_to
 from tests.support.clock import FakeClock
 from tests.support.process import controller_process
@@ -61,31 +60,23 @@ def tuned(
 # -- its place among the sources -------------------------------------------------------------------
 
 
-@hypothesis_settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(entries=assignments(), given_=assignments(), where=...)
+@given(entries=assignments(), flags=assignments())
 def test_a_config_map_beats_the_defaults_and_nothing_else(
-    tmp_path: Path,
-    entries: dict[str, Any],
-    given_: dict[str, Any],
-    where: bool,  # noqa: FBT001
+    entries: dict[str, Any], flags: dict[str, Any]
 ) -> None:
-    """For any values in it: flags, variables and files win, and the source of each is told."""
+    """For any values in it: flags win, and the source of each is told."""
     values = {
         name.replace("_", "-"): written(name, value)
         for name, value in entries.items()
         if name.replace("_", "-") in TUNABLE
     }
-    if where:
-        found = tuned(values, *(f"{flag_of(n)}={written(n, v)}" for n, v in given_.items()))
-    else:
-        file = file_of(given_, tmp_path / "config.yaml")
-        found = tuned(values, f"--config={file}")
+    found = tuned(values, *(f"{flag_of(n)}={written(n, v)}" for n, v in flags.items()))
     for name, option in OPTIONS.items():
         origin, value = Origin.DEFAULT, option.default
         if name.replace("_", "-") in values:
             origin, value = Origin.CONFIG_MAP, entries[name]
-        if name in given_:
-            origin, value = Origin.FLAG if where else Origin.FILE, given_[name]
+        if name in flags:
+            origin, value = Origin.FLAG, flags[name]
         assert getattr(found.settings, name) == value
         assert found.place(name).origin is origin
     assert {remark.flag for remark in found.remarks}.isdisjoint(values)
@@ -132,8 +123,8 @@ def test_what_a_process_is_cannot_be_tuned() -> None:
         ("page-sise", "did you mean page-size?"),
         ("config.yaml", "there is no such flag"),
         ("enable-webhook", "v1.0.0 removed it"),
-        ("extensions", "only a flag, the environment or the config file"),
-        ("leader-election-lease", "only a flag, the environment or the config file"),
+        ("extensions", "only a flag or the environment"),
+        ("leader-election-lease", "only a flag or the environment"),
     ],
 )
 def test_a_key_that_sets_nothing_is_told_by_name(key: str, part: str) -> None:

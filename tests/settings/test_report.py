@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, given
-from hypothesis import settings as hypothesis_settings
+from hypothesis import given
 
 from lean_sandbox.cli import main
 from lean_sandbox.config.forms import BOOLEAN, DURATION, INTEGER, NUMBER
 from lean_sandbox.config.options import Settings, flag_of
-from lean_sandbox.config.render import as_file
+from lean_sandbox.config.render import as_yaml
 from lean_sandbox.config.sources import (
     EXIT_CONFIG,
     EXIT_OK,
-    ConfigMap,
     Effective,
     effective,
     scan,
@@ -25,28 +22,21 @@ from lean_sandbox.config.sources import (
 from tests.settings.strategies import OPTIONS, assignments
 
 
-@pytest.fixture
-def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Set one option by each source; return the command line."""
-    file = tmp_path / "config.yaml"
-    file.write_text("page-size: 7\nsandbox-status-window: 90s\n")
-    monkeypatch.setenv("LEAN_SANDBOX_NAMESPACES", "a,b")
-    return [f"--config={file}", "--extensions"]
-
-
 def test_what_is_in_effect_is_told_with_value_unit_and_source(
-    sources: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One line for each setting, on standard output; what was remarked stands beside it."""
-    assert main(["config", *sources, "--separate-watch-connection"]) == EXIT_OK
+    monkeypatch.setenv("LEAN_SANDBOX_NAMESPACES", "a,b")
+    monkeypatch.setenv("LEAN_SANDBOX_SANDBOX_STATUS_WINDOW", "90s")
+    flags = ["--page-size=7", "--extensions", "--separate-watch-connection"]
+    assert main(["config", *flags]) == EXIT_OK
     told = capsys.readouterr()
     lines = told.out.splitlines()
     names = [name.replace("_", "-") for name in OPTIONS]
     assert [line.removeprefix("# ").partition(":")[0] for line in lines] == names
-    file = tmp_path / "config.yaml"
     for line in (
-        f"page-size: 7  # file {file} line 1, objects",
-        f"sandbox-status-window: 1m30s  # file {file} line 2, duration",
+        "page-size: 7  # flag --page-size, objects",
+        "sandbox-status-window: 1m30s  # environment LEAN_SANDBOX_SANDBOX_STATUS_WINDOW, duration",
         'namespaces: "a,b"  # environment LEAN_SANDBOX_NAMESPACES',
         "extensions: true  # flag --extensions",
         "# kube-api-qps: -1  # default, requests/s",
@@ -56,42 +46,19 @@ def test_what_is_in_effect_is_told_with_value_unit_and_source(
     assert "--separate-watch-connection: " in told.err
 
 
-def test_no_name_of_a_file_breaks_a_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """What is printed is read back the same, and acts on no terminal."""
-    file = tmp_path / "a\npage-size: 9 \x1b[2J\x9b"
-    file.write_text('page-size: 7\nsandbox-label-selector: "a"\n')
-    assert main(["config", f"--config={file}"]) == EXIT_OK
-    told = capsys.readouterr().out
-    assert yaml.safe_load(told)["page-size"] == 7
+@given(values=assignments())
+def test_what_is_told_is_yaml_of_the_same_values(values: dict[str, Any]) -> None:
+    """Whatever is in effect: the defaults are comments, and no value breaks a line."""
+    told = as_yaml(Effective(Settings(**values), {}, ()))
+    read = yaml.safe_load(told) or {}
+    flags = [f"--{name}={_word(value)}" for name, value in read.items()]
+    assert effective(scan(flags), {}).settings == Settings(**values)
+    assert len(told.splitlines()) == len(OPTIONS)
     assert told.replace("\n", "").isprintable()
 
 
-@hypothesis_settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(values=assignments())
-def test_what_is_told_is_a_config_file_that_gives_the_same_settings(
-    tmp_path: Path, values: dict[str, Any]
-) -> None:
-    """Whatever is in effect can be kept in a file."""
-    file = tmp_path / "config.yaml"
-    file.write_text(as_file(Effective(Settings(**values), {}, ())))
-    assert effective(scan([f"--config={file}"]), {}).settings == Settings(**values)
-
-
-def test_what_is_kept_leaves_the_defaults_to_others(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A file made of what is in effect beats the ConfigMap of all controllers only where asked."""
-    assert main(["config", "--page-size=100", "--extensions=false"]) == EXIT_OK
-    told = capsys.readouterr().out
-    assert yaml.safe_load(told) == {"page-size": 100, "extensions": False}
-    assert "# sandbox-concurrent-workers: 100" in told
-    file = tmp_path / "config.yaml"
-    file.write_text(told)
-    shared = ConfigMap("agent-sandbox-config", {"sandbox-concurrent-workers": "7"})
-    found = effective(scan([f"--config={file}"]), {}, config_map=shared)
-    assert found.settings == Settings(page_size=100, sandbox_concurrent_workers=7)
+def _word(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 @pytest.mark.parametrize(

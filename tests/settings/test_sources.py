@@ -1,4 +1,4 @@
-"""Flag, environment, file, default: the strongest that names an option gives its value."""
+"""Flag, environment, default: the strongest that names an option gives its value."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given
-from hypothesis import settings as hypothesis_settings
+from hypothesis import given
 
 from lean_sandbox.config import sources
 from lean_sandbox.config.options import Settings, flag_of
@@ -32,78 +31,24 @@ def written(name: str, value: Any) -> str:
     return OPTIONS[name].form.write(value)
 
 
-def file_of(values: dict[str, Any], path: Path) -> Path:
-    """Write a config file, every value between single quotes."""
-    lines = []
-    for name, value in values.items():
-        quoted = written(name, value).replace("'", "''")
-        lines.append(f"{name.replace('_', '-')}: '{quoted}'\n")
-    path.write_text("".join(lines))
-    return path
-
-
-@hypothesis_settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(flags=assignments(), variables=assignments(), entries=assignments())
+@given(flags=assignments(), variables=assignments())
 def test_the_strongest_source_that_names_an_option_gives_its_value(
-    tmp_path: Path, flags: dict[str, Any], variables: dict[str, Any], entries: dict[str, Any]
+    flags: dict[str, Any], variables: dict[str, Any]
 ) -> None:
     """For any values in any sources, and the source is told as well."""
-    file = file_of(entries, tmp_path / "config.yaml")
     environment = {
         variable_of(name.replace("_", "-")): written(name, value)
         for name, value in variables.items()
     }
     arguments = [f"{flag_of(name)}={written(name, value)}" for name, value in flags.items()]
-    found = effective(f"--config={file}", *arguments, environment=environment)
+    found = effective(*arguments, environment=environment)
     for name, option in OPTIONS.items():
         origin, value = Origin.DEFAULT, option.default
-        for candidate, values in (
-            (Origin.FILE, entries),
-            (Origin.ENVIRONMENT, variables),
-            (Origin.FLAG, flags),
-        ):
+        for candidate, values in ((Origin.ENVIRONMENT, variables), (Origin.FLAG, flags)):
             if name in values:
                 origin, value = candidate, values[name]
         assert getattr(found.settings, name) == value
         assert found.place(name).origin is origin
-
-
-@hypothesis_settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(entries=assignments())
-def test_a_folder_says_what_a_file_says(tmp_path: Path, entries: dict[str, Any]) -> None:
-    """One file for each flag, as a ConfigMap is mounted, is the same as one file."""
-    folder = tmp_path / "mounted"
-    folder.mkdir(exist_ok=True)
-    for old in folder.iterdir():
-        old.unlink()
-    for name, value in entries.items():
-        (folder / name.replace("_", "-")).write_text(written(name, value) + "\n")
-    file = file_of(entries, tmp_path / "config.yaml")
-    assert effective(f"--config={folder}").settings == effective(f"--config={file}").settings
-
-
-def test_a_mounted_config_map_is_read_as_kubernetes_lays_it_out(tmp_path: Path) -> None:
-    """The links and the folders that begin with a dot are Kubernetes' own."""
-    version = tmp_path / "..2026_01_02"
-    version.mkdir()
-    (version / "page-size").write_text("7\n")
-    (version / "allowed-label-domains").write_text("a.example\nb.example\n")
-    (tmp_path / "..data").symlink_to(version.name)
-    for name in ("page-size", "allowed-label-domains"):
-        (tmp_path / name).symlink_to(f"..data/{name}")
-    found = effective("--config", str(tmp_path))
-    assert found.settings == Settings(page_size=7, allowed_label_domains=("a.example", "b.example"))
-    assert found.place("page_size").where == str(tmp_path / "page-size")
-
-
-def test_the_config_file_can_be_named_in_the_environment(tmp_path: Path) -> None:
-    """A flag beats the environment here too, and an empty one means no file."""
-    first = file_of({"page_size": 1}, tmp_path / "first")
-    second = file_of({"page_size": 2}, tmp_path / "second")
-    environment = {"LEAN_SANDBOX_CONFIG": str(first)}
-    assert effective(environment=environment).settings.page_size == 1
-    assert effective(f"--config={second}", environment=environment).settings.page_size == 2
-    assert effective("--config=", environment=environment).settings == Settings()
 
 
 @pytest.mark.parametrize(
@@ -139,48 +84,20 @@ def test_the_variables_of_a_service_of_our_name_are_nobodys_settings() -> None:
     assert effective(environment=environment) == Effective(Settings(), {}, ())
 
 
-@pytest.mark.parametrize("name", ["pagesize", "page_size", "config", "version", "webhook-port"])
-def test_an_unknown_key_is_refused_with_its_file_and_line(tmp_path: Path, name: str) -> None:
-    """A file is checked as the command line is."""
-    file = tmp_path / "config.yaml"
-    file.write_text(f"# first\n{name}: 3\n")
-    with pytest.raises(ConfigError) as refused:
-        effective(f"--config={file}")
-    assert refused.value.source == f"{file} line 2"
-    assert refused.value.field == name
-    assert ("page-size" in refused.value.way_out) is name.startswith("page")
-
-
-def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    """A config file that was named must be there, and be text."""
-    with pytest.raises(ConfigError, match="/nowhere/config"):
-        effective("--config=/nowhere/config")
-    (tmp_path / "binary").write_bytes(b"page-size: \xff")
-    with pytest.raises(ConfigError, match="binary: it cannot be read"):
-        effective(f"--config={tmp_path / 'binary'}")
-
-
 @pytest.mark.parametrize("value", ["many", "0"])
-def test_a_bad_value_is_told_with_its_source(tmp_path: Path, value: str) -> None:
-    """Whether it cannot be read or cannot work: which variable, which file and line."""
+def test_a_bad_value_is_told_with_its_source(value: str) -> None:
+    """Whether it cannot be read or cannot work: which variable."""
     with pytest.raises(ConfigError) as refused:
         effective(environment={"LEAN_SANDBOX_PAGE_SIZE": value})
     assert "environment LEAN_SANDBOX_PAGE_SIZE" in str(refused.value)
     assert "--page-size" in str(refused.value)
-    file = tmp_path / "config.yaml"
-    file.write_text(f"page-size: {value}")
-    with pytest.raises(ConfigError) as refused:
-        effective(f"--config={file}")
-    assert f"file {file} line 1" in str(refused.value)
 
 
-def test_a_contradiction_between_sources_names_both(tmp_path: Path) -> None:
-    """A namespace watched by a file and excluded by a variable."""
-    file = tmp_path / "config.yaml"
-    file.write_text("namespaces: [a, b]")
+def test_a_contradiction_between_sources_names_both() -> None:
+    """A namespace watched by a flag and excluded by a variable."""
     with pytest.raises(ConfigError) as refused:
-        effective(f"--config={file}", environment={"LEAN_SANDBOX_EXCLUDE_NAMESPACES": "b"})
-    for named in (str(file), "LEAN_SANDBOX_EXCLUDE_NAMESPACES", "--namespaces"):
+        effective("--namespaces=a,b", environment={"LEAN_SANDBOX_EXCLUDE_NAMESPACES": "b"})
+    for named in ("LEAN_SANDBOX_EXCLUDE_NAMESPACES", "--namespaces"):
         assert named in str(refused.value)
 
 
