@@ -71,6 +71,17 @@ async def test_two_owned_pods_stop_everything_and_are_told_once() -> None:
         assert event["regarding"]["uid"] == stored["metadata"]["uid"]
 
 
+async def test_a_pod_is_owned_by_the_uid_alone() -> None:
+    """Whatever kind its controller claims to be of: the next look at the Sandbox counts it."""
+    async with open_world() as world:
+        await world.ready_sandbox()
+        owner = {**controlled_by(world.get(), api_version="example.com/v1"), "kind": "Widget"}
+        await world.create(pod_body("twin", labels=tracking(), owners=(owner,)))
+        await world.patch("sandboxes", "sb-1", {"spec": {"shutdownPolicy": "Delete"}})
+        await world.settle()
+        assert condition(world.get(), "Ready")["message"] == TEXT
+
+
 @pytest.mark.case(60)
 async def test_one_of_two_pods_gone_is_life_as_before_and_a_new_episode_is_told_anew() -> None:
     """Case 60: the way out is to delete a Pod; its Event comes once for each episode."""

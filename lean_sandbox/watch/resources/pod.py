@@ -237,14 +237,6 @@ def pod_row_contradicts(row: ObjectMeta, entry: PodEntry) -> bool:
     return (hint == READY) != (entry.state.is_ready and entry.state.phase == "Running")
 
 
-def sandbox_uid(entry: PodEntry) -> str | None:
-    """Return the uid of the Sandbox that controls a Pod, if one does."""
-    owner = entry.owner
-    if owner is None or not owner.is_a(names.SANDBOX_KIND, names.CORE_GROUP):
-        return None
-    return owner.uid
-
-
 def _hint_of(row: ObjectMeta) -> Hashable:
     return pod_hint(row.columns) if row.columns is not None else row.resource_version
 
@@ -282,5 +274,5 @@ def pod_kind(leanest: Representation = Representation.TABLE) -> Kind[PodEntry]:
         columns=("Ready", "Status", "IP", "Node", "Readiness Gates"),
         watch_as=leanest,
         label_selector=names.NAME_HASH_LABEL,
-        owner_of=sandbox_uid,
+        owner_of=lambda entry: entry.owner.uid if entry.owner is not None else None,
     )
