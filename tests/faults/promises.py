@@ -127,8 +127,8 @@ class History:
         """By uid of Sandbox: what was so of its Pod."""
         self._said: dict[str, _Facts] = defaultdict(_Facts)
         """By uid of Sandbox: what it said of itself."""
-        self._sandboxes: dict[str, _Facts] = defaultdict(_Facts)
-        """By uid of claim: what was so of its Sandbox, also before it was the claim's."""
+        self._sandboxes: dict[tuple[str, str], _Facts] = defaultdict(_Facts)
+        """By uids of claim and Sandbox: what was so of that, also before it was the claim's."""
         self._told_by: dict[str, str] = {}
         """By uid: who has told the generations of the conditions last."""
         self._requests: dict[tuple[str, str], list[tuple[float, AuditEntry]]] = defaultdict(list)
@@ -207,7 +207,7 @@ class History:
         said.add(change.version, _ready_fact(change.after))
         if owner is not None and owner["kind"] == "SandboxClaim":
             self._bind(uid, one, owner["uid"], f"SandboxClaim {owner['name']}", change)
-            facts = self._sandboxes[owner["uid"]]
+            facts = self._sandboxes[owner["uid"], uid]
             if owner == before:
                 facts.add(*said.known[-1])
             else:
@@ -264,12 +264,21 @@ class History:
         ready = _ready(claim)
         if change.before is not None and ready == _ready(change.before):
             return
-        facts, fact = self._sandboxes[uid], _ready_fact(claim)
-        # A claim says more than its Sandbox does: what the Sandbox never said is the claim's own.
-        if ready.get("status") == "True" or any(known == fact for _, known in facts.known):
-            broken = facts.told(fact)
-            if broken is not None:
-                self._break(broken, f"{_title(claim)} tells {ready}", change)
+        fact, is_ready = _ready_fact(claim), ready.get("status") == "True"
+        named = self._named[claim["metadata"]["namespace"], _bound_name(claim)]
+        # The latest first: a claim may have had others of the name before.
+        owned = [self._sandboxes[uid, one] for one in reversed(named) if uid in self._owned_by[one]]
+        told = [one for one in owned if any(known == fact for _, known in one.known)]
+        broken: Promise | None = None
+        if told and told[0] is owned[0]:
+            broken = told[0].told(fact)
+        elif told and is_ready and owned[0].seen:
+            broken = Promise.NEVER_UNDONE
+        elif is_ready and not told:
+            # A claim says more than its Sandbox does, but not this.
+            broken = Promise.STATUS_IS_TRUE
+        if broken is not None:
+            self._break(broken, f"{_title(claim)} tells {ready}", change)
 
     def _take_generations(self, change: Change, before: Json, after: Json) -> None:
         known, told = _generations(before), _generations(after)
@@ -282,7 +291,8 @@ class History:
         if change.by != self._user or not was_ours:
             return
         for what, generation in told.items():
-            if generation < known.get(what, 0):
+            # A status is written by name: the first of an object may be of one that it replaced.
+            if generation < known.get(what, 0) <= after["metadata"]["generation"]:
                 text = f"{_title(after)} tells {what} of generation {generation}, not {known[what]}"
                 self._break(Promise.NEVER_UNDONE, text, change)
 

@@ -202,6 +202,28 @@ async def test_a_claim_repeats_its_sandbox_in_order() -> None:
         assert at.broken() == [Promise.STATUS_IS_TRUE.name]
 
 
+async def test_what_the_sandbox_before_has_said_is_no_measure_for_the_next() -> None:
+    """A claim that gets another Sandbox is not ready since a time that was true of the first."""
+    async with scene() as at:
+        made = at.plane.store.create(claim("one"))
+        first = at.plane.store.create(sandbox("first"))
+        at.plane.store.create(pod_body("first", owners=(owner_of(first),)))
+        await at.own("first", made)
+        at.run("first", "10.0.0.1")
+        await at.ready("first", "")
+        await at.bind("one", "first")
+        await at.ready("first", "Pod is Ready", "10.0.0.1")
+        await at.bind("one", "first", ready=True)
+        at.plane.store.delete(SANDBOXES, NS, "first")
+        await at.plane.settled()
+        at.plane.store.create(sandbox("second"))
+        await at.own("second", made)
+        await at.bind("one", "second")
+        assert not at.broken()
+        await at.bind("one", "second", ready=True)
+        assert at.broken() == [Promise.STATUS_IS_TRUE.name]
+
+
 async def test_a_status_of_an_older_generation_is_told() -> None:
     """Whoever has seen generation 2 does not speak for generation 1 any more."""
     async with scene() as at:
@@ -211,6 +233,18 @@ async def test_a_status_of_an_older_generation_is_told() -> None:
         assert not at.broken()
         await at.ready("sb-1", "", generation=1)
         assert at.broken() == [Promise.NEVER_UNDONE.name]
+
+
+async def test_a_status_that_meets_a_successor_is_no_fault() -> None:
+    """It is written by name, and the first look at the new object puts it right."""
+    async with scene() as at:
+        at.plane.store.create(sandbox())
+        at.plane.store.patch(SANDBOXES, NS, "sb-1", {"spec": {"service": True}})
+        at.plane.store.delete(SANDBOXES, NS, "sb-1")
+        at.plane.store.create(sandbox())
+        await at.ready("sb-1", "", generation=2)
+        await at.ready("sb-1", "", generation=1)
+        assert not at.broken()
 
 
 async def test_a_loop_without_backoff_is_told_unless_others_cause_it() -> None:
