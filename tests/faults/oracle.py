@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from lean_sandbox.local.controlplane import ControlPlane
+from tests.faults.details import CANNOT_START, condition
 from tests.support.names import CLAIMS, POOLS, SANDBOXES, TEMPLATES
 
 __all__ = ["CLAIMS", "POOLS", "SANDBOXES", "TEMPLATES", "violations"]
 
 Json = dict[str, Any]
-_CANNOT_START = ("WarmPoolNotFound", "TemplateNotFound")
 
 
 def violations(plane: ControlPlane, namespaces: tuple[str, ...]) -> list[str]:
@@ -73,7 +73,7 @@ class _Namespace:
 
     def _sandbox(self, one: Json) -> Iterator[str]:
         pods = self._children(one, self.pods)
-        title, ready = _title(one), _condition(one, "Ready")
+        title, ready = _title(one), condition(one, "Ready")
         if one["spec"].get("shutdownTime"):
             if one["spec"].get("shutdownPolicy") == "Delete":
                 yield f"{title} is over and still there"
@@ -87,7 +87,7 @@ class _Namespace:
         if one["spec"].get("operatingMode") == "Suspended":
             if pods:
                 yield f"{title} is suspended and has {_names(pods)}"
-            if _condition(one, "Suspended").get("status") != "True":
+            if condition(one, "Suspended").get("status") != "True":
                 yield f"{title} is suspended and does not say so: {one.get('status')}"
             if ready.get("status") != "False":
                 yield f"{title} is suspended and Ready"
@@ -100,22 +100,22 @@ class _Namespace:
             return
         (pod,) = pods
         if pod["status"].get("phase") in ("Succeeded", "Failed"):
-            if _condition(one, "Finished").get("status") != "True":
+            if condition(one, "Finished").get("status") != "True":
                 yield f"{title} has ended and says {one.get('status')}"
             return
-        is_ready = _condition(pod, "Ready").get("status") == "True"
+        is_ready = condition(pod, "Ready").get("status") == "True"
         wanted = "True" if is_ready and pod["status"]["phase"] == "Running" else "False"
         if ready.get("status") != wanted:
             yield f"{title} is Ready={ready} with a Pod {pod['status']}"
         addresses = [found["ip"] for found in pod["status"].get("podIPs", ())]
         if one.get("status", {}).get("podIPs", []) != addresses:
             yield f"{title} tells addresses {one.get('status')}, its Pod {addresses}"
-        if _condition(one, "Suspended").get("status") == "True":
+        if condition(one, "Suspended").get("status") == "True":
             yield f"{title} runs and says that it is suspended"
 
     def _claim(self, one: Json) -> Iterator[str]:
         owned = self._children(one, self.sandboxes)
-        title, ready, bound = _title(one), _condition(one, "Ready"), _bound(one)
+        title, ready, bound = _title(one), condition(one, "Ready"), _bound(one)
         if one["spec"].get("lifecycle", {}).get("shutdownTime"):
             if one["spec"]["lifecycle"]["shutdownPolicy"] != "Retain":
                 yield f"{title} is over and still there"
@@ -124,19 +124,29 @@ class _Namespace:
             if ready.get("reason") != "ClaimExpired":
                 yield f"{title} is over and says {ready}"
             return
+        pool = next((p for p in self.pools if p["metadata"]["name"] == _pool_of(one)), None)
+        template = pool and self.templates.get(pool["spec"]["sandboxTemplateRef"]["name"])
         if not owned:
-            if bound:
+            if one["spec"].get("env") and not _allows_env(template):
+                # Nor does it learn that the template which refused them has gone.
+                reasons = ("EnvVarsInjectionRejected", *(CANNOT_START if template is None else ()))
+                if ready.get("reason") not in reasons:
+                    yield f"{title} may not bring variables and says {one.get('status')}"
+                return
+            # One that cannot start keeps the name of the Sandbox that it had (claims, 5.4).
+            if bound and ready.get("reason") not in CANNOT_START:
                 yield f"{title} names {bound}, which is not its own"
-            pool = next((p for p in self.pools if p["metadata"]["name"] == _pool_of(one)), None)
-            template = pool and self.templates.get(pool["spec"]["sandboxTemplateRef"]["name"])
             if template is not None:
                 yield f"{title} has no Sandbox: {one.get('status')}"
-            elif ready.get("reason") not in _CANNOT_START:
+            elif ready.get("reason") not in CANNOT_START:
                 yield f"{title} cannot start and says {one.get('status')}"
             return
         if [sandbox["metadata"]["name"] for sandbox in owned] != [bound]:
             yield f"{title} names {bound!r} and owns {_names(owned)}"
-        mirrored = _condition(owned[0], "Ready")
+        if template is None and one["spec"].get("additionalPodMetadata"):
+            # It cannot be told whether the Sandbox has what the claim asks for (claims, 3.3).
+            return
+        mirrored = condition(owned[0], "Ready")
         if ready.get("status") != mirrored.get("status"):
             yield f"{title} is Ready={ready}, its Sandbox {mirrored}"
 
@@ -150,7 +160,7 @@ class _Namespace:
             yield f"{title} wants {wanted} and owns {_names(owned)}"
             return
         status = one.get("status", {})
-        ready = sum(_condition(sandbox, "Ready").get("status") == "True" for sandbox in owned)
+        ready = sum(condition(sandbox, "Ready").get("status") == "True" for sandbox in owned)
         if ready != wanted:
             yield f"{title} wants {wanted} and has {ready} Ready"
         if (status.get("replicas", 0), status.get("readyReplicas", 0)) != (wanted, ready):
@@ -178,11 +188,6 @@ def _is_users(sandbox: Json) -> bool:
     return "user" in (sandbox["metadata"].get("annotations") or {})
 
 
-def _condition(one: Json, type_: str) -> Json:
-    conditions = one.get("status", {}).get("conditions") or ()
-    return next((found for found in conditions if found["type"] == type_), {})
-
-
 def _bound(claim: Json) -> str:
     return str(claim.get("status", {}).get("sandbox", {}).get("name", ""))
 
@@ -193,3 +198,7 @@ def _pool_of(claim: Json) -> str:
 
 def _image(spec: Json) -> str:
     return str(spec["podTemplate"]["spec"]["containers"][0]["image"])
+
+
+def _allows_env(template: Json | None) -> bool:
+    return template is not None and template["spec"].get("envVarsInjectionPolicy") == "Allowed"

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from datetime import datetime, timedelta
 from typing import Any
 
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.errors import StatusError
 from lean_sandbox.local.faults import HeldEvents, HeldRequests, Loss
+from tests.faults.details import CANNOT_START, condition, discrepancies
 from tests.faults.oracle import CLAIMS, POOLS, TEMPLATES, violations
 from tests.faults.promises import History, history_of
 from tests.faults.proxy import Proxy, open_proxy
@@ -36,6 +39,8 @@ _LONG_S = 130.0
 _UP_S = 100.0
 _MUTE_S = 380.0
 _REST_S = 65.0
+# A wall clock that was set is noticed within it.
+_SEEN_S = 60.0
 # A moment of the clock has a few hundred turns of the loop, the end of a story some thousands.
 _MOST_TURNS = 20_000
 
@@ -66,6 +71,9 @@ class Story:
         self.world: World
         self.backup: Backup | None = None
         self.restores = 0
+        self._options: Json = {}
+        self._ahead_s = 0.0
+        self._set_at_s = -2 * _SEEN_S
         self._is_late = False
         self.requests: list[HeldRequests] = []
         self.events: list[HeldEvents] = []
@@ -117,7 +125,7 @@ class Story:
             while not self._is_over:
                 # Small pages: what a server does in the midst of a list happens here too.
                 async with open_world(
-                    settings(page_size=2),
+                    settings(page_size=2, **self._options),
                     plane=plane,
                     clock=self.clock,
                     url=proxy.url,
@@ -132,7 +140,11 @@ class Story:
         """Stop everything."""
         self._is_over = True
         with self._runner:
-            self._run(self._close())
+            try:
+                self._run(self._close())
+            except AssertionError as error:
+                error.add_note(self.text())
+                raise
 
     async def _close(self) -> None:
         self.plane.faults.clear()
@@ -167,9 +179,21 @@ class Story:
         await self.world.until(lambda: self._loop.is_quiet)
 
     def leap(self, seconds: float) -> None:
-        """Set the controller's wall clock."""
-        self.tell(f"the controller's wall clock is set by {seconds} s")
-        self.clock.set_wall(seconds)
+        """Set the controller's wall clock, unless it was set a moment ago.
+
+        The controller looks at it once a minute: what is set there and back in between is unseen.
+        """
+        if self.clock.monotonic() - self._set_at_s > _SEEN_S:
+            self._set_at_s = self.clock.monotonic()
+            # What is due by then may be found by the safety net before that look.
+            self.world.net_may_catch = True
+            self.tell(f"the controller's wall clock is set by {seconds} s")
+            self._ahead_s += seconds
+            self.clock.set_wall(seconds)
+
+    def true_time(self) -> datetime:
+        """Return the time of day, whatever the controller's wall clock was set to."""
+        return self.clock.now() - timedelta(seconds=self._ahead_s)
 
     # -- acts ------------------------------------------------------------------------------------
 
@@ -208,9 +232,18 @@ class Story:
             spec["volumeClaimTemplates"] = [_VOLUME]
         self.create("Sandbox", namespace, name, spec)
 
-    def template(self, namespace: str, image: str) -> None:
-        """Create the template ``t``."""
-        self.create("SandboxTemplate", namespace, "t", {"podTemplate": _pod_template(image)})
+    def template(
+        self,
+        namespace: str,
+        image: str,
+        *,
+        metadata: Json | None = None,
+        injection: str = "Disallowed",
+    ) -> None:
+        """Create the template ``t``, with ``metadata`` for its Pods."""
+        pod = {**_pod_template(image), "metadata": metadata or {}}
+        spec = {"podTemplate": pod, "envVarsInjectionPolicy": injection}
+        self.create("SandboxTemplate", namespace, "t", spec)
 
     def pool(self, namespace: str, replicas: int, strategy: str) -> None:
         """Create the pool ``p``."""
@@ -263,14 +296,15 @@ class Story:
             ),
         )
 
-    def names(self, resource: str, namespace: str) -> list[str]:
-        """Return the names of what is stored, in order."""
+    def names(
+        self, resource: str, namespace: str, is_wanted: Callable[[Json], bool] = lambda _: True
+    ) -> list[str]:
+        """Return the names of what is stored, or of some of it, in order."""
         found: list[str] = []
 
         async def listing() -> None:
-            found.extend(
-                one["metadata"]["name"] for one in self.plane.store.list(resource, namespace)
-            )
+            stored = self.plane.store.list(resource, namespace)
+            found.extend(one["metadata"]["name"] for one in stored if is_wanted(one))
 
         self._run(listing())
         return sorted(found)
@@ -404,9 +438,11 @@ class Story:
 
             self.disturb("the store is restored from the backup", restoring)
 
-    def restart(self) -> None:
-        """Kill the controller and start another."""
-        self.tell("the controller is killed, and another starts")
+    def restart(self, options: Json | None = None) -> None:
+        """Kill the controller and start another, perhaps with other options."""
+        if options is not None:
+            self._options = options
+        self.tell(f"the controller is killed, and another starts {options or ''}")
         self._run(self._restart())
 
     async def _restart(self) -> None:
@@ -426,6 +462,10 @@ class Story:
         world = self.world
         self.plane.faults.clear()
         self.proxy.clear()
+        if self._ahead_s:
+            await self._work(self._set_at_s + _SEEN_S - self.clock.monotonic())
+            self.leap(-self._ahead_s)
+            await self._work(_SEEN_S)
         # Watches come back after a pause of up to half a minute, those that are mute once they are
         # given up, and bring what was missed. From then on nothing may be left to the safety net.
         began_s, longest_s = self.clock.monotonic(), _UP_S
@@ -449,7 +489,7 @@ class Story:
                 break
             await self._time(_LONG_S)
         await world.settle()
-        found = violations(self.plane, NAMESPACES)
+        found = violations(self.plane, NAMESPACES) + discrepancies(self.plane, NAMESPACES)
         if self.restores:
             # A Service for a spec that is no more is kept by one that asks for none either way; a
             # claim that cannot be served keeps the name of the Sandbox that it had (claims, 5.4).
@@ -466,11 +506,28 @@ class Story:
         if asked:
             found.append(f"at rest the controller still asks: {dict(world.asked())}")
         self.plane.audit.reset()
+        said = self._claims_say()
         await self._restart()
         await self._time(_REST_S)
-        if written := dict(self.world.writes()):
+        # The end of a template or a pool wakes no claim (claims, 8.1): the next look tells of it.
+        told = [one for one in self._claims_say() - said if one[2] in CANNOT_START]
+        writes = Counter(self.world.writes())
+        writes.subtract({"patch sandboxclaims/status": len(told)})
+        if written := dict(+writes):
             found.append(f"a fresh controller writes over what is at rest: {written}")
         return found
+
+    async def _work(self, seconds: float) -> None:
+        """Let more than so much time pass, and kubelets work."""
+        until_s = self.clock.monotonic() + seconds
+        while self.clock.monotonic() <= until_s:
+            await self._time(4.0)
+            self._kubelets.work()
+
+    def _claims_say(self) -> set[tuple[str, str, str]]:
+        claims = [one for where in NAMESPACES for one in self.plane.store.list(CLAIMS, where)]
+        named = [(one["metadata"], condition(one, "Ready").get("reason", "")) for one in claims]
+        return {(it["namespace"], it["name"], reason) for it, reason in named}
 
     def _is_up(self) -> bool:
         controller = self.world.controller

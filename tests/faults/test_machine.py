@@ -16,7 +16,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import initialize, rule, run_state_machine_as_test
 
-from tests.faults.disturbances import PAUSE, WHICH, Disturbances
+from tests.faults.disturbances import PAUSE, WHICH
+from tests.faults.edits import CLAIM, OVER, SANDBOX, WHERE, Edits
 from tests.faults.oracle import CLAIMS, POOLS, SANDBOXES, TEMPLATES
 from tests.faults.story import NAMESPACES
 
@@ -28,15 +29,11 @@ SHRINKS = "SANDBOX_TESTS_SHRINK" in os.environ
 _ANY = str(random.SystemRandom().randrange(10**6) * 1000) if SHRINKS else "0"
 SEED = int(os.environ.get("SANDBOX_TESTS_SEED", _ANY))
 
-WHERE = st.sampled_from((NAMESPACES[0],) * 3 + NAMESPACES[1:])
-SANDBOX = st.sampled_from(("a", "b"))
-CLAIM = st.sampled_from(("c", "d"))
 IMAGE = st.sampled_from(("busybox", "alpine"))
 KINDS = ("pods", SANDBOXES, CLAIMS, POOLS, TEMPLATES, "services")
-OVER = "2020-01-01T00:00:00Z"
 
 
-class Interleavings(Disturbances):
+class Interleavings(Edits):
     """Anything that happens in a cluster, at any moment."""
 
     @initialize(replicas=st.integers(0, 2), begun=st.sampled_from((0, 1, 2, 2)))
@@ -200,22 +197,6 @@ class Interleavings(Disturbances):
             self.story.patch(kind, where, names[which % len(names)], body)
             self.story.moments(pause)
 
-    @rule(where=WHERE, which=WHICH, pause=PAUSE)
-    def steal_status(self, where: str, which: int, pause: int) -> None:
-        """Write another Ready into the status of a Sandbox."""
-        names = self.story.names(SANDBOXES, where)
-        if names:
-            stolen = {
-                "type": "Ready",
-                "status": "Unknown",
-                "reason": "Stolen",
-                "message": "",
-                "lastTransitionTime": "2026-01-02T03:04:05Z",
-            }
-            body = {"status": {"conditions": [stolen]}}
-            self.story.patch(SANDBOXES, where, names[which % len(names)], body, "status")
-            self.story.moments(pause)
-
     # -- kubelets --------------------------------------------------------------------------------
 
     @rule(
@@ -281,7 +262,7 @@ class Interleavings(Disturbances):
     def teardown(self) -> None:
         """Let all faults end: what is stored has to be what the specification asks."""
         try:
-            found = self.story.end()
+            found = self.finish()
             assert not found, "\n".join(["", *found, self.story.text()])
         finally:
             self.story.close()

@@ -18,7 +18,10 @@ CONTROLLER = "system:serviceaccount:agent-sandbox-system:agent-sandbox-controlle
 # Labels and annotations.
 ANNOTATION = "agents.x-k8s.io/sandbox-name"
 CLAIM_UID = "agents.x-k8s.io/claim-uid"
+CREATED_BY = "agents.x-k8s.io/created-by"
 LAUNCH_TYPE = "agents.x-k8s.io/launch-type"
+NAME_HASH = "agents.x-k8s.io/sandbox-name-hash"
+POD_NAME = "agents.x-k8s.io/pod-name"
 POD_TEMPLATE_HASH = "agents.x-k8s.io/sandbox-pod-template-hash"
 REF_HASH = "agents.x-k8s.io/sandbox-template-ref-hash"
 TEMPLATE_HASH = "agents.x-k8s.io/sandbox-template-hash"

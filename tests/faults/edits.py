@@ -1,0 +1,284 @@
+"""What users and other programs change of objects that exist, in ways that few of them do."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import hypothesis.strategies as st
+from hypothesis.stateful import rule
+
+from lean_sandbox.model.times import format_rfc3339
+from tests.faults.details import MARK, NOTE, TEAM, owner_of
+from tests.faults.disturbances import PAUSE, WHICH, Disturbances
+from tests.faults.oracle import CLAIMS, POOLS, SANDBOXES, TEMPLATES
+from tests.faults.story import NAMESPACES
+from tests.support.names import ANNOTATION, CREATED_BY, LAUNCH_TYPE, POD_NAME, POLICIES, REF_HASH
+
+__all__ = ["CLAIM", "OVER", "SANDBOX", "WHERE", "Edits"]
+
+Json = dict[str, Any]
+WHERE = st.sampled_from((NAMESPACES[0],) * 3 + NAMESPACES[1:])
+SANDBOX = st.sampled_from(("a", "b"))
+CLAIM = st.sampled_from(("c", "d"))
+OVER = "2020-01-01T00:00:00Z"
+
+# The finalizer of another program.
+HOLD = "example.com/hold"
+# Of a label or an annotation; without one it is taken away.
+VALUE = st.sampled_from((None, "v1", "v2"))
+MINE = st.sampled_from(
+    (
+        (SANDBOXES, "a"),
+        (SANDBOXES, "b"),
+        (CLAIMS, "c"),
+        (CLAIMS, "d"),
+        (POOLS, "p"),
+        (TEMPLATES, "t"),
+    )
+)
+# A user's own, and what was taken from a pool; pools look after their members themselves.
+_NOT_OF_POOLS = ("", "SandboxClaim")
+STOLEN: Json = {
+    "type": "Ready",
+    "status": "Unknown",
+    "reason": "Stolen",
+    "message": "",
+    "lastTransitionTime": "2026-01-02T03:04:05Z",
+}
+# Statuses that nobody has reason to write, by kind.
+STATUSES = st.sampled_from(
+    (
+        (SANDBOXES, {"conditions": [STOLEN]}),
+        (SANDBOXES, {"podIPs": ["192.0.2.1"], "selector": "x", "nodeName": None}),
+        (CLAIMS, {"conditions": [STOLEN]}),
+        (POOLS, {"replicas": 7, "readyReplicas": 5, "selector": None}),
+    )
+)
+
+
+class Edits(Disturbances):
+    """Every part of an object that the specification says something about may change."""
+
+    @rule(where=WHERE, name=SANDBOX, label=VALUE, note=VALUE, pause=PAUSE)
+    def edit_pod_metadata(
+        self, where: str, name: str, label: str | None, note: str | None, pause: int
+    ) -> None:
+        """Change labels and annotations that a Sandbox wants its Pod to have."""
+        metadata = {"labels": {TEAM: label}, "annotations": {NOTE: note}}
+        self._patch(
+            SANDBOXES, where, name, {"spec": {"podTemplate": {"metadata": metadata}}}, pause
+        )
+
+    @rule(where=WHERE, name=CLAIM, label=VALUE, note=VALUE, pause=PAUSE)
+    def edit_claim_metadata(
+        self, where: str, name: str, label: str | None, note: str | None, pause: int
+    ) -> None:
+        """Change labels and annotations that a claim asks for."""
+        metadata = {"labels": {MARK: label}, "annotations": {MARK: note}}
+        self._patch(CLAIMS, where, name, {"spec": {"additionalPodMetadata": metadata}}, pause)
+
+    @rule(where=WHERE, what=MINE, by=st.sampled_from((None, "go-client", "mallory")), pause=PAUSE)
+    def edit_created_by(
+        self, where: str, what: tuple[str, str], by: str | None, pause: int
+    ) -> None:
+        """Say of an object who made it."""
+        self._patch(what[0], where, what[1], {"metadata": {"labels": {CREATED_BY: by}}}, pause)
+
+    @rule(where=WHERE, which=WHICH, mode=st.sampled_from(("Running", "Suspended")), pause=PAUSE)
+    def set_mode_of_bound(self, where: str, which: int, mode: str, pause: int) -> None:
+        """Suspend or resume the Sandbox of a claim, as its user does."""
+        name = self._pick(SANDBOXES, where, which, "SandboxClaim")
+        self._patch(SANDBOXES, where, name, {"spec": {"operatingMode": mode}}, pause)
+
+    @rule(
+        where=WHERE,
+        which=WHICH,
+        after_s=st.sampled_from((None, 0.0, 3.0, 20.0)),
+        policy=st.sampled_from(("Retain", "Delete")),
+        pause=PAUSE,
+    )
+    def date_sandbox(
+        self, where: str, which: int, after_s: float | None, policy: str, pause: int
+    ) -> None:
+        """Let a Sandbox end now, soon, or no more."""
+        name = self._pick(SANDBOXES, where, which, *_NOT_OF_POOLS)
+        body = {"shutdownTime": self._date(after_s), "shutdownPolicy": policy}
+        self._patch(SANDBOXES, where, name, {"spec": body}, pause)
+
+    @rule(
+        where=WHERE,
+        name=CLAIM,
+        after_s=st.sampled_from((None, 3.0, 20.0)),
+        policy=st.sampled_from(("Retain", "Delete")),
+        pause=PAUSE,
+    )
+    def date_claim(
+        self, where: str, name: str, after_s: float | None, policy: str, pause: int
+    ) -> None:
+        """Let a claim end soon, or no more."""
+        date = self._date(after_s)
+        lifecycle = date and {"shutdownTime": date, "shutdownPolicy": policy}
+        self._patch(CLAIMS, where, name, {"spec": {"lifecycle": lifecycle}}, pause)
+
+    @rule(where=WHERE, which=WHICH, policy=st.sampled_from((None, "Foreground")), pause=PAUSE)
+    def delete_owned_sandbox(self, where: str, which: int, policy: str | None, pause: int) -> None:
+        """Delete the Sandbox of a claim or a pool."""
+        name = self._pick(SANDBOXES, where, which, "SandboxClaim", "SandboxWarmPool")
+        if name:
+            self.story.delete(SANDBOXES, where, name, policy=policy)
+            self.story.moments(pause)
+
+    @rule(where=WHERE, what=MINE, pause=PAUSE)
+    def replace(self, where: str, what: tuple[str, str], pause: int) -> None:
+        """Delete an object and create it anew under its name, with nothing in between."""
+        resource, name = what
+        store = self.story.plane.store
+
+        def replacing() -> None:
+            old = store.get(resource, where, name)
+            kept = {key: old[key] for key in ("apiVersion", "kind", "spec")}
+            metadata = {"name": name, "namespace": where, "annotations": {"user": "made this"}}
+            store.delete(resource, where, name, grace_s=0)
+            store.create({**kept, "metadata": metadata})
+
+        self.story.act(f"replace {resource.partition('.')[0]} {where}/{name}", replacing)
+        self.story.moments(pause)
+
+    @rule(
+        where=WHERE,
+        which=WHICH,
+        kind=st.sampled_from(("pods", SANDBOXES, SANDBOXES, CLAIMS, POOLS)),
+        adds=st.sampled_from((True, False)),
+        pause=PAUSE,
+    )
+    def finalize(self, where: str, which: int, kind: str, adds: bool, pause: int) -> None:  # noqa: FBT001
+        """Let another program keep an object from going, or no more."""
+        body = {"metadata": {"finalizers": [HOLD] if adds else None}}
+        self._patch(kind, where, self._pick(kind, where, which), body, pause)
+
+    @rule(
+        where=WHERE,
+        name=SANDBOX,
+        which=WHICH,
+        to=st.sampled_from((None, "", "nothing", "Not A Name", "a Pod", "a Pod")),
+        pause=PAUSE,
+    )
+    def point_at_pod(self, where: str, name: str, which: int, to: str | None, pause: int) -> None:
+        """Say of a Sandbox which Pod is its, as older controllers did."""
+        pod = self._pick("pods", where, which) if to == "a Pod" else to
+        self._patch(SANDBOXES, where, name, {"metadata": {"annotations": {POD_NAME: pod}}}, pause)
+
+    @rule(
+        where=WHERE,
+        name=CLAIM,
+        which=WHICH,
+        to=st.sampled_from((None, "nothing", "a Sandbox", "a Sandbox")),
+        pause=PAUSE,
+    )
+    def point_at_sandbox(
+        self, where: str, name: str, which: int, to: str | None, pause: int
+    ) -> None:
+        """Say of a claim which Sandbox is its."""
+        other = self._pick(SANDBOXES, where, which) if to == "a Sandbox" else to
+        self._patch(CLAIMS, where, name, {"metadata": {"annotations": {ANNOTATION: other}}}, pause)
+
+    @rule(where=WHERE, which=WHICH, what=STATUSES, pause=PAUSE)
+    def write_status(self, where: str, which: int, what: tuple[str, Json], pause: int) -> None:
+        """Write a status that is not so."""
+        resource, status = what
+        name = self._pick(resource, where, which)
+        self._patch(resource, where, name, {"status": status}, pause, "status")
+
+    @rule(
+        where=WHERE,
+        how=st.sampled_from(("delete", "empty", "label", "Managed", "Unmanaged", "strip")),
+        pause=PAUSE,
+    )
+    def meddle_with_policy(self, where: str, how: str, pause: int) -> None:
+        """Delete or change the NetworkPolicy of the template, or what the template says of it."""
+        policy = "t-network-policy"
+        if how == "delete":
+            self.story.delete(POLICIES, where, policy)
+        elif how == "strip":
+            self._patch(TEMPLATES, where, "t", {"metadata": {"labels": None}}, pause)
+        elif how in ("Managed", "Unmanaged"):
+            self._patch(TEMPLATES, where, "t", {"spec": {"networkPolicyManagement": how}}, pause)
+        else:
+            emptied: Json = {"spec": {"egress": []}}
+            labelled: Json = {"metadata": {"labels": {"x": "y"}}}
+            self._patch(POLICIES, where, policy, emptied if how == "empty" else labelled, pause)
+
+    @rule(where=WHERE, name=CLAIM, pause=PAUSE)
+    def create_cold_claim(self, where: str, name: str, pause: int) -> None:
+        """Create a claim that no member of a pool can serve, as it brings variables."""
+        spec = {"warmPoolRef": {"name": "p"}, "env": [{"name": "A", "value": "b"}]}
+        self.story.create("SandboxClaim", where, name, spec)
+        self.story.moments(pause)
+
+    @rule(where=WHERE, policy=st.sampled_from(("Allowed", "Disallowed")), team=VALUE, pause=PAUSE)
+    def renew_template(self, where: str, policy: str, team: str | None, pause: int) -> None:
+        """Replace the template by one with other labels, which lets claims bring variables or not.
+
+        A mere change of either wakes no claim (claims, 3.3 and open point 6).
+        """
+        self.story.delete(TEMPLATES, where, "t")
+        self.story.moments(pause)
+        metadata = {"labels": {TEAM: team}} if team else {}
+        self.story.template(where, "busybox", metadata=metadata, injection=policy)
+        self.story.moments(pause)
+
+    @rule(where=WHERE, which=WHICH, label=st.sampled_from((LAUNCH_TYPE, REF_HASH)), pause=PAUSE)
+    def unlabel_owned_sandbox(self, where: str, which: int, label: str, pause: int) -> None:
+        """Take a label from the Sandbox of a claim or a pool."""
+        name = self._pick(SANDBOXES, where, which, "SandboxClaim", "SandboxWarmPool")
+        self._patch(SANDBOXES, where, name, {"metadata": {"labels": {label: None}}}, pause)
+
+    @rule(
+        options=st.sampled_from(
+            (
+                {},
+                {"sandbox_warm_pool_max_refill_rate": 0.2},
+                {"sandbox_warm_pool_max_refill_rate": 3.0},
+                {"sandbox_warm_pool_replenish_delay": 10.0},
+                {"sandbox_write_behind_window": 2.0},
+            )
+        )
+    )
+    def restart_with(self, options: Json) -> None:
+        """Kill the controller and start it with other options."""
+        self.story.restart(options)
+
+    def finish(self) -> list[str]:
+        """Let all faults end, and let nothing be held by other programs; return what is wrong."""
+        for where in NAMESPACES:
+            for kind in ("pods", SANDBOXES, CLAIMS, POOLS):
+                for name in self.story.names(kind, where, lambda one: HOLD in _finalizers(one)):
+                    self.story.patch(kind, where, name, {"metadata": {"finalizers": None}})
+        return self.story.end()
+
+    def _pick(self, resource: str, where: str, which: int, *owners: str) -> str:
+        """Return the name of an object, of those that have an owner of such a kind; or none."""
+
+        def is_wanted(one: Json) -> bool:
+            return not owners or owner_of(one).get("kind", "") in owners
+
+        names = self.story.names(resource, where, is_wanted)
+        return names[which % len(names)] if names else ""
+
+    def _date(self, after_s: float | None) -> str | None:
+        if not after_s:
+            return None if after_s is None else OVER
+        return format_rfc3339(self.story.true_time() + timedelta(seconds=after_s))
+
+    def _patch(
+        self, resource: str, where: str, name: str, body: Json, pause: int, subresource: str = ""
+    ) -> None:
+        if name:
+            self.story.patch(resource, where, name, body, subresource)
+            self.story.moments(pause)
+
+
+def _finalizers(one: Json) -> list[str]:
+    found: list[str] = one["metadata"].get("finalizers") or []
+    return found
