@@ -152,6 +152,8 @@ async def test_an_adoption_whose_answer_was_lost_is_found_again(
         assert ready_of(world)[0] == "True"
         assert adoptions(world, "m2") == 0
         assert owner_of(world, "m2") == "SandboxWarmPool/pool"
+        await world.advance(2.0)
+        assert len(member_names(world)) == 2
 
 
 @pytest.mark.claim_case(86)
@@ -201,6 +203,15 @@ async def test_an_annotation_without_adoption_is_completed_even_without_an_addre
         assert owner_of(world, "m1") == "SandboxClaim/c"
         await world.advance(3.0)
         assert events_of(world) == []
+
+
+async def test_a_member_that_an_annotation_names_is_replaced_in_its_pool() -> None:
+    """The pool learns of it as of any other member that was taken."""
+    async with open_claims("m1", "m2") as world:
+        await world.create(claim(metadata={"annotations": {ANNOTATION: "m1"}}))
+        await world.advance(5.0)
+        assert owner_of(world, "m1") == "SandboxClaim/c"
+        assert len(member_names(world)) == 2
 
 
 @pytest.mark.claim_case(84, 90)

@@ -157,6 +157,7 @@ class Binding:
             self._parts.warm.forget(held)
             if taken is not None:
                 self._parts.wakes.sandbox(taken.key)
+                self._parts.wakes.pool(self._pool)
                 return taken
             fresh = self._sandboxes.get(held.key)
             is_lost = fresh is not None and pool_of(fresh) != self._pool
