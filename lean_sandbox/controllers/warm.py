@@ -6,20 +6,21 @@ nodes that hold the most members of a stage, the one whose first member came ear
 member; members without a node come only when none has one. A member keeps its turn whatever happens
 to it; only one that was released goes to the end.
 
-The queue follows the cache of Sandboxes. After a restart the initial list rebuilds it, with the
-members again that were in hand, which is why the adopting write must still be guarded.
+The queue follows the caches of Sandboxes and Pods. After a restart the initial lists rebuild it,
+with the members again that were in hand, which is why the adopting write must still be guarded.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
 from lean_sandbox.model import names
 from lean_sandbox.watch.kind import Key
+from lean_sandbox.watch.resources.pod import PodEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
 # The stages of a member, those of a free one in the order in which claims want them.
@@ -46,7 +47,7 @@ def pool_of(entry: SandboxEntry) -> Key | None:
     return entry.owner_key(names.SANDBOX_WARM_POOL_KIND)
 
 
-def _place_of(entry: SandboxEntry) -> tuple[int, str]:
+def _place_of(entry: SandboxEntry, pods: Iterable[PodEntry]) -> tuple[int, str]:
     status, view, ready = entry.status, entry.view, entry.ready
     if entry.needs_look or view is None or status is None or not status.podIPs:
         # A spec that somebody has changed may ask for its end.
@@ -54,7 +55,12 @@ def _place_of(entry: SandboxEntry) -> tuple[int, str]:
     if view.is_suspended or (ready is not None and ready.reason in _OF_NO_USE):
         # The addresses stay in the status until the Pod is gone.
         return _WAITING, ""
-    return _READY if entry.is_ready else _NETWORKED, status.nodeName
+    # The status may be of a Pod that is no more: nobody has looked since, or had time to say so.
+    living = [pod for pod in pods if not pod.is_terminating]
+    if not living:
+        return _WAITING, ""
+    is_ready = entry.is_ready and any(pod.may_be_ready for pod in living)
+    return _READY if is_ready else _NETWORKED, status.nodeName
 
 
 class Counts(NamedTuple):
@@ -91,14 +97,17 @@ class WarmQueue:
 
     def __init__(
         self,
+        pods_of: Callable[[SandboxEntry], Iterable[PodEntry]],
         *,
         on_available: Callable[[Key], None] = lambda _pool: None,
         on_released: Callable[[Key], None] = lambda _pool: None,
     ) -> None:
-        """Both are called with the pool of a member that can be acquired; neither may call back.
+        """``pods_of`` gives the Pods that a Sandbox controls.
 
+        The others are called with the pool of a member that can be acquired, and may not call back:
         ``on_released`` where a claim has left it to others, ``on_available`` else.
         """
+        self._pods_of = pods_of
         self._on_available = on_available
         self._on_released = on_released
         self._pools: dict[Key, _Stages] = {}
@@ -129,7 +138,7 @@ class WarmQueue:
             self._append(entry, pool, self._on_available)
             return
         slot.entry = entry
-        before, after = (slot.stage, slot.node), _place_of(entry)
+        before, after = (slot.stage, slot.node), _place_of(entry, self._pods_of(entry))
         if slot.stage != _ACQUIRED and before != after:
             self._move(slot, *after)
             if before[0] == _WAITING:
@@ -191,7 +200,8 @@ class WarmQueue:
 
     def _append(self, entry: SandboxEntry, pool: Key, tell: Callable[[Key], None]) -> None:
         self._arrivals += 1
-        slot = self._slots[entry.key] = _Slot(self._arrivals, entry, pool, *_place_of(entry))
+        place = _place_of(entry, self._pods_of(entry))
+        slot = self._slots[entry.key] = _Slot(self._arrivals, entry, pool, *place)
         self._insert(slot)
         if slot.stage != _WAITING:
             tell(pool)

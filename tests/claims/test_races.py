@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from lean_sandbox.local.direct import Change
 from lean_sandbox.local.faults import Loss
 from tests.support.builders import claim, pool
 from tests.support.extensions import (
@@ -25,6 +26,18 @@ from tests.support.names import ANNOTATION, CLAIM_UID, CLAIMS, LAUNCH_TYPE, SAND
 from tests.support.world import NS, World, controlled_by
 
 Json = dict[str, Any]
+
+
+def readiness_told(world: World) -> list[str]:
+    """Return a list that grows by the status of Ready with each version of a claim."""
+    told: list[str] = []
+
+    def take(change: Change) -> None:
+        conditions = (change.after or {}).get("status", {}).get("conditions", ())
+        told.extend(one["status"] for one in conditions if one["type"] == "Ready")
+
+    world.plane.store.follow(take, (CLAIMS,))
+    return told
 
 
 def adoptions(world: World, name: str) -> int:
@@ -404,3 +417,61 @@ async def test_the_member_that_the_status_names_by_now_is_the_one_that_stays() -
         assert owner_of(world, other) == "SandboxClaim/c"
         assert world.find("sandboxes", named) is None
         assert ready_of(world)[0] == "True"
+
+
+async def test_members_whose_pods_went_while_nobody_looked_are_not_handed_out() -> None:
+    """After a start, what the status of a member says may be of a Pod that is no more."""
+    async with open_claims("m1", "m2") as world:
+        plane = world.plane
+        world.controller.stop()
+        await world.settle()
+        plane.store.delete("pods", NS, "m1", grace_s=0)
+        plane.store.create(claim())
+        async with open_claims(plane=plane, clock=world.clock, ready=False) as second:
+            assert bound_name(second) == "m2"
+            assert ready_of(second)[0] == "True"
+            assert "m1" in member_names(second)
+
+
+@pytest.mark.parametrize("grace_s", [0, 30])
+async def test_no_claim_is_ready_with_a_pod_that_is_gone_or_going(grace_s: int) -> None:
+    """It waits for what is on its way up, as if its pool had never been ready."""
+    async with open_claims("m1") as world:
+        plane = world.plane
+        world.controller.stop()
+        await world.settle()
+        plane.store.delete("pods", NS, "m1", grace_s=grace_s)
+        plane.store.create(claim())
+        told = readiness_told(world)
+        async with open_claims(plane=plane, clock=world.clock, ready=False) as second:
+            await second.advance(1.0)
+            assert "True" not in told
+
+
+async def test_a_member_whose_pod_is_going_is_not_handed_out() -> None:
+    """Also before its status says so."""
+    async with open_claims("m1", "m2") as world:
+        held = world.plane.hold("patch", "sandboxes/status")
+        await world.delete("pods", "m1", grace_s=30)
+        await world.create(claim())
+        assert bound_name(world) == "m2"
+        held.release()
+
+
+async def test_a_claim_that_has_its_sandbox_is_not_ready_with_a_pod_that_is_gone() -> None:
+    """Its Sandbox, whose status is of before, is looked at first."""
+    async with open_claims("m1") as world:
+        world.plane.fail_next("patch", "sandboxclaims/status", 500, times=1000)
+        await world.create(claim())
+        plane = world.plane
+        world.controller.stop()
+        await world.settle()
+        plane.faults.clear()
+        plane.store.delete("pods", NS, "m1", grace_s=0)
+        told = readiness_told(world)
+        async with open_claims(plane=plane, clock=world.clock, ready=False) as second:
+            await second.advance(1.0)
+            assert "True" not in told
+            await run_members(second, "m1")
+            await second.advance(2.0)
+            assert (bound_name(second), ready_of(second)[0]) == ("m1", "True")

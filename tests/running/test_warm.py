@@ -13,7 +13,7 @@ from lean_sandbox.controllers.warm import Counts, WarmQueue, pool_of
 from lean_sandbox.model.meta import OwnerReference, controller_reference
 from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
-from tests.support.members import mark_of, member_of
+from tests.support.members import mark_of, member_of, running_pods
 from tests.support.names import REF_HASH, WARM_POOL
 
 POOL = Key("default", "pool")
@@ -37,7 +37,7 @@ def member(
 
 def filled(*members: SandboxEntry) -> WarmQueue:
     """Return a queue that was offered these members in this order."""
-    queue = WarmQueue()
+    queue = WarmQueue(running_pods)
     for one in members:
         queue.offer(one)
     return queue
@@ -325,7 +325,7 @@ def test_a_deleted_pool_is_forgotten_with_all_its_members() -> None:
 def test_a_pool_is_announced_for_each_member_that_can_be_taken_now() -> None:
     """When an address appears and when a member comes back; not for what changes nothing."""
     told: list[Key] = []
-    queue = WarmQueue(on_available=told.append, on_released=told.append)
+    queue = WarmQueue(running_pods, on_available=told.append, on_released=told.append)
     steps = [
         (member("m1", has_address=False), 0),
         (member("m1", "n1", has_address=False), 0),
@@ -362,7 +362,7 @@ def test_a_free_member_costs_a_few_hundred_bytes(nodes: int, limit: int) -> None
     members = [member(f"m{n}", names[n % nodes]) for n in range(20_000)]
     gc.collect()
     tracemalloc.start()
-    queue = WarmQueue()
+    queue = WarmQueue(running_pods)
     for one in members:
         queue.offer(one)
     used = tracemalloc.get_traced_memory()[0]
@@ -373,7 +373,7 @@ def test_a_free_member_costs_a_few_hundred_bytes(nodes: int, limit: int) -> None
 
 def test_pools_leave_nothing_behind() -> None:
     """Thousands of pools come and go, emptied in every way, and nothing grows."""
-    queue = WarmQueue()
+    queue = WarmQueue(running_pods)
 
     def live(numbers: range) -> None:
         for n in numbers:

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from lean_sandbox.controllers.warm import Counts, WarmQueue
 from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
-from tests.support.members import mark_of, member_of
+from tests.support.members import mark_of, member_of, running_pods
 
 
 class Member(NamedTuple):
@@ -82,7 +82,9 @@ class WarmMachine(RuleBasedStateMachine):
         super().__init__()
         self.told: list[Key] = []
         self.expected_told: list[Key] = []
-        self.queue = WarmQueue(on_available=self.told.append, on_released=self.told.append)
+        self.queue = WarmQueue(
+            running_pods, on_available=self.told.append, on_released=self.told.append
+        )
         # Free members in order of arrival, all pools in one list.
         self.free: list[Member] = []
         self.taken: dict[Key, Member] = {}
@@ -214,7 +216,9 @@ class WarmMachine(RuleBasedStateMachine):
     def restart(self) -> None:
         """Rebuild from what the server has: the same members, all of them free again."""
         members = sorted([*self.free, *self.taken.values()], key=lambda m: m.key)
-        self.queue = WarmQueue(on_available=self.told.append, on_released=self.told.append)
+        self.queue = WarmQueue(
+            running_pods, on_available=self.told.append, on_released=self.told.append
+        )
         self.free, self.taken, self.in_hand = [], {}, []
         for member in members:
             self.queue.offer(member.entry)

@@ -6,6 +6,7 @@ from lean_sandbox.model.conditions import Condition
 from lean_sandbox.model.meta import controller_reference
 from lean_sandbox.model.sandbox import SandboxStatus, SandboxView
 from lean_sandbox.watch.kind import Key
+from lean_sandbox.watch.resources.pod import PodEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 from tests.support.names import REF_HASH, TEMPLATE_HASH, WARM_POOL
 
@@ -46,3 +47,8 @@ def member_of(
 def mark_of(entry: SandboxEntry) -> str:
     """Return the hash of the blueprint of a member."""
     return (entry.labels or {})[TEMPLATE_HASH]
+
+
+def running_pods(sandbox: SandboxEntry) -> list[PodEntry]:
+    """Return the Pods of a Sandbox: one, of which nothing bad is known."""
+    return [PodEntry(key=sandbox.key, uid=f"pod-{sandbox.uid}", version=1)]

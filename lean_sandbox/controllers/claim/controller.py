@@ -23,6 +23,7 @@ from lean_sandbox.runtime.queue import BESIDE_WORK_S, CLIENT, LOW, Item
 from lean_sandbox.runtime.workers import Result
 from lean_sandbox.watch.kind import Delta, Key
 from lean_sandbox.watch.resources.extensions import ClaimEntry, PoolEntry, TemplateEntry
+from lean_sandbox.watch.resources.pod import PodEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
 _WANT_NO_MEMBER = frozenset({names.REASON_INVALID_METADATA, names.REASON_CLAIM_EXPIRED})
@@ -56,8 +57,13 @@ class ClaimController(Controller[ClaimEntry]):
             lambda claim: self.queue.add(claim, priority=CLIENT, reason="member available"),
             lambda pool: self.warm.counts(pool).to_take,
         )
-        self.warm = WarmQueue(on_available=self.waiting.available, on_released=self.waiting.level)
+        self.warm = WarmQueue(
+            lambda sandbox: caches.pods.owned_by(sandbox.key.namespace, sandbox.uid),
+            on_available=self.waiting.available,
+            on_released=self.waiting.level,
+        )
         caches.sandboxes.on_change = self.warm.follow
+        caches.pods.on_change = self.follow_pod
         self.annotator = AnnotationWriter(shared, self.queue)
         resource = self.cache.kind.resource
         self._parts = Parts(
@@ -194,6 +200,15 @@ class ClaimController(Controller[ClaimEntry]):
                 if delta.new is None:
                     self._parts.ended[claim.uid] = delta.key.name
                 self.queue.add(claim.key, priority=CLIENT, after_s=after_s, reason="sandbox")
+
+    def follow_pod(self, old: PodEntry | None, new: PodEntry | None) -> None:
+        """Have the member whose Pod has changed wait, or be handed out, accordingly."""
+        for pod in (old, new):
+            owner = pod.owner if pod is not None else None
+            if pod is not None and owner is not None:
+                held = self._parts.caches.sandboxes.get(Key(pod.key.namespace, owner.name))
+                if held is not None and held.uid == owner.uid:
+                    self.warm.offer(held)
 
     def on_status(self, entry: SandboxEntry, old: SandboxStatus, new: SandboxStatus) -> None:
         """Follow a status that our own Sandbox controller wrote, which comes as no event."""

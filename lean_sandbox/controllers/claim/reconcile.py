@@ -259,20 +259,24 @@ class ClaimReconcile(Binding):
             await self._writer.delete(sandboxes, one)
 
     def _await_pod(self, new: SandboxClaimStatus) -> None:
-        """Raise NotYetError if the claim would be ready before its Pod has the labels it asks for.
+        """Raise NotYetError if the claim would be ready before its Pod is, or has its labels.
 
-        Labels decide which policies select the Pod, so a client must not use it without them. A
+        What its Sandbox says may be of a Pod that went while nobody looked. Labels decide which
+        policies select the Pod, so a client must not use it without those that it asked for. A
         status of the Sandbox that is of its present generation was written after the Pod had
-        followed. Claims that ask for nothing do not wait: of what their adoption changes nothing is
-        for their clients.
+        followed. Claims that ask for nothing do not wait for that: of what their adoption changes
+        nothing is for their clients.
         """
         sandbox = self._sandbox
-        if self._error is not None or sandbox is None or not self._view.has_additional_metadata:
+        if self._error is not None or sandbox is None:
             return
         if is_true(self._old.conditions, names.READY) or not is_true(new.conditions, names.READY):
             return
         ready = sandbox.ready
-        if ready is None or (ready.observedGeneration or 0) < sandbox.generation:
+        is_told = ready is not None and (ready.observedGeneration or 0) >= sandbox.generation
+        pods = self._parts.caches.pods.owned_by(sandbox.key.namespace, sandbox.uid)
+        is_there = any(pod.may_be_ready for pod in pods)
+        if not is_there or (self._view.has_additional_metadata and not is_told):
             # The claim waits for that: the Pod is to follow at once.
             self._parts.wakes.launch(sandbox.key, None)
             raise NotYetError(_LOOK_AGAIN_S)

@@ -80,6 +80,16 @@ class PodEntry(OwnedEntry, gc=False):
         return self.is_deleting or self.is_delete_sent
 
     @property
+    def may_be_ready(self) -> bool:
+        """Whether nothing that is known of the Pod says that it is not ready."""
+        if self.is_terminating:
+            return False
+        if self.state is not None and not self.is_stale:
+            return self.state.is_ready and self.state.phase == names.POD_RUNNING
+        # A watch without columns gives no hint.
+        return self.hint in (READY, "")
+
+    @property
     def labels(self) -> dict[str, str] | None:
         """All labels, as a new dict; ``None`` when there are none."""
         tracking = self.tracking
