@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from lean_sandbox.local.controlplane import LocalSettings
+from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.runtime.workers import Outcome
+from tests.support.clock import FakeClock
 from tests.support.world import (
     NS,
     World,
@@ -329,7 +330,7 @@ async def test_lost_readiness_and_a_new_address_are_written_at_once() -> None:
 
 @pytest.mark.case(30)
 async def test_a_lost_node_makes_the_sandbox_unready_although_no_column_shows_it() -> None:
-    """Case 30: Ready turned by another than the kubelet is seen; the kubelet's own beat is not.
+    """Case 30: Ready turned by another than the kubelet is seen.
 
     The containers of a Pod on a lost node stay ready as far as anybody knows, so its printed row
     does not change. Who wrote the status does.
@@ -338,8 +339,6 @@ async def test_a_lost_node_makes_the_sandbox_unready_although_no_column_shows_it
         await world.ready_sandbox()
         world.forget_requests()
         conditions = world.pod()["status"]["conditions"]
-        await world.pod_status(conditions=[*conditions, {"type": "Heartbeat", "status": "True"}])
-        assert not world.asked()
         for one in conditions:
             if one["type"] == "Ready":
                 one["status"] = "False"
@@ -352,6 +351,19 @@ async def test_a_lost_node_makes_the_sandbox_unready_although_no_column_shows_it
             manager="kube-controller-manager",
         )
         await world.settle()
+        ready = condition(world.get(), "Ready")
+        assert (ready["status"], ready["message"]) == ("False", "Pod is Running but not Ready")
+        assert world.asked() == {"get pods": 1, "patch sandboxes/status": 1}
+
+
+async def test_a_pod_past_its_deadline_is_not_ready_although_no_column_shows_it() -> None:
+    """The kubelet says so at once, and has the containers, Ready as they are, end in their time."""
+    clock = FakeClock()
+    async with ControlPlane(clock=clock) as plane, open_world(plane=plane, clock=clock) as world:
+        await world.ready_sandbox()
+        await world.advance(6.0)
+        world.forget_requests()
+        await world.pod_status(conditions=pod_conditions(ready=False))
         ready = condition(world.get(), "Ready")
         assert (ready["status"], ready["message"]) == ("False", "Pod is Running but not Ready")
         assert world.asked() == {"get pods": 1, "patch sandboxes/status": 1}

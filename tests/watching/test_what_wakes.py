@@ -138,16 +138,28 @@ def test_a_readiness_the_last_look_did_not_show_passes() -> None:
     assert hand.get("a").is_stale
 
 
+def written_by(*managers: str, at: str = DELETING) -> dict[str, Any]:
+    """Return what metadata tell of those who wrote a status."""
+    entries = [{"manager": one, "subresource": "status", "time": at} for one in managers]
+    return {"managedFields": entries}
+
+
+def test_a_status_that_the_kubelet_writes_of_a_ready_pod_passes() -> None:
+    """No column shows that its deadline is over; until it is ready, what is written shows."""
+    later = written_by("kubelet", at="2026-01-02T03:05:05Z")
+    hand = Hand(pod_kind())
+    hand.listed(pod("a", 10, **written_by("kubelet")))
+    assert hand.saw(pod_row("MODIFIED", "a", 11, first=True, **later)) == [Change.COLUMNS]
+    hand = Hand(pod_kind())
+    hand.listed(pod("a", 10, ready=False, **written_by("kubelet")))
+    assert hand.saw(pod_row("MODIFIED", "a", 11, first=True, ready="0/1", **later)) == []
+
+
 def test_a_status_written_by_another_than_the_kubelet_passes() -> None:
     """No column shows a lost node or a readiness gate; the writer of the status does, once."""
-
-    def written_by(*managers: str) -> dict[str, Any]:
-        entries = [{"manager": one, "subresource": "status", "time": DELETING} for one in managers]
-        return {"managedFields": entries}
-
-    hand = Hand(pod_kind())
-    hand.listed(pod("a", 10))
     kubelet, both = written_by("kubelet"), written_by("kubelet", "node-controller")
+    hand = Hand(pod_kind())
+    hand.listed(pod("a", 10, **kubelet))
     assert hand.saw(pod_row("MODIFIED", "a", 11, first=True, **kubelet)) == []
     assert hand.saw(pod_row("MODIFIED", "a", 12, **both)) == [Change.COLUMNS]
     assert hand.get("a").is_stale

@@ -57,8 +57,8 @@ class PodEntry(OwnedEntry, gc=False):
 
     ``state`` is that of the last full Pod; ``is_stale`` says that a later event hinted at another
     state. ``is_delete_sent`` says that the server has accepted our DELETE, which the watch may not
-    show yet. ``foreign`` is a digest of the status writes of others than the kubelet. ``others``
-    are the owner references of a Pod without a controller. ``template_labels`` are shared by the
+    show yet. ``writes`` is a digest of the status writes that no column may show. ``others`` are
+    the owner references of a Pod without a controller. ``template_labels`` are shared by the
     Pods of a template, ``tracking`` is the one label in which they differ. ``trouble`` is what last
     kept a container from running, while that may last.
     """
@@ -71,7 +71,7 @@ class PodEntry(OwnedEntry, gc=False):
     is_delete_sent: bool = False
     hint: str = ""
     trouble: str = ""
-    foreign: int = 0
+    writes: int = 0
     others: tuple[OwnerReference, ...] = ()
 
     @property
@@ -186,7 +186,7 @@ def _build_pod(row: ObjectMeta, item: Pod | None, old: PodEntry | None) -> PodEn
         tracking=_OWN_HASH if tracking == names.name_hash(row.name) else tracking,
         annotations=shared_map(_managed_annotations(row.annotations)),
         hint=interned(hint) if hint is not None else "",
-        foreign=_foreign_writes(row, old),
+        writes=_hidden_writes(row, old, hint),
         trouble=_trouble_of(row),
         others=row.owners if owner is None else (),
     )
@@ -204,15 +204,16 @@ def _build_pod(row: ObjectMeta, item: Pod | None, old: PodEntry | None) -> PodEn
     return entry
 
 
-def _foreign_writes(row: ObjectMeta, old: PodEntry | None) -> int:
-    """Return a digest of the status writes of others than the kubelet, 0 for none known.
+def _hidden_writes(row: ObjectMeta, old: PodEntry | None, hint: str | None) -> int:
+    """Return a digest of the status writes that may hide a change, 0 for none known.
 
-    A lost node or a readiness gate changes the condition Ready, but no column: the containers stay
-    as they were. Only the writer shows such a change.
+    A lost node, a readiness gate or the deadline of a Pod changes the condition Ready, but no
+    column: the containers stay as they were. Only the writer and the time show such a change. Of
+    the kubelet, which writes often until a Pod is ready, only what it writes afterwards counts.
     """
     if row.managed_fields is None:
-        return old.foreign if old is not None else 0
-    return status_writers(row.managed_fields, besides="kubelet")
+        return old.writes if old is not None else 0
+    return status_writers(row.managed_fields, besides="" if hint == READY else "kubelet")
 
 
 def _shows_another_state(row: ObjectMeta, new: PodEntry, old: PodEntry) -> bool:
@@ -226,7 +227,7 @@ def _shows_another_state(row: ObjectMeta, new: PodEntry, old: PodEntry) -> bool:
         return True
     if new.hint != old.hint and not new.is_deleting:
         return True
-    if new.foreign != old.foreign:
+    if new.hint == old.hint and new.writes != old.writes:
         return True
     node = row.columns.get("Node", "")
     address = row.columns.get("IP", "")
@@ -242,7 +243,7 @@ def pod_row_contradicts(row: ObjectMeta, entry: PodEntry) -> bool:
     hint = pod_hint(row.columns)
     if hint is None or entry.state is None or entry.is_stale:
         return False
-    if _foreign_writes(row, entry) != entry.foreign:
+    if hint == entry.hint and _hidden_writes(row, entry, hint) != entry.writes:
         return True
     return (hint == READY) != (entry.state.is_ready and entry.state.phase == "Running")
 
