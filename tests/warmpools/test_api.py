@@ -140,6 +140,19 @@ async def test_what_changes_nothing_is_not_written() -> None:
         assert not world.asked()
 
 
+async def test_counts_that_cannot_be_written_are_tried_with_growing_pauses() -> None:
+    """From 5 ms, doubling: fifteen times within two minutes, and written once they can be."""
+    async with open_pools(placed()) as world:
+        await fill(world, pool(replicas=2))
+        world.plane.fail_next("patch", "sandboxwarmpools/status", 403, times=1000)
+        await change_pool(world, {"replicas": 1})
+        await world.advance(120.0)
+        assert 10 <= world.asked()["patch sandboxwarmpools/status"] <= 16
+        world.plane.faults.clear()
+        await world.advance(120.0)
+        assert pool_status(world)["replicas"] == 1
+
+
 @pytest.mark.pool_case(22)
 async def test_counts_are_written_at_most_once_a_second() -> None:
     """Budget: members that become Ready one by one for ten seconds cost eleven patches at most."""

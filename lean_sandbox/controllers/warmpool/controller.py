@@ -505,7 +505,6 @@ class PoolReconcile:
         if due > now:
             self._requeues.append(due - now)
             return
-        state.status_at, state.differs_since = now, None
         try:
             await self._writer.patch(
                 self._pools.cache,
@@ -515,4 +514,7 @@ class PoolReconcile:
                 generation=entry.generation,
             )
         except ControlPlaneError as error:
+            # The backoff of the pool says when to try again.
             self._errors.append(error)
+        else:
+            state.status_at, state.differs_since = now, None
