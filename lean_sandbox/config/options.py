@@ -185,8 +185,8 @@ class Settings:
     )
     sandbox_status_step_window: float = _duration(
         30.0,
-        "how long a further unready step waits once one was published, doubling; readiness, errors"
-        " and scheduling failures never wait for it",
+        "how long a further unready step waits once one was published, doubling; readiness, an"
+        " address, errors and scheduling failures never wait for it",
     )
     sandbox_write_behind_window: float = _duration(
         0.0, "delay of metadata patches on a Sandbox's own Pod, at most 1s; 0: at once"

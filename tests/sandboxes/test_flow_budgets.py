@@ -117,6 +117,23 @@ async def test_a_launch_longer_than_the_window_costs_one_status_more() -> None:
         assert await spent(world, passes=1) == {"get pods": 1, **STATUS}
 
 
+async def test_an_address_waits_for_the_first_window_only() -> None:
+    """Case 14: a Pod that runs and is not ready costs a status of its own, others wait longer."""
+    settings = Settings(sandbox_status_window=1.0, sandbox_status_step_window=60.0)
+    async with open_world(settings) as world:
+        await world.create(sandbox())
+        await world.advance(5.0)
+        world.forget_requests()
+        await world.run_pod(ready=False)
+        await world.advance(1.0)
+        assert world.get()["status"]["podIPs"] == ["10.244.0.5"]
+        message = condition(world.get(), "Ready")["message"]
+        assert message == "Pod is Running but not Ready"
+        assert await spent(world, passes=3) == {"get pods": 1, **STATUS}
+        await world.run_pod()
+        assert is_ready(world)
+
+
 # -- suspension ----------------------------------------------------------------------------------
 
 

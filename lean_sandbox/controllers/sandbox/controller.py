@@ -16,7 +16,7 @@ from lean_sandbox.controllers.common import ObjectEvents, Shared
 from lean_sandbox.controllers.sandbox.children import Parts
 from lean_sandbox.controllers.sandbox.reconcile import due_in_s, is_final, reconcile
 from lean_sandbox.controllers.sandbox.requests import SandboxRequests
-from lean_sandbox.controllers.sandbox.throttle import StatusThrottle
+from lean_sandbox.controllers.sandbox.throttle import StatusThrottle, facts
 from lean_sandbox.model import names
 from lean_sandbox.model.sandbox import Sandbox
 from lean_sandbox.model.times import has_come
@@ -174,11 +174,12 @@ class SandboxController(Controller[SandboxEntry]):
             return
         # Before there is a node only the scheduler writes, and no column shows what it found.
         is_news = bool(delta.change & Change.VERSION) and not delta.change & Change.COLUMNS
-        if delta.new is not None and delta.new.trouble:
-            is_news = is_news or delta.old is None or not delta.old.trouble
         may_wait = not delta.change & _AT_ONCE and _is_a_step_up(delta)
-        reason = "pod gone" if delta.new is None else f"pod {delta.new.hint or 'changed'}"
-        self._enqueue(keys, reason, may_wait=may_wait, is_news=is_news)
+        pod, reason, tells = delta.new, "pod gone", frozenset[str]()
+        if pod is not None:
+            reason = f"pod {pod.hint or 'changed'}"
+            tells = facts(trouble=pod.trouble, address=pod.hint == RUNNING)
+        self._enqueue(keys, reason, may_wait=may_wait, is_news=is_news, tells=tells)
 
     def on_service(self, delta: Delta[ServiceEntry]) -> None:
         """Reconcile the owners of a Service that changed, or the Sandbox that may adopt it."""
@@ -195,7 +196,13 @@ class SandboxController(Controller[SandboxEntry]):
         self._enqueue([*_concerned(delta), *of_name], "volume claim")
 
     def _enqueue(
-        self, keys: list[Key], reason: str, *, may_wait: bool = False, is_news: bool = False
+        self,
+        keys: list[Key],
+        reason: str,
+        *,
+        may_wait: bool = False,
+        is_news: bool = False,
+        tells: frozenset[str] = frozenset(),
     ) -> None:
         if self.queue.is_paused:
             # Nor do windows begin: the next leader reconciles everything.
@@ -207,7 +214,8 @@ class SandboxController(Controller[SandboxEntry]):
             if may_wait:
                 # The window of a step starts when it is first seen.
                 now = self._parts.clock.monotonic()
-                after_s = self._parts.throttle.remaining_s(key, now, is_news=is_news)
+                throttle = self._parts.throttle
+                after_s = throttle.remaining_s(key, now, is_news=is_news, tells=tells)
             self.queue.add(key, after_s=after_s, reason=reason)
 
 

@@ -11,7 +11,7 @@ import msgspec
 import structlog
 
 from lean_sandbox.controllers.sandbox.children import Children, OvertakenError, Parts
-from lean_sandbox.controllers.sandbox.throttle import is_on_the_way_up, is_unplaced
+from lean_sandbox.controllers.sandbox.throttle import facts, is_on_the_way_up, is_unplaced
 from lean_sandbox.kube.client import ENDING_S
 from lean_sandbox.kube.errors import Invalid
 from lean_sandbox.kube.events import EventType
@@ -245,14 +245,14 @@ class SandboxReconcile(Children):
         requeues = [self.requeue_after_s, due_in_s(self._view, parts.clock.now())]
         is_going_up = is_on_the_way_up(old, new)
         is_step = is_going_up and sandbox_status.status_patch(old, new) is not None
-        names_trouble = observation.pod is not None and bool(observation.pod.trouble)
+        tells = facts(trouble=observation.pod and observation.pod.trouble, address=new.podIPs)
         wait_s = 0.0
         if is_step and not self.failures:
             wait_s = throttle.remaining_s(
                 key,
                 parts.clock.monotonic(),
                 is_news=is_unplaced(old, new),
-                names_trouble=names_trouble,
+                tells=tells,
             )
         if wait_s > 0:
             requeues.append(wait_s)
@@ -262,7 +262,7 @@ class SandboxReconcile(Children):
                 throttle.settled(key)
             elif is_step:
                 # Only what was published lengthens the next wait.
-                throttle.published(key, parts.clock.monotonic(), names_trouble=names_trouble)
+                throttle.published(key, parts.clock.monotonic(), tells=tells)
         if self.failures:
             raise ReconcileError("; ".join(map(str, self.failures)), *self.failures)
         due = [seconds for seconds in requeues if seconds is not None]

@@ -68,12 +68,20 @@ def is_unplaced(old: SandboxStatus, new: SandboxStatus) -> bool:
     return before is None or (before.status, before.reason) != (now.status, now.reason)
 
 
+def facts(*, trouble: object, address: object) -> frozenset[str]:
+    """Return what of a step should be known soon: what keeps a container from running, and where.
+
+    A Pod that has an address runs, though it is not ready.
+    """
+    found = {"trouble": trouble, "address": address}
+    return frozenset(name for name, is_there in found.items() if is_there)
+
+
 class _Step(msgspec.Struct, gc=False):
     """The unpublished step of one Sandbox, and the unready steps published before it.
 
     ``turn_at`` is when it may be told, given once its window has passed; ``may_be_news`` until the
-    Pod was looked at. ``named_trouble``: the last one published says what keeps a container from
-    running.
+    Pod was looked at. ``told`` are the facts of the last one published.
     """
 
     since: float | None = None
@@ -81,7 +89,7 @@ class _Step(msgspec.Struct, gc=False):
     may_be_news: bool = False
     published: int = 0
     published_at: float = 0.0
-    named_trouble: bool = False
+    told: frozenset[str] = frozenset()
 
 
 class StatusThrottle:
@@ -128,15 +136,21 @@ class StatusThrottle:
         return max(self._window_s, min(self._window_s + grown_s, _LONGEST_WINDOW_S))
 
     def remaining_s(
-        self, key: Key, now: float, *, is_news: bool = False, names_trouble: bool = False
+        self,
+        key: Key,
+        now: float,
+        *,
+        is_news: bool = False,
+        tells: frozenset[str] = frozenset(),
     ) -> float:
         """Return for how long the step may still wait, starting its window when it is new.
 
         ``is_news``, as that no node fits, waits for the first window only and for no turn; so does
-        one that ``names_trouble``, what keeps a container from running, if none did before.
+        one that ``tells`` a fact which the one before did not. The first has no address to add.
         """
         step = self._step_of(key)
-        is_news = is_news or (names_trouble and not step.named_trouble)
+        fresh = tells - step.told if step.published else tells - {"address"}
+        is_news = is_news or bool(fresh)
         if step.since is None:
             step.since = now
         due = step.since + self._first_window_s(key)
@@ -166,14 +180,14 @@ class StatusThrottle:
         if step is not None:
             step.may_be_news = False
 
-    def published(self, key: Key, now: float, *, names_trouble: bool) -> None:
+    def published(self, key: Key, now: float, *, tells: frozenset[str]) -> None:
         """Take note that an unready step was published."""
         step = self._step_of(key)
         step.since = None
         step.turn_at = None
         step.published += 1
         step.published_at = now
-        step.named_trouble = names_trouble
+        step.told = tells
 
     def settled(self, key: Key) -> None:
         """Forget a launch: it has come to its end, one way or another."""
