@@ -42,16 +42,17 @@ class PodSpec(Lenient, frozen=True):
     readinessGates: OrNull[tuple[PodReadinessGate, ...]] = ()
 
 
-class ContainerWaiting(Lenient, frozen=True):
+class ContainerReason(Lenient, frozen=True):
     """Why a container does not run."""
 
     reason: OrNull[str] = ""
 
 
 class ContainerState(Lenient, frozen=True):
-    """The state of a container, as far as it waits."""
+    """The state of a container, as far as it waits or has ended."""
 
-    waiting: OrNull[ContainerWaiting] = ContainerWaiting()
+    waiting: OrNull[ContainerReason] = ContainerReason()
+    terminated: OrNull[ContainerReason] = ContainerReason()
 
 
 class ContainerStatus(Lenient, frozen=True):
@@ -108,11 +109,11 @@ def pod_state(pod: Pod) -> PodState:
     )
 
 
-def waiting_reason(pod: Pod) -> str:
-    """Return why the first container that waits does, "" when none waits."""
+def stopped_reason(pod: Pod) -> str:
+    """Return why the first container does not run of those that should, "" when all do."""
     statuses = (*pod.status.initContainerStatuses, *pod.status.containerStatuses)
-    reasons = (one.state.waiting.reason for one in statuses)
-    return next((reason for reason in reasons if reason), "")
+    reasons = (one.state.waiting.reason or one.state.terminated.reason for one in statuses)
+    return next((reason for reason in reasons if reason not in ("", "Completed")), "")
 
 
 def build_pod(sandbox: Sandbox) -> dict[str, Any]:

@@ -159,6 +159,40 @@ async def test_a_container_that_keeps_crashing_is_told_once(form: str) -> None:
         assert condition(world.get(), "Ready")["message"] == "Pod is Ready"
 
 
+def ended(reason: str, code: int = 1) -> list[Json]:
+    """Return the status of a container that has ended and is to be started again."""
+    terminated = {"reason": reason, "exitCode": code}
+    return [{"name": "main", "ready": False, "state": {"terminated": terminated}}]
+
+
+@pytest.mark.parametrize("form", ["table", "full"])
+@pytest.mark.parametrize("reason", ["Error", "OOMKilled", "StartError"])
+async def test_a_container_that_has_ended_is_told_with_the_reason(reason: str, form: str) -> None:
+    """Kubelets show it as ended for the whole back-off, and as waiting for a moment at its end.
+
+    Budget: two writes, for once it was said to crash in a loop that stays so.
+    """
+    async with open_world(watched(form)) as world:
+        await world.create(sandbox())
+        await world.bind()
+        await world.run_pod(ready=False)
+        await world.advance(120.0)
+        world.forget_requests()
+        await world.pod_status(phase="Running", containerStatuses=ended(reason))
+        await world.advance(2.0)
+        message = condition(world.get(), "Ready")["message"]
+        assert message == f"Pod is Running but not Ready ({reason})"
+        crashing = waiting("CrashLoopBackOff", "back-off")["containerStatuses"]
+        for _ in range(20):
+            await world.pod_status(phase="Running", containerStatuses=crashing)
+            await world.advance(20.0)
+            await world.pod_status(phase="Running", containerStatuses=ended(reason))
+            await world.advance(20.0)
+        assert world.writes() == {"patch sandboxes/status": 2}
+        message = condition(world.get(), "Ready")["message"]
+        assert message == "Pod is Running but not Ready (CrashLoopBackOff)"
+
+
 @pytest.mark.parametrize("form", ["table", "full"])
 async def test_a_slow_launch_costs_three_status_writes_whatever_the_pod_goes_through(
     form: str,

@@ -17,7 +17,7 @@ from filters import (
 from lean_sandbox.kube.resources import PODS
 from lean_sandbox.model import names
 from lean_sandbox.model.meta import ObjectMeta, OwnerReference
-from lean_sandbox.model.pod import Pod, PodState, pod_state, waiting_reason
+from lean_sandbox.model.pod import Pod, PodState, pod_state, stopped_reason
 from lean_sandbox.model.wire import interned, shared_map
 from lean_sandbox.watch.kind import (
     Kind,
@@ -47,7 +47,10 @@ _NO_START = {
     "CreateContainerError": "CreateContainerError",
     "ImageInspectError": "ImageInspectError",
 }
-_TROUBLES = _NO_START | {"CrashLoopBackOff": "CrashLoopBackOff"}
+# A container that has ended is to be started again, unless that is the end of the Pod.
+_CRASH_LOOP = "CrashLoopBackOff"
+_ENDED = ("Error", "OOMKilled", "ContainerCannotRun", "StartError", "RunContainerError")
+_TROUBLES = _NO_START | {word: word for word in (*_ENDED, _CRASH_LOOP)}
 # Statuses of a Pod that has not started yet.
 _WAITING_WORDS = frozenset({"Pending", "ContainerCreating", "PodInitializing", *_NO_START})
 
@@ -139,7 +142,7 @@ def pod_columns(item: Pod) -> dict[str, str]:
         )
     return {
         "hint": hint,
-        "Status": waiting_reason(item),
+        "Status": stopped_reason(item) or hint,
         "IP": state.ips[0] if state.ips else "<none>",
         "Node": state.node or "<none>",
     }
@@ -191,7 +194,8 @@ def _build_pod(row: ObjectMeta, item: Pod | None, old: PodEntry | None) -> PodEn
         others=row.owners if owner is None else (),
     )
     if old is not None:
-        if not entry.trouble and _may_last(old.trouble, hint):
+        is_said = not entry.trouble or (entry.trouble in _ENDED and old.trouble == _CRASH_LOOP)
+        if is_said and _may_last(old.trouble, hint):
             entry.trouble = old.trouble
         entry.state = old.state
         # A whole Pod says itself whether it is being deleted: a restored store may not know of it.
