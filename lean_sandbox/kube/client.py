@@ -82,11 +82,15 @@ class TerminatingNamespaces:
         return max(0.0, held[0] - self._clock.monotonic()) if held is not None else 0.0
 
     def check(self, namespace: str) -> None:
-        """Raise Forbidden where creates are refused, in the words in which the server did."""
+        """Raise Forbidden where creates are refused, for the reason that the server gave."""
         if self.left_s(namespace) > 0:
             _, refusal = self._refusals[namespace]
+            # Not the object that was refused, which stands before it.
+            why = refusal.message.rpartition(" is forbidden: ")[2]
+            told = msgspec.structs.replace(refusal.said, message=why)
+            asked = errors.Asked("create", namespace=namespace)
             # A new one each time: raising an error writes its traceback into it.
-            raise errors.Forbidden(refusal.status, refusal.said, refusal.asked)
+            raise errors.Forbidden(refusal.status, told, asked)
 
     def enter(self, namespace: str) -> None:
         """Check; once a refusal is old, let one create pass, the others wait for its answer."""

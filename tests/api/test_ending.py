@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lean_sandbox.kube.client import ENDING_S, TerminatingNamespaces
-from lean_sandbox.kube.errors import Asked, Cause, Details, Forbidden, Status
+from lean_sandbox.kube.errors import Asked, Cause, Details, Forbidden, Status, said
 from tests.support.clock import FakeClock
 
 ENDS = Details(causes=(Cause(reason="NamespaceTerminating"),))
@@ -15,8 +15,8 @@ ENDS = Details(causes=(Cause(reason="NamespaceTerminating"),))
 
 def refusal(namespace: str) -> Forbidden:
     """Return the server's refusal to create in a namespace that ends."""
-    said = Status(message=f"{namespace} ends", details=ENDS)
-    return Forbidden(403, said, Asked(namespace=namespace))
+    words = Status(message=f"{namespace} ends", details=ENDS)
+    return Forbidden(403, words, Asked(namespace=namespace))
 
 
 async def test_a_refusal_is_believed_for_half_a_minute_and_in_its_own_namespace() -> None:
@@ -37,6 +37,18 @@ async def test_a_refusal_is_believed_for_half_a_minute_and_in_its_own_namespace(
     await clock.advance(0.5)
     ending.check("a")
     assert ending.left_s("a") == 0.0
+
+
+def test_what_was_said_of_one_object_is_not_said_of_another() -> None:
+    """Only why: not what was asked for, and not its name."""
+    why = "unable to create new content in namespace a because it is being terminated"
+    words = Status(message=f'pods "one" is forbidden: {why}', details=ENDS)
+    ending = TerminatingNamespaces(FakeClock())
+    ending.remember("a", Forbidden(403, words, Asked("create", "pods", "a")))
+    with pytest.raises(Forbidden) as refused:
+        ending.check("a")
+    assert said(refused.value) == why
+    assert "pods" not in str(refused.value)
 
 
 async def test_after_that_one_create_is_tried_and_the_others_wait_for_its_answer() -> None:
