@@ -215,11 +215,10 @@ def test_what_is_no_yaml_is_not_quoted(
     """A password that YAML takes for something else: where it stands and what is wrong."""
     file = written(folder, "http://10.0.0.1", {"password": "PLACE"})
     file.write_text(file.read_text().replace("PLACE", odd.replace("{}", SECRET)))
-    for flag in ("kubeconfig", "config"):
-        assert main(["run", f"--{flag}={file}"]) == EXIT_CONFIG
-        said = capsys.readouterr().err
-        assert str(file) in said
-        assert_not_told(said)
+    assert main(["run", f"--kubeconfig={file}"]) == EXIT_CONFIG
+    said = capsys.readouterr().err
+    assert str(file) in said
+    assert_not_told(said)
 
 
 async def asked(kubeconfig: Path) -> str:
