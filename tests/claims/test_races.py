@@ -475,3 +475,14 @@ async def test_a_claim_that_has_its_sandbox_is_not_ready_with_a_pod_that_is_gone
             await run_members(second, "m1")
             await second.advance(2.0)
             assert (bound_name(second), ready_of(second)[0]) == ("m1", "True")
+
+
+async def test_each_member_that_a_claim_takes_has_its_own_event() -> None:
+    """The second is no repetition of the first, whose name it would have."""
+    async with open_claims("m1", "m2") as world:
+        await world.create(claim())
+        await world.delete("sandboxes", "m1")
+        await world.advance(3.0)
+        assert bound_name(world) == "m2"
+        told = sorted(note for _, _, note in events_of(world, "SandboxAdopted"))
+        assert told == [f'Adopted warm pool Sandbox "{name}"' for name in ("m1", "m2")]

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from lean_sandbox.controllers.claim.annotations import AnnotationWriter
-from lean_sandbox.controllers.common import ObjectEvents, Shared
+from lean_sandbox.controllers.common import ObjectEvents, Shared, reference_to
 from lean_sandbox.controllers.resolver import NotYetError
 from lean_sandbox.controllers.warm import WarmQueue, pool_of
 from lean_sandbox.kube.errors import (
@@ -23,6 +23,7 @@ from lean_sandbox.kube.errors import (
     NotFound,
     said,
 )
+from lean_sandbox.kube.resources import SANDBOXES
 from lean_sandbox.model import names
 from lean_sandbox.model.claim import ClaimFacts, ClaimView, SandboxClaimSpec
 from lean_sandbox.model.claim_additions import bound_sync_patch, desired_pod_metadata
@@ -245,7 +246,9 @@ class Binding:
         self._parts.wakes.sandbox(self._taken.key)
         self._parts.metrics.bound(self._entry, self._taken, names.LAUNCH_TYPE_WARM)
         note = f'Adopted warm pool Sandbox "{self._taken.key.name}"'
-        self._parts.events.emit(self._entry, "Normal", "SandboxAdopted", "Adoption", note)
+        # Of another Sandbox it is another Event, and no repetition of one that names the first.
+        related = reference_to(self._taken, SANDBOXES)
+        self._parts.events.emit(self._entry, "Normal", "SandboxAdopted", "Adoption", note, related)
         self._parts.wakes.pool(self._pool)
 
     async def _adopt(self, held: SandboxEntry) -> SandboxEntry | None:
