@@ -248,9 +248,9 @@ class Workers(Generic[K]):
             self._log.error("reconcile_panicked", key=key, next_s=next_s, exc_info=error)
             return Outcome.PANIC, next_s
         tries = item.attempts + 1
-        self._log.warning(
-            "reconcile_failed", key=key, error=str(error), attempts=tries, next_s=next_s
-        )
+        # Of a server that is away for a moment each key is told once.
+        tell = self._log.warning if tries == 1 or next_s >= 1.0 else self._log.debug
+        tell("reconcile_failed", key=key, error=str(error), attempts=tries, next_s=next_s)
         return Outcome.ERROR, next_s
 
     def _retry(self, key: K, retry_after_s: float) -> float:

@@ -165,6 +165,21 @@ async def test_a_terminal_failure_is_logged_once_and_not_retried() -> None:
     assert (seen.errors, seen.outcomes[Outcome.TERMINAL]) == (1, 1)
 
 
+async def test_what_fails_again_at_once_is_told_once() -> None:
+    """A server that is away for a moment fails everything many times: a warning for each key.
+
+    One that goes on to fail is told each time once its pauses have a second.
+    """
+    bench = Bench(failing(*(ExpectedError(retryable=True) for _ in range(11))))
+    with capture_logs() as logs:
+        async with bench.running():
+            bench.queue.add("a")
+            await bench.clock.advance(6)
+    told = [line["attempts"] for line in logs if line["log_level"] == "warning"]
+    assert told == [1, 9, 10, 11]
+    assert len(bench.reports) == 11
+
+
 async def test_a_retry_waits_as_long_as_the_server_asked_for() -> None:
     """Retry-After is honoured when it is longer than the backoff."""
     bench = Bench(failing(ExpectedError(retryable=True, retry_after_s=7)))
