@@ -269,14 +269,18 @@ class History:
         # The latest first: a claim may have had others of the name before.
         owned = [self._sandboxes[uid, one] for one in reversed(named) if uid in self._owned_by[one]]
         told = [one for one in owned if any(known == fact for _, known in one.known)]
+        # The time changes with the status alone, so it may be that of the Sandbox before.
+        before = _ready_fact(change.before)
+        lasts = bool(owned) and before[::2] == fact[::2]
+        lasts = lasts and any(known[:2] == fact[:2] for _, known in owned[0].known)
         broken: Promise | None = None
         if told and told[0] is owned[0]:
             broken = told[0].told(fact)
-        elif told and is_ready and owned[0].seen:
-            broken = Promise.NEVER_UNDONE
-        elif is_ready and not told:
+        elif is_ready and not lasts and not told:
             # A claim says more than its Sandbox does, but not this.
             broken = Promise.STATUS_IS_TRUE
+        elif is_ready and not lasts and owned[0].seen:
+            broken = Promise.NEVER_UNDONE
         if broken is not None:
             self._break(broken, f"{_title(claim)} tells {ready}", change)
 

@@ -224,6 +224,26 @@ async def test_what_the_sandbox_before_has_said_is_no_measure_for_the_next() -> 
         assert at.broken() == [Promise.STATUS_IS_TRUE.name]
 
 
+async def test_a_claim_that_is_ready_all_along_keeps_the_time() -> None:
+    """It was ready with the Sandbox before, and is with the next, which became so later."""
+    async with scene() as at:
+        made = at.plane.store.create(claim("one"))
+        for number, name in enumerate(("first", "second")):
+            owner = at.plane.store.create(sandbox(name))
+            at.plane.store.create(pod_body(name, owners=(owner_of(owner),)))
+            at.run(name, f"10.0.0.{number}")
+            await at.own(name, made)
+            since = f"2026-01-02T03:04:1{number}Z"
+            told = {**condition("Pod is Ready", ready=True), "lastTransitionTime": since}
+            status = {"conditions": [told], "podIPs": [f"10.0.0.{number}"]}
+            await at.patch(SANDBOX_KIND, name, {"status": status}, "status")
+            kept = {**told, "lastTransitionTime": "2026-01-02T03:04:10Z", "message": name}
+            bound = {"conditions": [kept], "sandbox": {"name": name}}
+            await at.patch(SANDBOXCLAIMS, "one", {"status": bound}, "status")
+            at.plane.store.delete(SANDBOXES, NS, name)
+        assert Promise.STATUS_IS_TRUE.name not in at.broken()
+
+
 async def test_a_status_of_an_older_generation_is_told() -> None:
     """Whoever has seen generation 2 does not speak for generation 1 any more."""
     async with scene() as at:
