@@ -25,7 +25,7 @@ from tests.support.extensions import (
     ready_of,
     run_members,
 )
-from tests.support.names import CLAIMS, POOLS, REF_HASH, SANDBOXES, TEMPLATES, WARM_POOL
+from tests.support.names import CLAIMS, CREATED_BY, POOLS, REF_HASH, SANDBOXES, TEMPLATES, WARM_POOL
 from tests.support.world import NS, World, condition, pod_conditions
 
 Json = dict[str, Any]
@@ -324,3 +324,18 @@ async def test_a_sandbox_that_belongs_to_nobody_is_never_taken() -> None:
         await world.create(claim())
         assert bound_name(world) == "c"
         assert "ownerReferences" not in world.get("m1")["metadata"]
+
+
+async def test_a_label_that_a_status_overtakes_still_reaches_the_sandbox() -> None:
+    """It is set while the status is on its way; the response shows it, its event comes too late."""
+    async with open_claims("m1") as world:
+        held = world.plane.hold("patch", "sandboxclaims/status", answers=False, times=1)
+        world.plane.store.create(claim())
+        await world.settle()
+        assert held.waiting
+        label = {"metadata": {"labels": {CREATED_BY: "go-client"}}}
+        world.plane.store.patch(CLAIMS, NS, "c", label)
+        await world.settle()
+        held.release()
+        await world.advance(5.0)
+        assert world.get("m1")["metadata"]["labels"][CREATED_BY] == "go-client"

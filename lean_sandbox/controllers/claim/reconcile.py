@@ -192,6 +192,10 @@ class ClaimReconcile(Binding):
         await self._drop_unnamed()
         if written:
             self._tell(new)
+        fresh = self._parts.caches.claims.latest(entry)
+        if fresh is not None and fresh.labels != entry.labels:
+            # The response to the write has shown what its event will not any more.
+            return Result(requeue_after_s=_AT_ONCE_S)
         if error is not None and self._has_expired(new):
             return Result(requeue_after_s=_AT_ONCE_S)
         left_s = time_left_s(expire_at(self._view, new), now)
