@@ -25,7 +25,16 @@ from tests.support.extensions import (
     ready_of,
     run_members,
 )
-from tests.support.names import CLAIMS, CREATED_BY, POOLS, REF_HASH, SANDBOXES, TEMPLATES, WARM_POOL
+from tests.support.names import (
+    ANNOTATION,
+    CLAIMS,
+    CREATED_BY,
+    POOLS,
+    REF_HASH,
+    SANDBOXES,
+    TEMPLATES,
+    WARM_POOL,
+)
 from tests.support.world import NS, World, condition, pod_conditions
 
 Json = dict[str, Any]
@@ -332,6 +341,37 @@ async def test_a_label_that_a_status_overtakes_still_reaches_the_sandbox() -> No
         held = world.plane.hold("patch", "sandboxclaims/status", answers=False, times=1)
         world.plane.store.create(claim())
         await world.settle()
+        assert held.waiting
+        label = {"metadata": {"labels": {CREATED_BY: "go-client"}}}
+        world.plane.store.patch(CLAIMS, NS, "c", label)
+        await world.settle()
+        held.release()
+        await world.advance(5.0)
+        assert world.get("m1")["metadata"]["labels"][CREATED_BY] == "go-client"
+
+
+async def test_a_name_that_a_status_overtakes_is_put_right() -> None:
+    """Somebody names another Sandbox in the annotation of a claim whose status is on its way."""
+    async with open_claims("m1", "m2") as world:
+        await world.create(claim())
+        await world.advance(3.0)
+        held = world.plane.hold("patch", "sandboxclaims/status", answers=False, times=1)
+        await world.run_pod("m1", ready=False)
+        assert held.waiting
+        wrong = {"metadata": {"annotations": {ANNOTATION: "m2"}}}
+        world.plane.store.patch(CLAIMS, NS, "c", wrong)
+        await world.settle()
+        held.release()
+        await world.advance(5.0)
+        assert get_claim(world)["metadata"]["annotations"][ANNOTATION] == "m1"
+
+
+async def test_a_label_that_the_annotations_overtake_still_reaches_the_sandbox() -> None:
+    """It is set while the annotations of the claim are on their way."""
+    async with open_claims("m1") as world:
+        held = world.plane.hold("patch", "sandboxclaims", answers=False, times=1)
+        world.plane.store.create(claim())
+        await world.advance(1.0)
         assert held.waiting
         label = {"metadata": {"labels": {CREATED_BY: "go-client"}}}
         world.plane.store.patch(CLAIMS, NS, "c", label)

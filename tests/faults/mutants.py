@@ -111,7 +111,7 @@ MUTANTS = (
     Mutant(
         "no wake by Pods",
         _SANDBOX,
-        "        self._enqueue(keys, reason, may_wait=may_wait, is_news=is_news)",
+        "        self._enqueue(keys, reason, may_wait=may_wait, is_news=is_news, tells=tells)",
         "",
     ),
     Mutant(
