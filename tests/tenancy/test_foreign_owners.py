@@ -32,7 +32,6 @@ from tests.support.world import (
     controlled_by,
     open_world,
     pod_body,
-    running_status,
     sandbox,
     tracking,
 )
@@ -236,18 +235,3 @@ async def test_a_pool_counts_no_member_of_an_owner_of_another_kind() -> None:
         await world.delete("sandboxes", mine["metadata"]["name"])
         await rest(world)
         assert len(members(world)) == 2
-
-
-async def test_a_sandbox_counts_no_pod_of_an_owner_of_another_kind() -> None:
-    """The uid of the Sandbox under another kind is not the Sandbox."""
-    async with open_world() as world:
-        made = await world.ready_sandbox()
-        owner = {**controlled_by(made), "kind": "ReplicaSet", "apiVersion": "apps/v1"}
-        body = pod_body("trap", labels=tracking(), owners=(owner,))
-        body["metadata"]["finalizers"] = ["example.com/hold"]
-        world.plane.store.create(body)
-        world.plane.store.patch(
-            "pods", NS, "trap", {"status": running_status()}, subresource="status"
-        )
-        await world.poke()
-        assert condition(world.get(), "Ready")["reason"] == "DependenciesReady"
