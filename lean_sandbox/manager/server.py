@@ -233,28 +233,33 @@ async def run_until_signalled(settings: Settings, tune: Tune) -> bool:
     listeners = Listeners(settings, clock)
     hurried = anyio.Event()
     elector: Elector | None = None
-    async with AsyncExitStack() as ends, anyio.create_task_group() as group:
+    ends = AsyncExitStack()
+    try:
         if tracing is not None:
             ends.push_async_callback(anyio.to_thread.run_sync, tracing.close)
-        group.start_soon(listeners.run)
-        group.start_soon(_stop_on_signal, listeners, group, hurried)
-        settings = await _tuned(settings, connection, clock, tune)
-        client = open_client(settings, clock, connection)
-        ends.push_async_callback(client.transport.aclose)
-        elector = _open_elector(settings, client)
-        if elector is not None:
-            ends.push_async_callback(elector.client.transport.aclose)
-        manager = Manager(client, settings, clock=clock, elector=elector, tracing=tracing)
-        listeners.show(manager)
-        if not settings.extensions:
-            group.start_soon(mention_extensions, client, clock, manager.synced)
-        group.start_soon(_trim_when_idle, lambda: manager.is_idle, clock)
-        # In a cluster its operator decides whether to begin beside another controller.
-        asks_nobody = settings.leader_elect or settings.allow_second_controller
-        if not connection.in_cluster and not asks_nobody:
-            await _look_around(settings, client, clock, manager)
-        await manager.run()
-        group.cancel_scope.cancel()
+        async with anyio.create_task_group() as group:
+            group.start_soon(listeners.run)
+            group.start_soon(_stop_on_signal, listeners, group, hurried)
+            settings = await _tuned(settings, connection, clock, tune)
+            client = open_client(settings, clock, connection)
+            ends.push_async_callback(client.transport.aclose)
+            elector = _open_elector(settings, client)
+            if elector is not None:
+                ends.push_async_callback(elector.client.transport.aclose)
+            manager = Manager(client, settings, clock=clock, elector=elector, tracing=tracing)
+            listeners.show(manager)
+            if not settings.extensions:
+                group.start_soon(mention_extensions, client, clock, manager.synced)
+            group.start_soon(_trim_when_idle, lambda: manager.is_idle, clock)
+            # In a cluster its operator decides whether to begin beside another controller.
+            asks_nobody = settings.leader_elect or settings.allow_second_controller
+            if not connection.in_cluster and not asks_nobody:
+                await _look_around(settings, client, clock, manager)
+            await manager.run()
+            group.cancel_scope.cancel()
+    finally:
+        with anyio.CancelScope(shield=True):
+            await ends.aclose()
     if elector is not None and elector.loss is not None:
         raise elector.loss
     return not hurried.is_set()

@@ -335,12 +335,13 @@ async def test_a_sandbox_that_belongs_to_nobody_is_never_taken() -> None:
         assert "ownerReferences" not in world.get("m1")["metadata"]
 
 
-async def test_a_label_that_a_status_overtakes_still_reaches_the_sandbox() -> None:
-    """It is set while the status is on its way; the response shows it, its event comes too late."""
+@pytest.mark.parametrize("resource", ["sandboxclaims/status", "sandboxclaims"])
+async def test_a_label_that_a_write_overtakes_still_reaches_the_sandbox(resource: str) -> None:
+    """It is set while status or annotations are on their way; their response shows it, no event."""
     async with open_claims("m1") as world:
-        held = world.plane.hold("patch", "sandboxclaims/status", answers=False, times=1)
+        held = world.plane.hold("patch", resource, answers=False, times=1)
         world.plane.store.create(claim())
-        await world.settle()
+        await world.advance(1.0)
         assert held.waiting
         label = {"metadata": {"labels": {CREATED_BY: "go-client"}}}
         world.plane.store.patch(CLAIMS, NS, "c", label)
@@ -364,18 +365,3 @@ async def test_a_name_that_a_status_overtakes_is_put_right() -> None:
         held.release()
         await world.advance(5.0)
         assert get_claim(world)["metadata"]["annotations"][ANNOTATION] == "m1"
-
-
-async def test_a_label_that_the_annotations_overtake_still_reaches_the_sandbox() -> None:
-    """It is set while the annotations of the claim are on their way."""
-    async with open_claims("m1") as world:
-        held = world.plane.hold("patch", "sandboxclaims", answers=False, times=1)
-        world.plane.store.create(claim())
-        await world.advance(1.0)
-        assert held.waiting
-        label = {"metadata": {"labels": {CREATED_BY: "go-client"}}}
-        world.plane.store.patch(CLAIMS, NS, "c", label)
-        await world.settle()
-        held.release()
-        await world.advance(5.0)
-        assert world.get("m1")["metadata"]["labels"][CREATED_BY] == "go-client"

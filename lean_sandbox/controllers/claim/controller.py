@@ -203,12 +203,15 @@ class ClaimController(Controller[ClaimEntry]):
 
     def follow_pod(self, old: PodEntry | None, new: PodEntry | None) -> None:
         """Have the member whose Pod has changed wait, or be handed out, accordingly."""
-        for pod in (old, new):
-            owner = pod.owner if pod is not None else None
-            if pod is not None and owner is not None:
-                held = self._parts.caches.sandboxes.get(Key(pod.key.namespace, owner.name))
-                if held is not None and held.uid == owner.uid:
-                    self.warm.offer(held)
+        owners = {
+            (Key(pod.key.namespace, pod.owner.name), pod.owner.uid)
+            for pod in (old, new)
+            if pod is not None and pod.owner is not None
+        }
+        for key, uid in owners:
+            held = self._parts.caches.sandboxes.get(key)
+            if held is not None and held.uid == uid:
+                self.warm.offer(held)
 
     def on_status(self, entry: SandboxEntry, old: SandboxStatus, new: SandboxStatus) -> None:
         """Follow a status that our own Sandbox controller wrote, which comes as no event."""
