@@ -85,7 +85,7 @@ class TerminatingNamespaces:
         """Raise Forbidden where creates are refused, for the reason that the server gave."""
         if self.left_s(namespace) > 0:
             _, refusal = self._refusals[namespace]
-            # Not the object that was refused, which stands before it.
+            # What stands before the reason names the object that was refused then.
             why = refusal.message.rpartition(" is forbidden: ")[2]
             told = msgspec.structs.replace(refusal.said, message=why)
             asked = errors.Asked("create", namespace=namespace)

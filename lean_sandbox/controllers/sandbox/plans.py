@@ -148,6 +148,5 @@ def plan_service(entry: SandboxEntry, service: ServiceEntry | None) -> ServiceSt
         return Refuse(text)
     if service.spec is None:
         return Fetch()
-    # The cached spec is enough to refuse; what is adopted is written back whole.
     text = cluster_ip_refusal(service.key.name, service.spec)
     return Adopt(service) if text is None else Refuse(text)

@@ -69,9 +69,10 @@ def is_unplaced(old: SandboxStatus, new: SandboxStatus) -> bool:
 
 
 def facts(*, trouble: object, address: object) -> frozenset[str]:
-    """Return what of a step should be known soon: what keeps a container from running, and where.
+    """Return which facts a step tells that should be known soon.
 
-    A Pod that has an address runs, though it is not ready.
+    ``trouble`` is what keeps a container from running, ``address`` that of a Pod that runs and is
+    not ready.
     """
     found = {"trouble": trouble, "address": address}
     return frozenset(name for name, is_there in found.items() if is_there)
@@ -146,7 +147,8 @@ class StatusThrottle:
         """Return for how long the step may still wait, starting its window when it is new.
 
         ``is_news``, as that no node fits, waits for the first window only and for no turn; so does
-        one that ``tells`` a fact which the one before did not. The first has no address to add.
+        one that ``tells`` a fact which the one before did not. An address alone does not hurry the
+        first step of a launch, which may be followed by Ready within the window.
         """
         step = self._step_of(key)
         fresh = tells - step.told if step.published else tells - {"address"}

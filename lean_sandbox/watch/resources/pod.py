@@ -60,10 +60,10 @@ class PodEntry(OwnedEntry, gc=False):
 
     ``state`` is that of the last full Pod; ``is_stale`` says that a later event hinted at another
     state. ``is_delete_sent`` says that the server has accepted our DELETE, which the watch may not
-    show yet. ``writes`` is a digest of the status writes that no column may show. ``others`` are
-    the owner references of a Pod without a controller. ``template_labels`` are shared by the
-    Pods of a template, ``tracking`` is the one label in which they differ. ``trouble`` is what last
-    kept a container from running, while that may last.
+    show yet. ``writes`` is a digest of the status writes that may hide a change from the columns.
+    ``others`` are the owner references of a Pod without a controller. ``template_labels`` are
+    shared by the Pods of a template, ``tracking`` is the one label in which they differ.
+    ``trouble`` is what last kept a container from running, while that may last.
     """
 
     template_labels: dict[str, str] | None = None
