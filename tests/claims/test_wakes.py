@@ -11,6 +11,7 @@ import pytest
 from lean_sandbox.controllers.claim.controller import ClaimController
 from lean_sandbox.controllers.warm import Counts
 from lean_sandbox.local.controlplane import ControlPlane
+from lean_sandbox.local.faults import HeldRequests
 from lean_sandbox.model.times import format_rfc3339
 from lean_sandbox.watch.kind import Key
 from tests.support.builders import claim, pool, template
@@ -335,6 +336,15 @@ async def test_a_sandbox_that_belongs_to_nobody_is_never_taken() -> None:
         assert "ownerReferences" not in world.get("m1")["metadata"]
 
 
+async def overtake(world: World, held: HeldRequests, metadata: Json) -> None:
+    """Change the metadata of claim ``c`` while a write of ours is held back, and let it go on."""
+    assert held.waiting
+    world.plane.store.patch(CLAIMS, NS, "c", {"metadata": metadata})
+    await world.settle()
+    held.release()
+    await world.advance(5.0)
+
+
 @pytest.mark.parametrize("resource", ["sandboxclaims/status", "sandboxclaims"])
 async def test_a_label_that_a_write_overtakes_still_reaches_the_sandbox(resource: str) -> None:
     """It is set while status or annotations are on their way; their response shows it, no event."""
@@ -342,12 +352,7 @@ async def test_a_label_that_a_write_overtakes_still_reaches_the_sandbox(resource
         held = world.plane.hold("patch", resource, answers=False, times=1)
         world.plane.store.create(claim())
         await world.advance(1.0)
-        assert held.waiting
-        label = {"metadata": {"labels": {CREATED_BY: "go-client"}}}
-        world.plane.store.patch(CLAIMS, NS, "c", label)
-        await world.settle()
-        held.release()
-        await world.advance(5.0)
+        await overtake(world, held, {"labels": {CREATED_BY: "go-client"}})
         assert world.get("m1")["metadata"]["labels"][CREATED_BY] == "go-client"
 
 
@@ -358,10 +363,5 @@ async def test_a_name_that_a_status_overtakes_is_put_right() -> None:
         await world.advance(3.0)
         held = world.plane.hold("patch", "sandboxclaims/status", answers=False, times=1)
         await world.run_pod("m1", ready=False)
-        assert held.waiting
-        wrong = {"metadata": {"annotations": {ANNOTATION: "m2"}}}
-        world.plane.store.patch(CLAIMS, NS, "c", wrong)
-        await world.settle()
-        held.release()
-        await world.advance(5.0)
+        await overtake(world, held, {"annotations": {ANNOTATION: "m2"}})
         assert get_claim(world)["metadata"]["annotations"][ANNOTATION] == "m1"
