@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from enum import Enum
 from typing import Any, Final
 
 import msgspec
+from cachetools import FIFOCache
 
 from lean_sandbox.model import names
 from lean_sandbox.model.comparison import canonical
@@ -18,6 +19,8 @@ from lean_sandbox.model.wire import ODD, Lenient, OrNull, interned
 
 # The least spec.readinessGracePeriodSeconds that the definition allows.
 LEAST_GRACE_S: Final = 30
+# How many verdicts on members are remembered for one state of a template.
+_MOST_VERDICTS: Final = 4096
 
 
 class UpdateStrategy(Lenient, frozen=True):
@@ -151,41 +154,50 @@ class Staleness:
 
     The stamp of a member, the hash of its blueprint, tells at once when it is the template's own.
     Any other proves nothing, for another implementation hashes differently: then the spec is
-    compared, once for all members with the same stamp.
+    compared, once for all members with the same stamp. One whose spec somebody has edited is
+    compared for itself alone, since its stamp does not tell what it is now.
     """
 
     def __init__(self, template: TemplateView) -> None:
         self.template = template
-        self._verdicts: dict[str, Verdict] = {}
+        self._verdicts: FIFOCache[str, Verdict] = FIFOCache(_MOST_VERDICTS)
 
-    def by_stamp(self, stamp: str) -> Verdict:
-        """Return what a stamp tells; the name of the template is not looked at."""
-        if stamp == self.template.blueprint_hash:
+    def by_stamp(self, member: ObjectMeta) -> Verdict:
+        """Return what the stamp of a member tells; the name of the template is not looked at."""
+        if _stamp_of(member) == self.template.blueprint_hash:
             return Verdict.FRESH
-        return self._verdicts.get(stamp, Verdict.UNDECIDED)
+        return self._verdicts.get(_likeness(member), Verdict.UNDECIDED)
 
-    def by_labels(self, labels: Mapping[str, str] | None, *, is_orphan: bool) -> Verdict:
+    def by_labels(self, member: ObjectMeta, *, is_orphan: bool) -> Verdict:
         """Return what the labels of a Sandbox tell; the stamp of an orphan is not trusted."""
-        labels = labels or {}
-        if labels.get(names.TEMPLATE_REF_HASH_LABEL) != self.template.ref_hash:
+        if (member.labels or {}).get(names.TEMPLATE_REF_HASH_LABEL) != self.template.ref_hash:
             return Verdict.STALE
-        if is_orphan:
-            return Verdict.UNDECIDED
-        return self.by_stamp(labels.get(names.TEMPLATE_HASH_LABEL, ""))
+        return Verdict.UNDECIDED if is_orphan else self.by_stamp(member)
 
-    def by_spec(self, stamp: str, spec: SandboxSpec) -> Verdict:
+    def by_spec(self, member: ObjectMeta, spec: SandboxSpec, *, is_orphan: bool) -> Verdict:
         """Compare the Pod and the volume claims of a Sandbox with those of one made now.
 
-        Labels and annotations never count. The verdict is remembered for its stamp, if it has one.
+        Labels and annotations never count. The verdict is remembered for all that are like it.
         """
         made_now = blueprint_spec(self.template, PodTemplateMetadata())
         try:
             verdict = Verdict.FRESH if _parts(spec) == _parts(made_now) else Verdict.STALE
         except ODD:
             verdict = Verdict.STALE
-        if stamp:
-            self._verdicts[stamp] = verdict
+        likeness = _likeness(member)
+        if likeness and not is_orphan:
+            self._verdicts[likeness] = verdict
         return verdict
+
+
+def _stamp_of(member: ObjectMeta) -> str:
+    return (member.labels or {}).get(names.TEMPLATE_HASH_LABEL, "")
+
+
+def _likeness(member: ObjectMeta) -> str:
+    """Return what all members have in common that were made alike, "" where that is not known."""
+    is_edited = member.generation > 1
+    return f"{member.uid}/{member.generation}" if is_edited else _stamp_of(member)
 
 
 def _parts(spec: SandboxSpec) -> tuple[Any, ...]:

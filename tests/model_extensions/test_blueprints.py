@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lean_sandbox.model.meta import ObjectMeta
 from lean_sandbox.model.names import name_hash
 from lean_sandbox.model.sandbox import SandboxSpec
 from lean_sandbox.model.template import (
@@ -36,7 +37,7 @@ def made_from(view: TemplateView) -> SandboxSpec:
 
 def is_same_blueprint(view: TemplateView, spec: SandboxSpec) -> bool:
     """Return whether a template would now give a Sandbox the Pod and claims of its spec."""
-    return Staleness(view).by_spec("", spec) is Verdict.FRESH
+    return Staleness(view).by_spec(ObjectMeta(), spec, is_orphan=False) is Verdict.FRESH
 
 
 def pod(view: TemplateView) -> dict[str, Any]:
@@ -298,21 +299,20 @@ def test_claims_by_index_and_service_in_three_states(
 # --- staleness -----------------------------------------------------------------------------------
 
 
-def labels(view: TemplateView, stamped: str | None = None) -> dict[str, str]:
-    """Return the labels of a member made from ``view``."""
-    return {
-        REF_HASH: view.ref_hash,
-        TEMPLATE_HASH: view.blueprint_hash if stamped is None else stamped,
-    }
+def member(view: TemplateView, stamped: str | None = None, *, edits: int = 0) -> ObjectMeta:
+    """Return the metadata of a member made from ``view``, whose spec was edited so many times."""
+    stamp = view.blueprint_hash if stamped is None else stamped
+    labels = {REF_HASH: view.ref_hash, TEMPLATE_HASH: stamp}
+    return ObjectMeta(uid="u", generation=1 + edits, labels=labels)
 
 
 def decided(
-    judge: Staleness, member: dict[str, str] | None, spec: SandboxSpec, *, is_orphan: bool = False
+    judge: Staleness, found: ObjectMeta, spec: SandboxSpec, *, is_orphan: bool = False
 ) -> Verdict:
-    """Return the verdict as a pass finds it."""
-    verdict = judge.by_labels(member, is_orphan=is_orphan)
+    """Return the verdict as a reconcile finds it."""
+    verdict = judge.by_labels(found, is_orphan=is_orphan)
     if verdict is Verdict.UNDECIDED:
-        verdict = judge.by_spec("" if is_orphan else (member or {}).get(TEMPLATE_HASH, ""), spec)
+        verdict = judge.by_spec(found, spec, is_orphan=is_orphan)
     return verdict
 
 
@@ -321,14 +321,14 @@ def test_another_template_of_the_same_content_makes_members_stale() -> None:
     """Pool cases 82, 83: the name decides first; the other template's members stay fresh."""
     a, b = template(name="a"), template(name="b")
 
-    assert Staleness(b).by_labels(labels(a), is_orphan=False) is Verdict.STALE
-    assert Staleness(a).by_labels(labels(a), is_orphan=False) is Verdict.FRESH
+    assert Staleness(b).by_labels(member(a), is_orphan=False) is Verdict.STALE
+    assert Staleness(a).by_labels(member(a), is_orphan=False) is Verdict.FRESH
 
 
 @pytest.mark.pool_case(30)
 def test_an_orphan_without_the_template_label_is_stale() -> None:
     """Pool case 30: without the label nothing is compared."""
-    assert Staleness(template()).by_labels(None, is_orphan=True) is Verdict.STALE
+    assert Staleness(template()).by_labels(ObjectMeta(), is_orphan=True) is Verdict.STALE
 
 
 @pytest.mark.pool_case(28, 29)
@@ -337,11 +337,11 @@ def test_labels_of_orphans_are_not_trusted() -> None:
     view = template()
     judge = Staleness(view)
 
-    assert decided(judge, labels(view), made_from(view), is_orphan=True) is Verdict.FRESH
+    assert decided(judge, member(view), made_from(view), is_orphan=True) is Verdict.FRESH
     changed = made_from(template({"containers": [{**MAIN, "image": "j"}]}))
-    assert decided(judge, labels(view), changed, is_orphan=True) is Verdict.STALE
+    assert decided(judge, member(view), changed, is_orphan=True) is Verdict.STALE
     # What an orphan said about its hash does not decide about members.
-    assert judge.by_labels(labels(view, "0badf00d"), is_orphan=False) is Verdict.UNDECIDED
+    assert judge.by_labels(member(view, "0badf00d"), is_orphan=False) is Verdict.UNDECIDED
 
 
 @pytest.mark.template_case(48)
@@ -352,10 +352,10 @@ def test_a_mismatched_hash_is_settled_by_comparison() -> None:
     old = template()
     judge = Staleness(view)
 
-    assert decided(judge, labels(old), made_from(old)) is Verdict.FRESH
-    assert decided(judge, labels(view, ""), made_from(old)) is Verdict.FRESH
+    assert decided(judge, member(old), made_from(old)) is Verdict.FRESH
+    assert decided(judge, member(view, ""), made_from(old)) is Verdict.FRESH
     changed = template({"containers": [{**MAIN, "image": "j"}]})
-    assert decided(judge, labels(changed), made_from(changed)) is Verdict.STALE
+    assert decided(judge, member(changed), made_from(changed)) is Verdict.STALE
 
 
 @pytest.mark.pool_case(87)
@@ -363,11 +363,29 @@ def test_one_comparison_serves_all_members_of_one_old_hash() -> None:
     """Pool case 87: after the first of 500, labels decide; members without hash are each judged."""
     view, old = template(), template({"containers": [{**MAIN, "image": "old"}]})
     judge = Staleness(view)
-    assert decided(judge, labels(old), made_from(old)) is Verdict.STALE
+    assert decided(judge, member(old), made_from(old)) is Verdict.STALE
 
-    assert {judge.by_labels(labels(old), is_orphan=False) for _ in range(499)} == {Verdict.STALE}
-    assert decided(judge, labels(view, ""), made_from(view)) is Verdict.FRESH
-    assert judge.by_labels(labels(view, ""), is_orphan=False) is Verdict.UNDECIDED
+    assert {judge.by_labels(member(old), is_orphan=False) for _ in range(499)} == {Verdict.STALE}
+    assert decided(judge, member(view, ""), made_from(view)) is Verdict.FRESH
+    assert judge.by_labels(member(view, ""), is_orphan=False) is Verdict.UNDECIDED
+
+
+@pytest.mark.pool_case(87)
+def test_what_somebody_made_of_one_member_says_nothing_of_the_others() -> None:
+    """An edited member and another of its stamp are both judged as they are, in either order."""
+    view, old = template(metadata={"labels": {"new": "label"}}), template()
+    changed = made_from(template({"containers": [{**MAIN, "image": "edited"}]}))
+    members = [
+        (member(old, edits=1), changed, Verdict.STALE),
+        (member(old), made_from(old), Verdict.FRESH),
+    ]
+    for order in (members, members[::-1]):
+        judge = Staleness(view)
+        for found, spec, verdict in order:
+            assert decided(judge, found, spec) is verdict
+        assert [judge.by_labels(found, is_orphan=False) for found, _, _ in order] == [
+            verdict for _, _, verdict in order
+        ]
 
 
 @pytest.mark.template_case(49)
@@ -377,7 +395,7 @@ def test_network_settings_count_in_the_comparison_but_not_in_the_hash() -> None:
     secured, custom = template(), template(networkPolicy={})
 
     assert custom.blueprint_hash == secured.blueprint_hash
-    assert Staleness(custom).by_labels(labels(secured), is_orphan=False) is Verdict.FRESH
+    assert Staleness(custom).by_labels(member(secured), is_orphan=False) is Verdict.FRESH
     assert not is_same_blueprint(custom, made_from(secured))
 
 
@@ -387,9 +405,9 @@ def test_a_claim_judges_a_candidate_by_hash_then_by_comparison() -> None:
     """Claim case 65, Template case 48: the template's name and a missing hash are no obstacles."""
     view = template()
 
-    assert Staleness(view).by_stamp(view.blueprint_hash) is Verdict.FRESH
-    assert Staleness(view).by_stamp("0badf00d") is Verdict.UNDECIDED
-    assert Staleness(view).by_stamp("") is Verdict.UNDECIDED
+    assert Staleness(view).by_stamp(member(view)) is Verdict.FRESH
+    assert Staleness(view).by_stamp(member(view, "0badf00d")) is Verdict.UNDECIDED
+    assert Staleness(view).by_stamp(member(view, "")) is Verdict.UNDECIDED
 
 
 @given(PODS)

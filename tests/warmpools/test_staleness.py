@@ -112,6 +112,24 @@ async def test_metadata_alone_makes_nobody_stale() -> None:
         assert not world.writes()
 
 
+@pytest.mark.pool_case(78, 87)
+@pytest.mark.parametrize("edited", [0, 1])
+async def test_an_edited_member_is_judged_for_itself(edited: int) -> None:
+    """Pool case 78, 87: whichever is compared first, the edited one goes and the other one stays.
+
+    Both have the same stamp, which tells nothing of the template by now.
+    """
+    async with open_pools() as world:
+        await fill(world, pool(replicas=2, strategy="Recreate"))
+        before = members(world)
+        name = before[edited]["metadata"]["name"]
+        await world.patch("sandboxes", name, {"spec": pod("edited")})
+        await change_template(world, {"podTemplate": {"metadata": {"labels": {"a": "b"}}}})
+        assert await survivors(world, ids(before)) == 1
+        assert name not in names_of(members(world))
+        assert world.writes()["delete sandboxes"] == 1
+
+
 @pytest.mark.pool_case(79, 80, 84)
 @pytest.mark.parametrize(
     ("first", "change"),

@@ -190,7 +190,7 @@ class Binding:
             judge = self._resolver.staleness(template)
 
         def may_be_fresh(member: SandboxEntry) -> bool:
-            return judge is None or judge.by_stamp(_stamp_of(member)) is not Verdict.STALE
+            return judge is None or judge.by_stamp(member.metadata) is not Verdict.STALE
 
         for _ in range(_MOST_TRIES):
             member = warm.acquire(self._pool, accept=may_be_fresh)
@@ -217,13 +217,12 @@ class Binding:
         At most one GET for each unknown stamp, before the patch.
         """
         if judge is not None:
-            stamp = _stamp_of(member)
-            verdict = judge.by_stamp(stamp)
+            verdict = judge.by_stamp(member.metadata)
             if verdict is Verdict.UNDECIDED:
                 whole: Sandbox | None = await self._writer.peek(self._sandboxes, member.key)
                 if whole is None or whole.metadata.uid != member.uid:
                     return None
-                verdict = judge.by_spec(stamp, whole.spec)
+                verdict = judge.by_spec(whole.metadata, whole.spec, is_orphan=False)
             if verdict is not Verdict.FRESH:
                 return None
         return await self._adopt(member)
@@ -438,10 +437,6 @@ def _follow_template(
         entry.view = msgspec.structs.replace(
             view, generation=entry.generation, template_metadata=metadata
         )
-
-
-def _stamp_of(member: SandboxEntry) -> str:
-    return (member.labels or {}).get(names.TEMPLATE_HASH_LABEL, "")
 
 
 def own_sandbox(sandboxes: Cache[SandboxEntry], claim: ClaimEntry) -> SandboxEntry | None:

@@ -325,7 +325,7 @@ class PoolReconcile:
         staleness = self._resolver.staleness(self._template) if self._template else None
         verdict = Verdict.UNDECIDED
         if staleness is not None:
-            verdict = staleness.by_labels(member.labels, is_orphan=is_orphan)
+            verdict = staleness.by_labels(member.metadata, is_orphan=is_orphan)
         whole: Sandbox | None = None
         if verdict is Verdict.UNDECIDED:
             self._has_acted = True
@@ -333,9 +333,7 @@ class PoolReconcile:
             if whole is None or whole.metadata.uid != member.uid:
                 return None
             if staleness is not None:
-                # The stamp of an orphan is not trusted.
-                stamp = (member.labels or {}).get(names.TEMPLATE_HASH_LABEL, "")
-                verdict = staleness.by_spec("" if is_orphan else stamp, whole.spec)
+                verdict = staleness.by_spec(whole.metadata, whole.spec, is_orphan=is_orphan)
         if verdict is Verdict.STALE:
             await self._delete(member, "stale")
             return None

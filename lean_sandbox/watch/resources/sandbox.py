@@ -76,11 +76,12 @@ class SandboxEntry(OwnedEntry, gc=False):
 
     @property
     def metadata(self) -> ObjectMeta:
-        """The metadata of the Sandbox as far as its children depend on it."""
+        """The metadata of the Sandbox that its children depend on, and its pool."""
         return ObjectMeta(
             name=self.key.name,
             namespace=self.key.namespace,
             uid=self.uid,
+            generation=self.generation,
             labels=self.labels,
             owner_references=() if self.owner is None else (self.owner,),
         )
