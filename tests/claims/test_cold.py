@@ -399,6 +399,26 @@ async def test_a_deleted_pool_is_told_where_metadata_has_to_be_propagated() -> N
         assert bound_name(world) == "m1"
 
 
+@pytest.mark.claim_case(18)
+@pytest.mark.parametrize("gone", [POOLS, TEMPLATES])
+async def test_a_claim_that_waits_for_its_labels_is_told_that_they_cannot_be_had(gone: str) -> None:
+    """Claim case 18: it is bound and not Ready, so that nothing else would bring it back soon.
+
+    The safety net has nothing to catch.
+    """
+    extra = {"labels": {"sandbox.users.io/mine": "1"}}
+    async with open_claims("m1") as world:
+        await world.create(claim(additionalPodMetadata=extra))
+        await world.advance(3.0)
+        await world.run_pod("m1", ready=False)
+        await world.advance(3.0)
+        assert ready_of(world)[:2] == ("False", "DependenciesNotReady")
+        await world.delete(gone, "pool" if gone == POOLS else "tpl")
+        reason = "WarmPoolNotFound" if gone == POOLS else "TemplateNotFound"
+        assert ready_of(world)[:2] == ("False", reason)
+        assert bound_name(world) == "m1"
+
+
 @pytest.mark.claim_case(19)
 async def test_metadata_that_cannot_be_written_is_an_error_of_a_bound_claim() -> None:
     """Claim case 19: ReconcilerError, the name is kept; the next pass makes good."""

@@ -230,19 +230,22 @@ class ClaimController(Controller[ClaimEntry]):
             self.warm.forget_pool(delta.key)
         # What only its status tells is nothing that a claim waits for.
         if not delta.initial and (delta.old is None or _spec_of(delta.old) != _spec_of(delta.new)):
-            self._wake_claims([delta.key], "pool", unbound_only=True)
+            self._wake_claims([delta.key], "pool", unless=self._is_served)
 
     def on_template(self, delta: Delta[TemplateEntry]) -> None:
         """Wake the claims of the pools of a template that has come, or can be used by now.
 
-        Claims without a Sandbox may also wait for its NetworkPolicy, which none is to be expected
-        of a template that is gone or no longer asks for one.
+        Others may wait for its NetworkPolicy, which it may ask for no longer, or for their labels,
+        which none is to be expected of a template that is gone.
         """
         old, new = delta.old, delta.new
         if delta.initial:
             return
         if new is not None and (old is None or old.fault or old.uid != new.uid):
             self._wake_claims(self._parts.resolver.pools_of(delta.key), "template")
+        elif new is None:
+            pools = self._parts.resolver.pools_of(delta.key)
+            self._wake_claims(pools, "template", unless=self.is_final)
         elif self._awaits_policy(old) and not self._awaits_policy(new):
             self.on_policy_there(delta.key)
 
@@ -252,21 +255,27 @@ class ClaimController(Controller[ClaimEntry]):
 
     def on_policy_there(self, template: Key) -> None:
         """Wake the claims that may have waited for the NetworkPolicy of a template."""
-        self._wake_claims(self._parts.resolver.pools_of(template), "template", unbound_only=True)
+        pools = self._parts.resolver.pools_of(template)
+        self._wake_claims(pools, "template", unless=self._is_served)
 
     def _has_sandbox(self, claim: ClaimEntry) -> bool:
         """Tell whether the Sandbox that the status of a claim names is there."""
         named = claim.status.bound.name if claim.status is not None else ""
         return bool(named) and Key(claim.key.namespace, named) in self._parts.caches.sandboxes
 
-    def _wake_claims(self, pools: list[Key], reason: str, *, unbound_only: bool = False) -> None:
+    def _is_served(self, claim: ClaimEntry) -> bool:
+        return self._has_sandbox(claim) and self.is_final(claim)
+
+    def _wake_claims(
+        self, pools: list[Key], reason: str, *, unless: Callable[[ClaimEntry], bool] | None = None
+    ) -> None:
         wanted = frozenset(pools)
         for claim in self.cache if wanted else ():
             if claim.view is None or claim.is_deleting:
                 continue
-            if unbound_only and self._has_sandbox(claim):
+            if Key(claim.key.namespace, claim.view.pool) not in wanted:
                 continue
-            if Key(claim.key.namespace, claim.view.pool) in wanted:
+            if unless is None or not unless(claim):
                 self.queue.add(claim.key, priority=CLIENT, reason=reason)
 
 
