@@ -8,7 +8,6 @@ from enum import Enum
 from typing import Any, Final
 
 import msgspec
-from cachetools import FIFOCache
 
 from lean_sandbox.model import names
 from lean_sandbox.model.comparison import canonical
@@ -160,7 +159,7 @@ class Staleness:
 
     def __init__(self, template: TemplateView) -> None:
         self.template = template
-        self._verdicts: FIFOCache[str, Verdict] = FIFOCache(_MOST_VERDICTS)
+        self._verdicts: dict[str, Verdict] = {}
 
     def by_stamp(self, member: ObjectMeta) -> Verdict:
         """Return what the stamp of a member tells; the name of the template is not looked at."""
@@ -186,6 +185,8 @@ class Staleness:
             verdict = Verdict.STALE
         likeness = _likeness(member)
         if likeness and not is_orphan:
+            if len(self._verdicts) >= _MOST_VERDICTS:
+                self._verdicts.clear()
             self._verdicts[likeness] = verdict
         return verdict
 

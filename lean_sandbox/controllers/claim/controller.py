@@ -243,11 +243,11 @@ class ClaimController(Controller[ClaimEntry]):
             return
         if new is not None and (old is None or old.fault or old.uid != new.uid):
             self._wake_claims(self._parts.resolver.pools_of(delta.key), "template")
+        elif self._awaits_policy(old) and not self._awaits_policy(new):
+            self.on_policy_there(delta.key)
         elif new is None:
             pools = self._parts.resolver.pools_of(delta.key)
             self._wake_claims(pools, "template", unless=self.is_final)
-        elif self._awaits_policy(old) and not self._awaits_policy(new):
-            self.on_policy_there(delta.key)
 
     def _awaits_policy(self, template: TemplateEntry | None) -> bool:
         view = template.view if template is not None else None
