@@ -18,7 +18,7 @@ from lean_sandbox.kube.limits import Lane
 from lean_sandbox.kube.resources import METADATA_ACCEPT, PartialObject
 from lean_sandbox.model.meta import as_version
 from lean_sandbox.watch.cache import Cache
-from lean_sandbox.watch.kind import Entry, Key
+from lean_sandbox.watch.kind import Delta, Entry, Key
 
 E = TypeVar("E", bound=Entry)
 
@@ -120,7 +120,8 @@ class ObjectWriter:
         with the entry.
 
         A response that shows another object is not applied, nor, with a ``generation``, one that
-        shows another spec: the watch has yet to deliver that to all controllers.
+        shows another spec: the watch has yet to deliver that to all controllers. What a response
+        shows that others have written is reported to them like an event, for its own is stale.
         """
         type_, options = self._form(cache, as_metadata=as_metadata)
         held = cache.latest(entry)
@@ -128,7 +129,7 @@ class ObjectWriter:
         old_status = getattr(entry, "status", None)
         if status is None and isinstance(body, dict):
             body = {**body, "metadata": {**body.get("metadata", {}), "uid": entry.uid}}
-        with cache.expect_own_write(entry.key, entry.uid):
+        with cache.expect_own_write(entry.key, entry.uid, _as_merge_patch(body)):
             try:
                 item = await self.client.patch(
                     cache.kind.resource,
@@ -151,7 +152,7 @@ class ObjectWriter:
                 if isinstance(error, ApiError) and error.is_of_another:
                     raise Conflict(409, error.said, error.asked) from error
                 raise
-            row = item.metadata
+            row, before = item.metadata, cache.latest(entry)
             if row.uid != entry.uid or (generation and row.generation != generation):
                 response = Response(item, entry, Change.NONE, is_latest=False)
             else:
@@ -164,6 +165,8 @@ class ObjectWriter:
             if status is not None and is_ours and row.uid == now.uid == entry.uid:
                 now.status = status
             applied(response)
+            if response.is_latest and before is not None and not cache.is_ours(before, now):
+                cache.notify(Delta(entry.key, response.change, before, now))
             return response
 
     async def delete(
@@ -204,6 +207,23 @@ class ObjectWriter:
         if as_metadata or cache.kind.item_type is PartialObject:
             return PartialObject, self._for_metadata
         return cache.kind.item_type, self.options
+
+
+def _as_merge_patch(body: dict[str, Any] | list[dict[str, Any]]) -> dict[str, Any]:
+    """Return what a patch writes as a merge patch, in which null is what it removes."""
+    if isinstance(body, dict):
+        return body
+    written: dict[str, Any] = {}
+    for operation in body:
+        if operation["op"] == "test":
+            continue
+        parts = operation["path"].split("/")[1:]
+        *parents, name = [part.replace("~1", "/").replace("~0", "~") for part in parts]
+        within = written
+        for parent in parents:
+            within = within.setdefault(parent, {})
+        within[name] = operation.get("value")
+    return written
 
 
 def _response(item: Any, entry: E, change: Change = Change.NONE) -> Response[E]:

@@ -9,8 +9,8 @@ bounded: one that is dropped too early leaves an object in the cache that nothin
 from __future__ import annotations
 
 import time
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
@@ -48,6 +48,9 @@ class Known(NamedTuple):
 
 
 _NOTHING_KNOWN: Final = Known()
+_NO_PATCH: Final[Mapping[str, Any]] = {}
+# Fields of entries, and the part of a patch that changes them.
+_WRITTEN_AS: Final = {"owner": "ownerReferences", "generation": "spec", "status": "status"}
 
 
 class _Listing(msgspec.Struct):
@@ -104,9 +107,9 @@ class Cache(Generic[E]):
         # By uid, in the order of their age: version of the end, when it was seen, and its number.
         self._tombstones: OrderedDict[str, tuple[int, float, int]] = OrderedDict()
         self._ends = 0
-        # By key and uid of what we write, "" for what we create: how many requests are under way,
-        # and the newest event.
-        self._expected: Counter[tuple[Key, str]] = Counter()
+        # By key and uid of what we write, "" for what we create: what the requests under way write,
+        # as merge patches, and the newest event.
+        self._expected: dict[tuple[Key, str], list[Mapping[str, Any]]] = {}
         self._held: dict[tuple[Key, str], tuple[EventType, ObjectMeta, Any]] = {}
         # What is known from the response to a create alone, which shows less than the event does:
         # that is taken as well, though its version is the same.
@@ -297,19 +300,22 @@ class Cache(Generic[E]):
             self.observer(self.kind.resource.plural, event_type, row, decision)
 
     @contextmanager
-    def expect_own_write(self, key: Key, uid: str = "") -> Iterator[None]:
+    def expect_own_write(
+        self, key: Key, uid: str = "", wrote: Mapping[str, Any] = _NO_PATCH
+    ) -> Iterator[None]:
         """Hold the events of an object while the body of the ``with`` writes or creates it.
 
-        Before the response, which says the same, an event would only lead to an idle reconcile.
+        ``wrote`` is what it writes, as a merge patch. Before the response, which says the same, an
+        event would only lead to an idle reconcile.
         The newest is applied after the last of several requests. A deletion is never held, nor is
         an event of another object than that of ``uid``; a create has no uid yet.
         """
         own = (key, uid)
-        self._expected[own] += 1
+        self._expected.setdefault(own, []).append(wrote)
         try:
             yield
         finally:
-            self._expected[own] -= 1
+            self._expected[own].remove(wrote)
             if not self._expected[own]:
                 del self._expected[own]
                 held = self._held.pop(own, None)
@@ -363,7 +369,7 @@ class Cache(Generic[E]):
         new.seen = seen
         self.put(new)
         change = decision.change | Change.COLUMNS if suspect else decision.change
-        self._notify(Delta(key, change, old, new, initial=initial))
+        self.notify(Delta(key, change, old, new, initial=initial))
         return decision if decision.passed else _CONTRADICTS
 
     def _compare(self, row: ObjectMeta, item: Any, old: E) -> None:
@@ -373,7 +379,7 @@ class Cache(Generic[E]):
         self.put(new)
         is_same = bool(new == old)
         change = Change.NONE if is_same else Change.COLUMNS
-        self._notify(Delta(new.key, change, old, new, initial=is_same))
+        self.notify(Delta(new.key, change, old, new, initial=is_same))
 
     def _take_deleted(self, row: ObjectMeta) -> Decision:
         key = key_of(row.namespace, row.name)
@@ -396,10 +402,11 @@ class Cache(Generic[E]):
             # Never seen alive, yet its end may free a name somebody waits for.
             old = self.kind.build(row, None, None)
         saw_deletion = row.deletion_timestamp is not None
-        self._notify(Delta(key, Change.GONE, old, None, saw_deletion=saw_deletion))
+        self.notify(Delta(key, Change.GONE, old, None, saw_deletion=saw_deletion))
         return DELETED
 
-    def _notify(self, delta: Delta[E]) -> None:
+    def notify(self, delta: Delta[E]) -> None:
+        """Call every handler with a change."""
         for handler in self.handlers:
             try:
                 handler(delta)
@@ -426,9 +433,9 @@ class Cache(Generic[E]):
         before = self._entries.get(Key(meta.namespace, meta.name))
         entry, change = self.apply_response(shown, known=known)
         if entry is before:
-            self._notify(Delta(entry.key, Change.COLUMNS, before, entry))
+            self.notify(Delta(entry.key, Change.COLUMNS, before, entry))
         elif change and change is not Change.GONE:
-            self._notify(Delta(entry.key, change, before, entry))
+            self.notify(Delta(entry.key, change, before, entry))
         return entry
 
     def forget(self, key: Key, uid: str) -> None:
@@ -440,7 +447,7 @@ class Cache(Generic[E]):
         if entry is not None and entry.uid == uid:
             self.remove(key)
             self._bury(key, uid, 0)
-            self._notify(Delta(key, Change.GONE, entry, None, saw_deletion=True))
+            self.notify(Delta(key, Change.GONE, entry, None, saw_deletion=True))
 
     def known(self, namespace: str, version: int) -> Known:
         """Return what is known now, ``version`` being one that the store has reached."""
@@ -502,6 +509,27 @@ class Cache(Generic[E]):
             # held back by scheduling gates from its first moment.
             self._half_known.add(key)
         return new, decision.change
+
+    def is_ours(self, before: E, after: E) -> bool:
+        """Tell whether our writes under way alone have made an object what a response shows."""
+        wrote = self._expected.get((after.key, after.uid), ())
+        ours = {field for patch in wrote for field in patch}
+        metadata = [patch["metadata"] for patch in wrote if "metadata" in patch]
+        ours |= {field for each in metadata for field in each}
+        if after.is_deleting and not before.is_deleting:
+            return False
+        for field, part in _WRITTEN_AS.items():
+            was, now = getattr(before, field, None), getattr(after, field, None)
+            if was != now and part not in ours:
+                return False
+        for field in ("labels", "annotations"):
+            was, now = getattr(before, field, None) or {}, getattr(after, field, None) or {}
+            values = [each.get(field) or {} for each in metadata]
+            for key in was.keys() | now.keys() if was != now else ():
+                value = now.get(key)
+                if was.get(key) != value and all(one.get(key, was) != value for one in values):
+                    return False
+        return True
 
     # -- what both have in common ----------------------------------------------------------------
 

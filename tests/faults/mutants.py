@@ -69,8 +69,14 @@ MUTANTS = (
     Mutant(
         "no look after an overtaken answer",
         _CACHE,
-        "            self._notify(Delta(entry.key, Change.COLUMNS, before, entry))",
+        "            self.notify(Delta(entry.key, Change.COLUMNS, before, entry))",
         "            pass",
+    ),
+    Mutant(
+        "what a response shows of others is told to nobody",
+        "runtime/writer.py",
+        "                cache.notify(Delta(entry.key, response.change, before, now))",
+        "                pass",
     ),
     Mutant(
         "an old answer replaces a newer event",
@@ -160,7 +166,7 @@ MUTANTS = (
     Mutant(
         "no wake of claims by their pool",
         _CLAIM,
-        '        self._wake_claims([delta.key], "pool", unbound_only=True)',
+        '        self._wake_claims([delta.key], "pool", unless=self._is_served)',
         "        pass",
     ),
     Mutant(

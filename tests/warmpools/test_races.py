@@ -22,7 +22,7 @@ from tests.support.extensions import (
     run_all,
     start,
 )
-from tests.support.names import CLAIMS, POOLS, SANDBOXES
+from tests.support.names import CLAIMS, POD_NAME, POOLS, SANDBOXES, WARM_POOL
 from tests.support.world import NS
 
 HOLD: dict[str, Any] = {"metadata": {"finalizers": ["example.com/hold"]}}
@@ -321,3 +321,30 @@ async def test_members_that_go_with_their_namespace_are_not_replaced_one_by_one(
         world.plane.faults.clear()
         await world.advance(31.0)
         assert len(members(world)) == 12
+
+
+@pytest.mark.parametrize("resource", ["sandboxes/status", "sandboxes"])
+async def test_a_member_taken_away_behind_a_write_of_ours_is_replaced(resource: str) -> None:
+    """A user takes it from its pool while its status or its annotation is on its way.
+
+    The response shows that, so its event is stale; the pool is told all the same.
+    """
+    async with open_pools() as world:
+        await fill(world, pool(replicas=2))
+        await run_all(world)
+        await rest(world)
+        name = names_of(members(world))[0]
+        held = world.plane.hold("patch", resource, answers=False, times=1)
+        if resource == "sandboxes":
+            await world.patch(SANDBOXES, name, {"metadata": {"annotations": {POD_NAME: "other"}}})
+        else:
+            await world.run_pod(name, ready=False)
+        await world.advance(3.0)
+        assert held.waiting
+        taken = {"ownerReferences": None, "labels": {WARM_POOL: None}}
+        world.plane.store.patch(SANDBOXES, NS, name, {"metadata": taken})
+        await world.settle()
+        held.release()
+        await world.advance(3.0)
+        assert len(members(world)) == 2
+        assert name not in names_of(members(world))

@@ -15,6 +15,7 @@ from lean_sandbox.watch.cache import TOMBSTONE_S
 from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.pod import PodEntry, pod_kind
 from lean_sandbox.watch.resources.sandbox import SandboxEntry, sandbox_kind
+from tests.support.names import POD_NAME, WARM_POOL
 from tests.watching.hand import Hand
 from tests.watching.objects import page, pod, pod_row, sandbox, sandbox_row
 
@@ -87,6 +88,35 @@ def test_the_echoes_of_two_writes_wait_for_both_answers(boxes: Hand[SandboxEntry
         assert boxes.saw(sandbox_row("MODIFIED", "a", 21, generation=2)) == []
         boxes.learn_metadata(sandbox("a", 21, generation=2), READY)
     assert boxes.notices == []
+
+
+@pytest.mark.parametrize(
+    ("written", "shown", "is_ours"),
+    [
+        ({"metadata": {"labels": {WARM_POOL: "x"}}}, {"labels": {WARM_POOL: "x"}}, True),
+        ({"metadata": {"labels": {WARM_POOL: "x"}}}, {"labels": {WARM_POOL: "y"}}, False),
+        ({"metadata": {"labels": {"b": "x"}}}, {"labels": {WARM_POOL: "x"}}, False),
+        ({"metadata": {"annotations": {POD_NAME: "x"}}}, {"annotations": {POD_NAME: "x"}}, True),
+        ({"metadata": {"annotations": {POD_NAME: None}}}, {"annotations": {POD_NAME: "x"}}, False),
+        ({"spec": {}}, {"generation": 2}, True),
+        ({"status": {}}, {"generation": 2}, False),
+        ({"spec": {}}, {"deletionTimestamp": "2026-01-02T03:04:05Z"}, False),
+    ],
+)
+def test_a_response_shows_what_others_have_written(
+    boxes: Hand[SandboxEntry],
+    written: dict[str, Any],
+    shown: dict[str, Any],
+    is_ours: bool,  # noqa: FBT001
+) -> None:
+    """Whatever our own writes under way do not explain; here there is another beside the one."""
+    before = boxes.get("a")
+    with (
+        boxes.cache.expect_own_write(Key("ns", "a"), before.uid, written),
+        boxes.cache.expect_own_write(Key("ns", "a"), before.uid, {"status": {"nodeName": "n"}}),
+    ):
+        after, _ = boxes.learn_metadata(sandbox("a", 20, **shown), READY)
+        assert boxes.cache.is_ours(before, after) is is_ours
 
 
 def test_what_others_write_during_a_write_is_told_after_it(boxes: Hand[SandboxEntry]) -> None:

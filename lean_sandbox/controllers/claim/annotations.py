@@ -17,7 +17,7 @@ from lean_sandbox.kube.limits import Lane
 from lean_sandbox.model import names
 from lean_sandbox.model.times import format_micro_time
 from lean_sandbox.runtime.controller import Controller
-from lean_sandbox.runtime.queue import CLIENT, LOW, Item, WorkQueue
+from lean_sandbox.runtime.queue import LOW, Item, WorkQueue
 from lean_sandbox.runtime.workers import Result
 from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.extensions import ClaimEntry
@@ -37,7 +37,6 @@ class AnnotationWriter(Controller[ClaimEntry]):
     def __init__(self, shared: Shared, claims: WorkQueue[Key]) -> None:
         """``claims``: the annotations of one claim wait while others are due or being served."""
         super().__init__("claim-annotations", shared.caches.claims, shared.clock, workers=4)
-        self._claims = claims
         self._writer = shared.writer_in(Lane.BACKGROUND)
         self._clock = shared.clock
         # Whether to write when a claim was first seen, and its trace.
@@ -153,6 +152,3 @@ class AnnotationWriter(Controller[ClaimEntry]):
         patch = {"metadata": metadata}
         with suppress(NotFound):
             await self._writer.patch(self.cache, entry, patch, generation=entry.generation)
-        if (fresh := self.cache.latest(entry)) is not None and fresh.labels != entry.labels:
-            # The response has shown what its event will not any more.
-            self._claims.add(entry.key, priority=CLIENT, reason="changed meanwhile")

@@ -15,7 +15,6 @@ from lean_sandbox.controllers.claim.bind import (
     MOST_PATCHES,
     Binding,
     Parts,
-    assigned_name,
     is_controlled,
     own_sandbox,
     taken_over,
@@ -193,11 +192,6 @@ class ClaimReconcile(Binding):
         await self._drop_unnamed()
         if written:
             self._tell(new)
-        # The response to the write has shown what its event will not any more.
-        fresh = self._parts.caches.claims.latest(entry) or entry
-        ours = (assigned_name(entry), new.bound.name)
-        if fresh.labels != entry.labels or assigned_name(fresh) not in ours:
-            return Result(requeue_after_s=_AT_ONCE_S)
         if error is not None and self._has_expired(new):
             return Result(requeue_after_s=_AT_ONCE_S)
         left_s = time_left_s(expire_at(self._view, new), now)

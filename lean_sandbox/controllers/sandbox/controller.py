@@ -55,7 +55,7 @@ class SandboxController(Controller[SandboxEntry]):
             settings.sandbox_status_step_window,
             is_spare=self._is_spare,
         )
-        requests = SandboxRequests(shared, self.queue)
+        requests = SandboxRequests(shared)
         self.hidden = requests.hidden
         resource = self.cache.kind.resource
         self._parts = Parts(

@@ -7,7 +7,6 @@ from typing import Any
 
 from cachetools import LRUCache, TTLCache
 
-from filters import Change
 from lean_sandbox.clock import Clock
 from lean_sandbox.controllers.common import Shared
 from lean_sandbox.kube.errors import Conflict, NotFound
@@ -17,9 +16,8 @@ from lean_sandbox.model.meta import as_version
 from lean_sandbox.model.pod import PodState
 from lean_sandbox.model.sandbox import Sandbox, SandboxStatus
 from lean_sandbox.model.sandbox_status import Failure
-from lean_sandbox.runtime.queue import WorkQueue
 from lean_sandbox.runtime.workers import ReconcileError, failing_as
-from lean_sandbox.runtime.writer import ObjectWriter, Response
+from lean_sandbox.runtime.writer import ObjectWriter
 from lean_sandbox.watch.kind import Key, key_of
 from lean_sandbox.watch.resources.children import ServiceEntry
 from lean_sandbox.watch.resources.pod import NEW_POD_COLUMNS, WAITING, PodEntry
@@ -29,8 +27,6 @@ from lean_sandbox.watch.resources.sandbox import SandboxEntry, sandbox_columns
 _MOST_CREATED = 512
 _MOST_KNOWN = 4096
 _KNOWN_S = 600.0
-# What a response may show beyond our own change and still concern nobody: our write itself.
-_OURS = Change.COLUMNS | Change.VERSION
 
 
 class HiddenPods:
@@ -73,15 +69,11 @@ class HiddenPods:
 
 
 class SandboxRequests(ObjectWriter):
-    """The requests that have to note more than a writer does; each method makes one at most.
+    """The requests that have to note more than a writer does; each method makes one at most."""
 
-    ``queue`` is that of the Sandboxes.
-    """
-
-    def __init__(self, shared: Shared, queue: WorkQueue[Key]) -> None:
+    def __init__(self, shared: Shared) -> None:
         super().__init__(shared.client, lane=Lane.CLIENT, field_manager=names.FIELD_MANAGER)
         self._caches = shared.caches
-        self._queue = queue
         self.hidden = HiddenPods(shared.clock)
         # As the responses to creates have shown them: the first reconcile needs the whole spec.
         self._created: LRUCache[Key, Sandbox] = LRUCache(_MOST_CREATED)
@@ -111,21 +103,9 @@ class SandboxRequests(ObjectWriter):
 
     async def annotate(self, entry: SandboxEntry, name: str, value: str | None) -> None:
         """Set or remove an annotation of the Sandbox."""
-        merged = {**(entry.annotations or {}), name: value}
-        wanted = {key: value for key, value in merged.items() if value is not None}
-
-        def applied(response: Response[SandboxEntry]) -> None:
-            is_ours = wanted == (response.entry.annotations or {})
-            expected = _OURS | Change.ANNOTATIONS if is_ours else _OURS
-            self._settle(entry, response, expected)
-
-        await self.patch(
-            self._caches.sandboxes,
-            entry,
-            {"metadata": {"annotations": {name: value}}},
-            columns=sandbox_columns(entry.status),
-            applied=applied,
-        )
+        patch = {"metadata": {"annotations": {name: value}}}
+        columns = sandbox_columns(entry.status)
+        await self.patch(self._caches.sandboxes, entry, patch, columns=columns)
 
     async def patch_status(
         self, entry: SandboxEntry, patch: dict[str, Any], status: SandboxStatus
@@ -141,23 +121,9 @@ class SandboxRequests(ObjectWriter):
                 patch,
                 status=status,
                 columns=sandbox_columns(status),
-                applied=lambda response: self._settle(entry, response, _OURS),
             )
             if written.item.metadata.uid != entry.uid:
                 raise ReconcileError(f'sandbox "{entry.key.name}" has been made anew')
-
-    def _settle(
-        self,
-        before: SandboxEntry,
-        response: Response[SandboxEntry],
-        expected: Change,
-    ) -> None:
-        """Reconcile what others have changed."""
-        if response.item.metadata.uid != before.uid:
-            # The watch has yet to deliver the successor to all controllers.
-            return
-        if response.change & ~expected or response.entry.needs_look:
-            self._queue.add(before.key, reason="changed meanwhile")
 
     async def delete_sandbox(self, entry: SandboxEntry) -> None:
         """Delete this very Sandbox as it is known; one that is gone is no error.
