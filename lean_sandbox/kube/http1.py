@@ -80,7 +80,7 @@ class HttpConnection:
         self._overhead_bytes = 0
         # Whether any byte of the response has come, all of its head, all of it.
         self._has_begun = self._has_head = self._is_complete = False
-        self._is_interim = self._ends_with_connection = False
+        self._ends_with_connection = False
 
     async def send(self, data: bytes, fence: Callable[[], None] | None = None) -> None:
         """Send a request, wait for the head of its final response.
@@ -175,8 +175,7 @@ class HttpConnection:
             return
         status = self._parser.get_status_code()
         headers = self.headers
-        self._is_interim = 100 <= status < 200 and status != 101
-        if self._is_interim:
+        if 100 <= status < 200 and status != 101:
             self.headers = {}
             return
         coding = headers.get(b"transfer-encoding")
@@ -202,10 +201,8 @@ class HttpConnection:
         self._pieces.append(data)
 
     def on_message_complete(self) -> None:
-        if self._is_interim:
-            self._is_interim = False
-        else:
-            self._is_complete = True
+        # The head of an interim response is passed over: what ends without one was no more.
+        self._is_complete = self._has_head
 
 
 class LineSplitter:
