@@ -133,20 +133,15 @@ class HttpConnection:
             if not self._has_begun:
                 raise Disconnected(at_write=False) from problem
             raise ProtocolFault("the connection was reset in the middle of an answer") from problem
-        if not data and not self._has_begun:
-            raise Disconnected(at_write=False)
+        if not data:
+            if not self._has_begun:
+                raise Disconnected(at_write=False)
+            if not self._ends_with_connection:
+                raise ProtocolFault("the answer is truncated")
+            self._is_complete = True
+            return
         self._has_begun = True
         self._counted.received_bytes += len(data)
-        self._parse(data)
-        if self._problem:
-            raise ProtocolFault(self._problem)
-
-    def _parse(self, data: bytes) -> None:
-        if not data:
-            self.keeps_alive = False
-            self._is_complete = self._ends_with_connection
-            self._problem = "" if self._is_complete else "the answer is truncated"
-            return
         self._overhead_bytes += len(data)
         try:
             self._parser.feed_data(data)
@@ -158,6 +153,8 @@ class HttpConnection:
         if self._overhead_bytes > _HEAD_LIMIT_BYTES and not self._is_complete:
             what = "chunk size or trailer" if self._has_head else "head"
             self._problem = f"a {what} above the limit of {_HEAD_LIMIT_BYTES} bytes"
+        if self._problem:
+            raise ProtocolFault(self._problem)
 
     def on_message_begin(self) -> None:
         if self._is_complete:
