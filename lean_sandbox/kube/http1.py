@@ -115,10 +115,6 @@ class HttpConnection:
             await self._read()
         return piece
 
-    def close(self) -> None:
-        """Close at once."""
-        self.stream.close()
-
     def _taken(self) -> bytes:
         if len(self._pieces) == 1:
             return self._pieces.pop()

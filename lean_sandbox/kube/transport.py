@@ -168,7 +168,7 @@ class Transport:
 
     def _close_idle(self) -> None:
         while self._idle:
-            self._idle.pop().close()
+            self._idle.pop().stream.close()
 
     async def _authorize(self, exchange: _Exchange) -> None:
         headers = (*self._constant, *exchange.headers.items())
@@ -228,7 +228,7 @@ class Transport:
                 may_repeat = problem.at_write or exchange.method in _IDEMPOTENT
                 if exchange.is_stream or not may_repeat:
                     raise
-                reused.close()
+                reused.stream.close()
                 self.counted.retries[exchange.method, 0] += 1
             else:
                 return reused
@@ -248,7 +248,7 @@ class Transport:
     def _reusable(self) -> HttpConnection | None:
         oldest = self.clock.monotonic() - _KEEP_IDLE_S
         while self._idle and self._idle[0].idle_since < oldest:
-            self._idle.pop(0).close()
+            self._idle.pop(0).stream.close()
         while self._idle:
             connection = self._idle.pop()
             if (
@@ -256,7 +256,7 @@ class Transport:
                 and connection.stream.is_quiet()
             ):
                 return connection
-            connection.close()
+            connection.stream.close()
         return None
 
     def _end(self, exchange: _Exchange, error: str = "", *, keep: bool = False) -> None:
@@ -276,6 +276,6 @@ class Transport:
             connection.idle_since = now
             self._idle.append(connection)
         elif connection is not None:
-            connection.close()
+            connection.stream.close()
         if self.observer is not None:
             self.observer(record)
