@@ -78,8 +78,8 @@ class HttpConnection:
         # What the head announces of the body (0 where it does not), and what has come of it.
         self._length = self._body_bytes = 0
         self._overhead_bytes = 0
-        # Whether any byte of the response has come, all of its head, all of it.
-        self._has_begun = self._has_head = self._is_complete = False
+        # Whether any byte of the response has come, and all of it; with its head comes the status.
+        self._has_begun = self._is_complete = False
         self._ends_with_connection = False
 
     async def send(self, data: bytes, fence: Callable[[], None] | None = None) -> None:
@@ -93,7 +93,7 @@ class HttpConnection:
         except OSError as problem:
             raise Disconnected(at_write=True) from problem
         self._counted.sent_bytes += len(data)
-        while not self._has_head:
+        while not self.status:
             await self._read()
 
     async def body(self, limit_bytes: int) -> bytes:
@@ -147,7 +147,7 @@ class HttpConnection:
             if not self._is_complete:
                 self._problem = self._problem or f"not an HTTP/1.1 answer: {problem}"
         if self._overhead_bytes > _HEAD_LIMIT_BYTES and not self._is_complete:
-            what = "chunk size or trailer" if self._has_head else "head"
+            what = "chunk size or trailer" if self.status else "head"
             self._problem = f"a {what} above the limit of {_HEAD_LIMIT_BYTES} bytes"
         if self._problem:
             raise ProtocolFault(self._problem)
@@ -157,14 +157,14 @@ class HttpConnection:
             self.keeps_alive = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._has_head:
+        if self.status:
             return
         name, value = name.lower(), value.rstrip(b" \t")
         before = self.headers.get(name)
         self.headers[name] = value if before is None else before + b", " + value
 
     def on_headers_complete(self) -> None:
-        if self._has_head:
+        if self.status:
             return
         status = self._parser.get_status_code()
         headers = self.headers
@@ -177,7 +177,6 @@ class HttpConnection:
         elif coding is not None and coding.lower() != b"chunked":
             self._problem = f"unknown transfer encoding {coding[:64]!r}"
         self.status = status
-        self._has_head = True
         self._length = int(headers.get(b"content-length", 0))
         self._ends_with_connection = coding is None and b"content-length" not in headers
         self.keeps_alive = self._parser.should_keep_alive()
@@ -195,7 +194,7 @@ class HttpConnection:
 
     def on_message_complete(self) -> None:
         # The head of an interim response is passed over: what ends without one was no more.
-        self._is_complete = self._has_head
+        self._is_complete = self.status > 0
 
 
 class LineSplitter:
