@@ -120,7 +120,6 @@ class Client:
         self.ending = TerminatingNamespaces(transport.clock)
         self._timeout_s = timeout_s
         self._field_manager = field_manager
-        self._decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
 
     async def get(
         self,
@@ -294,19 +293,13 @@ class Client:
             self.ending.forget(namespace or "")
         if (writes := WRITES.get()) is not None and method != "GET":
             writes.append(f"{verb} {resource.plural}")
-        return self._decode(response.body, type_, asked)
-
-    def _decode(self, body: bytes, type_: type[T], asked: errors.Asked) -> T:
         if type_ is bytes:
-            return cast("T", body)
-        decoder = self._decoders.get(type_)
-        if decoder is None:
-            decoder = self._decoders[type_] = msgspec.json.Decoder(type_)
+            return cast("T", response.body)
         try:
-            return cast("T", decoder.decode(body))
+            return msgspec.json.decode(response.body, type=type_)
         except ODD as problem:
             raise errors.DecodeFault(
-                f"{asked.verb} {asked.resource}: the answer is not a {type_!r}: {problem}"
+                f"{verb} {what}: the answer is not a {type_!r}: {problem}"
             ) from problem
 
 
