@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from lean_sandbox.model.wire import ODD
+from lean_sandbox.model.wire import ODD, Lenient, OrNull
 
 #: What is kept of a body that is not a Kubernetes Status (a proxy's HTML page, plain text).
 _TEXT_LIMIT_BYTES = 256
@@ -28,23 +28,23 @@ class Cause(msgspec.Struct, frozen=True, gc=False):
     field: str = ""
 
 
-class Details(msgspec.Struct, frozen=True):
+class Details(Lenient, frozen=True):
     """``Status.details``: why, for programs."""
 
-    causes: tuple[Cause, ...] | None = None
+    causes: OrNull[tuple[Cause, ...]] = ()
     retryAfterSeconds: int = 0
     #: The plural of what was refused, which is not always what was asked for.
     kind: str = ""
 
 
-class Status(msgspec.Struct, frozen=True):
+class Status(Lenient, frozen=True):
     """A ``v1.Status``: the body of errors, of most deletes, and of watch ERROR events."""
 
     kind: str = ""
     reason: str = ""
     message: str = ""
     code: int = 0
-    details: Details | None = None
+    details: OrNull[Details] = Details()
 
 
 class Asked(msgspec.Struct, frozen=True, gc=False):
@@ -69,7 +69,6 @@ class Asked(msgspec.Struct, frozen=True, gc=False):
 _RETRYABLE = frozenset((401, 403, 404, 409, 410, 429))
 _NOTHING_SAID = Status()
 _NOTHING_ASKED = Asked()
-_NO_DETAILS = Details()
 _status_decoder = msgspec.json.Decoder(Status)
 
 
@@ -103,10 +102,9 @@ class ApiError(ControlPlaneError):
         self.asked = asked
         self.reason = said.reason
         self.message = said.message
-        details = said.details or _NO_DETAILS
-        self.causes = details.causes or ()
+        self.causes = said.details.causes
         self.retry_after_s = retry_after_s
-        is_gone = asked.verb == "create" and details.kind == "namespaces"
+        is_gone = asked.verb == "create" and said.details.kind == "namespaces"
         is_ending = status == 403 and self.has_cause("NamespaceTerminating")
         self.namespace_terminating = is_ending or (status == 404 and is_gone)
         may_pass = status in _RETRYABLE or status >= 500
@@ -296,8 +294,7 @@ def from_response(
         kind = AlreadyExists
     # Kubernetes sends whole seconds; the HTTP-date form would need a clock and is never used by it.
     header = headers.get(b"retry-after", b"")
-    details = said.details or _NO_DETAILS
-    wait_s = float(header) if header.isdigit() else float(details.retryAfterSeconds)
+    wait_s = float(header) if header.isdigit() else float(said.details.retryAfterSeconds)
     retry_after_s = min(wait_s, _LONGEST_RETRY_AFTER_S) if wait_s > 0 else None
     return kind(status, said, asked, retry_after_s=retry_after_s)
 

@@ -14,6 +14,7 @@ import msgspec
 from lean_sandbox.kube.errors import Asked, NotFound, Status
 from lean_sandbox.model.meta import ObjectMeta
 from lean_sandbox.model.names import is_object_name
+from lean_sandbox.model.wire import Lenient, OrNull
 
 T = TypeVar("T")
 
@@ -117,17 +118,12 @@ class ListMeta(msgspec.Struct, frozen=True, gc=False):
     continue_: str = msgspec.field(name="continue", default="")
 
 
-class Page(msgspec.Struct, Generic[T], frozen=True):
+class Page(Lenient, Generic[T], frozen=True):
     """One page of a list. Use ``Page[Pod]`` as the type to decode."""
 
     metadata: ListMeta = ListMeta()
     #: Lists made by conversion (metadata only) say null when they are empty.
-    items_or_null: tuple[T, ...] | None = msgspec.field(name="items", default=None)
-
-    @property
-    def items(self) -> tuple[T, ...]:
-        """The objects of the page."""
-        return self.items_or_null or ()
+    items: OrNull[tuple[T, ...]] = ()
 
 
 class ObjectReference(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
