@@ -218,9 +218,9 @@ class ExecAuth(Auth):
                     env=environ,
                     check=False,
                 )
+        except TimeoutError as problem:
+            raise self._fault(f"did not answer within {_PLUGIN_TIMEOUT_S:g} s") from problem
         except (OSError, ValueError) as problem:
-            if isinstance(problem, TimeoutError):
-                raise self._fault(f"did not answer within {_PLUGIN_TIMEOUT_S:g} s") from problem
             raise self._fault(f"cannot be run: {problem}", settings.install_hint or "") from problem
         if done.returncode != 0:
             said = (done.stderr or b"").decode("utf-8", "replace").strip()
