@@ -229,8 +229,6 @@ class ConfigError(ControlPlaneError):
         self, problem: str, *, source: str = "", field: str = "", way_out: str = ""
     ) -> None:
         self.problem = problem
-        self.source = source
-        self.field = field
         self.way_out = way_out
         place = ": ".join(part for part in (source, field) if part)
         text = f"{place}: {problem}" if place else problem
