@@ -17,7 +17,6 @@ takes a restart.
 from __future__ import annotations
 
 import base64
-import binascii
 import os
 import re
 import ssl
@@ -344,7 +343,7 @@ def _decode(data: str, place: _Place) -> bytes:
     try:
         # People wrap long lines; everything else that is not base64 is a mistake.
         return base64.b64decode("".join(data.split()), validate=True)
-    except (binascii.Error, ValueError) as problem:
+    except ValueError as problem:
         raise place.error(f"is not base64: {problem}", "paste it again") from problem
 
 
