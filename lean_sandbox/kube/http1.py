@@ -116,8 +116,6 @@ class HttpConnection:
         return piece
 
     def _taken(self) -> bytes:
-        if len(self._pieces) == 1:
-            return self._pieces.pop()
         whole = b"".join(self._pieces)
         self._pieces.clear()
         return whole
