@@ -203,24 +203,20 @@ class LineSplitter:
     finished or not; an object of the API server is at most about 3 MiB.
     """
 
-    __slots__ = ("_limit_bytes", "_pending", "pending_bytes")
+    __slots__ = ("_limit_bytes", "pending")
 
     def __init__(self, limit_bytes: int = 16 * 1024 * 1024) -> None:
-        self._pending: list[bytes] = []
-        #: Bytes of a line whose end has not been seen.
-        self.pending_bytes = 0
+        #: What has come of a line whose end has not been seen.
+        self.pending = bytearray()
         self._limit_bytes = limit_bytes
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Return the lines that a chunk completes, without empty ones. Raises ProtocolFault."""
         *lines, tail = chunk.split(b"\n")
-        if lines and self._pending:
-            lines[0] = b"".join((*self._pending, lines[0]))
-            self._pending.clear()
-            self.pending_bytes = 0
-        if tail:
-            self._pending.append(tail)
-            self.pending_bytes += len(tail)
-        if max(self.pending_bytes, max(map(len, lines), default=0)) > self._limit_bytes:
+        if lines and self.pending:
+            lines[0] = b"".join((self.pending, lines[0]))
+            self.pending.clear()
+        self.pending += tail
+        if max(len(self.pending), max(map(len, lines), default=0)) > self._limit_bytes:
             raise ProtocolFault(f"a line of the watch exceeds {self._limit_bytes} bytes")
         return [line for line in lines if line and not line.isspace()]
