@@ -126,7 +126,7 @@ class SocketStream:
         """Close at once, without TLS's farewell: HTTP says itself where a message ends."""
         if self._timer is not None:
             self._timer.cancel()
-        self._unwatch()
+        self._loop.remove_reader(self._socket)
         self._socket.close()
 
     def _watch(self) -> None:
@@ -134,15 +134,11 @@ class SocketStream:
             self._loop.add_reader(self._socket, self._on_readable)
             self._is_watched = True
 
-    def _unwatch(self) -> None:
-        if self._is_watched:
-            self._loop.remove_reader(self._socket)
-            self._is_watched = False
-
     def _on_readable(self) -> None:
         if self._piece is not None:
             # More than the task takes: the rest waits in the kernel, and so does the peer.
-            self._unwatch()
+            self._loop.remove_reader(self._socket)
+            self._is_watched = False
             return
         try:
             self._piece = self._socket.recv(_RECEIVE_BYTES)
