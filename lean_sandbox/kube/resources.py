@@ -38,11 +38,6 @@ class Resource(msgspec.Struct, frozen=True, gc=False):
         """The name RBAC and people use: ``pods`` or ``sandboxes.agents.x-k8s.io``."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
-    @property
-    def root(self) -> str:
-        """The path of its API group: ``/api/v1`` or ``/apis/group/version``."""
-        return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
-
 
 _AGENTS = "agents.x-k8s.io"
 _EXTENSIONS = "extensions.agents.x-k8s.io"
@@ -85,7 +80,7 @@ def path(
     ``namespace`` None means all namespaces; for a cluster-scoped resource it is ignored. Raises
     NotFound for names that no object can have.
     """
-    at = resource.root
+    at = f"/apis/{resource.api_version}" if resource.group else f"/api/{resource.version}"
     if resource.namespaced and namespace is not None:
         at += f"/namespaces/{_segment(namespace, 'namespace', resource)}"
     at += f"/{resource.plural}"
