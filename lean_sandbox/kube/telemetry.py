@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from contextvars import ContextVar
 
 import msgspec
@@ -33,9 +32,6 @@ class RequestRecord(msgspec.Struct, frozen=True, gc=False):
     code: int
     latency_s: float
     error: str = ""
-
-
-Observer = Callable[[RequestRecord], None]
 
 
 class RequestCounters:

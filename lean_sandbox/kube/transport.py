@@ -21,7 +21,7 @@ from lean_sandbox.kube.errors import Asked, ProtocolFault, RequestTimeout, from_
 from lean_sandbox.kube.http1 import Disconnected, HttpConnection, encode_request, header_lines
 from lean_sandbox.kube.limits import Lane, Limiter, Limits
 from lean_sandbox.kube.sockets import DeadlinePassed, open_stream
-from lean_sandbox.kube.telemetry import Observer, RequestCounters, RequestRecord
+from lean_sandbox.kube.telemetry import RequestCounters, RequestRecord
 from lean_sandbox.version import __version__
 
 _IDEMPOTENT: Final = frozenset(("GET", "PUT", "DELETE"))
@@ -84,7 +84,7 @@ class Transport:
         self.connection = connection
         self.clock = clock or SystemClock()
         self.fence: Callable[[], None] | None = None
-        self.observer: Observer | None = None
+        self.observer: Callable[[RequestRecord], None] | None = None
         self._limiter = Limiter(self.clock, limits)
         self.counted = counted if counted is not None else RequestCounters()
         self.counted.host = address.authority
