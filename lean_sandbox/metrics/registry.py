@@ -64,9 +64,6 @@ class Histogram:
         self.total += value
 
 
-Series: TypeAlias = Iterable[tuple[Labels, float | Histogram]]
-
-
 class Living(msgspec.Struct, frozen=True, gc=False):
     """The namespaces that have Sandboxes, and the templates these were made from, at a moment."""
 
@@ -86,7 +83,7 @@ class Exposition:
         self.living: Living | None = None
         self.families: dict[str, tuple[Family, list[tuple[Labels, float | Histogram]]]] = {}
 
-    def add(self, family: Family, series: Series) -> None:
+    def add(self, family: Family, series: Iterable[tuple[Labels, float | Histogram]]) -> None:
         """Add series to a family; each has one value for each label of the family."""
         self.families.setdefault(family.name, (family, []))[1].extend(series)
 
