@@ -184,7 +184,6 @@ class HttpConnection:
 
     def on_body(self, data: bytes) -> None:
         if self._is_complete:
-            self.keeps_alive = False
             return
         self._overhead_bytes = 0
         self._body_bytes += len(data)
