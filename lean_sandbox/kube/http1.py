@@ -80,7 +80,6 @@ class HttpConnection:
         self._overhead_bytes = 0
         # Whether any byte of the response has come, and all of it; with its head comes the status.
         self._has_begun = self._is_complete = False
-        self._ends_with_connection = False
 
     async def send(self, data: bytes, fence: Callable[[], None] | None = None) -> None:
         """Send a request, wait for the head of its final response.
@@ -130,7 +129,8 @@ class HttpConnection:
         if not data:
             if not self._has_begun:
                 raise Disconnected(at_write=False)
-            if not self._ends_with_connection:
+            has_end = b"content-length" in self.headers or b"transfer-encoding" in self.headers
+            if has_end or not self.status:
                 raise ProtocolFault("the answer is truncated")
             self._is_complete = True
             return
@@ -176,7 +176,6 @@ class HttpConnection:
             self._problem = f"unknown transfer encoding {coding[:64]!r}"
         self.status = status
         self._length = int(headers.get(b"content-length", 0))
-        self._ends_with_connection = coding is None and b"content-length" not in headers
         self.keeps_alive = self._parser.should_keep_alive()
 
     def on_chunk_header(self) -> None:
