@@ -115,7 +115,7 @@ class Limiter:
         # How far ahead of the clock the time at which the bucket is full may lie with a token left.
         self._slack_s = (limits.burst - 1) * self._interval_s + 1e-9
         self._full_at = clock.monotonic()
-        self._caps = (limits.max_in_flight, min(limits.max_background, limits.max_in_flight))
+        self._caps = (limits.max_in_flight, limits.max_background)
         self._shared = limits.max_in_flight - limits.max_in_flight // 8
         #: Slots that are held, by lane.
         self.running = [0, 0]
