@@ -122,7 +122,7 @@ class _SeriesOf(Generic[V]):
 
     def collect(self, into: Exposition) -> None:
         self._drop_gone(into.living)
-        into.add(self.family, list(self._values.items()))
+        into.add(self.family, self._values.items())
 
     def _drop_gone(self, living: Living | None) -> None:
         if living is None or not self._place:
