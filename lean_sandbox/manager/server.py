@@ -87,10 +87,8 @@ class Scraper:
         process(found)
         return found
 
-    async def handle(self, request: Request) -> Answer:
+    async def handle(self, _request: Request) -> Answer:
         """Answer ``/metrics``: a page made within the last second serves all who ask."""
-        if request.path != "/metrics":
-            return not_found(request)
         async with self._rendering:
             if self._page is not None and self._clock.monotonic() - self._page[0] < _FRESH_S:
                 return self._page[1]
@@ -143,7 +141,8 @@ class Listeners:
         self.manager: Manager | None = None
         self._settings = settings
         self._clock = clock
-        self._metrics: Handler | None = None
+        # What the metrics listener serves, by the first two names of a path.
+        self._pages: dict[str, Handler] = {}
         self._bound: list[tuple[Endpoint, socket.socket]] = []
         tls = None
         if settings.metrics_secure_serving:
@@ -170,11 +169,18 @@ class Listeners:
     def show(self, manager: Manager) -> None:
         """Serve the metrics of a manager from now on."""
         self.manager = manager
-        scraper = Scraper(manager, self._clock, self.collect)
-        self._metrics = _with_debug(scraper.handle, self._settings, manager, self._clock)
+        self._pages["/metrics"] = Scraper(manager, self._clock, self.collect).handle
+        if manager.trace is not None:
+            self._pages["/debug/trace"] = manager.trace.handle
+        everything = self._settings.enable_pprof_debug
+        if self._settings.enable_pprof or everything:
+            from lean_sandbox.http.pprof import profiles  # noqa: PLC0415 -- rarely used
+
+            self._pages["/debug/pprof"] = profiles(self._clock, everything=everything)
 
     async def _answer(self, request: Request) -> Answer:
-        return not_found(request) if self._metrics is None else await self._metrics(request)
+        page = self._pages.get("/".join(request.path.split("/")[:3]))
+        return not_found(request) if page is None else await page(request)
 
     def _not_ready(self) -> str | None:
         return "the ConfigMap is not read" if self.manager is None else self.manager.not_ready
@@ -201,23 +207,6 @@ def _nearby(flag: str, address: str) -> str:
     # Outside of a Pod nobody but this machine has a reason to ask, unless an address is named.
     is_named = address != OPTIONS[flag].default
     return address if is_named or "KUBERNETES_SERVICE_HOST" in os.environ else f"127.0.0.1{address}"
-
-
-def _with_debug(metrics: Handler, settings: Settings, manager: Manager, clock: Clock) -> Handler:
-    debug: dict[str, Handler] = {}
-    if settings.enable_pprof or settings.enable_pprof_debug:
-        from lean_sandbox.http.pprof import profiles  # noqa: PLC0415 -- rarely used
-
-        debug["pprof"] = profiles(clock, everything=settings.enable_pprof_debug)
-    if manager.trace is not None:
-        debug["trace"] = manager.trace.handle
-
-    async def handle(request: Request) -> Answer:
-        folder, _, rest = request.path.removeprefix("/").partition("/")
-        handler = debug.get(rest.partition("/")[0]) if folder == "debug" else None
-        return await (handler or metrics)(request)
-
-    return handle
 
 
 async def run_until_signalled(settings: Settings, tune: Tune) -> bool:
