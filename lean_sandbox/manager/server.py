@@ -6,7 +6,6 @@ import gc
 import os
 import signal
 import socket
-import sys
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -239,7 +238,7 @@ async def run_until_signalled(settings: Settings, tune: Tune) -> bool:
             listeners.show(manager)
             if not settings.extensions:
                 group.start_soon(mention_extensions, client, clock, manager.synced)
-            group.start_soon(_trim_when_idle, lambda: manager.is_idle, clock)
+            group.start_soon(_trim_when_idle, manager, clock)
             # In a cluster its operator decides whether to begin beside another controller.
             asks_nobody = settings.leader_elect or settings.allow_second_controller
             if not connection.in_cluster and not asks_nobody:
@@ -335,11 +334,10 @@ async def _end_waiting(manager: Manager | None, group: TaskGroup) -> None:
 
 
 def _release_free_memory() -> None:
-    gc.collect()
-    if sys.platform != "linux":
-        return
-    import ctypes  # noqa: PLC0415 -- only wanted once, and not everywhere
+    import ctypes  # noqa: PLC0415 -- only wanted once
 
+    gc.collect()
+    # Both are of glibc; elsewhere nothing is to be done.
     library = ctypes.CDLL(None)
     trim, tune = getattr(library, "malloc_trim", None), getattr(library, "mallopt", None)
     if trim is not None and tune is not None:
@@ -347,11 +345,11 @@ def _release_free_memory() -> None:
         trim(0)
 
 
-async def _trim_when_idle(is_idle: Callable[[], bool], clock: Clock) -> None:
+async def _trim_when_idle(manager: Manager, clock: Clock) -> None:
     # What the start brought leaves 8 to 12 MiB of 76 free in the allocator, over 10,000 Sandboxes
     # with their Pods. After two minutes of work without a pause they stay there.
     for _ in range(120):
         await clock.sleep(1.0)
-        if is_idle():
+        if manager.is_idle:
             _release_free_memory()
             return
