@@ -115,46 +115,33 @@ class Filter:
     not heard of for longest is forgotten, which only makes its next event pass.
     """
 
-    __slots__ = ("_detector", "_max_objects", "_names", "_objects")
+    __slots__ = ("_detector", "_max_objects", "_objects")
 
     def __init__(self, predicate: Predicate, *, max_objects: int = 100_000) -> None:
         """Start empty. Raises ValueError when ``max_objects`` is below 1."""
         if max_objects < 1:
             raise ValueError("max_objects must be at least 1")
         self._max_objects = max_objects
-        self._objects: OrderedDict[str, tuple[tuple[str, str], Fingerprints]] = OrderedDict()
-        self._names: dict[tuple[str, str], str] = {}
+        # By namespace and name: the uid, and what is remembered of the object that has it.
+        self._objects: OrderedDict[tuple[str, str], tuple[str, Fingerprints]] = OrderedDict()
         self._detector = ChangeDetector(predicate)
 
     def admit(self, event_type: str, obj: Observed) -> Decision:
         """Decide on one event and remember the state it brought."""
-        uid = obj.uid
-        entry = self._objects.get(uid)
+        key, uid = (obj.namespace, obj.name), obj.uid
+        previous, before = self._objects.get(key, ("", ()))
         if event_type == EventType.DELETED:
-            if entry is not None:
-                del self._objects[uid], self._names[entry[0]]
+            if uid == previous:
+                self._objects.pop(key, None)
             return DELETED
-        if entry is None:
-            return self._admit_new(uid, obj)
-        self._objects.move_to_end(uid)
-        key, before = entry
-        decision, after = self._detector.examine(before, obj)
-        if after is not before:
-            self._objects[uid] = (key, after)
-        return decision
-
-    def _admit_new(self, uid: str, obj: Observed) -> Decision:
         if not uid:
             # Nothing to remember it by; to drop its events would be a guess.
             return Decision(Change.FIRST_SEEN, "no uid", passed=True)
-        key = (obj.namespace, obj.name)
-        previous = self._names.get(key)
-        if previous is not None:
-            del self._objects[previous]
-        elif len(self._objects) >= self._max_objects:
-            _, (oldest, _) = self._objects.popitem(last=False)
-            del self._names[oldest]
-        first_seen, fingerprints = self._detector.examine((), obj)
-        self._objects[uid] = (key, fingerprints)
-        self._names[key] = uid
-        return first_seen if previous is None else recreated(previous, uid)
+        is_other = uid != previous
+        decision, after = self._detector.examine(() if is_other else before, obj)
+        if after is not before:
+            self._objects[key] = (uid, after)
+        self._objects.move_to_end(key)
+        if len(self._objects) > self._max_objects:
+            self._objects.popitem(last=False)
+        return recreated(previous, uid) if previous and is_other else decision

@@ -60,10 +60,10 @@ CASES = [
         "column Ready True -> False",
     ),
     (
-        computed("size", Change.COLUMNS, lambda o: len(o.name)),
-        {"name": "b"},
+        computed("size", Change.COLUMNS, lambda o: len(o.resource_version)),
+        {"resource_version": "1"},
         Change.COLUMNS,
-        "size 3 -> 1",
+        "size 2 -> 1",
     ),
 ]
 
