@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Container, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -174,28 +175,9 @@ def _parse(name: str, verb: Verb, words: list[str]) -> Namespace:
     return given
 
 
-def _add_demo(parser: ArgumentParser) -> None:
-    from lean_sandbox.demo.command import add_flags  # noqa: PLC0415
-
-    add_flags(parser)
-
-
-def _add_local(action: str, parser: ArgumentParser) -> None:
-    from lean_sandbox.local.command import add_flags  # noqa: PLC0415
-
-    add_flags(parser, action, _metrics_of)
-
-
-def _add_settings(parser: ArgumentParser) -> None:
-    from lean_sandbox.config.render import add_flags  # noqa: PLC0415
-
-    add_flags(parser)
-
-
-def _add_bench(parser: ArgumentParser) -> None:
-    from lean_sandbox.bench.options import add_flags  # noqa: PLC0415
-
-    add_flags(parser)
+def _flags_of(module: str, *more: object) -> Callable[[ArgumentParser], object]:
+    """Return what adds the flags of a module, which is imported for a parser only."""
+    return lambda parser: import_module(module).add_flags(parser, *more)
 
 
 def _add_explain(explain: ArgumentParser) -> None:
@@ -404,7 +386,7 @@ GROUPS: Final[Mapping[str, Mapping[str, Verb]]] = {
             " against them over HTTP, takes Sandboxes from a manifest to Ready, through suspend,"
             " resume, loss of the Pod and expiry, binds a burst of claims from a warm pool, and"
             " prints the requests that took. Needs no cluster and leaves nothing behind.",
-            _add_demo,
+            _flags_of("lean_sandbox.demo.command"),
             "local",
         ),
         "local up": Verb(
@@ -417,26 +399,26 @@ GROUPS: Final[Mapping[str, Mapping[str, Verb]]] = {
             _act,
             "Writes a kubeconfig that kubectl and every other client can use. No image is pulled"
             " and no container runs: docs/local.md says what works.",
-            functools.partial(_add_local, "up"),
+            _flags_of("lean_sandbox.local.command", "up", _metrics_of),
             "local",
         ),
         "local status": Verb(
             "list the local clusters that run",
             ("lean-sandbox local status",),
             _act,
-            flags=functools.partial(_add_local, "status"),
+            flags=_flags_of("lean_sandbox.local.command", "status", _metrics_of),
         ),
         "local down": Verb(
             "stop a local cluster",
             ("lean-sandbox local down",),
             _act,
-            flags=functools.partial(_add_local, "down"),
+            flags=_flags_of("lean_sandbox.local.command", "down", _metrics_of),
         ),
         "local example": Verb(
             "print a manifest to begin with: sandbox, pool or claim",
             ("lean-sandbox local example | kubectl apply -f -", "lean-sandbox local example pool"),
             _act,
-            flags=functools.partial(_add_local, "example"),
+            flags=_flags_of("lean_sandbox.local.command", "example", _metrics_of),
         ),
     },
     _RUNNING: {
@@ -450,7 +432,7 @@ GROUPS: Final[Mapping[str, Mapping[str, Verb]]] = {
             "Uses the kubeconfig, or the Pod's service account inside a cluster. Ends with 0 on"
             " SIGINT or SIGTERM after running reconciles have ended; a second signal stops at"
             " once, with 1, and so does the loss of the Lease.",
-            _add_settings,
+            _flags_of("lean_sandbox.config.render"),
             is_raw=True,
         ),
         "config": Verb(
@@ -463,7 +445,7 @@ GROUPS: Final[Mapping[str, Mapping[str, Verb]]] = {
             "Prints the settings that `lean-sandbox run` would have with the same flags and"
             " environment, as YAML whose comments tell their units and where each came from. Asks"
             " no server, so what the ConfigMap agent-sandbox-config adds is left out.",
-            _add_settings,
+            _flags_of("lean_sandbox.config.render"),
             is_raw=True,
         ),
         "crds": Verb(
@@ -512,7 +494,7 @@ GROUPS: Final[Mapping[str, Mapping[str, Verb]]] = {
             "measure the controller under load, and its memory",
             (),
             _run_bench,
-            flags=_add_bench,
+            flags=_flags_of("lean_sandbox.bench.options"),
             extra="local",
             is_raw=True,
         ),
