@@ -209,8 +209,8 @@ def _with_settings(name: str, act: Callable[[Scanned], int], arguments: Sequence
     """Run `run` or `config`, or tell version or help."""
     try:
         scanned = scan(arguments, {"version": BOOLEAN})
-        version = scanned.last("version")
-        if version is None or not version.parsed(BOOLEAN):
+        versions = [flag for flag in scanned.flags if flag.name == "version"]
+        if not (versions and versions[-1].parsed(BOOLEAN)):
             return act(scanned)
         print(about())  # noqa: T201
     except HelpWanted:

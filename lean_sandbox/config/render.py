@@ -92,7 +92,8 @@ def as_yaml(effective: Effective) -> str:
     for flag, option in OPTIONS.items():
         value = getattr(effective.settings, option.name)
         unit = "duration" if option.form is DURATION else option.unit
-        comment = ", ".join(filter(None, (f"# {effective.place(option.name)}", unit)))
+        place = effective.given.get(option.name, "default")
+        comment = ", ".join(filter(None, (f"# {place}", unit)))
         if value is None:
             lines.append(f"# {flag}: automatic  {comment}")
             continue

@@ -59,7 +59,6 @@ class Origin(StrEnum):
     ENVIRONMENT = "environment"
     CONFIG_MAP = "ConfigMap"
     FILE = "file"
-    DEFAULT = "default"
 
 
 class Given(msgspec.Struct, frozen=True):
@@ -71,10 +70,10 @@ class Given(msgspec.Struct, frozen=True):
     name: str
     text: str
     origin: Origin
-    where: str = ""
+    where: str
 
     def __str__(self) -> str:
-        return f"{self.origin} {self.where}".rstrip()
+        return f"{self.origin} {self.where}"
 
     def parsed(self, form: Form) -> Any:
         """Return the value. Raises UsageError on the command line, elsewhere ConfigError."""
@@ -92,10 +91,6 @@ class Scanned(msgspec.Struct, frozen=True):
 
     flags: tuple[Given, ...]
     rest: tuple[str, ...]
-
-    def last(self, name: str) -> Given | None:
-        """Return the last flag of a name, None without any."""
-        return next((flag for flag in reversed(self.flags) if flag.name == name), None)
 
 
 class ConfigMap(msgspec.Struct, frozen=True):
@@ -119,10 +114,6 @@ class Effective(msgspec.Struct, frozen=True):
     settings: Settings
     given: Mapping[str, Given]
     remarks: tuple[Remark, ...]
-
-    def place(self, name: str) -> Given:
-        """Return what gave a setting its value."""
-        return self.given.get(name, Given(name, "", Origin.DEFAULT))
 
 
 _Values = dict[str, tuple[Any, Given]]

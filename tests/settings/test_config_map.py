@@ -71,14 +71,15 @@ def test_a_config_map_beats_the_defaults_and_nothing_else(
         if name.replace("_", "-") in TUNABLE
     }
     found = tuned(values, *(f"{flag_of(n)}={written(n, v)}" for n, v in flags.items()))
+    origins = {name: given.origin for name, given in found.given.items()}
     for name, option in OPTIONS.items():
-        origin, value = Origin.DEFAULT, option.default
+        origin, value = None, option.default
         if name.replace("_", "-") in values:
             origin, value = Origin.CONFIG_MAP, entries[name]
         if name in flags:
             origin, value = Origin.FLAG, flags[name]
         assert getattr(found.settings, name) == value
-        assert found.place(name).origin is origin
+        assert origins.get(name) is origin
     assert {remark.flag for remark in found.remarks}.isdisjoint(values)
 
 
@@ -87,7 +88,7 @@ def test_a_variable_wins_over_the_config_map() -> None:
     environment = {variable_of("page-size"): "7"}
     found = tuned({"page-size": "9", "kube-api-burst": "11"}, environment=environment)
     assert (found.settings.page_size, found.settings.kube_api_burst) == (7, 11)
-    assert str(found.place("kube_api_burst")) == f"ConfigMap {NS}/{CONFIG_MAP} key kube-api-burst"
+    assert str(found.given["kube_api_burst"]) == f"ConfigMap {NS}/{CONFIG_MAP} key kube-api-burst"
 
 
 def test_the_config_map_wins_over_the_mounted_file_of_domains(tmp_path: Path) -> None:

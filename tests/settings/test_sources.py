@@ -42,13 +42,14 @@ def test_the_strongest_source_that_names_an_option_gives_its_value(
     }
     arguments = [f"{flag_of(name)}={written(name, value)}" for name, value in flags.items()]
     found = effective(*arguments, environment=environment)
+    origins = {name: given.origin for name, given in found.given.items()}
     for name, option in OPTIONS.items():
-        origin, value = Origin.DEFAULT, option.default
+        origin, value = None, option.default
         for candidate, values in ((Origin.ENVIRONMENT, variables), (Origin.FLAG, flags)):
             if name in values:
                 origin, value = candidate, values[name]
         assert getattr(found.settings, name) == value
-        assert found.place(name).origin is origin
+        assert origins.get(name) is origin
 
 
 @pytest.mark.parametrize(
@@ -122,7 +123,7 @@ def test_the_mounted_file_of_the_reference_is_weaker_than_every_other_source(
     mounted.write_text("A.example\nb.example")
     found = effective("--extensions", mounted=mounted)
     assert found.settings.allowed_label_domains == ("a.example", "b.example")
-    assert str(found.place("allowed_label_domains")) == f"file {mounted}"
+    assert str(found.given["allowed_label_domains"]) == f"file {mounted}"
     assert effective(mounted=mounted).settings.allowed_label_domains == default
     found = effective("--extensions", "--allowed-label-domains=c.example", mounted=mounted)
     assert found.settings.allowed_label_domains == ("c.example",)
