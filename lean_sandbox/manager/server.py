@@ -93,15 +93,13 @@ class Scraper:
                 return self._page[1]
             self._page = None
             found = await self.scrape()
-            blocks: list[bytes] = []
-            size = 0
+            page = bytearray()
             for block in render(found):
-                blocks.append(block.encode())
-                size += len(blocks[-1])
-                if size > _MOST_HELD_BYTES:
+                page += block.encode()
+                if len(page) > _MOST_HELD_BYTES:
                     return Answer(200, (block.encode() for block in render(found)), TEXT)
                 await anyio.lowlevel.checkpoint()
-            answer = Answer(200, b"".join(blocks), TEXT)
+            answer = Answer(200, bytes(page), TEXT)
             self._page = self._clock.monotonic(), answer
             return answer
 
