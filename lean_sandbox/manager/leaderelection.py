@@ -259,7 +259,7 @@ class Elector:
                 return
         try:
             lease: Json = await self.client.get(
-                LEASES, self.namespace, self.lease, dict, lane=Lane.CLIENT, timeout_s=ATTEMPT_S
+                LEASES, self.namespace, self.lease, dict, lane=Lane.CLIENT
             )
         except NotFound:
             if self._leads_until == _NEVER and self._clock.monotonic() < self._expires_at:
@@ -331,7 +331,7 @@ class Elector:
 
     async def _write(self, lease: Json, spec: Json) -> PartialObject:
         body = _with_spec(lease, spec)
-        more: Any = {"lane": Lane.CLIENT, "timeout_s": ATTEMPT_S, "accept": METADATA_ACCEPT}
+        more: Any = {"lane": Lane.CLIENT, "accept": METADATA_ACCEPT}
         if _is_new(lease):
             # Asked every two seconds, also where the namespace is missing.
             self.client.ending.forget(self.namespace)
