@@ -22,18 +22,14 @@ _UNWRITABLE = (OSError, ValueError, AttributeError)
 
 
 class _LineWriter:
-    """Writes lines; without a stream to standard error as it is then, for it may be replaced."""
+    """Writes lines to standard error as it is then, for it may be replaced."""
 
     dropped = 0
 
-    def __init__(self, stream: TextIO | None) -> None:
-        self._stream = stream
-
     def msg(self, line: str) -> None:
         try:
-            stream = self._stream or sys.stderr
-            stream.write(f"{line}\n")
-            stream.flush()
+            sys.stderr.write(f"{line}\n")
+            sys.stderr.flush()
         except _UNWRITABLE:
             if not _LineWriter.dropped:
                 atexit.register(lambda: let_go_of(sys.stderr))
@@ -58,9 +54,9 @@ def dropped_lines() -> int:
     return _LineWriter.dropped
 
 
-def configure(level: str = "info", form: str = "auto", stream: TextIO | None = None) -> None:
-    """Set up structlog for the process; logs go to ``stream`` (standard error by default)."""
-    colours = _is_terminal(stream)
+def configure(level: str = "info", form: str = "auto") -> None:
+    """Set up structlog for the process; logs go to standard error."""
+    colours = _is_terminal()
     console = form == "console" or (form == "auto" and colours)
     processors: list[Any] = [
         structlog.contextvars.merge_contextvars,
@@ -79,15 +75,15 @@ def configure(level: str = "info", form: str = "auto", stream: TextIO | None = N
     structlog.configure(
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
-        logger_factory=lambda *_: _LineWriter(stream),
+        logger_factory=lambda *_: _LineWriter(),
         # A cached logger would keep the settings of its first line; nothing logs on a hot path.
         cache_logger_on_first_use=False,
     )
 
 
-def _is_terminal(stream: TextIO | None) -> bool:
+def _is_terminal() -> bool:
     try:
-        return (stream or sys.stderr).isatty()
+        return sys.stderr.isatty()
     except (ValueError, AttributeError):
         return False
 

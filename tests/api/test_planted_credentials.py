@@ -7,7 +7,6 @@ What is then said is searched: errors, the log at debug, metrics, and what recor
 from __future__ import annotations
 
 import base64
-import io
 import json
 import sys
 from collections.abc import Iterator
@@ -150,11 +149,10 @@ ANSWERS: dict[str, Answer] = {
 
 
 @pytest.fixture
-def logged() -> Iterator[io.StringIO]:
+def logged(capsys: pytest.CaptureFixture[str]) -> Iterator[pytest.CaptureFixture[str]]:
     """Log everything, as JSON lines, into what is returned."""
-    stream = io.StringIO()
-    log.configure("debug", "json", stream)
-    yield stream
+    log.configure("debug", "json")
+    yield capsys
     structlog.reset_defaults()
 
 
@@ -194,7 +192,7 @@ def assert_not_told(*said: str) -> None:
 
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_a_kubeconfig_is_refused_for_is_not_quoted(
-    what: str, folder: Path, capsys: pytest.CaptureFixture[str], logged: io.StringIO
+    what: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The message names the field; ``config``, which does not read it, shows its path alone."""
     found = {"server": "https://host:6443", **REFUSED[what]}
@@ -205,7 +203,7 @@ def test_what_a_kubeconfig_is_refused_for_is_not_quoted(
     assert main(["config", f"--kubeconfig={file}"]) == EXIT_OK
     shown = capsys.readouterr()
     assert str(file) in shown.out
-    assert_not_told(said.out, said.err, shown.out, shown.err, logged.getvalue())
+    assert_not_told(said.out, said.err, shown.out, shown.err)
 
 
 @pytest.mark.parametrize("odd", ODD_TEXTS)
@@ -243,7 +241,7 @@ async def asked(kubeconfig: Path) -> str:
 @pytest.mark.parametrize("how", ANSWERS)
 @pytest.mark.parametrize("what", USED)
 async def test_a_credential_is_sent_and_not_told(
-    what: str, how: str, folder: Path, logged: io.StringIO
+    what: str, how: str, folder: Path, logged: pytest.CaptureFixture[str]
 ) -> None:
     """Whatever the server answers: it was in the header, and it is in nothing that is said."""
     async with serve(lambda _request: ANSWERS[how]) as server:
@@ -252,13 +250,14 @@ async def test_a_credential_is_sent_and_not_told(
     wanted = base64.b64encode(f"me:{SECRET}".encode()).decode() if what == "a password" else SECRET
     assert headers
     assert all(header.endswith(wanted) for header in headers)
-    assert "connecting" in logged.getvalue()
-    assert_not_told(said, logged.getvalue())
+    log_lines = logged.readouterr().err
+    assert "connecting" in log_lines
+    assert_not_told(said, log_lines)
 
 
 @pytest.mark.parametrize("what", BROKEN)
 async def test_what_a_broken_plugin_prints_is_not_told(
-    what: str, folder: Path, certificates: Certificates, logged: io.StringIO
+    what: str, folder: Path, certificates: Certificates, logged: pytest.CaptureFixture[str]
 ) -> None:
     """Neither its output, nor its arguments, nor its environment; no request is made."""
     cluster = {"certificate-authority": str(certificates.authority)}
@@ -266,11 +265,11 @@ async def test_what_a_broken_plugin_prints_is_not_told(
         said = await asked(written(folder, server.url, BROKEN[what], cluster))
         assert not server.requests
     assert "credential plugin './" in said
-    assert_not_told(said, logged.getvalue())
+    assert_not_told(said, logged.readouterr().err)
 
 
 async def test_a_client_key_is_used_and_not_told(
-    folder: Path, certificates: Certificates, logged: io.StringIO
+    folder: Path, certificates: Certificates, logged: pytest.CaptureFixture[str]
 ) -> None:
     """A server that knows the certificate answers; no line of the key is said."""
     certificate, key = (file.read_bytes() for file in certificates.client)
@@ -283,7 +282,7 @@ async def test_a_client_key_is_used_and_not_told(
     async with serve(lambda _request: ANSWERS["accepts"], tls=context) as server:
         said = await asked(written(folder, server.url, user, cluster))
         assert len(server.requests) == 1
-    told = said + logged.getvalue()
+    told = said + logged.readouterr().err
     assert "connecting" in told
     lines = key.decode().splitlines()[1:-1]
     assert not [line for line in (*lines, user["client-key-data"]) if line in told]

@@ -218,7 +218,8 @@ def test_a_process_whose_log_reader_has_gone_goes_on(tmp_path: Path) -> None:
 
 async def test_dropped_lines_are_a_metric(monkeypatch: pytest.MonkeyPatch) -> None:
     """The controller works without a reader of its log, and tells how much of it was lost."""
-    log.configure("info", "json", _closed())
+    monkeypatch.setattr("sys.stderr", _closed())
+    log.configure("info", "json")
     async with open_world() as world:
         before = await scraping(world)
         structlog.get_logger().info("lost")

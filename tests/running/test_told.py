@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, MutableMapping
 from typing import Any
 
@@ -28,14 +27,6 @@ def told(lines: Iterable[Line], what: str) -> list[dict[str, Any]]:
 def of_level(lines: Iterable[Line], *levels: str) -> list[str]:
     """Return the names of the lines of some levels, in their order."""
     return [line["event"] for line in lines if line["log_level"] in levels]
-
-
-@pytest.fixture
-def warned() -> io.StringIO:
-    """Log warnings and worse, as JSON lines, into what is returned."""
-    stream = io.StringIO()
-    log.configure("warning", "json", stream)
-    return stream
 
 
 async def test_a_warm_claim_says_how_long_it_took_and_what_it_got() -> None:
@@ -150,8 +141,9 @@ async def test_every_reconcile_has_a_line_at_debug() -> None:
     assert any(one["outcome"] == "error" and one["next_s"] > 0 for one in seen)
 
 
-async def test_a_level_above_is_silent(warned: io.StringIO) -> None:
+async def test_a_level_above_is_silent(capsys: pytest.CaptureFixture[str]) -> None:
     """A whole life at the level warning writes not one line."""
+    log.configure("warning", "json")
     async with open_pools() as world:
         await world.ready_sandbox()
-    assert warned.getvalue() == ""
+    assert capsys.readouterr().err == ""

@@ -95,11 +95,10 @@ class Planted:
 
 
 @pytest.fixture
-def logged() -> io.StringIO:
+def logged(capsys: pytest.CaptureFixture[str]) -> pytest.CaptureFixture[str]:
     """Log everything, as JSON lines, into what is returned."""
-    stream = io.StringIO()
-    log.configure("debug", "json", stream)
-    return stream
+    log.configure("debug", "json")
+    return capsys
 
 
 def recorded(world: World) -> list[str]:
@@ -249,7 +248,7 @@ async def a_day(world: World, planted: Planted, journal: list[str]) -> None:
 
 
 async def test_what_tenants_keep_secret_is_told_nowhere(
-    logged: io.StringIO, tmp_path: Path
+    logged: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """Through flows, refusals, lost answers and objects that no schema let in: not one secret."""
     planted, journal = Planted(), list[str]()
@@ -270,18 +269,19 @@ async def test_what_tenants_keep_secret_is_told_nowhere(
     # The secrets were there, and what could have told them has spoken.
     assert len(planted.all_over("\n".join(journal))) >= 20
     assert MARK in stored
-    assert "object_not_understood" in logged.getvalue()
-    assert "reconcile_failed" in logged.getvalue()
+    log_lines = logged.readouterr().err
+    assert "object_not_understood" in log_lines
+    assert "reconcile_failed" in log_lines
     assert '"note"' in events
     assert traced
-    said = {"log": logged.getvalue(), "served": served, "events": events, "spans": traced}
+    said = {"log": log_lines, "served": served, "events": events, "spans": traced}
     said |= {"conditions": conditions, **explained}
     assert {where: excerpts(text) for where, text in said.items() if MARK in text} == {}
 
 
 @pytest.mark.parametrize("kind", sorted(MADE))
 def test_of_an_object_that_is_not_understood_nothing_is_quoted(
-    kind: str, logged: io.StringIO
+    kind: str, logged: pytest.CaptureFixture[str]
 ) -> None:
     """In a list or an event, a wrong type, half an object or no JSON: its name and size at most."""
     planted, hand = Planted(), hand_for(kind)
@@ -296,5 +296,6 @@ def test_of_an_object_that_is_not_understood_nothing_is_quoted(
         for take in (hand.feed.line, hand.feed.full_line):
             with suppress(ProtocolFault):
                 take(b'{"type":"ADDED","object":%s}' % raw.encode())
-    assert "object_not_understood" in logged.getvalue()
-    assert excerpts(logged.getvalue()) == []
+    log_lines = logged.readouterr().err
+    assert "object_not_understood" in log_lines
+    assert excerpts(log_lines) == []
