@@ -119,12 +119,10 @@ def owners() -> Leaf:
 
     def read(obj: Observed) -> Hashable:
         references: Sequence[Owner] = obj.owners
-        others: list[str] = []
         for reference in references:
             if reference.controller:
                 return reference.uid
-            others.append(reference.uid)
-        return tuple(others) or None
+        return tuple([reference.uid for reference in references]) or None
 
     return Leaf("owners", Change.OWNERS, read)
 
