@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from operator import itemgetter
 from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
@@ -39,11 +38,11 @@ class Debounce(Generic[K]):
 
     def due(self, now: float) -> list[K]:
         """Return the keys that are due and let go of them, the earliest first."""
-        found = [(due, key) for key, (due, _) in self._pending.items() if due <= now]
-        found.sort(key=itemgetter(0))
-        for _, key in found:
+        found = [key for key, (due, _) in self._pending.items() if due <= now]
+        found.sort(key=lambda key: self._pending[key][0])
+        for key in found:
             del self._pending[key]
-        return [key for _, key in found]
+        return found
 
     def next_due(self) -> float | None:
         """Return when the next key is due, ``None`` when nothing is pending."""
