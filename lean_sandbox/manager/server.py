@@ -307,21 +307,18 @@ def _open_elector(settings: Settings, client: Client) -> Elector | None:
 
 async def _stop_on_signal(listeners: Listeners, group: TaskGroup, hurried: anyio.Event) -> None:
     """End what runs at a signal, at once at the next."""
-    is_ending = False
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        async for signum in signals:
-            if is_ending:
-                hurried.set()
-                group.cancel_scope.cancel()
-                return
-            is_ending = True
-            manager = listeners.manager
-            if manager is not None and manager.is_active:
-                name = signal.Signals(signum).name
-                structlog.get_logger("controller").info("stopping", signal=name)
-                manager.stop()
-            else:
-                group.start_soon(_end_waiting, manager, group)
+        first = await anext(signals)
+        manager = listeners.manager
+        if manager is not None and manager.is_active:
+            name = signal.Signals(first).name
+            structlog.get_logger("controller").info("stopping", signal=name)
+            manager.stop()
+        else:
+            group.start_soon(_end_waiting, manager, group)
+        await anext(signals)
+        hurried.set()
+        group.cancel_scope.cancel()
 
 
 async def _end_waiting(manager: Manager | None, group: TaskGroup) -> None:
