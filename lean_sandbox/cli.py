@@ -334,21 +334,6 @@ def _run_trace(given: Namespace) -> int:
     return EXIT_OK
 
 
-def _run_metrics(_given: Namespace) -> int:
-    import textwrap  # noqa: PLC0415
-
-    from lean_sandbox.metrics.families import FAMILIES  # noqa: PLC0415
-
-    for family in FAMILIES.values():
-        meaning = family.help
-        if family.buckets:
-            meaning += f" Buckets: {', '.join(f'{bound:g}' for bound in family.buckets)}."
-        labels = f"{{{', '.join(family.labels)}}}" if family.labels else ""
-        indented = textwrap.indent(textwrap.fill(meaning, 88, break_on_hyphens=False), " " * 8)
-        sys.stdout.write(f"{family.name}{labels} ({family.kind})\n{indented}\n")
-    return EXIT_OK
-
-
 def _run_completion(given: Namespace) -> int:
     import argparse  # noqa: PLC0415
 
@@ -480,13 +465,6 @@ GROUPS: Final[Mapping[str, Mapping[str, Verb]]] = {
             " objects, partial metadata and Tables all do. Every event goes through the cache and"
             " the predicates of `lean-sandbox run`.",
             _add_explain,
-        ),
-        "metrics": Verb(
-            "list every metric that `run` exposes",
-            ("lean-sandbox metrics",),
-            _run_metrics,
-            "What begins with lean_sandbox is of this controller; the other names, labels and"
-            " buckets are those of the reference controller and its framework.",
         ),
     },
     "Measure it": {

@@ -77,7 +77,7 @@ def test_an_example_is_a_command_line_that_is_understood(
         ("demos", "demo"),
         ("explian x", "explain"),
         ("local donw", "local "),
-        ("help metrcs", "metrics"),
+        ("help versoin", "version"),
         ("zzzzzzzz", "`lean-sandbox help`"),
     ],
 )

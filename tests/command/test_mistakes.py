@@ -137,7 +137,6 @@ def run(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
         "explain log",
         "config",
         "crds",
-        "metrics",
         "help run",
         "demo --pool 1 --claims 0 --sandboxes 1",
     ],

@@ -41,6 +41,20 @@ def test_every_flag_stands_in_its_page_with_its_default_and_meaning() -> None:
     assert listed == wanted
 
 
+def test_every_metric_stands_in_its_page_with_its_labels_type_and_meaning() -> None:
+    """The table of metrics is made of the families; a change of one without the other fails."""
+    page = (ROOT / "docs" / "observability.md").read_text()
+    listed = page.partition("\n## All metrics\n")[2].partition("|---|---|---|\n")[2]
+    wanted = ""
+    for family in FAMILIES.values():
+        assert family.help
+        labels = f"{{{', '.join(family.labels)}}}" if family.labels else ""
+        bounds = ", ".join(f"{bound:g}" for bound in family.buckets)
+        meaning = f"{family.help} Buckets: {bounds}." if bounds else family.help
+        wanted += f"| `{family.name}{labels}` | {family.kind} | {meaning} |\n"
+    assert listed == wanted
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_every_link_within_the_project_leads_somewhere(page: Path) -> None:
     """To a file, and to a heading of it; the paths that are named are there as well."""

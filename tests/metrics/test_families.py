@@ -8,8 +8,6 @@ import sys
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from lean_sandbox.cli import main
-from lean_sandbox.config.sources import EXIT_OK
 from lean_sandbox.metrics.families import FAMILIES
 from lean_sandbox.metrics.registry import Family
 from tests.metrics.scrape import Scraped, scraping, serving
@@ -195,15 +193,6 @@ async def test_every_scraper_gets_the_classic_text(accept: str) -> None:
     assert found.value("lean_sandbox_cache_objects", resource="sandboxes") == 1
     assert 'le="1"' in page.text
     assert "# EOF" not in page.text
-
-
-def test_the_command_prints_every_family(capsys: pytest.CaptureFixture[str]) -> None:
-    """``lean-sandbox metrics`` lists them, each with what it means."""
-    assert main(["metrics"]) == EXIT_OK
-    told = capsys.readouterr().out.splitlines()
-    heads = [line.split()[0].partition("{")[0] for line in told if line[2] != " "]
-    assert heads == list(FAMILIES)
-    assert all(family.help for family in FAMILIES.values())
 
 
 def test_metrics_cost_no_library() -> None:
