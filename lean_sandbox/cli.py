@@ -196,9 +196,8 @@ def _noun(word: str) -> str:
 def _add_trace(trace: ArgumentParser) -> None:
     add = trace.add_argument
     add("kind", type=_noun, choices=("claim", "sandbox", "pod", "pool"))
-    add("name", nargs="?", default="", metavar="NAME", help="without it, those there are")
+    add("name", metavar="NAME")
     add("-n", "--namespace", default="default", metavar="NS", help="of the object" + _SHOWN)
-    add("-A", "--all-namespaces", action="store_true", help="those of every namespace")
     url, meaning = "http://127.0.0.1:8080", "where the controller serves /metrics" + _SHOWN
     add("--url", default=url, help=meaning)
     add("--ca-file", type=Path, metavar="FILE", help="authority of an https URL")
@@ -327,9 +326,7 @@ def _run_trace(given: Namespace) -> int:
     from lean_sandbox.manager import trace  # noqa: PLC0415
     from lean_sandbox.watch.kind import Key  # noqa: PLC0415
 
-    if given.name and given.all_namespaces:
-        raise UsageError("-A lists objects, so it goes without a name")
-    key = Key("" if given.all_namespaces else given.namespace, given.name)
+    key = Key(given.namespace, given.name)
     sys.stdout.write(trace.ask(given.url, given.kind, key, given.output, ca_file=given.ca_file))
     return EXIT_OK
 
@@ -448,7 +445,7 @@ GROUPS: Final[Mapping[str, Mapping[str, Verb]]] = {
     "Look into it": {
         "trace": Verb(
             "show what a running controller remembers of an object",
-            ("lean-sandbox trace claim my-claim -n team-a", "lean-sandbox trace sandbox -A"),
+            ("lean-sandbox trace claim my-claim -n team-a",),
             _run_trace,
             "Events with the verdict of the predicates, reconciles and requests; of a claim with"
             " those of its Sandbox and Pod. The controller has to run with --trace-entries.",

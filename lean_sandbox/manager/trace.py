@@ -8,7 +8,7 @@ names of objects are shown to everybody who can reach the metrics.
 from __future__ import annotations
 
 import sys
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from contextvars import ContextVar
@@ -177,33 +177,22 @@ class TraceBuffer:
         return found
 
     async def handle(self, request: Request) -> Answer:
-        """Answer for ``kind``, ``namespace`` and ``name``; without a name with a list of objects.
-
-        ``output=json`` gives the entries themselves.
-        """
+        """Answer for ``kind``, ``namespace`` and ``name``; ``output=json`` gives the entries."""
         if request.path != PATH:
             return not_found(request)
         query = request.query
         kind, key = query.get("kind", ""), Key(query.get("namespace", ""), query.get("name", ""))
         plural = _PLURALS.get(kind)
-        if plural is None or (key.name and not key.namespace):
+        if plural is None or not all(key):
             known = " or ".join(_PLURALS)
             return text(400, f"say kind ({known}), and namespace and name of an object\n")
-        if key.name:
-            found = self.about((plural, key))
-        else:
-            found = [
-                one
-                for one in self.entries
-                if one.plural == plural and key.namespace in ("", one.key.namespace)
-            ]
+        found = self.about((plural, key))
         if not found:
-            what = f"{kind} {key}" if key.name else f"any {kind}"
-            return text(404, f"{_NOTHING} of {what}{self._why_nothing()}\n")
+            return text(404, f"{_NOTHING} of {kind} {key}{self._why_nothing()}\n")
         if query.get("output") == "json":
             shown = msgspec.json.format(msgspec.json.encode(found), indent=2)
             return Answer(200, shown + b"\n", "application/json")
-        return text(200, self._table((plural, key), found) if key.name else self._objects(found))
+        return text(200, self._table((plural, key), found))
 
     def _why_nothing(self) -> str:
         most = self.entries.maxlen
@@ -215,17 +204,6 @@ class TraceBuffer:
                 f": its last {most} entries reach back {reach_s:.0f} s; --trace-entries keeps more"
             )
         return ", and it has forgotten nothing since its start: look at name and namespace"
-
-    def _objects(self, entries: list[Entry]) -> str:
-        """Return one line for each object: how many entries are kept of it, when the last was."""
-        counts = Counter(one.key for one in entries)
-        last = {one.key: one.at for one in entries}
-        now_s = self._clock.monotonic()
-        rows = [
-            (key.namespace, key.name, str(counts[key]), f"{max(0.0, now_s - last[key]):.0f} s ago")
-            for key in sorted(counts)
-        ]
-        return aligned(("NAMESPACE", "NAME", "ENTRIES", "LAST"), *rows)
 
     def _table(self, subject: Subject, entries: list[Entry]) -> str:
         """Return one line for each entry; times count from the first one of the object itself."""

@@ -18,7 +18,7 @@ import pytest
 
 from lean_sandbox.cli import main
 from lean_sandbox.config.options import Settings
-from lean_sandbox.config.sources import EXIT_CONFIG, EXIT_FAILED, EXIT_OK, EXIT_USAGE
+from lean_sandbox.config.sources import EXIT_CONFIG, EXIT_FAILED, EXIT_OK
 from lean_sandbox.kube.errors import ConfigError
 from lean_sandbox.manager.preflight import admits
 from lean_sandbox.manager.trace import Entry, ask
@@ -240,36 +240,20 @@ async def test_what_is_told_to_people_has_no_digests_and_fits_on_their_screens()
     assert max(map(len, said.splitlines())) < 160
 
 
-async def test_without_a_name_the_objects_are_listed_that_have_entries() -> None:
-    """Of one namespace or of all, with how much is kept of each."""
-    async with open_world(Settings(**ON)) as world:
-        assert (await command(world, "sandbox"))[0] == EXIT_FAILED
-        await world.ready_sandbox(sandbox("a"))
-        await world.ready_sandbox(sandbox("b"))
-        for words in (["sandbox"], ["pod"], ["sandbox", "-A"]):
-            code, said, _ = await command(world, *words)
-            assert code == EXIT_OK
-            head, *rows = [line.split() for line in said.splitlines()]
-            assert head == ["NAMESPACE", "NAME", "ENTRIES", "LAST"]
-            assert [row[:2] for row in rows] == [[NS, "a"], [NS, "b"]]
-            assert all(int(row[2]) > 0 for row in rows)
-        code, _, told = await command(world, "pool")
-        assert code == EXIT_FAILED
-        assert "remembers nothing of any pool" in told
-        code, _, told = await command(world, "sandbox", "a", "-A")
-        assert code == EXIT_USAGE
-        assert "without a name" in told
-
-
 async def test_a_kind_is_named_in_short_or_as_kubectl_names_it() -> None:
     """In the singular or the plural."""
+    words = {
+        "claim": ("c", "claim", "claims", "sandboxclaim", "sandboxclaims"),
+        "pool": ("pool", "pools", "sandboxwarmpool", "sandboxwarmpools"),
+        "sandbox": ("m1", "sandboxes"),
+        "pod": ("m1", "pods"),
+    }
     async with open_claims("m1", **ON) as world:
         await world.create(claim())
-        for word in ("claim", "claims", "sandboxclaim", "sandboxclaims"):
-            code, said, _ = await command(world, word, "c")
-            assert (code, said.split(":")[0]) == (EXIT_OK, f"claim {NS}/c")
-        for word in ("pools", "sandboxwarmpool", "sandboxwarmpools", "sandboxes", "pods"):
-            assert (await command(world, word))[0] == EXIT_OK
+        for kind, (name, *forms) in words.items():
+            for word in forms:
+                code, said, _ = await command(world, word, name)
+                assert (code, said.split(":")[0]) == (EXIT_OK, f"{kind} {NS}/{name}")
 
 
 async def test_the_life_of_a_pool_is_kept() -> None:
@@ -291,7 +275,9 @@ async def test_the_output_for_programs_is_json() -> None:
         assert len(json.loads(said)) == len(life)
 
 
-@pytest.mark.parametrize("query", ["", "kind=node&namespace=a&name=b", "kind=claim&name=b"])
+@pytest.mark.parametrize(
+    "query", ["", "kind=node&namespace=a&name=b", "kind=claim&name=b", "kind=claim&namespace=a"]
+)
 async def test_a_question_without_kind_namespace_or_name_is_refused(query: str) -> None:
     """400 says what is missing; other paths below it lead nowhere."""
     async with open_world(Settings(**ON)) as world, serving(world) as scraper:
