@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
+from urllib.parse import parse_qs
 from weakref import WeakKeyDictionary
 
 from lean_sandbox.local.audit import AuditEntry
@@ -49,6 +50,7 @@ class Promise(Enum):
     READY_IS_OWNED = (
         "A claim that reports Ready names a Sandbox that it owns, in its own namespace."
     )
+    READY_LIVES = "A claim becomes Ready only while a Pod of its Sandbox lives."
     OWNED = "Nothing that the controller created is left without an owner."
     CHILDREN_GO = "The children of a deleted object go."
     STATUS_IS_TRUE = "Status tells the truth within one relist, and never what never was."
@@ -96,6 +98,14 @@ class _Facts:
                 break
         return None
 
+    def may_show(self, fact: Any, since: int) -> bool:
+        """Say whether a view may show ``fact`` that has all that was so at version ``since``."""
+        ends = [after for after, _ in self.known[1:]]
+        return any(
+            known == fact and (end is None or end > since)
+            for (_, known), end in zip(self.known, [*ends, None], strict=True)
+        )
+
 
 class History:
     """Everything that was stored on a control plane and asked of it, from now on."""
@@ -108,6 +118,7 @@ class History:
         now: Callable[[], float] | None = None,
     ) -> None:
         """Follow a plane; ``user`` is the controller, ``now`` the clock that it goes by."""
+        began = plane.store.version
         self._user = user
         self._now = now or plane.clock.monotonic
         self._ahead_s = 0.0
@@ -125,6 +136,12 @@ class History:
         """By uid of Sandbox: the uids of all controllers that it ever had."""
         self._pods: dict[str, _Facts] = defaultdict(lambda: _Facts([(0, _pod_fact(None))]))
         """By uid of Sandbox: what was so of its Pod."""
+        self._living: dict[str, set[str]] = defaultdict(set)
+        """By uid of Sandbox: the uids of its Pods that live."""
+        self._lives: dict[str, _Facts] = defaultdict(lambda: _Facts([(0, False)]))
+        """By uid of Sandbox: whether a Pod of it lived."""
+        self._pods_known: dict[str, int] = defaultdict(lambda: began)
+        """By namespace, empty for all: the version from which Pods were watched last."""
         self._said: dict[str, _Facts] = defaultdict(_Facts)
         """By uid of Sandbox: what it said of itself."""
         self._sandboxes: dict[tuple[str, str], _Facts] = defaultdict(_Facts)
@@ -195,6 +212,14 @@ class History:
         owner = _owner(pod)
         if owner is not None and owner["kind"] == "Sandbox":
             self._pods[owner["uid"]].add(change.version, _pod_fact(change.after))
+        for version in (change.before, change.after):
+            owner = version and _owner(version)
+            if owner:
+                living = self._living[owner["uid"]]
+                living.discard(pod["metadata"]["uid"])
+                if version is change.after and _lives(pod):
+                    living.add(pod["metadata"]["uid"])
+                self._lives[owner["uid"]].add(change.version, bool(living))
 
     def _take_sandbox(self, change: Change, one: Json, *, is_ours: bool) -> None:
         uid, owner = one["metadata"]["uid"], _owner(one)
@@ -248,6 +273,26 @@ class History:
             text = f"{title} names {name!r} and no longer {before}, which it owns"
             self._break(Promise.NEVER_UNDONE, text, change)
         self._told_of_sandbox(change, uid, claim)
+        if _is_ready(claim) and not (change.before and _is_ready(change.before)):
+            self._told_of_life(change, uid, claim)
+
+    def _told_of_life(self, change: Change, uid: str, claim: Json) -> None:
+        """Judge a claim that becomes Ready by the Pods that the controller may know.
+
+        Its view lags behind as far as it likes, but not behind what it has shown to know: what it
+        told of the Pod, and the version from which it watches. With that it begins, for a list says
+        nothing of Pods that have gone before; nor do events that have come until a watch is
+        resumed. Where two processes of one user work at once, that is what the later one knows.
+        """
+        namespace, name = claim["metadata"]["namespace"], _bound_name(claim)
+        known = max(self._pods_known[""], self._pods_known[namespace])
+        owned = [one for one in self._named[namespace, name] if uid in self._owned_by[one]]
+        if owned and not any(
+            self._lives[one].may_show(fact=True, since=max(known, self._pods[one].seen))
+            for one in owned
+        ):
+            text = f"{_title(claim)} becomes Ready, and no Pod of {name} lives since {known}"
+            self._break(Promise.READY_LIVES, text, change)
 
     def _is_still_there(self, claim: Json, name: str) -> bool:
         """Say whether a claim owns a Sandbox of this name that nobody has deleted."""
@@ -331,6 +376,10 @@ class History:
     def _note(self, entry: AuditEntry) -> None:
         if entry.user == self._user and not self._is_over:
             self._requests[entry.what, entry.path].append((self._time(), entry))
+            if entry.what == "watch pods":
+                version = int(parse_qs(entry.query).get("resourceVersion", ["0"])[0])
+                known = self._pods_known[entry.namespace]
+                self._pods_known[entry.namespace] = max(known, version)
 
     def _loops(self) -> Iterator[str]:
         for (what, path), noted in self._requests.items():
@@ -391,6 +440,10 @@ def _ready(one: Json) -> Json:
     return next((found for found in _conditions(one) if found["type"] == "Ready"), {})
 
 
+def _is_ready(one: Json) -> bool:
+    return _ready(one).get("status") == "True"
+
+
 def _ready_fact(one: Json | None) -> tuple[str, ...]:
     """Return what Ready says, by which a claim repeats what its Sandbox says."""
     ready = _ready(one) if one is not None else {}
@@ -412,6 +465,11 @@ def _pod_fact(pod: Json | None) -> tuple[str, str]:
     needed = {"Ready", *gates}
     met = {found["type"] for found in _conditions(pod) if found.get("status") == "True"}
     return _READY if needed <= met else _OF_POD[1], address
+
+
+def _lives(pod: Json) -> bool:
+    """Say whether a Pod may be used, by what the columns of a list show of it."""
+    return "deletionTimestamp" not in pod["metadata"] and _pod_fact(pod)[0] == _READY
 
 
 def _generations(one: Json) -> dict[str, int]:

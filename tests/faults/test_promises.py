@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from lean_sandbox.kube.client import Client
-from lean_sandbox.kube.errors import ApiError
-from lean_sandbox.kube.resources import PODS, SANDBOXCLAIMS
+from lean_sandbox.kube.errors import ApiError, Asked
+from lean_sandbox.kube.resources import PODS, SANDBOXCLAIMS, path
 from lean_sandbox.kube.resources import SANDBOXES as SANDBOX_KIND
 from lean_sandbox.local.controlplane import ControlPlane
 from tests.faults.promises import History, Promise
@@ -20,6 +20,7 @@ from tests.support.world import CONTROLLER, NS, controlled_by, pod_body, running
 
 Json = dict[str, Any]
 AT = "2026-01-02T03:04:05Z"
+SB = SANDBOXES, NS, "sb"
 
 
 class Scene:
@@ -57,6 +58,14 @@ class Scene:
         more: Json = {"subresource": subresource} if subresource else {}
         await self.controller.patch(kind, NS, name, body, bytes, **more)
 
+    async def watch_pods(self) -> None:
+        """Watch from now on, as the controller does that has listed all Pods."""
+        version = self.plane.store.version
+        target = f"{path(PODS, None)}?watch=1&resourceVersion={version}"
+        asked = Asked("watch", PODS.qualified, "")
+        async with self.controller.transport.stream(target, headers={}, asked=asked):
+            pass
+
     def run(self, name: str, ip: str, *, ready: bool = True) -> None:
         """Let a Pod run, as its kubelet does."""
         status = running_status(ready=ready, ips=(ip,))
@@ -78,6 +87,19 @@ def condition(message: str, *, ready: bool, generation: int = 1) -> Json:
 def owner_of(owner: Json) -> Json:
     """Return the controller reference to an owner."""
     return controlled_by(owner)
+
+
+@asynccontextmanager
+async def served() -> AsyncIterator[Scene]:
+    """Start a control plane with a claim that has a Sandbox, which has a Pod, and is Ready."""
+    async with scene() as at:
+        made = at.plane.store.create(claim("one"))
+        owner = at.plane.store.create(sandbox("sb"))
+        await at.own("sb", made)
+        at.plane.store.create(pod_body("sb", owners=(owner_of(owner),)))
+        at.run("sb", "10.0.0.1")
+        await at.ready("sb", "Pod is Ready", "10.0.0.1")
+        yield at
 
 
 @asynccontextmanager
@@ -196,8 +218,10 @@ async def test_a_claim_repeats_its_sandbox_in_order() -> None:
     """Ready of a claim was Ready of its Sandbox before."""
     async with scene() as at:
         made = at.plane.store.create(claim("one"))
-        at.plane.store.create(sandbox("sb"))
+        owner = at.plane.store.create(sandbox("sb"))
         await at.own("sb", made)
+        at.plane.store.create(pod_body("sb", owners=(owner_of(owner),)))
+        at.run("sb", "10.0.0.1")
         await at.bind("one", "sb", ready=True)
         assert at.broken() == [Promise.STATUS_IS_TRUE.name]
 
@@ -216,12 +240,58 @@ async def test_what_the_sandbox_before_has_said_is_no_measure_for_the_next() -> 
         await at.bind("one", "first", ready=True)
         at.plane.store.delete(SANDBOXES, NS, "first")
         await at.plane.settled()
-        at.plane.store.create(sandbox("second"))
+        second = at.plane.store.create(sandbox("second"))
+        at.plane.store.create(pod_body("second", owners=(owner_of(second),)))
+        at.run("second", "10.0.0.2")
         await at.own("second", made)
         await at.bind("one", "second")
         assert not at.broken()
         await at.bind("one", "second", ready=True)
         assert at.broken() == [Promise.STATUS_IS_TRUE.name]
+
+
+async def test_a_claim_that_becomes_ready_with_a_pod_known_to_be_gone_is_told() -> None:
+    """Whoever begins to watch when a Pod has gone, is going or is not ready has seen no other."""
+    ends: tuple[Callable[[Scene], object], ...] = (
+        lambda at: at.plane.store.delete("pods", NS, "sb", grace_s=0),
+        lambda at: at.plane.store.delete("pods", NS, "sb", grace_s=30),
+        lambda at: at.run("sb", "10.0.0.1", ready=False),
+    )
+    for end in ends:
+        for is_known in (False, True):
+            async with served() as at:
+                end(at)
+                if is_known:
+                    await at.watch_pods()
+                await at.bind("one", "sb", ready=True)
+                assert at.broken() == [Promise.READY_LIVES.name] * is_known
+
+
+async def test_a_claim_becomes_ready_with_a_pod_of_which_the_end_has_yet_to_be_heard() -> None:
+    """Whenever the watch began before that end; and with the Pod that takes its place."""
+    async with served() as at:
+        await at.watch_pods()
+        at.plane.store.delete("pods", NS, "sb", grace_s=0)
+        await at.bind("one", "sb", ready=True)
+        await at.bind("one", "sb", ready=False)
+        at.plane.store.create(pod_body("sb", owners=(owner_of(at.plane.store.get(*SB)),)))
+        at.run("sb", "10.0.0.2")
+        await at.watch_pods()
+        await at.bind("one", "sb", ready=True)
+        assert not at.broken()
+
+
+async def test_a_claim_does_not_become_ready_with_a_pod_whose_end_its_sandbox_has_told() -> None:
+    """However old the watch: who tells of an end knows of it. What is Ready already may stay so."""
+    async with served() as at:
+        await at.bind("one", "sb", ready=True)
+        at.plane.store.delete("pods", NS, "sb", grace_s=0)
+        await at.ready("sb", "Pod does not exist")
+        await at.bind("one", "sb", ready=True)
+        assert not at.broken()
+        await at.bind("one", "sb", ready=False)
+        await at.bind("one", "sb", ready=True)
+        assert Promise.READY_LIVES.name in at.broken()
 
 
 async def test_a_claim_that_is_ready_all_along_keeps_the_time() -> None:
