@@ -15,7 +15,7 @@ from tests.faults.oracle import CLAIMS, POOLS, SANDBOXES, TEMPLATES
 from tests.faults.story import NAMESPACES
 from tests.support.names import ANNOTATION, CREATED_BY, LAUNCH_TYPE, POD_NAME, POLICIES, REF_HASH
 
-__all__ = ["CLAIM", "OVER", "SANDBOX", "WHERE", "Edits"]
+__all__ = ["CLAIM", "OVER", "SANDBOX", "STOLEN", "WHERE", "Edits"]
 
 Json = dict[str, Any]
 WHERE = st.sampled_from((NAMESPACES[0],) * 3 + NAMESPACES[1:])

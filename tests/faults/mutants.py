@@ -29,6 +29,7 @@ _LAWS = tuple(
         "faults/test_unseen_ends",
         "faults/test_refusals",
         "claims/test_wakes",
+        "claims/test_races",
         "sandboxes/test_adoption",
         "warmpools/test_staleness",
         "faults/test_lost_answers",
@@ -248,6 +249,19 @@ MUTANTS = (
         _POOL,
         "if _MEMBER_GONE in item.reasons and item.key in self.cache:",
         "if False:",
+    ),
+    Mutant(
+        "a claim is ready by the word of a Pod that is gone",
+        "controllers/claim/reconcile.py",
+        "        if not is_there or (self._view.has_additional_metadata and not is_told):",
+        "        if self._view.has_additional_metadata and not is_told:",
+    ),
+    Mutant(
+        "a member is handed out by the word of a Pod that is gone",
+        "controllers/warm.py",
+        '        return _WAITING, ""\n'
+        "    is_ready = entry.is_ready and any(pod.may_be_ready for pod in living)",
+        "        pass\n    is_ready = entry.is_ready",
     ),
     Mutant(
         "a response from a restored store wakes its key",

@@ -82,6 +82,8 @@ class Story:
         self._is_over = False
         self._up = asyncio.Event()
         self._down = asyncio.Event()
+        self._gone = asyncio.Event()
+        self._starts = asyncio.Event()
         self._run(self._begin())
 
     # -- the loop --------------------------------------------------------------------------------
@@ -101,14 +103,23 @@ class Story:
 
     async def _begin(self) -> None:
         self._host = asyncio.ensure_future(self._serve())
-        await self._when_up()
+        await self._start()
         await self.world.until(self.world.controller.synced.is_set)
 
-    async def _when_up(self) -> None:
-        up = asyncio.ensure_future(self._up.wait())
-        await asyncio.wait({up, self._host}, return_when=asyncio.FIRST_COMPLETED)
+    async def _start(self) -> None:
+        self._starts.set()
+        await self._when(self._up)
+
+    async def _kill(self) -> None:
+        self._down.set()
+        await self._when(self._gone)
+
+    async def _when(self, event: asyncio.Event) -> None:
+        happens = asyncio.ensure_future(event.wait())
+        await asyncio.wait({happens, self._host}, return_when=asyncio.FIRST_COMPLETED)
         if self._host.done():
             await self._host
+        event.clear()
 
     async def _serve(self) -> None:
         chance = random.Random(1)  # noqa: S311 - the same names in every run
@@ -122,7 +133,11 @@ class Story:
             for name in NAMESPACES[1:]:
                 made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
                 plane.store.create(made)
-            while not self._is_over:
+            while True:
+                await self._starts.wait()
+                self._starts.clear()
+                if self._is_over:
+                    break
                 # Small pages: what a server does in the midst of a list happens here too.
                 async with open_world(
                     settings(page_size=2, **self._options),
@@ -135,6 +150,7 @@ class Story:
                     self._up.set()
                     await self._down.wait()
                     self._down.clear()
+                self._gone.set()
 
     def close(self) -> None:
         """Stop everything."""
@@ -150,6 +166,7 @@ class Story:
         self.plane.faults.clear()
         self.proxy.clear()
         self._down.set()
+        self._starts.set()
         await self._host
 
     # -- time ------------------------------------------------------------------------------------
@@ -442,13 +459,18 @@ class Story:
         """Kill the controller and start another, perhaps with other options."""
         if options is not None:
             self._options = options
-        self.tell(f"the controller is killed, and another starts {options or ''}")
-        self._run(self._restart())
+        self.kill()
+        self.start()
 
-    async def _restart(self) -> None:
-        self._up.clear()
-        self._down.set()
-        await self._when_up()
+    def kill(self) -> None:
+        """Kill the controller; until :meth:`start` there is none."""
+        self.tell("the controller is killed")
+        self._run(self._kill())
+
+    def start(self) -> None:
+        """Start a controller."""
+        self.tell(f"another controller starts {self._options or ''}")
+        self._run(self._start())
 
     # -- the end ---------------------------------------------------------------------------------
 
@@ -507,7 +529,8 @@ class Story:
             found.append(f"at rest the controller still asks: {dict(world.asked())}")
         self.plane.audit.reset()
         said = self._claims_say()
-        await self._restart()
+        await self._kill()
+        await self._start()
         await self._time(_REST_S)
         # The end of a template or a pool wakes no claim (claims, 8.1): the next look tells of it.
         told = [one for one in self._claims_say() - said if one[2] in CANNOT_START]

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import initialize, rule, run_state_machine_as_test
 
 from tests.faults.disturbances import PAUSE, WHICH
-from tests.faults.edits import CLAIM, OVER, SANDBOX, WHERE, Edits
+from tests.faults.edits import CLAIM, OVER, SANDBOX, STOLEN, WHERE, Edits
 from tests.faults.oracle import CLAIMS, POOLS, SANDBOXES, TEMPLATES
 from tests.faults.story import NAMESPACES
 
@@ -258,6 +258,37 @@ class Interleavings(Edits):
         if names:
             self.story.delete("pods", where, names[which % len(names)], grace_s=grace)
             self.story.moments(pause)
+
+    @rule(
+        where=WHERE,
+        which=WHICH,
+        count=st.sampled_from((1, 10)),
+        grace=st.sampled_from((0, 30)),
+        name=CLAIM,
+        is_new=st.booleans(),
+        pause=PAUSE,
+    )
+    def be_away(
+        self,
+        where: str,
+        which: int,
+        count: int,
+        grace: int,
+        name: str,
+        is_new: bool,  # noqa: FBT001
+        pause: int,
+    ) -> None:
+        """Let Pods go while no controller runs, and a claim wait for the next one."""
+        story = self.story
+        story.kill()
+        for pod in story.names("pods", where)[which % 3 :][:count]:
+            story.delete("pods", where, pod, grace_s=grace)
+        if is_new:
+            story.claim(where, name)
+        else:
+            story.patch(CLAIMS, where, name, {"status": {"conditions": [STOLEN]}}, "status")
+        story.start()
+        story.moments(pause)
 
     def teardown(self) -> None:
         """Let all faults end: what is stored has to be what the specification asks."""
