@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import hypothesis.strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+from hypothesis.stateful import precondition, rule
 
 from lean_sandbox.local.faults import Loss
+from tests.faults.edits import PAUSE, WHICH
 from tests.faults.proxy import Break, Grain
 from tests.faults.story import Story
+from tests.faults.users import Users
 
-__all__ = ["PAUSE", "WHICH", "Disturbances"]
+__all__ = ["Disturbances"]
 
+Json = dict[str, Any]
 # A restored store leads to states that the model of the end does not know yet: only by request.
 # ``watching/test_restored.py`` has what is certain.
 RESTORES = "SANDBOX_TESTS_RESTORES" in os.environ
-WHICH = st.integers(0, 9)
-PAUSE = st.sampled_from((0, 0, 3, 12, 60))
 PLURALS = ("pods", "sandboxes", "sandboxclaims", "sandboxwarmpools", "sandboxtemplates", "services")
 WRITES = (
     ("create", "pods"),
@@ -66,8 +68,10 @@ PLURAL = st.sampled_from((*PLURALS, "pods", "sandboxes", "pods", "sandboxes"))
 SHARE = st.sampled_from((0.0, 0.3, 0.9))
 
 
-class Disturbances(RuleBasedStateMachine):
-    """A world, and everything that keeps a controller from seeing and doing what it should."""
+class Disturbances(Users):
+    """Users and kubelets, and all that keeps a controller from seeing and doing what it should."""
+
+    story: Story
 
     def __init__(self) -> None:
         """Start a world."""
@@ -143,6 +147,21 @@ class Disturbances(RuleBasedStateMachine):
     def restart(self) -> None:
         """Kill the controller and start another."""
         self.story.restart()
+
+    @rule(
+        options=st.sampled_from(
+            (
+                {},
+                {"sandbox_warm_pool_max_refill_rate": 0.2},
+                {"sandbox_warm_pool_max_refill_rate": 3.0},
+                {"sandbox_warm_pool_replenish_delay": 10.0},
+                {"sandbox_write_behind_window": 2.0},
+            )
+        )
+    )
+    def restart_with(self, options: Json) -> None:
+        """Kill the controller and start it with other options."""
+        self.story.restart(options)
 
     # -- the server ------------------------------------------------------------------------------
 

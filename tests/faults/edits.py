@@ -6,21 +6,22 @@ from datetime import timedelta
 from typing import Any
 
 import hypothesis.strategies as st
-from hypothesis.stateful import rule
+from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from lean_sandbox.model.times import format_rfc3339
+from tests.faults.acts import NAMESPACES, Acts
 from tests.faults.details import MARK, NOTE, TEAM, owner_of
-from tests.faults.disturbances import PAUSE, WHICH, Disturbances
 from tests.faults.oracle import CLAIMS, POOLS, SANDBOXES, TEMPLATES
-from tests.faults.story import NAMESPACES
 from tests.support.names import ANNOTATION, CREATED_BY, LAUNCH_TYPE, POD_NAME, POLICIES, REF_HASH
 
-__all__ = ["CLAIM", "OVER", "SANDBOX", "STOLEN", "WHERE", "Edits"]
+__all__ = ["CLAIM", "OVER", "PAUSE", "SANDBOX", "STOLEN", "WHERE", "WHICH", "Edits"]
 
 Json = dict[str, Any]
 WHERE = st.sampled_from((NAMESPACES[0],) * 3 + NAMESPACES[1:])
 SANDBOX = st.sampled_from(("a", "b"))
 CLAIM = st.sampled_from(("c", "d"))
+WHICH = st.integers(0, 9)
+PAUSE = st.sampled_from((0, 0, 3, 12, 60))
 OVER = "2020-01-01T00:00:00Z"
 
 # The finalizer of another program.
@@ -57,8 +58,10 @@ STATUSES = st.sampled_from(
 )
 
 
-class Edits(Disturbances):
+class Edits(RuleBasedStateMachine):
     """Every part of an object that the specification says something about may change."""
+
+    story: Acts
 
     @rule(where=WHERE, name=SANDBOX, label=VALUE, note=VALUE, pause=PAUSE)
     def edit_pod_metadata(
@@ -233,21 +236,6 @@ class Edits(Disturbances):
         """Take a label from the Sandbox of a claim or a pool."""
         name = self._pick(SANDBOXES, where, which, "SandboxClaim", "SandboxWarmPool")
         self._patch(SANDBOXES, where, name, {"metadata": {"labels": {label: None}}}, pause)
-
-    @rule(
-        options=st.sampled_from(
-            (
-                {},
-                {"sandbox_warm_pool_max_refill_rate": 0.2},
-                {"sandbox_warm_pool_max_refill_rate": 3.0},
-                {"sandbox_warm_pool_replenish_delay": 10.0},
-                {"sandbox_write_behind_window": 2.0},
-            )
-        )
-    )
-    def restart_with(self, options: Json) -> None:
-        """Kill the controller and start it with other options."""
-        self.story.restart(options)
 
     def finish(self) -> list[str]:
         """Let all faults end, and let nothing be held by other programs; return what is wrong."""

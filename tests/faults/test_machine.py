@@ -8,256 +8,27 @@ is restored from backups as well.
 
 from __future__ import annotations
 
-import os
-import random
-
 import hypothesis.strategies as st
 import pytest
-from hypothesis import HealthCheck, Phase, seed, settings
-from hypothesis.stateful import initialize, rule, run_state_machine_as_test
+from hypothesis.stateful import initialize, rule
 
-from tests.faults.disturbances import PAUSE, WHICH
-from tests.faults.edits import CLAIM, OVER, SANDBOX, STOLEN, WHERE, Edits
-from tests.faults.oracle import CLAIMS, POOLS, SANDBOXES, TEMPLATES
-from tests.faults.story import NAMESPACES
+from tests.faults.disturbances import Disturbances
+from tests.faults.edits import CLAIM, PAUSE, STOLEN, WHERE, WHICH
+from tests.faults.oracle import CLAIMS
+from tests.faults.telling import SHRINKS, Stories
+from tests.faults.users import BEGUN, REPLICAS
 
-STORIES = int(os.environ.get("SANDBOX_TESTS_STORIES", "100"))
-_PART = 50
-# Making a failing story shorter takes minutes: that is for runs that are meant to take long.
-SHRINKS = "SANDBOX_TESTS_SHRINK" in os.environ
-# The same stories in every run, and others where new ones are looked for.
-_ANY = str(random.SystemRandom().randrange(10**6) * 1000) if SHRINKS else "0"
-SEED = int(os.environ.get("SANDBOX_TESTS_SEED", _ANY))
-
-IMAGE = st.sampled_from(("busybox", "alpine"))
-KINDS = ("pods", SANDBOXES, CLAIMS, POOLS, TEMPLATES, "services")
+STORIES = Stories("SANDBOX_TESTS_STORIES", 100)
 
 
-class Interleavings(Edits):
+class Interleavings(Disturbances):
     """Anything that happens in a cluster, at any moment."""
 
-    @initialize(replicas=st.integers(0, 2), begun=st.sampled_from((0, 1, 2, 2)))
+    @initialize(replicas=REPLICAS, begun=BEGUN)
     def furnish(self, replicas: int, begun: int) -> None:
-        """Begin with what most stories need: nothing yet, or objects, or all of them running."""
-        story = self.story
-        for namespace in NAMESPACES[: max(1, begun)]:
-            story.template(namespace, "busybox")
-            story.pool(namespace, replicas, "Recreate" if replicas == 2 else "OnReplenish")
-        if begun:
-            story.sandbox(NAMESPACES[0], "a", service=replicas > 0)
-            story.claim(NAMESPACES[0], "c")
-        if begun == 2:
-            story.live_on()
-        story.save()
-
-    # -- time ------------------------------------------------------------------------------------
-
-    @rule(count=st.sampled_from((1, 4, 10, 30, 100)))
-    def moments(self, count: int) -> None:
-        """Let a little happen."""
-        self.story.moments(count)
-
-    @rule(seconds=st.sampled_from((0.1, 1.0, 2.5, 12.0)))
-    def time(self, seconds: float) -> None:
-        """Let time pass."""
-        self.story.time(seconds)
-
-    # -- users -----------------------------------------------------------------------------------
-
-    @rule(
-        where=WHERE,
-        name=SANDBOX,
-        service=st.booleans(),
-        volume=st.sampled_from((False, False, True)),
-        pause=PAUSE,
-    )
-    def create_sandbox(
-        self,
-        where: str,
-        name: str,
-        service: bool,  # noqa: FBT001
-        volume: bool,  # noqa: FBT001
-        pause: int,
-    ) -> None:
-        """Create a Sandbox."""
-        self.story.sandbox(where, name, service=service, has_volume=volume)
-        self.story.moments(pause)
-
-    @rule(where=WHERE, name=CLAIM, pause=PAUSE)
-    def create_claim(self, where: str, name: str, pause: int) -> None:
-        """Create a claim."""
-        self.story.claim(where, name)
-        self.story.moments(pause)
-
-    @rule(where=WHERE, replicas=st.integers(0, 3), image=IMAGE, strategy=st.booleans(), pause=PAUSE)
-    def create_pool(
-        self,
-        where: str,
-        replicas: int,
-        image: str,
-        strategy: bool,  # noqa: FBT001
-        pause: int,
-    ) -> None:
-        """Create template and pool."""
-        self.story.template(where, image)
-        self.story.moments(pause)
-        self.story.pool(where, replicas, "Recreate" if strategy else "OnReplenish")
-        self.story.moments(pause)
-
-    @rule(where=WHERE, replicas=st.integers(0, 3), pause=PAUSE)
-    def scale(self, where: str, replicas: int, pause: int) -> None:
-        """Scale the pool."""
-        self.story.patch(POOLS, where, "p", {"spec": {"replicas": replicas}})
-        self.story.moments(pause)
-
-    @rule(where=WHERE, image=IMAGE, pause=PAUSE)
-    def edit_template(self, where: str, image: str, pause: int) -> None:
-        """Change the template."""
-        self.story.edit_image(where, image)
-        self.story.moments(pause)
-
-    @rule(
-        where=WHERE,
-        name=SANDBOX,
-        mode=st.sampled_from(("Running", "Suspended", "Suspended")),
-        pause=PAUSE,
-    )
-    def set_mode(self, where: str, name: str, mode: str, pause: int) -> None:
-        """Suspend or resume a Sandbox."""
-        self.story.patch(SANDBOXES, where, name, {"spec": {"operatingMode": mode}})
-        self.story.moments(pause)
-
-    @rule(where=WHERE, name=SANDBOX, service=st.booleans(), pause=PAUSE)
-    def set_service(self, where: str, name: str, service: bool, pause: int) -> None:  # noqa: FBT001
-        """Switch the Service of a Sandbox on or off."""
-        self.story.patch(SANDBOXES, where, name, {"spec": {"service": service}})
-        self.story.moments(pause)
-
-    @rule(where=WHERE, name=SANDBOX, policy=st.sampled_from(("Retain", "Delete")), pause=PAUSE)
-    def expire_sandbox(self, where: str, name: str, policy: str, pause: int) -> None:
-        """Let the time of a Sandbox be over."""
-        body = {"spec": {"shutdownTime": OVER, "shutdownPolicy": policy}}
-        self.story.patch(SANDBOXES, where, name, body)
-        self.story.moments(pause)
-
-    @rule(
-        where=WHERE,
-        name=CLAIM,
-        policy=st.sampled_from(("Retain", "Delete", "DeleteForeground")),
-        pause=PAUSE,
-    )
-    def expire_claim(self, where: str, name: str, policy: str, pause: int) -> None:
-        """Let the time of a claim be over."""
-        body = {"spec": {"lifecycle": {"shutdownTime": OVER, "shutdownPolicy": policy}}}
-        self.story.patch(CLAIMS, where, name, body)
-        self.story.moments(pause)
-
-    @rule(where=WHERE, which=WHICH, pause=PAUSE)
-    def delete_volume_claim(self, where: str, which: int, pause: int) -> None:
-        """Delete a volume claim; it goes once no Pod has it."""
-        names = self.story.names("persistentvolumeclaims", where)
-        if names:
-            self.story.delete("persistentvolumeclaims", where, names[which % len(names)])
-            self.story.moments(pause)
-
-    @rule(
-        where=WHERE,
-        what=st.sampled_from(
-            ((SANDBOXES, "a"), (SANDBOXES, "b"), (CLAIMS, "c"), (CLAIMS, "d"), (POOLS, "p"))
-        ),
-        policy=st.sampled_from((None, "Background", "Foreground")),
-        pause=PAUSE,
-    )
-    def delete(self, where: str, what: tuple[str, str], policy: str | None, pause: int) -> None:
-        """Delete what a user made."""
-        self.story.delete(what[0], where, what[1], policy=policy)
-        self.story.moments(pause)
-
-    @rule(where=WHERE, pause=PAUSE)
-    def delete_template(self, where: str, pause: int) -> None:
-        """Delete the template."""
-        self.story.delete(TEMPLATES, where, "t")
-        self.story.moments(pause)
-
-    @rule(where=WHERE, which=WHICH, kind=st.sampled_from(KINDS), value=WHICH, pause=PAUSE)
-    def annotate(self, where: str, which: int, kind: str, value: int, pause: int) -> None:
-        """Change what concerns nobody."""
-        names = self.story.names(kind, where)
-        if names:
-            body = {"metadata": {"annotations": {"example.com/noise": str(value)}}}
-            self.story.patch(kind, where, names[which % len(names)], body)
-            self.story.moments(pause)
-
-    @rule(where=WHERE, which=WHICH, kind=st.sampled_from(("pods", "services")), pause=PAUSE)
-    def strip_labels(self, where: str, which: int, kind: str, pause: int) -> None:
-        """Take all labels from a child."""
-        names = self.story.names(kind, where)
-        if names:
-            body = {"metadata": {"labels": None}}
-            self.story.patch(kind, where, names[which % len(names)], body)
-            self.story.moments(pause)
-
-    # -- kubelets --------------------------------------------------------------------------------
-
-    @rule(
-        where=WHERE, which=WHICH, ready=st.sampled_from((True, True, False)), moves=st.booleans(),
-        pause=PAUSE,
-    )  # fmt: skip
-    def run_pod(self, where: str, which: int, ready: bool, moves: bool, pause: int) -> None:  # noqa: FBT001
-        """Run a Pod, Ready or not."""
-        names = self.story.names("pods", where)
-        if names:
-            self.story.run_pod(where, names[which % len(names)], ready=ready, moves=moves)
-            self.story.moments(pause)
-
-    @rule(where=WHERE, which=WHICH, phase=st.sampled_from(("Succeeded", "Failed")), pause=PAUSE)
-    def finish_pod(self, where: str, which: int, phase: str, pause: int) -> None:
-        """End the containers of a Pod."""
-        self.story.finish_pod(where, which, phase)
-        self.story.moments(pause)
-
-    @rule(
-        where=WHERE,
-        which=WHICH,
-        kind=st.sampled_from(("pods", "pods", "sandboxes")),
-        turns=st.lists(st.booleans(), min_size=1, max_size=3),
-        noise=st.booleans(),
-        pause=st.sampled_from((12, 60)),
-    )
-    def overtake(
-        self,
-        where: str,
-        which: int,
-        kind: str,
-        turns: list[bool],
-        noise: bool,  # noqa: FBT001
-        pause: int,
-    ) -> None:
-        """Let changes pass, relevant or not, while an answer about an object is on its way."""
-        story = self.story
-        resource = "pods" if kind == "pods" else SANDBOXES
-        names = story.names(resource, where)
-        if names:
-            name = names[which % len(names)]
-            story.hold("get", kind, answers=True)
-            for turn in turns:
-                if kind == "pods":
-                    story.run_pod(where, name, ready=turn)
-                else:
-                    story.patch(resource, where, name, {"spec": {"service": turn}})
-                story.moments(pause)
-            if noise:
-                story.patch(resource, where, name, {"metadata": {"annotations": {"noise": "1"}}})
-                story.moments(pause)
-            story.let_go(-1)
-
-    @rule(where=WHERE, which=WHICH, grace=st.sampled_from((0, 30)), pause=PAUSE)
-    def delete_pod(self, where: str, which: int, grace: int, pause: int) -> None:
-        """Delete a Pod, as a user, a drain, or the kubelet that has ended it."""
-        names = self.story.names("pods", where)
-        if names:
-            self.story.delete("pods", where, names[which % len(names)], grace_s=grace)
-            self.story.moments(pause)
+        """Begin with what there may be a backup of."""
+        super().furnish(replicas, begun)
+        self.story.save()
 
     @rule(
         where=WHERE,
@@ -290,41 +61,12 @@ class Interleavings(Edits):
         story.start()
         story.moments(pause)
 
-    def teardown(self) -> None:
-        """Let all faults end: what is stored has to be what the specification asks."""
-        try:
-            found = self.finish()
-            assert not found, "\n".join(["", *found, self.story.text()])
-        finally:
-            self.story.close()
-
 
 @pytest.mark.timeout(0 if SHRINKS else 300)
-@pytest.mark.parametrize("part", range(-(-STORIES // _PART)))
+@pytest.mark.parametrize("part", STORIES.parts)
 def test_every_story_ends_as_its_specification_asks(part: int) -> None:
     """Whatever the order of events, answers, faults and acts.
 
     At rest nothing is asked for, and a controller that starts anew writes nothing.
     """
-    phases = (Phase.explicit, Phase.generate, Phase.shrink)
-
-    @seed(SEED + part)
-    class Seeded(Interleavings):
-        pass
-
-    try:
-        run_state_machine_as_test(
-            Seeded,
-            settings=settings(
-                max_examples=min(_PART, STORIES - part * _PART),
-                stateful_step_count=25,
-                deadline=None,
-                suppress_health_check=list(HealthCheck),
-                phases=phases if SHRINKS else phases[:-1],
-            ),
-        )
-    except AssertionError as error:
-        error.add_note(
-            f"SANDBOX_TESTS_SEED={SEED + part} SANDBOX_TESTS_STORIES={_PART} tells it again"
-        )
-        raise
+    STORIES.tell(Interleavings, part, acts=25)

@@ -1,0 +1,437 @@
+"""A control plane that is acted upon step by step from outside of its event loop, and a record."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from datetime import datetime
+from typing import Any
+
+import anyio.lowlevel
+
+from lean_sandbox.local.controlplane import ControlPlane
+from lean_sandbox.local.errors import StatusError
+from lean_sandbox.local.faults import HeldRequests, Loss
+from tests.faults.details import CANNOT_START, condition, discrepancies
+from tests.faults.oracle import CLAIMS, POOLS, TEMPLATES, violations
+from tests.support.clock import ClockLoop, EndlessError, FakeClock, settle
+from tests.support.kubelets import Kubelets
+from tests.support.names import EXTENSIONS
+from tests.support.world import NS, running_status
+
+__all__ = ["NAMESPACES", "Acts"]
+
+Json = dict[str, Any]
+NAMESPACES = (NS, "other")
+# The names of the Sandboxes that users make in stories, and so of their Pods.
+_OF_USERS = ("a", "b")
+_FINISHED = ("Succeeded", "Failed")
+# Every window, pause and backoff that a story leads to is over by then.
+_LONG_S = 130.0
+_REST_S = 65.0
+# What is asked beside the work.
+_BESIDE = ("events", "leases")
+# A moment of the clock has a few hundred turns of the loop, the end of a story some thousands.
+_MOST_TURNS = 20_000
+
+
+def _pod_template(image: str) -> Json:
+    # On a node from the beginning: no scheduler is needed.
+    container = {"name": "main", "image": image}
+    return {"spec": {"containers": [container], "nodeName": "node-1"}}
+
+
+_VOLUME: Json = {
+    "metadata": {"name": "data"},
+    "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+}
+
+
+class Acts(ABC):
+    """What users and kubelets do, one after the other, while somebody serves them; and the end."""
+
+    def __init__(self) -> None:
+        """Start the server, and those who serve."""
+        self.lines: list[str] = []
+        self.clock = FakeClock()
+        self.plane: ControlPlane
+        self._kubelets: Kubelets
+        self.requests: list[HeldRequests] = []
+        self._addresses = 0
+        self._runner = asyncio.Runner(loop_factory=lambda: ClockLoop(self.clock))
+        self._up = asyncio.Event()
+        self._down = asyncio.Event()
+        self._run(self._begin())
+
+    # -- who serves ------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def _serve(self) -> None:
+        """Call :meth:`_furnish`, set ``_up`` once somebody serves, and end when ``_down`` is."""
+
+    @abstractmethod
+    async def _replace(self) -> None:
+        """Let somebody else serve, who knows nothing but what is stored."""
+
+    @property
+    @abstractmethod
+    def users(self) -> list[str]:
+        """As whom those ask who have ever served."""
+
+    @abstractmethod
+    def explain(self) -> str:
+        """Return what those who serve are at."""
+
+    def _furnish(self, plane: ControlPlane) -> None:
+        self.plane = plane
+        self._kubelets = Kubelets(plane, *NAMESPACES)
+        for name in NAMESPACES[1:]:
+            metadata = {"name": name}
+            plane.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+
+    # -- the loop --------------------------------------------------------------------------------
+
+    def _run(self, steps: Coroutine[Any, Any, Any]) -> Any:
+        self._loop.turns_left = _MOST_TURNS
+        try:
+            return self._runner.run(steps)
+        except EndlessError as error:
+            raise AssertionError(f"{error}: {self.explain()}\n{self.text()}") from None
+
+    @property
+    def _loop(self) -> ClockLoop:
+        loop = self._runner.get_loop()
+        assert isinstance(loop, ClockLoop)
+        return loop
+
+    async def _begin(self) -> None:
+        self._host = asyncio.ensure_future(self._serve())
+        await self._when(self._up)
+
+    async def _when(self, event: asyncio.Event) -> None:
+        happens = asyncio.ensure_future(event.wait())
+        await asyncio.wait({happens, self._host}, return_when=asyncio.FIRST_COMPLETED)
+        if self._host.done():
+            await self._host
+        event.clear()
+
+    def close(self) -> None:
+        """Stop everything."""
+        with self._runner:
+            try:
+                self._run(self._close())
+            except AssertionError as error:
+                error.add_note(self.text())
+                raise
+
+    async def _close(self) -> None:
+        self.plane.faults.clear()
+        self._down.set()
+        await self._host
+
+    # -- time --------------------------------------------------------------------------------------
+
+    def moments(self, count: int) -> None:
+        """Let everything run a little."""
+        if count:
+            self.tell(f"{count} moments pass")
+            self._run(settle(count))
+
+    def time(self, seconds: float) -> None:
+        """Let time pass, timer by timer, whatever is held."""
+        self.tell(f"{seconds} s pass")
+        self._run(self._time(seconds))
+
+    async def _time(self, seconds: float) -> None:
+        loop = self._loop
+        until_s = self.clock.monotonic() + seconds
+        while (left_s := until_s - self.clock.monotonic()) > 0.0:
+            await self._quiet()
+            timers = [one for one in (self.clock.next_s, loop.next_s) if one is not None]
+            await self.clock.advance(min(left_s, max(min(timers, default=left_s), 0.05)))
+        await self._quiet()
+
+    async def _quiet(self) -> None:
+        """Let everything come to rest at this moment of the clock, for requests take no time."""
+        while not self._loop.is_quiet:
+            await anyio.lowlevel.checkpoint()
+
+    def true_time(self) -> datetime:
+        """Return the time of day."""
+        return self.clock.now()
+
+    # -- acts --------------------------------------------------------------------------------------
+
+    def tell(self, line: str) -> None:
+        """Note what happens."""
+        self.lines.append(f"{self.clock.monotonic():8.2f}  {line}")
+
+    def act(self, line: str, do: Callable[[], object]) -> None:
+        """Do something to the stored objects; what does not apply at the moment is nothing."""
+
+        async def doing() -> None:
+            try:
+                do()
+            except StatusError as error:
+                self.tell(f"{line}: {error.code}")
+            else:
+                self.tell(line)
+
+        self._run(doing())
+
+    def create(self, kind: str, namespace: str, name: str, spec: Json) -> None:
+        """Create an object as a user."""
+        group = "agents.x-k8s.io/v1beta1" if kind == "Sandbox" else EXTENSIONS
+        metadata = {"name": name, "namespace": namespace, "annotations": {"user": "made this"}}
+        body = {"apiVersion": group, "kind": kind, "metadata": metadata, "spec": spec}
+        self.act(f"create {kind} {namespace}/{name}", lambda: self.plane.store.create(body))
+
+    def sandbox(
+        self, namespace: str, name: str, *, service: bool, has_volume: bool = False
+    ) -> None:
+        """Create a Sandbox."""
+        spec: Json = {"podTemplate": _pod_template("busybox")}
+        if service:
+            spec["service"] = True
+        if has_volume:
+            spec["volumeClaimTemplates"] = [_VOLUME]
+        self.create("Sandbox", namespace, name, spec)
+
+    def template(
+        self,
+        namespace: str,
+        image: str,
+        *,
+        metadata: Json | None = None,
+        injection: str = "Disallowed",
+    ) -> None:
+        """Create the template ``t``, with ``metadata`` for its Pods."""
+        pod = {**_pod_template(image), "metadata": metadata or {}}
+        spec = {"podTemplate": pod, "envVarsInjectionPolicy": injection}
+        self.create("SandboxTemplate", namespace, "t", spec)
+
+    def pool(self, namespace: str, replicas: int, strategy: str) -> None:
+        """Create the pool ``p``."""
+        spec = {
+            "replicas": replicas,
+            "sandboxTemplateRef": {"name": "t"},
+            "updateStrategy": {"type": strategy},
+        }
+        self.create("SandboxWarmPool", namespace, "p", spec)
+
+    def claim(self, namespace: str, name: str) -> None:
+        """Create a claim."""
+        self.create("SandboxClaim", namespace, name, {"warmPoolRef": {"name": "p"}})
+
+    def patch(
+        self, resource: str, namespace: str, name: str, body: Json, subresource: str = ""
+    ) -> None:
+        """Change an object."""
+        line = f"patch {resource.partition('.')[0]} {namespace}/{name} {subresource} {body}"
+        self.act(
+            line,
+            lambda: self.plane.store.patch(
+                resource, namespace, name, body, subresource=subresource
+            ),
+        )
+
+    def edit_image(self, namespace: str, image: str) -> None:
+        """Change the template ``t``."""
+        containers = [{"name": "main", "image": image}]
+        body = {"spec": {"podTemplate": {"spec": {"containers": containers}}}}
+        self.patch(TEMPLATES, namespace, "t", body)
+
+    def delete(
+        self,
+        resource: str,
+        namespace: str,
+        name: str,
+        *,
+        grace_s: int | None = None,
+        policy: str | None = None,
+    ) -> None:
+        """Delete an object."""
+        line = (
+            f"delete {resource.partition('.')[0]} {namespace}/{name} grace {grace_s} {policy or ''}"
+        )
+        self.act(
+            line,
+            lambda: self.plane.store.delete(
+                resource, namespace, name, grace_s=grace_s, policy=policy
+            ),
+        )
+
+    def names(
+        self, resource: str, namespace: str, is_wanted: Callable[[Json], bool] = lambda _: True
+    ) -> list[str]:
+        """Return the names of what is stored, or of some of it, in order."""
+        found: list[str] = []
+
+        async def listing() -> None:
+            stored = self.plane.store.list(resource, namespace)
+            found.extend(one["metadata"]["name"] for one in stored if is_wanted(one))
+
+        self._run(listing())
+        return sorted(found)
+
+    # -- the kubelet -------------------------------------------------------------------------------
+
+    def run_pod(self, namespace: str, name: str, *, ready: bool, moves: bool = True) -> None:
+        """Run a Pod; with another address each time it ``moves``."""
+        self._addresses += moves
+        ips = (f"10.244.{self._addresses // 250}.{self._addresses % 250 + 1}",)
+        status = running_status(ready=ready, ips=ips)
+
+        def run() -> None:
+            held = self.plane.store.get("pods", namespace, name)
+            if held.get("status", {}).get("phase") not in _FINISHED:
+                self.plane.store.patch(
+                    "pods", namespace, name, {"status": status}, subresource="status"
+                )
+
+        self.act(f"kubelet runs {namespace}/{name}, ready {ready}, at {ips[0]}", run)
+
+    def finish_pod(self, namespace: str, which: int, phase: str) -> None:
+        """End the containers of the Pod of a Sandbox that a user made."""
+
+        def finish() -> None:
+            pods = [
+                pod["metadata"]["name"]
+                for pod in self.plane.store.list("pods", namespace)
+                if pod["metadata"]["name"] in _OF_USERS
+            ]
+            if pods:
+                status = running_status(ready=False) | {"phase": phase}
+                name = pods[which % len(pods)]
+                self.plane.store.patch(
+                    "pods", namespace, name, {"status": status}, subresource="status"
+                )
+
+        self.act(f"a Pod of a user's Sandbox in {namespace} ends: {phase}", finish)
+
+    def live_on(self) -> None:
+        """Let kubelets bring everything up, and let it come to rest."""
+        self.tell("kubelets run everything")
+        self._run(self._come_up())
+
+    async def _come_up(self) -> None:
+        for _ in range(4):
+            await self._time(1.5)
+            if not self._kubelets.work():
+                break
+
+    # -- faults ------------------------------------------------------------------------------------
+
+    def fail(
+        self, verb: str, resource: str, how: int | Loss, *, after: bool, times: int = 1
+    ) -> None:
+        """Let the next such requests fail."""
+        done = ", carried out" if after else ""
+        self.tell(f"the next {times} {verb} {resource} fail: {how}{done}")
+        retry = 1 if how in (429, 503) else None
+        self.plane.fail_next(verb, resource, how, times, after=after, retry_after=retry)
+
+    def hold(self, verb: str, resource: str, *, answers: bool) -> None:
+        """Hold the next such request, or its answer."""
+        what = "answer to the next" if answers else "next"
+        self.tell(f"the {what} {verb} {resource} is held")
+        self.requests.append(self.plane.hold(verb, resource, answers=answers, times=1))
+
+    def let_go(self, which: int) -> None:
+        """Let a held request or answer go."""
+        if self.requests:
+            held = self.requests.pop(which % len(self.requests))
+            line = f"{held.verb} {held.resource} may go on ({len(held.waiting)} waiting)"
+            self.disturb(line, held.release)
+
+    def disturb(self, line: str, do: Callable[[], object]) -> None:
+        """Do something to the server or to the way there."""
+        self.tell(line)
+
+        async def doing() -> None:
+            do()
+
+        self._run(doing())
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def end(self) -> list[str]:
+        """End all faults, let time pass, and return what is not as it should be."""
+        self.tell("all faults end")
+        found: list[str] = self._run(self._end())
+        return found
+
+    @abstractmethod
+    async def _end(self) -> list[str]:
+        """See :meth:`end`."""
+
+    async def _come_to_rest(self) -> list[str]:
+        """Let kubelets work until nothing is left to do; return what is not as specified then."""
+        for _ in range(20):
+            await self._time(4.0)
+            if not self._kubelets.work():
+                break
+        await self._time(_LONG_S)
+        for _ in range(5):
+            if not self._kubelets.work():
+                break
+            await self._time(_LONG_S)
+        return violations(self.plane, NAMESPACES) + discrepancies(self.plane, NAMESPACES)
+
+    async def _stay_at_rest(self) -> list[str]:
+        """Return what is asked for while nothing happens, and what whoever begins anew writes."""
+        found = []
+        self.plane.audit.reset()
+        await self._time(_REST_S)
+        waits = any("cannot start" in one or "NotFound" in one for one in self._reasons())
+        asked = self._asked()
+        if any(not waits or not what.startswith("get ") for what in asked):
+            found.append(f"at rest the controller still asks: {dict(asked)}")
+        self.plane.audit.reset()
+        said = self._claims_say()
+        await self._replace()
+        await self._time(_REST_S)
+        # The end of a template or a pool wakes no claim (claims, 8.1): the next look tells of it.
+        told = [one for one in self._claims_say() - said if one[2] in CANNOT_START]
+        asked = self._asked()
+        asked.subtract({"patch sandboxclaims/status": len(told)})
+        if written := {what: n for what, n in asked.items() if n > 0 and not _reads(what)}:
+            found.append(f"a fresh controller writes over what is at rest: {written}")
+        return found
+
+    def _asked(self) -> Counter[str]:
+        """Return what was asked since the audit was reset, without watches, Events and Leases."""
+        asked = sum((self.plane.audit.counts(user) for user in self.users), Counter[str]())
+        return Counter({what: n for what, n in asked.items() if what.split()[1] not in _BESIDE})
+
+    def _claims_say(self) -> set[tuple[str, str, str]]:
+        claims = [one for where in NAMESPACES for one in self.plane.store.list(CLAIMS, where)]
+        named = [(one["metadata"], condition(one, "Ready").get("reason", "")) for one in claims]
+        return {(it["namespace"], it["name"], reason) for it, reason in named}
+
+    def _reasons(self) -> list[str]:
+        return [
+            condition["reason"]
+            for namespace in NAMESPACES
+            for resource in (CLAIMS, POOLS)
+            for one in self.plane.store.list(resource, namespace)
+            for condition in one.get("status", {}).get("conditions") or ()
+        ]
+
+    def text(self) -> str:
+        """Return what happened, as a reader can follow it."""
+        last: list[str] = []
+        with suppress(Exception):
+            asked = [entry for entry in self.plane.audit.entries if entry.user in self.users]
+            last = [
+                f"          {entry.code} {entry.what} {entry.namespace}/{entry.name}"
+                for entry in asked[-15:]
+            ]
+        return "\n".join(["", *self.lines, "  last requests:", *last])
+
+
+def _reads(what: str) -> bool:
+    return what.startswith(("get ", "list "))
