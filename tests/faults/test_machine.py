@@ -25,9 +25,9 @@ class Interleavings(Disturbances):
     """Anything that happens in a cluster, at any moment."""
 
     @initialize(replicas=REPLICAS, begun=BEGUN)
-    def furnish(self, replicas: int, begun: int) -> None:
+    def begin(self, replicas: int, begun: int) -> None:
         """Begin with what there may be a backup of."""
-        super().furnish(replicas, begun)
+        self.furnish(replicas, begun)
         self.story.save()
 
     @rule(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hypothesis.strategies as st
-from hypothesis.stateful import initialize, rule
+from hypothesis.stateful import rule
 
 from tests.faults.acts import NAMESPACES
 from tests.faults.edits import CLAIM, OVER, PAUSE, SANDBOX, WHERE, WHICH, Edits
@@ -21,7 +21,6 @@ KINDS = ("pods", SANDBOXES, CLAIMS, POOLS, TEMPLATES, "services")
 class Users(Edits):
     """Objects come, change and go, and Pods run."""
 
-    @initialize(replicas=REPLICAS, begun=BEGUN)
     def furnish(self, replicas: int, begun: int) -> None:
         """Begin with what most stories need."""
         story = self.story

@@ -9,6 +9,7 @@ from typing import Any
 
 import anyio
 import anyio.lowlevel
+from anyio.abc import TaskGroup
 
 from lean_sandbox.config.options import Settings
 from lean_sandbox.kube.client import Client
@@ -18,12 +19,12 @@ from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.manager.leaderelection import Elector
 from lean_sandbox.manager.preflight import LEASE_NAME, lease_of, scope_of
 from tests.support.clients import cluster_admin, connected, connection_to
-from tests.support.clock import EPOCH, FakeClock
+from tests.support.clock import FakeClock
 from tests.support.names import LEASES
 from tests.support.observable import ObservedManager
 from tests.support.world import NS, World
 
-__all__ = ["ELECTION_NS", "LEASES", "Replica", "Replicas", "open_replicas"]
+__all__ = ["ELECTION_NS", "LEASES", "Replica", "Replicas", "open_replicas", "replicas_of"]
 
 Json = dict[str, Any]
 ELECTION_NS = "agent-sandbox-system"
@@ -65,13 +66,15 @@ class Replica:
 class Replicas:
     """The replicas, and what they share."""
 
-    def __init__(self, plane: ControlPlane, server_clock: FakeClock, stack: AsyncExitStack) -> None:
-        """Hold the parts; ``stack`` closes the connections."""
+    def __init__(
+        self, plane: ControlPlane, clock: FakeClock, stack: AsyncExitStack, group: TaskGroup
+    ) -> None:
+        """Hold the parts; ``stack`` closes the connections, ``group`` is what replicas run in."""
         self.plane = plane
-        self.server_clock = server_clock
-        self.clock = FakeClock()
+        self.clock = clock
         self.all: list[Replica] = []
         self._stack = stack
+        self._group = group
 
     async def build(
         self, name: str, settings: Settings | None = None, *, elects: bool = True
@@ -103,6 +106,10 @@ class Replicas:
         replica = Replica(world, elector, user)
         self.all.append(replica)
         return replica
+
+    def start(self, one: Replica) -> None:
+        """Let a replica run."""
+        self._group.start_soon(one.run)
 
     async def _client(self, user: str) -> Client:
         opened = connected(connection_to(self.plane, user), clock=self.clock)
@@ -155,19 +162,25 @@ async def open_replicas(
     unelected: tuple[str, ...] = (),
 ) -> AsyncIterator[Replicas]:
     """Start replicas one after the other; the first leads, beside those that elect nobody."""
-    server_clock = FakeClock(EPOCH)
-    async with ControlPlane(local or LocalSettings(), clock=server_clock) as plane:
-        for name in (NS, ELECTION_NS):
-            metadata = {"name": name}
-            plane.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
-        plane.store.create(cluster_admin(group=f"system:serviceaccounts:{ELECTION_NS}"))
-        async with AsyncExitStack() as stack:
-            replicas = Replicas(plane, server_clock, stack)
-            async with anyio.create_task_group() as group:
-                for name in (*names, *unelected):
-                    one = await replicas.build(name, settings, elects=name in names)
-                    group.start_soon(one.run)
-                    await one.world.until(one.controller.synced.is_set)
-                    await replicas.settle()
-                yield replicas
-                group.cancel_scope.cancel()
+    async with (
+        ControlPlane(local or LocalSettings(), clock=FakeClock()) as plane,
+        replicas_of(plane, FakeClock()) as replicas,
+    ):
+        for name in (*names, *unelected):
+            one = await replicas.build(name, settings, elects=name in names)
+            replicas.start(one)
+            await one.world.until(one.controller.synced.is_set)
+            await replicas.settle()
+        yield replicas
+
+
+@asynccontextmanager
+async def replicas_of(plane: ControlPlane, clock: FakeClock) -> AsyncIterator[Replicas]:
+    """Let replicas run on a control plane, none of them yet."""
+    for name in (NS, ELECTION_NS):
+        metadata = {"name": name}
+        plane.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+    plane.store.create(cluster_admin(group=f"system:serviceaccounts:{ELECTION_NS}"))
+    async with AsyncExitStack() as stack, anyio.create_task_group() as group:
+        yield Replicas(plane, clock, stack, group)
+        group.cancel_scope.cancel()

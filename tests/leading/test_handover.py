@@ -5,21 +5,18 @@ Half of the requests of one kind are on their way when the leader ends, carried 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from itertools import count
 
 import pytest
 
-from lean_sandbox.local.faults import HeldRequests
-from lean_sandbox.local.target import Target
-from lean_sandbox.manager.preflight import LEASE_NAME
 from tests.faults.oracle import violations
 from tests.faults.promises import History
-from tests.leading.replicas import ELECTION_NS, Replica, Replicas, open_replicas
+from tests.leading.ends import ENDS, End
+from tests.leading.replicas import open_replicas
 from tests.support.builders import claim, placed, pool
 from tests.support.extensions import settings
 from tests.support.kubelets import Kubelets
-from tests.support.names import CLAIMS, LEASES, SANDBOXES
+from tests.support.names import CLAIMS, SANDBOXES
 from tests.support.world import NS
 
 MEMBERS = 6
@@ -28,38 +25,8 @@ _PASS = 3
 """So many requests pass before the others are held."""
 _REST_S = 60.0
 
-End = Callable[[Replicas, Replica, HeldRequests], Awaitable[None]]
 
-
-async def is_told_to_stop(_replicas: Replicas, one: Replica, held: HeldRequests) -> None:
-    """SIGTERM: what has begun is finished, then the Lease is given up."""
-    one.controller.stop()
-    held.release()
-
-
-async def is_killed(_replicas: Replicas, one: Replica, _held: HeldRequests) -> None:
-    """Nothing is finished, and the Lease expires."""
-    one.scope.cancel()
-
-
-async def is_dispossessed(replicas: Replicas, _one: Replica, _held: HeldRequests) -> None:
-    """Another holds the Lease, which the next renewal shows."""
-    held_by = {"holderIdentity": "other", "renewTime": "2026-01-02T03:04:05.000001Z"}
-    replicas.plane.store.patch(LEASES, ELECTION_NS, LEASE_NAME, {"spec": held_by})
-    await replicas.clock.advance(2.0)
-
-
-async def cannot_renew(replicas: Replicas, one: Replica, _held: HeldRequests) -> None:
-    """The server takes its work, but not its renewals."""
-
-    def is_its(_target: Target) -> bool:
-        return not one.has_ended
-
-    replicas.plane.fail_next("update", "leases", 503, times=1000, match=is_its)
-    await replicas.clock.advance(12.0)
-
-
-@pytest.mark.parametrize("end", [is_told_to_stop, is_killed, is_dispossessed, cannot_renew])
+@pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("carried_out", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize(
     "what", ["patch sandboxes", "patch sandboxclaims/status", "create sandboxes"]

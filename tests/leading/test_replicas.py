@@ -153,7 +153,7 @@ async def test_the_lease_is_released_after_the_last_write() -> None:
             await replicas.clock.advance(2.0)
         assert replicas.leader is one
         replicas.plane.delay("create", "pods", 0.0)
-        await replicas.server_clock.advance(5.0)
+        await replicas.all[0].world.server_clock.advance(5.0)
         await two.world.until(lambda: one.has_ended)
         last = replicas.plane.audit.select(user=one.user)[-1]
         assert (last.what, last.code) == ("update leases", 200)
@@ -199,7 +199,7 @@ async def test_when_the_lease_is_lost_passes_are_cut_off_and_nothing_is_written(
         assert "'other' holds the Lease" in str(one.elector.loss)
         assert one.world.whole.sandboxes.workers.outcomes[Outcome.CANCELLED] == 1
         written = len(one.writes())
-        await replicas.server_clock.advance(60.0)
+        await replicas.all[0].world.server_clock.advance(60.0)
         await replicas.clock.advance(60.0)
         assert len(one.writes()) == written
         assert one.world.find("pods") is None
