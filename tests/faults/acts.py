@@ -398,22 +398,22 @@ class Acts(ABC):
         said = self._claims_say()
         await self._replace()
         await self._time(_REST_S)
-        asked = self._asked()
-        asked.subtract(self._may_be_told_anew(said))
-        if written := {what: n for what, n in asked.items() if n > 0 and not _reads(what)}:
-            found.append(f"a fresh controller writes over what is at rest: {written}")
-        return found
-
-    def _may_be_told_anew(self, said: set[tuple[str, str, str]]) -> Counter[str]:
-        """Return the writes that may follow on what claims have ``said``."""
         # The end of a template or a pool wakes no claim (claims, 8.1): the next look tells of it.
         told = [one for one in self._claims_say() - said if one[2] in CANNOT_START]
-        return Counter({"patch sandboxclaims/status": len(told)})
+        written = self._written()
+        written.subtract({"patch sandboxclaims/status": len(told)})
+        if written := +written:
+            found.append(f"a fresh controller writes over what is at rest: {dict(written)}")
+        return found
 
     def _asked(self) -> Counter[str]:
         """Return what was asked since the audit was reset, without watches, Events and Leases."""
         asked = sum((self.plane.audit.counts(user) for user in self.users), Counter[str]())
         return Counter({what: n for what, n in asked.items() if what.split()[1] not in _BESIDE})
+
+    def _written(self) -> Counter[str]:
+        """Return the writes among it."""
+        return Counter({what: n for what, n in self._asked().items() if not _reads(what)})
 
     def _claims_say(self) -> set[tuple[str, str, str]]:
         claims = [one for where in NAMESPACES for one in self.plane.store.list(CLAIMS, where)]
