@@ -33,10 +33,10 @@ PROCESSES = (
     "tests/running/test_start.py",
 )
 """Files, and folders of files, whose tests take turns."""
-DIVIDED = "tests/faults/test_machine.py"
-"""The one whose tests are long and share nothing."""
+DIVIDED = ("tests/faults/test_machine.py", "tests/leading/test_relays.py")
+"""Those whose tests are long and share nothing."""
 LONG = (
-    DIVIDED,
+    *DIVIDED,
     "tests/budgets/test_overload.py",
     "tests/controlplane/test_bad_days.py",
     "tests/controlplane/test_flows.py",
@@ -55,7 +55,7 @@ class _WholeFiles(LoadScopeScheduling):  # type: ignore[misc]
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        if file == DIVIDED:
+        if file in DIVIDED:
             return nodeid
         return _TURNS if file.startswith(PROCESSES) else file
 
