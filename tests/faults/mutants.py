@@ -34,6 +34,7 @@ _LAWS = tuple(
         "warmpools/test_staleness",
         "faults/test_lost_answers",
         "faults/test_overtaken",
+        "leading/test_relays",
         "faults/test_machine",
     )
 )
@@ -262,6 +263,12 @@ MUTANTS = (
         '        return _WAITING, ""\n'
         "    is_ready = entry.is_ready and any(pod.may_be_ready for pod in living)",
         "        pass\n    is_ready = entry.is_ready",
+    ),
+    Mutant(
+        "who takes over waits for news",
+        "manager/manager.py",
+        '                controller.enqueue_all("elected")',
+        "                pass",
     ),
     Mutant(
         "a response from a restored store wakes its key",
