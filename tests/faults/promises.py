@@ -279,10 +279,10 @@ class History:
     def _told_of_life(self, change: Change, uid: str, claim: Json) -> None:
         """Judge a claim that becomes Ready by the Pods that the controller may know.
 
-        Its view lags behind as far as it likes, but not behind what it has shown to know: what it
-        told of the Pod, and the version from which it watches. With that it begins, for a list says
-        nothing of Pods that have gone before; nor do events that have come until a watch is
-        resumed. Where two processes of one user work at once, that is what the later one knows.
+        Its view may lag behind, but not behind what it has shown to know: what it told of the Pod,
+        and the version from which it began or resumed its watch. One that was started after the end
+        of a Pod began there too, with a list that did not have it. Of two processes of one user at
+        once, the later one counts.
         """
         namespace, name = claim["metadata"]["namespace"], _bound_name(claim)
         known = max(self._pods_known[""], self._pods_known[namespace])
