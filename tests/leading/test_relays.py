@@ -21,7 +21,7 @@ from tests.leading.ends import ENDS
 from tests.leading.relay import Handover, Relay
 
 Json = dict[str, Any]
-STORIES = Stories("SANDBOX_TESTS_RELAYS", 10)
+STORIES = Stories("SANDBOX_TESTS_RELAYS", 8)
 ACTS = 12
 HANDOVER = st.builds(
     Handover,
