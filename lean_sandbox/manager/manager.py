@@ -150,7 +150,7 @@ class Manager:
         claims.on_awaited += sandboxes.queue.judge_held, pools.queue.judge_held
         sandboxes.on_status += (
             claims.on_status,
-            lambda entry, _old, _new: pools.wake_pool_of(entry),
+            lambda entry, _new: pools.wake_pool_of(entry),
         )
         templates.on_policy_there += claims.on_policy_there, pools.on_policy_there
         self.controllers += claims, pools, templates, claims.annotator

@@ -73,6 +73,15 @@ class ObjectMeta(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rena
         """The owner references."""
         return self.owner_references or ()
 
+    def as_answered(self, columns: dict[str, str] | None) -> ObjectMeta:
+        """Return the metadata of a response to our own write, where no record of writers is none.
+
+        In an event the lack of a record means that anybody may have written anything.
+        """
+        return msgspec.structs.replace(
+            self, columns=columns, managed_fields=self.managed_fields or ()
+        )
+
     def with_columns(self, columns: dict[str, str] | None) -> ObjectMeta:
         """Return the same metadata with these printer columns."""
         return msgspec.structs.replace(self, columns=columns)

@@ -92,7 +92,7 @@ class ObjectWriter:
                 field_manager=self._field_manager,
                 **options,
             )
-            shown = item if columns is None else item.metadata.with_columns(columns)
+            shown = item if columns is None else item.metadata.as_answered(columns)
             applied = cache.apply_response(shown, known=known, is_create=True)
             return _response(item, *applied)
 
@@ -156,7 +156,7 @@ class ObjectWriter:
             if row.uid != entry.uid or (generation and row.generation != generation):
                 response = Response(item, entry, Change.NONE, is_latest=False)
             else:
-                shown = row.with_columns(columns) if as_metadata else item
+                shown = row.as_answered(columns) if as_metadata else item
                 response = _response(item, *cache.apply_response(shown, known=known))
             now = response.entry
             # Metadata that overtook the response, as that to another write of ours, say nothing of

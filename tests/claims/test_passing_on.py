@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.support.builders import claim, template
 from tests.support.extensions import (
     bound_name,
@@ -117,3 +119,25 @@ async def test_of_a_sandbox_on_its_way_out_a_claim_says_what_it_says() -> None:
         await world.advance(3.0)
         assert ready_of(world) == ("True", "DependenciesReady", "as another controller has it")
         assert get_claim(world)["status"]["sandbox"]["podIPs"] == ["10.244.0.5"]
+
+
+@pytest.mark.parametrize("is_status", [True, False])
+async def test_what_is_written_of_a_bound_sandbox_is_looked_at(is_status: bool) -> None:  # noqa: FBT001
+    """Nothing records who writes to it (binding has ended that), and no column shows addresses.
+
+    One GET, and a status that is not so is put right; its claim is not told of it in between.
+    """
+    async with open_claims("m1") as world:
+        await world.create(claim())
+        await world.advance(3.0)
+        address = get_claim(world)["status"]["sandbox"]["podIPs"]
+        world.forget_requests()
+        if is_status:
+            told = {"status": {"podIPs": ["192.0.2.1"]}}
+            await world.patch(SANDBOXES, "m1", told, subresource="status")
+        else:
+            await world.patch(SANDBOXES, "m1", {"metadata": {"labels": {"a": "b"}}})
+        await world.advance(3.0)
+        assert world.get("m1")["status"]["podIPs"] == address
+        assert len(world.requests("get", "sandboxes")) == 1
+        assert dict(world.writes()) == ({"patch sandboxes/status": 1} if is_status else {})

@@ -157,7 +157,6 @@ async def told_by_the_next(replicas: Replicas) -> list[Json]:
     return told
 
 
-@pytest.mark.xfail(reason="a bound Sandbox has no managedFields that tell of a write to its status")
 async def test_a_bound_sandbox_of_which_no_column_changed_is_looked_at() -> None:
     """It is Suspended with its Pod, then without: neither time nor addresses come back."""
     async with open_replicas("one", settings=SETTINGS) as replicas:
@@ -175,7 +174,6 @@ async def test_a_bound_sandbox_of_which_no_column_changed_is_looked_at() -> None
         assert await told_by_the_next(replicas) == []
 
 
-@pytest.mark.xfail(reason="a claim with a fault is told of before its Sandbox has been looked at")
 async def test_a_claim_whose_template_has_gone_keeps_the_addresses_of_its_sandbox() -> None:
     """Its status is not written before its Sandbox has been looked at, nor after."""
     async with open_replicas("one", "two", settings=SETTINGS) as replicas:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
 
 import msgspec
 
+from filters import Change
 from lean_sandbox.controllers.claim.annotations import AnnotationWriter
 from lean_sandbox.controllers.claim.bind import Parts, Wakes
 from lean_sandbox.controllers.claim.reconcile import reconcile
@@ -15,7 +15,7 @@ from lean_sandbox.controllers.warm import WaitingClaims, WarmQueue
 from lean_sandbox.kube.limits import Lane
 from lean_sandbox.model import names
 from lean_sandbox.model.claim import expire_at
-from lean_sandbox.model.conditions import find, is_true
+from lean_sandbox.model.conditions import Condition, find, is_true
 from lean_sandbox.model.sandbox import SandboxStatus
 from lean_sandbox.model.times import time_left_s
 from lean_sandbox.runtime.controller import Controller
@@ -186,8 +186,14 @@ class ClaimController(Controller[ClaimEntry]):
         self.queue.add(delta.key, priority=LOW if delta.initial else CLIENT, reason="claim")
 
     def on_sandbox(self, delta: Delta[SandboxEntry]) -> None:
-        """Wake the claims that had or have a Sandbox that changed."""
-        if delta.initial:
+        """Wake the claims that had or have a Sandbox that changed.
+
+        Where only its status may have changed, the look that its own controller takes tells, unless
+        it is on its way out.
+        """
+        new = delta.new
+        is_looked_at = new is not None and new.status is None and not new.is_deleting
+        if delta.initial or (is_looked_at and delta.change is Change.COLUMNS):
             return
         if delta.new is None and delta.key in self.cache:
             # Whosever it was: the name that the claim needs may be free now.
@@ -213,11 +219,11 @@ class ClaimController(Controller[ClaimEntry]):
             if held is not None and held.uid == uid:
                 self.warm.offer(held)
 
-    def on_status(self, entry: SandboxEntry, old: SandboxStatus, new: SandboxStatus) -> None:
-        """Follow a status that our own Sandbox controller wrote, which comes as no event."""
+    def on_status(self, entry: SandboxEntry, new: SandboxStatus) -> None:
+        """Follow a status that our Sandbox controller wrote or read, which comes as no event."""
         self.warm.offer(entry)
         claim = self._owner_of(entry)
-        if claim is not None and (_reported(old) != _reported(new) or _waits_for_metadata(claim)):
+        if claim is not None and (not _repeats(claim, new) or _waits_for_metadata(claim)):
             self.queue.add(claim.key, priority=CLIENT, reason="sandbox")
 
     def _owner_of(self, entry: SandboxEntry) -> ClaimEntry | None:
@@ -294,14 +300,21 @@ def _spec_of(pool: PoolEntry | None) -> tuple[str, int, bool] | None:
     return (pool.uid, pool.generation, pool.is_deleting) if pool is not None else None
 
 
-def _reported(status: SandboxStatus) -> tuple[Any, ...]:
-    """Return what a claim reports of the status of its Sandbox (8.1)."""
-    conditions = [
-        (held.type, held.status, held.reason, held.message)
-        for held in status.conditions
-        if held.type in (names.READY, names.FINISHED)
-    ]
-    return status.podIPs, status.serviceFQDN, conditions
+def _repeats(claim: ClaimEntry, status: SandboxStatus) -> bool:
+    """Tell whether a claim says what it is to report of the status of its Sandbox (8.1)."""
+    if claim.status is None:
+        return False
+
+    def told(conditions: Iterable[Condition]) -> list[tuple[str, ...]]:
+        return sorted(
+            (held.type, held.status, held.reason, held.message)
+            for held in conditions
+            if held.type in (names.READY, names.FINISHED)
+        )
+
+    bound = claim.status.bound
+    is_there = (bound.podIPs, bound.serviceFQDN) == (status.podIPs, status.serviceFQDN)
+    return is_there and told(claim.status.conditions) == told(status.conditions)
 
 
 def _waits_for_metadata(claim: ClaimEntry) -> bool:

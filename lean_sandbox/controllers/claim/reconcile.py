@@ -237,8 +237,7 @@ class ClaimReconcile(Binding):
         """
         sandbox = self._sandbox
         return (
-            self._error is None
-            and sandbox is not None
+            sandbox is not None
             and sandbox.key.name == self._old.bound.name
             and sandbox.status is None
         )

@@ -38,7 +38,7 @@ from lean_sandbox.watch.resources.sandbox import SandboxEntry
 # A list in its normal time.
 _PVC_LIST_PATIENCE_S = 5.0
 
-OnStatus = Callable[[SandboxEntry, SandboxStatus, SandboxStatus], None]
+OnStatus = Callable[[SandboxEntry, SandboxStatus], None]
 
 
 class OvertakenError(Exception):
@@ -72,10 +72,10 @@ class Parts(Shared, kw_only=True):
         self.throttle.settled(key)
         self.requests.forget(key)
 
-    def tell(self, entry: SandboxEntry, old: SandboxStatus, new: SandboxStatus) -> None:
+    def tell(self, entry: SandboxEntry, new: SandboxStatus) -> None:
         """Tell the other controllers of a status that was published."""
         for tell in self.on_status:
-            tell(entry, old, new)
+            tell(entry, new)
 
 
 class Children:

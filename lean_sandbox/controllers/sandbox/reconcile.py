@@ -66,11 +66,18 @@ async def reconcile(parts: Parts, key: Key, *, is_start: bool) -> Result:
     if entry.needs_look:
         # A newer event has overtaken the response, and has this key reconciled again.
         return Result()
-    if was_unknown and entry.status not in (None, EMPTY_STATUS):
-        # Somebody else wrote it: its event has told only that there is one.
-        assert entry.status is not None
-        parts.tell(entry, EMPTY_STATUS, entry.status)
     this = SandboxReconcile(parts, entry, sandbox, is_start=is_start)
+    try:
+        return await _traced(parts, entry, this)
+    finally:
+        held = sandboxes.latest(entry) if was_unknown else None
+        if held is not None and held.status not in (None, EMPTY_STATUS):
+            # Somebody else wrote it, and its event has told only that. By now it is put right.
+            assert held.status is not None
+            parts.tell(held, held.status)
+
+
+async def _traced(parts: Parts, entry: SandboxEntry, this: SandboxReconcile) -> Result:
     tracing = parts.tracing
     if tracing is None:
         return await this.run()
@@ -283,7 +290,7 @@ class SandboxReconcile(Children):
         self._report(new)
         parts.metrics.status_written(entry, old, new)
         if (fresh := self._caches.sandboxes.latest(entry)) is not None:
-            parts.tell(fresh, old, new)
+            parts.tell(fresh, new)
 
     def _report(self, new: SandboxStatus) -> None:
         ready, before = find(new.conditions, names.READY), find(self._old.conditions, names.READY)

@@ -180,12 +180,15 @@ def sandbox_row_contradicts(row: ObjectMeta, entry: SandboxEntry) -> bool:
     """Tell whether columns or writers show another status than the one that is known.
 
     Somebody else has written it, or one of our own requests came late; the Sandbox is then fetched.
+    So it is where no record tells who wrote, as of all that were bound.
     """
     if entry.status is None:
         return False
+    if row.managed_fields is None:
+        return True
     if row.columns is not None and row.columns != sandbox_columns(entry.status):
         return True
-    return status_writers(row.managed_fields or ()) not in (0, entry.writers)
+    return status_writers(row.managed_fields) not in (0, entry.writers)
 
 
 def orphans_of(pool_hash: str) -> str:
