@@ -329,14 +329,20 @@ async def test_lost_readiness_and_a_new_address_are_written_at_once() -> None:
 
 
 @pytest.mark.case(30)
-async def test_a_lost_node_makes_the_sandbox_unready_although_no_column_shows_it() -> None:
+@pytest.mark.parametrize("has_record", [True, False])
+async def test_a_lost_node_makes_the_sandbox_unready_although_no_column_shows_it(
+    has_record: bool,  # noqa: FBT001
+) -> None:
     """Case 30: Ready turned by another than the kubelet is seen.
 
     The containers of a Pod on a lost node stay ready as far as anybody knows, so its printed row
-    does not change. Who wrote the status does.
+    does not change. Who wrote the status does, as far as there is a record of that.
     """
     async with open_world() as world:
         await world.ready_sandbox()
+        if not has_record:
+            await world.patch("pods", "sb-1", {"metadata": {"managedFields": [{}]}})
+            assert "managedFields" not in world.pod()["metadata"]
         world.forget_requests()
         conditions = world.pod()["status"]["conditions"]
         for one in conditions:

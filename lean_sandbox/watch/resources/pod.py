@@ -16,7 +16,7 @@ from filters import (
 )
 from lean_sandbox.kube.resources import PODS
 from lean_sandbox.model import names
-from lean_sandbox.model.meta import ObjectMeta, OwnerReference
+from lean_sandbox.model.meta import ObjectMeta, OwnerReference, as_version
 from lean_sandbox.model.pod import Pod, PodState, pod_state, stopped_reason
 from lean_sandbox.model.wire import interned, shared_map
 from lean_sandbox.watch.kind import (
@@ -189,7 +189,7 @@ def _build_pod(row: ObjectMeta, item: Pod | None, old: PodEntry | None) -> PodEn
         tracking=_OWN_HASH if tracking == names.name_hash(row.name) else tracking,
         annotations=shared_map(_managed_annotations(row.annotations)),
         hint=interned(hint) if hint is not None else "",
-        writes=_hidden_writes(row, old, hint),
+        writes=_hidden_writes(row, hint),
         trouble=_trouble_of(row),
         others=row.owners if owner is None else (),
     )
@@ -208,15 +208,16 @@ def _build_pod(row: ObjectMeta, item: Pod | None, old: PodEntry | None) -> PodEn
     return entry
 
 
-def _hidden_writes(row: ObjectMeta, old: PodEntry | None, hint: str | None) -> int:
+def _hidden_writes(row: ObjectMeta, hint: str | None) -> int:
     """Return a digest of the status writes that may hide a change, 0 for none known.
 
     A lost node, a readiness gate or the deadline of a Pod changes the condition Ready, but no
     column: the containers stay as they were. Only the writer and the time show such a change. Of
     the kubelet, which writes often until a Pod is ready, only what it writes afterwards counts.
+    Where there is no such record, for somebody has ended it, any write may be one.
     """
     if row.managed_fields is None:
-        return old.writes if old is not None else 0
+        return as_version(row.resource_version)
     return status_writers(row.managed_fields, besides="" if hint == READY else "kubelet")
 
 
@@ -247,7 +248,7 @@ def pod_row_contradicts(row: ObjectMeta, entry: PodEntry) -> bool:
     hint = pod_hint(row.columns)
     if hint is None or entry.state is None or entry.is_stale:
         return False
-    if hint == entry.hint and _hidden_writes(row, entry, hint) != entry.writes:
+    if hint == entry.hint and _hidden_writes(row, hint) != entry.writes:
         return True
     return (hint == READY) != (entry.state.is_ready and entry.state.phase == "Running")
 
