@@ -6,10 +6,12 @@ import pytest
 
 ATTACKS = "attacks"
 CRASH_POINTS = "crash_points"
+EDITS_BEHIND = "edits_behind"
 
 _TOLD = {
     ATTACKS: "attacks: {} that tests show to be held",
     CRASH_POINTS: "crash points: {} deaths of a controller",
+    EDITS_BEHIND: "edits that a write of ours hides: {}",
 }
 """What tests count with ``record_property``, and the line that tells the sum."""
 

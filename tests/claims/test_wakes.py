@@ -365,3 +365,19 @@ async def test_a_name_that_a_status_overtakes_is_put_right() -> None:
         await world.run_pod("m1", ready=False)
         await overtake(world, held, {"annotations": {ANNOTATION: "m2"}})
         assert get_claim(world)["metadata"]["annotations"][ANNOTATION] == "m1"
+
+
+async def test_a_status_that_annotations_overtake_is_put_right() -> None:
+    """Somebody overwrites the status of a claim whose annotations are on their way."""
+    async with open_claims("m1") as world:
+        held = world.plane.hold("patch", "sandboxclaims", answers=False, times=1)
+        world.plane.store.create(claim())
+        await world.advance(1.0)
+        assert held.waiting
+        ready = {**condition(get_claim(world), "Ready"), "status": "False", "reason": "Odd"}
+        odd = {"status": {"conditions": [ready]}}
+        world.plane.store.patch(CLAIMS, NS, "c", odd, subresource="status")
+        await world.settle()
+        held.release()
+        await world.advance(5.0)
+        assert ready_of(world)[:2] == ("True", "DependenciesReady")

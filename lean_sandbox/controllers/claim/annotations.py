@@ -151,4 +151,7 @@ class AnnotationWriter(Controller[ClaimEntry]):
             metadata["labels"] = {names.SANDBOX_NAME_ANNOTATION: None}
         patch = {"metadata": metadata}
         with suppress(NotFound):
-            await self._writer.patch(self.cache, entry, patch, generation=entry.generation)
+            # Metadata alone would hide what somebody has written into the status meanwhile.
+            await self._writer.patch(
+                self.cache, entry, patch, as_metadata=False, generation=entry.generation
+            )
