@@ -98,11 +98,7 @@ def parse_quantity(value: Any) -> Fraction | None:
     """Return the exact value of a quantity as it stands in JSON, None for what is no quantity."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
-    try:
-        text = str(value)
-    except ValueError:
-        # An integer of thousands of digits.
-        return None
+    text = str(value)
     match = _QUANTITY.fullmatch(text) if len(text) <= _MOST_TEXT else None
     if match is None:
         return None
