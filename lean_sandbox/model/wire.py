@@ -66,7 +66,7 @@ _LONGEST_TEXT: Final = 256
 A = TypeVar("A", bound=Hashable)
 
 
-def is_small(value: object) -> bool:
+def is_small(value: Hashable) -> bool:
     """Return whether a value, with all that it holds, takes about ``MOST_BYTES`` at most.
 
     The cost is bounded by the limit, not by the value.
@@ -79,11 +79,6 @@ def is_small(value: object) -> bool:
             left -= len(part) * _ELEMENT_BYTES
             if left >= 0:
                 waiting += part
-        elif isinstance(part, dict):
-            left -= 2 * len(part) * _ELEMENT_BYTES
-            if left >= 0:
-                waiting += part
-                waiting += part.values()
         elif isinstance(part, msgspec.Struct):
             waiting += (getattr(part, name) for name in part.__struct_fields__)
         else:
