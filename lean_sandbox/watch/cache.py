@@ -28,9 +28,6 @@ E = TypeVar("E", bound=Entry)
 
 log = structlog.get_logger("watch")
 
-Observer = Callable[[str, EventType, ObjectMeta, Decision], None]
-"""Called with an event: the plural of its kind, its type, its metadata, and the decision."""
-
 TOMBSTONE_S: Final = 60.0
 _KNOWN = Decision(Change.NONE, "known already", passed=False)
 _CONTRADICTS = Decision(Change.COLUMNS, "contradicts what is remembered", passed=True)
@@ -88,8 +85,9 @@ class Cache(Generic[E]):
         self.handlers: list[Callable[[Delta[E]], None]] = []
         #: Called with the entry before and after each change, also one by a response: for indexes.
         self.on_change: Callable[[E | None, E | None], None] | None = None
-        #: Called with every event of an admitted namespace and what became of it.
-        self.observer: Observer | None = None
+        #: Called with every event of an admitted namespace: the plural of its kind, its type, its
+        #: metadata, and what became of it.
+        self.observer: Callable[[str, EventType, ObjectMeta, Decision], None] | None = None
         #: Says of a namespace whether its objects are served here; ``None`` for all of them.
         self.admits_namespace: Callable[[str], bool] | None = None
         self._entries: dict[Key, E] = {}
