@@ -254,14 +254,15 @@ class Cache(Generic[E]):
     def _lists_of(self, namespace: str) -> list[_Listing]:
         return [self._lists[scope] for scope in (None, namespace) if scope in self._lists]
 
-    def end_list(self, namespace: str | None, version: str = "") -> None:
+    def end_list(self, namespace: str | None) -> None:
         """Deliver as deleted the cached objects that are not in the complete list.
 
         Entries of a version above that of the list stay: they come from responses to our own
         requests, which the list cannot contain.
         """
-        listed_at = self._listed_at[namespace] = as_version(version)
-        for key in sorted(self._lists.pop(namespace).missing):
+        listing = self._lists.pop(namespace)
+        listed_at = self._listed_at[namespace] = listing.version
+        for key in sorted(listing.missing):
             entry = self._entries.get(key)
             if entry is None or 0 < listed_at < entry.version:
                 continue

@@ -277,7 +277,7 @@ class Reflector(Generic[E]):
         version = metadata.resourceVersion
         if not version:
             raise errors.ProtocolFault(f"the list of {self._kind.resource.plural} has no version")
-        self._cache.end_list(self._namespace, version)
+        self._cache.end_list(self._namespace)
         if self._shard_selector and self._cache.dropped_elsewhere:
             self._log.info("shard_selector_ignored", dropped=self._cache.dropped_elsewhere)
         self._decoder.version, self._must_list = version, False

@@ -95,8 +95,8 @@ MUTANTS = (
     Mutant(
         "a list removes nothing",
         _CACHE,
-        "        for key in sorted(self._lists.pop(namespace).missing):",
-        "        for key in sorted(self._lists.pop(namespace).missing)[:0]:",
+        "        for key in sorted(listing.missing):",
+        "        for key in sorted(listing.missing)[:0]:",
     ),
     Mutant(
         "an event that waited for an answer is dropped",

@@ -254,7 +254,8 @@ def test_what_is_deleted_is_given_back() -> None:
             watched.list(number, is_claimed=False)
         for cache in (watched.sandboxes, watched.pods):
             cache.begin_list(None)
-            cache.end_list(None, "9000000")
+            cache.begin_page(None, "9000000")
+            cache.end_list(None)
         assert len(watched.caches.sandboxes) == len(watched.caches.pods) == 0
 
     live_and_die()

@@ -32,8 +32,8 @@ class Hand(Generic[E]):
         versions = [int(item["metadata"]["resourceVersion"]) for item in items]
         body = {"metadata": {"resourceVersion": str(max(versions, default=1))}, "items": items}
         self.cache.begin_list(None)
-        metadata = self.feed.page(msgspec.json.encode(body), initial=True)
-        self.cache.end_list(None, metadata.resourceVersion)
+        self.feed.page(msgspec.json.encode(body), initial=True)
+        self.cache.end_list(None)
         self.notices.clear()
 
     def saw(self, *events: Any) -> list[Change]:

@@ -277,7 +277,7 @@ def test_a_look_at_what_no_event_has_shown_does_not_outlive_a_list_without_it(co
     if comes == "during the list":
         hand.cache.apply_fetched(found, known=known)
     hand.feed.page(msgspec.json.encode(page([sandbox("a", 10)], 30)), initial=False)
-    hand.cache.end_list(None, "30")
+    hand.cache.end_list(None)
     if comes == "after the list":
         hand.cache.apply_fetched(found, known=known)
     assert hand.find("new") is None
