@@ -78,13 +78,11 @@ WATCH_ACCEPT: Final = {
     Representation.METADATA: "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
     Representation.FULL: JSON_ACCEPT,
 }
-#: The Accept header of a list; of full objects, where the server has only those, metadata is read.
-LIST_ACCEPT: Final = {
-    Representation.METADATA: (
-        "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
-    ),
-    Representation.FULL: JSON_ACCEPT,
-}
+#: The Accept header of a list of metadata; of full objects, where a server has only those, that is
+#: read.
+METADATA_LIST_ACCEPT: Final = (
+    "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+)
 
 
 class Delta(msgspec.Struct, Generic[E], frozen=True):
@@ -112,7 +110,8 @@ class Delta(msgspec.Struct, Generic[E], frozen=True):
 class Kind(msgspec.Struct, Generic[E], frozen=True):
     """How to list, watch and cache one kind.
 
-    * ``item_type``: the Struct of a full object; it has ``metadata: ObjectMeta``.
+    * ``item_type``: the Struct of a full object; it has ``metadata: ObjectMeta``. Where it is
+      PartialObject, nothing else is asked for.
     * ``build``: makes an entry from metadata and columns, from the full object if there is one, and
       from what still holds of the old entry of the same object.
     * ``columns_of``: the printer columns of a full object, so that all forms have the same
@@ -134,7 +133,6 @@ class Kind(msgspec.Struct, Generic[E], frozen=True):
     suspects: Callable[[ObjectMeta, E], bool] = lambda _row, _entry: False
     columns: tuple[str, ...] = ()
     watch_as: Representation = Representation.TABLE
-    list_as: Representation = Representation.FULL
     label_selector: str | None = None
     lists_any_version: bool = False
     owner_of: Callable[[E], str | None] = lambda _entry: None

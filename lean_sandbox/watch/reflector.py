@@ -28,14 +28,14 @@ from lean_sandbox.kube import errors
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.http1 import LineSplitter
 from lean_sandbox.kube.limits import Lane
-from lean_sandbox.kube.resources import path
+from lean_sandbox.kube.resources import JSON_ACCEPT, PartialObject, path
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.model.meta import as_version
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.decode import STEPS, EventDecoder, WentBackError
 from lean_sandbox.watch.failures import pause_s, why_unserved
-from lean_sandbox.watch.kind import LIST_ACCEPT, WATCH_ACCEPT, Entry, Representation
+from lean_sandbox.watch.kind import METADATA_LIST_ACCEPT, WATCH_ACCEPT, Entry, Representation
 
 E = TypeVar("E", bound=Entry)
 
@@ -290,6 +290,7 @@ class Reflector(Generic[E]):
     async def _page(
         self, limit: int, continue_: str | None, *, version: str | None = None
     ) -> bytes:
+        is_partial = self._kind.item_type is PartialObject
         return await self._client.list_page(
             self._kind.resource,
             self._namespace,
@@ -300,7 +301,7 @@ class Reflector(Generic[E]):
             label_selector=self._kind.label_selector,
             field_selector=self._field_selector or None,
             shard_selector=self._shard_selector or None,
-            accept=LIST_ACCEPT[self._kind.list_as],
+            accept=METADATA_LIST_ACCEPT if is_partial else JSON_ACCEPT,
             timeout_s=_REQUEST_TIMEOUT_S,
             lane=Lane.BACKGROUND,
             max_body_bytes=None if limit == 1 else _MOST_PAGE_BYTES,

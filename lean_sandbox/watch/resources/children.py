@@ -115,7 +115,6 @@ def pvc_kind() -> Kind[PvcEntry]:
         predicate=any_of(deletion(), owners(), labels(*sorted(ADOPTION_LABELS))),
         build=_build_pvc,
         watch_as=Representation.METADATA,
-        list_as=Representation.METADATA,
     )
 
 
