@@ -27,7 +27,6 @@ from lean_sandbox.clock import Clock
 from lean_sandbox.kube import errors
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.http1 import LineSplitter
-from lean_sandbox.kube.limits import Lane
 from lean_sandbox.kube.resources import JSON_ACCEPT, PartialObject, path
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition
@@ -303,7 +302,6 @@ class Reflector(Generic[E]):
             shard_selector=self._shard_selector or None,
             accept=METADATA_LIST_ACCEPT if is_partial else JSON_ACCEPT,
             timeout_s=_REQUEST_TIMEOUT_S,
-            lane=Lane.BACKGROUND,
             max_body_bytes=None if limit == 1 else _MOST_PAGE_BYTES,
         )
 
