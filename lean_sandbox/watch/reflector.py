@@ -113,10 +113,11 @@ class Reflector(Generic[E]):
         self._group: TaskGroup | None = None
         #: When the server last sent anything of this kind.
         self.heard_at = clock.monotonic()
-        self._watch_began_at = 0.0
+        # When the attempt began, or its watch.
+        self._began_at = 0.0
         # When a problem that lasts is to be logged again.
         self._tell_at = -math.inf
-        self._bookmarks_before = self._received_before = 0
+        self._bookmarks_before = 0
         # When the last list was complete; in the future before the first, and during one.
         self._listed_at = math.inf
         # The server cannot begin a watch at the version that was reached, or there is none.
@@ -154,16 +155,17 @@ class Reflector(Generic[E]):
         self.steps["relist"] += 1
 
     async def _attempt(self) -> None:
-        began = self._clock.monotonic()
+        self._began_at = self._clock.monotonic()
         at_least_s, at_most_s = 0.0, math.inf
         try:
             if self._must_list or self._is_resync_due:
                 await self._list()
-                began = self._clock.monotonic()
+                self._began_at = self._clock.monotonic()
+            received_before = self.received_bytes
             if not await self._watch():
                 return
-            if self._clock.monotonic() - began >= _HASTY_END_S:
-                if self.received_bytes == self._received_before:
+            if self._clock.monotonic() - self._began_at >= _HASTY_END_S:
+                if self.received_bytes == received_before:
                     await self._check_version()
                 self._recovered()
                 self._failures = 0
@@ -196,7 +198,7 @@ class Reflector(Generic[E]):
         except Exception as error:  # noqa: BLE001 -- a bug here must not end the other watches
             self._log.exception("watch_panicked")
             self._failed(f"{type(error).__name__}: {error}"[:200])
-        if self._clock.monotonic() - began >= _HEALTHY_S:
+        if self._clock.monotonic() - self._began_at >= _HEALTHY_S:
             self._failures = 0
         self._failures += 1
         next_s = pause_s(
@@ -314,9 +316,7 @@ class Reflector(Generic[E]):
         """
         self._decoder.begin_watch()
         self.steps["watch"] += 1
-        self._watch_began_at = self._clock.monotonic()
         self._bookmarks_before = self.steps["bookmark"]
-        self._received_before = self.received_bytes
         with anyio.CancelScope() as scope:
             self._scope = scope
             try:
@@ -394,7 +394,7 @@ class Reflector(Generic[E]):
 
     @property
     def _is_silent(self) -> bool:
-        since = max(self.heard_at, self._watch_began_at)
+        since = max(self.heard_at, self._began_at)
         return self._clock.monotonic() - since >= self._longest_silence_s
 
     @property
