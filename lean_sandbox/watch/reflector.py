@@ -110,7 +110,6 @@ class Reflector(Generic[E]):
         # When the last stream ended, until another begins or everything has been listed.
         self._lost_at = math.inf
         self._scope: anyio.CancelScope | None = None
-        self._group: TaskGroup | None = None
         #: When the server last sent anything of this kind.
         self.heard_at = clock.monotonic()
         # When the attempt began, or its watch.
@@ -344,7 +343,7 @@ class Reflector(Generic[E]):
         ) as response:
             self._lost_at = math.inf
             self.heard_at = self._clock.monotonic()
-            if self.problem is not None and self._group is not None:
+            if self.problem is not None:
                 self._group.start_soon(self._confirm, scope)
             try:
                 while True:
@@ -433,7 +432,7 @@ class ReflectorGroup:
         )
         self._reflectors: dict[str, list[Reflector[Any]]] = {}
         #: In which the reflectors run; to be set before the first starts.
-        self.group: TaskGroup | None = None
+        self.group: TaskGroup
         #: The part of all objects that servers that can are to send; to be set as early.
         self.shard_selector = ""
 
@@ -442,7 +441,6 @@ class ReflectorGroup:
         plural = cache.kind.resource.plural
         if plural in self._reflectors:
             return
-        assert self.group is not None
         reflectors = self._reflectors[plural] = [
             self._reflector(cache, namespace=namespace, shard_selector=self.shard_selector)
             for namespace in self._namespaces
