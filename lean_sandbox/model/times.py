@@ -10,7 +10,10 @@ from typing import Final
 _DATE_TIME: Final = re.compile(
     r"\d{4}-\d\d-\d\d[Tt](?:[01]\d|2[0-3]):\d\d:\d\d(?:\.\d+)?(?:[Zz]|[+-]\d\d:\d\d)", re.ASCII
 )
-_DURATION_PART: Final = re.compile(r"(\d*)(?:\.(\d*))?(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
+_DURATION: Final = re.compile(
+    r"[+-]?(?:0|(?:(?:\d+(?:\.\d*)?|\.\d+)(?:ns|us|µs|μs|ms|s|m|h))+)", re.ASCII
+)
+_DURATION_PART: Final = re.compile(r"(\d*)\.?(\d*)([a-zµμ]+)", re.ASCII)
 
 _SECOND_NS: Final = 1_000_000_000
 _UNIT_NS: Final = {
@@ -90,21 +93,13 @@ def time_left_s(moment_s: float | None, now: datetime) -> float | None:
 
 def parse_duration(text: str) -> float:
     """Return the seconds of a Go duration such as ``-1.5h`` or ``0``; raises ValueError."""
-    rest = text.removeprefix("-") if text.startswith("-") else text.removeprefix("+")
-    if rest == "0":
-        return 0.0
+    if _DURATION.fullmatch(text) is None:
+        raise ValueError(f'invalid duration "{text}"')
     total_ns = 0
-    position = 0
-    while position < len(rest):
-        match = _DURATION_PART.match(rest, position)
-        if match is None or not (match[1] or match[2]):
-            raise ValueError(f'invalid duration "{text}"')
-        unit_ns = _UNIT_NS[match[3]]
-        total_ns += int(match[1] or 0) * unit_ns
-        if match[2]:
-            total_ns += int(match[2]) * unit_ns // 10 ** len(match[2])
-        position = match.end()
-    if not rest or total_ns > _MAX_NS:
+    for whole, fraction, unit in _DURATION_PART.findall(text):
+        total_ns += int(whole or 0) * _UNIT_NS[unit]
+        total_ns += int(fraction or 0) * _UNIT_NS[unit] // 10 ** len(fraction)
+    if total_ns > _MAX_NS:
         raise ValueError(f'invalid duration "{text}"')
     return (-total_ns if text.startswith("-") else total_ns) / _SECOND_NS
 
