@@ -224,9 +224,9 @@ class ReplenishHold:
 
     def __init__(self, delay_s: float) -> None:
         self._delay_s = delay_s
-        # None before the first look: an initial fill or a restart is no drop.
-        self._last_members: int | None = None
-        self._defer_until_s: float | None = None
+        # Below any number before the first look: an initial fill or a restart is no drop.
+        self._last_members = -math.inf
+        self._defer_until_s = -math.inf
 
     def observe(self, current: int, desired: int, now_s: float) -> float:
         """Note the number of active members and return the seconds still to wait, 0 for none."""
@@ -234,17 +234,14 @@ class ReplenishHold:
             return 0.0
         last, self._last_members = self._last_members, current
         if current >= desired:
-            self._defer_until_s = None
-        elif last is not None and current < last:
+            self._defer_until_s = -math.inf
+        elif current < last:
             self._defer_until_s = now_s + self._delay_s
-        if self._defer_until_s is None:
-            return 0.0
         return max(0.0, self._defer_until_s - now_s)
 
     def created(self, count: int) -> None:
         """Note that members were created, so that losing them again counts as a drop."""
-        if self._last_members is not None:
-            self._last_members += count
+        self._last_members += count
 
 
 class TokenBucket:
@@ -254,13 +251,13 @@ class TokenBucket:
         self._rate = rate
         self._capacity = max(1.0, rate)
         self._tokens = self._capacity
-        self._filled_at_s: float | None = None
+        self._filled_at_s = -math.inf
 
     def take(self, wanted: int, now_s: float) -> tuple[int, float]:
         """Take up to ``wanted`` tokens; return how many, and for none how long until one."""
         if self._rate == 0 or wanted <= 0:
             return max(0, wanted), 0.0
-        elapsed_s = 0.0 if self._filled_at_s is None else max(0.0, now_s - self._filled_at_s)
+        elapsed_s = max(0.0, now_s - self._filled_at_s)
         self._filled_at_s = now_s
         self._tokens = min(self._capacity, self._tokens + elapsed_s * self._rate)
         # A sum of fractions that misses a whole token by rounding is that token.
@@ -272,5 +269,4 @@ class TokenBucket:
 
     def give_back(self, count: int) -> None:
         """Return tokens of creates that were never tried; those of failed ones are spent."""
-        if self._rate:
-            self._tokens = min(self._capacity, self._tokens + count)
+        self._tokens = min(self._capacity, self._tokens + count)
