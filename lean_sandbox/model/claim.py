@@ -34,7 +34,7 @@ class SandboxClaimSpec(Lenient, frozen=True):
     """``spec`` of a SandboxClaim."""
 
     warmPoolRef: OrNull[Reference] = Reference()
-    lifecycle: Lifecycle | None = None
+    lifecycle: OrNull[Lifecycle] = Lifecycle()
     additionalPodMetadata: OrNull[PodTemplateMetadata] = PodTemplateMetadata()
     env: OrNull[tuple[EnvVar, ...]] = ()
     volumeClaimTemplates: OrNull[tuple[VolumeClaimTemplate, ...]] = ()
@@ -116,8 +116,7 @@ def view_of_claim(claim: SandboxClaim) -> ClaimView:
 
     Raises ValueError: ``spec.lifecycle.shutdownTime`` is not a date-time.
     """
-    spec = claim.spec
-    lifecycle = spec.lifecycle or Lifecycle()
+    spec, lifecycle = claim.spec, claim.spec.lifecycle
     return ClaimView(
         generation=claim.metadata.generation,
         pool=interned(names.clipped_name(spec.warmPoolRef.name)),

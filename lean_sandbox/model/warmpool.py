@@ -31,9 +31,9 @@ class UpdateStrategy(Lenient, frozen=True):
 class SandboxWarmPoolSpec(Lenient, frozen=True):
     """``spec`` of a SandboxWarmPool."""
 
-    replicas: int | None = None
+    replicas: OrNull[int] = 1
     sandboxTemplateRef: OrNull[Reference] = Reference()
-    updateStrategy: UpdateStrategy | None = None
+    updateStrategy: OrNull[UpdateStrategy] = UpdateStrategy()
     readinessGracePeriodSeconds: int | None = None
 
 
@@ -86,15 +86,14 @@ def view_of_pool(pool: SandboxWarmPool) -> PoolView:
     """Return what decisions need of ``pool``."""
     meta, spec = pool.metadata, pool.spec
     grace_s = spec.readinessGracePeriodSeconds
-    strategy = spec.updateStrategy
     return PoolView(
         name=meta.name,
         namespace=interned(meta.namespace),
         uid=meta.uid,
         generation=meta.generation,
         template=interned(names.clipped_name(spec.sandboxTemplateRef.name)),
-        replicas=1 if spec.replicas is None else spec.replicas,
-        is_recreate=strategy is not None and strategy.type == names.STRATEGY_RECREATE,
+        replicas=spec.replicas,
+        is_recreate=spec.updateStrategy.type == names.STRATEGY_RECREATE,
         pool_hash=names.name_hash(meta.name),
         # A server whose definition is older does not refuse what is below the minimum.
         readiness_grace_s=None if grace_s is None else float(max(grace_s, LEAST_GRACE_S)),
