@@ -38,8 +38,7 @@ _LOGGED = 1024
 _DEEPEST = 500
 # Replaces values that msgspec cannot decode.
 _CUT: Final = b"\\u0000unreadable"
-_SURROGATES = re.compile(rb"\\u[dD](?:[89abAB]..\\u[dD][c-fC-F]..|[89a-fA-F]..)")
-_PAIR = 12
+_SURROGATES = re.compile(rb"(\\u[dD][89abAB]..\\u[dD][c-fC-F]..)|\\u[dD][89a-fA-F]..")
 _TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{\]}]', re.DOTALL)
 # msgspec leaves the decoding of strings to Python, which raises an error of its own.
 _ODD_OBJECT = (msgspec.ValidationError, UnicodeDecodeError)
@@ -319,7 +318,7 @@ def _readable(text: bytes) -> bytes:
     One of them, even in a field that is skipped, makes msgspec refuse the whole text; without them
     the metadata can be read.
     """
-    text = _SURROGATES.sub(lambda found: found[0] if len(found[0]) == _PAIR else _CUT, text)
+    text = _SURROGATES.sub(lambda found: found[1] or _CUT, text)
     kept: list[bytes] = []
     depth = at = 0
     for token in _TOKENS.finditer(text):
