@@ -56,6 +56,7 @@ class _Listing(msgspec.Struct):
     ``version`` is its own, 0 before the first page.
     """
 
+    namespace: str | None
     missing: set[Key]
     newest: int
     is_resync: bool
@@ -217,7 +218,7 @@ class Cache(Generic[E]):
         known = set(self.keys(namespace))
         newest = max((self._entries[key].version for key in known), default=0)
         newest = max(newest, reached)
-        self._lists[namespace] = _Listing(known, newest, resync)
+        self._lists[namespace] = _Listing(namespace, known, newest, resync)
         # An event that waits for the end of a write is older, and may be of what has ended since.
         for own in [own for own in self._held if namespace in (None, own[0].namespace)]:
             del self._held[own]
@@ -230,14 +231,14 @@ class Cache(Generic[E]):
         listing = self._lists[namespace]
         listing.version = as_version(version)
         if 0 < listing.version < listing.newest:
-            self._forget_versions(namespace)
+            self._forget_versions(listing)
 
-    def _forget_versions(self, namespace: str | None) -> None:
+    def _forget_versions(self, listing: _Listing) -> None:
         """Let whatever a list shows from now on be news: the store was restored from a backup."""
         plural = self.kind.resource.plural
-        log.warning("store_restored", kind=plural, namespace=namespace or "*")
-        self._lists[namespace].newest = 0
-        for key in self.keys(namespace):
+        log.warning("store_restored", kind=plural, namespace=listing.namespace or "*")
+        listing.newest = 0
+        for key in self.keys(listing.namespace):
             self.forget_version(key)
 
     def forget_version(self, key: Key) -> None:
@@ -337,11 +338,10 @@ class Cache(Generic[E]):
         old = self._entries.get(key)
         version = as_version(row.resource_version)
         if item is not None and old is not None and 0 < version < old.version:
-            for scope in (None, key.namespace):
-                listing = self._lists.get(scope)
-                if listing is not None and old.version <= listing.version:
+            for listing in self._lists_of(key.namespace):
+                if old.version <= listing.version:
                     # The list is newer than what is cached, and shows what was before it.
-                    self._forget_versions(scope)
+                    self._forget_versions(listing)
         if old is not None and 0 < version <= old.version:
             if version < old.version or key not in self._half_known:
                 # Known from a response, or the state of a predecessor of what one has shown.
