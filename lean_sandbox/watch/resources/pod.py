@@ -117,13 +117,12 @@ def pod_hint(columns: Mapping[str, str] | None) -> str | None:
     ready = columns.get("Ready", "")
     now, _, all_ = ready.partition("/")
     open_, _, gates = columns.get("Readiness Gates", "").partition("/")
-    if word == "Running" and gates and open_ != gates:
-        return RUNNING
-    if word in ("Running", "Terminating") and now == all_ and now not in ("", "0"):
+    are_ready = now == all_ and now not in ("", "0")
+    if word == "Running":
+        return READY if are_ready and (not gates or open_ == gates) else RUNNING
+    if word == "Terminating" and are_ready:
         # A terminating Pod keeps its state while its containers are ready.
         return READY
-    if word == "Running":
-        return RUNNING
     if word in _WAITING_WORDS or word.startswith("Init:"):
         return WAITING
     return interned(word)
