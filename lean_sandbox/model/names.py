@@ -120,7 +120,6 @@ POD_RUNNING: Final = "Running"
 POD_SUCCEEDED: Final = "Succeeded"
 POD_FAILED: Final = "Failed"
 
-DEFAULT_CLUSTER_DOMAIN: Final = "cluster.local"
 FIELD_MANAGER: Final = "sandbox-controller"
 
 # --- rules -------------------------------------------------------------------------------------

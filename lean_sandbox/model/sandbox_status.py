@@ -167,7 +167,7 @@ def next_status(
     *,
     name: str,
     namespace: str,
-    cluster_domain: str = names.DEFAULT_CLUSTER_DOMAIN,
+    cluster_domain: str,
 ) -> SandboxStatus:
     """Return the complete status of the Sandbox ``namespace``/``name``, unless it expired."""
     conditions = old.conditions

@@ -279,7 +279,9 @@ def test_a_message_is_cut_to_what_the_schema_allows(fields: dict[str, Any]) -> N
 )
 def test_conditions_are_always_writable(observation: Observation) -> None:
     """Whatever was observed: types in order, Suspended and Ready present, legal values."""
-    computed = next_status(EMPTY_STATUS, observation, NOW, name="sb-1", namespace="ns").conditions
+    computed = next_status(
+        EMPTY_STATUS, observation, NOW, name="sb-1", namespace="ns", cluster_domain="cluster.local"
+    ).conditions
 
     types = [condition.type for condition in computed]
     order = ["Suspended", "Finished", "PodScheduled", "Ready"]

@@ -26,7 +26,9 @@ FQDN = "sb-1.ns.svc.cluster.local"
 
 def after(old: SandboxStatus, observation: Observation, now: Any = NOW) -> SandboxStatus:
     """Return the next status of the fixture Sandbox."""
-    return next_status(old, observation, now, name="sb-1", namespace="ns")
+    return next_status(
+        old, observation, now, name="sb-1", namespace="ns", cluster_domain="cluster.local"
+    )
 
 
 def is_marked_expired(status: SandboxStatus) -> bool:
