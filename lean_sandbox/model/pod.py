@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Container
+from typing import Any
 
 import msgspec
 
@@ -10,8 +11,6 @@ from lean_sandbox.model import names
 from lean_sandbox.model.meta import ObjectMeta, changed_keys, child_metadata
 from lean_sandbox.model.sandbox import PodTemplateMetadata, Sandbox, VolumeClaimTemplate, visible
 from lean_sandbox.model.wire import Lenient, OrNull, Value, interned, shared
-
-_LISTS: Final = (names.PROPAGATED_LABELS_ANNOTATION, names.PROPAGATED_ANNOTATIONS_ANNOTATION)
 
 
 class PodCondition(Lenient, frozen=True):
@@ -146,13 +145,14 @@ def metadata_patch(
         labels.pop(key, None)
     labels[names.NAME_HASH_LABEL] = names.name_hash(sandbox_meta.name)
     labels.update(_system_labels(sandbox_meta))
+    lists = _key_lists(template)
     annotations = _propagated(
         held.annotations,
         template.annotations,
         recorded.get(names.PROPAGATED_ANNOTATIONS_ANNOTATION, ""),
-        kept=_LISTS,
+        kept=lists,
     )
-    for key, listed in _key_lists(template).items():
+    for key, listed in lists.items():
         # A list that became empty is written as the empty string; one that never was is not made.
         if listed != annotations.get(key, ""):
             annotations[key] = listed
@@ -174,7 +174,7 @@ def _propagated(
     present: dict[str, str] | None,
     wanted: dict[str, str] | None,
     recorded: str,
-    kept: tuple[str, ...] = (),
+    kept: Container[str] = (),
 ) -> dict[str, str]:
     desired, wanted = dict(present or {}), wanted or {}
     for key, value in wanted.items():
