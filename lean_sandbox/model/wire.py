@@ -58,7 +58,6 @@ ODD = (msgspec.DecodeError, ValueError, TypeError, LookupError, ArithmeticError,
 
 #: Bytes of a value that is shared; with the number of entries the bound of each cache.
 MOST_BYTES: Final = 4096
-_MAPS: Final = 512
 # What an element of a container takes besides its own bytes.
 _ELEMENT_BYTES: Final = 16
 _LONGEST_TEXT: Final = 256
@@ -133,6 +132,6 @@ def shared_map(values: dict[str, str] | None) -> dict[str, str] | None:
     return _map(tuple(values.items())) if values else None
 
 
-@small_values(_MAPS)
+@small_values(512)
 def _map(items: tuple[tuple[str, str], ...]) -> dict[str, str]:
     return {interned(key): interned(value) for key, value in items}
