@@ -31,13 +31,12 @@ def by_kind(default: str) -> Decide:
     deciders = {kind: by_cache(cache) for kind, cache in caches_by_kind().items()}
     if default not in deciders:
         raise ConfigError(f"{default} is not watched", way_out=f"one of {', '.join(deciders)}")
+    deciders["PartialObjectMetadata"] = deciders[default]
 
     def decide(
         event_type: EventType, obj: Mapping[str, Any], columns: Mapping[str, str] | None
     ) -> tuple[ObjectMeta, Decision]:
         kind = str(obj.get("kind") or default)
-        if kind == "PartialObjectMetadata":
-            kind = default
         if kind not in deciders:
             raise ValueError(f"{kind} is not watched")
         return deciders[kind](event_type, obj, columns)
