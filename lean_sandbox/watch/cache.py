@@ -421,16 +421,15 @@ class Cache(Generic[E]):
 
     # -- responses to our own requests -----------------------------------------------------------
 
-    def apply_fetched(self, shown: Any, *, known: Known = _NOTHING_KNOWN) -> E:
-        """Apply the object that a GET has returned, or its metadata; return what is known then.
+    def apply_fetched(self, item: Any, *, known: Known) -> E:
+        """Apply the object that a GET has returned; return what is known then.
 
         What no event has shown yet is notified as an event would be. A response that is older than
         the newest event is not applied but notified: the event may have been dropped because of
         what the response was expected to show. ``known`` is that of :meth:`apply_response`.
         """
-        meta: ObjectMeta = shown if isinstance(shown, ObjectMeta) else shown.metadata
-        before = self._entries.get(Key(meta.namespace, meta.name))
-        entry, change = self.apply_response(shown, known=known)
+        before = self._entries.get(Key(item.metadata.namespace, item.metadata.name))
+        entry, change = self.apply_response(item, known=known)
         if entry is before:
             self.notify(Delta(entry.key, Change.COLUMNS, before, entry))
         elif change and change is not Change.GONE:
