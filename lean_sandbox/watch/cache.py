@@ -44,7 +44,6 @@ class Known(NamedTuple):
     listed: int = 0
 
 
-_NOTHING_KNOWN: Final = Known()
 _NO_PATCH: Final[Mapping[str, Any]] = {}
 # Fields of entries, and the part of a patch that changes them.
 _WRITTEN_AS: Final = {"owner": "ownerReferences", "generation": "spec", "status": "status"}
@@ -456,7 +455,7 @@ class Cache(Generic[E]):
         return max(self._listed_at.get(scope, 0) for scope in (None, namespace))
 
     def apply_response(
-        self, shown: Any, *, known: Known = _NOTHING_KNOWN, is_create: bool = False
+        self, shown: Any, *, known: Known, is_create: bool = False
     ) -> tuple[E, Change]:
         """Remember an object, or its metadata, as the response to a request shows it.
 

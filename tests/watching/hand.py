@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from filters import Change
-from lean_sandbox.watch.cache import Cache
+from lean_sandbox.watch.cache import Cache, Known
 from lean_sandbox.watch.decode import EventDecoder
 from lean_sandbox.watch.kind import Delta, Entry, Key, Kind
 from tests.support.clock import FakeClock
@@ -46,7 +46,7 @@ class Hand(Generic[E]):
     def learn(self, obj: Any) -> tuple[E, Change]:
         """Take a whole object for the answer to a request of our own."""
         item = msgspec.json.decode(msgspec.json.encode(obj), type=self.kind.item_type)
-        return self.cache.apply_response(item)
+        return self.cache.apply_response(item, known=Known())
 
     @staticmethod
     def decode(obj: Any, item_type: type[Any]) -> Any:
@@ -56,7 +56,7 @@ class Hand(Generic[E]):
     def learn_metadata(self, obj: Any, columns: dict[str, str] | None = None) -> tuple[E, Change]:
         """Take an object's metadata for the answer to a request of our own."""
         item = msgspec.json.decode(msgspec.json.encode(obj), type=self.kind.item_type)
-        return self.cache.apply_response(item.metadata.with_columns(columns))
+        return self.cache.apply_response(item.metadata.with_columns(columns), known=Known())
 
     def find(self, name: str) -> E | None:
         """Return what is remembered of an object."""

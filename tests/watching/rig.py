@@ -13,7 +13,7 @@ from filters import Change
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.transport import Transport
-from lean_sandbox.watch.cache import Cache
+from lean_sandbox.watch.cache import Cache, Known
 from lean_sandbox.watch.kind import Delta, Entry, Key, Kind
 from lean_sandbox.watch.reflector import Reflector
 from lean_sandbox.watch.resources.sandbox import SandboxEntry, sandbox_kind
@@ -66,7 +66,7 @@ class Rig(Generic[E]):
     def learn(self, obj: Any) -> tuple[E, Change]:
         """Take an object for the answer to a request of our own."""
         item = msgspec.json.decode(msgspec.json.encode(obj), type=self.kind.item_type)
-        return self.cache.apply_response(item)
+        return self.cache.apply_response(item, known=Known())
 
     async def at(self, version: str | int) -> None:
         """Wait until the informer has taken in everything up to this version."""
