@@ -38,7 +38,8 @@ _LOGGED = 1024
 _DEEPEST = 500
 # Replaces values that msgspec cannot decode.
 _CUT: Final = b"\\u0000unreadable"
-_SURROGATES = re.compile(rb"(\\u[dD][89abAB]..\\u[dD][c-fC-F]..)|\\u[dD][89a-fA-F]..")
+# What is no half of a pair is found first: an escaped backslash, and whole pairs.
+_SURROGATES = re.compile(rb"(\\\\|\\u[dD][89abAB]..\\u[dD][c-fC-F]..)|\\u[dD][89a-fA-F]..")
 _TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{\]}]', re.DOTALL)
 # msgspec leaves the decoding of strings to Python, which raises an error of its own.
 _ODD_OBJECT = (msgspec.ValidationError, UnicodeDecodeError)

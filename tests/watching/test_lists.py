@@ -10,6 +10,7 @@ from lean_sandbox.watch.resources.children import pvc_kind
 from lean_sandbox.watch.resources.pod import pod_kind
 from lean_sandbox.watch.resources.sandbox import sandbox_kind
 from tests.support.clock import settle
+from tests.watching.hand import Hand
 from tests.watching.objects import (
     page,
     pod,
@@ -304,3 +305,16 @@ async def test_a_page_that_is_far_too_large_is_asked_for_again_with_fewer_object
         assert rig.names() == ["a", "huge"]
         assert rig.informer.steps["failure"] == 0
         assert rig.informer.received_bytes < 6_000_000
+
+
+def test_half_a_surrogate_pair_costs_its_own_object_alone() -> None:
+    """What looks like one, in a text of another tenant on the same page, is left as it is."""
+    hand = Hand(sandbox_kind())
+    odd, good = sandbox("odd", 10), sandbox("good", 11, annotations={"path": "C:\\ud8ab"})
+    odd["metadata"]["annotations"] = {"note": "HALF"}
+    body = msgspec.json.encode(page([odd, good], 12)).replace(b"HALF", rb"\ud800")
+    hand.cache.begin_list(None)
+    hand.feed.page(body, initial=True)
+    hand.cache.end_list(None)
+    assert hand.find("good") is not None
+    assert hand.find("odd") is None
