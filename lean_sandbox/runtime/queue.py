@@ -177,6 +177,10 @@ class WorkQueue(Generic[K]):
         """Whether a key runs or may run now; one that is due only later does not count."""
         return bool(self._running) or any(self._lines.values())
 
+    def is_running(self, key: K) -> bool:
+        """Return whether a key is worked on now."""
+        return key in self._running
+
     def has_event(self, key: K) -> bool:
         """Return whether a key waits because something has happened to it."""
         slot = self._slots.get(key)

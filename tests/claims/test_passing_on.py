@@ -141,3 +141,20 @@ async def test_what_is_written_of_a_bound_sandbox_is_looked_at(is_status: bool) 
         assert world.get("m1")["status"]["podIPs"] == address
         assert len(world.requests("get", "sandboxes")) == 1
         assert dict(world.writes()) == ({"patch sandboxes/status": 1} if is_status else {})
+
+
+async def test_a_readiness_that_comes_back_while_its_loss_is_passed_on_is_told() -> None:
+    """The claim is on its way to say that the Pod is not ready when it is again, as it was told."""
+    async with open_claims("m1") as world:
+        await world.create(claim())
+        await world.advance(3.0)
+        held = world.plane.hold("patch", "sandboxclaims/status", answers=False, times=1)
+        await world.run_pod("m1", ready=False)
+        await world.advance(1.0)
+        assert held.waiting
+        await world.run_pod("m1")
+        await world.advance(1.0)
+        assert condition(world.get("m1"), "Ready")["status"] == "True"
+        held.release()
+        await world.advance(1.0)
+        assert ready_of(world)[0] == "True"

@@ -150,14 +150,14 @@ MUTANTS = (
     Mutant(
         "a status that somebody else has written is believed",
         "watch/resources/sandbox.py",
-        "    return status_writers(row.managed_fields or ()) not in (0, entry.writers)",
+        "    return status_writers(row.managed_fields) not in (0, entry.writers)",
         "    return False",
     ),
     Mutant(
         "no wake of a claim by the status of its Sandbox",
         _CLAIM,
-        "        if claim is not None and (_reported(old)",
-        "        if False and (_reported(old)",
+        "        if claim is None:\n            return\n        is_told",
+        "        if claim is not None:\n            return\n        is_told",
     ),
     Mutant(
         "no wake of a claim by events of its Sandbox",

@@ -220,10 +220,16 @@ class ClaimController(Controller[ClaimEntry]):
                 self.warm.offer(held)
 
     def on_status(self, entry: SandboxEntry, new: SandboxStatus) -> None:
-        """Follow a status that our Sandbox controller wrote or read, which comes as no event."""
+        """Follow a status that our Sandbox controller wrote or read, which comes as no event.
+
+        A reconcile that is under way may repeat an older one.
+        """
         self.warm.offer(entry)
         claim = self._owner_of(entry)
-        if claim is not None and (not _repeats(claim, new) or _waits_for_metadata(claim)):
+        if claim is None:
+            return
+        is_told = _repeats(claim, new) and not self.queue.is_running(claim.key)
+        if not is_told or _waits_for_metadata(claim):
             self.queue.add(claim.key, priority=CLIENT, reason="sandbox")
 
     def _owner_of(self, entry: SandboxEntry) -> ClaimEntry | None:
