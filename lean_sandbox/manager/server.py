@@ -42,8 +42,7 @@ Tune: TypeAlias = Callable[[ConfigMap], Settings]
 log = structlog.get_logger("endpoints")
 
 _OFF = "0"
-# For each request that asks whether the server knows claims, and how long after the start.
-_DISCOVERY_S: Final = 30.0
+# How long after the start it is asked whether the server knows claims.
 _MENTION_AFTER_S: Final = 30.0
 # Of mallopt(3). Blocks from this size on come from the system and go back to it when freed.
 # Left alone, the C library raises the size to that of the largest block freed, and what large
@@ -258,7 +257,7 @@ async def mention_extensions(client: Client, clock: Clock, synced: anyio.Event) 
     """
     await synced.wait()
     await clock.sleep(_MENTION_AFTER_S)
-    if not await why_unserved(client, SANDBOXCLAIMS, _DISCOVERY_S):
+    if not await why_unserved(client, SANDBOXCLAIMS):
         log.info("extensions_off", unserved=SANDBOXCLAIMS.group, way_out="--extensions")
 
 

@@ -46,7 +46,12 @@ class Known(NamedTuple):
 
 _NO_PATCH: Final[Mapping[str, Any]] = {}
 # Fields of entries, and the part of a patch that changes them.
-_WRITTEN_AS: Final = {"owner": "ownerReferences", "generation": "spec", "status": "status"}
+_WRITTEN_AS: Final = {
+    "is_deleting": "deletionTimestamp",
+    "owner": "ownerReferences",
+    "generation": "spec",
+    "status": "status",
+}
 
 
 class _Listing(msgspec.Struct):
@@ -513,8 +518,6 @@ class Cache(Generic[E]):
         ours = {field for patch in wrote for field in patch}
         metadata = [patch["metadata"] for patch in wrote if "metadata" in patch]
         ours |= {field for each in metadata for field in each}
-        if after.is_deleting and not before.is_deleting:
-            return False
         for field, part in _WRITTEN_AS.items():
             was, now = getattr(before, field, None), getattr(after, field, None)
             if was != now and part not in ours:

@@ -14,6 +14,7 @@ from lean_sandbox.model.wire import ODD
 _APPLY = "lean-sandbox crds | kubectl apply --server-side -f -"
 _BASE_S = 0.8
 _CAP_S = 30.0
+_TIMEOUT_S = 30.0
 
 
 def pause_s(
@@ -28,69 +29,50 @@ def pause_s(
     return max(whole_s * (0.5 + jitter * 0.5), at_least_s)
 
 
-class _Item(msgspec.Struct):
-    version: str = ""
+class _Kind(msgspec.Struct):
     name: str = ""
 
 
-class _Discovery(msgspec.Struct):
-    # ``versions`` are in the document of a group, ``resources`` in that of a version.
-    versions: list[_Item] = []
-    resources: list[_Item] = []
+class _Version(msgspec.Struct):
+    """The discovery document of one version of a group."""
+
+    resources: list[_Kind] = []
 
 
-async def why_unserved(client: Client, resource: Resource, timeout_s: float) -> str:
+async def why_unserved(client: Client, resource: Resource) -> str:
     """Return why requests for a resource get 404, and the remedy; "" if neither is known.
 
-    Only custom resources are asked for: built-in ones are always served. Costs one GET of the
-    discovery document of the group, and one for each other version that the group has.
+    Only custom resources are asked for: built-in ones are always served. Costs one GET, of what the
+    version of the group has.
     """
     if not resource.group.endswith("agents.x-k8s.io"):
         return ""
     name = resource.qualified
     try:
-        served = await _served_versions(client, resource, timeout_s)
+        served = await _read(client, f"/apis/{resource.api_version}")
     except ControlPlaneError as error:
         # Not every account may read discovery documents.
         return f"{name} is not served in version {resource.version}, and why is unknown: {error}"
-    if resource.version in served:
+    if any(kind.name == resource.plural for kind in served.resources):
         return ""
-    if not served:
-        return (
-            f"the CustomResourceDefinition {name} is missing: apply it with `{_APPLY}`;"
-            " the controller waits for it"
-        )
     return (
-        f"the CustomResourceDefinition {name} serves {', '.join(served)}, and not"
-        f" {resource.version}, the only version this controller speaks: apply that of this release"
-        f" with `{_APPLY}`; if the server refuses it because of status.storedVersions, migrate the"
-        " stored objects with v0.5 of the reference first"
+        f"the CustomResourceDefinition {name} is missing, or serves other versions than"
+        f" {resource.version}, the only one this controller speaks: apply it with `{_APPLY}`; the"
+        " controller waits for it. If the server refuses it because of status.storedVersions,"
+        " migrate the stored objects with v0.5 of the reference first"
     )
 
 
-async def _served_versions(client: Client, resource: Resource, timeout_s: float) -> list[str]:
-    """Return the versions in which a resource is served; none after ours is read."""
-    group = f"/apis/{resource.group}"
-    found = []
-    for one in (await _read(client, group, timeout_s)).versions:
-        listed = await _read(client, f"{group}/{one.version}", timeout_s)
-        if any(known.name == resource.plural for known in listed.resources):
-            found.append(one.version)
-            if one.version == resource.version:
-                break
-    return found
-
-
-async def _read(client: Client, target: str, timeout_s: float) -> _Discovery:
+async def _read(client: Client, target: str) -> _Version:
     response = await client.transport.request(
-        "GET", target, headers={"Accept": JSON_ACCEPT}, timeout_s=timeout_s
+        "GET", target, headers={"Accept": JSON_ACCEPT}, timeout_s=_TIMEOUT_S
     )
     if response.status == 404:
-        return _Discovery()
+        return _Version()
     if response.status >= 300:
         asked = Asked("get")
         raise from_response(response.status, response.body, response.headers, asked)
     try:
-        return msgspec.json.decode(response.body, type=_Discovery)
+        return msgspec.json.decode(response.body, type=_Version)
     except ODD as problem:
         raise DecodeFault(f"get {target}: the answer is no discovery: {problem}") from problem
