@@ -15,13 +15,7 @@ from lean_sandbox.bench.options import ALL, BenchError, BenchOptions, UsageError
 from lean_sandbox.bench.report import BOUNDS, FIGURES, Report, ScenarioReport, Screen, Verdict
 from lean_sandbox.bench.scenarios import IN_TURNS, SCENARIOS
 from lean_sandbox.clock import Clock, SystemClock
-from lean_sandbox.config.sources import (
-    EXIT_FAILED,
-    EXIT_INTERRUPTED,
-    EXIT_OK,
-    EXIT_USAGE,
-    nearest,
-)
+from lean_sandbox.config.sources import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, nearest
 from lean_sandbox.kube.errors import ControlPlaneError
 
 REFERENCE_EMPTY_MIB: Final = 44.0

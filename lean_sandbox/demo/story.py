@@ -35,15 +35,7 @@ from lean_sandbox.client import (
 )
 from lean_sandbox.clock import SystemClock
 from lean_sandbox.config.options import Settings
-from lean_sandbox.demo.bill import (
-    Account,
-    Burst,
-    Launch,
-    Step,
-    bill_of,
-    burst_of,
-    event_rows,
-)
+from lean_sandbox.demo.bill import Account, Burst, Launch, Step, bill_of, burst_of, event_rows
 from lean_sandbox.demo.show import Show
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.kubeconfig import load

@@ -9,11 +9,7 @@ from typing import Any
 import msgspec
 
 from lean_sandbox.model import names
-from lean_sandbox.model.meta import (
-    ObjectMeta,
-    changed_keys,
-    child_metadata,
-)
+from lean_sandbox.model.meta import ObjectMeta, changed_keys, child_metadata
 from lean_sandbox.model.wire import Lenient, OrNull
 
 DEFAULT_PROTOCOL = "TCP"

@@ -37,9 +37,7 @@ class Tracing:
         from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
         from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
         from opentelemetry.trace import get_current_span  # noqa: PLC0415
-        from opentelemetry.trace.propagation.tracecontext import (  # noqa: PLC0415
-            TraceContextTextMapPropagator,
-        )
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator  # noqa: PLC0415
 
         # The name given here wins over that of OTEL_RESOURCE_ATTRIBUTES.
         self._provider = TracerProvider(resource=Resource.create({"service.name": _SERVICE}))
@@ -92,9 +90,7 @@ async def traced(tracing: Tracing | None, name: str, step: Awaitable[T]) -> T:
 def open_tracing() -> Tracing:
     """Return a tracing to where the environment says. Raises ConfigError without the libraries."""
     try:
-        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import (  # noqa: PLC0415
-            OTLPSpanExporter,
-        )
+        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
     except ImportError as error:
         raise missing_extra("--enable-tracing", "tracing", error) from error
     return Tracing(OTLPSpanExporter())

@@ -14,13 +14,7 @@ from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.errors import Status
 from lean_sandbox.kube.limits import Lane
-from lean_sandbox.kube.resources import (
-    METADATA_ACCEPT,
-    PODS,
-    SANDBOXES,
-    Page,
-    PartialObject,
-)
+from lean_sandbox.kube.resources import METADATA_ACCEPT, PODS, SANDBOXES, Page, PartialObject
 from lean_sandbox.kube.telemetry import RequestRecord
 from lean_sandbox.kube.transport import Transport
 from tests.api.server import Script, Server, in_turn, reply, serve

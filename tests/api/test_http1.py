@@ -13,12 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lean_sandbox.kube.errors import ProtocolFault
-from lean_sandbox.kube.http1 import (
-    Disconnected,
-    HttpConnection,
-    encode_request,
-    header_lines,
-)
+from lean_sandbox.kube.http1 import Disconnected, HttpConnection, encode_request, header_lines
 from lean_sandbox.kube.sockets import SocketStream
 from lean_sandbox.kube.telemetry import RequestCounters
 

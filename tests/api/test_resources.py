@@ -8,13 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lightkube.core.resource import GlobalResource
-from lightkube.resources import (
-    apps_v1,
-    coordination_v1,
-    core_v1,
-    events_v1,
-    networking_v1,
-)
+from lightkube.resources import apps_v1, coordination_v1, core_v1, events_v1, networking_v1
 
 from lean_sandbox.kube import resources
 from lean_sandbox.kube.errors import NotFound

@@ -9,12 +9,7 @@ from xml.etree import ElementTree as ET
 import msgspec
 import pytest
 
-from lean_sandbox.bench.command import (
-    exit_code,
-    print_bounds,
-    print_scenarios,
-    write_plots,
-)
+from lean_sandbox.bench.command import exit_code, print_bounds, print_scenarios, write_plots
 from lean_sandbox.bench.report import (
     FIGURES,
     Report,

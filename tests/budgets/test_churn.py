@@ -7,15 +7,7 @@ from typing import Any
 import pytest
 
 from lean_sandbox.config.options import Settings
-from tests.support.world import (
-    NS,
-    World,
-    condition,
-    open_world,
-    pod_conditions,
-    sandbox,
-    watched,
-)
+from tests.support.world import NS, World, condition, open_world, pod_conditions, sandbox, watched
 
 Json = dict[str, Any]
 

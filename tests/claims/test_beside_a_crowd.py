@@ -9,12 +9,7 @@ from typing import Any
 from lean_sandbox.local.controlplane import ControlPlane
 from tests.claims.test_crowd import ANSWER_S, VERBS, is_ready
 from tests.support.builders import claim, placed, pool
-from tests.support.extensions import (
-    add_member,
-    bound_name,
-    members,
-    open_pools,
-)
+from tests.support.extensions import add_member, bound_name, members, open_pools
 from tests.support.names import CLAIMS, POOLS, TEMPLATES
 from tests.support.world import NS, World, running_status
 from tests.tenancy.test_fairness import open_tenants, step, there

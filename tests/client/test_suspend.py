@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from k8s_agent_sandbox.gke_extensions.snapshots.podsnapshot_client import (
-    PodSnapshotSandboxClient,
-)
+from k8s_agent_sandbox.gke_extensions.snapshots.podsnapshot_client import PodSnapshotSandboxClient
 from k8s_agent_sandbox.models import SandboxDirectConnectionConfig
 from kubernetes.client import ApiClient
 

@@ -10,13 +10,7 @@ import anyio
 from lean_sandbox.clock import SystemClock
 from lean_sandbox.manager.leaderelection import Elector
 from lean_sandbox.manager.preflight import LEASE_NAME
-from tests.controlplane.handover import (
-    SETTINGS,
-    everything,
-    reference_scene,
-    taken_over,
-    versions,
-)
+from tests.controlplane.handover import SETTINGS, everything, reference_scene, taken_over, versions
 from tests.controlplane.objects import all_ready, condition, extension, sandbox
 from tests.controlplane.plugin import REAL
 from tests.controlplane.reference import DOMAIN, NEW, OLD, VOLUME, Reference

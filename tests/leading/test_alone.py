@@ -19,13 +19,7 @@ from lean_sandbox.clock import SystemClock
 from lean_sandbox.config.sources import EXIT_CONFIG, EXIT_OK
 from lean_sandbox.kube.client import Client
 from lean_sandbox.local.controlplane import ControlPlane
-from lean_sandbox.manager.preflight import (
-    DEPLOYMENT,
-    HOME,
-    LEASE_NAME,
-    may_contend,
-    refusal,
-)
+from lean_sandbox.manager.preflight import DEPLOYMENT, HOME, LEASE_NAME, may_contend, refusal
 from lean_sandbox.model.times import format_micro_time
 from tests.support.clients import cluster_admin, connected, connection_to
 from tests.support.clock import FakeClock

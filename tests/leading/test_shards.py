@@ -22,13 +22,7 @@ from lean_sandbox.config.forms import SHARD
 from lean_sandbox.config.options import Settings
 from lean_sandbox.local.serversettings import LocalSettings
 from lean_sandbox.local.target import Target
-from lean_sandbox.manager.preflight import (
-    LEASE_NAME,
-    admits,
-    lease_of,
-    scope_of,
-    shard_selector,
-)
+from lean_sandbox.manager.preflight import LEASE_NAME, admits, lease_of, scope_of, shard_selector
 from lean_sandbox.model.names import shard_hash
 from tests.leading.replicas import ELECTION_NS, LEASES, Replica, Replicas, open_replicas
 from tests.metrics.scrape import serving

@@ -13,15 +13,7 @@ from lean_sandbox.config.sources import UsageError, effective, scan
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.manager.preflight import lease_of
 from lean_sandbox.version import __version__
-from tests.manifests.files import (
-    ROOT,
-    containers,
-    documents,
-    files,
-    kustomizations,
-    named,
-    objects,
-)
+from tests.manifests.files import ROOT, containers, documents, files, kustomizations, named, objects
 from tests.manifests.files import patches as all_patches
 from tests.support.clock import FakeClock
 

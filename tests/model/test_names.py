@@ -7,10 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lean_sandbox.model.meta import ObjectMeta
-from lean_sandbox.model.names import (
-    name_hash,
-    normalise_created_by,
-)
+from lean_sandbox.model.names import name_hash, normalise_created_by
 from lean_sandbox.model.sandbox import PodTemplateMetadata, visible
 from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.sandbox import build_sandbox

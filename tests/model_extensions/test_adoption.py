@@ -11,10 +11,7 @@ from hypothesis import strategies as st
 
 from lean_sandbox.model.claim import ClaimFacts
 from lean_sandbox.model.claim_additions import bound_sync_patch, desired_pod_metadata
-from lean_sandbox.model.claim_sandbox import (
-    adoption_patch,
-    needs_template_touch,
-)
+from lean_sandbox.model.claim_sandbox import adoption_patch, needs_template_touch
 from lean_sandbox.model.names import name_hash
 from lean_sandbox.model.sandbox import PodTemplateMetadata, SandboxSpec, view_of
 from lean_sandbox.model.template import TemplateView

@@ -12,10 +12,7 @@ from hypothesis import strategies as st
 from lean_sandbox.model.meta import ObjectMeta
 from lean_sandbox.model.names import name_hash
 from lean_sandbox.model.sandbox import SandboxSpec
-from lean_sandbox.model.template import (
-    TemplateView,
-    blueprint_spec,
-)
+from lean_sandbox.model.template import TemplateView, blueprint_spec
 from lean_sandbox.model.warmpool import Staleness, Verdict
 from tests.model.support import as_json
 from tests.model_extensions.support import (

@@ -9,24 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.model.claim import (
-    ClaimView,
-    SandboxClaim,
-    SandboxClaimStatus,
-    view_of_claim,
-)
+from lean_sandbox.model.claim import ClaimView, SandboxClaim, SandboxClaimStatus, view_of_claim
 from lean_sandbox.model.claim import expire_at as claim_expires_at
 from lean_sandbox.model.claim_status import ClaimError, ClaimFault, requeue_after_s
 from lean_sandbox.model.conditions import Condition
 from lean_sandbox.model.sandbox import PodTemplateMetadata
 from lean_sandbox.model.times import format_rfc3339, has_come, time_left_s
-from tests.model_extensions.support import (
-    NOW,
-    additional,
-    claim_object,
-    condition,
-    seconds,
-)
+from tests.model_extensions.support import NOW, additional, claim_object, condition, seconds
 
 
 def view(**lifecycle: Any) -> ClaimView:

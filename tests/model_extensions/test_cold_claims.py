@@ -8,10 +8,7 @@ import pytest
 
 from lean_sandbox.model.claim import ClaimFacts, SandboxClaimSpec
 from lean_sandbox.model.claim_additions import desired_pod_metadata
-from lean_sandbox.model.claim_sandbox import (
-    build_cold_sandbox,
-    launch_type_patch,
-)
+from lean_sandbox.model.claim_sandbox import build_cold_sandbox, launch_type_patch
 from lean_sandbox.model.claim_status import ClaimError, ClaimFault
 from lean_sandbox.model.names import name_hash
 from lean_sandbox.model.template import TemplateView

@@ -6,11 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.model.warmpool import (
-    ReplenishHold,
-    TokenBucket,
-    slow_start_groups,
-)
+from lean_sandbox.model.warmpool import ReplenishHold, TokenBucket, slow_start_groups
 
 
 @pytest.mark.pool_case(19)

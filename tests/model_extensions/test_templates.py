@@ -16,13 +16,7 @@ from lean_sandbox.model.template import (
     view_of_template,
 )
 from tests.model.support import as_json, merged
-from tests.model_extensions.support import (
-    MAIN,
-    REF_HASH,
-    pod_metadata,
-    template,
-    template_object,
-)
+from tests.model_extensions.support import MAIN, REF_HASH, pod_metadata, template, template_object
 
 
 @pytest.mark.template_case(1, 2, 3, 4)

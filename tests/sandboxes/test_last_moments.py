@@ -8,13 +8,7 @@ from tests.claims.test_crowd import CROWD, crowded, is_ready, number_ready, seco
 from tests.sandboxes.test_expiry import at, dying
 from tests.support.extensions import bound_name
 from tests.support.names import SANDBOXES
-from tests.support.world import (
-    NS,
-    condition,
-    open_world,
-    pod_conditions,
-    sandbox,
-)
+from tests.support.world import NS, condition, open_world, pod_conditions, sandbox
 
 Json = dict[str, Any]
 POD_NAME = "agents.x-k8s.io/pod-name"

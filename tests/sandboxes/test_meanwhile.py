@@ -9,14 +9,7 @@ import pytest
 from lean_sandbox.local.controlplane import ControlPlane
 from tests.sandboxes.test_expiry import dying
 from tests.support.names import SANDBOXES
-from tests.support.world import (
-    NS,
-    condition,
-    open_world,
-    pod_body,
-    sandbox,
-    tracking,
-)
+from tests.support.world import NS, condition, open_world, pod_body, sandbox, tracking
 
 Json = dict[str, Any]
 POD_NAME = "agents.x-k8s.io/pod-name"

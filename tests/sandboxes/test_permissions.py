@@ -10,15 +10,7 @@ from lean_sandbox.config.options import Settings
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.model.times import format_rfc3339
 from tests.support.clock import EPOCH
-from tests.support.world import (
-    CONTROLLER,
-    NS,
-    World,
-    condition,
-    open_world,
-    pod_body,
-    sandbox,
-)
+from tests.support.world import CONTROLLER, NS, World, condition, open_world, pod_body, sandbox
 
 Json = dict[str, Any]
 GROUP = "rbac.authorization.k8s.io"

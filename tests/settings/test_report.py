@@ -12,13 +12,7 @@ from lean_sandbox.cli import main
 from lean_sandbox.config.forms import BOOLEAN, DURATION, INTEGER, NUMBER
 from lean_sandbox.config.options import Settings, flag_of
 from lean_sandbox.config.render import as_yaml
-from lean_sandbox.config.sources import (
-    EXIT_CONFIG,
-    EXIT_OK,
-    Effective,
-    effective,
-    scan,
-)
+from lean_sandbox.config.sources import EXIT_CONFIG, EXIT_OK, Effective, effective, scan
 from tests.settings.strategies import OPTIONS, assignments
 
 

@@ -6,14 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.config.forms import (
-    BOOLEAN,
-    DOMAINS,
-    DURATION,
-    INTEGER,
-    LABEL_SELECTOR,
-    NUMBER,
-)
+from lean_sandbox.config.forms import BOOLEAN, DOMAINS, DURATION, INTEGER, LABEL_SELECTOR, NUMBER
 from tests.settings.strategies import OPTIONS, any_value
 
 

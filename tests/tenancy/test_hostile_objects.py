@@ -23,14 +23,7 @@ from tests.support.extensions import (
     run_members,
 )
 from tests.support.names import CLAIMS, POOLS, SANDBOXES, WARM_POOL
-from tests.support.world import (
-    NS,
-    World,
-    condition,
-    controlled_by,
-    open_world,
-    sandbox,
-)
+from tests.support.world import NS, World, condition, controlled_by, open_world, sandbox
 
 Json = dict[str, Any]
 HOLD = {"finalizers": ["example.com/hold"]}

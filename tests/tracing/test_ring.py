@@ -9,14 +9,7 @@ from hypothesis import strategies as st
 
 from lean_sandbox.http.server import Request
 from lean_sandbox.kube.telemetry import RequestRecord
-from lean_sandbox.manager.trace import (
-    CLAIMS,
-    PATH,
-    PODS,
-    SANDBOXES,
-    Entry,
-    TraceBuffer,
-)
+from lean_sandbox.manager.trace import CLAIMS, PATH, PODS, SANDBOXES, Entry, TraceBuffer
 from lean_sandbox.watch.kind import Key
 from tests.support.clock import FakeClock
 

@@ -11,13 +11,7 @@ from lean_sandbox.watch.resources.pod import pod_kind
 from lean_sandbox.watch.resources.sandbox import sandbox_kind
 from tests.support.clock import settle
 from tests.watching.hand import Hand
-from tests.watching.objects import (
-    page,
-    pod,
-    problem,
-    sandbox,
-    sandbox_row,
-)
+from tests.watching.objects import page, pod, problem, sandbox, sandbox_row
 from tests.watching.rig import open_rig, open_sandboxes, until
 
 

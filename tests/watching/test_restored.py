@@ -27,13 +27,7 @@ from tests.support.extensions import (
 from tests.support.names import CLAIMS, POOLS, SANDBOXES, TEMPLATES
 from tests.support.odd import KINDS
 from tests.support.world import CONTROLLER, NS, World, condition, open_world, sandbox
-from tests.watching.objects import (
-    SANDBOX_COLUMNS,
-    page,
-    problem,
-    sandbox_row,
-    table_bookmark,
-)
+from tests.watching.objects import SANDBOX_COLUMNS, page, problem, sandbox_row, table_bookmark
 from tests.watching.objects import sandbox as listed
 from tests.watching.rig import open_rig, open_sandboxes
 

@@ -33,12 +33,7 @@ from lean_sandbox.model.claim_sandbox import (
     launch_type_patch,
     needs_template_touch,
 )
-from lean_sandbox.model.claim_status import (
-    ClaimError,
-    ClaimFault,
-    not_controlled,
-    stale_reference,
-)
+from lean_sandbox.model.claim_status import ClaimError, ClaimFault, not_controlled, stale_reference
 from lean_sandbox.model.meta import is_controlled_by
 from lean_sandbox.model.sandbox import PodTemplateMetadata, Sandbox, visible
 from lean_sandbox.model.template import TemplateView

@@ -19,11 +19,7 @@ from lean_sandbox.kube.errors import AlreadyExists, ControlPlaneError, Invalid, 
 from lean_sandbox.kube.resources import PODS
 from lean_sandbox.model import names
 from lean_sandbox.model.conditions import find
-from lean_sandbox.model.meta import (
-    is_controlled_by,
-    sandbox_reference,
-    with_controller_reference,
-)
+from lean_sandbox.model.meta import is_controlled_by, sandbox_reference, with_controller_reference
 from lean_sandbox.model.pod import PodState, build_pod, build_pvc, metadata_patch, pvc_name
 from lean_sandbox.model.sandbox import PodTemplateMetadata, Sandbox, SandboxStatus, SandboxView
 from lean_sandbox.model.sandbox_status import Failure, Observation, ObservedPod

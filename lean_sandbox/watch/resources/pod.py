@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 
-from filters import (
-    Change,
-    any_of,
-    column,
-    computed,
-    deletion,
-    if_known,
-    labels,
-    owners,
-)
+from filters import Change, any_of, column, computed, deletion, if_known, labels, owners
 from lean_sandbox.kube.resources import PODS
 from lean_sandbox.model import names
 from lean_sandbox.model.meta import ObjectMeta, OwnerReference, as_version

@@ -4,17 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from filters import (
-    annotation,
-    any_of,
-    column,
-    deletion,
-    generation,
-    if_known,
-    keep,
-    labels,
-    owners,
-)
+from filters import annotation, any_of, column, deletion, generation, if_known, keep, labels, owners
 from lean_sandbox.kube.resources import SANDBOXES
 from lean_sandbox.model import names
 from lean_sandbox.model.conditions import Condition, find, is_true, shared_conditions
