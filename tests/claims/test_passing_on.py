@@ -16,7 +16,7 @@ from tests.support.extensions import (
     ready_of,
     run_members,
 )
-from tests.support.names import CLAIMS, SANDBOXES
+from tests.support.names import CLAIMS, POD_NAME, SANDBOXES
 from tests.support.world import NS, condition
 
 Json = dict[str, Any]
@@ -158,3 +158,21 @@ async def test_a_readiness_that_comes_back_while_its_loss_is_passed_on_is_told()
         held.release()
         await world.advance(1.0)
         assert ready_of(world)[0] == "True"
+
+
+async def test_a_status_behind_an_annotation_of_a_bound_sandbox_is_put_right() -> None:
+    """Somebody writes it just before an annotation that names no Pod is taken away."""
+    async with open_claims("m1") as world:
+        await world.create(claim())
+        await world.advance(3.0)
+        address = world.get("m1")["status"]["podIPs"]
+        held = world.plane.hold("patch", "sandboxes", answers=False, times=1)
+        await world.patch(SANDBOXES, "m1", {"metadata": {"annotations": {POD_NAME: "nothing"}}})
+        await world.advance(1.0)
+        assert held.waiting
+        odd = {"status": {"podIPs": ["192.0.2.1"]}}
+        world.plane.store.patch(SANDBOXES, NS, "m1", odd, subresource="status")
+        await world.settle()
+        held.release()
+        await world.advance(3.0)
+        assert world.get("m1")["status"]["podIPs"] == address

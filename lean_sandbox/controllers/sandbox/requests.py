@@ -104,8 +104,8 @@ class SandboxRequests(ObjectWriter):
     async def annotate(self, entry: SandboxEntry, name: str, value: str | None) -> None:
         """Set or remove an annotation of the Sandbox."""
         patch = {"metadata": {"annotations": {name: value}}}
-        columns = sandbox_columns(entry.status)
-        await self.patch(self._caches.sandboxes, entry, patch, columns=columns)
+        # Metadata alone might hide what somebody has written into the status meanwhile.
+        await self.patch(self._caches.sandboxes, entry, patch, as_metadata=False)
 
     async def patch_status(
         self, entry: SandboxEntry, patch: dict[str, Any], status: SandboxStatus
