@@ -74,9 +74,10 @@ class ObjectMeta(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rena
         return self.owner_references or ()
 
     def as_answered(self, columns: dict[str, str] | None) -> ObjectMeta:
-        """Return the metadata of a response to our own write, where no record of writers is none.
+        """Return the metadata of a response to our own write, with these printer columns.
 
-        In an event the lack of a record means that anybody may have written anything.
+        A missing record of writers becomes an empty one: in an event it means that anybody may have
+        written the status, and here the writer knows what was written.
         """
         return msgspec.structs.replace(
             self, columns=columns, managed_fields=self.managed_fields or ()

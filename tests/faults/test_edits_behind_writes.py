@@ -76,8 +76,7 @@ class Edit:
             if self.body is None:
                 plane.store.delete(self.resource, NS, name, grace_s=0)
             else:
-                where = {"subresource": self.subresource}
-                plane.store.patch(self.resource, NS, name, self.body, **where)
+                plane.store.patch(self.resource, NS, name, self.body, subresource=self.subresource)
             return
 
 
@@ -186,7 +185,7 @@ async def number_of_writes(flow: Flow) -> int:
 
 
 async def wrong_after(flow: Flow, number: int, edit: Edit) -> tuple[str, list[str]]:
-    """Run a flow with an edit behind a write of it; return which one, and what is not as it is."""
+    """Run a flow with an edit behind a write of it; return which one, and what is wrong."""
     async with begun(flow) as (plane, clock):
         run = Run(plane, clock, (flow.act,), is_timed=flow.is_timed)
         behind = Behind(plane, number, edit)

@@ -66,6 +66,14 @@ class Scene:
         async with self.controller.transport.stream(target, headers={}, asked=asked):
             pass
 
+    async def serve(self) -> None:
+        """Give the claim ``one`` the Sandbox ``sb``, whose Pod runs and is ready."""
+        made = self.plane.store.create(claim("one"))
+        owner = self.plane.store.create(sandbox("sb"))
+        await self.own("sb", made)
+        self.plane.store.create(pod_body("sb", owners=(owner_of(owner),)))
+        self.run("sb", "10.0.0.1")
+
     def run(self, name: str, ip: str, *, ready: bool = True) -> None:
         """Let a Pod run, as its kubelet does."""
         status = running_status(ready=ready, ips=(ip,))
@@ -93,11 +101,7 @@ def owner_of(owner: Json) -> Json:
 async def served() -> AsyncIterator[Scene]:
     """Start a control plane with a claim that has a Sandbox, which has a Pod, and is Ready."""
     async with scene() as at:
-        made = at.plane.store.create(claim("one"))
-        owner = at.plane.store.create(sandbox("sb"))
-        await at.own("sb", made)
-        at.plane.store.create(pod_body("sb", owners=(owner_of(owner),)))
-        at.run("sb", "10.0.0.1")
+        await at.serve()
         await at.ready("sb", "Pod is Ready", "10.0.0.1")
         yield at
 
@@ -217,11 +221,7 @@ async def test_a_lagging_view_is_no_fault_and_one_that_goes_back_is() -> None:
 async def test_a_claim_repeats_its_sandbox_in_order() -> None:
     """Ready of a claim was Ready of its Sandbox before."""
     async with scene() as at:
-        made = at.plane.store.create(claim("one"))
-        owner = at.plane.store.create(sandbox("sb"))
-        await at.own("sb", made)
-        at.plane.store.create(pod_body("sb", owners=(owner_of(owner),)))
-        at.run("sb", "10.0.0.1")
+        await at.serve()
         await at.bind("one", "sb", ready=True)
         assert at.broken() == [Promise.STATUS_IS_TRUE.name]
 

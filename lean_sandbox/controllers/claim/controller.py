@@ -188,8 +188,8 @@ class ClaimController(Controller[ClaimEntry]):
     def on_sandbox(self, delta: Delta[SandboxEntry]) -> None:
         """Wake the claims that had or have a Sandbox that changed.
 
-        Where only its status may have changed, the look that its own controller takes tells, unless
-        it is on its way out.
+        Where only its status may have changed, the claim is woken once the Sandbox's own controller
+        has fetched it, by :meth:`on_status`. Of one that is being deleted it fetches nothing.
         """
         new = delta.new
         is_looked_at = new is not None and new.status is None and not new.is_deleting
@@ -222,7 +222,8 @@ class ClaimController(Controller[ClaimEntry]):
     def on_status(self, entry: SandboxEntry, new: SandboxStatus) -> None:
         """Follow a status that our Sandbox controller wrote or read, which comes as no event.
 
-        A reconcile that is under way may repeat an older one.
+        A claim that says the same already is woken only if it is being reconciled: that reconcile
+        may be about to write an older status.
         """
         self.warm.offer(entry)
         claim = self._owner_of(entry)

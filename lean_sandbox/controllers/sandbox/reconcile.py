@@ -68,7 +68,7 @@ async def reconcile(parts: Parts, key: Key, *, is_start: bool) -> Result:
         return Result()
     this = SandboxReconcile(parts, entry, sandbox, is_start=is_start)
     try:
-        return await _traced(parts, entry, this)
+        return await _run_in_span(parts, entry, this)
     finally:
         held = sandboxes.latest(entry) if was_unknown else None
         if held is not None and held.status not in (None, EMPTY_STATUS):
@@ -77,7 +77,7 @@ async def reconcile(parts: Parts, key: Key, *, is_start: bool) -> Result:
             parts.tell(held, held.status)
 
 
-async def _traced(parts: Parts, entry: SandboxEntry, this: SandboxReconcile) -> Result:
+async def _run_in_span(parts: Parts, entry: SandboxEntry, this: SandboxReconcile) -> Result:
     tracing = parts.tracing
     if tracing is None:
         return await this.run()

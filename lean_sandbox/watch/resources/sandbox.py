@@ -66,7 +66,7 @@ class SandboxEntry(OwnedEntry, gc=False):
 
     @property
     def metadata(self) -> ObjectMeta:
-        """The metadata of the Sandbox that its children depend on, and its pool."""
+        """The metadata of the Sandbox that its children and its pool depend on."""
         return ObjectMeta(
             name=self.key.name,
             namespace=self.key.namespace,
