@@ -13,7 +13,6 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
-import anyio
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 from lean_sandbox.kube.errors import AnswerTooLarge, ProtocolFault
@@ -103,16 +102,23 @@ class HttpConnection:
             await self._read()
         raise AnswerTooLarge(f"an answer above the limit of {limit_bytes} bytes")
 
-    async def receive(self) -> bytes:
-        """Return the next piece of the body, never empty, without any deadline of its own.
+    async def feed(self, take: Callable[[bytes], None]) -> None:
+        """Have each piece of the body handed to ``take`` as it comes, to the last; no deadline.
 
-        Raises EndOfStream after the last one, ProtocolFault when the connection ends before it.
+        Raises ProtocolFault when the connection ends before the last, and what ``take`` does.
         """
-        while not (piece := self._taken()):
-            if self._is_complete:
-                raise anyio.EndOfStream
-            await self._read()
-        return piece
+
+        def pass_on() -> bool:
+            if piece := self._taken():
+                take(piece)
+            return not self._is_complete
+
+        def digest(data: bytes | OSError) -> bool:
+            self._digest(data)
+            return pass_on()
+
+        if pass_on():
+            await self.stream.follow(digest)
 
     def _taken(self) -> bytes:
         whole = b"".join(self._pieces)
@@ -120,12 +126,18 @@ class HttpConnection:
         return whole
 
     async def _read(self) -> None:
+        data: bytes | OSError
         try:
             data = await self.stream.receive()
         except OSError as problem:
+            data = problem
+        self._digest(data)
+
+    def _digest(self, data: bytes | OSError) -> None:
+        if isinstance(data, OSError):
             if not self._has_begun:
-                raise Disconnected(at_write=False) from problem
-            raise ProtocolFault("the connection was reset in the middle of an answer") from problem
+                raise Disconnected(at_write=False) from data
+            raise ProtocolFault("the connection was reset in the middle of an answer") from data
         if not data:
             if not self._has_begun:
                 raise Disconnected(at_write=False)

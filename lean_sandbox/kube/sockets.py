@@ -39,6 +39,7 @@ class SocketStream:
 
     The event loop watches the socket from beginning to end and reads what comes at once, one piece
     ahead of the task: ``anyio.wait_readable`` would register and unregister the socket for each.
+    What :meth:`follow` is for wakes no task at all.
     Cancelling a wait loses no received byte, but leaves a partly sent message: the connection has
     to be closed then. A peer that renegotiates TLS has broken the connection.
     """
@@ -50,6 +51,7 @@ class SocketStream:
         self._loop = asyncio.get_running_loop()
         self._piece: bytes | OSError | None = None
         self._arrival: asyncio.Future[None] | None = None
+        self._take: Callable[[bytes | OSError], bool] | None = None
         self._is_watched = False
         self._deadline = math.inf
         self._timer: asyncio.TimerHandle | None = None
@@ -74,8 +76,8 @@ class SocketStream:
         self._timer = None
         if self._loop.time() < self._deadline:
             self._set_timer()
-        elif self._arrival is not None and not self._arrival.done():
-            self._arrival.set_exception(DeadlinePassed())
+        else:
+            self._arrive(DeadlinePassed())
 
     def _check_deadline(self) -> None:
         if self._deadline <= self._loop.time():
@@ -118,6 +120,22 @@ class SocketStream:
             self._piece = None
         return piece
 
+    async def follow(self, take: Callable[[bytes | OSError], bool]) -> None:
+        """Let the event loop hand each piece to ``take``, until that returns false or raises.
+
+        ``b""`` is handed over when the peer has closed, an OSError when the connection is broken;
+        what ``take`` raises is raised here. No deadline ends it.
+        """
+        self._watch()
+        self._take, self._arrival = take, self._loop.create_future()
+        try:
+            if self._piece is not None:
+                piece, self._piece = self._piece, None
+                self._hand_over(piece)
+            await self._arrival
+        finally:
+            self._take = None
+
     def is_quiet(self) -> bool:
         """Whether the peer neither closed nor sent something unasked while nobody was reading."""
         return self._piece is None and not self._poll.poll(0)
@@ -140,14 +158,38 @@ class SocketStream:
             self._loop.remove_reader(self._socket)
             self._is_watched = False
             return
+        piece: bytes | OSError
         try:
-            self._piece = self._socket.recv(_RECEIVE_BYTES)
+            piece = self._socket.recv(_RECEIVE_BYTES)
         except (BlockingIOError, ssl.SSLWantReadError):
             return
         except OSError as problem:
-            self._piece = problem
-        if self._arrival is not None and not self._arrival.done():
+            piece = problem
+        if self._take is not None:
+            self._hand_over(piece)
+        else:
+            self._piece = piece
+            self._arrive()
+
+    def _hand_over(self, piece: bytes | OSError) -> None:
+        assert self._take is not None
+        problem: Exception | None = None
+        goes_on = False
+        try:
+            goes_on = self._take(piece)
+        except Exception as raised:  # noqa: BLE001 -- raised to the task that follows
+            problem = raised
+        if not goes_on:
+            self._take = None
+            self._arrive(problem)
+
+    def _arrive(self, problem: Exception | None = None) -> None:
+        if self._arrival is None or self._arrival.done():
+            return
+        if problem is None:
             self._arrival.set_result(None)
+        else:
+            self._arrival.set_exception(problem)
 
 
 async def open_stream(connection: Connection) -> SocketStream:

@@ -136,7 +136,7 @@ class Transport:
         connect_timeout_s: float = 10.0,
         asked: Asked,
     ) -> AsyncIterator[HttpConnection]:
-        """GET ``target`` and hand out the connection whose ``receive`` gives the answer.
+        """GET ``target`` and hand out the connection whose ``feed`` gives the answer.
 
         ``connect_timeout_s`` covers everything up to the head of the answer, and the whole of one
         that is not 200, which is raised as ApiError. Streams take no slot; the connection ends with

@@ -168,15 +168,15 @@ class Follower(Generic[O]):
         ) as stream:
             rest = b""
             with anyio.fail_after(_SILENCE_S) as deadline:
-                while True:
-                    try:
-                        chunk = await stream.receive()
-                    except anyio.EndOfStream:
-                        return
+
+                def take(chunk: bytes) -> None:
+                    nonlocal rest
                     deadline.deadline = anyio.current_time() + _SILENCE_S
                     *lines, rest = (rest + chunk).split(b"\n")
                     for line in lines:
                         self._take(line)
+
+                await stream.feed(take)
 
     def _take(self, line: bytes) -> None:
         if not line.strip():

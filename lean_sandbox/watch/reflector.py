@@ -320,8 +320,6 @@ class Reflector(Generic[E]):
             self._scope = scope
             try:
                 await self._receive(scope)
-            except anyio.EndOfStream:
-                pass
             finally:
                 self._scope = None
         if scope.cancelled_caught and self._is_silent:
@@ -345,13 +343,15 @@ class Reflector(Generic[E]):
             self.heard_at = self._clock.monotonic()
             if self.problem is not None:
                 self._group.start_soon(self._confirm, scope)
+
+            def take(chunk: bytes) -> None:
+                self.heard_at = self._clock.monotonic()
+                self.received_bytes += len(chunk)
+                for line in splitter.feed(chunk):
+                    apply(line)
+
             try:
-                while True:
-                    chunk = await response.receive()
-                    self.heard_at = self._clock.monotonic()
-                    self.received_bytes += len(chunk)
-                    for line in splitter.feed(chunk):
-                        apply(line)
+                await response.feed(take)
             finally:
                 self._lost_at = self._clock.monotonic()
 

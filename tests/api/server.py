@@ -14,6 +14,8 @@ import msgspec
 from anyio.abc import ByteStream, SocketAttribute
 from anyio.streams.tls import TLSListener
 
+from lean_sandbox.kube.http1 import HttpConnection
+
 
 @dataclass(frozen=True)
 class Request:
@@ -113,6 +115,19 @@ class Server:
     def _notify(self) -> None:
         self._changed.set()
         self._changed = anyio.Event()
+
+
+async def first_piece(stream: HttpConnection) -> bytes:
+    """Return the first piece of a body, and read no further."""
+    got: list[bytes] = []
+    with anyio.CancelScope() as scope:
+
+        def take(piece: bytes) -> None:
+            got.append(piece)
+            scope.cancel()
+
+        await stream.feed(take)
+    return got[0]
 
 
 async def _read_request(stream: ByteStream, buffer: bytearray, number: int) -> Request | None:

@@ -30,7 +30,17 @@ from lean_sandbox.kube.sockets import SocketStream
 from lean_sandbox.kube.telemetry import RequestRecord
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.version import __version__
-from tests.api.server import Answer, Request, Script, Server, chunked, in_turn, reply, serve
+from tests.api.server import (
+    Answer,
+    Request,
+    Script,
+    Server,
+    chunked,
+    first_piece,
+    in_turn,
+    reply,
+    serve,
+)
 from tests.support.clock import FakeClock, settle
 
 THINGS = Asked("watch", "things.g")
@@ -351,7 +361,7 @@ async def test_the_pool_is_bounded_and_streams_are_outside_of_it() -> None:
         ),
         transport.stream("/api/v1/pods?watch=1", asked=Asked("watch", "pods")) as stream,
     ):
-        assert await stream.receive() == b"x"
+        assert await first_piece(stream) == b"x"
         async with anyio.create_task_group() as group:
             for number in range(100):
                 lane = Lane.CLIENT if number % 2 else Lane.BACKGROUND
@@ -367,7 +377,7 @@ async def test_a_stream_takes_over_a_connection_that_nobody_uses() -> None:
     async with running(script) as (server, transport, _):
         await transport.request("GET", "/1")
         async with transport.stream("/2", asked=THINGS) as stream:
-            assert await stream.receive() == b"one\n"
+            assert await first_piece(stream) == b"one\n"
             await transport.request("GET", "/3")
         assert len(transport._idle) == 1
     assert [request.connection for request in server.requests] == [1, 1, 2]
@@ -390,18 +400,16 @@ async def call(transport: Transport, target: str, lane: Lane) -> None:
 
 
 async def test_a_stream_ends_cleanly_or_says_that_it_broke() -> None:
-    """The last chunk is EndOfStream; a connection that ends before it is a ProtocolFault."""
+    """It ends behind the last chunk; a connection that ends before it is a ProtocolFault."""
     cut = chunked([b"three\n"], end=False, close=True)
+    got: list[bytes] = []
     async with running(in_turn(chunked([b"one\n", b"two\n"]), cut)) as (_, transport, records):
         async with transport.stream("/api/v1/pods?watch=1", asked=Asked("watch", "pods")) as stream:
-            got = await stream.receive() + await stream.receive()
-            with pytest.raises(anyio.EndOfStream):
-                await stream.receive()
-        with pytest.raises(ProtocolFault, match="truncated"):  # noqa: PT012 -- the first is there
+            await stream.feed(got.append)
+        with pytest.raises(ProtocolFault, match="truncated"):
             async with transport.stream("/apis/g/v1/things?watch=1", asked=THINGS) as stream:
-                got += await stream.receive()
-                await stream.receive()
-    assert got == b"one\ntwo\nthree\n"
+                await stream.feed(got.append)
+    assert b"".join(got) == b"one\ntwo\nthree\n"
     assert [(r.verb, r.resource, r.code, r.error) for r in records] == [
         ("watch", "pods", 200, ""),
         ("watch", "things.g", 200, "ProtocolFault"),
@@ -429,7 +437,7 @@ async def test_a_stream_refreshes_its_credential_too() -> None:
         running(script, auth=auth) as (server, way, _),
         way.stream("/x", asked=THINGS) as stream,
     ):
-        assert await stream.receive() == b"x"
+        assert await first_piece(stream) == b"x"
         assert way.counted.retries == {("GET", 401): 1}
     assert [request.headers["authorization"] for request in server.requests] == ["a", "b"]
 
