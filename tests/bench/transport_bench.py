@@ -1,15 +1,19 @@
 """What one request costs the client: CPU time and rate, for each way of sending it.
 
 Run as ``python -m tests.bench.transport_bench [rounds]``. A bare asyncio server in a process of its
-own answers every request with the same 2.2 kB object. All clients live in this process and take
+own answers every request with the same 2.2 kB object, and a watch with as many of them as there are
+requests in a round, a piece each, a thousand a second. All clients live in this process and take
 turns in short rounds, so that noise of the machine hits all alike; the table shows medians of the
-CPU time of this process (milliseconds a request) and of the rate.
+CPU time of this process (milliseconds a request, or a piece of the watch) and of the rate. The bare
+loop sends bytes that are ready and looks for nothing but the end of the answer: what any client of
+non-blocking sockets costs here.
 """
 
 from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import socket
 import ssl
 import statistics
 import sys
@@ -32,6 +36,7 @@ from lightkube.types import PatchType
 from lean_sandbox.kube.auth import Auth
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.connection import Connection, trusting
+from lean_sandbox.kube.errors import Asked
 from lean_sandbox.kube.limits import Limits
 from lean_sandbox.kube.resources import SANDBOXES, PartialObject
 from lean_sandbox.kube.transport import Transport
@@ -74,6 +79,11 @@ class Answering(asyncio.Protocol):
         b"Date: Fri, 02 Jan 2026 03:04:05 GMT\r\nContent-Length: %d\r\n\r\n" % len(body)
     ) + body
 
+    watch = (
+        b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+    )
+    piece = b"%x\r\n%b\n\r\n" % (len(body) + 1, body)
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Remember where to write."""
         self.transport = transport
@@ -90,7 +100,18 @@ class Answering(asyncio.Protocol):
                 return
             self.buffer = self.buffer[end + 4 + size :]
             assert isinstance(self.transport, asyncio.WriteTransport)
-            self.transport.write(self.answer)
+            if b"watch=1" in head:
+                self.transport.write(self.watch)
+                self.tick(REQUESTS_A_ROUND)
+            else:
+                self.transport.write(self.answer)
+
+    def tick(self, left: int) -> None:
+        """Send the pieces of a watch, one after the other."""
+        assert isinstance(self.transport, asyncio.WriteTransport)
+        self.transport.write(self.piece if left else b"0\r\n\r\n")
+        if left:
+            asyncio.get_running_loop().call_later(0.001, self.tick, left - 1)
 
 
 async def _serve(pipe: Pipe, context: ssl.SSLContext) -> None:
@@ -145,6 +166,44 @@ def raw_calls(transport: Transport) -> dict[str, Call]:
     }
 
 
+def bare_calls(port: int, context: ssl.SSLContext | None) -> dict[str, Call]:
+    """Return the calls of a loop that does nothing but send, wait and receive."""
+    idle: list[socket.socket] = []
+    head = b" /apis/x HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer t\r\n"
+    body = msgspec.json.encode(PATCH)
+    patch = b"PATCH" + head + b"Content-Length: %d\r\n\r\n" % len(body) + body
+
+    def connect() -> socket.socket:
+        connected = socket.create_connection(("127.0.0.1", port))
+        if context is not None:
+            connected = context.wrap_socket(connected, server_hostname="localhost")
+        connected.setblocking(False)  # noqa: FBT003 -- the name says what is set
+        return connected
+
+    async def call(data: bytes) -> None:
+        connection = idle.pop() if idle else connect()
+        connection.send(data)
+        answer = b""
+        while len(answer) < len(Answering.answer):
+            try:
+                answer += connection.recv(65536)
+            except (BlockingIOError, ssl.SSLWantReadError):
+                await anyio.wait_readable(connection)
+        idle.append(connection)
+
+    return {"GET": lambda: call(b"GET" + head + b"\r\n"), "PATCH": lambda: call(patch)}
+
+
+async def one_watch(transport: Transport) -> float:
+    """Return the CPU milliseconds that a piece of a watch costs."""
+    pieces: list[int] = []
+    asked = Asked("watch", "sandboxes")
+    async with transport.stream("/apis/x?watch=1", asked=asked) as stream:
+        cpu = time.process_time()
+        await stream.feed(lambda piece: pieces.append(len(piece)))
+        return (time.process_time() - cpu) * 1000 / len(pieces)
+
+
 async def one_round(call: Call, concurrency: int) -> tuple[float, float]:
     """Return CPU milliseconds a request, and requests a second."""
     left = [REQUESTS_A_ROUND]
@@ -168,10 +227,11 @@ async def measure(ports: list[int], authority: Path, rounds: int) -> list[str]:
     for scheme, port in zip(("http", "TLS"), ports, strict=True):
         url = f"{'https' if scheme == 'TLS' else 'http'}://127.0.0.1:{port}"
         context = trusting(file=authority) if scheme == "TLS" else None
-        # All 16 in flight, as the stock client has them: no slot is kept for the other lane.
+        # As the stock client, ours has all 16 in flight: none of them waits for a slot.
         credential = Connection(url, context, auth=Auth("Bearer t"))
-        transport = Transport(credential, limits=Limits(max_in_flight=16, max_background=16))
+        transport = Transport(credential, limits=Limits(max_background=32))
         ways = {
+            "a bare loop": bare_calls(port, context),
             "lightkube, stock": lightkube_calls(url, authority),
             "our client": lean_calls(transport),
             "our transport, bytes": raw_calls(transport),
@@ -192,6 +252,10 @@ async def measure(ports: list[int], authority: Path, rounds: int) -> list[str]:
             lines += [
                 f"{verb:5} {scheme:4}  {name:28}{a:>14}{b:>16}" for name, (a, b) in cells.items()
             ]
+        pieces = [await one_watch(transport) for _ in range(rounds)]
+        lines.append(
+            f"WATCH {scheme:4}  {'our transport, a piece':28}{statistics.median(pieces):8.3f}"
+        )
         await transport.aclose()
     return lines
 
