@@ -416,6 +416,23 @@ async def test_a_stream_ends_cleanly_or_says_that_it_broke() -> None:
     ]
 
 
+async def test_what_the_reader_of_a_stream_raises_ends_the_stream() -> None:
+    """It is called by the event loop, but the task that opened the stream gets its error."""
+
+    def take(piece: bytes) -> None:
+        if b"two" in piece:
+            raise ValueError("not a line")
+
+    script = in_turn(chunked([b"one\n", b"two\n"], end=False), reply())
+    async with running(script) as (server, transport, _):
+        with pytest.raises(ValueError, match="not a line"):
+            async with transport.stream("/x", asked=THINGS) as stream:
+                await stream.feed(take)
+        await transport.request("GET", "/1")
+        assert transport.counted.streams == 0
+    assert server.opened == 2
+
+
 async def test_a_stream_that_is_refused_is_an_error() -> None:
     """It has the words of the server, and the connection serves on."""
     script = in_turn(reply(410, b'{"kind":"Status","message":"too old"}'), reply())
