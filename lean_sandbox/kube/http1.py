@@ -91,47 +91,44 @@ class HttpConnection:
         except OSError as problem:
             raise Disconnected(at_write=True) from problem
         self._counted.sent_bytes += len(data)
-        while not self.status:
-            await self._read()
+        await self._read(lambda: not self.status)
 
     async def body(self, limit_bytes: int) -> bytes:
         """Return the whole body. Raises ProtocolFault if it is cut, AnswerTooLarge at the limit."""
-        while max(self._length, self._body_bytes) <= limit_bytes:
-            if self._is_complete:
-                return self._taken()
-            await self._read()
-        raise AnswerTooLarge(f"an answer above the limit of {limit_bytes} bytes")
+
+        def goes_on() -> bool:
+            if max(self._length, self._body_bytes) > limit_bytes:
+                raise AnswerTooLarge(f"an answer above the limit of {limit_bytes} bytes")
+            return not self._is_complete
+
+        await self._read(goes_on)
+        return self._taken()
 
     async def feed(self, take: Callable[[bytes], None]) -> None:
-        """Have each piece of the body handed to ``take`` as it comes, to the last; no deadline.
+        """Have each piece of the body handed to ``take`` as it comes, to the last.
 
         Raises ProtocolFault when the connection ends before the last, and what ``take`` does.
         """
 
-        def pass_on() -> bool:
+        def goes_on() -> bool:
             if piece := self._taken():
                 take(piece)
             return not self._is_complete
 
-        def digest(data: bytes | OSError) -> bool:
-            self._digest(data)
-            return pass_on()
-
-        if pass_on():
-            await self.stream.follow(digest)
+        await self._read(goes_on)
 
     def _taken(self) -> bytes:
         whole = b"".join(self._pieces)
         self._pieces.clear()
         return whole
 
-    async def _read(self) -> None:
-        data: bytes | OSError
-        try:
-            data = await self.stream.receive()
-        except OSError as problem:
-            data = problem
-        self._digest(data)
+    async def _read(self, goes_on: Callable[[], bool]) -> None:
+        def take(data: bytes | OSError) -> bool:
+            self._digest(data)
+            return goes_on()
+
+        if goes_on():
+            await self.stream.follow(take)
 
     def _digest(self, data: bytes | OSError) -> None:
         if isinstance(data, OSError):

@@ -39,7 +39,7 @@ class SocketStream:
 
     The event loop watches the socket from beginning to end and reads what comes at once, one piece
     ahead of the task: ``anyio.wait_readable`` would register and unregister the socket for each.
-    What :meth:`follow` is for wakes no task at all.
+    The task is woken when it has all that it waits for.
     Cancelling a wait loses no received byte, but leaves a partly sent message: the connection has
     to be closed then. A peer that renegotiates TLS has broken the connection.
     """
@@ -52,10 +52,9 @@ class SocketStream:
         self._piece: bytes | OSError | None = None
         self._arrival: asyncio.Future[None] | None = None
         self._take: Callable[[bytes | OSError], bool] | None = None
-        self._is_watched = False
         self._deadline = math.inf
         self._timer: asyncio.TimerHandle | None = None
-        self._watch()
+        self._loop.add_reader(connected, self._on_readable)
 
     def limit(self, seconds: float) -> None:
         """Let waits end with DeadlinePassed in so many seconds from now, ``math.inf`` for never.
@@ -66,18 +65,15 @@ class SocketStream:
         if self._timer is not None and self._deadline < self._timer.when():
             self._timer.cancel()
             self._timer = None
-        self._set_timer()
-
-    def _set_timer(self) -> None:
-        if self._timer is None and self._deadline < math.inf:
-            self._timer = self._loop.call_at(self._deadline, self._look_at_deadline)
+        if self._timer is None:
+            self._look_at_deadline()
 
     def _look_at_deadline(self) -> None:
         self._timer = None
-        if self._loop.time() < self._deadline:
-            self._set_timer()
-        else:
-            self._arrive(DeadlinePassed())
+        if self._deadline <= self._loop.time():
+            self._end(DeadlinePassed())
+        elif self._deadline < math.inf:
+            self._timer = self._loop.call_at(self._deadline, self._look_at_deadline)
 
     def _check_deadline(self) -> None:
         if self._deadline <= self._loop.time():
@@ -102,35 +98,19 @@ class SocketStream:
                     return
                 data = data[sent:]
 
-    async def receive(self) -> bytes:
-        """Return the next bytes, ``b""`` once the peer has closed.
-
-        Raises OSError and DeadlinePassed.
-        """
-        if self._piece is None:
-            self._check_deadline()
-            self._watch()
-            self._arrival = self._loop.create_future()
-            await self._arrival
-        piece = self._piece
-        if isinstance(piece, OSError):
-            raise piece
-        assert piece is not None
-        if piece:
-            self._piece = None
-        return piece
-
     async def follow(self, take: Callable[[bytes | OSError], bool]) -> None:
         """Let the event loop hand each piece to ``take``, until that returns false or raises.
 
-        ``b""`` is handed over when the peer has closed, an OSError when the connection is broken;
-        what ``take`` raises is raised here. No deadline ends it.
+        ``b""`` is handed over when the peer has closed, an OSError when the connection is broken.
+        Raises what ``take`` does, and DeadlinePassed.
         """
-        self._watch()
         self._take, self._arrival = take, self._loop.create_future()
         try:
-            if self._piece is not None:
+            if self._piece is None:
+                self._check_deadline()
+            else:
                 piece, self._piece = self._piece, None
+                self._loop.add_reader(self._socket, self._on_readable)
                 self._hand_over(piece)
             await self._arrival
         finally:
@@ -147,17 +127,7 @@ class SocketStream:
         self._loop.remove_reader(self._socket)
         self._socket.close()
 
-    def _watch(self) -> None:
-        if not self._is_watched:
-            self._loop.add_reader(self._socket, self._on_readable)
-            self._is_watched = True
-
     def _on_readable(self) -> None:
-        if self._piece is not None:
-            # More than the task takes: the rest waits in the kernel, and so does the peer.
-            self._loop.remove_reader(self._socket)
-            self._is_watched = False
-            return
         piece: bytes | OSError
         try:
             piece = self._socket.recv(_RECEIVE_BYTES)
@@ -167,23 +137,21 @@ class SocketStream:
             piece = problem
         if self._take is not None:
             self._hand_over(piece)
-        else:
-            self._piece = piece
-            self._arrive()
+            return
+        # Nobody waits: one piece is read ahead, the rest waits in the kernel, and so does the peer.
+        self._piece = piece
+        self._loop.remove_reader(self._socket)
 
     def _hand_over(self, piece: bytes | OSError) -> None:
         assert self._take is not None
-        problem: Exception | None = None
-        goes_on = False
         try:
-            goes_on = self._take(piece)
-        except Exception as raised:  # noqa: BLE001 -- raised to the task that follows
-            problem = raised
-        if not goes_on:
-            self._take = None
-            self._arrive(problem)
+            if not self._take(piece):
+                self._end()
+        except Exception as problem:  # noqa: BLE001 -- raised to the task that follows
+            self._end(problem)
 
-    def _arrive(self, problem: Exception | None = None) -> None:
+    def _end(self, problem: Exception | None = None) -> None:
+        self._take = None
         if self._arrival is None or self._arrival.done():
             return
         if problem is None:

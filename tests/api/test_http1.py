@@ -27,15 +27,12 @@ class Pieces(SocketStream):
         self.pieces = [piece for piece in pieces if piece]
         self.resets = resets
 
-    async def receive(self) -> bytes:
-        await anyio.lowlevel.checkpoint()
-        if not self.pieces and self.resets:
-            raise ConnectionResetError
-        return self.pieces.pop(0) if self.pieces else b""
-
     async def follow(self, take: Callable[[bytes | OSError], bool]) -> None:
-        while take(await self.receive()):
-            pass
+        goes_on = True
+        while goes_on:
+            await anyio.lowlevel.checkpoint()
+            end = ConnectionResetError() if self.resets else b""
+            goes_on = take(self.pieces.pop(0) if self.pieces else end)
 
     async def send(self, data: bytes, fence: Callable[[], None] | None = None) -> None:
         pass

@@ -166,9 +166,9 @@ class Breakable(SocketStream):
             raise BrokenPipeError
         self.sent += 1
 
-    async def receive(self) -> bytes:
+    async def follow(self, take: Callable[[bytes | OSError], bool]) -> None:
         await anyio.lowlevel.checkpoint()
-        return b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+        take(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
 
     def limit(self, seconds: float) -> None:
         pass

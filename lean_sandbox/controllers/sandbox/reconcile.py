@@ -256,10 +256,7 @@ class SandboxReconcile(Children):
         wait_s = 0.0
         if is_step and not self.failures:
             wait_s = throttle.remaining_s(
-                key,
-                parts.clock.monotonic(),
-                is_news=is_unplaced(old, new),
-                tells=tells,
+                key, parts.clock.monotonic(), is_news=is_unplaced(old, new), tells=tells
             )
         if wait_s > 0:
             requeues.append(wait_s)

@@ -116,11 +116,7 @@ class SandboxRequests(ObjectWriter):
         """
         with suppress(NotFound):
             written = await self.patch(
-                self._caches.sandboxes,
-                entry,
-                patch,
-                status=status,
-                columns=sandbox_columns(status),
+                self._caches.sandboxes, entry, patch, status=status, columns=sandbox_columns(status)
             )
             if written.item.metadata.uid != entry.uid:
                 raise ReconcileError(f'sandbox "{entry.key.name}" has been made anew')
@@ -160,11 +156,7 @@ class SandboxRequests(ObjectWriter):
         # From now on there may be one, also if no answer comes.
         self.hidden.forget(sandbox)
         written = await self.create(
-            self._caches.pods,
-            sandbox.namespace,
-            body,
-            name=sandbox.name,
-            columns=NEW_POD_COLUMNS,
+            self._caches.pods, sandbox.namespace, body, name=sandbox.name, columns=NEW_POD_COLUMNS
         )
         entry = written.entry
         if entry.state is None:
