@@ -106,9 +106,10 @@ def parse_duration(text: str) -> float:
 
 def format_duration(seconds: float) -> str:
     """Return ``seconds`` as Go writes a duration: ``1m30s``, ``1h0m0s``, ``300ms``, ``0s``."""
-    total_ns = round(seconds * _SECOND_NS)
-    sign = "-" if total_ns < 0 else ""
-    total_ns = abs(total_ns)
+    # Whole seconds apart: with them the product would be rounded to a neighbour.
+    whole, rest = divmod(abs(seconds), 1.0)
+    total_ns = int(whole) * _SECOND_NS + round(rest * _SECOND_NS)
+    sign = "-" if seconds < 0 and total_ns else ""
     if total_ns < _SECOND_NS:
         unit = next((u for u in ("ms", "\u00b5s", "ns") if total_ns >= _UNIT_NS[u]), "s")
         return f"{sign}{_decimal(total_ns, _UNIT_NS[unit])}{unit}"
