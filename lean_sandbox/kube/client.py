@@ -272,8 +272,6 @@ class Client:
         what = f"{resource.qualified}/{subresource}" if subresource else resource.qualified
         where = namespace if resource.namespaced and namespace else ""
         asked = errors.Asked(verb, what, where, name or "")
-        if verb == "create" and namespace:
-            self.ending.enter(namespace)
         response = await self.transport.request(
             method,
             target,
@@ -282,6 +280,7 @@ class Client:
             timeout_s=options.get("timeout_s", self._timeout_s),
             lane=options.get("lane", Lane.BACKGROUND),
             asked=asked,
+            admit=self.ending.enter if verb == "create" else None,
             max_body_bytes=options.get("max_body_bytes"),
         )
         if response.status >= 300:

@@ -13,7 +13,6 @@ from lean_sandbox.metrics.registry import Exposition, Histograms
 
 _NO_ANSWER = "<error>"
 
-
 WRITES: ContextVar[list[str] | None] = ContextVar("writes", default=None)
 """Where a task notes the writes that the server has carried out, as ``verb resource``."""
 

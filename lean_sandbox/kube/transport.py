@@ -104,15 +104,16 @@ class Transport:
         timeout_s: float = 10.0,
         lane: Lane = Lane.BACKGROUND,
         asked: Asked | None = None,
+        admit: Callable[[str], None] | None = None,
         max_body_bytes: int | None = None,
     ) -> Response:
         """Send one request and return the whole answer, whatever its status.
 
-        ``target`` is path and query below the server's base path. ``timeout_s`` covers connecting,
-        sending and receiving, not the wait for a slot, whose holders have deadlines. After a 401
-        that a fresh credential may cure the request is sent once more, with a deadline of its own.
-        Raises TransportError (AnswerTooLarge above ``max_body_bytes``, or 256 MiB),
-        CredentialFault and what the fence does.
+        ``target`` is path and query below the server's base path. ``admit`` is called with the
+        namespace when there is a slot, and may raise. ``timeout_s`` covers connecting, sending and
+        receiving, not the wait for a slot, whose holders have deadlines. After a 401 that a fresh
+        credential may cure the request is sent once more, with a deadline of its own. Raises
+        TransportError (AnswerTooLarge above ``max_body_bytes``, or 256 MiB) and CredentialFault.
         """
         asked = asked or Asked(method.lower(), "nonresource")
         exchange = _Exchange(method, target, headers or {}, body, asked, timeout_s)
@@ -123,6 +124,8 @@ class Transport:
         await self._authorize(exchange)
         await self._limiter.acquire(lane, asked.namespace)
         try:
+            if admit is not None:
+                admit(asked.namespace)
             return await self._run(exchange)
         finally:
             self._limiter.release(lane, asked.namespace)

@@ -257,11 +257,10 @@ class Elector:
                 self._own = None
             else:
                 return
-        try:
-            lease: Json = await self.client.get(
-                LEASES, self.namespace, self.lease, dict, lane=Lane.CLIENT
-            )
-        except NotFound:
+        lease: Json | None = await self.client.find(
+            LEASES, self.namespace, self.lease, dict, lane=Lane.CLIENT
+        )
+        if lease is None:
             if self._leads_until == _NEVER and self._clock.monotonic() < self._expires_at:
                 # Somebody deleted it: its holder leads on by its own clock, and makes it again.
                 return

@@ -193,8 +193,11 @@ class _ModelClient:
         self._host = host
         self.ending = TerminatingNamespaces(host.clock)
 
-    async def get(self, *_: Any, **__: Any) -> Json:
-        return await self._host.ask("get", None)
+    async def find(self, *_: Any, **__: Any) -> Json | None:
+        try:
+            return await self._host.ask("get", None)
+        except NotFound:
+            return None
 
     async def create(self, _r: Any, _n: Any, body: Json, type_: type[Any], **_: Any) -> Any:
         return msgspec.convert(await self._host.ask("create", body), type_)
