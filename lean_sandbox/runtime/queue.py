@@ -64,7 +64,6 @@ BACKOFF_BASE_S: Final = 0.005
 BACKOFF_CAP_S: Final = 1000.0
 # 2^63 times the base is beyond the cap; a larger exponent would only overflow a float.
 _MAX_DOUBLINGS: Final = 63
-
 # Slots that left the heap of delays are skipped later; with more of them than this it is rebuilt.
 _LEFTOVERS_TOLERATED: Final = 64
 
@@ -108,7 +107,8 @@ class _Slot(msgspec.Struct, Generic[K], gc=False, eq=False):
 class WorkQueue(Generic[K]):
     """Keys to work on: deduplicated, delayed, prioritised, locked while they are worked on.
 
-    For one event loop, and one task that calls :meth:`get`. Every operation is O(log n) at worst.
+    For one event loop, any number of tasks that :meth:`get` keys, each of which goes on to the next
+    after :meth:`done`, and one that :meth:`keep_time`. Every operation is O(log n) at worst.
     """
 
     def __init__(
@@ -135,8 +135,10 @@ class WorkQueue(Generic[K]):
         self.gate_errors = 0
         #: Called whenever nothing runs or may run any more.
         self.on_idle: list[Callable[[], None]] = []
-        # Of the task that waits in get, while it waits.
-        self._wake: anyio.Event | None = None
+        # Of the tasks that wait in get; the last to come is the first to go.
+        self._waiting: list[anyio.Event] = []
+        # Set when the first delay ends earlier than it did.
+        self._is_earlier = anyio.Event()
         #: Set by :meth:`close`.
         self.closed = anyio.Event()
         #: Whether adds are ignored, as by a standby, which adds all objects when it ends this.
@@ -252,14 +254,27 @@ class WorkQueue(Generic[K]):
     async def get(self) -> Item[K] | None:
         """Wait for the next key and lock it; :meth:`done` must follow. ``None`` once closed."""
         await anyio.lowlevel.checkpoint()
+        while (item := self.get_nowait()) is None and not self.closed.is_set():
+            called = anyio.Event()
+            self._waiting.append(called)
+            try:
+                await called.wait()
+            except BaseException:
+                if called.is_set():
+                    self._call_one()
+                else:
+                    self._waiting.remove(called)
+                raise
+        return item
+
+    async def keep_time(self) -> None:
+        """Line up each key as its time comes, until the queue is closed."""
         while not self.closed.is_set():
-            if (item := self.get_nowait()) is not None:
-                return item
-            wake = self._wake = anyio.Event()
+            now = self._clock.monotonic()
+            self.release_due(now)
+            self._is_earlier = anyio.Event()
             delay = self._first_delay()
-            timeout_s = None if delay is None else delay[0] - self._clock.monotonic()
-            await self._clock.wait(wake, timeout_s)
-        return None
+            await self._clock.wait(self._is_earlier, None if delay is None else delay[0] - now)
 
     def get_nowait(self) -> Item[K] | None:
         """Lock and return the next key; ``None`` when none may run now, or once closed."""
@@ -284,8 +299,6 @@ class WorkQueue(Generic[K]):
     def done(self, key: K) -> None:
         """Unlock ``key`` after its reconcile; what was added meanwhile comes up now."""
         item = self._running.pop(key)
-        if any(self._lines.values()):
-            self._wake_getter()
         now = self._clock.monotonic()
         self.work_duration.observe(now - item.started_at)
         slot = self._slots.get(key)
@@ -296,9 +309,11 @@ class WorkQueue(Generic[K]):
                 tell()
 
     def close(self) -> None:
-        """Hand out nothing more and take nothing more in; wake the task that waits in get."""
+        """Hand out nothing more and take nothing more in; end all waits."""
         self.closed.set()
-        self._wake_getter()
+        self._is_earlier.set()
+        while self._waiting:
+            self._call_one()
 
     def release_due(self, now: float) -> None:
         """Line up the keys whose time has come."""
@@ -370,10 +385,9 @@ class WorkQueue(Generic[K]):
             return
         self._lines[slot.priority].leave(self._group_of(slot.key), slot.key)
 
-    def _wake_getter(self) -> None:
-        if self._wake is not None:
-            self._wake.set()
-            self._wake = None
+    def _call_one(self) -> None:
+        if self._waiting:
+            self._waiting.pop().set()
 
     # -- keys whose time has not come ------------------------------------------------------------
 
@@ -385,7 +399,7 @@ class WorkQueue(Generic[K]):
             heap[:] = [entry for entry in heap if entry[2].ticket == entry[1]]
             heapq.heapify(heap)
         if heap[0][2] is slot:
-            self._wake_getter()
+            self._is_earlier.set()
 
     def _first_delay(self) -> tuple[float, int, _Slot[K]] | None:
         heap = self._delays
@@ -417,7 +431,7 @@ class WorkQueue(Generic[K]):
         group = self._group_of(slot.key)
         self._lines.setdefault(slot.priority, Turns()).join(group, slot.key)
         if not self._is_full() and group not in self._skipped():
-            self._wake_getter()
+            self._call_one()
 
     def _is_full(self) -> bool:
         return len(self._running) >= self.most_running + max(1, self.most_running // 8)

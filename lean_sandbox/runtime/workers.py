@@ -1,9 +1,7 @@
 """Reconciles the keys of a queue, some at a time, each on its own and under a deadline.
 
-One task, the dispatcher, takes keys from the queue and starts a task for each that may run. Such a
-task reconciles its key, and then the next ones as long as there are any: starting a task costs as
-much CPU as the rest of what is done around a reconcile. A hundred idle workers would hold 573 KiB,
-the dispatcher with its two attendants holds 20 KiB.
+A worker is a task that takes one key after the other. When all have one, another is started, which
+waits for the next: there are as many as there was ever work for at once, and one more.
 """
 
 from __future__ import annotations
@@ -14,7 +12,6 @@ from enum import Enum
 from typing import Final, Generic, TypeVar
 
 import anyio
-import anyio.lowlevel
 import msgspec
 import structlog
 from anyio.abc import TaskGroup
@@ -122,14 +119,15 @@ class Workers(Generic[K]):
         # The queue keeps a key as long as there is no room: it may get another priority.
         queue.most_running = count
         self._reconcile = reconcile
-        self._count = count
         self._clock = clock
         #: Called in the task of each reconcile when it begins, and after it; must not block.
         self.on_begin: list[Callable[[Item[K]], None]] = []
         self.on_end: list[Callable[[ReconcileResult[K]], None]] = []
         self._no_later_than_s = retry_no_later_than_s
         self._log = _log.bind(controller=name)
-        # Beginning and scope of each.
+        # How many tasks take keys.
+        self._tasks = 1
+        # Beginning of each reconcile, and the scope of its task.
         self._running: dict[K, tuple[float, anyio.CancelScope]] = {}
         self.outcomes = dict.fromkeys(Outcome, 0)
         #: Calls of on_end or retry_no_later_than_s that raised.
@@ -140,9 +138,10 @@ class Workers(Generic[K]):
         """Run until the queue is closed, and the last reconcile ended or its grace over."""
         async with anyio.create_task_group() as attendants:
             attendants.start_soon(self._cut_off)
-            async with anyio.create_task_group() as reconciles:
-                attendants.start_soon(self._end_grace, reconciles.cancel_scope)
-                await self._dispatch(reconciles)
+            attendants.start_soon(self._queue.keep_time)
+            async with anyio.create_task_group() as workers:
+                attendants.start_soon(self._end_grace, workers.cancel_scope)
+                await self._work(workers)
             attendants.cancel_scope.cancel()
 
     @property
@@ -152,33 +151,28 @@ class Workers(Generic[K]):
 
     def collect(self, into: Exposition, controller: str) -> None:
         """Add the series of these workers, under the name of their controller."""
-        outcomes = self.outcomes
         results = {
-            "success": outcomes[Outcome.SUCCESS],
+            "success": self.outcomes[Outcome.SUCCESS],
             "error": self.errors,
-            "requeue": outcomes[Outcome.REQUEUE],
-            "requeue_after": outcomes[Outcome.REQUEUE_AFTER],
+            "requeue": self.outcomes[Outcome.REQUEUE],
+            "requeue_after": self.outcomes[Outcome.REQUEUE_AFTER],
         }
         into.add(families.RECONCILES, [((controller, name), n) for name, n in results.items()])
         into.one(families.RECONCILE_ERRORS, self.errors, controller)
-        into.one(families.TERMINAL_ERRORS, outcomes[Outcome.TERMINAL], controller)
-        into.one(families.PANICS, outcomes[Outcome.PANIC], controller)
-        into.one(families.TIMEOUTS, outcomes[Outcome.TIMEOUT], controller)
+        into.one(families.TERMINAL_ERRORS, self.outcomes[Outcome.TERMINAL], controller)
+        into.one(families.PANICS, self.outcomes[Outcome.PANIC], controller)
+        into.one(families.TIMEOUTS, self.outcomes[Outcome.TIMEOUT], controller)
         into.add(families.RECONCILE_TIME, [((controller,), self.reconcile_time)])
-        into.one(families.MAX_RECONCILES, self._count, controller)
+        into.one(families.MAX_RECONCILES, self._queue.most_running, controller)
         into.one(families.ACTIVE_WORKERS, len(self._running), controller)
-        into.one(families.CANCELLED, outcomes[Outcome.CANCELLED], controller)
+        into.one(families.CANCELLED, self.outcomes[Outcome.CANCELLED], controller)
         errors = self.callback_errors + self._queue.gate_errors
         into.one(families.CALLBACK_ERRORS, errors, controller)
 
-    async def _dispatch(self, reconciles: TaskGroup) -> None:
-        while (item := await self._queue.get()) is not None:
-            reconciles.start_soon(self._work, item)
-
-    async def _end_grace(self, reconciles: anyio.CancelScope) -> None:
+    async def _end_grace(self, workers: anyio.CancelScope) -> None:
         await self._queue.closed.wait()
         await self._clock.sleep(GRACE_S)
-        reconciles.cancel()
+        workers.cancel()
 
     async def _cut_off(self) -> None:
         while True:
@@ -188,37 +182,34 @@ class Workers(Generic[K]):
                 if began <= overdue:
                     scope.cancel()
 
-    async def _work(self, first: Item[K]) -> None:
-        item: Item[K] | None = first
-        while item is not None:
-            await self._run_reconcile(item)
-            item = self._queue.get_nowait()
-            # A reconcile that waits for nothing must not keep the others from their turns.
-            await anyio.lowlevel.checkpoint()
+    async def _work(self, workers: TaskGroup) -> None:
+        while not self._queue.closed.is_set():
+            # Cancelled for the reconcile that overruns its deadline.
+            with anyio.CancelScope() as scope:
+                while (item := await self._queue.get()) is not None:
+                    self._running[item.key] = (item.started_at, scope)
+                    if len(self._running) == self._tasks:
+                        self._tasks += 1
+                        workers.start_soon(self._work, workers)
+                    await self._run_reconcile(item, scope)
 
-    async def _run_reconcile(self, item: Item[K]) -> None:
-        scope = anyio.CancelScope()
-        self._running[item.key] = (item.started_at, scope)
+    async def _run_reconcile(self, item: Item[K], scope: anyio.CancelScope) -> None:
         outcome, next_s = Outcome.CANCELLED, None
-        result: Result | None = None
         error: Exception | None = None
         try:
-            try:
-                with scope:
-                    for tell in self.on_begin:
-                        tell(item)
-                    result = await self._reconcile(item)
-            except Exception as failure:  # noqa: BLE001 -- one reconcile must never end the others
-                error = failure
-            if result is not None:
-                outcome, next_s = self._after_success(item, result)
-            elif error is None or scope.cancel_called:
-                # One cut off by its deadline may leave with any error while it unwinds.
-                outcome, error = Outcome.TIMEOUT, None
-                next_s = self._retry(item.key, 0.0)
+            for tell in self.on_begin:
+                tell(item)
+            outcome, next_s = self._after_success(item, await self._reconcile(item))
+        except BaseException as failure:
+            # One that is cut off by its deadline may leave with any error while it unwinds.
+            if scope.cancel_called:
+                outcome, next_s = Outcome.TIMEOUT, self._retry(item.key, 0.0)
                 self._log.warning("reconcile_timed_out", key=str(item.key), next_s=next_s)
-            else:
+            elif isinstance(failure, Exception):
+                error = failure
                 outcome, next_s = self._after_failure(item, error)
+            if not isinstance(failure, Exception):
+                raise
         finally:
             took_s = self._clock.monotonic() - item.started_at
             self._finish(ReconcileResult(item, outcome, took_s, next_s, error))
@@ -242,8 +233,7 @@ class Workers(Generic[K]):
             self._queue.forget(item.key)
             self._log.error("reconcile_failed_for_good", key=key, error=str(error))
             return Outcome.TERMINAL, None
-        retry_after_s = getattr(error, "retry_after_s", None) or 0.0
-        next_s = self._retry(item.key, retry_after_s)
+        next_s = self._retry(item.key, getattr(error, "retry_after_s", None) or 0.0)
         if retryable is None:
             self._log.error("reconcile_panicked", key=key, next_s=next_s, exc_info=error)
             return Outcome.PANIC, next_s

@@ -199,7 +199,7 @@ MUTANTS = (
     Mutant(
         "a failed pass is not repeated",
         _WORKERS,
-        "        next_s = self._retry(item.key, retry_after_s)",
+        '        next_s = self._retry(item.key, getattr(error, "retry_after_s", None) or 0.0)',
         "        next_s = 0.0",
     ),
     Mutant(

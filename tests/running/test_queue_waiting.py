@@ -1,6 +1,11 @@
-"""The task that waits in get: when it is woken, and by what."""
+"""The tasks that wait in get: when they are woken, and by what."""
 
 from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import cast
 
 import anyio
 
@@ -17,9 +22,11 @@ class Taker:
         self.got: list[str] = []
         self.closed = False
         self.scope = anyio.CancelScope()
+        self.task: asyncio.Task[None]
 
     async def run(self) -> None:
         """Take until the limit, the end of the queue, or a cancellation."""
+        self.task = cast("asyncio.Task[None]", asyncio.current_task())
         with self.scope:
             while len(self.got) < self.limit:
                 item = await self.queue.get()
@@ -27,6 +34,19 @@ class Taker:
                     self.closed = True
                     return
                 self.got.append(item.key)
+
+
+@asynccontextmanager
+async def at_work(*takers: Taker) -> AsyncIterator[None]:
+    """Let takers of one queue wait for keys whose time is kept; close the queue in the end."""
+    queue = takers[0].queue
+    async with anyio.create_task_group() as group:
+        group.start_soon(queue.keep_time)
+        for taker in takers:
+            group.start_soon(taker.run)
+        await settle()
+        yield
+        queue.close()
 
 
 async def test_get_returns_at_once_when_something_is_ready() -> None:
@@ -55,8 +75,7 @@ async def test_a_waiting_task_is_woken_when_a_delay_ends() -> None:
     queue: WorkQueue[str] = WorkQueue(clock)
     queue.add("a", after_s=30)
     taker = Taker(queue)
-    async with anyio.create_task_group() as group:
-        group.start_soon(taker.run)
+    async with at_work(taker):
         await clock.advance(29)
         assert taker.got == []
         await clock.advance(1)
@@ -68,8 +87,7 @@ async def test_an_earlier_delay_shortens_the_wait_under_way() -> None:
     clock = FakeClock()
     queue: WorkQueue[str] = WorkQueue(clock)
     taker = Taker(queue, limit=2)
-    async with anyio.create_task_group() as group:
-        group.start_soon(taker.run)
+    async with at_work(taker):
         queue.add("a", after_s=100)
         await clock.advance(1)
         queue.add("b", after_s=9)
@@ -85,8 +103,7 @@ async def test_a_delay_pulled_forward_shortens_the_wait_under_way() -> None:
     clock = FakeClock()
     queue: WorkQueue[str] = WorkQueue(clock)
     taker = Taker(queue)
-    async with anyio.create_task_group() as group:
-        group.start_soon(taker.run)
+    async with at_work(taker):
         queue.add("a", after_s=100)
         await clock.advance(1)
         queue.add("a", after_s=9)
@@ -110,16 +127,54 @@ async def test_a_task_that_was_cancelled_leaves_the_key_to_the_next() -> None:
     assert first.got + second.got == ["a"]
 
 
-async def test_close_wakes_the_waiting_task() -> None:
+async def test_a_task_that_was_cancelled_hands_its_call_to_another_that_waits() -> None:
+    """Nor is it left lying where the others have been waiting for long."""
+    queue: WorkQueue[str] = WorkQueue(FakeClock())
+    takers = [Taker(queue) for _ in range(3)]
+    async with at_work(*takers):
+        queue.add("a")
+        # The last to come was called. A scope would let it take the key first.
+        takers[2].task.cancel()
+        takers[0].scope.cancel()
+        await settle()
+        assert [taker.got for taker in takers] == [[], ["a"], []]
+
+
+async def test_each_add_calls_one_of_the_tasks_that_wait() -> None:
+    """Keys that come at once are taken at once; who is not needed goes on waiting."""
+    queue: WorkQueue[str] = WorkQueue(FakeClock())
+    takers = [Taker(queue) for _ in range(5)]
+    async with at_work(*takers):
+        for key in "abc":
+            queue.add(key)
+        await settle()
+        assert sorted(key for taker in takers for key in taker.got) == ["a", "b", "c"]
+        assert [len(taker.got) for taker in takers] == [0, 0, 1, 1, 1]
+        queue.add("d")
+        await settle()
+        assert takers[1].got == ["d"]
+
+
+async def test_a_time_that_comes_calls_one_of_the_tasks_that_wait() -> None:
+    """A hundred idle tasks are not woken for one key."""
+    clock = FakeClock()
+    queue: WorkQueue[str] = WorkQueue(clock)
+    takers = [Taker(queue) for _ in range(3)]
+    async with at_work(*takers):
+        queue.add("a", after_s=5)
+        await clock.advance(4)
+        assert clock.sleepers == 1
+        await clock.advance(1)
+        assert [taker.got for taker in takers] == [[], [], ["a"]]
+
+
+async def test_close_wakes_the_waiting_tasks() -> None:
     """Nobody waits for a queue that is closed."""
     queue: WorkQueue[str] = WorkQueue(FakeClock())
-    taker = Taker(queue)
-    async with anyio.create_task_group() as group:
-        group.start_soon(taker.run)
-        group.start_soon(queue.closed.wait)
-        await settle()
-        queue.close()
-    assert taker.closed
+    takers = [Taker(queue), Taker(queue)]
+    async with at_work(*takers):
+        pass
+    assert all(taker.closed for taker in takers)
 
 
 async def test_every_key_is_handed_out_once_as_time_passes() -> None:
@@ -127,12 +182,10 @@ async def test_every_key_is_handed_out_once_as_time_passes() -> None:
     clock = FakeClock()
     queue: WorkQueue[str] = WorkQueue(clock)
     taker = Taker(queue, limit=1000)
-    async with anyio.create_task_group() as group:
-        group.start_soon(taker.run)
+    async with at_work(taker):
         for n in range(200):
             queue.add(f"{n}", after_s=n % 5, priority=n % 3)
             if n % 11 == 0:
                 await clock.advance(0.7)
         await clock.advance(5)
-        queue.close()
     assert sorted(taker.got, key=int) == [str(n) for n in range(200)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -33,20 +34,20 @@ class ExpectedError(Exception):
 
 
 class Bench:
-    """A dispatcher at work on a clock moved by hand."""
+    """Workers on a clock moved by hand."""
 
     def __init__(self, reconcile: Reconcile, **options: object) -> None:
         self.clock = FakeClock()
         self.queue: WorkQueue[str] = WorkQueue(self.clock)
         self.reports: list[ReconcileResult[str]] = []
         settings = {"count": 4, **options}
-        self.dispatcher: Workers[str] = Workers(
+        self.workers: Workers[str] = Workers(
             self.queue,
             reconcile,
             clock=self.clock,
             **settings,  # type: ignore[arg-type]
         )
-        self.dispatcher.on_end.append(self.reports.append)
+        self.workers.on_end.append(self.reports.append)
 
     @property
     def outcomes(self) -> list[tuple[str, Outcome]]:
@@ -55,9 +56,9 @@ class Bench:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Let the dispatcher run, and shut it down in the end."""
+        """Let the workers run, and shut them down in the end."""
         async with anyio.create_task_group() as group:
-            group.start_soon(self.dispatcher.run)
+            group.start_soon(self.workers.run)
             yield
             await settle()
             self.queue.close()
@@ -110,8 +111,8 @@ async def test_a_successful_pass_forgets_the_failures_of_its_key() -> None:
         await bench.clock.advance(1)
         assert [report.next_s for report in bench.reports] == [0.005, 0.01, 0.02, None]
     assert bench.queue.counts()["failing"] == 0
-    assert bench.dispatcher.outcomes[Outcome.SUCCESS] == 1
-    assert bench.dispatcher.errors == 3
+    assert bench.workers.outcomes[Outcome.SUCCESS] == 1
+    assert bench.workers.errors == 3
 
 
 async def test_requeue_after_asks_for_one_more_pass_at_its_time() -> None:
@@ -129,7 +130,7 @@ async def test_requeue_after_asks_for_one_more_pass_at_its_time() -> None:
         assert len(bench.reports) == 1
         await bench.clock.advance(31)
     assert [report.item.priority for report in bench.reports] == [CLIENT, CLIENT, CLIENT]
-    assert bench.dispatcher.outcomes[Outcome.REQUEUE_AFTER] == 2
+    assert bench.workers.outcomes[Outcome.REQUEUE_AFTER] == 2
 
 
 async def test_requeue_without_a_time_follows_the_backoff() -> None:
@@ -145,8 +146,8 @@ async def test_requeue_without_a_time_follows_the_backoff() -> None:
         bench.queue.add("a")
         await bench.clock.advance(1)
     assert [report.next_s for report in bench.reports] == [0.005, 0.01, None]
-    assert bench.dispatcher.outcomes[Outcome.REQUEUE] == 2
-    assert bench.dispatcher.errors == 0
+    assert bench.workers.outcomes[Outcome.REQUEUE] == 2
+    assert bench.workers.errors == 0
 
 
 # -- failure --------------------------------------------------------------------------------------
@@ -161,7 +162,7 @@ async def test_a_terminal_failure_is_logged_once_and_not_retried() -> None:
             await bench.clock.advance(5000)
     assert bench.outcomes == [("a", Outcome.TERMINAL)]
     assert [line["event"] for line in logs] == ["reconcile_failed_for_good"]
-    seen = bench.dispatcher
+    seen = bench.workers
     assert (seen.errors, seen.outcomes[Outcome.TERMINAL]) == (1, 1)
 
 
@@ -224,7 +225,7 @@ async def test_a_crash_of_one_pass_never_ends_the_others() -> None:
     ]
     panics = [line for line in logs if line["event"] == "reconcile_panicked"]
     assert [type(line["exc_info"]) for line in panics] == [ZeroDivisionError]
-    assert bench.dispatcher.outcomes[Outcome.PANIC] == 1
+    assert bench.workers.outcomes[Outcome.PANIC] == 1
 
 
 async def test_a_group_of_errors_is_a_bug() -> None:
@@ -248,13 +249,13 @@ async def test_a_failing_observer_never_ends_the_passes() -> None:
         raise LookupError
 
     bench = Bench(failing(ExpectedError(retryable=True)), retry_no_later_than_s=hint)
-    bench.dispatcher.on_end.append(broken)
+    bench.workers.on_end.append(broken)
     with capture_logs():
         async with bench.running():
             bench.queue.add("a")
             await bench.clock.advance(1)
-    assert bench.dispatcher.outcomes[Outcome.SUCCESS] == 1
-    assert bench.dispatcher.callback_errors == 3
+    assert bench.workers.outcomes[Outcome.SUCCESS] == 1
+    assert bench.workers.callback_errors == 3
 
 
 # -- deadline -------------------------------------------------------------------------------------
@@ -275,8 +276,8 @@ async def test_a_pass_that_overruns_is_cancelled_and_retried() -> None:
         await bench.clock.advance(1)
         assert gate.entered == ["a", "b", "a"]
         gate.opened.set()
-    assert bench.dispatcher.outcomes[Outcome.TIMEOUT] == 1
-    assert bench.dispatcher.outcomes[Outcome.SUCCESS] == 2
+    assert bench.workers.outcomes[Outcome.TIMEOUT] == 1
+    assert bench.workers.outcomes[Outcome.SUCCESS] == 2
 
 
 async def test_each_pass_has_its_own_deadline() -> None:
@@ -330,6 +331,27 @@ async def test_no_more_passes_run_at_once_than_allowed() -> None:
     assert gate.entered == ["0", "1", "2", "urgent", "3", "4"]
 
 
+async def test_there_are_as_many_tasks_as_there_was_ever_work_for_at_once_and_one_more() -> None:
+    """A task for each key would cost more than its pass, one for each that may come memory."""
+    gate = Gate()
+    bench = Bench(gate.reconcile, count=20)
+    async with bench.running():
+        await settle()
+        idle = len(asyncio.all_tasks())
+        for n in range(5):
+            bench.queue.add(f"{n}")
+        await settle()
+        assert len(asyncio.all_tasks()) == idle + 5
+        gate.opened.set()
+        await settle()
+        for n in range(100):
+            bench.queue.add(f"{n}")
+            if n % 5 == 4:
+                await settle()
+        assert len(asyncio.all_tasks()) == idle + 5
+    assert bench.workers.outcomes[Outcome.SUCCESS] == 105
+
+
 async def test_a_key_never_has_two_passes_at_once() -> None:
     """Events during a pass lead to one pass after it."""
     gate = Gate()
@@ -346,11 +368,11 @@ async def test_a_key_never_has_two_passes_at_once() -> None:
 
 
 async def test_shutdown_lets_running_passes_finish() -> None:
-    """After close nothing begins, what runs may end, then the dispatcher returns."""
+    """After close nothing begins, what runs may end, then the workers end."""
     gate = Gate()
     bench = Bench(gate.reconcile, count=1)
     async with anyio.create_task_group() as group:
-        group.start_soon(bench.dispatcher.run)
+        group.start_soon(bench.workers.run)
         bench.queue.add("a")
         bench.queue.add("b")
         await settle()
@@ -366,24 +388,24 @@ async def test_shutdown_cancels_passes_that_outlast_the_grace() -> None:
     gate = Gate()
     bench = Bench(gate.reconcile, count=2)
     async with anyio.create_task_group() as group:
-        group.start_soon(bench.dispatcher.run)
+        group.start_soon(bench.workers.run)
         for key in ("a", "b", "c"):
             bench.queue.add(key)
         await settle()
         bench.queue.close()
         await bench.clock.advance(GRACE_S)
     assert sorted(gate.cleaned_up) == ["a", "b"]
-    assert bench.dispatcher.outcomes[Outcome.CANCELLED] == 2
-    assert bench.dispatcher.errors == 0
+    assert bench.workers.outcomes[Outcome.CANCELLED] == 2
+    assert bench.workers.errors == 0
     assert bench.queue.counts()["running"] == 0
 
 
 async def test_cancellation_reaches_the_passes_at_once() -> None:
-    """Whoever cancels the dispatcher does not wait for a grace."""
+    """Whoever cancels the workers does not wait for a grace."""
     gate = Gate()
     bench = Bench(gate.reconcile)
     async with anyio.create_task_group() as group:
-        group.start_soon(bench.dispatcher.run)
+        group.start_soon(bench.workers.run)
         bench.queue.add("a")
         await settle()
         group.cancel_scope.cancel()
@@ -399,7 +421,7 @@ async def test_the_time_of_each_pass_is_counted() -> None:
         bench.queue.add("a")
         await bench.clock.advance(0.3)
         gate.opened.set()
-    pass_time = bench.dispatcher.reconcile_time
+    pass_time = bench.workers.reconcile_time
     assert sum(pass_time.counts) == 1
     assert pass_time.total == pytest.approx(0.3)
     assert pass_time.counts[pass_time.bounds.index(0.3)] == 1
