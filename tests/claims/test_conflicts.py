@@ -456,3 +456,25 @@ async def test_a_member_with_another_owner_before_its_pool_is_taken_all_the_same
         assert bound_name(world) == "m1"
         assert owner_of(world, "m1") == "SandboxClaim/c"
         assert condition(get_claim(world), "Ready")["status"] == "True"
+
+
+@pytest.mark.parametrize("eviction", [True, False])
+async def test_a_status_written_just_before_the_binding_is_put_right(*, eviction: bool) -> None:
+    """Law: nor is it believed where binding changes no spec, and so asks for no new status."""
+    async with open_claims(replicas=1, enable_warm_pool_eviction=eviction) as world:
+        (member,) = member_names(world)
+        await run_members(world, member)
+        await world.advance(3.0)
+        right = world.get(member)["status"]
+
+        def somebody() -> None:
+            wrong = {"status": {"podIPs": ["192.0.2.1"], "nodeName": "elsewhere"}}
+            world.plane.store.patch(SANDBOXES, NS, member, wrong, subresource="status")
+
+        world.meanwhile("patch", "sandboxes", somebody)
+        await world.create(claim())
+        await world.advance(3.0)
+        assert world.get(member)["metadata"]["generation"] == 1 + eviction
+        for field in ("podIPs", "nodeName"):
+            assert world.get(member)["status"].get(field) == right.get(field)
+        assert get_claim(world)["status"]["sandbox"]["podIPs"] == right["podIPs"]

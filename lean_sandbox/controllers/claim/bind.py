@@ -307,7 +307,10 @@ class Binding:
             if touched is not None:
                 _follow_template(response.entry, held, visible(touched))
 
-        written = await self._writer.patch(self._sandboxes, held, patch, applied=applied)
+        # A new generation asks for a new status; without one, what others wrote there has to show.
+        written = await self._writer.patch(
+            self._sandboxes, held, patch, as_metadata=touched is not None, applied=applied
+        )
         if self._facts.trace_context and not held.annotations:
             annotations = {names.TRACE_CONTEXT_ANNOTATION: self._facts.trace_context}
             return await self._patch(written.entry, {"metadata": {"annotations": annotations}})
