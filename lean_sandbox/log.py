@@ -59,7 +59,6 @@ def configure(level: str = "info", form: str = "auto") -> None:
     colours = _is_terminal()
     console = form == "console" or (form == "auto" and colours)
     processors: list[Any] = [
-        structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
         structlog.processors.format_exc_info,

@@ -88,10 +88,6 @@ class _Slot(msgspec.Struct, order=True, gc=False):
     node: str
 
 
-# By stage, the slots on each node, earliest first; a node without any is not kept.
-_Stages: TypeAlias = tuple[dict[str, list[_Slot]], ...]
-
-
 class WarmQueue:
     """Hands the members of pools to claims, each to one at a time."""
 
@@ -110,7 +106,8 @@ class WarmQueue:
         self._pods_of = pods_of
         self._on_available = on_available
         self._on_released = on_released
-        self._pools: dict[Key, _Stages] = {}
+        # By stage, the slots on each node, earliest first; a node without any is not kept.
+        self._pools: dict[Key, tuple[dict[str, list[_Slot]], ...]] = {}
         self._slots: dict[Key, _Slot] = {}
         self._arrivals = 0
 
