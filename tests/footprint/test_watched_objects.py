@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -22,12 +21,11 @@ WARM = 50
 # Long enough that the growth of a table weighs little, whenever it comes.
 STRETCH = 300
 PAIRS = WARM + 3 * STRETCH
-_ROOM_FOR_TEXTS = 100_000
 
 #: KiB of heap for a ready Sandbox and its Pod: both entries, their fingerprints, keys and indices.
 BOUND_KIB = 2.2
 #: The same when both have an owner of their own, as those of claims do.
-CLAIMED_BOUND_KIB = 2.6
+CLAIMED_BOUND_KIB = 2.4
 
 
 def sandbox(number: int, *, is_claimed: bool) -> dict[str, Any]:
@@ -185,19 +183,24 @@ class Watched:
 def traced() -> Iterator[None]:
     """Count the heap for the length of a test.
 
-    The interpreter's own table of interned texts doubles when it is full, in one step that has
-    nothing to do with the pair that happened to come: it is made large enough before.
+    What objects of all caches share has bounds; it is filled first, by objects that are gone, so
+    that no pair pays for it.
     """
-    texts = [sys.intern(f"room for texts {number}") for number in range(_ROOM_FOR_TEXTS)]
-    del texts
-    gc.collect()
     tracemalloc.start()
+    earlier = Watched()
+    for number in range(PAIRS):
+        earlier.list(number, is_claimed=number % 2 == 0)
+    del earlier
     yield
     tracemalloc.stop()
 
 
 def kib_per_pair(take: Callable[[int], None]) -> float:
-    """Return the growth of the heap for each pair: the middle one of three stretches."""
+    """Return the growth of the heap for each pair: the middle one of three stretches.
+
+    The interpreter's own table of interned texts doubles when it is full, in one step that has
+    nothing to do with the pair that happened to come.
+    """
     for number in range(WARM):
         take(number)
     grown = []
