@@ -455,9 +455,11 @@ def own_sandbox(sandboxes: Cache[SandboxEntry], claim: ClaimEntry) -> SandboxEnt
     return min(taken, key=lambda one: one.key.name, default=None)
 
 
-def taken_over(sandboxes: Cache[SandboxEntry], claim: ClaimEntry) -> list[SandboxEntry]:
-    """Return a claim's Sandboxes that look like members of a pool after they were taken over."""
-    return [one for one in _owned(sandboxes, claim).values() if _was_taken_over(one)]
+def acquired(sandboxes: Cache[SandboxEntry], claim: ClaimEntry) -> list[SandboxEntry]:
+    """Return the living Sandboxes that were made for a claim, or taken over from a pool for it."""
+    owned = _owned(sandboxes, claim).values()
+    made = [one for one in owned if one.key == claim.key and not one.is_deleting]
+    return [*made, *filter(_was_taken_over, owned)]
 
 
 def _owned(sandboxes: Cache[SandboxEntry], claim: ClaimEntry) -> dict[str, SandboxEntry]:
