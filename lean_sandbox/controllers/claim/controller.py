@@ -81,6 +81,11 @@ class ClaimController(Controller[ClaimEntry]):
         caches.templates.handlers.append(self.on_template)
         caches.claims.handlers.append(self.on_claim)
 
+    def enqueue_all(self, reason: str) -> None:
+        """Begin as after a start; claims wait anew for members that have not been looked at."""
+        self._parts.began_at = self._parts.clock.monotonic()
+        super().enqueue_all(reason)
+
     async def reconcile(self, item: Item[Key]) -> Result:
         """Serve one claim."""
         arrivals = self.waiting.arrivals
