@@ -134,10 +134,11 @@ class ClaimController(Controller[ClaimEntry]):
     def before_sandbox_s(self, sandbox: SandboxEntry) -> float:
         """Return for how long at most claims go before what is left to do for a Sandbox.
 
-        That is its launch for a member of a pool, and housekeeping for one that is ready.
+        That is its launch for a member of a pool, whose time to become ready runs, and housekeeping
+        for one that is ready.
         """
         if (pool := sandbox.owner_key(names.SANDBOX_WARM_POOL_KIND)) is not None:
-            return self.before_pool_s(pool)
+            return min(self.before_pool_s(pool), BESIDE_WORK_S)
         claim = self._owner_of(sandbox)
         if claim is None or not sandbox.is_ready or _waits_for_metadata(claim):
             return 0.0
