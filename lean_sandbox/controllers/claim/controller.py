@@ -249,6 +249,8 @@ class ClaimController(Controller[ClaimEntry]):
             self.warm.forget_pool(delta.key)
         # What only its status tells is nothing that a claim waits for.
         if not delta.initial and (delta.old is None or _spec_of(delta.old) != _spec_of(delta.new)):
+            # It may name a template whose absence was found before the template came.
+            self._parts.resolver.doubt(delta.key)
             self._wake_claims([delta.key], "pool", unless=self._is_served)
 
     def on_template(self, delta: Delta[TemplateEntry]) -> None:
