@@ -266,11 +266,11 @@ QUEUE_WAITING = _family(
 )
 CALLBACK_ERRORS = _family(
     "lean_sandbox_reconcile_callback_errors_total{controller}",
-    "Observers of reconciles that failed.",
+    "Callbacks of reconciles, and checks of the queue's gate, that raised an error; each is a bug.",
 )
 SAFETY_NET = _family(
     "lean_sandbox_safety_net_total{controller}",
-    "Objects that only the periodic second look brought on: each shows a wake-up that was lost.",
+    "Reconciles by the safety net alone that wrote something; each is a bug, a lost wake-up.",
 )
 CANCELLED = _family(
     "lean_sandbox_reconciles_cancelled_total{controller}",
