@@ -114,6 +114,21 @@ def test_kubeconfig_may_list_files_and_the_first_match_is_used(home: Home) -> No
     assert home.load(context="other").server == "http://third"
 
 
+def test_the_current_context_is_that_of_the_first_file_that_names_one(home: Home) -> None:
+    """As kubectl has it, which writes the choice into the first file; contexts are anywhere."""
+    first = home.write("first", current="wanted", contexts=[])
+    context = {"cluster": "c", "user": "u"}
+    second = home.write("second", contexts=[{"name": "wanted", "context": context}])
+    home.environ["KUBECONFIG"] = f"{first}:{home.write('other')}:{second}"
+    assert home.load().server == "http://second"
+    home.environ["KUBECONFIG"] = str(first)
+    with pytest.raises(ConfigError, match="current-context: there is no context 'wanted'"):
+        home.load()
+    home.write("first", current="")
+    with pytest.raises(ConfigError, match="current-context: is not set"):
+        home.load()
+
+
 async def test_a_service_account_is_read_as_mounted(home: Home, certificates: Certificates) -> None:
     """Server from the environment (IPv6 too), token file and CA from the folder."""
     home.mount(certificates)
