@@ -293,7 +293,7 @@ def _tls(cluster: Cluster, place: _Place) -> ssl.SSLContext:
         return careless()
     if data:
         field = place.at("certificate-authority-data")
-        return _trusting(field, data=_decode(data, field).decode("ascii", "replace"))
+        return _trusting(field, data=_decode(data, field).decode("ascii", "backslashreplace"))
     if file:
         return _trusting(place.at("certificate-authority"), file=place.path(file))
     return _trusting(place)

@@ -184,6 +184,22 @@ async def test_certificates_by_file_and_inline_reach_a_server(
         await transport.aclose()
 
 
+@pytest.mark.parametrize("inline", [True, False])
+def test_an_authority_may_have_comments_in_any_language(
+    home: Home, certificates: Certificates, *, inline: bool
+) -> None:
+    """Only what stands between the lines of PEM counts, inline as in a file."""
+    pem = "# Főtanúsítvány\n".encode() + certificates.authority.read_bytes()
+    file = home.folder / "ca.crt"
+    file.write_bytes(pem)
+    inlined = {"certificate-authority-data": base64.b64encode(pem).decode()}
+    named = inlined if inline else {"certificate-authority": str(file)}
+    home.write(cluster={"server": "https://x", **named})
+    context = home.load().ssl_context
+    assert context is not None
+    assert len(context.get_ca_certs()) == 1
+
+
 def test_a_date_in_the_file_is_no_obstacle(home: Home) -> None:
     """YAML makes dates of some texts; a plugin is told them as texts."""
     extension = {"name": "client.authentication.k8s.io/exec", "extension": {"at": "then"}}
@@ -272,6 +288,10 @@ EXEC = {"apiVersion": V1, "command": "tool", "interactiveMode": "Never"}
         ),
         (
             {"cluster": {"server": "https://h", "certificate-authority-data": "aGk="}},
+            "authority-data",
+        ),
+        (
+            {"cluster": {"server": "https://h", "certificate-authority-data": "//4="}},
             "authority-data",
         ),
         ({"cluster": {"server": "https://h"}, "user": {"client-certificate": "x"}}, "client-key"),
