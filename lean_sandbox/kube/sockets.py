@@ -164,7 +164,8 @@ async def open_stream(connection: Connection) -> SocketStream:
     """Connect to the server over TCP, and TLS where the URL says so. Raises ConnectFailed."""
     address = connection.address
     context = connection.ssl_context if address.tls else None
-    name = connection.tls_server_name or address.host.partition("%")[0]
+    # A dot at the end is meant for the resolver, like a zone index: no certificate has it.
+    name = (connection.tls_server_name or address.host.partition("%")[0]).removesuffix(".")
 
     def make_socket(family: int) -> socket.socket:
         made = socket.socket(family, socket.SOCK_STREAM)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from lean_sandbox.kube import sockets
 from lean_sandbox.kube.auth import load_identity
 from lean_sandbox.kube.connection import Connection, careless, trusting
 from lean_sandbox.kube.errors import Asked, ConnectFailed, RequestTimeout
@@ -98,6 +99,25 @@ async def test_the_name_is_checked_and_can_be_replaced(certificates: Certificate
         with pytest.raises(ConnectFailed, match=r"expected name 'other\.test'"):
             await ask(Connection(server.url, context, tls_server_name="other.test"))
         assert await ask(Connection(server.url, context, tls_server_name="api.test")) == 200
+
+
+async def test_a_dot_at_the_end_of_a_name_is_no_part_of_it(
+    certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It keeps a resolver from its search list; the certificate has the name without it."""
+    context = trusting(file=certificates.authority)
+    async with serve(in_turn(reply(), reply()), tls=certificates.server_context()) as server:
+        asked: list[str] = []
+        find, port = sockets._addresses, int(server.url.rpartition(":")[2])
+
+        async def found(host: str, port: int) -> list[Any]:
+            asked.append(host)
+            return await find("127.0.0.1", port)
+
+        monkeypatch.setattr(sockets, "_addresses", found)
+        assert await ask(Connection(f"https://api.test.:{port}", context)) == 200
+        assert asked == ["api.test."]
+        assert await ask(Connection(server.url, context, tls_server_name="localhost.")) == 200
 
 
 async def test_verification_can_be_switched_off(certificates: Certificates) -> None:
