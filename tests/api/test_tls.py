@@ -10,12 +10,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from lean_sandbox.kube import sockets
 from lean_sandbox.kube.auth import load_identity
 from lean_sandbox.kube.connection import Connection, careless, trusting
-from lean_sandbox.kube.errors import Asked, ConnectFailed, RequestTimeout
+from lean_sandbox.kube.errors import Asked, ConnectFailed, ProtocolFault, RequestTimeout
 from lean_sandbox.kube.transport import Transport
 from tests.api.certificates import Certificates, make_plain
 from tests.api.server import Answer, chunked, first_piece, in_turn, reply, serve
@@ -133,6 +134,33 @@ async def test_a_client_certificate_is_shown(certificates: Certificates) -> None
         context = trusting(file=certificates.authority)
         load_identity(context, *(file.read_bytes() for file in certificates.client))
         assert await ask(Connection(server.url, context)) == 200
+
+
+async def test_a_server_that_misses_a_client_certificate_is_quoted(
+    certificates: Certificates,
+) -> None:
+    """With TLS 1.3 it says so after the handshake: its alert is the reason, not that it closed."""
+    with_client = certificates.server_context(ask_client=True)
+    with_client.minimum_version = ssl.TLSVersion.TLSv1_3
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def refuse() -> None:
+            peer, _ = listener.accept()
+            shaken = with_client.wrap_socket(peer, server_side=True, do_handshake_on_connect=False)
+            with pytest.raises(ssl.SSLError):
+                shaken.do_handshake()
+            # A close before the request was sent would break the sending of it.
+            with socket.socket(fileno=shaken.detach()) as unsecured:
+                while unsecured.recv(65536):
+                    pass
+
+        connection = Connection(
+            f"https://127.0.0.1:{listener.getsockname()[1]}", trusting(file=certificates.authority)
+        )
+        async with anyio.create_task_group() as group:
+            group.start_soon(anyio.to_thread.run_sync, refuse)
+            with pytest.raises(ProtocolFault, match=r"without an answer: .*certificate required"):
+                await ask(connection)
 
 
 async def test_a_server_without_tls_is_a_connect_failure() -> None:
