@@ -125,7 +125,11 @@ def test_values_go_to_their_place(helm: Run, tmp_path: Path) -> None:
         "image": {"repository": "registry.example.com/lean", "tag": "t", "pullPolicy": "Always"},
         "imagePullSecrets": [{"name": "pull"}],
         "podLabels": {"app": "other", "team": "red"},
-        "controller": {"leaderElectionNamespace": "leases", "extensions": True},
+        "controller": {
+            "leaderElectionNamespace": "leases",
+            "leaderElectionLease": "mine",
+            "extensions": True,
+        },
         "nodeSelector": {"disk": "ssd"},
         "podSecurityContext": {"runAsUser": None, "runAsGroup": None},
         "service": {"name": "metrics"},
@@ -141,7 +145,8 @@ def test_values_go_to_their_place(helm: Run, tmp_path: Path) -> None:
     found = by_name(rendered(helm, tmp_path, values))
     assert {namespace for _, namespace, _ in found} == {"", "mine", "leases"}
     assert ("Service", "mine", "metrics") in found
-    assert ("Role", "leases", f"{NAME}-leader-election") in found
+    *_, to_hold = found["Role", "leases", f"{NAME}-leader-election"]["rules"]
+    assert to_hold["resourceNames"] == ["mine"]
     monitor = found["ServiceMonitor", "mine", NAME]
     assert monitor["metadata"]["labels"] == {"app": NAME, "release": "r"}
     assert monitor["spec"]["endpoints"][0]["scrapeTimeout"] == "5s"
