@@ -49,8 +49,8 @@ _SILENCE_S = 90.0
 # A watch that ends before this age, or a version that expires this soon after a list, counts as a
 # failure, so that a server that closes at once is not asked in a loop.
 _HASTY_END_S = 5.0
-# An attempt that lived for this long starts the pauses over.
-_HEALTHY_S = 120.0
+# A watch that lived for this long starts the pauses over: some load balancers cut it once a minute.
+_HEALTHY_S = 30.0
 # For a page of a list, and for the beginning of a watch.
 _REQUEST_TIMEOUT_S = 30.0
 # After so long without a stream a watch begins with a list that is compared with the cache, as it
@@ -199,8 +199,6 @@ class Reflector(Generic[E]):
         except Exception as error:  # noqa: BLE001 -- a bug here must not end the other watches
             self._log.exception("watch_panicked")
             self._failed(f"{type(error).__name__}: {error}"[:200])
-        if self._clock.monotonic() - self._began_at >= _HEALTHY_S:
-            self._failures = 0
         self._failures += 1
         next_s = pause_s(
             self._failures, self._uniform(), at_least_s=at_least_s, at_most_s=at_most_s
@@ -362,6 +360,8 @@ class Reflector(Generic[E]):
                 await response.feed(take)
             finally:
                 self._lost_at = self._clock.monotonic()
+                if self._lost_at - self._began_at >= _HEALTHY_S:
+                    self._failures = 0
 
     async def _check_version(self) -> None:
         """Raise WentBackError if the server has not reached the version that was watched from.
