@@ -11,7 +11,7 @@ Where it looks, first match wins:
 Only what one context names is decoded, so that a broken neighbour in the file does no harm. What
 would be dangerous or baffling to leave out silently (proxies, passwords, auth providers,
 impersonation) is refused. The TLS context is made once: a changed CA or client certificate file
-takes a restart.
+of a kubeconfig takes a restart.
 """
 
 from __future__ import annotations
@@ -146,6 +146,7 @@ def _in_cluster(clock: Clock) -> Connection:
         ssl_context=_trusting(_Place(authority), file=authority),
         auth=TokenFileAuth(SERVICE_ACCOUNT / "token", clock),
         source=f"KUBERNETES_SERVICE_HOST, service account {SERVICE_ACCOUNT}",
+        authority=authority,
         in_cluster=True,
     )
 

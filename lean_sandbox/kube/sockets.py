@@ -191,6 +191,10 @@ async def open_stream(connection: Connection) -> SocketStream:
             await _shake_hands(connected)
     except ssl.SSLCertVerificationError as problem:
         connected.close()
+        if context is not None and connection.authority is not None:
+            # It may have been rotated: the next connection trusts the new one as well.
+            with suppress(OSError):
+                context.load_verify_locations(connection.authority)
         raise ConnectFailed(
             f"the certificate of {address.authority} was refused: {problem.verify_message} "
             f"(expected name {name!r}); check certificate-authority(-data) and tls-server-name"

@@ -15,10 +15,10 @@ import yaml
 
 from lean_sandbox.kube.auth import EnvironmentVariable, ExecAuth, TokenFileAuth
 from lean_sandbox.kube.connection import Connection
-from lean_sandbox.kube.errors import ConfigError
+from lean_sandbox.kube.errors import ConfigError, ConnectFailed
 from lean_sandbox.kube.kubeconfig import load
 from lean_sandbox.kube.transport import Transport
-from tests.api.certificates import Certificates
+from tests.api.certificates import Certificates, make
 from tests.api.server import in_turn, reply, serve
 
 V1 = "client.authentication.k8s.io/v1"
@@ -138,6 +138,26 @@ async def test_a_service_account_is_read_as_mounted(home: Home, certificates: Ce
     home.environ["KUBERNETES_SERVICE_HOST"] = "fd00::1"
     found = home.load()
     assert found.server == "https://[fd00::1]:443"
+
+
+async def test_a_rotated_authority_is_trusted_without_a_restart(
+    home: Home, certificates: Certificates, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The kubelet writes it to the service account's file; a request that fails has that read."""
+    rotated = make(tmp_path_factory.mktemp("rotated"))
+    home.mount(certificates)
+    file = home.account / "ca.crt"
+    async with serve(in_turn(reply()), tls=rotated.server_context()) as server:
+        port = server.url.rpartition(":")[2]
+        home.environ |= {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": port}
+        transport = Transport(home.load())
+        file.unlink()
+        for _ in range(2):
+            with pytest.raises(ConnectFailed, match="expected name"):
+                await transport.request("GET", "/")
+            file.write_bytes(certificates.authority.read_bytes() + rotated.authority.read_bytes())
+        assert (await transport.request("GET", "/")).status == 200
+        await transport.aclose()
 
 
 async def test_each_kind_of_user_becomes_its_credential(home: Home) -> None:
