@@ -122,6 +122,8 @@ class Reflector(Generic[E]):
         self._listed_at = math.inf
         # The server cannot begin a watch at the version that was reached, or there is none.
         self._must_list = True
+        # Where a list goes on of which a busy server refused a page: its size and its token.
+        self._place: tuple[int, str | None] | None = None
         self.synced = anyio.Event()
         self.problem: str | None = None
         self._decoder = EventDecoder(cache, namespace=namespace)
@@ -146,7 +148,7 @@ class Reflector(Generic[E]):
     def list_anew(self) -> None:
         """Begin anew with a list of full objects, as at the start; ``synced`` is set after it."""
         self.synced = anyio.Event()
-        self._resync_at = self._clock.monotonic()
+        self._resync_at, self._place = self._clock.monotonic(), None
         if self._scope is not None:
             self._scope.cancel()
 
@@ -245,15 +247,17 @@ class Reflector(Generic[E]):
         too large is given up and requested again with fewer objects; a single object is read
         whatever its size.
         """
-        self.steps["list"] += 1
         self._listed_at = math.inf
         initial = not self.synced.is_set()
-        reached = as_version(self._decoder.version or "")
-        self._cache.begin_list(self._namespace, reached=reached, resync=self._is_resync_due)
-        continue_: str | None = None
-        limit = min(_FIRST_PAGE, self._page_size)
-        # Later lists are compared with versions that are known, so they have to be consistent.
-        any_version = self._kind.lists_any_version and self.steps["list"] == 1
+        any_version = False
+        if self._place is None:
+            self.steps["list"] += 1
+            reached = as_version(self._decoder.version or "")
+            self._cache.begin_list(self._namespace, reached=reached, resync=self._is_resync_due)
+            self._place = min(_FIRST_PAGE, self._page_size), None
+            # Later lists are compared with versions that are known, so they have to be consistent.
+            any_version = self._kind.lists_any_version and self.steps["list"] == 1
+        (limit, continue_), self._place = self._place, None
         while True:
             try:
                 body = await self._page(limit, continue_, version="0" if any_version else None)
@@ -264,6 +268,10 @@ class Reflector(Generic[E]):
                 limit = limit if any_version else max(1, limit // 4)
                 any_version = False
                 continue
+            except errors.ApiError as error:
+                if continue_ and error.status in (429, 503):
+                    self._place = limit, continue_
+                raise
             any_version = False
             self.steps["page"] += 1
             self.heard_at = self._clock.monotonic()

@@ -204,6 +204,21 @@ async def test_the_backoff_grows_with_each_failure_and_resets_after_a_healthy_wh
         await rig.server.next(watch=False)
 
 
+async def test_a_watch_that_is_cut_each_half_minute_is_back_at_once() -> None:
+    """As by a load balancer for which it is idle, with a bookmark a minute: pauses do not grow."""
+    async with open_sandboxes(uniform=lambda: 0.5) as rig:
+        for _ in range(6):
+            watch = await rig.listed(sandbox("a", 1))
+            await watch.begin()
+            await settle()
+            await rig.clock.advance(35)
+            watch.cut()
+            await rig.failing()
+            await rig.clock.advance(0.55)
+            assert rig.server.waiting == 0
+            await rig.clock.advance(0.1)
+
+
 async def test_after_a_silent_watch_everything_is_listed() -> None:
     """Not even a bookmark for long: the connection is dead, whatever TCP believes."""
     async with open_sandboxes() as rig:
