@@ -235,8 +235,7 @@ class ClaimController(Controller[ClaimEntry]):
         claim = self._owner_of(entry)
         if claim is None:
             return
-        is_told = _repeats(claim, new) and not self.queue.is_running(claim.key)
-        if not is_told or _waits_for_metadata(claim):
+        if not _repeats(claim, new) or self.queue.is_running(claim.key):
             self.queue.add(claim.key, priority=CLIENT, reason="sandbox")
 
     def _owner_of(self, entry: SandboxEntry) -> ClaimEntry | None:
