@@ -29,7 +29,6 @@ from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import TEXT, Exposition, dropped_series, render
 from lean_sandbox.runtime.tracing import open_tracing
 from lean_sandbox.version import build_facts
-from lean_sandbox.watch.failures import why_unserved
 
 if TYPE_CHECKING:
     from lean_sandbox.manager.leaderelection import Elector
@@ -37,8 +36,6 @@ if TYPE_CHECKING:
 log = structlog.get_logger("endpoints")
 
 _OFF = "0"
-# How long after the start it is asked whether the server knows claims.
-_MENTION_AFTER_S: Final = 30.0
 # Of mallopt(3). Blocks from this size on come from the system and go back to it when freed.
 # Left alone, the C library raises the size to that of the largest block freed, and what large
 # objects leave behind stays: 16 MiB after forty Sandboxes with 250 kB each.
@@ -215,7 +212,7 @@ async def run_until_signalled(settings: Settings) -> bool:
             group.start_soon(listeners.run)
             group.start_soon(_stop_on_signal, manager, group, hurried)
             if not settings.extensions:
-                group.start_soon(mention_extensions, client, clock, manager.synced)
+                log.info("extensions_off", unserved=SANDBOXCLAIMS.group, way_out="--extensions")
             group.start_soon(_trim_when_idle, manager, clock)
             # In a cluster its operator decides whether to begin beside another controller.
             asks_nobody = settings.leader_elect or settings.allow_second_controller
@@ -229,17 +226,6 @@ async def run_until_signalled(settings: Settings) -> bool:
     if elector is not None and elector.loss is not None:
         raise elector.loss
     return not hurried.is_set()
-
-
-async def mention_extensions(client: Client, clock: Clock, synced: anyio.Event) -> None:
-    """Log once that claims, pools and templates are not served, where the server has them.
-
-    Not at once: a start lists what is there and asks for nothing else.
-    """
-    await synced.wait()
-    await clock.sleep(_MENTION_AFTER_S)
-    if not await why_unserved(client, SANDBOXCLAIMS):
-        log.info("extensions_off", unserved=SANDBOXCLAIMS.group, way_out="--extensions")
 
 
 async def _look_around(settings: Settings, client: Client, clock: Clock, manager: Manager) -> None:

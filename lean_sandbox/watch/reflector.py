@@ -187,8 +187,7 @@ class Reflector(Generic[E]):
         except errors.NotFound as error:
             # Without the kind there are no objects, and the version means nothing.
             self._must_list = True
-            why = await why_unserved(self._client, self._kind.resource)
-            self._failed(why or str(error))
+            self._failed(why_unserved(self._kind.resource) or str(error))
             at_most_s = _LOOK_AGAIN_S
         except errors.ControlPlaneError as error:
             if isinstance(error, errors.ApiError) and error.has_cause("ResourceVersionTooLarge"):
