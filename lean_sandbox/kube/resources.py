@@ -99,7 +99,7 @@ METADATA_ACCEPT = (
 )
 
 
-class PartialObject(msgspec.Struct, frozen=True):
+class PartialObject(msgspec.Struct, frozen=True, gc=False):
     """Any object of the API, of which only the metadata matters."""
 
     metadata: ObjectMeta
