@@ -184,8 +184,6 @@ class ClaimController(Controller[ClaimEntry]):
         if delta.new is None:
             self.queue.forget(delta.key)
             return
-        if delta.is_new:
-            self._parts.client.ending.forget(delta.key.namespace)
         self.annotator.saw(delta.new)
         if delta.new.view is not None:
             self._parts.resolver.doubt(Key(delta.key.namespace, delta.new.view.pool))
