@@ -154,7 +154,6 @@ class Manager:
         )
         templates = TemplateController(shared)
         sandboxes.stand_back(claims.queue, claims.before_sandbox_s)
-        claims.on_awaited += sandboxes.queue.judge_held, pools.queue.judge_held
         sandboxes.on_status += (
             claims.on_status,
             lambda entry, _new: pools.wake_pool_of(entry),
