@@ -157,7 +157,6 @@ class Client:
         label_selector: str | None = None,
         field_selector: str | None = None,
         shard_selector: str | None = None,
-        resource_version: str | None = None,
         **options: Unpack[Options],
     ) -> T:
         """Read a page of one namespace, or of all (None). An expired ``continue_`` raises Gone."""
@@ -168,7 +167,6 @@ class Client:
                 "labelSelector": label_selector,
                 "fieldSelector": field_selector,
                 "shardSelector": shard_selector,
-                "resourceVersion": resource_version,
             }
         )
         options.setdefault("timeout_s", _LIST_TIMEOUT_S)
