@@ -128,7 +128,7 @@ async def refusal(client: Client, clock: Clock, *, namespace: str = "") -> Confi
     home = namespace or HOME
     found = await _holder(client, clock, home)
     if not found:
-        ask = partial(client.get, DEPLOYMENTS, home, DEPLOYMENT, dict, lane=Lane.CLIENT)
+        ask = partial(client.find, DEPLOYMENTS, home, DEPLOYMENT, dict, lane=Lane.CLIENT)
         deployment = await _answer(ask, clock, _UNKNOWN) or {}
         count = (deployment.get("status") or {}).get("availableReplicas")
         if not count:

@@ -52,13 +52,16 @@ async def running(
         await transport.aclose()
 
 
-async def test_get_decodes_as_the_asked_type() -> None:
+async def test_find_decodes_as_the_asked_type() -> None:
     """A Struct, a dict, the bytes, or metadata alone: the caller decides."""
     async with running(in_turn(*[reply(200, POD)] * 4)) as (server, client, _):
-        assert (await client.get(PODS, "a", "p", Pod)).spec.nodeName == "n"
-        assert await client.get(PODS, "a", "p", dict) == POD
-        assert msgspec.json.decode(await client.get(PODS, "a", "p", bytes)) == POD
-        partial = await client.get(PODS, "a", "p", PartialObject, accept=METADATA_ACCEPT)
+        pod = await client.find(PODS, "a", "p", Pod)
+        assert pod is not None
+        assert pod.spec.nodeName == "n"
+        assert await client.find(PODS, "a", "p", dict) == POD
+        assert msgspec.json.decode(await client.find(PODS, "a", "p", bytes) or b"") == POD
+        partial = await client.find(PODS, "a", "p", PartialObject, accept=METADATA_ACCEPT)
+        assert partial is not None
         assert partial.metadata.uid == "u"
     assert {request.target for request in server.requests} == {"/api/v1/namespaces/a/pods/p"}
     accepts = [request.headers["accept"] for request in server.requests]
@@ -171,7 +174,7 @@ async def test_a_busy_server_is_an_error_at_once(status: int) -> None:
     script = in_turn(reply(status, b"{}", {"Retry-After": "5"}))
     async with running(script) as (server, client, _):
         with pytest.raises(errors.ApiError) as caught:
-            await client.get(PODS, "a", "p", Pod)
+            await client.find(PODS, "a", "p", Pod)
     assert (caught.value.retryable, caught.value.retry_after_s) == (True, 5.0)
     assert len(server.requests) == 1
 
@@ -181,8 +184,8 @@ async def test_an_answer_of_another_shape_is_a_decode_fault(body: bytes) -> None
     """A whole answer that does not fit its type is terminal, and the connection lives on."""
     async with running(in_turn(reply(200, body), reply(200, POD))) as (server, client, _):
         with pytest.raises(errors.DecodeFault, match="get pods"):
-            await client.get(PODS, "a", "p", Pod)
-        await client.get(PODS, "a", "p", Pod)
+            await client.find(PODS, "a", "p", Pod)
+        await client.find(PODS, "a", "p", Pod)
     assert server.opened == 1
 
 
