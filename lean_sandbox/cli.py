@@ -12,18 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lean_sandbox.config.forms import BOOLEAN
-from lean_sandbox.config.options import Settings, flag_of
 from lean_sandbox.config.sources import (
     EXIT_CONFIG,
     EXIT_FAILED,
     EXIT_INTERRUPTED,
     EXIT_OK,
     EXIT_USAGE,
-    ConfigMap,
-    Effective,
     HelpWanted,
-    Origin,
-    Remark,
     Scanned,
     UsageError,
     effective,
@@ -231,27 +226,13 @@ def _run_controller(scanned: Scanned) -> int:
     from lean_sandbox import log  # noqa: PLC0415
     from lean_sandbox.manager.server import run_until_signalled  # noqa: PLC0415
 
+    log.configure(found.settings.log_level, found.settings.log_format)
     logger = structlog.get_logger("config")
-
-    def begin(this: Effective, known: Sequence[Remark] = ()) -> Settings:
-        settings = this.settings
-        log.configure(settings.log_level, settings.log_format)
-        for remark in this.remarks:
-            if remark not in known:
-                place = {"source": remark.place} if remark.place else {}
-                logger.warning("flag_warning", flag=remark.flag, **place, why=remark.why)
-        return settings
-
-    def tune(config_map: ConfigMap) -> Settings:
-        tuned = effective(scanned, os.environ, config_map=config_map)
-        settings = begin(tuned, found.remarks)
-        given = tuned.given.items()
-        used = sorted(flag_of(name) for name, by in given if by.origin is Origin.CONFIG_MAP)
-        logger.info("config_map_read", source=config_map.name, flags=used)
-        return settings
-
+    for remark in found.remarks:
+        place = {"source": remark.place} if remark.place else {}
+        logger.warning("flag_warning", flag=remark.flag, **place, why=remark.why)
     try:
-        return EXIT_OK if anyio.run(run_until_signalled, begin(found), tune) else EXIT_FAILED
+        return EXIT_OK if anyio.run(run_until_signalled, found.settings) else EXIT_FAILED
     except NotLeaderError:
         # The log has said why; what starts the process anew lets it contend again.
         return EXIT_FAILED
@@ -425,8 +406,7 @@ GROUPS: Final[Mapping[str, Mapping[str, Verb]]] = {
             ),
             functools.partial(_with_settings, "config", _print_settings),
             "Prints the settings that `lean-sandbox run` would have with the same flags and"
-            " environment, as YAML whose comments tell their units and where each came from. Asks"
-            " no server, so what the ConfigMap agent-sandbox-config adds is left out.",
+            " environment, as YAML whose comments tell their units and where each came from.",
             _flags_of("lean_sandbox.config.render"),
             is_raw=True,
         ),

@@ -211,7 +211,8 @@ class Load:
 
 async def ready_members(client: Client, where: str) -> int:
     """Return how many members the pool says are Ready."""
-    pool = await client.get(kinds.SANDBOXWARMPOOLS, where, POOL, Seen)
+    pool = await client.find(kinds.SANDBOXWARMPOOLS, where, POOL, Seen)
+    assert pool is not None
     return pool.status.readyReplicas if pool.status is not None else 0
 
 

@@ -185,7 +185,8 @@ async def run_floor(
     async def bind(name: str, member: str) -> None:
         async with at_once:
             asked = SANDBOXCLAIMS, namespace, name
-            claim = await client.get(*asked, Seen, lane=Lane.CLIENT)
+            claim = await client.find(*asked, Seen, lane=Lane.CLIENT)
+            assert claim is not None
             owner = controller_reference(SANDBOXCLAIMS.kind, name, claim.metadata.uid)
             guarded = [
                 {"op": "test", "path": "/metadata/ownerReferences/0/uid", "value": pool_uid},

@@ -235,16 +235,9 @@ class Settings:
         "do not write when a claim was first observed"
     )
     allowed_label_domains: tuple[str, ...] = _option(
-        "comma separated domains of labels that claims may ask for on their Pods; where it is not"
-        " given, /etc/sandbox-config/allowed-label-domains is read if it exists",
+        "comma separated domains of labels that claims may ask for on their Pods",
         DOMAINS,
         ("sandbox.users.io",),
-    )
-    config_map_namespace: str = _own(
-        "namespace of the ConfigMap agent-sandbox-config, whose keys are flags; empty: that of the"
-        " Pod, and outside a cluster none is read",
-        Form("NAMESPACE"),
-        bound=_dns_name,
     )
     leader_elect: bool | None = _own(
         "work only while holding the Lease that replicas contend for; automatic: yes, but a run"

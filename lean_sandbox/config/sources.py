@@ -1,7 +1,7 @@
 """From the default, the ConfigMap, the environment and the command line to the settings.
 
 The strongest source that names an option gives its value: flag, then environment, then the
-ConfigMap of all controllers, then the reference's mounted file of label domains, then the default.
+ConfigMap of all controllers as it is mounted, then the default.
 """
 
 from __future__ import annotations
@@ -34,9 +34,8 @@ EXIT_CONFIG: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_INTERRUPTED: Final = 130
 PREFIX: Final = "LEAN_SANDBOX_"
-CONFIG_MAP: Final = "agent-sandbox-config"
-# Where the reference's manifests mount their optional ConfigMap (spec of claims, 1.3).
-MOUNTED_DOMAINS: Final = Path("/etc/sandbox-config/allowed-label-domains")
+# Where the manifests, as the reference's do, mount the optional ConfigMap agent-sandbox-config.
+MOUNTED: Final = Path("/etc/sandbox-config")
 # Kubernetes sets these in every Pod for a Service of our name; they are nobody's settings.
 _SERVICE_LINK = re.compile(
     r"\w*_SERVICE_HOST|\w*_SERVICE_PORT(_\w+)?|\w*_PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?"
@@ -58,13 +57,12 @@ class Origin(StrEnum):
     FLAG = "flag"
     ENVIRONMENT = "environment"
     CONFIG_MAP = "ConfigMap"
-    FILE = "file"
 
 
 class Given(msgspec.Struct, frozen=True):
     """A flag, without its dashes, as a source gives it; of a boolean without a value, ``true``.
 
-    ``where`` is the flag as it is written, the variable, the key of the ConfigMap, or the file.
+    ``where`` is the flag as it is written, the variable, or the file of the ConfigMap's key.
     """
 
     name: str
@@ -91,13 +89,6 @@ class Scanned(msgspec.Struct, frozen=True):
 
     flags: tuple[Given, ...]
     rest: tuple[str, ...]
-
-
-class ConfigMap(msgspec.Struct, frozen=True):
-    """The ConfigMap of all controllers as it was read: its name in words, its values by flag."""
-
-    name: str
-    values: Mapping[str, str]
 
 
 class Remark(msgspec.Struct, frozen=True):
@@ -169,9 +160,7 @@ def scan(arguments: Sequence[str], extra: Mapping[str, Form] | None = None) -> S
     return Scanned(tuple(found), tuple(waiting))
 
 
-def effective(
-    scanned: Scanned, environment: Mapping[str, str], *, config_map: ConfigMap | None = None
-) -> Effective:
+def effective(scanned: Scanned, environment: Mapping[str, str]) -> Effective:
     """Return the settings that a command line, the environment and the ConfigMap make.
 
     A key of the ConfigMap that sets nothing is remarked upon. Raises UsageError for a flag whose
@@ -180,22 +169,12 @@ def effective(
     flags = [flag for flag in scanned.flags if flag.name in FLAGS]
     values: _Values = {}
     noted: dict[str, Remark] = {}
-    for source in (_in_config_map(config_map), _in_environment(environment), flags):
+    for source in (_in_config_map(), _in_environment(environment), flags):
         values |= _values_of(source, noted)
     is_development, chosen_by = values.pop(DEVELOPMENT, (False, None))
     if is_development and chosen_by is not None:
         defaults = {name: (value, chosen_by) for name, value in DEVELOPMENT_DEFAULTS.items()}
         values = defaults | values
-    domains = "allowed_label_domains"
-    serves_claims = values.get("extensions", (False,))[0]
-    if domains not in values and serves_claims and MOUNTED_DOMAINS.exists():
-        try:
-            text = MOUNTED_DOMAINS.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            problem = f"it cannot be read: {getattr(error, 'strerror', '') or error}"
-            raise ConfigError(problem, source=str(MOUNTED_DOMAINS)) from error
-        given = Given("allowed-label-domains", text, Origin.FILE, str(MOUNTED_DOMAINS))
-        values |= _values_of((given,), noted)
     givers = {name: given for name, (_, given) in values.items()}
     try:
         settings = Settings(**{name: value for name, (value, _) in values.items()})
@@ -226,8 +205,8 @@ def _values_of(source: Iterable[Given], noted: dict[str, Remark]) -> _Values:
         if flag is None:
             raise _unknown(given)
         value = given.parsed(flag.form)
-        if value == () and given.origin in (Origin.CONFIG_MAP, Origin.FILE):
-            # The domains of the reference's ConfigMap, as a key or mounted: none is the default.
+        if value == () and given.origin is Origin.CONFIG_MAP:
+            # The domains, the one key that the reference has: none is the default.
             continue
         if not flag.name:
             place = "" if given.origin is Origin.FLAG else str(given)
@@ -282,11 +261,15 @@ def _in_environment(environment: Mapping[str, str]) -> Iterator[Given]:
             yield Given(name, text, Origin.ENVIRONMENT, variable)
 
 
-def _in_config_map(config_map: ConfigMap | None) -> Iterator[Given]:
-    if config_map is None:
-        return
-    for name, text in sorted(config_map.values.items()):
-        where = f"{config_map.name} key {name}"
-        # A list may have one value a line.
-        in_one_line = ",".join(text.strip("\r\n").splitlines())
-        yield Given(name, in_one_line, Origin.CONFIG_MAP, where)
+def _in_config_map() -> Iterator[Given]:
+    try:
+        for file in sorted(MOUNTED.iterdir()) if MOUNTED.exists() else ():
+            # What the keys lead to stands beside them, under names that no key can have.
+            if not file.name.startswith(".."):
+                text = file.read_text(encoding="utf-8", errors="replace")
+                # A list may have one value a line.
+                in_one_line = ",".join(text.strip("\r\n").splitlines())
+                yield Given(file.name, in_one_line, Origin.CONFIG_MAP, str(file))
+    except OSError as error:
+        place = str(error.filename or MOUNTED)
+        raise ConfigError(f"it cannot be read: {error.strerror}", source=place) from error

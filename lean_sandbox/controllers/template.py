@@ -54,8 +54,6 @@ class TemplateController(Controller[TemplateEntry]):
 
     def on_template(self, delta: Delta[TemplateEntry]) -> None:
         """Wake a template that changed."""
-        if delta.is_new:
-            self._writer.client.ending.forget(delta.key.namespace)
         if delta.new is not None:
             self.queue.add(delta.key, priority=LOW if delta.initial else NORMAL)
 

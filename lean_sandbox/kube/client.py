@@ -121,17 +121,6 @@ class Client:
         self._timeout_s = timeout_s
         self._field_manager = field_manager
 
-    async def get(
-        self,
-        resource: Resource,
-        namespace: str | None,
-        name: str,
-        type_: type[T],
-        **options: Unpack[Options],
-    ) -> T:
-        """Read one object."""
-        return await self._send("get", resource, namespace, name, type_, options)
-
     async def find(
         self,
         resource: Resource,
@@ -142,7 +131,7 @@ class Client:
     ) -> T | None:
         """Read one object; ``None`` when there is none of this name."""
         try:
-            return await self.get(resource, namespace, name, type_, **options)
+            return await self._send("get", resource, namespace, name, type_, options)
         except errors.NotFound:
             return None
 
@@ -157,7 +146,6 @@ class Client:
         label_selector: str | None = None,
         field_selector: str | None = None,
         shard_selector: str | None = None,
-        resource_version: str | None = None,
         **options: Unpack[Options],
     ) -> T:
         """Read a page of one namespace, or of all (None). An expired ``continue_`` raises Gone."""
@@ -168,7 +156,6 @@ class Client:
                 "labelSelector": label_selector,
                 "fieldSelector": field_selector,
                 "shardSelector": shard_selector,
-                "resourceVersion": resource_version,
             }
         )
         options.setdefault("timeout_s", _LIST_TIMEOUT_S)

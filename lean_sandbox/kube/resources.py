@@ -49,7 +49,6 @@ SANDBOXWARMPOOLS = Resource(_EXTENSIONS, "v1beta1", "sandboxwarmpools", "Sandbox
 PODS = Resource("", "v1", "pods", "Pod")
 SERVICES = Resource("", "v1", "services", "Service")
 PVCS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
-CONFIGMAPS = Resource("", "v1", "configmaps", "ConfigMap")
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 EVENTS = Resource("events.k8s.io", "v1", "events", "Event")
@@ -100,7 +99,7 @@ METADATA_ACCEPT = (
 )
 
 
-class PartialObject(msgspec.Struct, frozen=True):
+class PartialObject(msgspec.Struct, frozen=True, gc=False):
     """Any object of the API, of which only the metadata matters."""
 
     metadata: ObjectMeta

@@ -32,7 +32,7 @@ from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.tracing import Tracing
 from lean_sandbox.runtime.workers import Outcome
 from lean_sandbox.watch.cache import TOMBSTONE_S, Cache
-from lean_sandbox.watch.kind import Representation
+from lean_sandbox.watch.kind import Delta, Representation
 from lean_sandbox.watch.reflector import ReflectorGroup
 from lean_sandbox.watch.resources import build_caches
 
@@ -84,6 +84,8 @@ class Manager:
             # A request may be sent again after a 401.
             tombstone_s=max(TOMBSTONE_S, 2.0 * settings.request_timeout),
         )
+        for cache in (caches.sandboxes, caches.claims, caches.pools, caches.templates):
+            cache.handlers.append(self._seen)
         self.reflectors = ReflectorGroup(
             client,
             clock=clock,
@@ -130,6 +132,11 @@ class Manager:
             for cache in self.all_caches:
                 cache.admits_namespace = admits
 
+    def _seen(self, delta: Delta[Any]) -> None:
+        # A namespace in which somebody makes something is not ending.
+        if delta.is_new:
+            self._client.ending.forget(delta.key.namespace)
+
     def _add_extensions(self, shared: Shared) -> None:
         sandboxes = self.sandboxes
         wakes = Wakes(
@@ -147,7 +154,6 @@ class Manager:
         )
         templates = TemplateController(shared)
         sandboxes.stand_back(claims.queue, claims.before_sandbox_s)
-        claims.on_awaited += sandboxes.queue.judge_held, pools.queue.judge_held
         sandboxes.on_status += (
             claims.on_status,
             lambda entry, _new: pools.wake_pool_of(entry),

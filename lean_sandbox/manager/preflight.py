@@ -1,4 +1,4 @@
-"""Before a run begins: what it serves and under which Lease, its ConfigMap, and who works already.
+"""Before a run begins: what it serves and under which Lease, and who works already.
 
 A namespace is served by one shard, with all that is in it. Replicas of a shard share its Lease; two
 shards never do. Two controllers that serve the same each undo and pay for what the other does. The
@@ -20,7 +20,6 @@ import structlog
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.config.options import Settings
-from lean_sandbox.config.sources import CONFIG_MAP, ConfigMap
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.errors import (
     AlreadyExists,
@@ -31,7 +30,7 @@ from lean_sandbox.kube.errors import (
     said,
 )
 from lean_sandbox.kube.limits import Lane
-from lean_sandbox.kube.resources import CONFIGMAPS, DEPLOYMENTS, LEASES, NAMESPACES, Resource
+from lean_sandbox.kube.resources import DEPLOYMENTS, LEASES, NAMESPACES, Resource
 from lean_sandbox.model.names import shard_hash
 from lean_sandbox.model.times import parse_rfc3339
 
@@ -120,14 +119,6 @@ def _parts(shard: str) -> tuple[int, int, tuple[int, ...]]:
     return int(index) % count, count, bounds
 
 
-async def read_config_map(client: Client, clock: Clock, namespace: str) -> ConfigMap | None:
-    """Return a namespace's ConfigMap, None where there is none or it may not be read, by a GET."""
-    found = await _get(client, clock, CONFIGMAPS, namespace, CONFIG_MAP, "config_map_unknown")
-    if found is None:
-        return None
-    return ConfigMap(f"{namespace}/{CONFIG_MAP}", found.get("data") or {})
-
-
 async def refusal(client: Client, clock: Clock, *, namespace: str = "") -> ConfigError | None:
     """Return why not to begin beside the controller that works, None where there is none.
 
@@ -137,7 +128,8 @@ async def refusal(client: Client, clock: Clock, *, namespace: str = "") -> Confi
     home = namespace or HOME
     found = await _holder(client, clock, home)
     if not found:
-        deployment = await _get(client, clock, DEPLOYMENTS, home, DEPLOYMENT, _UNKNOWN) or {}
+        ask = partial(client.find, DEPLOYMENTS, home, DEPLOYMENT, dict, lane=Lane.CLIENT)
+        deployment = await _answer(ask, clock, _UNKNOWN) or {}
         count = (deployment.get("status") or {}).get("availableReplicas")
         if not count:
             return None
@@ -189,13 +181,6 @@ async def _holder(client: Client, clock: Clock, home: str) -> str:
         if holder and name.startswith(LEASE_NAME) and clock.now() - renewed < _BELIEVED:
             return f"{holder!r} holds its Lease {home}/{name}"
     return ""
-
-
-async def _get(
-    client: Client, clock: Clock, resource: Resource, namespace: str, name: str, unknown: str
-) -> Json | None:
-    ask = partial(client.get, resource, namespace, name, dict, lane=Lane.CLIENT)
-    return await _answer(ask, clock, unknown)
 
 
 async def _answer(ask: Callable[[], Awaitable[T]], clock: Clock, unknown: str) -> T | None:

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 import anyio
 import anyio.lowlevel
@@ -19,31 +19,23 @@ from anyio.abc import TaskGroup
 from lean_sandbox import log as logging
 from lean_sandbox.clock import Clock, SystemClock
 from lean_sandbox.config.options import OPTIONS, Settings
-from lean_sandbox.config.sources import ConfigMap
 from lean_sandbox.controllers.metrics import survey
 from lean_sandbox.http.server import Answer, Endpoint, Handler, Request, bind, health, not_found
 from lean_sandbox.kube.client import Client
-from lean_sandbox.kube.connection import Connection
-from lean_sandbox.kube.kubeconfig import load, own_namespace
+from lean_sandbox.kube.kubeconfig import load
 from lean_sandbox.kube.resources import SANDBOXCLAIMS
-from lean_sandbox.kube.transport import Transport
 from lean_sandbox.manager.manager import Manager, open_client
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import TEXT, Exposition, dropped_series, render
 from lean_sandbox.runtime.tracing import open_tracing
 from lean_sandbox.version import build_facts
-from lean_sandbox.watch.failures import why_unserved
 
 if TYPE_CHECKING:
     from lean_sandbox.manager.leaderelection import Elector
 
-Tune: TypeAlias = Callable[[ConfigMap], Settings]
-
 log = structlog.get_logger("endpoints")
 
 _OFF = "0"
-# How long after the start it is asked whether the server knows claims.
-_MENTION_AFTER_S: Final = 30.0
 # Of mallopt(3). Blocks from this size on come from the system and go back to it when freed.
 # Left alone, the C library raises the size to that of the largest block freed, and what large
 # objects leave behind stays: 16 MiB after forty Sandboxes with 250 kB each.
@@ -126,19 +118,24 @@ def process(into: Exposition, proc: Path = Path("/proc")) -> None:
 
 
 class Listeners:
-    """Serves health of a process, and metrics once there is a manager.
+    """Serves the health and the metrics of a manager.
 
-    The addresses are bound before anything else is done.
+    The addresses are bound before anything runs.
     """
 
-    def __init__(self, settings: Settings, clock: Clock) -> None:
+    def __init__(self, manager: Manager, settings: Settings, clock: Clock) -> None:
         """Bind what the settings ask for. Raises ConfigError, naming the flag."""
-        #: What the process runs; ``None`` as long as its ConfigMap has to be read.
-        self.manager: Manager | None = None
-        self._settings = settings
-        self._clock = clock
         # What the metrics listener serves, by the first two names of a path.
-        self._pages: dict[str, Handler] = {}
+        self._pages: dict[str, Handler] = {
+            "/metrics": Scraper(manager, clock, self.collect).handle,
+        }
+        if manager.trace is not None:
+            self._pages["/debug/trace"] = manager.trace.handle
+        everything = settings.enable_pprof_debug
+        if settings.enable_pprof or everything:
+            from lean_sandbox.http.pprof import profiles  # noqa: PLC0415 -- rarely used
+
+            self._pages["/debug/pprof"] = profiles(clock, everything=everything)
         self._bound: list[tuple[Endpoint, socket.socket]] = []
         tls = None
         if settings.metrics_secure_serving:
@@ -148,7 +145,7 @@ class Listeners:
                 settings.metrics_cert_dir, settings.tls_min_version, settings.tls_cipher_suites
             ).context
         metrics = Endpoint("metrics", self._answer, clock, tls=tls)
-        probes = Endpoint("health", health(self._not_ready), clock)
+        probes = Endpoint("health", health(lambda: manager.not_ready), clock)
         places = (
             (metrics, "metrics-bind-address", settings.metrics_bind_address or ":8080"),
             (probes, "health-probe-bind-address", settings.health_probe_bind_address or _OFF),
@@ -162,24 +159,9 @@ class Listeners:
                 made.close()
             raise
 
-    def show(self, manager: Manager) -> None:
-        """Serve the metrics of a manager from now on."""
-        self.manager = manager
-        self._pages["/metrics"] = Scraper(manager, self._clock, self.collect).handle
-        if manager.trace is not None:
-            self._pages["/debug/trace"] = manager.trace.handle
-        everything = self._settings.enable_pprof_debug
-        if self._settings.enable_pprof or everything:
-            from lean_sandbox.http.pprof import profiles  # noqa: PLC0415 -- rarely used
-
-            self._pages["/debug/pprof"] = profiles(self._clock, everything=everything)
-
     async def _answer(self, request: Request) -> Answer:
         page = self._pages.get("/".join(request.path.split("/")[:3]))
         return not_found(request) if page is None else await page(request)
-
-    def _not_ready(self) -> str | None:
-        return "the ConfigMap is not read" if self.manager is None else self.manager.not_ready
 
     @property
     def ports(self) -> dict[str, int]:
@@ -205,36 +187,32 @@ def _nearby(flag: str, address: str) -> str:
     return address if is_named or "KUBERNETES_SERVICE_HOST" in os.environ else f"127.0.0.1{address}"
 
 
-async def run_until_signalled(settings: Settings, tune: Tune) -> bool:
+async def run_until_signalled(settings: Settings) -> bool:
     """Run the manager with its listeners until SIGINT or SIGTERM; a second signal stops at once.
 
-    ``tune`` gives the settings with what the ConfigMap of all controllers says, where there is one.
     Returns whether it ended in good order, which a second signal cuts short. Raises ConfigError, or
     a group of it, before anything is watched or written; NotLeaderError when the Lease was lost.
     """
     clock = SystemClock()
     tracing = open_tracing() if settings.enable_tracing else None
     connection = load(settings.kubeconfig or None, settings.context or None, clock=clock)
-    listeners = Listeners(settings, clock)
     hurried = anyio.Event()
-    elector: Elector | None = None
     ends = AsyncExitStack()
     try:
         if tracing is not None:
             ends.push_async_callback(anyio.to_thread.run_sync, tracing.close)
+        client = open_client(settings, clock, connection)
+        ends.push_async_callback(client.transport.aclose)
+        elector = _open_elector(settings, client)
+        if elector is not None:
+            ends.push_async_callback(elector.client.transport.aclose)
+        manager = Manager(client, settings, clock=clock, elector=elector, tracing=tracing)
+        listeners = Listeners(manager, settings, clock)
         async with anyio.create_task_group() as group:
             group.start_soon(listeners.run)
-            group.start_soon(_stop_on_signal, listeners, group, hurried)
-            settings = await _tuned(settings, connection, clock, tune)
-            client = open_client(settings, clock, connection)
-            ends.push_async_callback(client.transport.aclose)
-            elector = _open_elector(settings, client)
-            if elector is not None:
-                ends.push_async_callback(elector.client.transport.aclose)
-            manager = Manager(client, settings, clock=clock, elector=elector, tracing=tracing)
-            listeners.show(manager)
+            group.start_soon(_stop_on_signal, manager, group, hurried)
             if not settings.extensions:
-                group.start_soon(mention_extensions, client, clock, manager.synced)
+                log.info("extensions_off", unserved=SANDBOXCLAIMS.group, way_out="--extensions")
             group.start_soon(_trim_when_idle, manager, clock)
             # In a cluster its operator decides whether to begin beside another controller.
             asks_nobody = settings.leader_elect or settings.allow_second_controller
@@ -250,17 +228,6 @@ async def run_until_signalled(settings: Settings, tune: Tune) -> bool:
     return not hurried.is_set()
 
 
-async def mention_extensions(client: Client, clock: Clock, synced: anyio.Event) -> None:
-    """Log once that claims, pools and templates are not served, where the server has them.
-
-    Not at once: a start lists what is there and asks for nothing else.
-    """
-    await synced.wait()
-    await clock.sleep(_MENTION_AFTER_S)
-    if not await why_unserved(client, SANDBOXCLAIMS):
-        log.info("extensions_off", unserved=SANDBOXCLAIMS.group, way_out="--extensions")
-
-
 async def _look_around(settings: Settings, client: Client, clock: Clock, manager: Manager) -> None:
     from lean_sandbox.manager.preflight import may_contend, refusal  # noqa: PLC0415 -- seldom used
 
@@ -274,25 +241,6 @@ async def _look_around(settings: Settings, client: Client, clock: Clock, manager
         manager.elector = None
 
 
-async def _tuned(settings: Settings, connection: Connection, clock: Clock, tune: Tune) -> Settings:
-    """Return the settings with what the ConfigMap says."""
-    namespace = settings.config_map_namespace
-    namespace = namespace or (own_namespace() if connection.in_cluster else "")
-    if not namespace:
-        return settings
-    # Neither this nor its libraries where nothing is read.
-    from lean_sandbox.manager.preflight import read_config_map  # noqa: PLC0415
-
-    transport = Transport(connection, clock=clock)
-    try:
-        client = Client(transport, timeout_s=settings.request_timeout)
-        found = await read_config_map(client, clock, namespace)
-    finally:
-        with anyio.CancelScope(shield=True):
-            await transport.aclose()
-    return settings if found is None else tune(found)
-
-
 def _open_elector(settings: Settings, client: Client) -> Elector | None:
     if settings.leader_elect is False:
         return None
@@ -304,12 +252,11 @@ def _open_elector(settings: Settings, client: Client) -> Elector | None:
     return open_elector(settings, client)
 
 
-async def _stop_on_signal(listeners: Listeners, group: TaskGroup, hurried: anyio.Event) -> None:
+async def _stop_on_signal(manager: Manager, group: TaskGroup, hurried: anyio.Event) -> None:
     """End what runs at a signal, at once at the next."""
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         first = await anext(signals)
-        manager = listeners.manager
-        if manager is not None and manager.is_active:
+        if manager.is_active:
             name = signal.Signals(first).name
             structlog.get_logger("controller").info("stopping", signal=name)
             manager.stop()
@@ -320,9 +267,9 @@ async def _stop_on_signal(listeners: Listeners, group: TaskGroup, hurried: anyio
         group.cancel_scope.cancel()
 
 
-async def _end_waiting(manager: Manager | None, group: TaskGroup) -> None:
+async def _end_waiting(manager: Manager, group: TaskGroup) -> None:
     """End a process that does not work yet; a Lease that it is just being given goes back."""
-    if manager is not None and manager.elector is not None:
+    if manager.elector is not None:
         await manager.elector.release()
     group.cancel_scope.cancel()
 

@@ -133,8 +133,8 @@ class WorkQueue(Generic[K]):
         self._held: dict[K, _Slot[K]] = {}
         #: Judgements of the gate that raised; the key is let through.
         self.gate_errors = 0
-        #: Called whenever nothing runs or may run any more.
-        self.on_idle: list[Callable[[], None]] = []
+        # The queues whose gates hold keys back behind this one.
+        self._behind: list[WorkQueue[Any]] = []
         # Of the tasks that wait in get; the last to come is the first to go.
         self._waiting: list[anyio.Event] = []
         # Set when the first delay ends earlier than it did.
@@ -211,7 +211,12 @@ class WorkQueue(Generic[K]):
         once more or nothing is left to do in the queue ``behind`` which they wait.
         """
         self._hold_s = hold_s
-        behind.on_idle.append(self.judge_held)
+        behind._behind.append(self)
+
+    def judge_behind(self) -> None:
+        """Judge anew the keys that gates hold back behind this queue."""
+        for queue in self._behind:
+            queue.judge_held()
 
     def judge_held(self) -> None:
         """Judge the keys that the gate holds back anew."""
@@ -304,9 +309,8 @@ class WorkQueue(Generic[K]):
         slot = self._slots.get(key)
         if slot is not None and not self.closed.is_set():
             self._place(slot, now)
-        if self.on_idle and not self.is_busy:
-            for tell in self.on_idle:
-                tell()
+        if self._behind and not self.is_busy:
+            self.judge_behind()
 
     def close(self) -> None:
         """Hand out nothing more and take nothing more in; end all waits."""

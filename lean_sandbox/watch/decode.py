@@ -20,7 +20,7 @@ from msgspec.structs import force_setattr
 
 from filters import EventType
 from lean_sandbox.kube.errors import Asked, ProtocolFault, from_status
-from lean_sandbox.kube.resources import ListMeta, Page
+from lean_sandbox.kube.resources import ListMeta, Page, PartialObject
 from lean_sandbox.model.meta import ObjectMeta, as_version
 from lean_sandbox.model.wire import ODD
 from lean_sandbox.watch.cache import Cache
@@ -53,14 +53,8 @@ class WentBackError(ProtocolFault):
 STEPS = ("list", "page", "watch", "bookmark", "relist", "fallback", "failure", "undecodable")
 
 
-class PartialItem(msgspec.Struct, gc=False):
-    """An object of which only the metadata is decoded."""
-
-    metadata: ObjectMeta
-
-
 class _Row(msgspec.Struct, gc=False):
-    object: PartialItem | None = None
+    object: PartialObject | None = None
     cells: list[str | int | float | bool | None] = []
 
 
@@ -151,7 +145,7 @@ class EventDecoder(Generic[E]):
         rows = received.rows
         if rows is None:
             # Metadata alone, which is also sent of an object that cannot be turned into a row.
-            rows = [_Row(PartialItem(received.metadata))]
+            rows = [_Row(PartialObject(received.metadata))]
         for row in rows:
             if row.object is None:
                 self._skip(line, ValueError("a row without its object"))
@@ -300,7 +294,7 @@ _decode_page = msgspec.json.Decoder(Page[msgspec.Raw]).decode
 _decode_line = msgspec.json.Decoder(Line[WatchObject]).decode
 _decode_raw_line = msgspec.json.Decoder(Line[msgspec.Raw]).decode
 _decode_object = msgspec.json.Decoder(WatchObject).decode
-_decode_partial = msgspec.json.Decoder(PartialItem).decode
+_decode_partial = msgspec.json.Decoder(PartialObject).decode
 
 
 def _patiently(decode: Callable[[bytes], T], text: bytes) -> T:

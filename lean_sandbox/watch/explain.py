@@ -10,10 +10,10 @@ from msgspec import json, structs
 from filters import Decision, EventType
 from filters.replay import Decide
 from lean_sandbox.kube.errors import ConfigError
+from lean_sandbox.kube.resources import PartialObject
 from lean_sandbox.model.meta import ObjectMeta
 from lean_sandbox.model.wire import ODD
 from lean_sandbox.watch.cache import Cache
-from lean_sandbox.watch.decode import PartialItem
 from lean_sandbox.watch.resources import build_caches
 
 
@@ -51,7 +51,7 @@ def by_cache(cache: Cache[Any]) -> Decide:
     """
     kind = cache.kind
     decode_full = json.Decoder(kind.item_type).decode
-    decode_metadata = json.Decoder(PartialItem).decode
+    decode_metadata = json.Decoder(PartialObject).decode
     decisions: list[tuple[ObjectMeta, Decision]] = []
     cache.observer = lambda _plural, _type, row, decision: decisions.append((row, decision))
 

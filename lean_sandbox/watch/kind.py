@@ -119,9 +119,6 @@ class Kind(msgspec.Struct, Generic[E], frozen=True):
     * ``suspects``: whether a row contradicts the entry; the event then passes in any case.
     * ``columns``: the columns that are read; a Table without one of them counts as metadata alone.
     * ``watch_as``: the leanest form in which a watch has what the predicate reads.
-    * ``lists_any_version``: the first list may come from the API server's own cache, which costs
-      etcd nothing and may lag behind: for a kind of which a late view harms nobody until the watch
-      that follows has caught up.
     * ``owner_of``: by what an entry is indexed in its namespace: as a rule the uid of its owner.
     """
 
@@ -134,7 +131,6 @@ class Kind(msgspec.Struct, Generic[E], frozen=True):
     columns: tuple[str, ...] = ()
     watch_as: Representation = Representation.TABLE
     label_selector: str | None = None
-    lists_any_version: bool = False
     owner_of: Callable[[E], str | None] = lambda _entry: None
 
 

@@ -6,9 +6,9 @@ resumes from the last version it saw. When that version is too old, it lists aga
 Versions go backwards when etcd is restored from a backup. A reflector notices that by an event or
 bookmark below the version it watched from, by the error "too large resource version", or, after a
 watch without any event, by asking the server for its version. In each case it lists again. A list
-names no version, but for the first of some kinds, and so contains every write made before it was
-requested, even when an API server lags behind another. A list below the versions known before it
-began therefore comes from a restored store, and replaces the cache.
+names no version, and so contains every write made before it was requested, even when an API server
+lags behind another. A list below the versions known before it began therefore comes from a restored
+store, and replaces the cache.
 """
 
 from __future__ import annotations
@@ -187,8 +187,7 @@ class Reflector(Generic[E]):
         except errors.NotFound as error:
             # Without the kind there are no objects, and the version means nothing.
             self._must_list = True
-            why = await why_unserved(self._client, self._kind.resource)
-            self._failed(why or str(error))
+            self._failed(why_unserved(self._kind.resource) or str(error))
             at_most_s = _LOOK_AGAIN_S
         except errors.ControlPlaneError as error:
             if isinstance(error, errors.ApiError) and error.has_cause("ResourceVersionTooLarge"):
@@ -249,30 +248,24 @@ class Reflector(Generic[E]):
         """
         self._listed_at = math.inf
         initial = not self.synced.is_set()
-        any_version = False
         if self._place is None:
             self.steps["list"] += 1
             reached = as_version(self._decoder.version or "")
             self._cache.begin_list(self._namespace, reached=reached, resync=self._is_resync_due)
             self._place = min(_FIRST_PAGE, self._page_size), None
-            # Later lists are compared with versions that are known, so they have to be consistent.
-            any_version = self._kind.lists_any_version and self.steps["list"] == 1
         (limit, continue_), self._place = self._place, None
         while True:
             try:
-                body = await self._page(limit, continue_, version="0" if any_version else None)
+                body = await self._page(limit, continue_)
             except errors.AnswerTooLarge:
                 if limit == 1:
                     raise
-                # A list of any version is not cut into pages.
-                limit = limit if any_version else max(1, limit // 4)
-                any_version = False
+                limit = max(1, limit // 4)
                 continue
             except errors.ApiError as error:
                 if continue_ and error.status in (429, 503):
                     self._place = limit, continue_
                 raise
-            any_version = False
             self.steps["page"] += 1
             self.heard_at = self._clock.monotonic()
             self.received_bytes += len(body)
@@ -294,9 +287,7 @@ class Reflector(Generic[E]):
         self._lost_at = math.inf
         self.synced.set()
 
-    async def _page(
-        self, limit: int, continue_: str | None, *, version: str | None = None
-    ) -> bytes:
+    async def _page(self, limit: int, continue_: str | None) -> bytes:
         is_partial = self._kind.item_type is PartialObject
         return await self._client.list_page(
             self._kind.resource,
@@ -304,7 +295,6 @@ class Reflector(Generic[E]):
             bytes,
             limit=limit,
             continue_=continue_,
-            resource_version=version,
             label_selector=self._kind.label_selector,
             field_selector=self._field_selector or None,
             shard_selector=self._shard_selector or None,

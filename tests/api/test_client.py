@@ -52,13 +52,16 @@ async def running(
         await transport.aclose()
 
 
-async def test_get_decodes_as_the_asked_type() -> None:
+async def test_find_decodes_as_the_asked_type() -> None:
     """A Struct, a dict, the bytes, or metadata alone: the caller decides."""
     async with running(in_turn(*[reply(200, POD)] * 4)) as (server, client, _):
-        assert (await client.get(PODS, "a", "p", Pod)).spec.nodeName == "n"
-        assert await client.get(PODS, "a", "p", dict) == POD
-        assert msgspec.json.decode(await client.get(PODS, "a", "p", bytes)) == POD
-        partial = await client.get(PODS, "a", "p", PartialObject, accept=METADATA_ACCEPT)
+        pod = await client.find(PODS, "a", "p", Pod)
+        assert pod is not None
+        assert pod.spec.nodeName == "n"
+        assert await client.find(PODS, "a", "p", dict) == POD
+        assert msgspec.json.decode(await client.find(PODS, "a", "p", bytes) or b"") == POD
+        partial = await client.find(PODS, "a", "p", PartialObject, accept=METADATA_ACCEPT)
+        assert partial is not None
         assert partial.metadata.uid == "u"
     assert {request.target for request in server.requests} == {"/api/v1/namespaces/a/pods/p"}
     accepts = [request.headers["accept"] for request in server.requests]
@@ -77,7 +80,6 @@ async def test_list_page_sends_only_what_was_asked_and_gives_the_next_token() ->
             limit=2,
             label_selector="a in (b,c)",
             field_selector="status.phase!=Failed",
-            resource_version="0",
         )
         assert (first.metadata.continue_, first.metadata.resourceVersion) == ("t", "7")
         assert [item.metadata.name for item in first.items] == ["p"]
@@ -85,8 +87,7 @@ async def test_list_page_sends_only_what_was_asked_and_gives_the_next_token() ->
         assert last.items == ()
     first_target, last_target = (request.target for request in server.requests)
     assert first_target == (
-        "/api/v1/pods?limit=2&labelSelector=a+in+%28b%2Cc%29"
-        "&fieldSelector=status.phase%21%3DFailed&resourceVersion=0"
+        "/api/v1/pods?limit=2&labelSelector=a+in+%28b%2Cc%29&fieldSelector=status.phase%21%3DFailed"
     )
     assert last_target == "/apis/agents.x-k8s.io/v1beta1/namespaces/a/sandboxes?continue=t"
     assert [(record.verb, record.resource) for record in records] == [
@@ -173,7 +174,7 @@ async def test_a_busy_server_is_an_error_at_once(status: int) -> None:
     script = in_turn(reply(status, b"{}", {"Retry-After": "5"}))
     async with running(script) as (server, client, _):
         with pytest.raises(errors.ApiError) as caught:
-            await client.get(PODS, "a", "p", Pod)
+            await client.find(PODS, "a", "p", Pod)
     assert (caught.value.retryable, caught.value.retry_after_s) == (True, 5.0)
     assert len(server.requests) == 1
 
@@ -183,8 +184,8 @@ async def test_an_answer_of_another_shape_is_a_decode_fault(body: bytes) -> None
     """A whole answer that does not fit its type is terminal, and the connection lives on."""
     async with running(in_turn(reply(200, body), reply(200, POD))) as (server, client, _):
         with pytest.raises(errors.DecodeFault, match="get pods"):
-            await client.get(PODS, "a", "p", Pod)
-        await client.get(PODS, "a", "p", Pod)
+            await client.find(PODS, "a", "p", Pod)
+        await client.find(PODS, "a", "p", Pod)
     assert server.opened == 1
 
 

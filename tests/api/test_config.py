@@ -16,7 +16,7 @@ import yaml
 from lean_sandbox.kube.auth import EnvironmentVariable, ExecAuth, TokenFileAuth
 from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.errors import ConfigError, ConnectFailed
-from lean_sandbox.kube.kubeconfig import load
+from lean_sandbox.kube.kubeconfig import load, own_namespace
 from lean_sandbox.kube.transport import Transport
 from tests.api.certificates import Certificates, make
 from tests.api.server import in_turn, reply, serve
@@ -453,3 +453,13 @@ def test_the_client_side_imports_without_lightkube() -> None:
         "assert not {'lightkube', 'httpx2', 'yaml'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)  # noqa: S603 -- our own interpreter
+
+
+def test_the_namespace_of_a_pod_is_told_by_its_service_account(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Outside of a cluster there is none."""
+    monkeypatch.setattr("lean_sandbox.kube.kubeconfig.SERVICE_ACCOUNT", tmp_path)
+    assert own_namespace() == ""
+    (tmp_path / "namespace").write_text("here\n")
+    assert own_namespace() == "here"

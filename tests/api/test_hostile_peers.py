@@ -42,7 +42,7 @@ async def test_no_redirect_is_followed(code: int, method: str) -> None:
                 Connection(server.url, auth=Auth("Bearer secret")), clock=FakeClock()
             )
             client = Client(transport)
-            ask = client.get if method == "GET" else client.create
+            ask = client.find if method == "GET" else client.create
             with pytest.raises(ApiError):
                 await ask(PODS, "ns", "p" if method == "GET" else {}, dict)  # type: ignore[arg-type]
             await transport.aclose()

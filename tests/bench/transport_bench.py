@@ -147,7 +147,7 @@ def lean_calls(transport: Transport) -> dict[str, Call]:
     """Return the calls of our own client: typed, metadata decoded."""
     client = Client(transport)
     return {
-        "GET": lambda: client.get(SANDBOXES, "default", "sandbox", PartialObject),
+        "GET": lambda: client.find(SANDBOXES, "default", "sandbox", PartialObject),
         "PATCH": lambda: client.patch(
             SANDBOXES, "default", "sandbox", PATCH, PartialObject, subresource="status"
         ),

@@ -278,10 +278,3 @@ class Disturbances(Users):
         if seconds:
             story.time(seconds)
         story.disturb("it is back", lambda: setattr(story.proxy, "is_away", False))
-
-    @rule(pause=PAUSE)
-    def replay(self, pause: int) -> None:
-        """Start anew while a server that lags behind answers the lists of any version."""
-        self.story.disturb("lists are stale", lambda: setattr(self.story.proxy, "replays", True))
-        self.story.restart()
-        self.story.moments(pause)

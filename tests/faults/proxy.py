@@ -102,9 +102,6 @@ class Proxy:
         #: What was done how often, by its name.
         self.done: Counter[str] = Counter()
         self.links: set[_Link] = set()
-        self.lists: dict[str, bytes] = {}
-        self.replays = False
-        """A list that may be of any version is answered by the oldest one remembered."""
         self._faults: list[_Fault] = []
 
     # -- what is to happen -----------------------------------------------------------------------
@@ -150,7 +147,7 @@ class Proxy:
     def clear(self) -> None:
         """Do nothing more to what passes. What is mute stays mute: nobody knows it any more."""
         self._faults.clear()
-        self.is_away = self.replays = False
+        self.is_away = False
         self.grain = Grain.WHOLE
         self.flow()
         for link in self.links:
@@ -263,12 +260,6 @@ class _Link(asyncio.Protocol):
         """Pass an answer on, unless something befalls it."""
         assert self.target is not None
         target, proxy = self.target, self.proxy
-        if target.verb == "list" and target.query.get("resourceVersion") == "0":
-            name = f"{target.path}?{sorted(target.query.items())}"
-            oldest = proxy.lists.setdefault(name, body)
-            if proxy.replays and oldest != body:
-                proxy.done["stale list"] += 1
-                body = oldest
         data = head + b"Content-Length: %d\r\n\r\n" % len(body) + body
         fault = proxy.fault_of(target)
         if fault is None:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-import anyio
 import pytest
 from structlog.testing import capture_logs
 
 from lean_sandbox.config.options import Settings
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.crds.definitions import definitions
-from lean_sandbox.manager.server import mention_extensions
 from tests.support.builders import placed, pool
 from tests.support.clock import FakeClock
 from tests.support.names import SANDBOXES
@@ -96,7 +94,7 @@ async def test_the_controller_waits_for_definitions_says_which_and_starts_with_t
 
 
 async def test_a_missing_definition_is_looked_for_every_few_seconds_and_no_more() -> None:
-    """At rest, a look costs its list and one question what is served, at most every 2.5 s."""
+    """At rest, a look costs its list and nothing else, at most every 2.5 s."""
     async with (
         plane_with(clock=FakeClock()) as plane,
         open_world(plane=plane, is_served=False) as world,
@@ -107,7 +105,7 @@ async def test_a_missing_definition_is_looked_for_every_few_seconds_and_no_more(
         asked = plane.audit.counts(CONTROLLER)
         # Half of the jitter: 3.75 s from one look to the next.
         assert 20 <= looks(world, SANDBOXES) <= 27
-        assert asked.total() == 2 * looks(world, SANDBOXES)
+        assert asked.total() == looks(world, SANDBOXES)
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -131,18 +129,6 @@ async def test_a_definition_of_another_version_is_named_with_the_one_that_is_nee
             apply(plane, name)
             await world.pass_time(SOON_S)
             await serves_sandboxes(world)
-
-
-async def test_who_may_not_ask_what_is_served_is_still_told_what_is_missing() -> None:
-    """A refused question does not hide the answer to the first one."""
-    async with plane_with(clock=FakeClock()) as plane:
-        # Discovery of a group has no resource.
-        plane.fail_next("get", "", 403, times=10_000)
-        async with open_world(plane=plane, is_served=False) as world:
-            await world.pass_time(2.0)
-            assert world.controller.problems["sandboxes"].startswith(
-                "sandboxes.agents.x-k8s.io is not served in version v1beta1"
-            )
 
 
 async def test_a_definition_deleted_and_recreated_under_the_controller_is_taken_up() -> None:
@@ -180,25 +166,6 @@ async def test_pools_wait_for_their_definition_while_sandboxes_go_on() -> None:
         await world.pass_time(1.0)
         assert world.find("pods", "sb-3") is not None
         assert set(world.controller.problems) == {"sandboxwarmpools"}
-
-
-@pytest.mark.parametrize(("served", "lines"), [(ALL, ["extensions_off"]), ([SANDBOXES], [])])
-async def test_a_run_without_extensions_says_so_where_there_could_be_claims(
-    served: list[str], lines: list[str]
-) -> None:
-    """One line names the flag; where the server does not know claims there is nothing to say."""
-    clock = FakeClock()
-    async with (
-        plane_with(*served, clock=clock) as plane,
-        open_world(plane=plane, is_served=False) as world,
-    ):
-        with capture_logs() as logs:
-            async with anyio.create_task_group() as group:
-                group.start_soon(mention_extensions, world.admin, world.clock, world.whole.synced)
-                await world.advance(30.0)
-    told = [line for line in logs if "way_out" in line]
-    assert [line["event"] for line in told] == lines
-    assert all(line["way_out"] == "--extensions" for line in told)
 
 
 async def test_a_problem_that_lasts_is_told_once_a_minute_with_the_next_attempt() -> None:

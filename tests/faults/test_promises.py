@@ -345,9 +345,9 @@ async def test_a_loop_without_backoff_is_told_unless_others_cause_it() -> None:
             at.plane.store.patch(CLAIMS, NS, "one", {"metadata": {"labels": {"n": str(number)}}})
         for _ in range(60):
             with suppress(ApiError):
-                await at.controller.get(PODS, NS, "none", bytes)
+                await at.controller.find(PODS, NS, "none", bytes)
         assert not at.broken()
         for _ in range(40):
             with suppress(ApiError):
-                await at.controller.get(PODS, NS, "none", bytes)
+                await at.controller.find(PODS, NS, "none", bytes)
         assert at.broken() == [Promise.BACKOFF.name]

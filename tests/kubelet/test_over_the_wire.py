@@ -13,7 +13,6 @@ import pytest
 
 from lean_sandbox.clock import SystemClock
 from lean_sandbox.kube.client import Client
-from lean_sandbox.kube.errors import NotFound
 from lean_sandbox.kube.resources import NODES, PODS
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.kubelet import Delay, Kubelet, KubeletSettings, WritesPerStart
@@ -58,10 +57,7 @@ class World:
 
     async def get(self, name: str) -> dict[str, Any] | None:
         """Read a Pod; None when it is not there."""
-        try:
-            return await self.client.get(PODS, "default", name, dict)
-        except NotFound:
-            return None
+        return await self.client.find(PODS, "default", name, dict)
 
     async def until(
         self, name: str, holds: Callable[[dict[str, Any] | None], bool]

@@ -75,7 +75,7 @@ class Session:
             if not found["items"]:
                 await client.create(PODS, "default", POD, bytes)
             while True:
-                if is_ready(await client.get(PODS, "default", "web", dict)):
+                if is_ready(await client.find(PODS, "default", "web", dict)):
                     break
                 await anyio.sleep(0.005)
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lean_sandbox.kube.client import Client
-from lean_sandbox.kube.errors import ApiError, NotFound, TransportError
+from lean_sandbox.kube.errors import ApiError, TransportError
 from lean_sandbox.kube.resources import LEASES
 from tests.leading.rig import NS, Contender
 from tests.support.clock import FakeClock
@@ -85,15 +85,15 @@ class GoContender:
                 pass
             else:
                 return True
-        try:
-            self._lease = await self.client.get(LEASES, NS, _NAME, dict)
-        except NotFound:
+        lease = await self.client.find(LEASES, NS, _NAME, dict)
+        if lease is None:
             metadata = {"name": _NAME, "namespace": NS}
             self._lease = await self.client.create(
                 LEASES, NS, {"metadata": metadata, "spec": record}, dict
             )
             self._observe(record)
             return True
+        self._lease = lease
         found = self._lease["spec"]
         if found != self._record:
             self._observe(found)

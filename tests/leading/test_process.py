@@ -118,10 +118,10 @@ class Running:
         self.plane = plane
         self.kubeconfig = kubeconfig
 
-    def process(self) -> AbstractAsyncContextManager[Process]:
+    def process(self, *flags: str) -> AbstractAsyncContextManager[Process]:
         """Run a controller; what is left of it at the end is killed."""
         election = ("--leader-elect=true", f"--leader-election-namespace={NS}")
-        return controller_process(self.kubeconfig, *election)
+        return controller_process(self.kubeconfig, *election, *flags)
 
     @property
     def holder(self) -> str:
@@ -199,17 +199,22 @@ async def test_a_process_that_loses_the_lease_ends_with_1_and_says_why(tmp_path:
         assert "Traceback" not in json.dumps(log)
 
 
-async def test_a_standby_ends_with_0_and_leaves_the_lease_alone(tmp_path: Path) -> None:
-    """A signal is enough, however long it has waited."""
+@pytest.mark.parametrize(("flags", "told"), [((), 1), (("--extensions",), 0)])
+async def test_a_standby_ends_with_0_and_leaves_the_lease_alone(
+    tmp_path: Path, flags: tuple[str, ...], told: int
+) -> None:
+    """A signal is enough, however long it has waited; its log says whether claims are served."""
     async with cluster(tmp_path) as running:
         metadata = {"name": LEASE_NAME, "namespace": NS}
         body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata}
         spec = {"holderIdentity": "other", "leaseDurationSeconds": 3600}
         running.plane.store.create({**body, "spec": spec})
-        async with running.process() as one:
+        async with running.process(*flags) as one:
             await running.until(running.looks)
             one.send_signal(signal.SIGTERM)
             assert await one.wait() == 0
+            lines = [line for line in await said(one) if line["msg"] == "extensions_off"]
+        assert [line["way_out"] for line in lines] == ["--extensions"] * told
         assert running.holder == "other"
         assert not running.plane.audit.select(verb="update")
 

@@ -19,7 +19,7 @@ Json = dict[str, Any]
 SCHEMA = ROOT / "chart/values.schema.json"
 #: What the chart fixes itself, in ports, probes, mounts, rights and names; no value can change it.
 FIXED = {
-    *("kubeconfig", "context", "config-map-namespace", "shard"),
+    *("kubeconfig", "context", "shard"),
     *("metrics-bind-address", "health-probe-bind-address"),
     *("metrics-secure-serving", "metrics-cert-dir", "tls-min-version", "tls-cipher-suites"),
 }

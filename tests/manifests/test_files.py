@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lean_sandbox.config.options import Settings
-from lean_sandbox.config.sources import UsageError, effective, scan
+from lean_sandbox.config.sources import MOUNTED, UsageError, effective, scan
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.manager.preflight import lease_of
 from lean_sandbox.version import __version__
@@ -32,7 +32,7 @@ def options(arguments: list[str], environment: Mapping[str, str] | None = None) 
     for variable, value in values.items():
         words = [one.replace(variable, value) for one in words]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lean_sandbox.config.sources.MOUNTED_DOMAINS", ROOT / "nowhere")
+        patch.setattr("lean_sandbox.config.sources.MOUNTED", ROOT / "nowhere")
         found = effective(scan(words), environment or {})
     return found.settings
 
@@ -128,8 +128,6 @@ def test_the_base_has_the_names_and_labels_of_the_reference() -> None:
         # In the place of a rule for every Lease of the cluster.
         ("Role", NAMESPACE, f"{name}-leader-election"),
         ("RoleBinding", NAMESPACE, f"{name}-leader-election"),
-        ("Role", NAMESPACE, f"{name}-config"),
-        ("RoleBinding", NAMESPACE, f"{name}-config"),
     }
     for kind in ("ServiceAccount", "Service", "Deployment"):
         assert named(objects("base"), kind)["metadata"]["labels"] == LABELS
@@ -156,21 +154,27 @@ def test_ports_are_those_of_the_reference_and_of_our_defaults() -> None:
     assert (port["name"], port["port"], port["targetPort"]) == ("metrics", 8080, "metrics")
 
 
-def test_the_extensions_mount_the_config_map_of_the_reference() -> None:
-    """Its name, path and volume are the reference's, and a cluster without it is no error."""
-    steps = documents(ROOT / "components/extensions/deployment.yaml")[0]
-    added = {step["path"].rpartition("/spec/")[2]: step["value"] for step in steps}
-    assert added["containers/0/args/-"] == "--extensions"
-    (mount,), (volume,) = added["containers/0/volumeMounts"], added["volumes"]
-    assert mount == {
-        "name": volume["name"],
-        "mountPath": "/etc/sandbox-config",
-        "readOnly": True,
-    }
-    assert volume["configMap"] == {"name": "agent-sandbox-config", "optional": True}
-    # An `add` of a list takes the place of one that is there.
-    assert "volumes" not in POD["spec"]
-    assert "volumeMounts" not in POD["spec"]["containers"][0]
+def test_every_controller_mounts_the_config_map() -> None:
+    """By the name and path of the reference, with the extensions or not; without it is no error.
+
+    The chart renders what the overlays do.
+    """
+    (volume,) = POD["spec"]["volumes"]
+    steps = documents(ROOT / "components/sidecar/volume.yaml")[0]
+    (beside,) = steps["spec"]["template"]["spec"]["volumes"]
+    mounting = [(path, one) for path, one in containers() if "image" in one]
+    assert len(mounting) == 2
+    for path, container in mounting:
+        (mount,) = container["volumeMounts"]
+        one = beside if "sidecar" in path.parts else volume
+        assert mount == {
+            "name": one["name"],
+            "mountPath": str(MOUNTED),
+            "readOnly": True,
+        }
+        assert one["configMap"] == {"name": "agent-sandbox-config", "optional": True}
+    # What is merged into a host's Pod must not be one of its own volumes.
+    assert beside["name"].startswith("lean-sandbox-")
 
 
 def test_bindings_join_roles_and_accounts_that_exist() -> None:

@@ -93,6 +93,14 @@ def test_every_alert_says_what_is_wrong_and_what_to_do() -> None:
         assert asked <= labels(one["expr"]), name
 
 
+def test_what_is_never_right_raises_an_alert() -> None:
+    """Whatever counts what only a bug of the controller can bring about is asked for."""
+    bugs = {family.name for family in FAMILIES.values() if "is a bug" in family.help}
+    assert bugs >= {"lean_sandbox_watch_handler_failures_total", "lean_sandbox_safety_net_total"}
+    bugs.add("controller_runtime_reconcile_panics_total")
+    assert metrics(ALERTS["AgentSandboxControllerBug"]["expr"]) == bugs
+
+
 def test_panels_stand_side_by_side() -> None:
     """No two panels overlap, each has a unit and a line on what it shows, ids are unique."""
     rows: dict[int, list[tuple[int, int]]] = {}

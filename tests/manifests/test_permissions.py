@@ -10,11 +10,10 @@ import anyio
 import pytest
 
 from lean_sandbox.config.options import Settings
-from lean_sandbox.config.sources import CONFIG_MAP
 from lean_sandbox.local.audit import AuditEntry
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.manager.leaderelection import Elector
-from lean_sandbox.manager.preflight import LEASE_NAME, read_config_map
+from lean_sandbox.manager.preflight import LEASE_NAME
 from tests.leading.rig import Rig, open_rig
 from tests.manifests.files import ROOT, Grant, grants, named, objects
 from tests.manifests.flows import live_of_claims, live_of_sandboxes
@@ -31,7 +30,6 @@ SIDECAR_EXTENSIONS = named(
     objects("components/sidecar-extensions"), "Role", "lean-sandbox-extensions"
 )
 LEADER = named(objects("base"), "Role", "agent-sandbox-controller-leader-election")
-CONFIG = named(objects("base"), "Role", "agent-sandbox-controller-config")
 AGENTS, EXTENDED = "agents.x-k8s.io", "extensions.agents.x-k8s.io"
 # Asked for by the admission plugin OwnerReferencesPermissionEnforcement where it is on, and by
 # nobody else: whoever sets an owner that blocks deletion must be allowed to update the owner's
@@ -167,20 +165,6 @@ async def test_the_lease_is_taken_and_kept_with_its_role_alone() -> None:
         assert asked(entries) == set(grants(LEADER["rules"]))
 
 
-async def test_the_config_map_is_read_with_its_role_alone() -> None:
-    """One GET of the one ConfigMap is all that its role lets through, and all that is asked for."""
-    async with open_rig() as rig:
-        for body in objects("base"):
-            if body["kind"] in ("Namespace", "Role", "RoleBinding"):
-                rig.plane.store.create(body)
-        (rule,) = CONFIG["rules"]
-        assert rule["resourceNames"] == [CONFIG_MAP]
-        namespace = CONFIG["metadata"]["namespace"]
-        assert await read_config_map(rig.client(CONTROLLER), rig.clock, namespace) is None
-        entries = rig.plane.audit.select(user=CONTROLLER, resource="configmaps")
-        assert asked(entries) == set(grants(CONFIG["rules"]))
-
-
 async def _lead(rig: Rig) -> None:
     namespace = LEADER["metadata"]["namespace"]
     client = rig.client(CONTROLLER)
@@ -202,22 +186,22 @@ def test_the_lease_is_named_in_its_role() -> None:
 
 def test_the_sidecar_has_the_rules_of_the_cluster_roles() -> None:
     """Role and ClusterRole differ in reach alone."""
-    assert SIDECAR["rules"] == CORE["rules"] + CONFIG["rules"]
+    assert SIDECAR["rules"] == CORE["rules"]
     assert SIDECAR_EXTENSIONS["rules"] == EXTENSIONS["rules"]
 
 
 def test_nothing_is_permitted_that_the_reference_does_not_permit() -> None:
-    """Every right is one of the reference's but that to the one ConfigMap, and they are fewer."""
+    """Every right is one of the reference's, and they are fewer."""
     lease = set(grants(LEADER["rules"]))
     assert set(grants(CORE["rules"])) | lease < REFERENCE
     assert set(grants(EXTENSIONS["rules"])) < REFERENCE_EXTENSIONS
-    ours = {right for role in (CORE, CONFIG, LEADER, EXTENSIONS) for right in grants(role["rules"])}
+    ours = {right for role in (CORE, LEADER, EXTENSIONS) for right in grants(role["rules"])}
     said = f"{len(ours)} rights where the reference has {len(REFERENCE | REFERENCE_EXTENSIONS)}"
     assert said in (ROOT.parent / "docs" / "install.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
-    "role", [CORE, CONFIG, EXTENSIONS, LEADER], ids=lambda role: role["metadata"]["name"]
+    "role", [CORE, EXTENSIONS, LEADER], ids=lambda role: role["metadata"]["name"]
 )
 def test_no_right_is_written_twice(role: Json) -> None:
     """No role names a right twice, and none has a wildcard."""
@@ -235,7 +219,7 @@ def test_the_table_explains_each_right() -> None:
         flags=re.MULTILINE,
     )
     for column, rights in (
-        (2, [CORE, CONFIG, EXTENSIONS, LEADER]),
+        (2, [CORE, EXTENSIONS, LEADER]),
         (3, [REFERENCE | REFERENCE_EXTENSIONS]),
     ):
         wanted = {

@@ -82,8 +82,9 @@ async def test_a_laptop_listens_for_itself_alone(
         monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     else:
         monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    Listeners(Settings(), FakeClock())
-    Listeners(Settings(metrics_bind_address=":8080"), FakeClock())
     given = Settings(metrics_bind_address="0.0.0.0:1", health_probe_bind_address=":2")
-    Listeners(given, FakeClock())
+    async with open_world() as world:
+        Listeners(world.whole, Settings(), FakeClock())
+        Listeners(world.whole, Settings(metrics_bind_address=":8080"), FakeClock())
+        Listeners(world.whole, given, FakeClock())
     assert bound == [*(f"{host}:8080", f"{host}:8081") * 2, "0.0.0.0:1", ":2"]

@@ -57,8 +57,7 @@ async def test_readiness_waits_for_every_list_and_says_which_is_missing() -> Non
         clock = FakeClock()
         transport = Transport(connection_to(plane), clock=clock)
         controller = ObservedManager(Client(transport), Settings(), clock=clock)
-        listeners = Listeners(Settings(**ON_FREE_PORTS), clock)
-        listeners.show(controller)
+        listeners = Listeners(controller, Settings(**ON_FREE_PORTS), clock)
         async with anyio.create_task_group() as group, httpx.AsyncClient() as client:
             group.start_soon(listeners.run)
             scraper = Scraper(listeners, client, clock)

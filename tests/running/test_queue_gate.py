@@ -167,7 +167,7 @@ def test_a_key_that_is_awaited_later_is_let_through_then(gated: Gated) -> None:
         gated.behind.add(key)
     assert gated.next() is None
     gated.awaited.add("a")
-    gated.behind.judge_held()
+    gated.claims.judge_behind()
     assert [gated.next(), gated.next()] == ["a", None]
     gated.awaited.add("b")
     gated.behind.add("b")

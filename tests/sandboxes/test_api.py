@@ -34,7 +34,9 @@ class User:
 
     async def read(self, name: str = "sb-1") -> Json:
         """Read a Sandbox."""
-        return await self.client.get(SANDBOXES, NS, name, dict)
+        found = await self.client.find(SANDBOXES, NS, name, dict)
+        assert found is not None
+        return found
 
     async def patch(self, patch: Json, *, name: str = "sb-1", subresource: str = "") -> Json:
         """Merge-patch a Sandbox and return the answer."""
@@ -173,7 +175,7 @@ async def test_kubectl_get_prints_readiness_its_reason_and_the_age(user: User) -
     shown = {"type": "Ready", "status": "False", "reason": "PodFailed", "message": "Pod failed"}
     status = {"conditions": [{**shown, "lastTransitionTime": moment}]}
     await user.patch({"status": status}, subresource="status")
-    table = await user.client.get(SANDBOXES, NS, "sb-1", dict, accept=TABLE)
+    table = await user.client.find(SANDBOXES, NS, "sb-1", dict, accept=TABLE) or {}
     columns = [one["name"] for one in table["columnDefinitions"] if not one["priority"]]
     assert columns == ["Name", "Ready", "Reason", "Age"]
     assert table["rows"][0]["cells"][:4] == ["sb-1", "False", "PodFailed", "0s"]

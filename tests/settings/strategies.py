@@ -17,10 +17,7 @@ OPTIONS = {option.name: option for option in table.OPTIONS.values()}
 _BOUND = {"sandbox_label_selector", "metrics_secure_serving", "exclude_namespaces", "shard"}
 
 # What has to be a DNS name, or empty.
-_DNS_NAMES = {
-    *("leader_election_lease", "leader_election_namespace"),
-    *("config_map_namespace", "cluster_domain"),
-}
+_DNS_NAMES = {"leader_election_lease", "leader_election_namespace", "cluster_domain"}
 
 _WORDS = st.text(alphabet="abcz09", min_size=1, max_size=6)
 _LISTS = st.lists(_WORDS, max_size=3, unique=True).map(tuple)

@@ -60,7 +60,6 @@ def _word(value: object) -> str:
     [
         ("--cluster-domain=a b", "must be a DNS name"),
         ("--leader-election-namespace=A_b", "must be a DNS name"),
-        ("--config-map-namespace=A_b", "must be a DNS name"),
     ],
 )
 def test_a_name_that_no_server_takes_is_refused(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,16 +13,10 @@ from lean_sandbox.config.sources import Effective, Origin, scan, variable_of
 from lean_sandbox.kube.errors import ConfigError
 from tests.settings.strategies import OPTIONS, assignments
 
-NOWHERE = Path("/nowhere/allowed-label-domains")
 
-
-def effective(
-    *arguments: str, environment: dict[str, str] | None = None, mounted: Path = NOWHERE
-) -> Effective:
+def effective(*arguments: str, environment: dict[str, str] | None = None) -> Effective:
     """Return what a command line makes of an environment."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sources, "MOUNTED_DOMAINS", mounted)
-        return sources.effective(scan(arguments), environment or {})
+    return sources.effective(scan(arguments), environment or {})
 
 
 def written(name: str, value: Any) -> str:
@@ -109,27 +102,3 @@ def test_two_names_of_one_option_contradict_only_within_a_source() -> None:
     environment = {"LEAN_SANDBOX_LOG_LEVEL": "error", "LEAN_SANDBOX_ZAP_LOG_LEVEL": "debug"}
     with pytest.raises(ConfigError, match="contradict"):
         effective(environment=environment)
-
-
-def test_the_mounted_file_of_the_reference_is_weaker_than_every_other_source(
-    tmp_path: Path,
-) -> None:
-    """Read with the extensions, it replaces the default; an empty one does not."""
-    mounted = tmp_path / "allowed-label-domains"
-    default = Settings().allowed_label_domains
-    assert effective("--extensions", mounted=mounted).settings.allowed_label_domains == default
-    mounted.write_text(" \n,")
-    assert effective("--extensions", mounted=mounted).settings.allowed_label_domains == default
-    mounted.write_text("A.example\nb.example")
-    found = effective("--extensions", mounted=mounted)
-    assert found.settings.allowed_label_domains == ("a.example", "b.example")
-    assert str(found.given["allowed_label_domains"]) == f"file {mounted}"
-    assert effective(mounted=mounted).settings.allowed_label_domains == default
-    found = effective("--extensions", "--allowed-label-domains=c.example", mounted=mounted)
-    assert found.settings.allowed_label_domains == ("c.example",)
-
-
-def test_a_mounted_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    """Any error but that it does not exist ends the start."""
-    with pytest.raises(ConfigError, match="it cannot be read"):
-        effective("--extensions", mounted=tmp_path)

@@ -92,7 +92,8 @@ async def test_a_pool_is_scaled_by_its_subresource() -> None:
         stored = world.plane.store.get(POOLS, NS, "pool")
         assert stored["metadata"]["generation"] == 2
         assert len(members(world)) == 3
-        scale = await world.admin.get(SANDBOXWARMPOOLS, NS, "pool", dict, subresource="scale")
+        scale = await world.admin.find(SANDBOXWARMPOOLS, NS, "pool", dict, subresource="scale")
+        assert scale is not None
         assert scale["status"] == {
             "replicas": 3,
             "selector": f"{WARM_POOL}={name_hash('pool')}",

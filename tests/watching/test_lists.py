@@ -180,34 +180,6 @@ async def test_metadata_lists_name_whole_objects_as_the_alternative() -> None:
         assert rig.names() == ["data-a"]
 
 
-ANY_VERSION = msgspec.structs.replace(sandbox_kind(), lists_any_version=True)
-
-
-async def test_the_first_list_may_come_from_the_servers_cache() -> None:
-    """Asked for at any version, whole; a list that follows is consistent again."""
-    async with open_rig(ANY_VERSION) as rig:
-        listing = await rig.server.next(watch=False)
-        assert listing.query["resourceVersion"] == "0"
-        await listing.reply(200, page([sandbox("a", 1)], 50))
-        watch = await rig.server.next(watch=True)
-        assert watch.query["resourceVersion"] == "50"
-        await rig.clock.advance(60)
-        await watch.lines(problem(410, "Expired"))
-        again = await rig.server.next(watch=False)
-        assert "resourceVersion" not in again.query
-
-
-async def test_a_list_at_any_version_that_is_too_large_is_asked_for_by_pages() -> None:
-    """The server's cache does not cut it; one page of a consistent list is asked for instead."""
-    async with open_rig(ANY_VERSION) as rig:
-        listing = await rig.server.next(watch=False)
-        assert listing.query["resourceVersion"] == "0"
-        await listing.head(64 * 1024 * 1024)
-        again = await rig.server.next(watch=False)
-        assert "resourceVersion" not in again.query
-        assert again.query["limit"] == listing.query["limit"]
-
-
 async def test_a_relist_tells_what_the_gap_hid_and_nothing_else() -> None:
     """Gone, re-created, changed and new are told; what is as it was is not told again."""
     async with open_sandboxes() as rig:

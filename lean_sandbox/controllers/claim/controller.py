@@ -51,8 +51,6 @@ class ClaimController(Controller[ClaimEntry]):
         settings, caches = shared.settings, shared.caches
         workers = settings.sandbox_claim_concurrent_workers
         super().__init__("sandboxclaim", caches.claims, shared.clock, workers=workers)
-        #: Called when claims begin to wait for members of a pool.
-        self.on_awaited: list[Callable[[], None]] = []
         self.waiting = WaitingClaims(
             lambda claim: self.queue.add(claim, priority=CLIENT, reason="member available"),
             lambda pool: self.warm.counts(pool).to_take,
@@ -114,8 +112,8 @@ class ClaimController(Controller[ClaimEntry]):
         else:
             pool = Key(key.namespace, entry.view.pool)
             if not self.waiting.waits_for(pool):
-                for tell in self.on_awaited:
-                    tell()
+                # What makes members for them is no longer to wait.
+                self.queue.judge_behind()
             self.waiting.wait(key, pool, entry.created_at, tried=arrivals)
 
     def before_pool_s(self, pool: Key) -> float:
@@ -184,8 +182,6 @@ class ClaimController(Controller[ClaimEntry]):
         if delta.new is None:
             self.queue.forget(delta.key)
             return
-        if delta.is_new:
-            self._parts.client.ending.forget(delta.key.namespace)
         self.annotator.saw(delta.new)
         if delta.new.view is not None:
             self._parts.resolver.doubt(Key(delta.key.namespace, delta.new.view.pool))

@@ -142,8 +142,6 @@ class SandboxController(Controller[SandboxEntry]):
 
     def on_sandbox(self, delta: Delta[SandboxEntry]) -> None:
         """Reconcile a Sandbox that changed."""
-        if delta.is_new:
-            self._parts.requests.client.ending.forget(delta.key.namespace)
         self.queue.add(
             delta.key,
             priority=LOW if delta.initial else NORMAL,

@@ -152,8 +152,6 @@ class PoolController(Controller[PoolEntry]):
 
     def on_pool(self, delta: Delta[PoolEntry]) -> None:
         """Wake a pool that changed."""
-        if delta.is_new:
-            self.shared.client.ending.forget(delta.key.namespace)
         self.queue.add(delta.key, priority=REFILL, reason="pool")
 
     def on_template(self, delta: Delta[TemplateEntry]) -> None:

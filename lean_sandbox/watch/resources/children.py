@@ -82,8 +82,6 @@ def service_kind(
         build=_build_service,
         watch_as=Representation.METADATA if leanest is Representation.TABLE else leanest,
         label_selector=names.NAME_HASH_LABEL if only_tracked else None,
-        # There may be many that are none of ours, and a create that meets one unseen looks at it.
-        lists_any_version=True,
     )
 
 
