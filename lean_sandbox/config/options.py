@@ -132,7 +132,8 @@ class Settings:
         15.0, "deadline of one request; one that takes longer is given up and retried", _positive
     )
     namespaces: tuple[str, ...] = _own(
-        "comma separated namespaces to watch; empty: all. Fewer namespaces need only Roles",
+        "comma separated namespaces to watch; empty: all. Fewer need only Roles; one whose"
+        " Sandboxes may not be listed is passed over until they may",
         NAMESPACES,
         (),
         topic="what is watched, and how",
