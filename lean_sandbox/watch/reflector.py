@@ -27,6 +27,7 @@ from lean_sandbox.clock import Clock
 from lean_sandbox.kube import errors
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.http1 import LineSplitter
+from lean_sandbox.kube.limits import Lane
 from lean_sandbox.kube.resources import JSON_ACCEPT, PartialObject, path
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition
@@ -314,6 +315,8 @@ class Reflector(Generic[E]):
             accept=METADATA_LIST_ACCEPT if is_partial else JSON_ACCEPT,
             timeout_s=_REQUEST_TIMEOUT_S,
             max_body_bytes=None if limit == 1 else _MOST_PAGE_BYTES,
+            # Whoever waits for anything waits for what it shows: until then nothing is watched.
+            lane=Lane.CLIENT,
         )
 
     # -- watching --------------------------------------------------------------------------------
