@@ -132,7 +132,8 @@ class Settings:
         15.0, "deadline of one request; one that takes longer is given up and retried", _positive
     )
     namespaces: tuple[str, ...] = _own(
-        "comma separated namespaces to watch; empty: all. Fewer namespaces need only Roles",
+        "comma separated namespaces to watch; empty: all. Fewer need only Roles; one whose"
+        " Sandboxes may not be listed is passed over until they may",
         NAMESPACES,
         (),
         topic="what is watched, and how",
@@ -394,6 +395,10 @@ def doubts(settings: Settings) -> dict[str, str]:
     odd = [domain for domain in settings.allowed_label_domains if not is_object_name(domain)]
     if odd:
         found["--allowed-label-domains"] = f"{odd[0]!r} is no domain: no label is in it"
+    if not settings.metrics_secure_serving:
+        secured = ("metrics_cert_dir", "tls_min_version", "tls_cipher_suites")
+        unused = "not used: metrics are served without TLS unless --metrics-secure-serving is given"
+        found |= {flag_of(name): unused for name in secured if getattr(settings, name)}
     return found
 
 

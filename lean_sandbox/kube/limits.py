@@ -1,7 +1,7 @@
 """How many requests may be in flight, and who goes first.
 
-Two lanes. CLIENT is work somebody waits for (a claim being bound); BACKGROUND is everything behind
-it (refill, pool status, events). The rules:
+Two lanes. CLIENT is work somebody waits for (a claim bound, a kind listed); BACKGROUND is all that
+is behind it (refill, pool status, events). The rules:
 
 1. At most ``max_in_flight`` requests at once. The server divides its time among all who ask, so
    fewer make a burst slow beside its own clients: 16 take 1.4 to 1.5 times as long as 32.

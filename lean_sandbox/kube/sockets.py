@@ -223,11 +223,15 @@ async def _shake_hands(secured: ssl.SSLSocket) -> None:
 async def _connect(
     addresses: list[Any], make_socket: Callable[[int], socket.socket]
 ) -> socket.socket:
-    *others, (last_family, *_, last) = addresses
-    for family, *_, address in others:
-        with suppress(OSError), anyio.fail_after(_ADDRESS_S):
-            return await _connect_to(make_socket(family), address)
-    return await _connect_to(make_socket(last_family), last)
+    problems: list[str] = []
+    for family, *_, address in addresses:
+        is_last = len(problems) + 1 == len(addresses)
+        try:
+            with anyio.fail_after(None if is_last else _ADDRESS_S):
+                return await _connect_to(make_socket(family), address)
+        except OSError as problem:
+            problems.append(f"{address[0]}: {str(problem) or 'no answer'}")
+    raise OSError(", ".join(problems))
 
 
 async def _addresses(host: str, port: int) -> list[Any]:

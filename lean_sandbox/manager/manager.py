@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 from contextlib import suppress
@@ -32,7 +33,7 @@ from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.tracing import Tracing
 from lean_sandbox.runtime.workers import Outcome
 from lean_sandbox.watch.cache import TOMBSTONE_S, Cache
-from lean_sandbox.watch.kind import Delta, Representation
+from lean_sandbox.watch.kind import Delta, Key, Representation
 from lean_sandbox.watch.reflector import ReflectorGroup
 from lean_sandbox.watch.resources import build_caches
 
@@ -112,9 +113,11 @@ class Manager:
         self.claims: ClaimController | None = None
         #: Everything that reconciles, the Sandboxes first.
         self.controllers: list[Controller[Any]] = [self.sandboxes]
-        own = (caches.sandboxes, caches.pods, caches.services, caches.pvcs)
         #: The cache of each kind that is or may be watched.
-        self.all_caches: list[Cache[Any]] = list(own)
+        self.all_caches: list[Cache[Any]] = [caches.sandboxes, caches.pods, caches.services]
+        # What has to be known of a namespace before anything in it is reconciled.
+        self._own = [cache.kind.resource.plural for cache in self.all_caches]
+        self.all_caches.append(caches.pvcs)
         if settings.extensions:
             self.all_caches += caches.templates, caches.pools, caches.claims, caches.policies
             self._add_extensions(shared)
@@ -124,6 +127,9 @@ class Manager:
 
             self.trace = TraceBuffer(settings.trace_entries, clock)
             self.trace.follow(self.all_caches, self.controllers, client.transport)
+        if settings.namespaces:
+            for controller in self.controllers:
+                controller.queue.gate(self._hold_s)
         if settings.shard:
             from lean_sandbox.manager import preflight  # noqa: PLC0415 -- rarely used
 
@@ -161,13 +167,16 @@ class Manager:
         templates.on_policy_there += claims.on_policy_there, pools.on_policy_there
         self.controllers += claims, pools, templates, claims.annotator
 
+    def _hold_s(self, key: Key) -> float:
+        """Hold back what is in a namespace that was passed over, until it has been listed."""
+        return math.inf if self.reflectors.lacks(key.namespace, *self._own) else 0.0
+
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Watch, wait until the caches are in sync, then reconcile until stopped.
 
         Sandboxes are served as soon as their own kinds are known: one of the extensions' that is
         missing, or may not be watched, holds up the extensions alone. Starts when all are in sync.
         """
-        own = (self.caches.sandboxes, self.caches.pods, self.caches.services)
         if self.elector is not None:
             self._client.transport.fence = self.elector.fence
             for controller in self.controllers:
@@ -180,7 +189,7 @@ class Manager:
                     self.reflectors.start(cache)
             group.start_soon(self._complete, task_status)
             group.start_soon(self._follow_wall_clock)
-            await self.reflectors.synced(*(cache.kind.resource.plural for cache in own))
+            await self.reflectors.synced(*self._own)
             if self.elector is None:
                 await self._work()
             else:

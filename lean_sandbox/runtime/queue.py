@@ -128,7 +128,7 @@ class WorkQueue(Generic[K]):
         self._delays: list[tuple[float, int, _Slot[K]]] = []
         self._tickets = itertools.count(1)
         self._regular_turns = _REGULAR_TURNS
-        self._hold_s: Callable[[K], float] | None = None
+        self._gates: list[Callable[[K], float]] = []
         # What the gate holds back, in the heap of delays.
         self._held: dict[K, _Slot[K]] = {}
         #: Judgements of the gate that raised; the key is let through.
@@ -204,14 +204,15 @@ class WorkQueue(Generic[K]):
         is_busy = len(self._running) > (beside in self._running) or any(self._lines.values())
         return BESIDE_WORK_S if is_busy else 0.0
 
-    def gate(self, hold_s: Callable[[K], float], *, behind: WorkQueue[Any]) -> None:
+    def gate(self, hold_s: Callable[[K], float], *, behind: WorkQueue[Any] | None = None) -> None:
         """Hold a key back, counted from the first time, for at most what ``hold_s`` returns.
 
         A key is judged when its turn comes, every two seconds from then on, and when it is added
         once more or nothing is left to do in the queue ``behind`` which they wait.
         """
-        self._hold_s = hold_s
-        behind._behind.append(self)
+        self._gates.append(hold_s)
+        if behind is not None:
+            behind._behind.append(self)
 
     def judge_behind(self) -> None:
         """Judge anew the keys that gates hold back behind this queue."""
@@ -412,10 +413,8 @@ class WorkQueue(Generic[K]):
         return heap[0] if heap else None
 
     def _holds_back(self, slot: _Slot[K], now: float) -> bool:
-        if self._hold_s is None:
-            return False
         try:
-            hold_s = self._hold_s(slot.key)
+            hold_s = max([hold_s(slot.key) for hold_s in self._gates], default=0.0)
         except Exception as error:
             self.gate_errors += 1
             log.exception("gate_failed", key=str(slot.key), error=type(error).__name__)

@@ -27,6 +27,7 @@ from lean_sandbox.clock import Clock
 from lean_sandbox.kube import errors
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.http1 import LineSplitter
+from lean_sandbox.kube.limits import Lane
 from lean_sandbox.kube.resources import JSON_ACCEPT, PartialObject, path
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition
@@ -125,6 +126,8 @@ class Reflector(Generic[E]):
         # Where a list goes on of which a busy server refused a page: its size and its token.
         self._place: tuple[int, str | None] | None = None
         self.synced = anyio.Event()
+        #: Whether the server has refused the first list for want of a right.
+        self.is_forbidden = False
         self.problem: str | None = None
         self._decoder = EventDecoder(cache, namespace=namespace)
         self._log = self._decoder.log
@@ -195,6 +198,7 @@ class Reflector(Generic[E]):
             if isinstance(error, errors.TransportError) and self._decoder.version is not None:
                 self._resync_at = self._clock.monotonic()
             self._failed(str(error))
+            self.is_forbidden = isinstance(error, errors.Forbidden)
             at_least_s = error.retry_after_s or 0.0
         except Exception as error:  # noqa: BLE001 -- a bug here must not end the other watches
             self._log.exception("watch_panicked")
@@ -284,7 +288,7 @@ class Reflector(Generic[E]):
         self._listed_at = self._clock.monotonic()
         spread = 1.0 + _TIMEOUT_SPREAD * self._uniform()
         self._resync_at = self._listed_at + spread * _RESYNC_S
-        self._lost_at = math.inf
+        self._lost_at, self.is_forbidden = math.inf, False
         self.synced.set()
 
     async def _page(self, limit: int, continue_: str | None) -> bytes:
@@ -301,6 +305,8 @@ class Reflector(Generic[E]):
             accept=METADATA_LIST_ACCEPT if is_partial else JSON_ACCEPT,
             timeout_s=_REQUEST_TIMEOUT_S,
             max_body_bytes=None if limit == 1 else _MOST_PAGE_BYTES,
+            # Whoever waits for anything waits for what it shows: until then nothing is watched.
+            lane=Lane.CLIENT,
         )
 
     # -- watching --------------------------------------------------------------------------------
@@ -452,21 +458,39 @@ class ReflectorGroup:
         again = [one for cache in caches for one in self._reflectors[cache.kind.resource.plural]]
         for reflector in again:
             reflector.list_anew()
-        for reflector in again:
-            await reflector.synced.wait()
+        if again:
+            await self.synced(*(cache.kind.resource.plural for cache in caches))
 
     async def synced(self, *plurals: str) -> None:
         """Wait until the kinds named, or all that were started, have had their first list."""
         for plural in plurals or tuple(self._reflectors):
-            for reflector in self._reflectors[plural]:
-                await reflector.synced.wait()
+            while awaited := self._awaited(plural):
+                await self._clock.wait(awaited[0].synced, _LOOK_AGAIN_S)
+
+    def _awaited(self, plural: str) -> list[Reflector[Any]]:
+        """Return those that have not had their first list, but of namespaces that are passed over.
+
+        These are where the first kind, the Sandboxes, may not be listed, while elsewhere it may.
+        """
+        firsts = next(iter(self._reflectors.values()))
+        may_pass = any(first.synced.is_set() for first in firsts)
+        return [
+            one
+            for one, first in zip(self._reflectors[plural], firsts, strict=True)
+            if not (one.synced.is_set() or (may_pass and first.is_forbidden))
+        ]
+
+    def lacks(self, namespace: str, *plurals: str) -> bool:
+        """Whether a namespace, one of those chosen, has not had the first list of a kind."""
+        at = self._namespaces.index(namespace)
+        return not all(self._reflectors[plural][at].synced.is_set() for plural in plurals)
 
     async def synced_within(self, plural: str, patience_s: float) -> str | None:
         """Wait for a kind's first list; return the problem if it is not complete in time.
 
         A list that is known to fail is not waited for.
         """
-        for reflector in self._reflectors[plural]:
+        for reflector in self._awaited(plural):
             if reflector.problem is None:
                 await self._clock.wait(reflector.synced, patience_s)
             if not reflector.synced.is_set():
@@ -478,9 +502,8 @@ class ReflectorGroup:
         """The reason why a kind has no complete first list yet, by resource."""
         return {
             plural: one.problem or "not listed yet"
-            for plural, reflectors in self._reflectors.items()
-            for one in reflectors
-            if not one.synced.is_set()
+            for plural in self._reflectors
+            for one in self._awaited(plural)
         }
 
     def collect(self, into: Exposition, resource: str) -> None:

@@ -298,6 +298,23 @@ async def test_an_address_that_does_not_answer_gives_way_to_the_next(
         await transport.aclose()
 
 
+async def test_where_no_address_answers_each_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine without IPv6 is told of the refusal by IPv4, not only of what could never work."""
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        port = gone.getsockname()[1]
+
+    async def found(host: str, port: int) -> list[tuple[int, int, int, str, tuple[str, int]]]:
+        # Nothing listens on the first, the others lead nowhere.
+        hosts = ("127.0.0.1", "192.0.2.1", "255.255.255.255")
+        return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (each, port)) for each in hosts]
+
+    monkeypatch.setattr(sockets, "_addresses", found)
+    monkeypatch.setattr(sockets, "_ADDRESS_S", 0.05)
+    said = r"api\.test:\d+: 127\.0\.0\.1: .*refused, 192\.0\.2\.1: .+, 255\.255\.255\.255: .+"
+    with pytest.raises(ConnectFailed, match=said):
+        await Transport(Connection(f"http://api.test:{port}")).request("GET", "/")
+
+
 class Turning(Auth):
     """A credential that has a newer one after each refusal."""
 

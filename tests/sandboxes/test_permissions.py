@@ -9,11 +9,12 @@ import pytest
 from lean_sandbox.config.options import Settings
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.model.times import format_rfc3339
-from tests.support.clock import EPOCH
+from tests.support.clock import EPOCH, FakeClock
 from tests.support.world import CONTROLLER, NS, World, condition, open_world, pod_body, sandbox
 
 Json = dict[str, Any]
 GROUP = "rbac.authorization.k8s.io"
+SANDBOXES = "sandboxes.agents.x-k8s.io"
 EVERYTHING = ["create", "delete", "get", "list", "patch", "update", "watch"]
 # The published ClusterRole of the controller, without the Lease that leader election needs.
 RULES: list[Json] = [
@@ -34,20 +35,25 @@ ADOPTABLE = {"agents.x-k8s.io/adoptable": "true"}
 CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
 
 
-def grant(plane: ControlPlane, *, in_namespace: bool) -> None:
+def grant(plane: ControlPlane, *, in_namespace: str = "", rules: list[Json] = RULES) -> None:
     """Take the controller's rights away and give it those of the rules, everywhere or in one."""
-    plane.store.delete(f"clusterrolebindings.{GROUP}", "", "controller")
+    if plane.store.find(f"clusterrolebindings.{GROUP}", "", "controller"):
+        plane.store.delete(f"clusterrolebindings.{GROUP}", "", "controller")
+    if in_namespace and not plane.store.find("namespaces", "", in_namespace):
+        about = {"name": in_namespace}
+        plane.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": about})
     prefix = "" if in_namespace else "Cluster"
-    metadata: Json = {"name": "lean"} | ({"namespace": NS} if in_namespace else {})
+    metadata: Json = {"name": f"lean-{len(rules)}"}
+    metadata |= {"namespace": in_namespace} if in_namespace else {}
     role = {"apiVersion": f"{GROUP}/v1", "kind": f"{prefix}Role", "metadata": metadata}
-    plane.store.create({**role, "rules": RULES})
+    plane.store.create({**role, "rules": rules})
     *_, namespace, name = CONTROLLER.split(":")
     plane.store.create(
         {
             "apiVersion": f"{GROUP}/v1",
             "kind": f"{prefix}RoleBinding",
             "metadata": metadata,
-            "roleRef": {"apiGroup": GROUP, "kind": f"{prefix}Role", "name": "lean"},
+            "roleRef": {"apiGroup": GROUP, "kind": f"{prefix}Role", "name": metadata["name"]},
             "subjects": [{"kind": "ServiceAccount", "namespace": namespace, "name": name}],
         }
     )
@@ -102,7 +108,7 @@ def _child(kind: str, name: str, spec: Json) -> Json:
 @pytest.mark.case(150)
 async def test_every_flow_gets_by_with_the_published_permissions() -> None:
     """Case 150: with exactly the published ClusterRole no request is forbidden."""
-    async with open_world(prepare=lambda plane: grant(plane, in_namespace=False)) as world:
+    async with open_world(prepare=grant) as world:
         await live(world)
         refused = world.plane.audit.codes(CONTROLLER, at_least=401)
         assert not {what for what in refused if what.startswith(("401", "403"))}
@@ -113,8 +119,50 @@ async def test_every_flow_gets_by_with_the_published_permissions() -> None:
 async def test_for_chosen_namespaces_a_role_is_enough() -> None:
     """Case 150: told which namespaces to watch, the controller needs no right outside of them."""
     settings = Settings(sandbox_status_window=1.0, namespaces=(NS,))
-    grants = lambda plane: grant(plane, in_namespace=True)  # noqa: E731 -- one line says it all
+    grants = lambda plane: grant(plane, in_namespace=NS)  # noqa: E731 -- one line says it all
     async with open_world(settings, prepare=grants) as world:
         await live(world)
         refused = world.plane.audit.codes(CONTROLLER, at_least=401)
         assert not {what for what in refused if what.startswith(("401", "403"))}
+
+
+async def test_a_namespace_that_is_gone_with_its_role_does_not_hold_up_the_others() -> None:
+    """At a start; volumes are served as well, and the probe does not wait for what is not there."""
+    settings = Settings(sandbox_status_window=1.0, namespaces=("gone", NS))
+    grants = lambda plane: grant(plane, in_namespace=NS)  # noqa: E731 -- one line says it all
+    async with open_world(settings, prepare=grants, is_served=False) as world:
+        world.plane.store.create(whole("sb-1"))
+        await world.pass_time(20.0)
+        for resource, name in (("persistentvolumeclaims", "data-sb-1"), ("pods", "sb-1")):
+            assert world.find(resource, name) is not None
+        assert world.controller.not_ready is None
+        assert "in namespace 'gone'" in world.controller.problems["sandboxes"]
+
+
+async def test_where_no_namespace_may_be_listed_the_controller_is_not_ready() -> None:
+    """There is nothing to serve: somebody has forgotten the Roles."""
+    settings = Settings(namespaces=("gone", NS))
+    grants = lambda plane: grant(plane, in_namespace="other")  # noqa: E731 -- one line says it all
+    async with open_world(settings, prepare=grants, is_served=False) as world:
+        await world.pass_time(120.0)
+        assert "allow verb 'list' on resource 'sandboxes" in (world.controller.not_ready or "")
+
+
+async def test_a_namespace_whose_role_comes_late_is_served_once_all_in_it_is_known() -> None:
+    """While its Sandboxes are listed and their Pods are not, nothing is made of that."""
+    settings = Settings(sandbox_status_window=1.0, namespaces=("other", NS))
+    grants = lambda plane: grant(plane, in_namespace="other")  # noqa: E731 -- one line says it all
+    async with ControlPlane(clock=FakeClock()) as plane:
+        async with open_world(plane=plane) as before:
+            await before.ready_sandbox()
+        plane.store.patch(SANDBOXES, NS, "sb-1", {"spec": {"operatingMode": "Suspended"}})
+        async with open_world(settings, plane=plane, prepare=grants, is_served=False) as world:
+            await world.pass_time(20.0)
+            world.forget_requests()
+            grant(plane, in_namespace=NS, rules=RULES[1:])
+            await world.pass_time(60.0)
+            assert set(world.controller.problems) == {"pods", "services"}
+            assert world.writes() == {}
+            grant(plane, in_namespace=NS)
+            await world.pass_time(60.0)
+            assert world.writes() == {"delete pods": 1, "patch sandboxes/status": 1}

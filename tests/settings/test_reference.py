@@ -144,10 +144,15 @@ def test_no_flag_is_in_two_tables() -> None:
     [
         (["--sandbox-concurrent-workers=1000"], "--sandbox-concurrent-workers"),
         (["--kube-api-qps=5", "--kube-api-burst=100"], "--kube-api-burst"),
+        (["--metrics-cert-dir=/tls"], "--metrics-cert-dir"),
+        (["--tls-min-version=VersionTLS13"], "--tls-min-version"),
+        (["--tls-cipher-suites=TLS_AES_128_GCM_SHA256"], "--tls-cipher-suites"),
     ],
 )
 def test_what_works_but_is_hardly_meant_is_remarked(given: list[str], flag: str) -> None:
-    """More than 1000 workers in all, and more workers than the rate lets through at once."""
+    """Over 1000 workers in all, more than the rate lets through at once, and TLS without TLS."""
     assert [remark.flag for remark in effective(scan(given), {}).remarks] == [flag]
     assert not effective(scan(["--kube-api-qps=5", "--kube-api-burst=152"]), {}).remarks
     assert not effective(scan(["--sandbox-concurrent-workers=948"]), {}).remarks
+    secured = ["--metrics-secure-serving", "--metrics-cert-dir=/tls", "--tls-min-version=x"]
+    assert not effective(scan(secured), {}).remarks

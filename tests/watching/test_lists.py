@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import anyio
 import msgspec
 import pytest
 from structlog.testing import capture_logs
 
 from filters import Change
+from lean_sandbox.kube.limits import Limits
+from lean_sandbox.kube.resources import PODS
 from lean_sandbox.watch.resources.children import pvc_kind
 from lean_sandbox.watch.resources.pod import pod_kind
 from lean_sandbox.watch.resources.sandbox import sandbox_kind
@@ -167,6 +170,22 @@ async def test_a_list_whose_token_a_server_may_not_know_starts_over(status: int)
         await again.reply(200, page([sandbox("a", 1)], 60))
         await rig.server.next(watch=True)
         assert rig.names() == ["a"]
+
+
+async def test_a_list_does_not_wait_behind_what_nobody_waits_for() -> None:
+    """As many requests as there may be of refills hang; a kind that is not watched is listed."""
+    async with open_sandboxes() as rig:
+        watch = await rig.listed(sandbox("a", 1))
+        await rig.clock.advance(60)
+        async with anyio.create_task_group() as group:
+            for _ in range(Limits().max_background + 1):
+                group.start_soon(rig.client.find, PODS, "ns", "a", bytes)
+            for _ in range(Limits().max_background):
+                assert (await rig.server.next(watch=False)).path.endswith("/pods/a")
+            await watch.lines(problem(410, "Expired"))
+            listing = await rig.server.next(watch=False)
+            assert listing.path.endswith("/sandboxes")
+            group.cancel_scope.cancel()
 
 
 async def test_metadata_lists_name_whole_objects_as_the_alternative() -> None:
