@@ -1,4 +1,4 @@
-"""What a reflector does after a failure: how long to pause, and why a kind may not be served."""
+"""For reflectors after a failure: how long to pause, and why a kind may not be served."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class _Version(msgspec.Struct):
 async def why_unserved(client: Client, resource: Resource) -> str:
     """Return why requests for a resource get 404, and the remedy; "" if neither is known.
 
-    Only custom resources are asked for: built-in ones are always served. Costs one GET, of what the
-    version of the group has.
+    Only custom resources are checked: built-in ones are always served. Costs one GET, of the
+    discovery document of the group's version.
     """
     if not resource.group.endswith("agents.x-k8s.io"):
         return ""
