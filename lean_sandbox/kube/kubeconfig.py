@@ -9,7 +9,7 @@ Where it looks, first match wins:
 4. ``~/.kube/config``.
 
 Only what one context names is decoded, so that a broken neighbour in the file does no harm. What
-would be dangerous or baffling to leave out silently (proxies, passwords, auth providers,
+would be dangerous or confusing to ignore silently (proxies, passwords, auth providers,
 impersonation) is refused. The TLS context is made once: a changed CA or client certificate file
 takes a restart.
 """
@@ -105,7 +105,7 @@ def load(
     *,
     clock: Clock | None = None,
 ) -> Connection:
-    """Return the connection that is described, without a request. Raises ConfigError."""
+    """Return the connection to use; makes no request. Raises ConfigError."""
     clock = clock or SystemClock()
     default = _expanded("~/.kube/config")
     is_inside = context is None and "KUBERNETES_SERVICE_HOST" in os.environ
@@ -124,7 +124,7 @@ def load(
 
 
 def _expanded(path: str) -> Path:
-    # That of pathlib raises for a user who is unknown or has no home.
+    # Path.expanduser raises for a user who is unknown or has no home.
     return Path(os.path.expanduser(path))  # noqa: PTH111
 
 
