@@ -56,7 +56,7 @@ _SHOWN: Final = " (default: %(default)s)"
 
 
 class Verb(NamedTuple):
-    """One command: ``run`` is given what a parser made of its words, or the words if ``is_raw``."""
+    """One command: ``run`` gets its parsed arguments, or the arguments as given if ``is_raw``."""
 
     summary: str
     examples: tuple[str, ...]
@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else list(arguments)
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
-            # Python's word for a descriptor that the caller has closed.
+            # How Python shows a descriptor that the caller has closed.
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
     try:
         code = _perform(words)
@@ -134,7 +134,7 @@ def _perform(words: list[str]) -> int:
         while isinstance(first, BaseExceptionGroup):
             first = first.exceptions[0]
         if isinstance(first, SystemExit):
-            # rich ends a program so whose reader has seen enough.
+            # How rich ends a program whose reader has seen enough.
             return EXIT_OK
         if not isinstance(first, ConfigError if verb.is_raw else (ConfigError, OSError)):
             raise
@@ -176,7 +176,7 @@ def _parse(name: str, verb: Verb, words: list[str]) -> Namespace:
 
 
 def _flags_of(module: str, *more: object) -> Callable[[ArgumentParser], object]:
-    """Return what adds the flags of a module, which is imported for a parser only."""
+    """Return a function that adds the flags of a module, which is only imported then."""
     return lambda parser: import_module(module).add_flags(parser, *more)
 
 
@@ -188,7 +188,7 @@ def _add_explain(explain: ArgumentParser) -> None:
 
 
 def _noun(word: str) -> str:
-    """Return what `trace` calls a kind, which may be in the plural, or as kubectl names it."""
+    """Return the name `trace` has for a kind, given in the plural or as kubectl names it."""
     one = word.removesuffix("es").removesuffix("s")
     return {"sandboxclaim": "claim", "sandboxwarmpool": "pool"}.get(one, one)
 
@@ -205,7 +205,7 @@ def _add_trace(trace: ArgumentParser) -> None:
 
 
 def _with_settings(name: str, act: Callable[[Scanned], int], arguments: Sequence[str]) -> int:
-    """Run `run` or `config`, or tell version or help."""
+    """Run `run` or `config`, or print the version or help."""
     try:
         scanned = scan(arguments, {"version": BOOLEAN})
         versions = [flag for flag in scanned.flags if flag.name == "version"]
@@ -253,7 +253,7 @@ def _run_controller(scanned: Scanned) -> int:
     try:
         return EXIT_OK if anyio.run(run_until_signalled, begin(found), tune) else EXIT_FAILED
     except NotLeaderError:
-        # The log has said why; what starts the process anew lets it contend again.
+        # The log has said why; whatever restarts the process lets it contend again.
         return EXIT_FAILED
 
 

@@ -24,8 +24,8 @@ _INT64_LIMIT = 2**63
 class Form(msgspec.Struct, frozen=True):
     """How values of one form are read and written.
 
-    ``parse`` raises ValueError for a text that is none; ``write`` gives a text that ``parse`` reads
-    as the same value. ``metavar`` stands for the value in help; ``words`` are all there may be.
+    ``parse`` raises ValueError for an invalid text; ``write`` returns a text that ``parse`` reads
+    as the same value. ``metavar`` stands for the value in help; ``words`` are all valid values.
     """
 
     metavar: str

@@ -1,7 +1,7 @@
 """The table of options: name, default, meaning, form, bound and scope of each, in one place.
 
-Every source, the help and docs/configuration.md are made from it. What the reference has too has
-the same name, default and meaning.
+Every source, the help and docs/configuration.md are made from it. Options that the reference has
+too have the same name, default and meaning.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from lean_sandbox.model.names import is_object_name
 
 Bound = Callable[[Any], str]
 _MANY_WORKERS: Final = 1000
-#: How long the metadata of a Sandbox's Pod may differ from what is wanted, whatever is asked for.
+#: How long at most the metadata of a Sandbox's Pod may stay behind, whatever the option says.
 LONGEST_WRITE_BEHIND_S: Final = 1.0
 
 
@@ -63,9 +63,9 @@ class Flag(msgspec.Struct, frozen=True):
 
 
 class Option(Flag, frozen=True, kw_only=True):
-    """A flag that is named as the setting that it gives; ``topic`` begins a section of the help.
+    """A flag that has the name of its setting; ``topic`` begins a section of the help.
 
-    ``is_own``: it makes one process what it is, so the ConfigMap of all controllers cannot set it.
+    ``is_own``: it is particular to one process, so the ConfigMap of all controllers cannot set it.
     """
 
     default: Any
@@ -74,7 +74,7 @@ class Option(Flag, frozen=True, kw_only=True):
     topic: str = ""
 
     def shown(self, value: Any) -> str:
-        """Return a value as people are shown it."""
+        """Return a value as it is displayed."""
         return "automatic" if value is None else self.form.write(value) or "none"
 
 
@@ -379,7 +379,7 @@ def _check_together(settings: Settings) -> None:
 
 
 def doubts(settings: Settings) -> dict[str, str]:
-    """Return what would work but is probably not meant: why, by flag."""
+    """Return, by flag, why a setting that works is probably not what was meant."""
     found = {}
     workers = (
         settings.sandbox_concurrent_workers
@@ -427,7 +427,7 @@ def _zap_level(text: str) -> str:
 
 DEVELOPMENT: Final = "zap_devel"
 DEVELOPMENT_DEFAULTS: Final = {"log_format": "console", "log_level": "debug"}
-"""What holds with ``--zap-devel`` where no source names these settings."""
+"""The defaults of these settings with ``--zap-devel``."""
 
 TRANSLATED = {
     "zap-log-level": Flag(

@@ -29,15 +29,15 @@ from lean_sandbox.kube.errors import ConfigError
 
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
-# As the reference has it, what cannot work is a failure, and what cannot be understood is not.
+# As in the reference: a value that cannot work exits like a failure, one that cannot be read not.
 EXIT_CONFIG: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_INTERRUPTED: Final = 130
 PREFIX: Final = "LEAN_SANDBOX_"
 CONFIG_MAP: Final = "agent-sandbox-config"
-# Where the reference's manifests mount their optional ConfigMap (spec of claims, 1.3).
+# Where the reference's manifests mount their optional ConfigMap.
 MOUNTED_DOMAINS: Final = Path("/etc/sandbox-config/allowed-label-domains")
-# Kubernetes sets these in every Pod for a Service of our name; they are nobody's settings.
+# Kubernetes sets these in every Pod for a Service of our name; they are not settings.
 _SERVICE_LINK = re.compile(
     r"\w*_SERVICE_HOST|\w*_SERVICE_PORT(_\w+)?|\w*_PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?"
 )
@@ -125,7 +125,7 @@ def variable_of(flag: str) -> str:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return which of the known words is probably meant, empty where none comes near."""
+    """Return which of the known words is probably meant, empty if none is close."""
     import difflib  # noqa: PLC0415 -- for an error only
 
     return next(iter(difflib.get_close_matches(word, known, n=1, cutoff=0.5)), "")
@@ -135,8 +135,8 @@ def scan(arguments: Sequence[str], extra: Mapping[str, Form] | None = None) -> S
     """Take a command line apart by the rules of Go's flag package; ``extra`` are a command's own.
 
     ``-x`` and ``--x`` are the same; a value follows after ``=`` or as the next argument, but that
-    of a boolean only after ``=``; the first argument that is no flag, and ``--``, end the flags.
-    Ours on top: ``--no-x`` switches a boolean off. Raises UsageError for what is no flag,
+    of a boolean only after ``=``; the first argument that is not a flag, and ``--``, end the flags.
+    Ours on top: ``--no-x`` switches a boolean off. Raises UsageError for an unknown flag,
     HelpWanted when help is asked for before that.
     """
     forms = {name: flag.form for name, flag in FLAGS.items()} | dict(extra or {})
@@ -172,7 +172,7 @@ def scan(arguments: Sequence[str], extra: Mapping[str, Form] | None = None) -> S
 def effective(
     scanned: Scanned, environment: Mapping[str, str], *, config_map: ConfigMap | None = None
 ) -> Effective:
-    """Return the settings that a command line, the environment and the ConfigMap make.
+    """Return the settings that a command line, the environment and the ConfigMap result in.
 
     A key of the ConfigMap that sets nothing is remarked upon. Raises UsageError for a flag whose
     value cannot be read, ConfigError for everything else.

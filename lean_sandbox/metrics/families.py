@@ -1,7 +1,7 @@
 """Every metric that is exposed: its name, labels, buckets and meaning, in one place.
 
 Names, labels and buckets of all but ``lean_sandbox_...`` are those of the reference controller and
-its framework, so that dashboards and alerts keep working (spec, 7.5; claims, 8.2; changes, v1.0.5).
+its framework, so that dashboards and alerts keep working.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 from lean_sandbox.metrics.registry import Family
 
 # The bounds dashboards for Kubernetes controllers expect, so that existing queries keep working.
-# Multiplied up as there, for a bound is a text in those queries and has their rounding errors.
+# Multiplied up as there: in queries a bound is a text, with the same rounding errors.
 WORKQUEUE_BUCKETS_S: Final[tuple[float, ...]] = tuple(
     accumulate(range(11), lambda bound, _: bound * 10.0, initial=1e-8)
 )
