@@ -175,7 +175,7 @@ def _read(
         items = obj["items"] if isinstance(obj.get("items"), list) else [obj]
         found = [(event_type, item, None) for item in items]
     if not all(isinstance(state, dict) for _, state, _ in found):
-        raise TypeError("an object is no JSON object")
+        raise TypeError("an object is not a JSON object")
     if not found:
         return [Explained(number, Outcome.BROKEN, "no object in the line", event_type)]
     return found

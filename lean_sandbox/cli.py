@@ -103,7 +103,7 @@ def _failed(why: str, code: int) -> int:
 def _perform(words: list[str]) -> int:
     for word in words:
         if any("\ud800" <= letter <= "\udfff" for letter in word):
-            raise UsageError(f"{word!r} is no UTF-8")
+            raise UsageError(f"{word!r} is not valid UTF-8")
     if words[:1] == ["help"]:
         words = [*words[1:], "--help"]
     if words[:1] in ([], ["-h"], ["--help"]):
@@ -284,7 +284,7 @@ def _metrics_of(flags: Sequence[str]) -> str:
     except HelpWanted:
         raise UsageError("see `lean-sandbox run --help`") from None
     if scanned.rest:
-        raise UsageError(f"{scanned.rest[0]} is no flag")
+        raise UsageError(f"{scanned.rest[0]} is not a flag")
     settings = effective(scanned, os.environ).settings
     host, colon, port = settings.metrics_bind_address.rpartition(":")
     scheme = "https" if settings.metrics_secure_serving else "http"
@@ -318,7 +318,7 @@ def _run_explain(given: Namespace) -> int:
         summary = explain(lines, decide, out=sys.stdout)
     if summary.broken_lines and not summary.events:
         way_out = "record one with kubectl get sandboxes -w --output-watch-events -o json"
-        raise ConfigError(f"{given.file} is no log of a watch", way_out=way_out)
+        raise ConfigError(f"{given.file} is not a log of a watch", way_out=way_out)
     return EXIT_OK
 
 

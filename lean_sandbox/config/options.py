@@ -400,7 +400,7 @@ def doubts(settings: Settings) -> dict[str, str]:
         found["--sandbox-write-behind-window"] = f"counts as {LONGEST_WRITE_BEHIND_S:g}s"
     odd = [domain for domain in settings.allowed_label_domains if not is_object_name(domain)]
     if odd:
-        found["--allowed-label-domains"] = f"{odd[0]!r} is no domain: no label is in it"
+        found["--allowed-label-domains"] = f"{odd[0]!r} is not a domain: it allows no label"
     return found
 
 
@@ -421,7 +421,7 @@ def _zap_level(text: str) -> str:
     except ValueError:
         verbosity = 0
     if verbosity <= 0:
-        raise ValueError("it is none of debug, info, error, panic, nor a verbosity above 0")
+        raise ValueError("it is not one of debug, info, error, panic, nor a verbosity above 0")
     return "debug"
 
 

@@ -189,7 +189,7 @@ def _read(place: _Place) -> dict[str, Any]:
     except RecursionError as problem:
         raise place.error("is nested too deeply", _CORRECT) from problem
     if not isinstance(document, dict):
-        raise place.error("is not a kubeconfig: its top level is no mapping", _HELP)
+        raise place.error("is not a kubeconfig: its top level is not a mapping", _HELP)
     return document
 
 
@@ -212,7 +212,7 @@ def _entry(
         if entry["name"] == name:
             value = entry.get(key)
             if not isinstance(value, dict):
-                raise at.at(key).error("is missing or no mapping", _CORRECT)
+                raise at.at(key).error("is missing or not a mapping", _CORRECT)
             return value, at.at(key)
     names = ", ".join(entry["name"] for entry in entries) or "none"
     raise at.error("does not exist", f"{section} in this file: {names}")
@@ -308,7 +308,7 @@ def _trusting(
         return trusting(file=file, data=data)
     except (OSError, ValueError) as problem:
         raise place.error(
-            f"is no readable certificate: {problem}",
+            f"is not a readable certificate: {problem}",
             "give a PEM file with the cluster's certificate authority",
         ) from problem
 

@@ -250,7 +250,7 @@ def ask(url: str, kind: str, key: Key, output: str, *, ca_file: Path | None = No
     try:
         address = urlsplit(url)
         if address.scheme not in ("http", "https") or not address.hostname:
-            raise ConfigError(f"--url: {url!r} is no http or https address")
+            raise ConfigError(f"--url: {url!r} is not an http or https address")
         connection = (
             http.client.HTTPConnection(address.netloc, timeout=_TIMEOUT_S)
             if address.scheme == "http"
@@ -283,4 +283,4 @@ def _context(ca_file: Path | None) -> ssl.SSLContext:
     try:
         return trusting(file=ca_file)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"--ca-file: {ca_file} is no certificate: {error}") from error
+        raise ConfigError(f"--ca-file: {ca_file} is not a readable certificate: {error}") from error

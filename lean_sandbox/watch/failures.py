@@ -75,4 +75,4 @@ async def _read(client: Client, target: str) -> _Version:
     try:
         return msgspec.json.decode(response.body, type=_Version)
     except ODD as problem:
-        raise DecodeFault(f"get {target}: the answer is no discovery: {problem}") from problem
+        raise DecodeFault(f"get {target}: not a discovery document: {problem}") from problem
