@@ -121,7 +121,7 @@ def _perform(words: list[str]) -> int:
     if name not in verbs:
         near = nearest(name, verbs)
         way_out = f"did you mean {near}?" if near else "`lean-sandbox help` lists them"
-        raise UsageError(f"there is no command {name}", way_out=way_out)
+        raise UsageError(f"unknown command {name}; {way_out}")
     verb = verbs[name]
     try:
         return verb.run(rest if verb.is_raw else _parse(name, verb, rest))
@@ -171,7 +171,7 @@ def _parse(name: str, verb: Verb, words: list[str]) -> Namespace:
     if unknown:
         flag = unknown[0].partition("=")[0]
         near = nearest(flag, re.findall(r"--[a-z-]+", parser.format_help()))
-        parser.error(f"{flag}: there is none such" + (f"; did you mean {near}?" if near else ""))
+        parser.error(f"unknown flag {flag}" + (f"; did you mean {near}?" if near else ""))
     return given
 
 

@@ -148,7 +148,7 @@ def scan(arguments: Sequence[str], extra: Mapping[str, Form] | None = None) -> S
             break
         name, equals, text = argument.removeprefix("-").removeprefix("-").partition("=")
         if not name or name.startswith("-"):
-            raise UsageError(f"{argument} is no flag")
+            raise UsageError(f"unknown flag {argument}")
         form, negated = forms.get(name), name.removeprefix("no-")
         flag = f"--{name}" if len(name) > 1 else f"-{name}"
         if form is None and name in ("h", "help"):
@@ -220,8 +220,7 @@ def _values_of(source: Iterable[Given], noted: dict[str, Remark]) -> _Values:
         if given.origin is Origin.CONFIG_MAP and given.name not in TUNABLE:
             why = "only a flag or the environment can set this"
             if flag is None:
-                error = _unknown(given)
-                why = ": ".join(filter(None, (error.problem, error.way_out)))
+                why = _unknown(given).problem
             noted[given.name] = Remark(given.name, str(given), f"it is not used: {why}")
             continue
         if flag is None:
@@ -256,17 +255,17 @@ def _with_places(error: ConfigError, givers: Mapping[str, Given]) -> ConfigError
 
 def _unknown(given: Given) -> ConfigError:
     name = given.name.lower().replace("_", "-")
-    problem, way_out = "there is no such flag", "`lean-sandbox run --help` lists those there are"
+    problem, way_out = "unknown flag", "; `lean-sandbox run --help` lists all of them"
     if name in REMOVED:
-        problem, way_out = f"{problem} any more: {REMOVED[name]}", ""
+        way_out = f": {REMOVED[name]}"
     else:
         near = nearest(name, FLAGS)
         if near:
             spelt = {Origin.FLAG: f"--{near}", Origin.ENVIRONMENT: variable_of(near)}
-            way_out = f"did you mean {spelt.get(given.origin, near)}?"
+            way_out = f"; did you mean {spelt.get(given.origin, near)}?"
     if given.origin is Origin.FLAG:
-        return UsageError(f"{given.where}: {problem}", way_out=way_out)
-    return ConfigError(problem, source=str(given), way_out=way_out)
+        return UsageError(f"{problem} {given.where}{way_out}")
+    return ConfigError(f"{problem}{way_out}", source=str(given))
 
 
 def _in_environment(environment: Mapping[str, str]) -> Iterator[Given]:
