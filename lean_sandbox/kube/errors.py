@@ -232,7 +232,7 @@ class ConfigError(ControlPlaneError):
         self.way_out = way_out
         place = ": ".join(part for part in (source, field) if part)
         text = f"{place}: {problem}" if place else problem
-        super().__init__(f"{text}. Way out: {way_out}" if way_out else text)
+        super().__init__(f"{text}. To fix: {way_out}" if way_out else text)
 
 
 def missing_extra(what: str, extra: str, error: ImportError) -> ConfigError:

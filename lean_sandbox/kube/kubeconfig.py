@@ -45,7 +45,7 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _EXEC_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 _EXEC_EXTENSION = "client.authentication.k8s.io/exec"
 _HELP = "point --kubeconfig or KUBECONFIG at a kubeconfig file"
-_RELATIVE = "relative paths begin at the kubeconfig's folder"
+_RELATIVE = "correct the path; a relative one begins at the kubeconfig's folder"
 _CORRECT = "correct the file"
 _FIELD = re.compile(r" - at `\$\.?([^`]*)`$")
 
@@ -215,7 +215,7 @@ def _entry(
                 raise at.at(key).error("is missing or not a mapping", _CORRECT)
             return value, at.at(key)
     names = ", ".join(entry["name"] for entry in entries) or "none"
-    raise at.error("does not exist", f"{section} in this file: {names}")
+    raise at.error("does not exist", f"name one of the {section} in this file: {names}")
 
 
 def _converted(raw: dict[str, Any], type_: type[T], place: _Place) -> T:

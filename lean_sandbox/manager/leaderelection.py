@@ -301,7 +301,7 @@ class Elector:
                 holder=holder,
                 served=served,
                 unserved=self.scope or "everything else",
-                way_out="give each shard a Lease of its own with --leader-election-lease",
+                fix="give each shard a Lease of its own with --leader-election-lease",
             )
 
     async def _hold(self, lease: Json) -> None:

@@ -258,7 +258,7 @@ async def mention_extensions(client: Client, clock: Clock, synced: anyio.Event) 
     await synced.wait()
     await clock.sleep(_MENTION_AFTER_S)
     if not await why_unserved(client, SANDBOXCLAIMS):
-        log.info("extensions_off", unserved=SANDBOXCLAIMS.group, way_out="--extensions")
+        log.info("extensions_off", unserved=SANDBOXCLAIMS.group, fix="--extensions")
 
 
 async def _look_around(settings: Settings, client: Client, clock: Clock, manager: Manager) -> None:

@@ -265,7 +265,7 @@ def ask(url: str, kind: str, key: Key, output: str, *, ca_file: Path | None = No
     except (OSError, ValueError, http.client.HTTPException) as error:
         raise ConfigError(
             f"{url} cannot be reached: {getattr(error, 'strerror', '') or error}",
-            way_out="--url says where the controller serves /metrics; of one in a cluster,"
+            way_out="give the address of its /metrics with --url; of a controller in a cluster,"
             " kubectl port-forward brings the port here",
         ) from error
     if told.startswith(_NOTHING):

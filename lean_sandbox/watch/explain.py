@@ -30,7 +30,7 @@ def by_kind(default: str) -> Decide:
     """
     deciders = {kind: by_cache(cache) for kind, cache in caches_by_kind().items()}
     if default not in deciders:
-        raise ConfigError(f"{default} is not watched", way_out=f"one of {', '.join(deciders)}")
+        raise ConfigError(f"{default} is not watched", way_out=f"use {', '.join(deciders)}")
     deciders["PartialObjectMetadata"] = deciders[default]
 
     def decide(

@@ -196,9 +196,9 @@ async def test_a_run_without_extensions_says_so_where_there_could_be_claims(
             async with anyio.create_task_group() as group:
                 group.start_soon(mention_extensions, world.admin, world.clock, world.whole.synced)
                 await world.advance(30.0)
-    told = [line for line in logs if "way_out" in line]
+    told = [line for line in logs if "fix" in line]
     assert [line["event"] for line in told] == lines
-    assert all(line["way_out"] == "--extensions" for line in told)
+    assert all(line["fix"] == "--extensions" for line in told)
 
 
 async def test_a_problem_that_lasts_is_told_once_a_minute_with_the_next_attempt() -> None:

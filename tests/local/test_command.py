@@ -79,7 +79,7 @@ def test_a_file_that_cannot_be_used_is_named_and_left_alone(
     assert main(["local", "up", "--port", "0", *words]) == 1
     told = capsys.readouterr().err
     assert said in told
-    assert "Way out" in told
+    assert "To fix" in told
     assert Path("notes").read_text() == "my notes\n"
 
 
