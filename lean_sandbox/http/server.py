@@ -204,7 +204,7 @@ class Endpoint:
         except Exception:
             # A bug of ours ends neither the server nor the peer's connection.
             log.exception("answer_failed", listener=self.name, path=request.path)
-            return text(500, "the answer could not be made; the log says why\n")
+            return text(500, "internal error; see the controller's log\n")
 
 
 class _Connection:

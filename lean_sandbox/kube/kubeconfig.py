@@ -357,7 +357,7 @@ def _auth(
         return TokenFileAuth(file, clock)
     if user.token:
         if not is_token(user.token):
-            raise place.at("token").error("has characters no token has", "paste it again")
+            raise place.at("token").error("has characters no token can have", "paste it again")
         return Auth(f"Bearer {user.token}")
     if user.exec is None:
         return Auth()

@@ -143,9 +143,9 @@ async def refusal(client: Client, clock: Clock, *, namespace: str = "") -> Confi
             return None
         found = f"Deployment {home}/{DEPLOYMENT} has {count} available"
     return ConfigError(
-        f"a controller works in this cluster already: {found}",
+        f"another controller is already running in this cluster: {found}",
         way_out=(
-            f"end it (a Deployment: kubectl -n {home} scale deployment {DEPLOYMENT} --replicas=0),"
+            f"stop it (a Deployment: kubectl -n {home} scale deployment {DEPLOYMENT} --replicas=0),"
             f" wait for its Lease (--leader-elect --leader-election-namespace={home}),"
             " or run beside it all the same with --allow-second-controller"
         ),

@@ -179,7 +179,7 @@ class Listeners:
         return not_found(request) if page is None else await page(request)
 
     def _not_ready(self) -> str | None:
-        return "the ConfigMap is not read" if self.manager is None else self.manager.not_ready
+        return "the ConfigMap is not read yet" if self.manager is None else self.manager.not_ready
 
     @property
     def ports(self) -> dict[str, int]:

@@ -233,7 +233,7 @@ class Children:
                 return
             was_fetched = True
         raise ReconcileError(
-            f"{Failure.POD_GET_AFTER_CREATE}: it came and went while it was looked at"
+            f"{Failure.POD_GET_AFTER_CREATE}: it was created and deleted repeatedly meanwhile"
         )
 
     def _plan_pod(
@@ -425,7 +425,7 @@ class Children:
                 found = await self._requests.get(self._caches.services, self.key)
             service = found.entry if found is not None else None
         else:
-            text = "it came and went while it was looked at"
+            text = "it was created and deleted repeatedly meanwhile"
             raise ReconcileError(f"{Failure.SERVICE_GET}: {text}")
         self.seen.service_present = isinstance(step, plans.Create | plans.Adopt | plans.Keep)
         after = self._caches.services.get(self.key)
