@@ -138,25 +138,25 @@ class Settings:
         topic="what is watched, and how",
     )
     exclude_namespaces: tuple[str, ...] = _own(
-        "comma separated namespaces to leave alone; the server does not send what is in them, and"
-        " what was begun there stays as it is",
+        "comma separated namespaces to leave alone; the server does not send their objects, and what"
+        " was begun there stays as it is",
         NAMESPACES,
         (),
     )
     sandbox_label_selector: str = _own(
-        "serve only Sandboxes with these labels (a=b,c in (d,e),!f); one that loses them is"
-        " forgotten and nothing of it is deleted. Not with --extensions",
+        "serve only Sandboxes with these labels (a=b,c in (d,e),!f); one that loses them is no"
+        " longer served, and nothing of it is deleted. Not with --extensions",
         LABEL_SELECTOR,
     )
     shard: str = _own(
-        "serve only those namespaces whose names, hashed, fall to this one of COUNT controllers, as"
-        " in 0/2; an INDEX counts modulo COUNT. The server still sends what is in the others, which"
-        " is dropped, unless bounds of ranges of hashes stand in the place of COUNT and it knows"
-        " shardSelector (docs/scale.md); empty: all namespaces",
+        "serve only one shard of the namespaces, by the hash of their names: INDEX of COUNT, as in"
+        " 0/2. Empty: all namespaces. An INDEX counts modulo COUNT. The server still sends the"
+        " others, which are dropped; a server that knows shardSelector does not, if bounds of hash"
+        " ranges are given in the place of COUNT (docs/scale.md)",
         SHARD,
     )
     page_size: int = _count(
-        250, "objects a list page at most; large objects come in pages of about 2 MiB", "objects"
+        250, "objects per list page at most; large objects come in pages of about 2 MiB", "objects"
     )
     watch_representation: str = _option(
         "leanest form to ask of a watch: table, metadata or full; the next is used where a server"
@@ -180,13 +180,13 @@ class Settings:
     )
     sandbox_status_window: float = _duration(
         2.0,
-        "how long a starting Sandbox may go without a status before an unready one is written; a"
-        " launch within it costs one status write, a longer one two",
+        "how long to wait before a first, not-ready status of a launch is written; a faster launch"
+        " costs one status write, a slower one two",
     )
     sandbox_status_step_window: float = _duration(
         30.0,
-        "how long a further unready step waits once one was published, doubling; readiness, an"
-        " address, errors and scheduling failures never wait for it",
+        "how long each further not-ready status of a launch waits, doubling; readiness, an address,"
+        " errors and scheduling failures never wait for it",
     )
     sandbox_write_behind_window: float = _duration(
         0.0, "delay of metadata patches on a Sandbox's own Pod, at most 1s; 0: at once"
@@ -199,15 +199,15 @@ class Settings:
     sandbox_claim_concurrent_workers: int = _count(50, "claims served at the same time", "claims")
     sandbox_claim_warm_candidate_grace_period: float = _duration(
         2.0,
-        "how long a new claim waits for members of its pool that are on their way up, before it is"
-        " given a Sandbox of its own; 0: not at all",
+        "how long a new claim waits for members of its pool that are starting, before it gets a"
+        " Sandbox of its own; 0: not at all",
     )
     sandbox_warm_pool_concurrent_workers: int = _count(
-        1, "pools looked at at the same time; one pool is always served by one", "pools"
+        1, "pools reconciled at the same time, each by one worker", "pools"
     )
     # The reference checks the workers of every kind but this.
     sandbox_template_concurrent_workers: int = _count(
-        1, "templates looked at at the same time", "templates", None
+        1, "templates reconciled at the same time", "templates", None
     )
     sandbox_warm_pool_max_batch_size: int = _count(
         300, "members created or deleted in one reconcile of a pool at most", "members"
@@ -223,11 +223,11 @@ class Settings:
     )
     sandbox_warm_pool_readiness_grace_period: float = _duration(
         300.0,
-        "a member that is not ready for so long is replaced, unless it waits for a place",
+        "a member that is not ready at this age is replaced, unless it cannot be scheduled",
         _positive,
     )
     sandbox_warm_pool_unschedulable_recheck_interval: float = _duration(
-        60.0, "how often a pool looks at members that wait for a place", _positive
+        60.0, "how often a pool checks members that cannot be scheduled", _positive
     )
     enable_warm_pool_eviction: bool = _switch("mark members as safe to evict", default=True)
     disable_claim_events: bool = _switch("write no Events about claims")
@@ -247,8 +247,8 @@ class Settings:
         bound=_dns_name,
     )
     leader_elect: bool | None = _own(
-        "work only while holding the Lease that replicas contend for; automatic: yes, but a run"
-        " with a kubeconfig refuses where another holds it, and goes on without where it may not",
+        "be active only while holding the Lease of the replicas. Automatic: yes; a run with a"
+        " kubeconfig refuses to start while another holds it, and does without if not permitted",
         BOOLEAN,
         None,
         topic="replicas",
@@ -259,13 +259,13 @@ class Settings:
         bound=_dns_name,
     )
     allow_second_controller: bool = _own_switch(
-        "run from outside of the cluster although a controller works in it already, and without"
-        " its Lease; else, unless --leader-elect is given, a run looks for its Leases and its"
-        " Deployment first and refuses"
+        "run outside of the cluster even if a controller is active in it, and without its Lease."
+        " Otherwise, unless --leader-elect is given, such a run refuses to start if it finds the"
+        " Lease or the Deployment of an active controller"
     )
     leader_election_lease: str = _own(
-        "name of the Lease; each shard needs another. Empty: a3317529.agent-sandbox.x-k8s.io, so"
-        " that the reference never works at the same time, and with --shard one for each of them",
+        "name of the Lease; each shard needs its own. Empty: a3317529.agent-sandbox.x-k8s.io, so"
+        " that the reference is never active at the same time; with --shard one for each shard",
         Form("NAME"),
         bound=_dns_name,
     )
