@@ -138,8 +138,8 @@ class Settings:
         topic="what is watched, and how",
     )
     exclude_namespaces: tuple[str, ...] = _own(
-        "comma separated namespaces to leave alone; the server does not send their objects, and what"
-        " was begun there stays as it is",
+        "comma separated namespaces to leave alone; the server does not send their objects, and"
+        " what was begun there stays as it is",
         NAMESPACES,
         (),
     )
@@ -271,14 +271,14 @@ class Settings:
     )
     metrics_bind_address: str = _own(
         "where /metrics is served, host:port; no host: every address, port 0: a free one; 0: not"
-        " at all. Outside of a Pod the default is 127.0.0.1:8080",
+        " at all. Outside of a Pod :8080 means 127.0.0.1:8080",
         Form("ADDRESS"),
         ":8080",
         topic="metrics, health, profiles and traces",
     )
     health_probe_bind_address: str = _own(
         "where /healthz and /readyz are served; empty or 0: not at all, and probes fail. Outside"
-        " of a Pod the default is 127.0.0.1:8081",
+        " of a Pod :8081 means 127.0.0.1:8081",
         Form("ADDRESS"),
         ":8081",
     )

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from lean_sandbox.config.forms import BOOLEAN, DOMAINS, Form
+from lean_sandbox.config.forms import BOOLEAN, Form
 from lean_sandbox.config.options import (
     DEVELOPMENT,
     DEVELOPMENT_DEFAULTS,
@@ -195,8 +195,7 @@ def effective(
             problem = f"it cannot be read: {getattr(error, 'strerror', '') or error}"
             raise ConfigError(problem, source=str(MOUNTED_DOMAINS)) from error
         given = Given("allowed-label-domains", text, Origin.FILE, str(MOUNTED_DOMAINS))
-        if mounted := given.parsed(DOMAINS):
-            values[domains] = (mounted, given)
+        values |= _values_of((given,), noted)
     givers = {name: given for name, (_, given) in values.items()}
     try:
         settings = Settings(**{name: value for name, (value, _) in values.items()})
@@ -226,6 +225,9 @@ def _values_of(source: Iterable[Given], noted: dict[str, Remark]) -> _Values:
         if flag is None:
             raise _unknown(given)
         value = given.parsed(flag.form)
+        if value == () and given.origin in (Origin.CONFIG_MAP, Origin.FILE):
+            # The domains of the reference's ConfigMap, as a key or mounted: none is the default.
+            continue
         if not flag.name:
             place = "" if given.origin is Origin.FLAG else str(given)
             if flag.bound is not None and (wrong := flag.bound(value)):

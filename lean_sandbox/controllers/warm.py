@@ -20,7 +20,7 @@ import msgspec
 
 from lean_sandbox.model import names
 from lean_sandbox.watch.kind import Key
-from lean_sandbox.watch.resources.pod import PodEntry
+from lean_sandbox.watch.resources.pod import RUNNING, PodEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
 # The stages of a member, those of a free one in the order in which claims want them.
@@ -49,7 +49,7 @@ def pool_of(entry: SandboxEntry) -> Key | None:
 
 def _place_of(entry: SandboxEntry, pods: Iterable[PodEntry]) -> tuple[int, str]:
     status, view, ready = entry.status, entry.view, entry.ready
-    if entry.needs_look or view is None or status is None or not status.podIPs:
+    if entry.needs_look or view is None or status is None:
         # A spec that was changed may ask for the member's end.
         return _WAITING, ""
     if view.is_suspended or (ready is not None and ready.reason in _OF_NO_USE):
@@ -57,7 +57,8 @@ def _place_of(entry: SandboxEntry, pods: Iterable[PodEntry]) -> tuple[int, str]:
         return _WAITING, ""
     # The status may describe a Pod that is gone, as long as it has not been updated.
     living = [pod for pod in pods if not pod.is_terminating]
-    if not living:
+    # An address may be published seconds after the Pod has it.
+    if not living or not (status.podIPs or any(pod.hint == RUNNING for pod in living)):
         return _WAITING, ""
     is_ready = entry.is_ready and any(pod.may_be_ready for pod in living)
     return _READY if is_ready else _NETWORKED, status.nodeName

@@ -64,9 +64,6 @@ class Asked(msgspec.Struct, frozen=True, gc=False):
         return what
 
 
-#: Refusals that may pass by themselves, beside the faults of the server: a credential or a right
-#: may come, the next reconcile reads afresh, and an expired version is listed again.
-_RETRYABLE = frozenset((401, 403, 404, 409, 410, 429))
 _NOTHING_SAID = Status()
 _NOTHING_ASKED = Asked()
 _status_decoder = msgspec.json.Decoder(Status)
@@ -107,8 +104,8 @@ class ApiError(ControlPlaneError):
         is_gone = asked.verb == "create" and said.details.kind == "namespaces"
         is_ending = status == 403 and self.has_cause("NamespaceTerminating")
         self.namespace_terminating = is_ending or (status == 404 and is_gone)
-        may_pass = status in _RETRYABLE or status >= 500
-        self.retryable = may_pass and not self.namespace_terminating
+        # Any other refusal may pass by itself, a 400 or 422 as well: admission policies give those.
+        self.retryable = not self.namespace_terminating
         super().__init__(self._sentence())
 
     def has_cause(self, reason: str) -> bool:
@@ -206,8 +203,6 @@ class AnswerTooLarge(ProtocolFault):
 
 class DecodeFault(ProtocolFault):
     """A whole answer arrived, but it does not fit the type that was asked for."""
-
-    retryable = False
 
 
 class CredentialFault(ControlPlaneError):

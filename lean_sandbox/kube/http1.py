@@ -25,11 +25,11 @@ _HEADER_LINES: Final = re.compile(r"(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\t -~]*\r\n
 
 
 class Disconnected(ProtocolFault):
-    """The peer closed before the first byte of a response; ``at_write``: during the send."""
+    """The connection ended before the first byte of a response; ``at_write``: during the send."""
 
-    def __init__(self, *, at_write: bool) -> None:
+    def __init__(self, why: object, *, at_write: bool) -> None:
         self.at_write = at_write
-        super().__init__("the server closed the connection without an answer")
+        super().__init__(f"the connection ended without an answer: {why}")
 
 
 @lru_cache(maxsize=64)
@@ -89,7 +89,7 @@ class HttpConnection:
         try:
             await self.stream.send(data, fence)
         except OSError as problem:
-            raise Disconnected(at_write=True) from problem
+            raise Disconnected(problem, at_write=True) from problem
         self._counted.sent_bytes += len(data)
         await self._read(lambda: not self.status)
 
@@ -133,11 +133,11 @@ class HttpConnection:
     def _digest(self, data: bytes | OSError) -> None:
         if isinstance(data, OSError):
             if not self._has_begun:
-                raise Disconnected(at_write=False) from data
-            raise ProtocolFault("the connection was reset in the middle of an answer") from data
+                raise Disconnected(data, at_write=False) from data
+            raise ProtocolFault(f"the connection broke amid an answer: {data}") from data
         if not data:
             if not self._has_begun:
-                raise Disconnected(at_write=False)
+                raise Disconnected("the server closed it", at_write=False)
             has_end = b"content-length" in self.headers or b"transfer-encoding" in self.headers
             if has_end or not self.status:
                 raise ProtocolFault("the answer is truncated")

@@ -4,14 +4,14 @@ Where it looks, first match wins:
 
 1. the ``--kubeconfig`` flag,
 2. ``KUBECONFIG``: one file or several separated by ``:``; the first that has the wanted context
-   (or, when none is named, a current context) is used, and is used alone: files are not merged,
+   (when none is named, the first ``current-context``) is used alone: files are not merged,
 3. the service account of the Pod, unless a context was asked for by name,
 4. ``~/.kube/config``.
 
 Only what one context names is decoded, so that a broken neighbour in the file does no harm. What
 would be dangerous or confusing to ignore silently (proxies, passwords, auth providers,
 impersonation) is refused. The TLS context is made once: a changed CA or client certificate file
-takes a restart.
+of a kubeconfig takes a restart.
 """
 
 from __future__ import annotations
@@ -146,6 +146,7 @@ def _in_cluster(clock: Clock) -> Connection:
         ssl_context=_trusting(_Place(authority), file=authority),
         auth=TokenFileAuth(SERVICE_ACCOUNT / "token", clock),
         source=f"KUBERNETES_SERVICE_HOST, service account {SERVICE_ACCOUNT}",
+        authority=authority,
         in_cluster=True,
     )
 
@@ -155,22 +156,20 @@ def _find(files: list[Path], wanted: str | None) -> tuple[Path, dict[str, Any], 
     if not present:
         names = ", ".join(map(str, files))
         raise ConfigError("the kubeconfig does not exist", source=names, way_out=_HELP)
+    name = wanted
     known: list[str] = []
     for file in present:
         document = _read(_Place(file))
-        name = wanted or document.get("current-context")
+        name = name or document.get("current-context")
         contexts = [entry["name"] for entry in _entries(document, "contexts", _Place(file))]
         if name in contexts:
             return file, document, str(name)
         known += contexts
-    problem, field = "current-context is not set or names no context", "current-context"
-    if wanted:
-        problem, field = f"there is no context {wanted!r}", "contexts"
     listing = f"contexts there: {', '.join(known)}" if known else "there are no contexts in it"
     raise ConfigError(
-        problem,
+        f"there is no context {name!r}" if name else "is not set",
         source=", ".join(map(str, present)),
-        field=field,
+        field="contexts" if wanted else "current-context",
         way_out=f"name one that exists with --context ({listing})",
     )
 
@@ -295,7 +294,7 @@ def _tls(cluster: Cluster, place: _Place) -> ssl.SSLContext:
         return careless()
     if data:
         field = place.at("certificate-authority-data")
-        return _trusting(field, data=_decode(data, field).decode("ascii", "replace"))
+        return _trusting(field, data=_decode(data, field).decode("ascii", "backslashreplace"))
     if file:
         return _trusting(place.at("certificate-authority"), file=place.path(file))
     return _trusting(place)

@@ -164,7 +164,8 @@ async def open_stream(connection: Connection) -> SocketStream:
     """Connect to the server over TCP, and TLS where the URL says so. Raises ConnectFailed."""
     address = connection.address
     context = connection.ssl_context if address.tls else None
-    name = connection.tls_server_name or address.host.partition("%")[0]
+    # A dot at the end is meant for the resolver, like a zone index: no certificate has it.
+    name = (connection.tls_server_name or address.host.partition("%")[0]).removesuffix(".")
 
     def make_socket(family: int) -> socket.socket:
         made = socket.socket(family, socket.SOCK_STREAM)
@@ -190,6 +191,10 @@ async def open_stream(connection: Connection) -> SocketStream:
             await _shake_hands(connected)
     except ssl.SSLCertVerificationError as problem:
         connected.close()
+        if context is not None and connection.authority is not None:
+            # It may have been rotated: the next connection trusts the new one as well.
+            with suppress(OSError):
+                context.load_verify_locations(connection.authority)
         raise ConnectFailed(
             f"the certificate of {address.authority} was refused: {problem.verify_message} "
             f"(expected name {name!r}); check certificate-authority(-data) and tls-server-name"

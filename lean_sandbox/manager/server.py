@@ -200,7 +200,7 @@ class Listeners:
 
 
 def _nearby(flag: str, address: str) -> str:
-    # Outside of a Pod nobody but this machine has a reason to ask, unless an address is named.
+    # Outside of a Pod nobody but this machine has a reason to ask, unless another address is named.
     is_named = address != OPTIONS[flag].default
     return address if is_named or "KUBERNETES_SERVICE_HOST" in os.environ else f"127.0.0.1{address}"
 

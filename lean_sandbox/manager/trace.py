@@ -123,7 +123,7 @@ class TraceBuffer:
 
     def _follow_reconciles(self, controller: Controller[Any], plural: str) -> None:
         def begun(item: Item[Key]) -> None:
-            # A worker keeps its context: this holds until its next reconcile begins.
+            # A worker keeps its context: what is set here holds until its next reconcile begins.
             _subject.set((plural, item.key))
 
         def ended(report: ReconcileResult[Key]) -> None:

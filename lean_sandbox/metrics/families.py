@@ -270,7 +270,7 @@ CALLBACK_ERRORS = _family(
 )
 SAFETY_NET = _family(
     "lean_sandbox_safety_net_total{controller}",
-    "Reconciles by the safety net alone that had to write: each shows a lost wake-up, a bug.",
+    "Reconciles by the safety net alone that wrote something; each is a bug, a lost wake-up.",
 )
 CANCELLED = _family(
     "lean_sandbox_reconciles_cancelled_total{controller}",

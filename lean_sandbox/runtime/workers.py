@@ -223,7 +223,7 @@ class Workers(Generic[K]):
             self._queue.forget(key)
             self._queue.add(key, priority=item.priority, after_s=after_s, reason=REQUEUE)
             return Outcome.REQUEUE_AFTER, after_s
-        return Outcome.REQUEUE, self._queue.retry(key)
+        return Outcome.REQUEUE, self._retry(key, 0.0)
 
     def _after_failure(self, item: Item[K], error: Exception) -> tuple[Outcome, float | None]:
         # An expected error has "retryable", perhaps "retry_after_s".

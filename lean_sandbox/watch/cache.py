@@ -371,7 +371,7 @@ class Cache(Generic[E]):
         new = self._build(row, item, kept)
         new.seen = seen
         self.put(new)
-        change = decision.change | Change.COLUMNS if suspect else decision.change
+        change = decision.change or Change.COLUMNS
         self.notify(Delta(key, change, old, new, initial=initial))
         return decision if decision.passed else _CONTRADICTS
 

@@ -49,8 +49,9 @@ _SILENCE_S = 90.0
 # A watch that ends before this age, or a version that expires this soon after a list, counts as a
 # failure, so that a server that closes at once is not asked in a loop.
 _HASTY_END_S = 5.0
-# An attempt that lived for this long starts the pauses over.
-_HEALTHY_S = 120.0
+# A watch that lived for this long starts the pauses over. Load balancers cut what is idle for less
+# than the minute between two bookmarks.
+_HEALTHY_S = 30.0
 # For a page of a list, and for the start of a watch.
 _REQUEST_TIMEOUT_S = 30.0
 # After this long without a stream everything is listed and compared with the cache before the next
@@ -121,6 +122,8 @@ class Reflector(Generic[E]):
         self._listed_at = math.inf
         # Whether no watch can begin at the version reached, or there is none.
         self._must_list = True
+        # Where to continue a list of which a busy server refused a page: page size and token.
+        self._place: tuple[int, str | None] | None = None
         self.synced = anyio.Event()
         self.problem: str | None = None
         self._decoder = EventDecoder(cache, namespace=namespace)
@@ -145,7 +148,7 @@ class Reflector(Generic[E]):
     def list_anew(self) -> None:
         """Begin anew with a list of full objects, as at the start; ``synced`` is set after it."""
         self.synced = anyio.Event()
-        self._resync_at = self._clock.monotonic()
+        self._resync_at, self._place = self._clock.monotonic(), None
         if self._scope is not None:
             self._scope.cancel()
 
@@ -197,8 +200,6 @@ class Reflector(Generic[E]):
         except Exception as error:  # noqa: BLE001 -- a bug here must not end the other watches
             self._log.exception("watch_panicked")
             self._failed(f"{type(error).__name__}: {error}"[:200])
-        if self._clock.monotonic() - self._began_at >= _HEALTHY_S:
-            self._failures = 0
         self._failures += 1
         next_s = pause_s(
             self._failures, self._uniform(), at_least_s=at_least_s, at_most_s=at_most_s
@@ -246,15 +247,17 @@ class Reflector(Generic[E]):
         far too large is dropped and requested again with fewer objects; a single object is read
         whatever its size.
         """
-        self.steps["list"] += 1
         self._listed_at = math.inf
         initial = not self.synced.is_set()
-        reached = as_version(self._decoder.version or "")
-        self._cache.begin_list(self._namespace, reached=reached, resync=self._is_resync_due)
-        continue_: str | None = None
-        limit = min(_FIRST_PAGE, self._page_size)
-        # Later lists are compared with known versions, so they have to be consistent.
-        any_version = self._kind.lists_any_version and self.steps["list"] == 1
+        any_version = False
+        if self._place is None:
+            self.steps["list"] += 1
+            reached = as_version(self._decoder.version or "")
+            self._cache.begin_list(self._namespace, reached=reached, resync=self._is_resync_due)
+            self._place = min(_FIRST_PAGE, self._page_size), None
+            # Later lists are compared with known versions, so they have to be consistent.
+            any_version = self._kind.lists_any_version and self.steps["list"] == 1
+        (limit, continue_), self._place = self._place, None
         while True:
             try:
                 body = await self._page(limit, continue_, version="0" if any_version else None)
@@ -265,6 +268,10 @@ class Reflector(Generic[E]):
                 limit = limit if any_version else max(1, limit // 4)
                 any_version = False
                 continue
+            except errors.ApiError as error:
+                if continue_ and error.status in (429, 503):
+                    self._place = limit, continue_
+                raise
             any_version = False
             self.steps["page"] += 1
             self.heard_at = self._clock.monotonic()
@@ -354,6 +361,8 @@ class Reflector(Generic[E]):
                 await response.feed(take)
             finally:
                 self._lost_at = self._clock.monotonic()
+                if self._lost_at - self._began_at >= _HEALTHY_S:
+                    self._failures = 0
 
     async def _check_version(self) -> None:
         """Raise WentBackError if the server has not reached the version that was watched from.

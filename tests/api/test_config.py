@@ -15,10 +15,10 @@ import yaml
 
 from lean_sandbox.kube.auth import EnvironmentVariable, ExecAuth, TokenFileAuth
 from lean_sandbox.kube.connection import Connection
-from lean_sandbox.kube.errors import ConfigError
+from lean_sandbox.kube.errors import ConfigError, ConnectFailed
 from lean_sandbox.kube.kubeconfig import load
 from lean_sandbox.kube.transport import Transport
-from tests.api.certificates import Certificates
+from tests.api.certificates import Certificates, make
 from tests.api.server import in_turn, reply, serve
 
 V1 = "client.authentication.k8s.io/v1"
@@ -114,6 +114,21 @@ def test_kubeconfig_may_list_files_and_the_first_match_is_used(home: Home) -> No
     assert home.load(context="other").server == "http://third"
 
 
+def test_the_current_context_is_that_of_the_first_file_that_names_one(home: Home) -> None:
+    """As kubectl has it, which writes the choice into the first file; contexts are anywhere."""
+    first = home.write("first", current="wanted", contexts=[])
+    context = {"cluster": "c", "user": "u"}
+    second = home.write("second", contexts=[{"name": "wanted", "context": context}])
+    home.environ["KUBECONFIG"] = f"{first}:{home.write('other')}:{second}"
+    assert home.load().server == "http://second"
+    home.environ["KUBECONFIG"] = str(first)
+    with pytest.raises(ConfigError, match="current-context: there is no context 'wanted'"):
+        home.load()
+    home.write("first", current="")
+    with pytest.raises(ConfigError, match="current-context: is not set"):
+        home.load()
+
+
 async def test_a_service_account_is_read_as_mounted(home: Home, certificates: Certificates) -> None:
     """Server from the environment (IPv6 too), token file and CA from the folder."""
     home.mount(certificates)
@@ -123,6 +138,26 @@ async def test_a_service_account_is_read_as_mounted(home: Home, certificates: Ce
     home.environ["KUBERNETES_SERVICE_HOST"] = "fd00::1"
     found = home.load()
     assert found.server == "https://[fd00::1]:443"
+
+
+async def test_a_rotated_authority_is_trusted_without_a_restart(
+    home: Home, certificates: Certificates, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The kubelet writes it to the service account's file; a request that fails has that read."""
+    rotated = make(tmp_path_factory.mktemp("rotated"))
+    home.mount(certificates)
+    file = home.account / "ca.crt"
+    async with serve(in_turn(reply()), tls=rotated.server_context()) as server:
+        port = server.url.rpartition(":")[2]
+        home.environ |= {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": port}
+        transport = Transport(home.load())
+        file.unlink()
+        for _ in range(2):
+            with pytest.raises(ConnectFailed, match="expected name"):
+                await transport.request("GET", "/")
+            file.write_bytes(certificates.authority.read_bytes() + rotated.authority.read_bytes())
+        assert (await transport.request("GET", "/")).status == 200
+        await transport.aclose()
 
 
 async def test_each_kind_of_user_becomes_its_credential(home: Home) -> None:
@@ -167,6 +202,22 @@ async def test_certificates_by_file_and_inline_reach_a_server(
         transport = Transport(home.load(home.write("conf", cluster=authority | more, user=user)))
         assert (await transport.request("GET", "/")).status == 200
         await transport.aclose()
+
+
+@pytest.mark.parametrize("inline", [True, False])
+def test_an_authority_may_have_comments_in_any_language(
+    home: Home, certificates: Certificates, *, inline: bool
+) -> None:
+    """Only what stands between the lines of PEM counts, inline as in a file."""
+    pem = "# Főtanúsítvány\n".encode() + certificates.authority.read_bytes()
+    file = home.folder / "ca.crt"
+    file.write_bytes(pem)
+    inlined = {"certificate-authority-data": base64.b64encode(pem).decode()}
+    named = inlined if inline else {"certificate-authority": str(file)}
+    home.write(cluster={"server": "https://x", **named})
+    context = home.load().ssl_context
+    assert context is not None
+    assert len(context.get_ca_certs()) == 1
 
 
 def test_a_date_in_the_file_is_no_obstacle(home: Home) -> None:
@@ -257,6 +308,10 @@ EXEC = {"apiVersion": V1, "command": "tool", "interactiveMode": "Never"}
         ),
         (
             {"cluster": {"server": "https://h", "certificate-authority-data": "aGk="}},
+            "authority-data",
+        ),
+        (
+            {"cluster": {"server": "https://h", "certificate-authority-data": "//4="}},
             "authority-data",
         ),
         ({"cluster": {"server": "https://h"}, "user": {"client-certificate": "x"}}, "client-key"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -120,6 +121,27 @@ async def test_requests_at_the_same_time_share_one_run(plugin: Plugin) -> None:
     async with anyio.create_task_group() as group:
         for _ in range(20):
             group.start_soon(credential.authorization)
+    assert len(plugin.calls) == 1
+
+
+async def test_a_run_ends_though_the_request_that_began_it_was_given_up(plugin: Plugin) -> None:
+    """The next request finds its credential: a slow plugin holds up requests, not all of them."""
+    credential = ExecAuth(plugin.settings(), FakeClock())
+    output = plugin.folder / "output"
+    text = output.read_bytes()
+    output.unlink()
+    os.mkfifo(output)
+    async with anyio.create_task_group() as group:
+        group.start_soon(credential.authorization)
+        # Open once the plugin has opened it, too.
+        pipe = await anyio.to_thread.run_sync(output.open, "wb")
+        group.cancel_scope.cancel()
+        with pipe, anyio.CancelScope(shield=True):
+            await anyio.wait_all_tasks_blocked()
+            pipe.write(text)
+    output.unlink()
+    plugin.will_print(token="two")
+    assert await credential.authorization() == "Bearer one"
     assert len(plugin.calls) == 1
 
 

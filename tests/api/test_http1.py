@@ -31,7 +31,7 @@ class Pieces(SocketStream):
         goes_on = True
         while goes_on:
             await anyio.lowlevel.checkpoint()
-            end = ConnectionResetError() if self.resets else b""
+            end = ConnectionResetError("reset by peer") if self.resets else b""
             goes_on = take(self.pieces.pop(0) if self.pieces else end)
 
     async def send(self, data: bytes, fence: Callable[[], None] | None = None) -> None:
@@ -184,12 +184,13 @@ async def test_what_never_ends_between_chunks_is_refused() -> None:
 async def test_a_reset_is_told_apart_by_when_it_comes(
     before: list[bytes], expected: type[ProtocolFault]
 ) -> None:
-    """Before the first byte a reset is a lost connection, after it a broken answer."""
+    """Before the first byte a reset is a lost connection, then a broken answer; both say why."""
     connection = HttpConnection(Pieces(before, resets=True), RequestCounters())
     with pytest.raises(ProtocolFault) as caught:  # noqa: PT012 -- either may fail
         await connection.send(b"")
         await connection.body(LIMIT)
     assert type(caught.value) is expected
+    assert str(caught.value).endswith(" answer: reset by peer")
 
 
 async def test_a_peer_that_closes_before_any_byte_is_told_apart() -> None:

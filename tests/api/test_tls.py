@@ -10,11 +10,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
+from lean_sandbox.kube import sockets
 from lean_sandbox.kube.auth import load_identity
 from lean_sandbox.kube.connection import Connection, careless, trusting
-from lean_sandbox.kube.errors import Asked, ConnectFailed, RequestTimeout
+from lean_sandbox.kube.errors import Asked, ConnectFailed, ProtocolFault, RequestTimeout
 from lean_sandbox.kube.transport import Transport
 from tests.api.certificates import Certificates, make_plain
 from tests.api.server import Answer, chunked, first_piece, in_turn, reply, serve
@@ -100,6 +102,25 @@ async def test_the_name_is_checked_and_can_be_replaced(certificates: Certificate
         assert await ask(Connection(server.url, context, tls_server_name="api.test")) == 200
 
 
+async def test_a_dot_at_the_end_of_a_name_is_no_part_of_it(
+    certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It keeps a resolver from its search list; the certificate has the name without it."""
+    context = trusting(file=certificates.authority)
+    async with serve(in_turn(reply(), reply()), tls=certificates.server_context()) as server:
+        asked: list[str] = []
+        find, port = sockets._addresses, int(server.url.rpartition(":")[2])
+
+        async def found(host: str, port: int) -> list[Any]:
+            asked.append(host)
+            return await find("127.0.0.1", port)
+
+        monkeypatch.setattr(sockets, "_addresses", found)
+        assert await ask(Connection(f"https://api.test.:{port}", context)) == 200
+        assert asked == ["api.test."]
+        assert await ask(Connection(server.url, context, tls_server_name="localhost.")) == 200
+
+
 async def test_verification_can_be_switched_off(certificates: Certificates) -> None:
     """``insecure-skip-tls-verify`` believes anybody."""
     async with serve(in_turn(reply()), tls=certificates.server_context()) as server:
@@ -113,6 +134,33 @@ async def test_a_client_certificate_is_shown(certificates: Certificates) -> None
         context = trusting(file=certificates.authority)
         load_identity(context, *(file.read_bytes() for file in certificates.client))
         assert await ask(Connection(server.url, context)) == 200
+
+
+async def test_a_server_that_misses_a_client_certificate_is_quoted(
+    certificates: Certificates,
+) -> None:
+    """With TLS 1.3 it says so after the handshake: its alert is the reason, not that it closed."""
+    with_client = certificates.server_context(ask_client=True)
+    with_client.minimum_version = ssl.TLSVersion.TLSv1_3
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def refuse() -> None:
+            peer, _ = listener.accept()
+            shaken = with_client.wrap_socket(peer, server_side=True, do_handshake_on_connect=False)
+            with pytest.raises(ssl.SSLError):
+                shaken.do_handshake()
+            # A close before the request was sent would break the sending of it.
+            with socket.socket(fileno=shaken.detach()) as unsecured:
+                while unsecured.recv(65536):
+                    pass
+
+        connection = Connection(
+            f"https://127.0.0.1:{listener.getsockname()[1]}", trusting(file=certificates.authority)
+        )
+        async with anyio.create_task_group() as group:
+            group.start_soon(anyio.to_thread.run_sync, refuse)
+            with pytest.raises(ProtocolFault, match=r"without an answer: .*certificate required"):
+                await ask(connection)
 
 
 async def test_a_server_without_tls_is_a_connect_failure() -> None:

@@ -94,6 +94,31 @@ async def test_a_pool_that_grows_beside_a_crowd_grows_to_its_size() -> None:
         assert took_s < 60.0
 
 
+async def test_new_members_beside_a_crowd_are_launched_within_their_grace() -> None:
+    """A pool with the shortest grace grows, and all Pods run at once: no member is replaced."""
+    async with beside_a_crowd() as (world, crowd):
+        store = world.plane.store
+        grown = {"replicas": MEMBERS + 12, "readinessGracePeriodSeconds": 30}
+        store.patch(POOLS, NS, "pool", {"spec": grown})
+
+        claims = world.whole.claims
+        assert claims is not None
+        end = world.clock.monotonic() + 90.0
+        while world.clock.monotonic() < end:
+            in_hand = claims.queue.counts()
+            for _ in range(45 - in_hand["running"] - in_hand["ready"]):
+                store.create(claim(f"c-{crowd.made}", pool="cold"))
+                crowd.made += 1
+            await world.moments(60)
+            await world.clock.advance(ANSWER_S / 2)
+            for pod in store.list("pods", NS):
+                if pod.get("status", {}).get("phase") != "Running":
+                    running = {"status": running_status(ready=True)}
+                    store.patch("pods", NS, pod["metadata"]["name"], running, subresource="status")
+        assert len(members(world)) == MEMBERS + 12
+        assert not world.requests("delete", "sandboxes")
+
+
 async def test_a_pool_that_shrinks_beside_a_crowd_shrinks_to_its_size() -> None:
     """Its user asks for twelve less."""
     async with beside_a_crowd() as (world, crowd):

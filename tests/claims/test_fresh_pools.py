@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.support.builders import claim, placed, pool
+import pytest
+
+from tests.support.builders import claim, placed, pool, template
 from tests.support.extensions import fill, members, names_of, open_pools, start
 from tests.support.names import CLAIMS, LAUNCH_TYPE
-from tests.support.world import NS, World
+from tests.support.world import NS, World, running_status
 
 Json = dict[str, Any]
 
@@ -76,3 +78,21 @@ async def test_claims_right_after_a_burst_take_the_replacements() -> None:
         await world.advance(0.5)
         await run_members(world)
         assert launches(world, later) == ["warm"] * 15
+
+
+@pytest.mark.parametrize("replicas", [2, 300])
+async def test_a_member_that_runs_is_taken_before_its_address_is_published(replicas: int) -> None:
+    """However many launch: a claim takes a member whose Pod runs, and starts nothing cold."""
+    async with open_pools(sandbox_status_window=2.0) as world:
+        await world.create(template(pod_spec={"nodeName": "node-1"}))
+        await world.create(pool(replicas=replicas))
+        await world.advance(0.4)
+        status = {"status": running_status(ready=False)}
+        for name in names_of(members(world)):
+            world.plane.store.patch(
+                "pods", NS, name, status, subresource="status", manager="kubelet"
+            )
+        await world.advance(4.6)
+        await world.create(claim())
+        await world.advance(10.0)
+        assert sandbox_of(world, "c").startswith("pool-")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from tests.support.extensions import (
     ready_of,
 )
 from tests.support.names import CLAIMS, TEMPLATES
-from tests.support.world import World
+from tests.support.world import NS, World
 
 Json = dict[str, Any]
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
@@ -193,3 +194,28 @@ async def test_a_bound_claim_that_asks_for_metadata_says_that_its_template_is_mi
             'failed to get template for metadata propagation: SandboxTemplate "tpl" not found',
         )
         assert get_claim(world)["status"]["sandbox"]["name"] == "m1"
+
+
+async def test_a_stamp_that_a_webhook_puts_back_makes_no_loop() -> None:
+    """The claim is edited while its Pod is not ready; each stamp that goes brings a new one."""
+    stamps = itertools.count()
+    async with open_claims("m1") as world:
+
+        def stamp(plural: str, stored: Json) -> None:
+            if plural == "sandboxes":
+                meta = stored["spec"]["podTemplate"].setdefault("metadata", {})
+                annotations = meta.get("annotations") or {}
+                meta["annotations"] = {"webhook.io/at": str(next(stamps))} | annotations
+
+        world.net_may_catch = True
+        world.admit_with(stamp)
+        await world.create(claim())
+        await world.run_pod("m1", ready=False)
+        assert ready_of(world)[0] == "False"
+        world.forget_requests()
+        spec = asking({"sandbox.users.io/team": "blue"})["spec"]
+        world.plane.store.patch(CLAIMS, NS, "c", {"spec": spec})
+        for _ in range(300):
+            await world.moments(60)
+            await world.clock.advance(0.1)
+        assert world.writes()["patch sandboxes"] < 10

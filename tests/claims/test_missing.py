@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from lean_sandbox.kube.resources import SANDBOXWARMPOOLS
 from tests.support.builders import claim, pool, template
-from tests.support.extensions import bound_name, get_claim, open_claims, ready_of
-from tests.support.names import CLAIMS
+from tests.support.extensions import bound_name, get_claim, open_claims, open_pools, ready_of
+from tests.support.names import CLAIMS, POOLS
 from tests.support.world import CONTROLLER, NS, World, condition
 
+Json = dict[str, Any]
 MISSING = ("False", "WarmPoolNotFound", 'SandboxWarmPool "nope" not found')
+
+
+def free(name: str) -> Json:
+    """Return a template without a NetworkPolicy."""
+    return template(name, networkPolicyManagement="Unmanaged")
 
 
 def looks(world: World, resource: str = SANDBOXWARMPOOLS.plural) -> int:
@@ -86,3 +94,25 @@ async def test_many_claims_for_one_missing_template_are_few_looks() -> None:
         assert looks(world, "sandboxtemplates") <= 5
         await world.create(template())
         assert all(bound_name(world, f"c{number}") for number in range(60))
+
+
+async def test_an_old_absence_is_not_believed_of_a_template_that_a_pool_is_pointed_at() -> None:
+    """Another claim had met the absence minutes ago, and the watch of templates is late."""
+    async with open_pools(free("strict")) as world:
+        await world.create(pool("other", template="new"))
+        await world.create(claim("first", pool="other"))
+        await world.advance(60.0)
+        assert ready_of(world, "first")[1] == "TemplateNotFound"
+        await world.create(pool("mine", template="strict"))
+        world.plane.fail_next("create", "sandboxes", 500, times=1000)
+        await world.create(claim("c", pool="mine"))
+        await world.advance(5.0)
+        held = world.plane.hold_events("sandboxtemplates")
+        world.plane.store.create(free("new"))
+        world.plane.store.patch(
+            POOLS, NS, "mine", {"spec": {"sandboxTemplateRef": {"name": "new"}}}
+        )
+        await world.advance(2.0)
+        assert ready_of(world, "c")[1] == "ReconcilerError"
+        held.release()
+        await world.settle()

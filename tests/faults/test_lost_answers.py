@@ -12,7 +12,7 @@ import pytest
 
 from lean_sandbox.local.faults import Loss
 from tests.support.builders import claim as claim_body
-from tests.support.extensions import get_claim, member_names, open_claims, run_members
+from tests.support.extensions import bound_name, get_claim, member_names, open_claims, run_members
 from tests.support.names import POOLS, SANDBOXES
 from tests.support.world import NS, World, condition, open_world, running_status, sandbox
 
@@ -109,3 +109,26 @@ async def test_a_sandbox_is_not_suspended_while_a_pod_runs_whose_create_got_no_a
         held.release()
         await world.settle()
         assert world.find("pods") is None
+
+
+@LOSSES
+async def test_a_claim_whose_own_sandbox_was_made_without_an_answer_keeps_one(
+    loss: int | Loss,
+) -> None:
+    """A member that became ready meanwhile is taken; the Sandbox of the claim's own name goes."""
+    async with open_claims("m1", ready=False) as world:
+        await world.bind("m1")
+        world.meanwhile("create", "sandboxes", lambda: set_pod(world, "m1", ready=True))
+        world.plane.fail_next("create", "sandboxes", loss, after=True)
+        held = world.plane.hold_events("sandboxes")
+        world.plane.store.create(claim_body())
+        await world.advance(5.0)
+        if world.plane.faults.waiting:
+            await world.server_clock.advance(_LONG_S)
+        await world.advance(_LONG_S)
+        held.release()
+        await world.advance(2 * _LONG_S)
+        listed = world.plane.store.list(SANDBOXES, NS)
+        owners = {one["metadata"]["name"]: one["metadata"]["ownerReferences"] for one in listed}
+        owned = [name for name, (owner,) in owners.items() if owner["kind"] == "SandboxClaim"]
+        assert owned == [bound_name(world)]

@@ -113,6 +113,24 @@ async def test_a_new_claim_takes_a_ready_member_after_a_takeover() -> None:
         assert written(two)[:2] == ["patch sandboxes", "patch sandboxclaims/status"]
 
 
+@pytest.mark.parametrize("ended", ["killed", "stopped"])
+async def test_a_claim_made_while_nobody_led_takes_a_ready_member(ended: str) -> None:
+    """However long it has waited: it starts no Sandbox before the members were looked at."""
+    async with open_replicas("one", "two", settings=SETTINGS) as replicas:
+        one, two = replicas.all
+        await filled(replicas)
+        if ended == "killed":
+            one.scope.cancel()
+        else:
+            one.controller.stop()
+        await two.world.until(lambda: one.has_ended)
+        replicas.plane.store.create(claim())
+        await replicas.advance(40.0)
+        assert replicas.leader is two
+        bound = replicas.plane.store.get(CLAIMS, NS, "c")["status"]["sandbox"]["name"]
+        assert bound.startswith("pool-")
+
+
 async def test_what_many_rows_have_hidden_is_read_by_pages() -> None:
     """Of more than fit a page, whole objects are listed: no request for each of them."""
     settings = Settings(page_size=10)

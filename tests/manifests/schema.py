@@ -12,11 +12,17 @@ from lean_sandbox.config.forms import BOOLEAN, DURATION, INTEGER, NUMBER
 from lean_sandbox.config.options import FLAGS, Flag
 from tests.manifests.files import ROOT
 
-__all__ = ["SCHEMA", "controller", "value_name"]
+__all__ = ["FIXED", "SCHEMA", "controller", "value_name"]
 
 Json = dict[str, Any]
 
 SCHEMA = ROOT / "chart/values.schema.json"
+#: What the chart fixes itself, in ports, probes, mounts, rights and names; no value can change it.
+FIXED = {
+    *("kubeconfig", "context", "config-map-namespace", "shard"),
+    *("metrics-bind-address", "health-probe-bind-address"),
+    *("metrics-secure-serving", "metrics-cert-dir", "tls-min-version", "tls-cipher-suites"),
+}
 _DURATION = r"^(0|-?([0-9]+(\.[0-9]*)?(ns|us|ms|s|m|h))+)$"
 _FORMS: dict[int, Json] = {
     id(BOOLEAN): {"type": "boolean"},
@@ -41,9 +47,10 @@ def _value(flag: Flag) -> Json:
 
 
 def controller() -> Json:
-    """Return what may stand below ``controller``: every flag, and arguments as they are."""
+    """Return what may stand below ``controller``: the other flags, and arguments as they are."""
+    values = {value_name(name): _value(flag) for name, flag in FLAGS.items() if name not in FIXED}
     extra = {"type": "array", "items": {"type": "string"}}
-    return {value_name(name): _value(flag) for name, flag in FLAGS.items()} | {"extraArgs": extra}
+    return values | {"extraArgs": extra}
 
 
 if __name__ == "__main__":

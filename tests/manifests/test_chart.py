@@ -15,7 +15,7 @@ from lean_sandbox.version import __version__
 from tests.controlplane.plugin import REAL
 from tests.manifests.conftest import Run
 from tests.manifests.files import ROOT, by_name
-from tests.manifests.schema import controller
+from tests.manifests.schema import FIXED, controller
 from tests.manifests.test_files import options
 
 pytestmark = REAL
@@ -115,7 +115,7 @@ def test_the_name_of_every_value_is_that_of_its_flag(helm: Run, tmp_path: Path) 
         for name, form in controller().items()
     }
     given = arguments(helm, tmp_path, values)
-    assert {one.removeprefix("--").partition("=")[0] for one in given} == FLAGS.keys()
+    assert {one.removeprefix("--").partition("=")[0] for one in given} == FLAGS.keys() - FIXED
 
 
 def test_values_go_to_their_place(helm: Run, tmp_path: Path) -> None:
@@ -125,7 +125,11 @@ def test_values_go_to_their_place(helm: Run, tmp_path: Path) -> None:
         "image": {"repository": "registry.example.com/lean", "tag": "t", "pullPolicy": "Always"},
         "imagePullSecrets": [{"name": "pull"}],
         "podLabels": {"app": "other", "team": "red"},
-        "controller": {"leaderElectionNamespace": "leases", "extensions": True},
+        "controller": {
+            "leaderElectionNamespace": "leases",
+            "leaderElectionLease": "mine",
+            "extensions": True,
+        },
         "nodeSelector": {"disk": "ssd"},
         "podSecurityContext": {"runAsUser": None, "runAsGroup": None},
         "service": {"name": "metrics"},
@@ -141,7 +145,8 @@ def test_values_go_to_their_place(helm: Run, tmp_path: Path) -> None:
     found = by_name(rendered(helm, tmp_path, values))
     assert {namespace for _, namespace, _ in found} == {"", "mine", "leases"}
     assert ("Service", "mine", "metrics") in found
-    assert ("Role", "leases", f"{NAME}-leader-election") in found
+    *_, to_hold = found["Role", "leases", f"{NAME}-leader-election"]["rules"]
+    assert to_hold["resourceNames"] == ["mine"]
     monitor = found["ServiceMonitor", "mine", NAME]
     assert monitor["metadata"]["labels"] == {"app": NAME, "release": "r"}
     assert monitor["spec"]["endpoints"][0]["scrapeTimeout"] == "5s"
@@ -169,6 +174,10 @@ def test_values_go_to_their_place(helm: Run, tmp_path: Path) -> None:
         {"controller": {"extensions": "yes"}},
         {"controller": {"sandboxConcurrentWorkers": "many"}},
         {"controller": {"sandboxStatusWindow": "2 seconds"}},
+        # These would lead away from where the probes ask, Prometheus scrapes, and rights are given.
+        {"controller": {"healthProbeBindAddress": ":9081"}},
+        {"controller": {"metricsSecureServing": True}},
+        {"controller": {"shard": "0/2"}},
         {"metrics": {"serviceMonitor": {"enable": True}}},
     ],
     ids=json.dumps,

@@ -73,7 +73,7 @@ async def test_a_large_page_is_written_as_it_is_made() -> None:
 async def test_a_laptop_listens_for_itself_alone(
     monkeypatch: pytest.MonkeyPatch, *, is_in_a_pod: bool, host: str
 ) -> None:
-    """Defaults mean every address in a Pod, where the kubelet probes, and loopback elsewhere."""
+    """The defaults, given or not: all addresses in a Pod, where kubelets probe; else loopback."""
     bound: list[str] = []
     monkeypatch.setattr(
         "lean_sandbox.manager.server.bind", lambda _flag, address: bound.append(address)
@@ -83,6 +83,7 @@ async def test_a_laptop_listens_for_itself_alone(
     else:
         monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     Listeners(Settings(), FakeClock())
+    Listeners(Settings(metrics_bind_address=":8080"), FakeClock())
     given = Settings(metrics_bind_address="0.0.0.0:1", health_probe_bind_address=":2")
     Listeners(given, FakeClock())
-    assert bound == [f"{host}:8080", f"{host}:8081", "0.0.0.0:1", ":2"]
+    assert bound == [*(f"{host}:8080", f"{host}:8081") * 2, "0.0.0.0:1", ":2"]

@@ -396,3 +396,20 @@ async def test_a_template_that_no_pod_can_have_does_not_freeze_the_status(metada
         await world.delete("pods", "sb-1")
         await world.advance(10.0)
         assert "podIPs" not in world.get()["status"]
+
+
+async def test_a_pod_that_is_never_as_wanted_does_not_put_off_the_end() -> None:
+    """A webhook undoes each patch of the Pod: its retries, ever rarer, do not sleep through it."""
+    async with open_world() as world:
+
+        def force(plural: str, stored: Json) -> None:
+            if plural == "pods":
+                stored["metadata"].setdefault("labels", {})["team"] = "forced"
+
+        world.admit_with(force)
+        template = {"metadata": {"labels": {"team": "blue"}}}
+        await world.ready_sandbox(sandbox(template=template, spec={"shutdownTime": at(1500.0)}))
+        await world.advance(1490.0)
+        assert condition(world.get(), "Ready")["status"] == "True"
+        await world.advance(20.0)
+        assert reason(world) == "SandboxExpired"

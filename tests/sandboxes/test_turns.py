@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import heapq
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lean_sandbox.config.options import Settings
 from lean_sandbox.controllers.sandbox.throttle import StatusThrottle
 from lean_sandbox.watch.kind import Key
-from tests.support.world import condition, open_world, sandbox
+from tests.support.world import (
+    NS,
+    World,
+    condition,
+    open_world,
+    pod_conditions,
+    running_status,
+    sandbox,
+)
 
 AT_ONCE, PER_S = 100, 5.0
 COUNT = 150
@@ -97,3 +106,68 @@ async def test_many_slow_launches_are_told_and_looked_at_in_turns() -> None:
         assert all("status" in world.get(name) for name in names)
         assert world.asked()["get pods"] <= COUNT + 1
         assert world.asked()["patch sandboxes/status"] == COUNT
+
+
+async def until_told(world: World, name: str) -> float:
+    """Return after how many seconds a new Sandbox has a status."""
+    began_s = world.clock.monotonic()
+    await world.create(sandbox(name, pod_spec=PLACED))
+    while not world.get(name).get("status", {}).get("conditions"):
+        assert world.clock.monotonic() - began_s < 60.0
+        await world.advance(1.0)
+    return world.clock.monotonic() - began_s
+
+
+PLACED = {"nodeName": "node-1"}
+
+
+async def launched(world: World, launches: int) -> None:
+    """Have that many Sandboxes with Pods that only wait."""
+    for number in range(launches):
+        world.plane.store.create(sandbox(f"sb-{number}", pod_spec=PLACED))
+    await world.settle()
+
+
+@pytest.mark.parametrize("launches", [20, 600])
+async def test_turns_of_launches_that_are_over_are_waited_for_by_nobody(launches: int) -> None:
+    """A crowd that outlasted its window is Ready: one more launch has its status soon."""
+    async with open_world(Settings(sandbox_status_window=1.0)) as world:
+        await launched(world, launches)
+        await world.advance(32.0)
+        status = {"status": running_status()}
+        for number in range(launches):
+            world.plane.store.patch(
+                "pods", NS, f"sb-{number}", status, subresource="status", manager="kubelet"
+            )
+        await world.advance(10.0)
+        assert await until_told(world, "late") <= 3.0
+
+
+@pytest.mark.parametrize("launches", [20, 600])
+async def test_launches_that_hang_make_no_window_longer(launches: int) -> None:
+    """Their first statuses were published long ago: one more launch has its own soon."""
+    async with open_world(Settings(sandbox_status_window=1.0)) as world:
+        await launched(world, launches)
+        await world.advance(3600.0)
+        assert await until_told(world, "late") <= 3.0
+
+
+@pytest.mark.parametrize("manager", ["kubelet", "kube-scheduler"])
+async def test_what_the_scheduler_finds_later_is_told_within_the_window(manager: str) -> None:
+    """Whoever writes it: after a status that knew nothing of it comes one that does."""
+    async with open_world(Settings(sandbox_status_window=2.0)) as world:
+        await world.create(sandbox())
+        await world.advance(3.0)
+        assert condition(world.get(), "PodScheduled")["status"] == "Unknown"
+        (found, *_) = pod_conditions(ready=False, scheduled=False)
+        found |= {"reason": "Unschedulable", "message": "0/3 nodes are available"}
+        world.plane.store.patch(
+            "pods",
+            NS,
+            "sb-1",
+            {"status": {"conditions": [found]}},
+            subresource="status",
+            manager=manager,
+        )
+        await world.advance(3.0)
+        assert condition(world.get(), "PodScheduled")["reason"] == "Unschedulable"

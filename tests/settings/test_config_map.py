@@ -64,7 +64,7 @@ def tuned(
 def test_a_config_map_beats_the_defaults_and_nothing_else(
     entries: dict[str, Any], flags: dict[str, Any]
 ) -> None:
-    """For any values in it: flags win, and the source of each is told."""
+    """For any values in it but an empty list: flags win, and the source of each is told."""
     values = {
         name.replace("_", "-"): written(name, value)
         for name, value in entries.items()
@@ -74,7 +74,7 @@ def test_a_config_map_beats_the_defaults_and_nothing_else(
     origins = {name: given.origin for name, given in found.given.items()}
     for name, option in OPTIONS.items():
         origin, value = None, option.default
-        if name.replace("_", "-") in values:
+        if name.replace("_", "-") in values and entries[name] != ():
             origin, value = Origin.CONFIG_MAP, entries[name]
         if name in flags:
             origin, value = Origin.FLAG, flags[name]
@@ -100,6 +100,19 @@ def test_the_config_map_wins_over_the_mounted_file_of_domains(tmp_path: Path) ->
     assert found.settings.allowed_label_domains == ("a.example", "b.example")
     found = tuned({}, *flags, mounted=mounted)
     assert found.settings.allowed_label_domains == ("mounted.example",)
+
+
+def test_an_empty_key_of_domains_is_as_an_empty_file(tmp_path: Path) -> None:
+    """Neither sets anything; a flag or a variable that is empty allows no domain."""
+    mounted = tmp_path / "allowed-label-domains"
+    mounted.write_text("")
+    flags = ["--extensions"]
+    for empty in ("", " \n,"):
+        found = tuned({"allowed-label-domains": empty}, *flags, mounted=mounted)
+        assert found.settings.allowed_label_domains == ("sandbox.users.io",)
+        assert "allowed_label_domains" not in found.given
+    found = tuned({}, *flags, "--allowed-label-domains=", mounted=mounted)
+    assert found.settings.allowed_label_domains == ()
 
 
 # -- its keys --------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import pytest
 from lean_sandbox.local.controlplane import ControlPlane
 from tests.support.builders import claim, member, placed, pool
 from tests.support.extensions import member_names, open_pools
-from tests.support.names import CLAIMS, POOLS
+from tests.support.names import CLAIMS, POOLS, SANDBOXES, TEMPLATES
 from tests.support.world import NS, World, condition, running_status, sandbox
 
 Json = dict[str, Any]
@@ -21,6 +21,7 @@ MANY = 3000
 # More than the controller has requests and reconciles for.
 MANY_THAT_HANG = 300
 MEMBERS = 50
+VERBS = ("get", "create", "patch", "delete")
 # How long the server takes for each request, however many it has, and for how long the burst is on
 # its way when the single claim comes: all that may be worked on at once is by then.
 _ANSWER_S = 0.01
@@ -34,10 +35,15 @@ def here(body: Json) -> Json:
     return body
 
 
+def inside(namespace: str, body: Json) -> Json:
+    """Return an object in a namespace."""
+    body["metadata"]["namespace"] = namespace
+    return body
+
+
 def there(body: Json) -> Json:
     """Return an object in the namespace of the tenant with the burst."""
-    body["metadata"]["namespace"] = BURST
-    return body
+    return inside(BURST, body)
 
 
 def furnish(plane: ControlPlane) -> None:
@@ -152,3 +158,37 @@ async def test_a_pool_whose_creates_hang_keeps_no_other_pool_from_its_size() -> 
             await step(world)
         assert len(member_names(world)) == MEMBERS
         held.release()
+
+
+@pytest.mark.parametrize("rollouts", [1, 2])
+async def test_rollouts_of_another_tenant_keep_no_pool_empty(rollouts: int) -> None:
+    """As many pools as are looked at at a time replace their members, on a server that is slow."""
+    answer_s, replaced = 0.5, 60
+    namespaces = [f"t{number}" for number in range(rollouts)]
+    async with open_pools() as world:
+        store = world.plane.store
+        for name in [*namespaces, "mine"]:
+            store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+            store.create(inside(name, placed()))
+        for name in namespaces:
+            store.create(inside(name, pool(replicas=replaced, strategy="Recreate")))
+        await world.advance(3.0)
+        for name in namespaces:
+            run_pods(world, name)
+        await world.advance(5.0)
+        for verb in VERBS:
+            world.plane.delay(verb, "*", answer_s)
+        spec = {"containers": [{"name": "main", "image": "newer"}], "nodeName": "node-1"}
+        for name in namespaces:
+            store.patch(TEMPLATES, name, "tpl", {"spec": {"podTemplate": {"spec": spec}}})
+        for _ in range(6):
+            await world.moments(100)
+            await world.clock.advance(answer_s / 2)
+        began_s = world.clock.monotonic()
+        store.create(inside("mine", pool(replicas=2)))
+        while len(store.list(SANDBOXES, "mine")) < 2:
+            assert world.clock.monotonic() - began_s < 15.0
+            await world.moments(100)
+            await world.clock.advance(answer_s / 2)
+        for verb in VERBS:
+            world.plane.delay(verb, "*", 0.0)

@@ -10,6 +10,7 @@ from tests.support.builders import placed, pool, template
 from tests.support.extensions import (
     change_pool,
     fill,
+    ids,
     members,
     names_of,
     open_pools,
@@ -18,7 +19,7 @@ from tests.support.extensions import (
     rest,
     start,
 )
-from tests.support.world import NS, World
+from tests.support.world import NS, World, pod_conditions
 
 Json = dict[str, Any]
 GRACE_S = 300.0
@@ -128,6 +129,30 @@ async def test_a_member_without_a_place_is_held_and_told_of_once() -> None:
 
 
 @pytest.mark.pool_case(70)
+async def test_a_large_pool_without_room_is_held() -> None:
+    """However many members find no place: none is replaced for what was not published in time."""
+    found = {"reason": "Unschedulable", "message": "0/3 nodes are available"}
+    conditions = [pod_conditions(ready=False, scheduled=False)[0] | found]
+    status = {"status": {"phase": "Pending", "conditions": conditions}}
+    async with open_pools(sandbox_status_window=2.0) as world:
+        store = world.plane.store
+        await world.create(template())
+        await world.create(pool(replicas=900, readinessGracePeriodSeconds=30))
+        for _ in range(10):
+            await world.advance(0.5)
+            for pod in store.list("pods", NS):
+                if not pod.get("status", {}).get("conditions"):
+                    name = pod["metadata"]["name"]
+                    store.patch(
+                        "pods", NS, name, status, subresource="status", manager="kube-scheduler"
+                    )
+        before = ids(members(world))
+        assert len(before) == 900
+        await world.advance(85.0)
+        assert ids(members(world)) == before
+        assert [event[1] for event in pool_events(world)] == ["WarmPoolNotProgressing"]
+
+
 async def test_a_gated_member_is_held_too() -> None:
     """Pool case 70: giving it up would cost its place in a queue outside."""
     async with open_pools() as world:

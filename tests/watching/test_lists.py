@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 from structlog.testing import capture_logs
 
 from filters import Change
@@ -125,6 +126,47 @@ async def test_an_expired_token_starts_the_list_over() -> None:
             ("b", Change.FIRST_SEEN),
             ("c", Change.FIRST_SEEN),
         ]
+
+
+@pytest.mark.parametrize("status", [429, 503])
+async def test_a_list_goes_on_with_the_page_that_a_busy_server_refused(status: int) -> None:
+    """The pages before it are not asked for again, or a list of hundreds would never end."""
+    async with open_sandboxes(page_size=1) as rig:
+        first = await rig.server.next(watch=False)
+        await first.reply(200, page([sandbox("a", 1)], 50, "one"))
+        for _ in range(2):
+            refused = await rig.server.next(watch=False)
+            assert refused.query == {"limit": "1", "continue": "one"}
+            await refused.refuse(status, "Busy", headers={"Retry-After": "7"})
+            await rig.failing()
+            await rig.clock.advance(6.5)
+            await settle()
+            assert rig.server.waiting == 0
+            await rig.clock.advance(1)
+        second = await rig.server.next(watch=False)
+        assert second.query == {"limit": "1", "continue": "one"}
+        await second.reply(200, page([sandbox("b", 2)], 50))
+        watch = await rig.server.next(watch=True)
+        assert watch.query["resourceVersion"] == "50"
+        assert rig.news() == [("a", Change.FIRST_SEEN), ("b", Change.FIRST_SEEN)]
+        assert (rig.informer.steps["list"], rig.informer.steps["page"]) == (1, 2)
+
+
+@pytest.mark.parametrize("status", [400, 500])
+async def test_a_list_whose_token_a_server_may_not_know_starts_over(status: int) -> None:
+    """As one that was started over a restored store: the token would be refused for ever."""
+    async with open_sandboxes(page_size=1) as rig:
+        first = await rig.server.next(watch=False)
+        await first.reply(200, page([sandbox("a", 1)], 50, "one"))
+        refused = await rig.server.next(watch=False)
+        await refused.refuse(status, "Odd")
+        await rig.failing()
+        await rig.clock.advance(1)
+        again = await rig.server.next(watch=False)
+        assert "continue" not in again.query
+        await again.reply(200, page([sandbox("a", 1)], 60))
+        await rig.server.next(watch=True)
+        assert rig.names() == ["a"]
 
 
 async def test_metadata_lists_name_whole_objects_as_the_alternative() -> None:

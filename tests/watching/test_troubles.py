@@ -70,6 +70,30 @@ async def test_a_watch_that_ends_at_once_is_not_asked_in_a_loop() -> None:
         assert rig.informer.problem == "the server ended the watch at once"
 
 
+async def test_a_watch_that_is_cut_each_half_minute_is_soon_back() -> None:
+    """A load balancer cuts what is idle for less than the minute between two bookmarks."""
+    watches: list[Exchange] = []
+
+    async def respond(exchange: Exchange) -> None:
+        if not exchange.is_watch:
+            await exchange.reply(200, page([sandbox("a", 1)], 100))
+            return
+        await exchange.begin()
+        watches.append(exchange)
+        await exchange.is_done.wait()
+
+    cuts, lasted_s, away_s = 60, 35.0, 0.0
+    async with open_sandboxes(responder=respond) as rig:
+        for _ in range(cuts):
+            while not watches:
+                await rig.clock.advance(0.1)
+                away_s += 0.1
+            await rig.clock.advance(lasted_s)
+            watches.pop().cut()
+            await settle()
+        assert away_s < cuts
+
+
 @pytest.mark.parametrize("between_pages", [True, False])
 @pytest.mark.parametrize("takes_s", [0.0, 60.0])
 async def test_a_version_that_always_expires_is_not_listed_in_a_loop(
@@ -178,6 +202,21 @@ async def test_the_backoff_grows_with_each_failure_and_resets_after_a_healthy_wh
         await rig.failing()
         await rig.clock.advance(0.65)
         await rig.server.next(watch=False)
+
+
+async def test_a_watch_that_is_cut_each_half_minute_is_back_at_once() -> None:
+    """As by a load balancer for which it is idle, with a bookmark a minute: pauses do not grow."""
+    async with open_sandboxes(uniform=lambda: 0.5) as rig:
+        for _ in range(6):
+            watch = await rig.listed(sandbox("a", 1))
+            await watch.begin()
+            await settle()
+            await rig.clock.advance(35)
+            watch.cut()
+            await rig.failing()
+            await rig.clock.advance(0.55)
+            assert rig.server.waiting == 0
+            await rig.clock.advance(0.1)
 
 
 async def test_after_a_silent_watch_everything_is_listed() -> None:

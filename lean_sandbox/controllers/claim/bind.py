@@ -6,6 +6,7 @@ memory to one claim at a time; a claim that loses it to another process takes th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -68,6 +69,8 @@ class Parts(Shared, kw_only=True):
     events: ObjectEvents
     annotator: AnnotationWriter
     wakes: Wakes
+    # When the work began (monotonic): who takes over learns only then which members are ready.
+    began_at: float = -math.inf
     # By uid of the claim: the member whose adoption ended without a clear answer.
     doubtful: dict[str, Key] = msgspec.field(default_factory=dict)
     # By uid of the claim: the last Sandbox of it whose end was seen.
@@ -224,8 +227,10 @@ class Binding:
 
     def _wait_while_young(self) -> None:
         if self._entry.created_at:
-            grace_s = self._parts.settings.sandbox_claim_warm_candidate_grace_period
-            left_s = grace_s - self._parts.server_time.age_s(self._entry.created_at)
+            parts = self._parts
+            age_s = parts.server_time.age_s(self._entry.created_at)
+            waited_s = min(age_s, parts.clock.monotonic() - parts.began_at)
+            left_s = parts.settings.sandbox_claim_warm_candidate_grace_period - waited_s
             if left_s > 0:
                 raise NotYetError(min(_LOOK_AGAIN_S, left_s))
 
@@ -455,9 +460,11 @@ def own_sandbox(sandboxes: Cache[SandboxEntry], claim: ClaimEntry) -> SandboxEnt
     return min(taken, key=lambda one: one.key.name, default=None)
 
 
-def taken_over(sandboxes: Cache[SandboxEntry], claim: ClaimEntry) -> list[SandboxEntry]:
-    """Return a claim's Sandboxes that look like members of a pool after they were taken over."""
-    return [one for one in _owned(sandboxes, claim).values() if _was_taken_over(one)]
+def acquired(sandboxes: Cache[SandboxEntry], claim: ClaimEntry) -> list[SandboxEntry]:
+    """Return the living Sandboxes that were made for a claim, or taken over from a pool for it."""
+    owned = _owned(sandboxes, claim).values()
+    made = [one for one in owned if one.key == claim.key and not one.is_deleting]
+    return [*made, *filter(_was_taken_over, owned)]
 
 
 def _owned(sandboxes: Cache[SandboxEntry], claim: ClaimEntry) -> dict[str, SandboxEntry]:

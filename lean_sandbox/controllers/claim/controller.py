@@ -81,6 +81,11 @@ class ClaimController(Controller[ClaimEntry]):
         caches.templates.handlers.append(self.on_template)
         caches.claims.handlers.append(self.on_claim)
 
+    def enqueue_all(self, reason: str) -> None:
+        """Begin as after a start; claims wait anew for members that have not been looked at."""
+        self._parts.began_at = self._parts.clock.monotonic()
+        super().enqueue_all(reason)
+
     async def reconcile(self, item: Item[Key]) -> Result:
         """Serve one claim."""
         arrivals = self.waiting.arrivals
@@ -129,10 +134,11 @@ class ClaimController(Controller[ClaimEntry]):
     def before_sandbox_s(self, sandbox: SandboxEntry) -> float:
         """Return for how many seconds at most the reconcile of a Sandbox waits for claims.
 
-        That is the launch of a member of a pool, or housekeeping for a claim's ready Sandbox.
+        That is the launch of a member of a pool, which has to become ready in time, or housekeeping
+        for a claim's ready Sandbox.
         """
         if (pool := sandbox.owner_key(names.SANDBOX_WARM_POOL_KIND)) is not None:
-            return self.before_pool_s(pool)
+            return min(self.before_pool_s(pool), BESIDE_WORK_S)
         claim = self._owner_of(sandbox)
         if claim is None or not sandbox.is_ready or _waits_for_metadata(claim):
             return 0.0
@@ -229,8 +235,7 @@ class ClaimController(Controller[ClaimEntry]):
         claim = self._owner_of(entry)
         if claim is None:
             return
-        is_told = _repeats(claim, new) and not self.queue.is_running(claim.key)
-        if not is_told or _waits_for_metadata(claim):
+        if not _repeats(claim, new) or self.queue.is_running(claim.key):
             self.queue.add(claim.key, priority=CLIENT, reason="sandbox")
 
     def _owner_of(self, entry: SandboxEntry) -> ClaimEntry | None:
@@ -243,6 +248,8 @@ class ClaimController(Controller[ClaimEntry]):
             self.warm.forget_pool(delta.key)
         # No claim waits for a change of the pool's status.
         if not delta.initial and (delta.old is None or _spec_of(delta.old) != _spec_of(delta.new)):
+            # It may name a template whose absence was found before the template came.
+            self._parts.resolver.doubt(delta.key)
             self._wake_claims([delta.key], "pool", unless=self._is_served)
 
     def on_template(self, delta: Delta[TemplateEntry]) -> None:

@@ -15,9 +15,9 @@ from lean_sandbox.controllers.claim.bind import (
     MOST_PATCHES,
     Binding,
     Parts,
+    acquired,
     is_controlled,
     own_sandbox,
-    taken_over,
 )
 from lean_sandbox.controllers.metrics import launch_of
 from lean_sandbox.controllers.resolver import NotYetError
@@ -243,15 +243,15 @@ class ClaimReconcile(Binding):
         )
 
     async def _drop_unnamed(self) -> None:
-        """Delete Sandboxes taken over for the claim that its status does not name. One GET.
+        """Delete what was created or taken over for the claim, unless its status names it. One GET.
 
-        A process may end between the two writes, and the next one take another member because it
-        does not know of the first yet. No client knows of that one.
+        A process may end between the two writes, or the answer to a create be lost, and another
+        member be taken before the first Sandbox is seen. No client knows of that one.
         """
         sandbox, sandboxes = self._sandbox, self._parts.caches.sandboxes
         if sandbox is None or self._error is not None:
             return
-        unnamed = [one for one in taken_over(sandboxes, self._entry) if one.key != sandbox.key]
+        unnamed = [one for one in acquired(sandboxes, self._entry) if one.key != sandbox.key]
         if not unnamed or (await self._whole()).status.bound.name != sandbox.key.name:
             return
         for one in unnamed:

@@ -112,7 +112,9 @@ class StatusThrottle:
         self._window_s = window_s
         self._step_window_s = step_window_s
         self._steps: dict[Key, _Step] = {}
-        # By namespace: the number of its launches, and the last turn that was given to one of them.
+        # By namespace: the number of its launches, of those without a published step yet, and the
+        # last turn that was given to one.
+        self._under_way: Counter[str] = Counter()
         self._launches: Counter[str] = Counter()
         self._last_turn_at: LRUCache[str, float] = LRUCache(_MOST_NAMESPACES)
 
@@ -123,6 +125,7 @@ class StatusThrottle:
         step = self._steps.get(key)
         if step is None:
             step = self._steps[key] = _Step()
+            self._under_way[key.namespace] += 1
             self._launches[key.namespace] += 1
         return step
 
@@ -131,7 +134,7 @@ class StatusThrottle:
             return 0.0
         # Each other namespace counts for as many as this one: a burst there delays nothing here.
         fair = self._launches[key.namespace] * len(self._launches)
-        others = min(fair, len(self._steps)) - 1
+        others = min(fair, self._launches.total()) - 1
         few = 0 if self._is_spare(key) else min(others, _TURNS_AT_ONCE)
         grown_s = _WINDOW_PER_LAUNCH_S * few + _WINDOW_PER_LATER_LAUNCH_S * (others - few)
         return max(self._window_s, min(self._window_s + grown_s, _LONGEST_WINDOW_S))
@@ -155,17 +158,23 @@ class StatusThrottle:
         is_news = is_news or bool(fresh)
         if step.since is None:
             step.since = now
-        due = step.since + self._first_window_s(key)
-        if step.published and not is_news:
+        if is_news:
+            due = step.since + self._window_s
+        elif step.published:
             hold_s = min(self._step_window_s * 2.0 ** (step.published - 1), _LONGEST_STEP_WINDOW_S)
             due = step.published_at + hold_s
+        else:
+            due = step.since + self._first_window_s(key)
         if is_news:
             step.may_be_news = True
         elif due <= now and self._window_s > 0:
             if step.turn_at is None:
                 unused = now - _TURNS_AT_ONCE / _TURNS_PER_S
+                # Turns of launches that are over by now are given anew.
+                latest = now + self._under_way[key.namespace] / _TURNS_PER_S
                 last_at = max(self._last_turn_at.get(key.namespace, unused), unused)
-                step.turn_at = self._last_turn_at[key.namespace] = last_at + 1.0 / _TURNS_PER_S
+                step.turn_at = min(last_at + 1.0 / _TURNS_PER_S, latest)
+                self._last_turn_at[key.namespace] = step.turn_at
             due = step.turn_at
         return max(0.0, due - now)
 
@@ -185,6 +194,8 @@ class StatusThrottle:
     def published(self, key: Key, now: float, *, tells: frozenset[str]) -> None:
         """Note that an unready step was published."""
         step = self._step_of(key)
+        if not step.published:
+            _less(self._launches, key.namespace)
         step.since = None
         step.turn_at = None
         step.published += 1
@@ -193,8 +204,14 @@ class StatusThrottle:
 
     def settled(self, key: Key) -> None:
         """Forget a launch: it has ended, one way or another."""
-        if self._steps.pop(key, None) is None:
-            return
-        self._launches[key.namespace] -= 1
-        if not self._launches[key.namespace]:
-            del self._launches[key.namespace]
+        step = self._steps.pop(key, None)
+        if step is not None:
+            _less(self._under_way, key.namespace)
+            if not step.published:
+                _less(self._launches, key.namespace)
+
+
+def _less(counted: Counter[str], namespace: str) -> None:
+    counted[namespace] -= 1
+    if not counted[namespace]:
+        del counted[namespace]

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import anyio
@@ -53,6 +54,8 @@ from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
 # How soon work that exceeded the batch or the rate is continued.
 _NEXT_BATCH_S = 0.05
+# How many members are acted on at a time.
+_AT_ONCE = 8
 # A refused write met a version that the watch has not shown yet. It will within this time.
 _LOOK_AGAIN_S = 1.0
 # How long the NetworkPolicy of a new template may take before its pools say that they wait.
@@ -248,24 +251,37 @@ class PoolReconcile:
 
     async def _put_in_order(self) -> PoolMembers:
         """Adopt orphans, delete stale and stuck members, and count the rest."""
-        for orphan in find_orphans(self._sandboxes, self._view):
-            await self._attempt(self._take_in, orphan)
+        await self._for_each(find_orphans(self._sandboxes, self._view), self._take_in)
         members = self._count()
         if self._template is not None and self._view.is_recreate:
-            for member in members.active:
-                await self._attempt(partial(self._drop_if_stale, is_orphan=False), member)
+            await self._for_each(members.active, partial(self._drop_if_stale, is_orphan=False))
             members = self._recounted(members)
             for member in members.active:
                 # A claim may have dropped it as stale, and the template been changed back since.
                 self._pools.warm.offer(member)
-        for member in members.unlabelled:
-            # If the patch fails, it is a member all the same.
-            labels = {names.LAUNCH_TYPE_LABEL: names.LAUNCH_TYPE_WARM}
-            patch = {"resourceVersion": str(member.version), "labels": labels}
-            await self._attempt(self._patch, member, patch)
-        for member in members.stuck:
-            await self._delete(member, "not ready in time")
+        # If the patch fails, it is a member all the same.
+        await self._for_each(members.unlabelled, self._label)
+        await self._for_each(members.stuck, partial(self._delete, why="not ready in time"))
         return self._recounted(members)
+
+    async def _for_each(
+        self, members: list[SandboxEntry], act: Callable[[SandboxEntry], Awaitable[object]]
+    ) -> None:
+        """Act on each of some Sandboxes: first on one, then on a few at a time.
+
+        What the first shows may hold for all that are made alike. One after the other, a rollout of
+        thousands would keep other pools waiting.
+        """
+        waiting = iter(members)
+
+        async def work(most: int | None = None) -> None:
+            for member in islice(waiting, most):
+                await self._attempt(act, member)
+
+        await work(1)
+        async with anyio.create_task_group() as group:
+            for _ in range(min(_AT_ONCE, len(members) - 1)):
+                group.start_soon(work)
 
     async def _attempt(self, act: Callable[..., Awaitable[object]], *arguments: Any) -> None:
         """Act on one Sandbox; an error is collected and does not stop the others."""
@@ -338,6 +354,10 @@ class PoolReconcile:
             await self._delete(member, "stale")
             return None
         return whole
+
+    async def _label(self, member: SandboxEntry) -> None:
+        labels = {names.LAUNCH_TYPE_LABEL: names.LAUNCH_TYPE_WARM}
+        await self._patch(member, {"resourceVersion": str(member.version), "labels": labels})
 
     async def _patch(self, member: SandboxEntry, metadata: dict[str, Any]) -> None:
         self._has_acted = True
