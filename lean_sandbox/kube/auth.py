@@ -210,7 +210,7 @@ class ExecAuth(Auth):
         environ = os.environ | {pair.name: pair.value for pair in settings.env or ()}
         environ["KUBERNETES_EXEC_INFO"] = msgspec.json.encode(info).decode()
         try:
-            # Were it ended with the request that began it, a slow one would never print anything.
+            # Not cancelled with the request that began it: a slow plugin would never finish.
             with anyio.fail_after(_PLUGIN_TIMEOUT_S, shield=True):
                 done = await anyio.run_process(
                     [command, *(settings.args or ())],

@@ -48,7 +48,7 @@ class Connection(msgspec.Struct, frozen=True):
     auth: Auth = msgspec.field(default_factory=Auth)
     tls_server_name: str | None = None
     source: str = ""
-    #: A file with the server's authority, to be read again when a certificate was refused.
+    #: The file with the server's authority, read again when a certificate was refused.
     authority: Path | None = None
     #: Whether these are the settings of a Pod's service account.
     in_cluster: bool = False

@@ -104,7 +104,7 @@ class ApiError(ControlPlaneError):
         is_gone = asked.verb == "create" and said.details.kind == "namespaces"
         is_ending = status == 403 and self.has_cause("NamespaceTerminating")
         self.namespace_terminating = is_ending or (status == 404 and is_gone)
-        # Any other refusal may pass by itself, a 400 or 422 as well: admission policies give those.
+        # Any other refusal may pass by itself, even 400 or 422: admission policies answer so, too.
         self.retryable = not self.namespace_terminating
         super().__init__(self._sentence())
 

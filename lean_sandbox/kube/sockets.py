@@ -164,7 +164,7 @@ async def open_stream(connection: Connection) -> SocketStream:
     """Connect to the server over TCP, and TLS where the URL says so. Raises ConnectFailed."""
     address = connection.address
     context = connection.ssl_context if address.tls else None
-    # A dot at the end is meant for the resolver, like a zone index: no certificate has it.
+    # A trailing dot is meant for the resolver, like a zone index: no certificate has it.
     name = (connection.tls_server_name or address.host.partition("%")[0]).removesuffix(".")
 
     def make_socket(family: int) -> socket.socket:
@@ -192,7 +192,7 @@ async def open_stream(connection: Connection) -> SocketStream:
     except ssl.SSLCertVerificationError as problem:
         connected.close()
         if context is not None and connection.authority is not None:
-            # It may have been rotated: the next connection trusts the new one as well.
+            # The authority may have been rotated: the next connection trusts the new one as well.
             with suppress(OSError):
                 context.load_verify_locations(connection.authority)
         raise ConnectFailed(

@@ -69,7 +69,7 @@ class Parts(Shared, kw_only=True):
     events: ObjectEvents
     annotator: AnnotationWriter
     wakes: Wakes
-    # When the work began (monotonic): who takes over learns only then which members are ready.
+    # When the work began (monotonic): a new leader learns only then which members are ready.
     began_at: float = -math.inf
     # By uid of the claim: the member whose adoption ended without a clear answer.
     doubtful: dict[str, Key] = msgspec.field(default_factory=dict)
@@ -461,7 +461,7 @@ def own_sandbox(sandboxes: Cache[SandboxEntry], claim: ClaimEntry) -> SandboxEnt
 
 
 def acquired(sandboxes: Cache[SandboxEntry], claim: ClaimEntry) -> list[SandboxEntry]:
-    """Return the living Sandboxes that were made for a claim, or taken over from a pool for it."""
+    """Return the living Sandboxes that were created for a claim, or taken over for it."""
     owned = _owned(sandboxes, claim).values()
     made = [one for one in owned if one.key == claim.key and not one.is_deleting]
     return [*made, *filter(_was_taken_over, owned)]

@@ -82,7 +82,7 @@ class ClaimController(Controller[ClaimEntry]):
         caches.claims.handlers.append(self.on_claim)
 
     def enqueue_all(self, reason: str) -> None:
-        """Begin as after a start; claims wait anew for members that have not been looked at."""
+        """Queue everything, as after a start; claims wait again for members not fetched yet."""
         self._parts.began_at = self._parts.clock.monotonic()
         super().enqueue_all(reason)
 

@@ -170,7 +170,7 @@ class StatusThrottle:
         elif due <= now and self._window_s > 0:
             if step.turn_at is None:
                 unused = now - _TURNS_AT_ONCE / _TURNS_PER_S
-                # Turns of launches that are over by now are given anew.
+                # Turns of launches that have ended meanwhile are given to others.
                 latest = now + self._under_way[key.namespace] / _TURNS_PER_S
                 last_at = max(self._last_turn_at.get(key.namespace, unused), unused)
                 step.turn_at = min(last_at + 1.0 / _TURNS_PER_S, latest)
