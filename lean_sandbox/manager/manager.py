@@ -219,7 +219,7 @@ class Manager:
             group.cancel_scope.cancel()
 
     async def _look_at_what_changed(self) -> None:
-        """List the kinds again of which the watch has only shown that many objects changed.
+        """List kinds again if the watch has shown of many objects only that they changed.
 
         That takes a request for each page of them; reconciles would take one for each object.
         """

@@ -91,7 +91,7 @@ def lease_of(settings: Settings) -> str:
 
 
 def scope_of(settings: Settings) -> str:
-    """Say in one line what is served, "" for everything; a text that is cut ends in its digest."""
+    """Return the scope of a process, "" for everything; a text that is cut ends in its digest."""
     parts = []
     if settings.shard:
         index, count, bounds = _parts(settings.shard)

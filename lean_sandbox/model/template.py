@@ -117,7 +117,7 @@ def ref_hash_patch(name: str, labels: dict[str, str] | None) -> Json | None:
 
 
 def _blueprint(spec: SandboxTemplateSpec) -> Json:
-    """Return what goes into a Sandbox; only this implementation hashes it, for a label."""
+    """Return what goes into a Sandbox; its hash is a label that only this implementation sets."""
     metadata = msgspec.to_builtins(spec.podTemplate.metadata)
     body: Json = {
         "podTemplate": {

@@ -115,9 +115,9 @@ class Binding:
     async def find(self) -> SandboxEntry | None:
         """Return the Sandbox that the claim has already. No request in the ordinary case.
 
-        The one that the status names is fetched if the cache shows neither it nor its end: another
-        process may have bound it, and its event is yet to come. So is one that is being deleted
-        with an unknown status: its own controller no longer fetches it.
+        The one that the status names is fetched if the cache shows neither it nor its end as the
+        claim's: another process may have bound it, and its event is yet to come. So is one that is
+        being deleted with an unknown status: its own controller no longer fetches it.
         Raises ClaimError when the claim's own name is held by somebody else's Sandbox.
         """
         entry, doubtful = self._entry, self._parts.doubtful
