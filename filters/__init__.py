@@ -1,4 +1,4 @@
-"""Filters for Kubernetes watch events: drop what changes nothing before it costs anything.
+"""Filters for Kubernetes watch events: drop events that change nothing before they cost anything.
 
 Usable alone, with nothing but the standard library. A :class:`Filter` remembers a fingerprint for
 each object and lets an event pass only when something the predicate names has changed::
@@ -10,7 +10,7 @@ each object and lets an event pass only when something the predicate names has c
     else:
         log.debug(decision.reason)
 
-First sights, re-creations and deletes always pass, and so does what a predicate cannot judge.
+First sights, re-creations and deletes always pass, and so do events a predicate cannot judge.
 """
 
 from filters.debounce import Debounce

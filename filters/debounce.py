@@ -29,7 +29,7 @@ class Debounce(Generic[K]):
         self._pending: dict[K, tuple[float, float]] = {}
 
     def offer(self, key: K, now: float) -> float:
-        """Take a key in, or push it out; return the time at which it is due."""
+        """Add a key, or postpone it; return the time at which it is due."""
         due = now + self._window_s
         earlier, latest = self._pending.get(key, (due, now + self._cap_s))
         due = max(earlier, min(due, latest))
@@ -37,7 +37,7 @@ class Debounce(Generic[K]):
         return due
 
     def due(self, now: float) -> list[K]:
-        """Return the keys that are due and let go of them, the earliest first."""
+        """Remove and return the keys that are due, the earliest first."""
         found = [key for key, (due, _) in self._pending.items() if due <= now]
         found.sort(key=lambda key: self._pending[key][0])
         for key in found:

@@ -1,4 +1,4 @@
-"""Telling whether an event changed anything that matters, by the fingerprints of a predicate.
+"""Detects whether an event changed anything that matters, by the fingerprints of a predicate.
 
 Cost for five leaves on CPython 3.11, on a slow core: 1.5 microseconds for an event that is dropped,
 3 for one that passes. A Filter takes 400 to 600 bytes for an object, which the tests measure.
@@ -22,8 +22,8 @@ Fingerprints: TypeAlias = tuple[Hashable, ...]
 class Decision:
     """Whether an event passed; true when it did.
 
-    The reason is ``words``, or is put into words from ``deciding`` when somebody asks for it: the
-    leaves that decided, each with its old and new fingerprint.
+    The reason is ``words``, or else is built on demand from ``deciding``: the leaves that decided,
+    each with its old and new fingerprint.
     """
 
     change: Change
@@ -60,7 +60,7 @@ def recreated(previous_uid: str, uid: str) -> Decision:
 
 
 class ChangeDetector:
-    """Decides on events by fingerprints that the caller keeps, beside whatever it has of an object.
+    """Decides on events by fingerprints that the caller stores, for instance in cache entries.
 
     ``passed_by_leaf`` counts the passed events in which each leaf had changed.
     """
@@ -78,10 +78,10 @@ class ChangeDetector:
     def examine(
         self, before: Fingerprints, obj: Observed, *, is_event: bool = True
     ) -> tuple[Decision, Fingerprints]:
-        """Decide on a state by what was remembered, ``()`` at first sight; return what to remember.
+        """Decide by the fingerprints remembered, ``()`` at first sight; return the new ones too.
 
-        A text that did not change stays the object it was, so that holders go on sharing it. A
-        state that is no event of a watch is not counted.
+        An unchanged fingerprint stays the same object, so that its memory remains shared. Only
+        events of a watch are counted.
         """
         after = tuple([read(obj) for read in self._reads])
         if after == before and NO_OPINION not in after:
@@ -108,11 +108,11 @@ class ChangeDetector:
 
 
 class Filter:
-    """Remembers the fingerprints of objects, and lets pass what changed.
+    """Remembers the fingerprints of objects, and passes the events that change them.
 
     First sights, re-creations (same namespace and name, other uid) and deletes always pass; what
-    a relist repeats unchanged is dropped. The memory is bounded: beyond ``max_objects`` the object
-    not heard of for longest is forgotten, which only makes its next event pass.
+    a relist repeats unchanged is dropped. The memory is bounded: beyond ``max_objects`` the least
+    recently seen object is forgotten, which only makes its next event pass.
     """
 
     __slots__ = ("_detector", "_max_objects", "_objects")
@@ -135,7 +135,7 @@ class Filter:
                 self._objects.pop(key, None)
             return DELETED
         if not uid:
-            # Nothing to remember it by; to drop its events would be a guess.
+            # Nothing to remember it by; dropping its events would be a guess.
             return Decision(Change.FIRST_SEEN, "no uid", passed=True)
         is_other = uid != previous
         decision, after = self._detector.examine(() if is_other else before, obj)

@@ -1,4 +1,4 @@
-"""Events: their kinds, the object as predicates observe it, and what is worth keeping of it.
+"""Watch events: their types, the object as predicates see it, and what is worth keeping of it.
 
 Predicates read attributes, so any decoded object that has them will do; :func:`from_json` makes an
 :class:`ObservedObject` of a dictionary.
@@ -23,8 +23,8 @@ class EventType(StrEnum):
 class Change(IntFlag):
     """What may have changed since the event before, as a set of bits.
 
-    The first three speak of the whole object and come alone; the others are raised by predicates.
-    A bit that is not set is a promise only for what the predicate reads.
+    The first three concern the whole object and come alone; the others are set by predicates.
+    A bit that is not set says nothing about fields that the predicate does not read.
     """
 
     NONE = 0
@@ -41,14 +41,14 @@ class Change(IntFlag):
     ANNOTATIONS = 64
     OWNERS = 128
     COLUMNS = 256
-    """A printer column, or whatever a computed predicate files under it."""
+    """A printer column, or what a computed predicate reports as one."""
     VERSION = 512
     """``metadata.resourceVersion``: anything at all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """An owner reference, reduced to what tells owners apart."""
+    """An owner reference, reduced to what distinguishes owners."""
 
     uid: str
     controller: bool = False
@@ -84,15 +84,15 @@ Observed: TypeAlias = Any
 def from_json(
     obj: Mapping[str, Any], *, columns: Mapping[str, str] | None = None
 ) -> ObservedObject:
-    """Read the metadata of a decoded object, and the printer columns it stands for.
+    """Return a decoded object as predicates see it: its metadata and printer columns.
 
-    Without ``columns`` they are derived, as the server prints them: Ready and IP of a Pod, status
-    and reason of the condition Ready of everything else, none of metadata alone. Raises ValueError
+    Without ``columns`` they are derived as the server prints them: Ready and IP of a Pod, status
+    and reason of the condition Ready of other kinds, none from metadata alone. Raises ValueError
     when the object has no usable metadata.
     """
     metadata = obj.get("metadata")
     if not isinstance(metadata, Mapping):
-        raise ValueError("the object has no metadata")  # noqa: TRY004 - bad data, no wrong type
+        raise ValueError("the object has no metadata")  # noqa: TRY004 - bad data, not a wrong type
     generation = metadata.get("generation")
     try:
         return ObservedObject(
@@ -148,13 +148,13 @@ def pod_columns(pod: Mapping[str, Any]) -> dict[str, str]:
 
 
 def condition_of(status: Mapping[str, Any], kind: object) -> Mapping[str, Any]:
-    """Return the first condition of a type in a status, empty without one."""
+    """Return the first condition of a type in a status, or an empty mapping."""
     conditions: Iterable[Mapping[str, Any]] = status.get("conditions") or ()
     return next((found for found in conditions if found.get("type") == kind), {})
 
 
 def sidecars_of(spec: Mapping[str, Any]) -> list[str]:
-    """Return the names of the init containers of a Pod that go on running beside the others."""
+    """Return the names of a Pod's sidecars: init containers that keep running."""
     initial = spec.get("initContainers") or ()
     return [found.get("name") for found in initial if found.get("restartPolicy") == "Always"]
 
@@ -162,8 +162,8 @@ def sidecars_of(spec: Mapping[str, Any]) -> list[str]:
 def keep(mapping: Mapping[str, str] | None, keys: Collection[str]) -> dict[str, str] | None:
     """Return the entries under the keys, ``None`` when there are none.
 
-    The cost is that of ``keys``, not of the mapping. The result has the caller's key texts, so that
-    all objects share them and the decoded ones can be freed.
+    The cost grows with ``keys``, not with the mapping. The result uses the caller's key strings, so
+    that all objects share them and the decoded ones can be freed.
     """
     if not mapping:
         return None

@@ -2,13 +2,13 @@
 
 A leaf reads one aspect of an object and reduces it to a small fingerprint; :func:`any_of` combines
 leaves. A leaf has changed when its fingerprint differs from the one remembered for the object. A
-leaf that finds nothing to judge by returns :data:`NO_OPINION`, and then the event passes as well,
-unless the leaf stands inside :func:`if_known`: an event is dropped only on evidence. Absence is
-evidence where metadata is always complete (no such label, no owner) and is none where the server
-may not have answered (no generation, no such column).
+leaf without evidence returns :data:`NO_OPINION`, and then the event passes as well, unless the leaf
+is wrapped in :func:`if_known`: an event is dropped only on evidence. Absence is evidence where
+metadata is always complete (no such label, no owner), but not where the server may have left the
+field out (no generation, no such column).
 
-A generation does not change with the readiness of a Pod, nor that of a custom resource with labels,
-annotations, owners, or a status that is a subresource.
+The generation of a Pod does not change with its readiness, nor that of a custom resource with its
+labels, annotations, owners, or a status subresource.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LONGEST_SHOWN = 80
 
 
 NO_OPINION: Final[Hashable] = object()
-"""Returned by a leaf that finds nothing to judge by; compared by identity."""
+"""Returned by a leaf that has no evidence; compared by identity."""
 
 
 def _words(value: object) -> str:
@@ -43,8 +43,8 @@ def _from_to(name: str, before: object, after: object) -> str:
 class Leaf:
     """One aspect of an object that an event may change: the smallest predicate.
 
-    ``read`` returns the fingerprint and must be pure. ``describe`` puts a change into words and is
-    called only when somebody asks. ``is_optional`` leaves let no event pass for want of an opinion.
+    ``read`` returns the fingerprint and must be pure. ``describe`` puts a change into words, on
+    demand only. With ``is_optional``, having no opinion does not make an event pass.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class AnyOf:
-    """Leaves of which one change is enough."""
+    """Leaves, any one of which passes an event when it has changed."""
 
     leaves: tuple[Leaf, ...]
 
@@ -77,7 +77,7 @@ def any_of(*parts: Predicate) -> AnyOf:
 
 
 def if_known(part: Predicate) -> AnyOf:
-    """Take "no opinion" for "unchanged": missing evidence does not make an event pass."""
+    """Treat "no opinion" as "unchanged": missing evidence does not make an event pass."""
     return AnyOf(tuple(replace(leaf, is_optional=True) for leaf in part.leaves))
 
 
@@ -107,7 +107,7 @@ def labels(*keys: str) -> Leaf:
 def annotation(*keys: str) -> Leaf:
     """Pass when one of the annotations ``keys`` changed, which are remembered as labels are.
 
-    Raises ValueError without keys: tools write their own notes into annotations all the time.
+    Raises ValueError without keys: tools write annotations of their own all the time.
     """
     if not keys:
         raise ValueError("name the annotation keys a decision depends on")
@@ -147,8 +147,8 @@ def column(
 
     ``classify`` maps many words to one class, so that steps inside a class are dropped; it may
     return NO_OPINION. No opinion when the event has no such column. Raises ValueError for the
-    column Age, whose text changes with time alone, as does Restarts, which needs a ``classify``.
-    With ``brief`` the reason only says that it changed, for classes that say nothing to people.
+    column Age, whose text changes with time alone; so does that of Restarts, which therefore needs
+    a ``classify``. With ``brief`` the reason only says that the column changed.
     """
     if name.lower() == "age":
         raise ValueError("the column Age changes with time, not with the object")
@@ -187,7 +187,7 @@ def _keyed(
     mapping_of: Callable[[Observed], Mapping[str, str] | None],
     keys: tuple[str, ...],
 ) -> Leaf:
-    """Return the leaf over chosen keys of a mapping; ``None`` stands for none of them."""
+    """Return the leaf for chosen keys of a mapping; its fingerprint is ``None`` without any."""
     keys = tuple(dict.fromkeys(keys))
     nothing = (None,) * len(keys)
 

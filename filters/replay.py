@@ -1,4 +1,4 @@
-"""Replay a recorded event log: which predicate let each event pass, or why it was dropped.
+"""Replays a recorded event log: which predicate let each event pass, or why it was dropped.
 
 A log has one JSON document a line: watch events as they come over the wire, or as recorded by
 ``kubectl get KIND --watch -o json --output-watch-events``, of full objects, PartialObjectMetadata
@@ -40,7 +40,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """One event of the log, or one line that is none, and what was decided about it."""
+    """One event of the log, or a line without any, and the decision about it."""
 
     line: int
     """Number of the line, from 1; the objects of one list share it."""
@@ -106,7 +106,7 @@ class Summary:
 def replay(lines: Iterable[str | bytes], decide: Decide) -> Iterator[Explained]:
     """Yield for each event whether it passes and why, as the log is read.
 
-    Of what ``decide`` raises, only ValueError is caught: an object that it cannot read.
+    A ValueError of ``decide``, which means an unreadable object, is caught; nothing else is.
     """
     names: list[str] = []
     for number, line in enumerate(lines, start=1):
@@ -138,7 +138,7 @@ def replay(lines: Iterable[str | bytes], decide: Decide) -> Iterator[Explained]:
 def explain(lines: Iterable[str | bytes], decide: Decide, *, out: TextIO) -> Summary:
     """Replay a log; write a line for each event and at the end the summary, which is returned.
 
-    Of broken lines only the first few are written: a file of another kind has nothing else.
+    Only the first few broken lines are written: a file that is not a log has nothing else.
     """
     summary = Summary()
     for explained in replay(lines, decide):
@@ -152,7 +152,7 @@ def explain(lines: Iterable[str | bytes], decide: Decide, *, out: TextIO) -> Sum
 def _read(
     number: int, line: str | bytes, names: list[str]
 ) -> Sequence[Explained | tuple[EventType, Json, Columns | None]]:
-    """Return what a line holds; keep the ``names`` of the columns, which come only once."""
+    """Return the events of a line; keep the ``names`` of the columns, which are sent only once."""
     document = json.loads(line.strip())
     if not isinstance(document, dict):
         raise TypeError("the line is not a JSON object")
@@ -175,7 +175,7 @@ def _read(
         items = obj["items"] if isinstance(obj.get("items"), list) else [obj]
         found = [(event_type, item, None) for item in items]
     if not all(isinstance(state, dict) for _, state, _ in found):
-        raise TypeError("an object is no JSON object")
+        raise TypeError("an object is not a JSON object")
     if not found:
         return [Explained(number, Outcome.BROKEN, "no object in the line", event_type)]
     return found

@@ -1,6 +1,6 @@
-"""Selectors as the API has them: of labels, read, checked and matched; of fields, written.
+"""Selectors of the API: label selectors are parsed, checked and matched, field selectors written.
 
-A client sends them, so that the server leaves out what nobody wants.
+A client sends them, so that the server leaves out unwanted objects.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-# What Kubernetes takes for white space between the words of a selector; ``\s`` is more.
+# Kubernetes' white space between the words of a selector; ``\s`` would match more.
 _BLANKS = " \t\r\n"
 _S = f"[{_BLANKS}]"
 _WORD = rf"[^{_BLANKS},()=!<>]+"
@@ -38,7 +38,7 @@ class LabelTerm:
     values: frozenset[str] = frozenset()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Return whether the labels fulfil the requirement."""
+        """Return whether the labels meet the requirement."""
         value = labels.get(self.key)
         if self.operator in ("=", "in"):
             return value in self.values
@@ -65,7 +65,7 @@ class LabelSelector:
 
 
 def parse_labels(text: str) -> LabelSelector:
-    """Return the label selector that a text means. Raises SelectorError."""
+    """Parse a label selector. Raises SelectorError."""
     text = text.strip(_BLANKS)
     terms: list[LabelTerm] = []
     at = 0
@@ -109,8 +109,8 @@ def _label_term(
 def exclude_namespaces(*namespaces: str) -> str:
     """Return the field selector that leaves out these namespaces; empty without any.
 
-    For requests across all namespaces. Fields know no sets: it is a chain of inequalities. Raises
-    SelectorError for a name that no namespace can have.
+    For requests across all namespaces. Field selectors have no sets, hence a chain of inequalities.
+    Raises SelectorError for a name that no namespace can have.
     """
     for name in namespaces:
         if len(name) > 63 or not _DNS_LABEL.fullmatch(name):

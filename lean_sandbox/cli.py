@@ -43,7 +43,7 @@ Start with `lean-sandbox demo`.
 
 exit codes:
   0    done, or ended by a signal as `run` and `local up` are meant to be
-  1    failed, or configuration refused: the last line names the way out
+  1    failed, or configuration refused: the last line says how to fix it
   2    wrong usage: an unknown command or flag, or a value that cannot be read
   130  interrupted
 """
@@ -51,7 +51,7 @@ _SHOWN: Final = " (default: %(default)s)"
 
 
 class Verb(NamedTuple):
-    """One command: ``run`` is given what a parser made of its words, or the words if ``is_raw``."""
+    """One command: ``run`` gets its parsed arguments, or the arguments as given if ``is_raw``."""
 
     summary: str
     examples: tuple[str, ...]
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else list(arguments)
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
-            # Python's word for a descriptor that the caller has closed.
+            # How Python shows a descriptor that the caller has closed.
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
     try:
         code = _perform(words)
@@ -98,7 +98,7 @@ def _failed(why: str, code: int) -> int:
 def _perform(words: list[str]) -> int:
     for word in words:
         if any("\ud800" <= letter <= "\udfff" for letter in word):
-            raise UsageError(f"{word!r} is no UTF-8")
+            raise UsageError(f"{word!r} is not valid UTF-8")
     if words[:1] == ["help"]:
         words = [*words[1:], "--help"]
     if words[:1] in ([], ["-h"], ["--help"]):
@@ -116,7 +116,7 @@ def _perform(words: list[str]) -> int:
     if name not in verbs:
         near = nearest(name, verbs)
         way_out = f"did you mean {near}?" if near else "`lean-sandbox help` lists them"
-        raise UsageError(f"there is no command {name}", way_out=way_out)
+        raise UsageError(f"unknown command {name}; {way_out}")
     verb = verbs[name]
     try:
         return verb.run(rest if verb.is_raw else _parse(name, verb, rest))
@@ -129,7 +129,7 @@ def _perform(words: list[str]) -> int:
         while isinstance(first, BaseExceptionGroup):
             first = first.exceptions[0]
         if isinstance(first, SystemExit):
-            # rich ends a program so whose reader has seen enough.
+            # How rich ends a program whose reader has seen enough.
             return EXIT_OK
         if not isinstance(first, ConfigError if verb.is_raw else (ConfigError, OSError)):
             raise
@@ -166,12 +166,12 @@ def _parse(name: str, verb: Verb, words: list[str]) -> Namespace:
     if unknown:
         flag = unknown[0].partition("=")[0]
         near = nearest(flag, re.findall(r"--[a-z-]+", parser.format_help()))
-        parser.error(f"{flag}: there is none such" + (f"; did you mean {near}?" if near else ""))
+        parser.error(f"unknown flag {flag}" + (f"; did you mean {near}?" if near else ""))
     return given
 
 
 def _flags_of(module: str, *more: object) -> Callable[[ArgumentParser], object]:
-    """Return what adds the flags of a module, which is imported for a parser only."""
+    """Return a function that adds the flags of a module, which is only imported then."""
     return lambda parser: import_module(module).add_flags(parser, *more)
 
 
@@ -183,7 +183,7 @@ def _add_explain(explain: ArgumentParser) -> None:
 
 
 def _noun(word: str) -> str:
-    """Return what `trace` calls a kind, which may be in the plural, or as kubectl names it."""
+    """Return the name `trace` has for a kind, given in the plural or as kubectl names it."""
     one = word.removesuffix("es").removesuffix("s")
     return {"sandboxclaim": "claim", "sandboxwarmpool": "pool"}.get(one, one)
 
@@ -200,7 +200,7 @@ def _add_trace(trace: ArgumentParser) -> None:
 
 
 def _with_settings(name: str, act: Callable[[Scanned], int], arguments: Sequence[str]) -> int:
-    """Run `run` or `config`, or tell version or help."""
+    """Run `run` or `config`, or print the version or help."""
     try:
         scanned = scan(arguments, {"version": BOOLEAN})
         versions = [flag for flag in scanned.flags if flag.name == "version"]
@@ -234,7 +234,7 @@ def _run_controller(scanned: Scanned) -> int:
     try:
         return EXIT_OK if anyio.run(run_until_signalled, found.settings) else EXIT_FAILED
     except NotLeaderError:
-        # The log has said why; what starts the process anew lets it contend again.
+        # The log has said why; whatever restarts the process lets it contend again.
         return EXIT_FAILED
 
 
@@ -265,7 +265,7 @@ def _metrics_of(flags: Sequence[str]) -> str:
     except HelpWanted:
         raise UsageError("see `lean-sandbox run --help`") from None
     if scanned.rest:
-        raise UsageError(f"{scanned.rest[0]} is no flag")
+        raise UsageError(f"{scanned.rest[0]} is not a flag")
     settings = effective(scanned, os.environ).settings
     host, colon, port = settings.metrics_bind_address.rpartition(":")
     scheme = "https" if settings.metrics_secure_serving else "http"
@@ -299,7 +299,7 @@ def _run_explain(given: Namespace) -> int:
         summary = explain(lines, decide, out=sys.stdout)
     if summary.broken_lines and not summary.events:
         way_out = "record one with kubectl get sandboxes -w --output-watch-events -o json"
-        raise ConfigError(f"{given.file} is no log of a watch", way_out=way_out)
+        raise ConfigError(f"{given.file} is not a log of a watch", way_out=way_out)
     return EXIT_OK
 
 

@@ -1,4 +1,4 @@
-"""The four kinds as typed resources of lightkube: what a Python program that uses them imports.
+"""The four kinds as typed resources of lightkube, for Python programs that use them.
 
 ``lightkube.Client`` and ``lightkube.AsyncClient`` create, get, list, watch, patch and delete them
 as they do Pods; ``docs/python.md`` has examples. The controller imports nothing of this module.
@@ -74,13 +74,13 @@ class Condition(DictMixin, kw_only=True):
 
 
 class Reference(DictMixin, kw_only=True):
-    """Another object in the same namespace, by its name."""
+    """A reference by name to another object in the same namespace."""
 
     name: str
 
 
 class EmbeddedMetadata(DictMixin, kw_only=True):
-    """Labels and annotations of what is made from a template."""
+    """Labels and annotations of the objects made from a template."""
 
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
@@ -172,13 +172,13 @@ class SandboxTemplate(NamespacedResourceG, _Object, kw_only=True):
 
 
 class UpdateStrategy(DictMixin, kw_only=True):
-    """What becomes of members when their template has changed."""
+    """How members are replaced when their template has changed."""
 
     type: Literal["Recreate", "OnReplenish"] | None = None
 
 
 class SandboxWarmPoolSpec(DictMixin, kw_only=True):
-    """How many Sandboxes are kept ready, and of what template."""
+    """How many Sandboxes are kept ready, and from which template."""
 
     sandboxTemplateRef: Reference
     replicas: int | None = None
@@ -201,7 +201,7 @@ class _SandboxWarmPool(_Object, kw_only=True):
 
 
 class SandboxWarmPool(NamespacedResourceG, _SandboxWarmPool):
-    """Sandboxes that are ready before anybody asks for one."""
+    """Sandboxes that are kept ready for claims."""
 
     _api_info = _POOLS
 
@@ -225,7 +225,7 @@ class ClaimEnv(DictMixin, kw_only=True):
 
 
 class ClaimLifecycle(DictMixin, kw_only=True):
-    """When the claim ends and what becomes of it then."""
+    """When the claim ends, and what happens to it then."""
 
     shutdownPolicy: Literal["Delete", "DeleteForeground", "Retain"] | None = None
     shutdownTime: datetime | None = None
@@ -233,7 +233,7 @@ class ClaimLifecycle(DictMixin, kw_only=True):
 
 
 class SandboxClaimSpec(DictMixin, kw_only=True):
-    """From which pool a Sandbox is asked for, and what is particular to it."""
+    """The pool to take a Sandbox from, and what is particular to it."""
 
     warmPoolRef: Reference
     additionalPodMetadata: EmbeddedMetadata | None = None
@@ -263,7 +263,7 @@ class _SandboxClaim(_Object, kw_only=True):
 
 
 class SandboxClaim(NamespacedResourceG, _SandboxClaim):
-    """Asks for a Sandbox, which it is given from a pool if one is ready."""
+    """A request for a Sandbox, which comes from a pool if one is ready."""
 
     _api_info = _CLAIMS
 

@@ -1,4 +1,4 @@
-"""Time as a value that is handed in, so that logic can be tested without waiting.
+"""Time as a dependency that is passed in, so that logic can be tested without waiting.
 
 Nothing below this module reads a clock of its own: every queue, backoff, expiry and deadline takes
 a :class:`Clock`. Production uses :class:`SystemClock`; tests use a clock they move by hand.
@@ -16,7 +16,7 @@ import anyio
 
 
 class Clock(Protocol):
-    """What the program needs to know and do about time; the methods are those of the machine."""
+    """The clock that the program uses; the methods are those of the machine's."""
 
     def now(self) -> datetime:
         """Return the wall-clock time, aware, in UTC."""

@@ -22,7 +22,7 @@ _UNWRITABLE = (OSError, ValueError, AttributeError)
 
 
 class _LineWriter:
-    """Writes lines to standard error as it is then, for it may be replaced."""
+    """Writes lines to the current standard error, which may be replaced."""
 
     dropped = 0
 
@@ -39,7 +39,7 @@ class _LineWriter:
 
 
 def let_go_of(stream: TextIO) -> None:
-    """Give what is left in a stream that nobody reads to nobody, or the exit code would be 120."""
+    """Point an unwritable stream at /dev/null: a flush that fails at exit ends with code 120."""
     try:
         stream.flush()
     except _UNWRITABLE:
@@ -94,7 +94,7 @@ def _as_json(_logger: object, _method: str, event: dict[str, Any]) -> str:
 
 
 def _printable(_logger: object, _method: str, event: dict[str, Any]) -> dict[str, Any]:
-    """Escape what a terminal would act upon: names and messages of objects are anybody's text."""
+    """Escape control characters: names and messages of objects may be written by anybody."""
     return {
         key: printable(value, kept="\n\t" if key == "exception" else "")
         if isinstance(value, str)
@@ -104,7 +104,7 @@ def _printable(_logger: object, _method: str, event: dict[str, Any]) -> dict[str
 
 
 def printable(text: str, kept: str = "") -> str:
-    """Return a text without what would end its line or move a cursor, but for ``kept``."""
+    """Return a text with all characters escaped that cannot be printed, except ``kept``."""
     return "".join(
         char if char.isprintable() or char in kept else char.encode("unicode_escape").decode()
         for char in text

@@ -26,8 +26,8 @@ def revision_and_date(here: Path = _HERE) -> tuple[str, str]:
 def build_facts() -> tuple[str, str, str, str, str, str]:
     """Return version, commit, build date, language, compiler and platform.
 
-    The order and the meaning are those of the labels of the reference's build information; what is
-    said there of Go is said of Python here.
+    The order and the meaning are those of the labels of the reference's build information, with
+    Python in the place of Go.
     """
     machine = os.uname().machine
     return (
@@ -40,7 +40,7 @@ def build_facts() -> tuple[str, str, str, str, str, str]:
 
 
 def about() -> str:
-    """Return what ``--version`` prints, in the reference's form (spec, 7.3)."""
+    """Return what ``--version`` prints, in the reference's form."""
     version, commit, *rest = build_facts()
     names = ("build date:", "go version:", "compiler:", "platform:")
     rows = (f"  {name:<18}{fact}" for name, fact in zip(names, rest, strict=True))

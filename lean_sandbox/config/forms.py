@@ -24,8 +24,8 @@ _INT64_LIMIT = 2**63
 class Form(msgspec.Struct, frozen=True):
     """How values of one form are read and written.
 
-    ``parse`` raises ValueError for a text that is none; ``write`` gives a text that ``parse`` reads
-    as the same value. ``metavar`` stands for the value in help; ``words`` are all there may be.
+    ``parse`` raises ValueError for an invalid text; ``write`` returns a text that ``parse`` reads
+    as the same value. ``metavar`` stands for the value in help; ``words`` are all valid values.
     """
 
     metavar: str
@@ -40,7 +40,7 @@ def choice(*words: str, metavar: str, is_case_ignored: bool = False) -> Form:
     def parse(text: str) -> str:
         word = text.lower() if is_case_ignored else text
         if word not in words:
-            raise ValueError(f"it is none of {', '.join(words)}")
+            raise ValueError(f"it is not one of {', '.join(words)}")
         return word
 
     return Form(metavar, parse, words=words)
@@ -58,7 +58,7 @@ def _integer(text: str) -> int:
         # A base of 0 reads 0x10 and 1_000, but refuses 017, which is octal in Go.
         value = int(octal[1] + octal[2].lstrip("_"), 8) if octal else int(_without_blanks(text), 0)
     except ValueError:
-        raise ValueError("it is no whole number") from None
+        raise ValueError("it is not a whole number") from None
     if not -_INT64_LIMIT <= value < _INT64_LIMIT:
         raise ValueError("it does not fit into 64 bits")
     return value
@@ -68,7 +68,7 @@ def _number(text: str) -> float:
     try:
         return float(_without_blanks(text.replace("_", " ")))
     except ValueError:
-        raise ValueError("it is no number") from None
+        raise ValueError("it is not a number") from None
 
 
 def _without_blanks(text: str) -> str:
@@ -82,7 +82,7 @@ def _duration(text: str) -> float:
     try:
         return parse_duration(text)
     except ValueError:
-        raise ValueError("it is no duration such as 300ms, 1m30s or 0") from None
+        raise ValueError("it is not a duration such as 300ms, 1m30s or 0") from None
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -104,7 +104,7 @@ def _label_selector(text: str) -> str:
     try:
         parse_labels(text)
     except ValueError as error:
-        raise ValueError(f"it is no label selector: {error}") from None
+        raise ValueError(f"it is not a label selector: {error}") from None
     return text.strip()
 
 
@@ -112,7 +112,7 @@ def _shard(text: str) -> str:
     found = _SHARD.fullmatch(text)
     if text and not found:
         raise ValueError(
-            "it is no INDEX/COUNT such as 0/2, nor INDEX/BOUND,... of 0x and 16 digits"
+            "it is neither INDEX/COUNT such as 0/2 nor INDEX/BOUND,... of 0x and 16 digits"
         )
     if found and found[3]:
         edges = ("0x" + 16 * "0", *found[3].split(","))

@@ -1,7 +1,7 @@
 """The table of options: name, default, meaning, form, bound and scope of each, in one place.
 
-Every source, the help and docs/configuration.md are made from it. What the reference has too has
-the same name, default and meaning.
+Every source, the help and docs/configuration.md are made from it. Options that the reference has
+too have the same name, default and meaning.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from lean_sandbox.model.names import is_object_name
 
 Bound = Callable[[Any], str]
 _MANY_WORKERS: Final = 1000
-#: How long the metadata of a Sandbox's Pod may differ from what is wanted, whatever is asked for.
+#: How long at most the metadata of a Sandbox's Pod may stay behind, whatever the option says.
 LONGEST_WRITE_BEHIND_S: Final = 1.0
 
 
@@ -63,9 +63,9 @@ class Flag(msgspec.Struct, frozen=True):
 
 
 class Option(Flag, frozen=True, kw_only=True):
-    """A flag that is named as the setting that it gives; ``topic`` begins a section of the help.
+    """A flag that has the name of its setting; ``topic`` begins a section of the help.
 
-    ``is_own``: it makes one process what it is, so the ConfigMap of all controllers cannot set it.
+    ``is_own``: it is particular to one process, so the ConfigMap of all controllers cannot set it.
     """
 
     default: Any
@@ -74,7 +74,7 @@ class Option(Flag, frozen=True, kw_only=True):
     topic: str = ""
 
     def shown(self, value: Any) -> str:
-        """Return a value as people are shown it."""
+        """Return a value as it is displayed."""
         return "automatic" if value is None else self.form.write(value) or "none"
 
 
@@ -139,25 +139,25 @@ class Settings:
         topic="what is watched, and how",
     )
     exclude_namespaces: tuple[str, ...] = _own(
-        "comma separated namespaces to leave alone; the server does not send what is in them, and"
+        "comma separated namespaces to leave alone; the server does not send their objects, and"
         " what was begun there stays as it is",
         NAMESPACES,
         (),
     )
     sandbox_label_selector: str = _own(
-        "serve only Sandboxes with these labels (a=b,c in (d,e),!f); one that loses them is"
-        " forgotten and nothing of it is deleted. Not with --extensions",
+        "serve only Sandboxes with these labels (a=b,c in (d,e),!f); one that loses them is no"
+        " longer served, and nothing of it is deleted. Not with --extensions",
         LABEL_SELECTOR,
     )
     shard: str = _own(
-        "serve only those namespaces whose names, hashed, fall to this one of COUNT controllers, as"
-        " in 0/2; an INDEX counts modulo COUNT. The server still sends what is in the others, which"
-        " is dropped, unless bounds of ranges of hashes stand in the place of COUNT and it knows"
-        " shardSelector (docs/scale.md); empty: all namespaces",
+        "serve only one shard of the namespaces, by the hash of their names: INDEX of COUNT, as in"
+        " 0/2. Empty: all namespaces. An INDEX counts modulo COUNT. The server still sends the"
+        " others, which are dropped; a server that knows shardSelector does not, if bounds of hash"
+        " ranges are given in the place of COUNT (docs/scale.md)",
         SHARD,
     )
     page_size: int = _count(
-        250, "objects a list page at most; large objects come in pages of about 2 MiB", "objects"
+        250, "objects per list page at most; large objects come in pages of about 2 MiB", "objects"
     )
     watch_representation: str = _option(
         "leanest form to ask of a watch: table, metadata or full; the next is used where a server"
@@ -181,13 +181,13 @@ class Settings:
     )
     sandbox_status_window: float = _duration(
         2.0,
-        "how long a starting Sandbox may go without a status before an unready one is written; a"
-        " launch within it costs one status write, a longer one two",
+        "how long to wait before a first, not-ready status of a launch is written; a faster launch"
+        " costs one status write, a slower one two",
     )
     sandbox_status_step_window: float = _duration(
         30.0,
-        "how long a further unready step waits once one was published, doubling; readiness, an"
-        " address, errors and scheduling failures never wait for it",
+        "how long each further not-ready status of a launch waits, doubling; readiness, an address,"
+        " errors and scheduling failures never wait for it",
     )
     sandbox_write_behind_window: float = _duration(
         0.0, "delay of metadata patches on a Sandbox's own Pod, at most 1s; 0: at once"
@@ -200,15 +200,15 @@ class Settings:
     sandbox_claim_concurrent_workers: int = _count(50, "claims served at the same time", "claims")
     sandbox_claim_warm_candidate_grace_period: float = _duration(
         2.0,
-        "how long a new claim waits for members of its pool that are on their way up, before it is"
-        " given a Sandbox of its own; 0: not at all",
+        "how long a new claim waits for members of its pool that are starting, before it gets a"
+        " Sandbox of its own; 0: not at all",
     )
     sandbox_warm_pool_concurrent_workers: int = _count(
-        1, "pools looked at at the same time; one pool is always served by one", "pools"
+        1, "pools reconciled at the same time, each by one worker", "pools"
     )
     # The reference checks the workers of every kind but this.
     sandbox_template_concurrent_workers: int = _count(
-        1, "templates looked at at the same time", "templates", None
+        1, "templates reconciled at the same time", "templates", None
     )
     sandbox_warm_pool_max_batch_size: int = _count(
         300, "members created or deleted in one reconcile of a pool at most", "members"
@@ -224,11 +224,11 @@ class Settings:
     )
     sandbox_warm_pool_readiness_grace_period: float = _duration(
         300.0,
-        "a member that is not ready for so long is replaced, unless it waits for a place",
+        "a member that is not ready at this age is replaced, unless it cannot be scheduled",
         _positive,
     )
     sandbox_warm_pool_unschedulable_recheck_interval: float = _duration(
-        60.0, "how often a pool looks at members that wait for a place", _positive
+        60.0, "how often a pool checks members that cannot be scheduled", _positive
     )
     enable_warm_pool_eviction: bool = _switch("mark members as safe to evict", default=True)
     disable_claim_events: bool = _switch("write no Events about claims")
@@ -241,8 +241,8 @@ class Settings:
         ("sandbox.users.io",),
     )
     leader_elect: bool | None = _own(
-        "work only while holding the Lease that replicas contend for; automatic: yes, but a run"
-        " with a kubeconfig refuses where another holds it, and goes on without where it may not",
+        "be active only while holding the Lease of the replicas. Automatic: yes; a run with a"
+        " kubeconfig refuses to start while another holds it, and does without if not permitted",
         BOOLEAN,
         None,
         topic="replicas",
@@ -253,13 +253,13 @@ class Settings:
         bound=_dns_name,
     )
     allow_second_controller: bool = _own_switch(
-        "run from outside of the cluster although a controller works in it already, and without"
-        " its Lease; else, unless --leader-elect is given, a run looks for its Leases and its"
-        " Deployment first and refuses"
+        "run outside of the cluster even if a controller is active in it, and without its Lease."
+        " Otherwise, unless --leader-elect is given, such a run refuses to start if it finds the"
+        " Lease or the Deployment of an active controller"
     )
     leader_election_lease: str = _own(
-        "name of the Lease; each shard needs another. Empty: a3317529.agent-sandbox.x-k8s.io, so"
-        " that the reference never works at the same time, and with --shard one for each of them",
+        "name of the Lease; each shard needs its own. Empty: a3317529.agent-sandbox.x-k8s.io, so"
+        " that the reference is never active at the same time; with --shard one for each shard",
         Form("NAME"),
         bound=_dns_name,
     )
@@ -373,7 +373,7 @@ def _check_together(settings: Settings) -> None:
 
 
 def doubts(settings: Settings) -> dict[str, str]:
-    """Return what would work but is probably not meant: why, by flag."""
+    """Return, by flag, why a setting that works is probably not what was meant."""
     found = {}
     workers = (
         settings.sandbox_concurrent_workers
@@ -394,7 +394,7 @@ def doubts(settings: Settings) -> dict[str, str]:
         found["--sandbox-write-behind-window"] = f"counts as {LONGEST_WRITE_BEHIND_S:g}s"
     odd = [domain for domain in settings.allowed_label_domains if not is_object_name(domain)]
     if odd:
-        found["--allowed-label-domains"] = f"{odd[0]!r} is no domain: no label is in it"
+        found["--allowed-label-domains"] = f"{odd[0]!r} is not a domain: it allows no label"
     if not settings.metrics_secure_serving:
         secured = ("metrics_cert_dir", "tls_min_version", "tls_cipher_suites")
         unused = "not used: metrics are served without TLS unless --metrics-secure-serving is given"
@@ -419,13 +419,13 @@ def _zap_level(text: str) -> str:
     except ValueError:
         verbosity = 0
     if verbosity <= 0:
-        raise ValueError("it is none of debug, info, error, panic, nor a verbosity above 0")
+        raise ValueError("it is not one of debug, info, error, panic, nor a verbosity above 0")
     return "debug"
 
 
 DEVELOPMENT: Final = "zap_devel"
 DEVELOPMENT_DEFAULTS: Final = {"log_format": "console", "log_level": "debug"}
-"""What holds with ``--zap-devel`` where no source names these settings."""
+"""The defaults of these settings with ``--zap-devel``."""
 
 TRANSLATED = {
     "zap-log-level": Flag(

@@ -29,14 +29,14 @@ from lean_sandbox.kube.errors import ConfigError
 
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
-# As the reference has it, what cannot work is a failure, and what cannot be understood is not.
+# As in the reference: a value that cannot work exits like a failure, one that cannot be read not.
 EXIT_CONFIG: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_INTERRUPTED: Final = 130
 PREFIX: Final = "LEAN_SANDBOX_"
 # Where the manifests, as the reference's do, mount the optional ConfigMap agent-sandbox-config.
 MOUNTED: Final = Path("/etc/sandbox-config")
-# Kubernetes sets these in every Pod for a Service of our name; they are nobody's settings.
+# Kubernetes sets these in every Pod for a Service of our name; they are not settings.
 _SERVICE_LINK = re.compile(
     r"\w*_SERVICE_HOST|\w*_SERVICE_PORT(_\w+)?|\w*_PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?"
 )
@@ -116,7 +116,7 @@ def variable_of(flag: str) -> str:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return which of the known words is probably meant, empty where none comes near."""
+    """Return which of the known words is probably meant, empty if none is close."""
     import difflib  # noqa: PLC0415 -- for an error only
 
     return next(iter(difflib.get_close_matches(word, known, n=1, cutoff=0.5)), "")
@@ -126,8 +126,8 @@ def scan(arguments: Sequence[str], extra: Mapping[str, Form] | None = None) -> S
     """Take a command line apart by the rules of Go's flag package; ``extra`` are a command's own.
 
     ``-x`` and ``--x`` are the same; a value follows after ``=`` or as the next argument, but that
-    of a boolean only after ``=``; the first argument that is no flag, and ``--``, end the flags.
-    Ours on top: ``--no-x`` switches a boolean off. Raises UsageError for what is no flag,
+    of a boolean only after ``=``; the first argument that is not a flag, and ``--``, end the flags.
+    Ours on top: ``--no-x`` switches a boolean off. Raises UsageError for an unknown flag,
     HelpWanted when help is asked for before that.
     """
     forms = {name: flag.form for name, flag in FLAGS.items()} | dict(extra or {})
@@ -139,7 +139,7 @@ def scan(arguments: Sequence[str], extra: Mapping[str, Form] | None = None) -> S
             break
         name, equals, text = argument.removeprefix("-").removeprefix("-").partition("=")
         if not name or name.startswith("-"):
-            raise UsageError(f"{argument} is no flag")
+            raise UsageError(f"unknown flag {argument}")
         form, negated = forms.get(name), name.removeprefix("no-")
         flag = f"--{name}" if len(name) > 1 else f"-{name}"
         if form is None and name in ("h", "help"):
@@ -161,7 +161,7 @@ def scan(arguments: Sequence[str], extra: Mapping[str, Form] | None = None) -> S
 
 
 def effective(scanned: Scanned, environment: Mapping[str, str]) -> Effective:
-    """Return the settings that a command line, the environment and the ConfigMap make.
+    """Return the settings that a command line, the environment and the ConfigMap result in.
 
     A key of the ConfigMap that sets nothing is remarked upon. Raises UsageError for a flag whose
     value cannot be read, ConfigError for everything else.
@@ -198,8 +198,7 @@ def _values_of(source: Iterable[Given], noted: dict[str, Remark]) -> _Values:
         if given.origin is Origin.CONFIG_MAP and given.name not in TUNABLE:
             why = "only a flag or the environment can set this"
             if flag is None:
-                error = _unknown(given)
-                why = ": ".join(filter(None, (error.problem, error.way_out)))
+                why = _unknown(given).problem
             noted[given.name] = Remark(given.name, str(given), f"it is not used: {why}")
             continue
         if flag is None:
@@ -237,17 +236,17 @@ def _with_places(error: ConfigError, givers: Mapping[str, Given]) -> ConfigError
 
 def _unknown(given: Given) -> ConfigError:
     name = given.name.lower().replace("_", "-")
-    problem, way_out = "there is no such flag", "`lean-sandbox run --help` lists those there are"
+    problem, way_out = "unknown flag", "; `lean-sandbox run --help` lists all of them"
     if name in REMOVED:
-        problem, way_out = f"{problem} any more: {REMOVED[name]}", ""
+        way_out = f": {REMOVED[name]}"
     else:
         near = nearest(name, FLAGS)
         if near:
             spelt = {Origin.FLAG: f"--{near}", Origin.ENVIRONMENT: variable_of(near)}
-            way_out = f"did you mean {spelt.get(given.origin, near)}?"
+            way_out = f"; did you mean {spelt.get(given.origin, near)}?"
     if given.origin is Origin.FLAG:
-        return UsageError(f"{given.where}: {problem}", way_out=way_out)
-    return ConfigError(problem, source=str(given), way_out=way_out)
+        return UsageError(f"{problem} {given.where}{way_out}")
+    return ConfigError(f"{problem}{way_out}", source=str(given))
 
 
 def _in_environment(environment: Mapping[str, str]) -> Iterator[Given]:

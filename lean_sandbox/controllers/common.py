@@ -1,4 +1,4 @@
-"""What the controllers share: their common parts, what they say of objects, and ages of these."""
+"""Shared by the controllers: their dependencies, Events and log lines, and the server's time."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 def reference_to(entry: Entry, resource: Resource) -> ObjectReference:
-    """Return what an Event names a cached object by."""
+    """Return the reference by which an Event names a cached object."""
     namespace, name = entry.key
     return ObjectReference(resource.api_version, resource.kind, name, namespace, entry.uid)
 
@@ -44,7 +44,7 @@ def _snake_case(reason: str) -> str:
 
 
 class ObjectEvents:
-    """What a controller says about the objects of its kind: in the log, and as Events."""
+    """Reports on the objects of a controller's kind, in the log and as Events."""
 
     def __init__(
         self, shared: Shared, resource: Resource, controller: str, *, is_off: bool = False
@@ -73,15 +73,15 @@ class ObjectEvents:
             self._recorder.emit(regarding, type_, reason, action, note, related)
 
     def log(self, entry: Entry, type_: EventType, what: str, /, **facts: Any) -> None:
-        """Log what became of an object: one line, at the level that its type has as an Event."""
+        """Log one line about an object, at the level that its type has as an Event."""
         tell = self._log.warning if type_ == "Warning" else self._log.info
         tell(_snake_case(what), key=str(entry.key), **facts)
 
 
 class ServerTime:
-    """The time by the clock that dates objects, by our own until a date says otherwise.
+    """The time of the server's clock, taken from our own until the date of an object corrects it.
 
-    A wall clock that is apart from the server's, or is set while we run, would have young members
+    A wall clock that differs from the server's, or is set while we run, could have young members
     replaced and claims wait for hours: so our monotonic clock counts on from the server's dates.
     """
 
@@ -96,7 +96,7 @@ class ServerTime:
     def age_s(self, created_at: str) -> float:
         """Return how old an object is, at least 0.
 
-        No object is made in the future: a date that is later than our time corrects it.
+        No object is created in the future: a date that is later than our time corrects it.
         """
         age_s = self.now_s() - parse_rfc3339(created_at).timestamp()
         if age_s < 0:
@@ -105,14 +105,14 @@ class ServerTime:
         return age_s
 
     def made_now(self, created_at: str) -> None:
-        """Take an object that the server has just made for as young as it is."""
+        """Correct our time by an object that the server has just created."""
         age_s = self.now_s() - parse_rfc3339(created_at).timestamp()
         if abs(age_s) > _CLOCKS_AGREE_S:
             self._zero_s -= age_s
 
 
 class Shared(msgspec.Struct, kw_only=True):
-    """What all controllers of a process work with; ``recorders`` are by name of the controller."""
+    """The dependencies of all controllers of a process; ``recorders`` are by controller name."""
 
     client: Client
     caches: Caches
@@ -127,5 +127,5 @@ class Shared(msgspec.Struct, kw_only=True):
     recorders: dict[str, EventRecorder] = {}
 
     def writer_in(self, lane: Lane) -> ObjectWriter:
-        """Return a writer whose requests take their turns in a lane."""
+        """Return a writer whose requests go through a lane."""
         return ObjectWriter(self.client, lane=lane)

@@ -1,8 +1,8 @@
-"""What is counted of Sandboxes, pools and claims (changes, v1.0.5; claims, 8.2).
+"""Metrics of Sandboxes, pools and claims, as the reference controller has them since v1.0.5.
 
 What happens to them is counted when it does. What the caches hold is counted at the moment of a
 scrape: one walk over the Sandboxes gives both gauges. It lets others run every thousand entries,
-about a millisecond of work, and gives up when it has taken too long (spec, 7.5; pools, section 8).
+about a millisecond of work, and gives up when it has taken too long.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.extensions import ClaimEntry, PoolEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
-# What the labels say where there is nothing to tell.
+# Values of the label for the template where there is none.
 _UNKNOWN_TEMPLATE: Final = "unknown"
-# On the metrics of claims, which cannot be joined with the others then (changes, v1.0.5).
+# On metrics of claims, as in the reference controller; they cannot be joined with the others then.
 _UNKNOWN_TEMPLATE_OF_CLAIM: Final = "__unknown__"
 _NO_TEMPLATE: Final = frozenset({_UNKNOWN_TEMPLATE, _UNKNOWN_TEMPLATE_OF_CLAIM})
 _OWNERS: Final = frozenset({names.SANDBOX_CLAIM_KIND, names.SANDBOX_WARM_POOL_KIND})
@@ -63,17 +63,17 @@ def _creator_of(entry: SandboxEntry | ClaimEntry) -> str:
 
 
 def launch_of(entry: SandboxEntry) -> str:
-    """Return from where a Sandbox came to its claim: warm or cold."""
+    """Return how a Sandbox came to its claim: warm or cold."""
     is_warm = (entry.labels or {}).get(names.LAUNCH_TYPE_LABEL) == names.LAUNCH_TYPE_WARM
     return names.LAUNCH_TYPE_WARM if is_warm else names.LAUNCH_TYPE_COLD
 
 
 class Metrics:
-    """Counts what becomes of Sandboxes and what claims got; remembers only what is under way."""
+    """Counts transitions of Sandboxes and outcomes of claims; remembers only those in progress."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        # What is under way: the uid, whether it is a suspension, and since when.
+        # The transitions in progress: uid, whether it is a suspension, and since when.
         self._under_way: dict[Key, tuple[str, bool, float]] = {}
         self._suspends = Counters(families.SUSPENDS)
         self._resumes = Counters(families.RESUMES)
@@ -90,7 +90,7 @@ class Metrics:
         self._stages = Histograms(families.CLAIM_STAGES)
 
     def collect(self, into: Exposition) -> None:
-        """Add everything as it is now."""
+        """Add all series."""
         for each in vars(self).values():
             if isinstance(each, Counters | Histograms):
                 each.collect(into)
@@ -98,7 +98,7 @@ class Metrics:
     # -- Sandboxes -------------------------------------------------------------------------------
 
     def adopted(self, key: Key) -> None:
-        """Note that a claim has taken a Sandbox over, whose Pod has yet to follow."""
+        """Note that a claim has taken over a Sandbox, whose Pod has yet to follow."""
         self._adopted_at[key] = self._clock.monotonic()
 
     def in_order(self, key: Key) -> None:
@@ -108,7 +108,7 @@ class Metrics:
             self.stage("pod_metadata", began)
 
     def looked(self, entry: SandboxEntry, old: SandboxStatus) -> None:
-        """Note which mode a reconcile finds asked for, beside what is published."""
+        """Note the mode that the spec asks for, and the published status."""
         assert entry.view is not None
         is_suspend = entry.view.is_suspended
         suspended = find(old.conditions, names.SUSPENDED)
@@ -133,7 +133,7 @@ class Metrics:
             self._resumes.add(*_life_labels(entry), "error")
 
     def status_written(self, entry: SandboxEntry, old: SandboxStatus, new: SandboxStatus) -> None:
-        """Note what a status that was written has ended or begun."""
+        """Note which transitions a written status has ended or begun."""
         labels = _life_labels(entry)
         if _is_true(new, names.SUSPENDED) and not _is_true(old, names.SUSPENDED):
             self._suspends.add(*labels, "pod_terminated")
@@ -158,7 +158,7 @@ class Metrics:
         self._adopted_at.pop(key, None)
 
     def _began(self, entry: SandboxEntry, *, is_suspend: bool) -> float | None:
-        """Return since when this is under way; a successor of the same name is another."""
+        """Return since when this transition is in progress, ``None`` if it is not."""
         uid, was_suspend, began = self._under_way.get(entry.key, ("", False, 0.0))
         return began if (uid, was_suspend) == (entry.uid, is_suspend) else None
 
@@ -172,7 +172,7 @@ class Metrics:
     # -- claims ----------------------------------------------------------------------------------
 
     def stage(self, name: str, began: float) -> None:
-        """Observe how long a step of a claim took that is done now."""
+        """Observe the duration of a step of a claim that ends now."""
         self._stages.observe(self._clock.monotonic() - began, name)
 
     def bound(self, entry: ClaimEntry, sandbox: SandboxEntry, launch: str) -> None:
@@ -224,7 +224,7 @@ def _is_true(status: SandboxStatus | None, kind: str) -> bool:
 
 
 def _between_ms(began: str | None, end: datetime | str) -> int | None:
-    """Return whole milliseconds, ``None`` for no time, none that can be read, or a later one."""
+    """Return whole milliseconds; ``None`` if the beginning is missing, unreadable or later."""
     if not began:
         return None
     try:

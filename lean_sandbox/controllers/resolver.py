@@ -1,11 +1,10 @@
-"""Which pool and template a claim or a pool means, as the caches show them.
+"""Resolves the pool and the template that a claim or a pool names, as the caches show them.
 
-A pool or template that the cache does not have is looked for at the server before anybody is told
-that it is missing: clients give up at once on that word, and the watch may only be late. An absence
-that was found serves all claims that were there when it was looked for; a claim that comes later
-has it looked for again, at most once a second for each name. What a look shows serves the asker
-alone and is not remembered: when the watch brings the object, it is news to everybody, to the
-controllers of pools and templates first of all.
+A pool or template that is not in the cache is fetched before it is reported as missing: clients
+give up at once on that reason, and the watch may only be late. An absence found by a GET holds for
+all claims that were there when it was sent; a later claim leads to another GET, at most one a
+second for each name. An object found by a GET is returned and not cached: when the watch delivers
+it, it is new to all controllers, first of all to those of pools and templates.
 """
 
 from __future__ import annotations
@@ -44,15 +43,15 @@ T = TypeVar("T")
 # The plural of a kind, and the key of an object.
 _Name: TypeAlias = tuple[str, Key]
 
-# How often a name is looked for at most, and how many names are remembered for that.
+# The least time between two GETs of a name, and how many names are remembered for that.
 _LOOK_AGAIN_S = 1.0
 _MOST_NAMES = 4096
-# For how long an absence is believed that no event has contradicted.
+# How long an absence holds that no event has contradicted.
 _ABSENT_S = 600.0
 
 
 class _Look(msgspec.Struct):
-    """A GET of a name: when it was sent, and whether it found nothing that nobody doubts."""
+    """A GET of a name: when it was sent, and whether it found nothing and no claim came since."""
 
     at: float
     is_absent: bool = False
@@ -73,7 +72,7 @@ class TemplateResolver:
         self._client = client
         self._caches = caches
         self._clock = clock
-        # The latest GET for each name that was not found, or is under way.
+        # The latest GET for each name that was not found, or whose GET is in flight.
         self._looks: TTLCache[_Name, _Look] = TTLCache(_MOST_NAMES, _ABSENT_S, clock.monotonic)
         self._staleness: FIFOCache[Key, Staleness] = FIFOCache(1024)
 
@@ -88,7 +87,7 @@ class TemplateResolver:
         return entry.view if entry is not None else None
 
     def template_fault(self, key: Key) -> str:
-        """Return in words why a template that is there cannot be used, "" where that is unknown."""
+        """Return why a cached template cannot be used, "" if it can or is not cached."""
         entry = self._caches.templates.get(key)
         return unusable_template(key.name, entry.fault) if entry is not None and entry.fault else ""
 
@@ -98,7 +97,7 @@ class TemplateResolver:
         return None if view is None else self.known_template(Key(pool.namespace, view.template))
 
     def staleness(self, template: TemplateView) -> Staleness:
-        """Return what was compared with a template, as long as it stays the same."""
+        """Return the verdicts by a template, kept as long as it stays the same."""
         key = Key(template.namespace, template.name)
         held = self._staleness.get(key)
         if held is None or held.template is not template:
@@ -116,9 +115,9 @@ class TemplateResolver:
         ]
 
     def unprotected(self, template: TemplateView) -> ClaimError | None:
-        """Return what keeps Pods from being started: a policy that is managed and not there.
+        """Return what keeps Pods from being started: a managed policy that does not exist.
 
-        A policy of that name that is somebody else's counts as there: it is not ours to replace,
+        A policy of that name that is somebody else's counts as existing: it is not ours to replace,
         and would hold up the Pods for ever.
         """
         if not template.is_managed:
@@ -132,7 +131,7 @@ class TemplateResolver:
         return ClaimError(ClaimFault.POLICY_PENDING, text)
 
     def doubt(self, pool: Key) -> None:
-        """Note that a claim has come or changed: its pool and template may have come before it."""
+        """Note that a claim is new or changed: its pool and template may have come before it."""
         view = self.known_pool(pool)
         if view is None:
             self._doubt(SANDBOXWARMPOOLS, pool)
@@ -143,7 +142,7 @@ class TemplateResolver:
         name = (resource.plural, key)
         look = self._looks.get(name)
         if look is not None:
-            # A new one: what the GET under way finds may be from before the doubt.
+            # A new record: what a GET in flight finds may be from before the doubt.
             self._looks[name] = _Look(look.at)
 
     async def pool(self, key: Key) -> PoolView:
@@ -159,15 +158,15 @@ class TemplateResolver:
             text = f'SandboxWarmPool "{key.name}" not found'
             raise ClaimError(ClaimFault.WARM_POOL_NOT_FOUND, text)
         view = view_of_pool(found)
-        # Nobody could tell before which template is meant.
+        # Only now is it known which template is meant.
         self._doubt(SANDBOXTEMPLATES, Key(key.namespace, view.template))
         return view
 
     async def template(self, key: Key) -> TemplateView:
         """Return the template. At most one GET.
 
-        Raises ClaimError when there is none (TemplateNotFound) or an odd one, NotYetError when it
-        is too early to ask the server.
+        Raises ClaimError when there is none (TemplateNotFound) or an unusable one, NotYetError when
+        it is too early to ask the server.
         """
         view = self.known_template(key)
         if view is not None:
@@ -198,6 +197,6 @@ class TemplateResolver:
         if found is None:
             look.is_absent = True
         else:
-            # The watch is late, and whoever asks next may ask at once.
+            # The watch is late, and the next caller may ask at once.
             self._looks.pop(name, None)
         return found

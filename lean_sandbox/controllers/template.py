@@ -1,8 +1,8 @@
-"""The SandboxTemplate controller (templates, section 5).
+"""The SandboxTemplate controller.
 
 A reconcile labels the template with the hash of its name, then brings its one shared NetworkPolicy
 to the rules it asks for. Requests: none when nothing is to be done; at most one PATCH of the
-template and one POST, PATCH (after a GET where only the watch told of a write) or DELETE of the
+template and one POST, PATCH (after a GET if the watch has only shown a write) or DELETE of the
 policy.
 """
 
@@ -42,12 +42,12 @@ class TemplateController(Controller[TemplateEntry]):
 
     def __init__(self, shared: Shared) -> None:
         caches = shared.caches
-        # The reference takes none for one here, and refuses it everywhere else.
+        # The reference controller takes 0 for 1 here, and refuses it everywhere else.
         workers = max(1, shared.settings.sandbox_template_concurrent_workers)
         super().__init__("sandboxtemplate", caches.templates, shared.clock, workers=workers)
         self._writer = shared.writer_in(Lane.BACKGROUND)
         self._policies = caches.policies
-        #: Called with each template whose policy has come into being.
+        #: Called with each template whose policy has been created.
         self.on_policy_there: list[Callable[[Key], None]] = []
         caches.templates.handlers.append(self.on_template)
         caches.policies.handlers.append(self.on_policy)
@@ -60,7 +60,7 @@ class TemplateController(Controller[TemplateEntry]):
     def on_policy(self, delta: Delta[PolicyEntry]) -> None:
         """Wake the template that controls a policy, or did before the change.
 
-        One that is gone frees its name, whoever it was controlled by.
+        A policy that is gone frees its name, whoever controlled it.
         """
         if delta.initial:
             return
@@ -77,7 +77,7 @@ class TemplateController(Controller[TemplateEntry]):
                 self.queue.add(owner)
 
     def is_final(self, entry: TemplateEntry) -> bool:
-        """Tell whether a template has its label, and its policy if it is to have one."""
+        """Return whether a template has its label, and its policy if it is to have one."""
         if entry.view is None:
             return True
         policy = Key(entry.key.namespace, policy_name(entry.key.name))
@@ -91,7 +91,7 @@ class TemplateController(Controller[TemplateEntry]):
     async def reconcile(self, item: Item[Key]) -> Result:
         """Label one template and bring its NetworkPolicy to the rules it asks for."""
         if _POLICY_GONE in item.reasons and item.key in self.cache:
-            # Perhaps with its template, of whose end the watch has not told yet.
+            # Perhaps the template is gone too, and the watch has not shown it yet.
             await self._writer.get(self.cache, item.key)
         entry = self.cache.get(item.key)
         if entry is None or entry.is_deleting or entry.view is None:
@@ -118,9 +118,9 @@ class TemplateController(Controller[TemplateEntry]):
         return True
 
     async def _policy(self, entry: TemplateEntry, view: TemplateView) -> None:
-        """Have the template's policy say what it should; an unmanaged template has none.
+        """Bring the template's policy to its desired state; an unmanaged template has none.
 
-        Only the controller reference tells whose a policy is.
+        Only the controller reference decides whose a policy is.
         """
         key = key_of(entry.key.namespace, policy_name(entry.key.name))
         held = self._policies.get(key)
@@ -133,7 +133,7 @@ class TemplateController(Controller[TemplateEntry]):
                 await self._writer.get(self._policies, key)
             held = self._policies.get(key)
         if held is None:
-            # Where the name is too long for a policy, the pools and claims say so.
+            # If the name is too long for a policy, pools and claims report that.
             if not policy_name_fault(entry.key.name):
                 body = build_policy(view)
                 await self._writer.create(self._policies, key.namespace, body, name=key.name)

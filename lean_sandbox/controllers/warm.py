@@ -1,13 +1,13 @@
 """The warm queue: which member of a pool a claim gets, and which claim a member wakes.
 
-A member is *free* (claims may get it) or *acquired* (one claim has it in hand). Ready members are
+A member is *free* (claims may get it) or *acquired* (held by one claim). Ready members are
 handed out first, then those with an address; members without an address are only counted. Of the
 nodes that hold the most members of a stage, the one whose first member came earliest gives that
 member; members without a node come only when none has one. A member keeps its turn whatever happens
 to it; only one that was released goes to the end.
 
 The queue follows the caches of Sandboxes and Pods. After a restart the initial lists rebuild it,
-with the members again that were in hand, which is why the adopting write must still be guarded.
+including members that were acquired, which is why the adopting write must still be guarded.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _READY: Final = 0  # it has an address and is Ready
 _NETWORKED: Final = 1  # it has an address
 _WAITING: Final = 2  # it has no address yet: never handed out
 _ACQUIRED: Final = 3
-# Where its Pod is over, or about to be, a member is for nobody.
+# Reasons of Ready that rule a member out: its Pod has ended or is about to.
 _OF_NO_USE: Final = {
     names.REASON_POD_TERMINATING,
     names.REASON_POD_FAILED,
@@ -39,7 +39,7 @@ _OF_NO_USE: Final = {
 
 
 def pool_of(entry: SandboxEntry) -> Key | None:
-    """Return the pool of a member, ``None`` for a Sandbox that cannot be adopted (3.7.4)."""
+    """Return the pool of a member, ``None`` for a Sandbox that cannot be adopted."""
     labels = entry.labels or {}
     is_labelled = names.WARM_POOL_LABEL in labels and names.TEMPLATE_REF_HASH_LABEL in labels
     if entry.is_deleting or not is_labelled:
@@ -50,12 +50,12 @@ def pool_of(entry: SandboxEntry) -> Key | None:
 def _place_of(entry: SandboxEntry, pods: Iterable[PodEntry]) -> tuple[int, str]:
     status, view, ready = entry.status, entry.view, entry.ready
     if entry.needs_look or view is None or status is None:
-        # A spec that somebody has changed may ask for its end.
+        # A spec that was changed may ask for the member's end.
         return _WAITING, ""
     if view.is_suspended or (ready is not None and ready.reason in _OF_NO_USE):
         # The addresses stay in the status until the Pod is gone.
         return _WAITING, ""
-    # The status may be of a Pod that is no more: nobody has looked since, or had time to say so.
+    # The status may describe a Pod that is gone, as long as it has not been updated.
     living = [pod for pod in pods if not pod.is_terminating]
     # An address may be published seconds after the Pod has it.
     if not living or not (status.podIPs or any(pod.hint == RUNNING for pod in living)):
@@ -90,7 +90,7 @@ class _Slot(msgspec.Struct, order=True, gc=False):
 
 
 class WarmQueue:
-    """Hands the members of pools to claims, each to one at a time."""
+    """Hands the members of pools to claims, each member to one claim at a time."""
 
     def __init__(
         self,
@@ -99,10 +99,10 @@ class WarmQueue:
         on_available: Callable[[Key], None] = lambda _pool: None,
         on_released: Callable[[Key], None] = lambda _pool: None,
     ) -> None:
-        """``pods_of`` gives the Pods that a Sandbox controls.
+        """``pods_of`` returns the Pods that a Sandbox controls.
 
         The others are called with the pool of a member that can be acquired, and may not call back:
-        ``on_released`` where a claim has left it to others, ``on_available`` else.
+        ``on_released`` if a claim has given it back, ``on_available`` otherwise.
         """
         self._pods_of = pods_of
         self._on_available = on_available
@@ -113,7 +113,7 @@ class WarmQueue:
         self._arrivals = 0
 
     def follow(self, old: SandboxEntry | None, new: SandboxEntry | None) -> None:
-        """Take in a change of the cache of Sandboxes."""
+        """Follow a change of the cache of Sandboxes."""
         if old is not None and (new is None or new.uid != old.uid):
             self.forget(old)
         if new is not None:
@@ -122,8 +122,8 @@ class WarmQueue:
     def offer(self, entry: SandboxEntry) -> None:
         """Note a Sandbox as it is now: a new member goes to the end, a known one keeps its turn.
 
-        One in hand stays so; its new facts count once it is released. One of another pool than
-        before is a new one, even if acquired. What is no member is forgotten.
+        An acquired member stays acquired; its new state counts once it is released. A member of
+        another pool than before is a new one, even if acquired. Any other Sandbox is forgotten.
         """
         pool = pool_of(entry)
         if pool is None:
@@ -149,7 +149,7 @@ class WarmQueue:
 
         Members that ``accept`` refuses are dropped until they are offered again; when there is none
         to take, so are those that wait for an address, up to the first that would be accepted. An
-        error of ``accept`` is passed on, and the member it was asked about stays.
+        error of ``accept`` is raised, and the member that it was called with stays.
         """
         for stage in (_READY, _NETWORKED):
             slot = self._accepted(pool, stage, accept)
@@ -160,7 +160,7 @@ class WarmQueue:
         return None
 
     def release(self, entry: SandboxEntry) -> None:
-        """Free a member in hand, unless it was forgotten or replaced; it goes to the end."""
+        """Free an acquired member, unless it was forgotten or replaced; it goes to the end."""
         slot = self._slots.get(entry.key)
         if slot is None or slot.stage != _ACQUIRED:
             return
@@ -169,7 +169,7 @@ class WarmQueue:
             self._append(slot.entry, slot.pool, self._on_released)
 
     def forget(self, entry: SandboxEntry) -> None:
-        """Drop a Sandbox that is gone or no member, but not another of the same name."""
+        """Drop a Sandbox that is gone or not a member, but not another of the same name."""
         slot = self._slots.get(entry.key)
         if slot is not None and slot.entry.uid == entry.uid:
             self._drop(slot)
@@ -240,15 +240,15 @@ def _first(nodes: dict[str, list[_Slot]]) -> _Slot | None:
     return best[0] if best else None
 
 
-# What a waiting claim is ordered by: the latest arrival of which it left a member untaken, when it
-# was created, its name.
+# Sort key of a waiting claim: the number of the last arrival that it declined, or -1; when it was
+# created; its key.
 _Turn: TypeAlias = tuple[int, str, Key]
 
 
 class _Line(msgspec.Struct):
     """The waiting claims of one pool."""
 
-    # No member that can be taken has come later.
+    # The number of the last arrival of a member that can be taken.
     arrival: int
     turns: dict[Key, _Turn] = {}
     order: list[_Turn] = []
@@ -256,7 +256,7 @@ class _Line(msgspec.Struct):
     awake: set[Key] = set()
 
     def leave(self, claim: Key) -> int:
-        """Take a claim out of the line; return the latest arrival it left a member of, or -1."""
+        """Take a claim out of the line; return the last arrival that it declined, or -1."""
         turn = self.turns.pop(claim, None)
         if turn is None:
             return -1
@@ -269,25 +269,25 @@ class WaitingClaims:
 
     As many claims of a pool are awake as it has members to take, so nothing is lost when a claim
     that was woken takes none (it ended, was refused, or another was faster): the next one is woken
-    then. A claim that left a member untaken is not woken again for that one, and comes after all
+    then. A claim that declined a member is not woken again for that one, and comes after all
     others for the next.
     """
 
     def __init__(self, wake: Callable[[Key], None], to_take: Callable[[Key], int]) -> None:
-        """``to_take`` tells how many members of a pool can be taken; both must not call back."""
+        """``to_take`` returns how many members a pool has to take; neither may call back."""
         self._wake = wake
         self._to_take = to_take
         self._lines: dict[Key, _Line] = {}
         self._pools: dict[Key, Key] = {}
-        #: Counts the times that a member came to be taken, of whatever pool.
+        #: How many times a member has become available, in any pool.
         self.arrivals = 0
 
     def waits_for(self, pool: Key) -> bool:
-        """Tell whether claims wait for members of a pool."""
+        """Return whether claims wait for members of a pool."""
         return pool in self._lines
 
     def available(self, pool: Key) -> None:
-        """Take note that one more member of a pool can be taken."""
+        """Note that one more member of a pool can be taken."""
         self.arrivals += 1
         line = self._lines.get(pool)
         if line is not None:
@@ -295,9 +295,9 @@ class WaitingClaims:
             self.level(pool)
 
     def wait(self, claim: Key, pool: Key, created_at: str, *, tried: int) -> None:
-        """Take note that a reconcile has left a claim without a Sandbox.
+        """Note that a reconcile has left a claim without a Sandbox.
 
-        ``tried`` is what :attr:`arrivals` was when the reconcile began.
+        ``tried`` is :attr:`arrivals` when it began: a later arrival still wakes the claim.
         """
         if self._pools.get(claim, pool) != pool:
             self.forget(claim)
@@ -331,7 +331,7 @@ class WaitingClaims:
         while line is not None and line.turns and self._to_take(pool) > len(line.awake):
             left, _, claim = line.order[0]
             if left >= line.arrival:
-                # This one has seen all members that there are, and so have those behind it.
+                # This claim has declined all members there are, and so have those behind it.
                 return
             line.leave(claim)
             line.awake.add(claim)

@@ -1,7 +1,7 @@
 """A small HTTP/1.1 server for metrics and health: GET and HEAD, no bodies, everything bounded.
 
-A connection serves one request. Nothing a peer does or leaves undone ends more than its own, and
-what went wrong with it is counted. There are no threads.
+A connection serves one request. Nothing a peer does or fails to do ends more than its own
+connection, and what went wrong with that is counted. There are no threads.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     method: str = "GET"
     #: Whether chunks are understood.
     is_modern: bool = True
-    #: The answer to what is no request.
+    #: The answer to an invalid request.
     refusal: Answer | None = None
 
 
@@ -84,9 +84,9 @@ def not_found(request: Request) -> Answer:
 def health(not_ready: Callable[[], str | None]) -> Handler:
     """Return a handler that serves the checks ``healthz`` and ``readyz``.
 
-    Each is at ``/NAME`` and ``/NAME/NAME``: 200 ``ok``, or 500 with what is wrong. Who answers is
-    healthy; ``not_ready`` says in words what is wrong, ``None`` while all is well. ``?verbose``
-    lists the check, ``?exclude=NAME`` leaves it out: as the reference's framework does (spec, 7.4).
+    Each is at ``/NAME`` and ``/NAME/NAME``: 200 ``ok``, or 500 with what is wrong. A process that
+    answers is healthy; ``not_ready`` returns what is wrong, ``None`` if nothing is. ``?verbose``
+    lists the check, ``?exclude=NAME`` leaves it out, as in the reference's framework.
     """
     checks = {"healthz": lambda: None, "readyz": not_ready}
 
@@ -150,7 +150,7 @@ class Endpoint:
         *,
         tls: Callable[[], ssl.SSLContext] | None = None,
     ) -> None:
-        """``tls`` gives the context for each new connection; ``None`` serves without TLS."""
+        """``tls`` returns the context for each new connection; ``None`` serves without TLS."""
         self.name = name
         self.clock = clock
         self.tls = tls
@@ -160,7 +160,7 @@ class Endpoint:
         self._broken = Counters(families.ENDPOINT_BROKEN)
 
     def collect(self, into: Exposition) -> None:
-        """Add what broke."""
+        """Add the counts of broken connections."""
         self._broken.collect(into)
 
     def broken(self, cause: str) -> None:
@@ -175,7 +175,7 @@ class Endpoint:
                 try:
                     stream = await listener.accept()
                 except OSError as error:
-                    # Too many open files, or a peer that left in between: the next may be well.
+                    # Too many open files, or a peer that left in between: the next may succeed.
                     self.broken("accept")
                     log.warning("accept_failed", listener=self.name, error=str(error))
                     await self.clock.sleep(1.0)
@@ -187,7 +187,7 @@ class Endpoint:
                 group.start_soon(connection.run)
 
     def _make_room(self) -> None:
-        # An honest peer is done in milliseconds: what is oldest in such a crowd is held on purpose.
+        # An honest peer is done in milliseconds: the oldest of so many is kept open on purpose.
         self.broken("crowded")
         oldest = min(self.open, key=lambda each: each.waits_since)
         del self.open[oldest]
@@ -202,9 +202,9 @@ class Endpoint:
         try:
             return await self._handler(request)
         except Exception:
-            # A fault of ours ends neither the server nor the peer's connection.
+            # A bug of ours ends neither the server nor the peer's connection.
             log.exception("answer_failed", listener=self.name, path=request.path)
-            return text(500, "the answer could not be made; the log says why\n")
+            return text(500, "internal error; see the controller's log\n")
 
 
 class _Connection:
@@ -212,7 +212,7 @@ class _Connection:
 
     def __init__(self, endpoint: Endpoint, raw: ByteStream) -> None:
         self.scope = anyio.CancelScope()
-        #: Since when its request is waited for; never once that is answered.
+        #: Since when its request is waited for; inf once that has come.
         self.waits_since = endpoint.clock.monotonic()
         self._endpoint = endpoint
         self._clock = endpoint.clock
@@ -257,7 +257,7 @@ class _Connection:
         self.waits_since = math.inf
         async with self._clock.limit(_ANSWER_S):
             await self._send(await endpoint.answer(request), request)
-        # To close over bytes that were not read would take the answer back.
+        # Closing with unread bytes would reset the connection and lose the answer.
         with suppress(TimeoutError, anyio.EndOfStream):
             async with self._clock.limit(_LINGER_S):
                 await self._raw.send_eof()
@@ -310,7 +310,7 @@ class _Connection:
             await send(b"0\r\n\r\n")
 
     def _refuse(self, code: int, words: str) -> None:
-        """Answer what is no request, unless it comes after one."""
+        """Refuse an invalid request, unless it follows a valid one."""
         self._request = self._request or Request("", {}, refusal=text(code, f"{words}\n"))
 
     def on_url(self, url: bytes) -> None:

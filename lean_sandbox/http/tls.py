@@ -21,8 +21,8 @@ _VERSIONS: Final = {
     "VersionTLS12": ssl.TLSVersion.TLSv1_2,
     "VersionTLS13": ssl.TLSVersion.TLSv1_3,
 }
-# By their IANA name, all that Go's TLS knows; its names, OpenSSL's spelling. Those of TLS 1.3 have
-# none here: they cannot be chosen, there as here, and naming them is no mistake.
+# OpenSSL's name of each suite that Go's TLS knows, by its IANA name. Those of TLS 1.3 have none
+# here: they cannot be chosen, in Go as here, but naming them is not a mistake.
 _SUITES: Final = {
     "TLS_RSA_WITH_RC4_128_SHA": "RC4-SHA",
     "TLS_RSA_WITH_3DES_EDE_CBC_SHA": "DES-CBC3-SHA",
@@ -53,7 +53,7 @@ _SUITES: Final = {
 
 
 class Certificates:
-    """Gives the TLS context for a connection, made anew when the files have changed by then."""
+    """Returns the TLS context for a connection, loaded again when the files have changed."""
 
     def __init__(self, folder: str, min_version: str, suites: tuple[str, ...]) -> None:
         """Load ``tls.crt`` and ``tls.key`` of ``folder``. Raises ConfigError, naming the flag."""
@@ -78,7 +78,7 @@ class Certificates:
             ) from error
 
     def context(self) -> ssl.SSLContext:
-        """Return the context; that of before if the new files do not go together (yet)."""
+        """Return the context; the previous one if the new files do not match (yet)."""
         try:
             stamps = self._stamps()
             if stamps != self._seen:

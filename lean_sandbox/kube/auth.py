@@ -1,4 +1,4 @@
-"""Credentials: what stands in the Authorization header, and client certificates."""
+"""Credentials: the Authorization header, and client certificates."""
 
 from __future__ import annotations
 
@@ -85,12 +85,12 @@ class TokenFileAuth(Auth):
 
 
 def is_token(text: str) -> bool:
-    """Whether ``text`` can stand in a header line."""
+    """Return whether ``text`` can stand in a header line."""
     return bool(text) and text.isascii() and text.isprintable()
 
 
 def no_password() -> str:
-    """Refuse a key that is protected by a password, for nobody is there to type it."""
+    """Refuse a key that is protected by a password: there is nobody to enter it."""
     raise OSError("the key is protected by a password, which is not supported")
 
 
@@ -110,14 +110,14 @@ def load_identity(context: ssl.SSLContext, certificate: bytes, key: bytes) -> No
 
 
 class EnvironmentVariable(msgspec.Struct, frozen=True):
-    """What a plugin finds in its environment beside ours."""
+    """A variable that a plugin gets in addition to our environment."""
 
     name: str
     value: str
 
 
 class ExecSettings(msgspec.Struct, frozen=True, rename="camel"):
-    """What a kubeconfig says about its plugin; ``cluster`` is set when the plugin is to be told.
+    """What a kubeconfig says about its plugin; ``cluster`` is what the plugin is passed, if at all.
 
     A relative ``command`` with a slash in it begins at ``folder``, that of the kubeconfig.
     """
@@ -180,7 +180,7 @@ class ExecAuth(Auth):
         return self._header
 
     async def refresh(self, refused: str | None, /) -> bool:
-        """Run the plugin again unless another request did so since; True when there is news."""
+        """Run the plugin again unless another request did since; return whether that helped."""
         identity = self.identity
         async with self._lock:
             if self._header == refused and self.identity == identity:
@@ -210,7 +210,7 @@ class ExecAuth(Auth):
         environ = os.environ | {pair.name: pair.value for pair in settings.env or ()}
         environ["KUBERNETES_EXEC_INFO"] = msgspec.json.encode(info).decode()
         try:
-            # Were it ended with the request that began it, a slow one would never print anything.
+            # Not cancelled with the request that began it: a slow plugin would never finish.
             with anyio.fail_after(_PLUGIN_TIMEOUT_S, shield=True):
                 done = await anyio.run_process(
                     [command, *(settings.args or ())],

@@ -26,10 +26,10 @@ T = TypeVar("T")
 Body = bytes | dict[str, Any] | list[Any] | msgspec.Struct
 Propagation = Literal["Background", "Foreground", "Orphan"]
 
-#: How long a refusal to create is believed, and its reconcile waits (changes, v1.0.3).
+#: How long a refusal to create holds, and its reconcile waits, as in the reference since v1.0.3.
 ENDING_S: Final = 30.0
 _MOST_ENDING: Final = 256
-# How long the others wait for the answer to the one create that is tried again.
+# How long other creates wait for the answer to the one that is tried again.
 _ENDING_ANSWER_S: Final = 5.0
 _LIST_TIMEOUT_S: Final = 60.0
 _METHODS = {
@@ -57,9 +57,9 @@ class Options(TypedDict, total=False):
 
 
 class TerminatingNamespaces:
-    """Namespaces that are being deleted: what the server refused there is not sent for 30 s.
+    """Namespaces that are being deleted: after a refusal no create is sent there for 30 s.
 
-    Everything in such a namespace goes one by one and wakes whoever made it.
+    The objects in such a namespace are deleted one by one, and each wakes its controller.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -68,12 +68,12 @@ class TerminatingNamespaces:
         self._refusals: LRUCache[str, tuple[float, errors.ApiError]] = LRUCache(_MOST_ENDING)
 
     def remember(self, namespace: str, refusal: errors.ApiError) -> None:
-        """Take note of a refusal, if the end of the namespace is its cause."""
+        """Note a refusal, if the end of the namespace is its cause."""
         if refusal.namespace_terminating:
             self._refusals[namespace] = self._clock.monotonic() + ENDING_S, refusal
 
     def forget(self, namespace: str) -> None:
-        """Forget a refusal: something is new in the namespace, so it is another one."""
+        """Forget a refusal: an object was created, so the namespace is another one."""
         self._refusals.pop(namespace, None)
 
     def left_s(self, namespace: str) -> float:
@@ -85,7 +85,7 @@ class TerminatingNamespaces:
         """Raise Forbidden where creates are refused, for the reason that the server gave."""
         if self.left_s(namespace) > 0:
             _, refusal = self._refusals[namespace]
-            # What stands before the reason names the object that was refused then.
+            # The text before the reason names the object that was refused then.
             why = refusal.message.rpartition(" is forbidden: ")[2]
             told = msgspec.structs.replace(refusal.said, message=why)
             asked = errors.Asked("create", namespace=namespace)
@@ -93,7 +93,7 @@ class TerminatingNamespaces:
             raise errors.Forbidden(refusal.status, told, asked)
 
     def enter(self, namespace: str) -> None:
-        """Check; once a refusal is old, let one create pass, the others wait for its answer."""
+        """Check; once a refusal is old, let one create pass, and the others wait for its answer."""
         self.check(namespace)
         if (held := self._refusals.get(namespace)) is not None:
             self._refusals[namespace] = self._clock.monotonic() + _ENDING_ANSWER_S, held[1]
@@ -218,8 +218,8 @@ class Client:
     ) -> None:
         """Delete an object.
 
-        With ``uid`` only that very object: one of the same name made later is a Conflict. With
-        ``resource_version`` only as it was then: any write since is a Conflict.
+        With ``uid`` only exactly that object: a later one of the same name is a Conflict. With
+        ``resource_version`` only at that version: any write since is a Conflict.
         """
         preconditions = _given({"uid": uid, "resourceVersion": resource_version})
         wanted = _given(

@@ -1,4 +1,4 @@
-"""Where the API server is and how to prove to it who we are: what ``kubeconfig.load`` returns."""
+"""Where the API server is and how to authenticate to it: what ``kubeconfig.load`` returns."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ServerAddress(msgspec.Struct, frozen=True):
 
     @property
     def is_private(self) -> bool:
-        """Whether nobody on the way can read along: TLS, or this very machine."""
+        """Whether nobody on the way can read along: TLS, or a loopback address."""
         return self.tls or self.host in ("localhost", "::1") or bool(_LOOPBACK.fullmatch(self.host))
 
 
@@ -48,7 +48,7 @@ class Connection(msgspec.Struct, frozen=True):
     auth: Auth = msgspec.field(default_factory=Auth)
     tls_server_name: str | None = None
     source: str = ""
-    #: A file with the server's authority, to be read again when a certificate was refused.
+    #: The file with the server's authority, read again when a certificate was refused.
     authority: Path | None = None
     #: Whether these are the settings of a Pod's service account.
     in_cluster: bool = False
@@ -108,7 +108,7 @@ def trusting(*, file: Path | None = None, data: str | None = None) -> ssl.SSLCon
 
 
 def careless() -> ssl.SSLContext:
-    """Return a context that believes any certificate: ``insecure-skip-tls-verify``."""
+    """Return a context that accepts any certificate: ``insecure-skip-tls-verify``."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

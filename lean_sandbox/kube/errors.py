@@ -1,8 +1,8 @@
 # ruff: noqa: N818 -- the names are those of Kubernetes' reasons: NotFound, Conflict, Invalid.
 """Everything that can go wrong on the way to the API server, as one tree.
 
-An answer of the server that says no is an :class:`ApiError`, no whole answer a
-:class:`TransportError`. What is retryable a work queue backs off and repeats; terminal errors wait
+A refusal by the server is an :class:`ApiError`, the lack of a whole answer a
+:class:`TransportError`. A work queue retries retryable errors with backoff; terminal errors wait
 for the next change of the object.
 """
 
@@ -17,7 +17,7 @@ from lean_sandbox.model.wire import ODD, Lenient, OrNull
 
 #: What is kept of a body that is not a Kubernetes Status (a proxy's HTML page, plain text).
 _TEXT_LIMIT_BYTES = 256
-#: What is asked for beyond this is no wish of a working server.
+#: No working server asks for a longer wait.
 _LONGEST_RETRY_AFTER_S = 3600.0
 
 
@@ -104,7 +104,7 @@ class ApiError(ControlPlaneError):
         is_gone = asked.verb == "create" and said.details.kind == "namespaces"
         is_ending = status == 403 and self.has_cause("NamespaceTerminating")
         self.namespace_terminating = is_ending or (status == 404 and is_gone)
-        # Any other refusal may pass by itself, a 400 or 422 as well: admission policies give those.
+        # Any other refusal may pass by itself, even 400 or 422: admission policies answer so, too.
         self.retryable = not self.namespace_terminating
         super().__init__(self._sentence())
 
@@ -206,7 +206,7 @@ class DecodeFault(ProtocolFault):
 
 
 class CredentialFault(ControlPlaneError):
-    """A credential cannot be had just now: token file unreadable, credential plugin failed."""
+    """No credential is available just now: token file unreadable, credential plugin failed."""
 
 
 class NotLeaderError(ControlPlaneError):
@@ -227,7 +227,7 @@ class ConfigError(ControlPlaneError):
         self.way_out = way_out
         place = ": ".join(part for part in (source, field) if part)
         text = f"{place}: {problem}" if place else problem
-        super().__init__(f"{text}. Way out: {way_out}" if way_out else text)
+        super().__init__(f"{text}. To fix: {way_out}" if way_out else text)
 
 
 def missing_extra(what: str, extra: str, error: ImportError) -> ConfigError:
@@ -237,7 +237,7 @@ def missing_extra(what: str, extra: str, error: ImportError) -> ConfigError:
 
 
 def said(error: BaseException) -> str:
-    """Return the server's own words where it gave any, else the words of the error."""
+    """Return the server's own message if it gave one, else the text of the error."""
     return getattr(error, "message", "") or str(error)
 
 
@@ -276,10 +276,10 @@ def _parse(body: bytes) -> Status:
 def from_response(
     status: int, body: bytes, headers: Mapping[bytes, bytes], asked: Asked = _NOTHING_ASKED
 ) -> ApiError:
-    """Build the error an answer of 300 or more stands for; its code decides the class.
+    """Build the error for an answer of 300 or more; its code decides the class.
 
-    A ``body`` that is no ``v1.Status`` becomes the message, cut short. ``headers`` have lower-case
-    names.
+    A ``body`` that is not a ``v1.Status`` becomes the message, cut short. ``headers`` have
+    lower-case names.
     """
     said = _parse(body)
     kind = ServerFault if status >= 500 else _BY_STATUS.get(status, ApiError)

@@ -1,15 +1,15 @@
-"""Events (``events.k8s.io/v1``) about what the controllers did, off the path of the work.
+"""Events (``events.k8s.io/v1``) about what the controllers did, sent in the background.
 
 * Events wait in a bounded queue and are sent one at a time in the BACKGROUND lane. Namespaces take
   turns; a full queue drops the oldest of the namespace that has the most.
 * Repeats (same regarding and related object, type, reason, action) within 6 minutes of the last one
-  become a series of the first event, told by one merge patch. Patches of one series are at least
+  become a series of the first event, written by one merge patch. Patches of one series are at least
   :data:`SERIES_INTERVAL_S` apart, the first one excepted.
-* An answer that takes much longer than the quickest one tells of a crowd at the server: the next
-  event waits the longer (:class:`Pace`), so that what others wait for comes first.
-* Failures are counted and forgotten: an event is not worth a retry. One refused because its
-  namespace is being deleted is counted apart, for it is to be expected. After one with Retry-After
-  the next waits for so long.
+* Slow answers mean that the server is busy: the slower an answer, the longer the next event waits
+  (:class:`Pace`), so that requests with a waiting client come first.
+* Failures are counted and forgotten: an event is not worth a retry. A refusal because the namespace
+  is being deleted is counted apart, as it is to be expected. After a failure with Retry-After the
+  next event waits for that long.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ EventType = Literal["Normal", "Warning"]
 #: Repeats that come later begin a new event; the reference recorder uses the same time.
 SERIES_WINDOW_S = 360.0
 SERIES_INTERVAL_S = 60.0
-# An answer that takes more than twice the quickest one is late. The next event waits so many times
-# longer than it was late: under load an event is posted about every tenth of a second.
+# An answer that takes more than twice the quickest one is late. The next event waits this many
+# times as long as it was late: under load an event is posted about every tenth of a second.
 _STANDS_BACK = 20.0
 _LONGEST_REST_S = 1.0
-# What was quick becomes doubtful: by a half in 200 answers.
+# The quickest time is raised with each answer, by a half in 200: a server may become slower.
 _DOUBT = 1.002
 _OUTCOMES = ("posted", "folded", "patched", "dropped", "failed", "patch_failed", "terminating")
 # 1.2 MiB, and 4 MiB of the longest; what comes later than those is late by minutes.
@@ -58,7 +58,7 @@ class Pace:
         self._quickest_s = math.inf
 
     def rest_s(self, took_s: float) -> float:
-        """Return how long to rest after an answer that took so long; 0 unless it was late."""
+        """Return how long to rest after an answer that took ``took_s``; 0 unless it was late."""
         self._quickest_s = min(took_s, self._quickest_s * _DOUBT)
         late_s = max(0.0, took_s - 2.0 * self._quickest_s)
         return min(_STANDS_BACK * late_s, _LONGEST_REST_S)
@@ -81,7 +81,7 @@ class _Series(msgspec.Struct, gc=False, eq=False):
 
 
 class EventRecorder:
-    """Records events for one controller; :meth:`run` belongs into a task group."""
+    """Records events for one controller; :meth:`run` belongs in a task group."""
 
     def __init__(
         self, client: Client, clock: Clock, reporting_controller: str, instance: str
@@ -101,7 +101,7 @@ class EventRecorder:
         self._rest_s = 0.0
         #: Set once nothing more will be posted.
         self.ended = anyio.Event()
-        #: What became of the events; those that wait are in none. ``patched`` counts requests.
+        #: Events by outcome; those that wait are not counted yet. ``patched`` counts requests.
         self.counts = dict.fromkeys(_OUTCOMES, 0)
 
     def emit(
@@ -194,7 +194,7 @@ class EventRecorder:
         self._wake.set()
 
     def collect(self, into: Exposition, controller: str) -> None:
-        """Add what became of the events, under the name of their controller."""
+        """Add the counts of events by outcome, under the name of their controller."""
         into.add(
             families.RECORDED,
             [((controller, outcome), number) for outcome, number in self.counts.items()],
@@ -230,6 +230,6 @@ class EventRecorder:
             outcome = "patch_failed"
             self._rest_s = problem.retry_after_s or 0.0
             if isinstance(problem, NotFound):
-                # Events live for an hour or so: the next one of the kind is a new event.
+                # Events live for about an hour: the next repeat becomes a new event.
                 self._forget(series.key)
         self.counts[outcome] += 1

@@ -3,7 +3,7 @@
 
 llhttp (``httptools``) refuses what is ambiguous by RFC 9112: a length beside chunks, repeated
 lengths, folded headers, bare line feeds. What it leaves open is refused here: other transfer
-codings than chunks, other protocols, and whatever has no end.
+codings than chunks, other protocols, and heads without an end.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _HEADER_LINES: Final = re.compile(r"(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\t -~]*\r\n
 
 
 class Disconnected(ProtocolFault):
-    """The connection ended before the first byte of a response; ``at_write``: while sent to."""
+    """The connection ended before the first byte of a response; ``at_write``: during the send."""
 
     def __init__(self, why: object, *, at_write: bool) -> None:
         self.at_write = at_write
@@ -105,7 +105,7 @@ class HttpConnection:
         return self._taken()
 
     async def feed(self, take: Callable[[bytes], None]) -> None:
-        """Have each piece of the body handed to ``take`` as it comes, to the last.
+        """Hand each piece of the body to ``take`` as it comes, to the last.
 
         Raises ProtocolFault when the connection ends before the last, and what ``take`` does.
         """
@@ -149,7 +149,7 @@ class HttpConnection:
         try:
             self._parser.feed_data(data)
         except (HttpParserError, HttpParserUpgrade) as problem:
-            # Behind a whole response it only means that no other can follow.
+            # After a whole response it only means that no other can follow.
             self.keeps_alive = False
             if not self._is_complete:
                 self._problem = self._problem or f"not an HTTP/1.1 answer: {problem}"
@@ -198,7 +198,7 @@ class HttpConnection:
         self._pieces.append(data)
 
     def on_message_complete(self) -> None:
-        # The head of an interim response is passed over: what ends without one was no more.
+        # The head of an interim response is skipped: a message without a status was only that.
         self._is_complete = self.status > 0
 
 

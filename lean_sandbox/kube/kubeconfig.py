@@ -9,7 +9,7 @@ Where it looks, first match wins:
 4. ``~/.kube/config``.
 
 Only what one context names is decoded, so that a broken neighbour in the file does no harm. What
-would be dangerous or baffling to leave out silently (proxies, passwords, auth providers,
+would be dangerous or confusing to ignore silently (proxies, passwords, auth providers,
 impersonation) is refused. The TLS context is made once: a changed CA or client certificate file
 of a kubeconfig takes a restart.
 """
@@ -45,7 +45,7 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _EXEC_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 _EXEC_EXTENSION = "client.authentication.k8s.io/exec"
 _HELP = "point --kubeconfig or KUBECONFIG at a kubeconfig file"
-_RELATIVE = "relative paths begin at the kubeconfig's folder"
+_RELATIVE = "correct the path; a relative one begins at the kubeconfig's folder"
 _CORRECT = "correct the file"
 _FIELD = re.compile(r" - at `\$\.?([^`]*)`$")
 
@@ -105,7 +105,7 @@ def load(
     *,
     clock: Clock | None = None,
 ) -> Connection:
-    """Return the connection that is described, without a request. Raises ConfigError."""
+    """Return the connection to use; makes no request. Raises ConfigError."""
     clock = clock or SystemClock()
     default = _expanded("~/.kube/config")
     is_inside = context is None and "KUBERNETES_SERVICE_HOST" in os.environ
@@ -124,7 +124,7 @@ def load(
 
 
 def _expanded(path: str) -> Path:
-    # That of pathlib raises for a user who is unknown or has no home.
+    # Path.expanduser raises for a user who is unknown or has no home.
     return Path(os.path.expanduser(path))  # noqa: PTH111
 
 
@@ -188,7 +188,7 @@ def _read(place: _Place) -> dict[str, Any]:
     except RecursionError as problem:
         raise place.error("is nested too deeply", _CORRECT) from problem
     if not isinstance(document, dict):
-        raise place.error("is not a kubeconfig: its top level is no mapping", _HELP)
+        raise place.error("is not a kubeconfig: its top level is not a mapping", _HELP)
     return document
 
 
@@ -211,10 +211,10 @@ def _entry(
         if entry["name"] == name:
             value = entry.get(key)
             if not isinstance(value, dict):
-                raise at.at(key).error("is missing or no mapping", _CORRECT)
+                raise at.at(key).error("is missing or not a mapping", _CORRECT)
             return value, at.at(key)
     names = ", ".join(entry["name"] for entry in entries) or "none"
-    raise at.error("does not exist", f"{section} in this file: {names}")
+    raise at.error("does not exist", f"name one of the {section} in this file: {names}")
 
 
 def _converted(raw: dict[str, Any], type_: type[T], place: _Place) -> T:
@@ -307,7 +307,7 @@ def _trusting(
         return trusting(file=file, data=data)
     except (OSError, ValueError) as problem:
         raise place.error(
-            f"is no readable certificate: {problem}",
+            f"is not a readable certificate: {problem}",
             "give a PEM file with the cluster's certificate authority",
         ) from problem
 
@@ -356,7 +356,7 @@ def _auth(
         return TokenFileAuth(file, clock)
     if user.token:
         if not is_token(user.token):
-            raise place.at("token").error("has characters no token has", "paste it again")
+            raise place.at("token").error("has characters no token can have", "paste it again")
         return Auth(f"Bearer {user.token}")
     if user.exec is None:
         return Auth()

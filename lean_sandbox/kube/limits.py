@@ -1,20 +1,20 @@
 """How many requests may be in flight, and who goes first.
 
-Two lanes. CLIENT is work somebody waits for (a claim bound, a kind listed); BACKGROUND is all that
-is behind it (refill, pool status, events). The rules:
+Two lanes. CLIENT is work that is waited for (a claim being bound, a kind being listed); BACKGROUND
+is everything else (refill, pool status, events). The rules:
 
-1. At most ``max_in_flight`` requests at once. The server divides its time among all who ask, so
-   fewer make a burst slow beside its own clients: 16 take 1.4 to 1.5 times as long as 32.
+1. At most ``max_in_flight`` requests at once. The server divides its time among all clients, so
+   fewer slow a burst down beside its own clients: 16 take 1.4 to 1.5 times as long as 32.
 2. A free slot goes to the oldest CLIENT waiter; BACKGROUND gets it only when no CLIENT waits.
 3. BACKGROUND holds at most ``max_background`` slots: a CLIENT request that arrives in a burst of
    refills finds a slot free, and a server that has time for it.
-4. Nobody starves: while BACKGROUND waits (and is below its share), at most 15 grants in a row go to
-   CLIENT, the next one goes to BACKGROUND.
+4. No lane starves: while BACKGROUND waits (and is below its share), at most 15 grants in a row go
+   to CLIENT, the next one goes to BACKGROUND.
 5. With ``qps`` set, each grant also takes a token: a bucket of ``burst`` tokens, refilled at
    ``qps`` a second. Both lanes draw from it in the order above.
 6. Inside a lane the groups (namespaces) take turns, and inside a group the first in is the first
-   out. The last eighth of the slots is for groups that hold none: the requests of one tenant, were
-   each of them to hang, leave a way for the others.
+   out. The last eighth of the slots is for groups that hold none: even if every request of one
+   tenant hangs, slots are left for the others.
 
 Streams (watches) are outside these limits.
 """
@@ -53,18 +53,18 @@ class Turns(Generic[K]):
         self._groups.setdefault(group, OrderedDict())[key] = None
 
     def leave(self, group: Hashable, key: K) -> None:
-        """Take a key out, whosever turn it is."""
+        """Take a key out, whoever's turn it is."""
         line = self._groups[group]
         del line[key]
         if not line:
             del self._groups[group]
 
     def waiting(self, group: Hashable) -> int:
-        """Return how many keys of a group stand in line."""
+        """Return how many keys of a group are in line."""
         return len(self._groups.get(group, ()))
 
     def first(self, skipped: Container[Hashable] = ()) -> tuple[Hashable, K] | None:
-        """Return whose turn it is among the groups that are not ``skipped``, and its first key."""
+        """Return the next group that is not ``skipped``, and its first key."""
         for group, line in self._groups.items():
             if group not in skipped:
                 return group, next(iter(line))
@@ -76,13 +76,13 @@ class Turns(Generic[K]):
         return group, next(iter(self._groups[group]))
 
     def take(self, group: Hashable, key: K) -> None:
-        """Take out a key whose turn it is; all other groups have theirs before the next of its."""
+        """Take out a key whose turn it is, and put its group behind all others."""
         self._groups.move_to_end(group)
         self.leave(group, key)
 
 
 class Lane(IntEnum):
-    """Who waits for the answer."""
+    """Whether a client waits for the answer."""
 
     CLIENT = 0
     BACKGROUND = 1
@@ -99,9 +99,9 @@ class Limits(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Waiter(msgspec.Struct, eq=False):
-    #: Set when its turn has come, or when it is to look at the clock from now on.
+    #: Set when it has been given a slot, or has become the lookout.
     called: anyio.Event
-    #: Whether it stands in line.
+    #: Whether it is in line.
     waits: bool = True
 
 
@@ -122,7 +122,7 @@ class Limiter:
         # And by group.
         self._holders: Counter[Hashable] = Counter()
         self._waiting: tuple[Turns[_Waiter], Turns[_Waiter]] = (Turns(), Turns())
-        # Who looks when the next token is there, for all who wait.
+        # The one waiter that sleeps until the next token; the others wait to be called.
         self._lookout: _Waiter | None = None
         self._streak = 0
 
@@ -167,7 +167,7 @@ class Limiter:
         return len(self._waiting[lane])
 
     def _pause(self) -> float:
-        """Return the seconds until a token is there; 0.0 when there is one now."""
+        """Return the seconds until the next token; 0.0 when there is one now."""
         if not self._interval_s:
             return 0.0
         return max(0.0, self._full_at - self._slack_s - self._clock.monotonic())

@@ -92,8 +92,8 @@ def path(
 
 JSON_ACCEPT = "application/json"
 
-#: One object or the answer of a write as metadata only. The plain form stands behind it for servers
-#: that cannot; both decode as :class:`PartialObject`.
+#: One object or the answer to a write as metadata only. The plain form follows for servers that
+#: cannot; both decode as :class:`PartialObject`.
 METADATA_ACCEPT = (
     "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json;q=0.5"
 )

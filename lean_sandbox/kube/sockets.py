@@ -57,9 +57,9 @@ class SocketStream:
         self._loop.add_reader(connected, self._on_readable)
 
     def limit(self, seconds: float) -> None:
-        """Let waits end with DeadlinePassed in so many seconds from now, ``math.inf`` for never.
+        """Set the deadline of all waits, in seconds from now: then they end with DeadlinePassed.
 
-        One timer serves many limits: one that fires early is set anew for what holds by then.
+        ``math.inf`` is none. One timer serves successive deadlines: if it fires early, it is reset.
         """
         self._deadline = self._loop.time() + seconds
         if self._timer is not None and self._deadline < self._timer.when():
@@ -117,11 +117,11 @@ class SocketStream:
             self._take = None
 
     def is_quiet(self) -> bool:
-        """Whether the peer neither closed nor sent something unasked while nobody was reading."""
+        """Whether the peer neither closed nor sent anything unasked while nobody was reading."""
         return self._piece is None and not self._poll.poll(0)
 
     def close(self) -> None:
-        """Close at once, without TLS's farewell: HTTP says itself where a message ends."""
+        """Close at once, without TLS's close_notify: HTTP itself shows where a message ends."""
         if self._timer is not None:
             self._timer.cancel()
         self._loop.remove_reader(self._socket)
@@ -138,7 +138,7 @@ class SocketStream:
         if self._take is not None:
             self._hand_over(piece)
             return
-        # Nobody waits: one piece is read ahead, the rest waits in the kernel, and so does the peer.
+        # No task waits: one piece is read ahead, the rest stays in the kernel, and the peer waits.
         self._piece = piece
         self._loop.remove_reader(self._socket)
 
@@ -164,7 +164,7 @@ async def open_stream(connection: Connection) -> SocketStream:
     """Connect to the server over TCP, and TLS where the URL says so. Raises ConnectFailed."""
     address = connection.address
     context = connection.ssl_context if address.tls else None
-    # A dot at the end is meant for the resolver, like a zone index: no certificate has it.
+    # A trailing dot is meant for the resolver, like a zone index: no certificate has it.
     name = (connection.tls_server_name or address.host.partition("%")[0]).removesuffix(".")
 
     def make_socket(family: int) -> socket.socket:
@@ -192,7 +192,7 @@ async def open_stream(connection: Connection) -> SocketStream:
     except ssl.SSLCertVerificationError as problem:
         connected.close()
         if context is not None and connection.authority is not None:
-            # It may have been rotated: the next connection trusts the new one as well.
+            # The authority may have been rotated: the next connection trusts the new one as well.
             with suppress(OSError):
                 context.load_verify_locations(connection.authority)
         raise ConnectFailed(

@@ -14,7 +14,7 @@ from lean_sandbox.metrics.registry import Exposition, Histograms
 _NO_ANSWER = "<error>"
 
 WRITES: ContextVar[list[str] | None] = ContextVar("writes", default=None)
-"""Where a task notes the writes that the server has carried out, as ``verb resource``."""
+"""The writes of a task that the server has carried out, as ``verb resource``."""
 
 
 class RequestRecord(msgspec.Struct, frozen=True, gc=False):
@@ -53,7 +53,7 @@ class RequestCounters:
         self._times = Histograms(families.REST_DURATION) if with_times else None
 
     def count(self, record: RequestRecord) -> None:
-        """Take a finished request."""
+        """Count a finished request."""
         self.requests[record.method, record.verb, record.resource, record.code] += 1
         # The life of a watch says nothing about the server.
         if self._times is not None and record.verb != "watch":

@@ -27,7 +27,7 @@ from lean_sandbox.version import __version__
 _IDEMPOTENT: Final = frozenset(("GET", "PUT", "DELETE"))
 _MIB: Final = 1024 * 1024
 _BODY_LIMIT_BYTES: Final = 256 * _MIB
-#: What the server may give up any moment is not kept.
+#: A connection that was idle for longer is not reused: the server may close it at any moment.
 _KEEP_IDLE_S: Final = 60.0
 
 
@@ -46,7 +46,7 @@ class _Exchange(msgspec.Struct):
     body: bytes
     asked: Asked
     timeout_s: float
-    #: Whether a body that is no refusal is left to be read as it comes.
+    #: Whether the body of a 200 is left to be read as it comes.
     is_stream: bool = False
     limit_bytes: int = _BODY_LIMIT_BYTES
     fence: Callable[[], None] | None = None
@@ -59,12 +59,12 @@ class _Exchange(msgspec.Struct):
 class Transport:
     """Requests to one API server.
 
-    The pool holds as many connections as ``limits.max_in_flight``; streams are beside it.
-    ``observer``, where it is set, is called with each finished request, streams included; it must
-    not block or raise. ``fence``, where it is set, is called before a write is begun and again
-    right before each piece of it is sent: what it raises keeps that from leaving, so that the
-    server never has the whole of it, and is raised to the caller. Other transports to the server
-    may share ``counted``.
+    The pool holds as many connections as ``limits.max_in_flight``; streams have their own.
+    ``observer``, if set, is called with each finished request, streams included; it must not block
+    or raise. ``fence``, if set, is called before a write is begun and again right before each piece
+    of it is sent: an error that it raises keeps the piece from being sent, so that the server never
+    has the whole request, and is raised to the caller. Other transports to the server may share
+    ``counted``.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Transport:
         counted: RequestCounters | None = None,
         user_agent: str = f"lean-sandbox/{__version__}",
     ) -> None:
-        """Raises ConfigError for a server URL that is none."""
+        """Raises ConfigError for a server URL that is not one."""
         address = connection.address
         if address.tls and connection.ssl_context is None:
             connection = msgspec.structs.replace(connection, ssl_context=trusting())
@@ -202,7 +202,7 @@ class Transport:
             body = await connection.body(exchange.limit_bytes)
         except DeadlinePassed:
             self._end(exchange, RequestTimeout.__name__)
-            # Whatever keeps this answer away may have cut off all connections, and does not say so.
+            # Whatever keeps this answer away may have silently cut off all connections.
             self._close_idle()
             asked = exchange.asked
             raise RequestTimeout(
@@ -218,9 +218,9 @@ class Transport:
     async def _send(self, exchange: _Exchange) -> HttpConnection:
         """Send a request and wait for the head of its response.
 
-        A server closes idle connections when it likes: what could not be written was not carried
-        out, the rest is repeated only where doing it twice does no harm. A stream is not repeated:
-        a watch that ends tells its reflector of a server that restarts.
+        A server may close idle connections at any time: a request that could not be written was not
+        carried out, others are repeated only if they are idempotent. A stream is not repeated: the
+        end of a watch shows its reflector that the server restarts.
         """
         if (reused := self._reusable()) is not None:
             exchange.connection = reused

@@ -15,7 +15,7 @@ from lean_sandbox.kube.errors import ConfigError, yaml_problem
 
 NAME: Final = "lean-sandbox-local"
 """Of the cluster, the user and the context."""
-_NO_KUBECONFIG: Final = "this is no kubeconfig"
+_NO_KUBECONFIG: Final = "this is not a kubeconfig"
 _WAY_OUT: Final = "name another file with --kubeconfig"
 
 

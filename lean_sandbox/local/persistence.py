@@ -50,7 +50,7 @@ def load_state(path: Path, store: Store, registry: Registry) -> bytes | None:
         state = _decode(path.read_bytes())
     except (OSError, msgspec.DecodeError) as error:
         raise ConfigError(
-            f"this is no saved state: {error}", source=str(path), way_out=_WAY_OUT
+            f"this is not a saved state: {error}", source=str(path), way_out=_WAY_OUT
         ) from error
     store.version = store.floor = state.version
     for raw in state.collections.pop(_DEFINITIONS, []):

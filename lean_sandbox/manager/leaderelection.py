@@ -9,14 +9,14 @@
   read. It leads until ``RENEW_DEADLINE_S`` after it *sent* the last renewal that succeeded, which
   others respect for ``DURATION_S``. So no two lead at once while no clock runs faster than another
   by more than the ratio of the two (3 to 2).
-* Leadership ends by the clock: :meth:`Elector.fence` looks at it before each write, so a process
-  that was stopped for a minute writes nothing when it goes on. What is lost is not contended for
-  again: the process ends and begins anew.
-* On a graceful end the Lease is given up, once nothing is written any more. One that was lost, or
-  whose holder left requests without an answer, expires: that time is for what was on its way.
+* Leadership ends by the clock: :meth:`Elector.fence` checks it before each write, so a process that
+  was stopped for a minute writes nothing when it goes on. A lost Lease is not contended for again:
+  the process ends and is started anew.
+* On a graceful end the Lease is released, once nothing is written any more. One that was lost, or
+  whose holder left requests without an answer, expires, which gives those time to end.
 
-PUT and not a patch, because access rules and flow schemas for Leases know get, create and update
-(spec, 5.1); what else the Lease holds goes back as it came.
+PUT and not a patch, because access rules and flow schemas for Leases know get, create and update;
+all other fields of the Lease are written back as they were read.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ from lean_sandbox.model.times import format_micro_time
 
 Json = dict[str, Any]
 
-# The reference's (spec, 7.8). How long others respect a record that does not change; whole seconds.
+# As the reference's. How long others respect a record that does not change; whole seconds.
 DURATION_S: Final = 15
 # How long a holder leads after its last renewal.
 RENEW_DEADLINE_S: Final = 10.0
-# How often a holder renews, and how often a standby looks.
+# How often a holder renews, and how often a standby reads.
 RETRY_S: Final = 2.0
 # Deadline of an attempt: a holder has time for another one before its own ends.
 ATTEMPT_S: Final = RENEW_DEADLINE_S / 2
@@ -68,7 +68,7 @@ _JITTER: Final = 0.1
 _FAREWELL_S: Final = 1.0
 _NEVER: Final = float("-inf")
 _AWAKE: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-# What client-go compares, too: a change of anything else is no sign of life.
+# As in client-go: a change of anything else is not a sign of life.
 _RECORD: Final = (
     *("holderIdentity", "leaseDurationSeconds", "acquireTime", "renewTime", "leaseTransitions"),
 )
@@ -79,11 +79,11 @@ _log = structlog.get_logger("leader")
 class Elector:
     """Contends for a Lease and holds it.
 
-    ``acquired`` is set when this process begins to lead; ``loss`` says why it has ceased to without
-    meaning to. :meth:`run` goes into a task group.
+    ``acquired`` is set when this process begins to lead; ``loss`` says why it has lost the Lease.
+    :meth:`run` belongs in a task group.
 
     Requests: a standby makes one GET each ``RETRY_S``, a holder one PUT. ``client`` should have
-    connections and slots of its own, for a renewal must not wait behind the work it allows.
+    connections and slots of its own, as a renewal must not wait behind the work that it allows.
     """
 
     def __init__(
@@ -100,8 +100,8 @@ class Elector:
     ) -> None:
         """``identity`` is unique to this process, ``uniform`` gives numbers in [0, 1).
 
-        ``scope`` says in words what the process serves, empty for everything; it stands behind the
-        identity in the Lease. ``recorder``, which nobody else may run, gets an Event a change.
+        ``scope`` says what the process serves, empty for everything; in the Lease it is appended to
+        the identity. ``recorder``, which nothing else may run, gets an Event for each change.
         """
         self.client = client
         self.namespace = namespace
@@ -117,7 +117,7 @@ class Elector:
         self.recorder = recorder
         self._clock = clock
         self._uniform = uniform
-        # Of what others respect; _NEVER before this process leads, and once it has ceased to.
+        # Until when this process leads; _NEVER before it is elected and after it has ceased to.
         self._leads_until = _NEVER
         self._stops = False
         # Held by an attempt, and by a release from its beginning to its end.
@@ -142,7 +142,7 @@ class Elector:
             raise NotLeaderError(f"{why}; the request was not sent")
 
     def collect(self, into: Exposition) -> None:
-        """Add whether this process leads, and what its requests failed with."""
+        """Add the series: whether this process leads, and its failed requests by error."""
         into.one(families.LEADER, int(self.is_leader), self.lease)
         self._failures.collect(into)
         if self.recorder is not None:
@@ -183,7 +183,7 @@ class Elector:
                 _log.info("released", lease=self.lease)
 
     async def _acquire(self) -> bool:
-        """Try until this process leads; false when it was told to stop."""
+        """Try until this process leads; false when it is stopped before."""
         while not self._stops:
             began = self._clock.monotonic()
             await self._try(ATTEMPT_S)
@@ -197,7 +197,7 @@ class Elector:
             next_at = began + max(wait_s, min(asked_s, DURATION_S))
             now = self._clock.monotonic()
             if now < self._expires_at:
-                # A holder that has died is succeeded at the moment it may be.
+                # The Lease of a holder that has died is taken over the moment it expires.
                 next_at = min(next_at, self._expires_at)
             await self._clock.sleep(next_at - now)
         return False
@@ -242,7 +242,7 @@ class Elector:
         if problem is None:
             return True
         self._failures.add(type(problem).__name__)
-        # A lost race is how elections go, and what fails every two seconds is told once.
+        # A lost race is normal in elections, and what fails every two seconds is logged once.
         if type(before) is not type(problem) and not isinstance(problem, Conflict):
             _log.warning("lease_request_failed", lease=self.lease, error=str(problem))
         return False
@@ -253,7 +253,7 @@ class Elector:
             try:
                 await self._hold(self._own)
             except (Conflict, NotFound):
-                # Somebody wrote or deleted it: look before anything else.
+                # Somebody wrote or deleted it: read it first.
                 self._own = None
             else:
                 return
@@ -262,7 +262,7 @@ class Elector:
         )
         if lease is None:
             if self._leads_until == _NEVER and self._clock.monotonic() < self._expires_at:
-                # Somebody deleted it: its holder leads on by its own clock, and makes it again.
+                # Somebody deleted it: its holder leads on by its own clock, and creates it again.
                 return
             metadata = {"name": self.lease, "namespace": self.namespace}
             lease = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": metadata}
@@ -301,7 +301,7 @@ class Elector:
                 holder=holder,
                 served=served,
                 unserved=self.scope or "everything else",
-                way_out="give each shard a Lease of its own with --leader-election-lease",
+                fix="give each shard a Lease of its own with --leader-election-lease",
             )
 
     async def _hold(self, lease: Json) -> None:
@@ -324,7 +324,7 @@ class Elector:
         self._own = _with_spec(lease, spec, response.metadata.resource_version)
         self._observe(spec)
         now_s, until = self._clock.monotonic(), sent_at + RENEW_DEADLINE_S
-        # A response that came too late to begin with it, or after leadership has ended, gives none.
+        # A response that comes after its own term, or after leadership has ended, renews nothing.
         if now_s < until and (self._leads_until == _NEVER or now_s < self._leads_until):
             self._leads_until = until
 
@@ -332,7 +332,7 @@ class Elector:
         body = _with_spec(lease, spec)
         more: Any = {"lane": Lane.CLIENT, "accept": METADATA_ACCEPT}
         if _is_new(lease):
-            # Asked every two seconds, also where the namespace is missing.
+            # Tried every two seconds, even while the namespace is missing.
             self.client.ending.forget(self.namespace)
             return await self.client.create(LEASES, self.namespace, body, PartialObject, **more)
         return await self.client.replace(

@@ -68,7 +68,7 @@ class Manager:
         elector: Elector | None = None,
     ) -> None:
         self._client = client
-        #: May be taken away before :meth:`run`.
+        #: May be set to None before :meth:`run`.
         self.elector = elector
         self._clock = clock
         self._page_size = settings.page_size
@@ -174,8 +174,8 @@ class Manager:
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Watch, wait until the caches are in sync, then reconcile until stopped.
 
-        Sandboxes are served as soon as their own kinds are known: one of the extensions' that is
-        missing, or may not be watched, holds up the extensions alone. Starts when all are in sync.
+        Sandboxes are served as soon as their own kinds are listed: a kind of the extensions that is
+        missing, or may not be watched, holds up the extensions alone. Started when all are in sync.
         """
         if self.elector is not None:
             self._client.transport.fence = self.elector.fence
@@ -204,9 +204,9 @@ class Manager:
         task_status.started()
 
     async def _follow_wall_clock(self) -> None:
-        """Look at everything anew once the wall clock was moved, or the machine has slept.
+        """Reconcile everything once the wall clock was moved, or the machine has slept.
 
-        What falls due at a time of day was put off by what a timer, which knows of neither, counts.
+        Timers count monotonic time, so what is due at a time of day would come late.
         """
         clock = self._clock
         while True:
@@ -228,15 +228,15 @@ class Manager:
             for controller in self.controllers:
                 controller.enqueue_all("elected")
             await self._work()
-            # A request of a reconcile that was cut off may still be carried out: the Lease expires.
+            # A request of a cancelled reconcile may still be carried out: then the Lease expires.
             if not any(one.workers.outcomes[Outcome.CANCELLED] for one in self.controllers):
                 await elector.release()
             group.cancel_scope.cancel()
 
     async def _look_at_what_changed(self) -> None:
-        """List whole objects anew where the watch has only shown that many of them changed.
+        """List kinds again if the watch has shown of many objects only that they changed.
 
-        It takes a request for each page of them; each reconcile would take one for each object.
+        That takes a request for each page of them; reconciles would take one for each object.
         """
         caches, most = self.caches, self._page_size
         unknown = (
@@ -309,7 +309,7 @@ def open_client(settings: Settings, clock: Clock, connection: Connection) -> Cli
     """Build the client that the settings describe; makes no request."""
     limits = Limits(
         max_in_flight=settings.max_requests_in_flight,
-        # However few there are, four are left to what clients wait for.
+        # However few there are, four are left to requests with a waiting client.
         max_background=max(1, min(12, settings.max_requests_in_flight - 4)),
         qps=settings.kube_api_qps if settings.kube_api_qps > 0 else None,
         burst=settings.kube_api_burst,

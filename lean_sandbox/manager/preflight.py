@@ -1,9 +1,9 @@
-"""Before a run begins: what it serves and under which Lease, and who works already.
+"""Before a run begins: its scope and Lease, and whether a controller works already.
 
 A namespace is served by one shard, with all that is in it. Replicas of a shard share its Lease; two
-shards never do. Two controllers that serve the same each undo and pay for what the other does. The
-Lease prevents that, also for a run from outside of the cluster, which refuses to begin where it
-would only wait.
+shards never do. Two controllers that serve the same objects undo each other's work. The Lease
+prevents that, also for a run from outside of the cluster, which refuses to begin where it would
+only wait.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from lean_sandbox.model.times import parse_rfc3339
 Json = dict[str, Any]
 T = TypeVar("T")
 
-# That of the reference controller, so that the two never work at the same time (spec, 7.8).
+# That of the reference controller, so that the two never work at the same time.
 LEASE_NAME: Final = "a3317529.agent-sandbox.x-k8s.io"
-# A scope stands in the holder of a Lease, which is written every two seconds.
+# A scope is part of the holder in a Lease, which is written every two seconds.
 _LONGEST_SCOPE: Final = 120
-# Where the manifests, ours and the reference's, put it (spec, 7.11).
+# Where the manifests, ours and the reference's, install it.
 HOME: Final = "agent-sandbox-system"
 DEPLOYMENT: Final = "agent-sandbox-controller"
 # A holder that has not renewed for this long is taken for dead. Clocks of two machines differ, so
@@ -57,7 +57,7 @@ log = structlog.get_logger("controller")
 def admits(shard: str) -> Callable[[str], bool]:
     """Return the test whether a namespace belongs to a shard, by the hash of its name.
 
-    Without bounds that is CRC-32, which parts also names that differ in their last character alone.
+    Without bounds that is CRC-32, which spreads even names that differ only in their last letter.
     """
     own, count, bounds = _parts(shard)
 
@@ -72,7 +72,7 @@ def admits(shard: str) -> Callable[[str], bool]:
 
 
 def shard_selector(shard: str) -> str:
-    """Return what to ask of servers that shard lists and watches, "" for a shard without bounds."""
+    """Return the selector for servers that shard lists and watches, "" for one without bounds."""
     own, _, bounds = _parts(shard)
     if not bounds:
         return ""
@@ -90,7 +90,7 @@ def lease_of(settings: Settings) -> str:
 
 
 def scope_of(settings: Settings) -> str:
-    """Say in one line what is served, "" for everything; a text that is cut ends in its digest."""
+    """Return the scope of a process, "" for everything; a text that is cut ends in its digest."""
     parts = []
     if settings.shard:
         index, count, bounds = _parts(settings.shard)
@@ -120,10 +120,10 @@ def _parts(shard: str) -> tuple[int, int, tuple[int, ...]]:
 
 
 async def refusal(client: Client, clock: Clock, *, namespace: str = "") -> ConfigError | None:
-    """Return why not to begin beside the controller that works, None where there is none.
+    """Return the error that another controller works in the cluster, None where none does.
 
     ``namespace`` is where the Leases, also those of shards, and the Deployment are, by default that
-    of the manifests. A LIST and perhaps a GET; what may not be read is not there.
+    of the manifests. A LIST and perhaps a GET; what may not be read counts as missing.
     """
     home = namespace or HOME
     found = await _holder(client, clock, home)
@@ -135,9 +135,9 @@ async def refusal(client: Client, clock: Clock, *, namespace: str = "") -> Confi
             return None
         found = f"Deployment {home}/{DEPLOYMENT} has {count} available"
     return ConfigError(
-        f"a controller works in this cluster already: {found}",
+        f"another controller is already running in this cluster: {found}",
         way_out=(
-            f"end it (a Deployment: kubectl -n {home} scale deployment {DEPLOYMENT} --replicas=0),"
+            f"stop it (a Deployment: kubectl -n {home} scale deployment {DEPLOYMENT} --replicas=0),"
             f" wait for its Lease (--leader-elect --leader-election-namespace={home}),"
             " or run beside it all the same with --allow-second-controller"
         ),
@@ -145,7 +145,7 @@ async def refusal(client: Client, clock: Clock, *, namespace: str = "") -> Confi
 
 
 async def may_contend(client: Client, clock: Clock, *, namespace: str, lease: str) -> bool:
-    """Make the Lease, and its namespace, where they are missing; say whether that was allowed.
+    """Create the Lease, and its namespace, if they are missing; return whether that was allowed.
 
     Rights in other namespaces are enough for a run, which then goes on without a Lease.
     """
@@ -184,7 +184,7 @@ async def _holder(client: Client, clock: Clock, home: str) -> str:
 
 
 async def _answer(ask: Callable[[], Awaitable[T]], clock: Clock, unknown: str) -> T | None:
-    """Ask until the server answers; None for what is not there or not allowed, which is logged."""
+    """Ask until the server answers; None if the object is missing or, logged, not allowed."""
     pause_s = _FIRST_PAUSE_S
     while True:
         try:

@@ -1,4 +1,4 @@
-"""The process of a controller: its scrapes, listeners (spec, 7.4), signals, memory and end."""
+"""The process of a controller: its scrapes, listeners, signals, memory and end."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ _OFF = "0"
 # objects leave behind stays: 16 MiB after forty Sandboxes with 250 kB each.
 _M_MMAP_THRESHOLD = -3
 _LARGE_BYTES = 128 * 1024
-# A page serves everybody who asks in this time: how often it is made is not up to its readers.
+# A page serves all readers for this long: they do not decide how often it is made.
 _FRESH_S: Final = 1.0
-# A larger page is written as it is made, for each reader anew.
+# A larger page is streamed as it is made, for each reader anew.
 _MOST_HELD_BYTES: Final = 1024 * 1024
 
 
 class Scraper:
-    """Reads the metrics of a process: of its manager, by ``others``, and what is nobody's part."""
+    """Reads the metrics of a process: of its manager, of ``others``, and of the process itself."""
 
     def __init__(
         self, manager: Manager, clock: Clock, *others: Callable[[Exposition], None]
@@ -78,7 +78,7 @@ class Scraper:
         return found
 
     async def handle(self, _request: Request) -> Answer:
-        """Answer ``/metrics``: a page made within the last second serves all who ask."""
+        """Answer ``/metrics``: a page made within the last second serves all readers."""
         async with self._rendering:
             if self._page is not None and self._clock.monotonic() - self._page[0] < _FRESH_S:
                 return self._page[1]
@@ -105,7 +105,7 @@ def process(into: Exposition, proc: Path = Path("/proc")) -> None:
         limits = (proc / "self/limits").read_text("ascii", "replace")
         open_files = sum(1 for _ in (proc / "self/fd").iterdir())
     except (OSError, IndexError):
-        # Not Linux, or hidden from us: there is nothing more to tell.
+        # Not Linux, or not readable: there is nothing more to add.
         return
     into.one(families.VIRTUAL_BYTES, int(fields[20]))
     into.one(families.RESIDENT_BYTES, int(fields[21]) * os.sysconf("SC_PAGE_SIZE"))
@@ -165,11 +165,11 @@ class Listeners:
 
     @property
     def ports(self) -> dict[str, int]:
-        """The port of each listener, for who asked for a free one."""
+        """The port of each listener, for callers that asked for a free one."""
         return {one.name: int(made.getsockname()[1]) for one, made in self._bound}
 
     def collect(self, into: Exposition) -> None:
-        """Add what the listeners have answered."""
+        """Add the series of the listeners."""
         for endpoint, _ in self._bound:
             endpoint.collect(into)
 
@@ -190,7 +190,7 @@ def _nearby(flag: str, address: str) -> str:
 async def run_until_signalled(settings: Settings) -> bool:
     """Run the manager with its listeners until SIGINT or SIGTERM; a second signal stops at once.
 
-    Returns whether it ended in good order, which a second signal cuts short. Raises ConfigError, or
+    Returns whether it ended in good order, not cut short by a second signal. Raises ConfigError, or
     a group of it, before anything is watched or written; NotLeaderError when the Lease was lost.
     """
     clock = SystemClock()
@@ -253,7 +253,7 @@ def _open_elector(settings: Settings, client: Client) -> Elector | None:
 
 
 async def _stop_on_signal(manager: Manager, group: TaskGroup, hurried: anyio.Event) -> None:
-    """End what runs at a signal, at once at the next."""
+    """Stop at the first signal, and at once at the second."""
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         first = await anext(signals)
         if manager.is_active:
@@ -268,7 +268,7 @@ async def _stop_on_signal(manager: Manager, group: TaskGroup, hurried: anyio.Eve
 
 
 async def _end_waiting(manager: Manager, group: TaskGroup) -> None:
-    """End a process that does not work yet; a Lease that it is just being given goes back."""
+    """End a process that is not active yet; release the Lease if it is just acquiring it."""
     if manager.elector is not None:
         await manager.elector.release()
     group.cancel_scope.cancel()

@@ -1,8 +1,8 @@
-"""The last events, reconciles and requests of a controller, and what asks for them afterwards.
+"""The last events, reconciles and requests of a controller, and the client that asks for them.
 
 A ring: the oldest entry is overwritten. A request belongs to the object whose reconcile makes it;
-requests outside of reconciles (watches, Events, the Lease) are not kept. Off unless asked for:
-names of objects are shown to everybody who can reach the metrics.
+requests outside of reconciles (watches, Events, the Lease) are not kept. Off by default: names of
+objects are shown to everybody who can reach the metrics.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ PODS: Final = "pods"
 POOLS: Final = "sandboxwarmpools"
 NOUNS: Final = {CLAIMS: "claim", SANDBOXES: "sandbox", PODS: "pod", POOLS: "pool"}
 _PLURALS: Final = {noun: plural for plural, noun in NOUNS.items()}
-# What the owner reference of a child says of its owner, and the children.
+# The kind of the owner in a child's owner reference, and the plural of the children.
 _CHILDREN: Final = {CLAIMS: ("SandboxClaim", SANDBOXES), SANDBOXES: ("Sandbox", PODS)}
 # Reasons and errors may quote what users wrote.
 _LONGEST_TEXT: Final = 200
@@ -89,7 +89,7 @@ class TraceBuffer:
         controllers: Iterable[Controller[Any]],
         transport: Transport,
     ) -> None:
-        """Keep what happens in these from now on; before they run."""
+        """Record what happens in these from now on; to be called before they run."""
         for cache in caches:
             if cache.kind.resource.plural in NOUNS:
                 self._caches[cache.kind.resource.plural] = cache
@@ -137,9 +137,9 @@ class TraceBuffer:
         controller.workers.on_end.append(ended)
 
     def observe(self, record: RequestRecord) -> None:
-        """Keep a request, if a reconcile made it; an observer for a transport."""
+        """Record a request, if a reconcile made it; an observer for a transport."""
         subject = _subject.get()
-        # A watch that a reconcile was the first to need inherits its context and outlives it.
+        # A watch that a reconcile has started inherits its context and outlives it.
         if subject is None or record.verb in ("list", "watch"):
             return
         plural, key = subject
@@ -150,7 +150,7 @@ class TraceBuffer:
         )
 
     def about(self, subject: Subject) -> list[Entry]:
-        """Return what is kept of an object and of those it controls, in the order of time."""
+        """Return the entries of an object and of those it controls, in the order of time."""
         plural, keys = subject[0], {subject[1]}
         family = {plural: keys}
         while plural in _CHILDREN:
@@ -158,7 +158,7 @@ class TraceBuffer:
             _, plural = _CHILDREN[plural]
             family[plural] = keys
         found = [one for one in self.entries if one.key in family.get(one.plural, ())]
-        # A reconcile is kept at its end and stands before what happened in it.
+        # A reconcile is recorded at its end, but sorted before what happened in it.
         return sorted(found, key=lambda one: (one.at, one.what != "reconcile"))
 
     def _owned_by(self, plural: str, keys: set[Key]) -> set[Key]:
@@ -243,14 +243,14 @@ def _ms(seconds: float) -> str:
 
 
 def ask(url: str, kind: str, key: Key, output: str, *, ca_file: Path | None = None) -> str:
-    """Return what the controller whose metrics are at ``url`` tells. Raises ConfigError."""
+    """Return the answer of the controller whose metrics are at ``url``. Raises ConfigError."""
     import http.client  # noqa: PLC0415 -- for the command only
 
     query = {"kind": kind, "namespace": key.namespace, "name": key.name, "output": output}
     try:
         address = urlsplit(url)
         if address.scheme not in ("http", "https") or not address.hostname:
-            raise ConfigError(f"--url: {url!r} is no http or https address")
+            raise ConfigError(f"--url: {url!r} is not an http or https address")
         connection = (
             http.client.HTTPConnection(address.netloc, timeout=_TIMEOUT_S)
             if address.scheme == "http"
@@ -265,7 +265,7 @@ def ask(url: str, kind: str, key: Key, output: str, *, ca_file: Path | None = No
     except (OSError, ValueError, http.client.HTTPException) as error:
         raise ConfigError(
             f"{url} cannot be reached: {getattr(error, 'strerror', '') or error}",
-            way_out="--url says where the controller serves /metrics; of one in a cluster,"
+            way_out="give the address of its /metrics with --url; of a controller in a cluster,"
             " kubectl port-forward brings the port here",
         ) from error
     if told.startswith(_NOTHING):
@@ -283,4 +283,4 @@ def _context(ca_file: Path | None) -> ssl.SSLContext:
     try:
         return trusting(file=ca_file)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"--ca-file: {ca_file} is no certificate: {error}") from error
+        raise ConfigError(f"--ca-file: {ca_file} is not a readable certificate: {error}") from error

@@ -1,7 +1,7 @@
 """Every metric that is exposed: its name, labels, buckets and meaning, in one place.
 
 Names, labels and buckets of all but ``lean_sandbox_...`` are those of the reference controller and
-its framework, so that dashboards and alerts keep working (spec, 7.5; claims, 8.2; changes, v1.0.5).
+its framework, so that dashboards and alerts keep working.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 from lean_sandbox.metrics.registry import Family
 
 # The bounds dashboards for Kubernetes controllers expect, so that existing queries keep working.
-# Multiplied up as there, for a bound is a text in those queries and has their rounding errors.
+# Multiplied up as there: in queries a bound is a text, with the same rounding errors.
 WORKQUEUE_BUCKETS_S: Final[tuple[float, ...]] = tuple(
     accumulate(range(11), lambda bound, _: bound * 10.0, initial=1e-8)
 )
@@ -131,11 +131,11 @@ TERMINAL_ERRORS = _family(
 )
 PANICS = _family(
     "controller_runtime_reconcile_panics_total{controller}",
-    "Reconciles that ended with an error nobody foresaw.",
+    "Reconciles that ended with an unexpected error; each is a bug.",
 )
 TIMEOUTS = _family(
     "controller_runtime_reconcile_timeouts_total{controller}",
-    "Reconciles that were given up at their deadline.",
+    "Reconciles that were cancelled at their deadline.",
 )
 RECONCILE_TIME = _family(
     "controller_runtime_reconcile_time_seconds{controller}",
@@ -226,7 +226,7 @@ WATCH_BYTES = _family(
 )
 WATCH_STEPS = _family(
     "lean_sandbox_watch_steps_total{resource,step}",
-    "What keeping a kind in sight took: list, page, watch, bookmark, relist (the version was too"
+    "Steps of lists and watches: list, page, watch, bookmark, relist (the version was too"
     " old), fallback (to a less lean form), failure, undecodable (objects skipped).",
 )
 WATCH_PROBLEMS = _family(
@@ -234,7 +234,7 @@ WATCH_PROBLEMS = _family(
 )
 WATCH_SILENCE = _family(
     "lean_sandbox_watch_silence_seconds{resource}",
-    "Seconds since the server was last heard of this kind; bookmarks come about every minute.",
+    "Seconds since the server last sent anything of this kind; bookmarks come about every minute.",
 )
 CACHE_OBJECTS = _family("lean_sandbox_cache_objects{resource}", "Objects remembered.")
 REQUESTS = _family(
@@ -250,7 +250,7 @@ CONNECTIONS = _family(
 )
 TOKEN_READS_FAILED = _family(
     "lean_sandbox_client_token_reads_failed_total",
-    "Reads of the token file that failed; the token read before is used on.",
+    "Reads of the token file that failed; the previous token stays in use.",
 )
 IN_FLIGHT = _family(
     "lean_sandbox_client_requests_in_flight{lane,state}",
@@ -274,7 +274,7 @@ SAFETY_NET = _family(
 )
 CANCELLED = _family(
     "lean_sandbox_reconciles_cancelled_total{controller}",
-    "Reconciles cut off at the process's end.",
+    "Reconciles cancelled at the end of the process.",
 )
 RECORDED = _family(
     "lean_sandbox_events_recorded_total{controller,outcome}",
@@ -296,8 +296,8 @@ SERIES_DROPPED = _family(
 )
 ENDPOINT_BROKEN = _family(
     "lean_sandbox_endpoint_broken_total{listener,cause}",
-    "Connections to the endpoints that ended otherwise than well: reset, timeout, tls, accept,"
-    " crowded (turned away).",
+    "Connections to the endpoints that broke: reset, timeout, tls, accept, crowded (closed to make"
+    " room).",
 )
 
 # -- the process -----------------------------------------------------------------------------------

@@ -15,16 +15,16 @@ from typing import ClassVar, Final, Generic, TypeAlias, TypeVar
 import msgspec
 
 TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
-# Of one family: a cluster that makes a namespace for each user shall fill neither the memory nor
-# the page. A histogram has a line for each of its buckets.
+# Of one family: a cluster with a namespace for each user must fill neither the memory nor the page.
+# A histogram has a line for each of its buckets.
 MOST_SERIES: Final = 10_000
 MOST_HISTOGRAMS: Final = 2_000
 # How long the series of a namespace or template are kept after its last Sandbox: longer than any
 # interval of scraping, so that the last values are seen.
 _GONE_S: Final = 3600.0
-# Labels whose values name what comes and goes, the first that a family has.
+# Labels whose values come and go; of each family the first that it has counts.
 _LIVING: Final = ("namespace", "sandbox_template")
-# Lines a block of the page, so that whoever writes them out can let others run in between.
+# Lines in a block of the page, so that other tasks can run between the blocks.
 _BLOCK: Final = 200
 _ESCAPED: Final = str.maketrans({"\\": "\\\\", "\n": "\\n", '"': '\\"'})
 _ESCAPED_HELP: Final = str.maketrans({"\\": "\\\\", "\n": "\\n"})
@@ -73,7 +73,7 @@ class Living(msgspec.Struct, frozen=True, gc=False):
 
 
 class Exposition:
-    """What one scrape found: series by family, in the order in which families were first told.
+    """What one scrape found: series by family, in the order in which families were first added.
 
     Histograms are not copied: each is written without a pause, and so agrees with itself.
     """

@@ -89,13 +89,13 @@ class ClaimView(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_deleted_at_expiry(self) -> bool:
-        """Whether the claim object goes at expiry, by whichever propagation."""
+        """Whether the claim object is deleted at expiry, by whichever propagation."""
         deleting = names.SHUTDOWN_POLICY_DELETE, names.SHUTDOWN_POLICY_DELETE_FOREGROUND
         return self.policy in deleting
 
 
 class ClaimFacts(msgspec.Struct, frozen=True, gc=False):
-    """What of a claim goes into its Sandbox."""
+    """The parts of a claim that go into its Sandbox."""
 
     name: str
     namespace: str

@@ -1,7 +1,7 @@
-"""What a claim asks for beyond its template, and what it may: metadata, variables, volume claims.
+"""What a claim may ask for beyond its template: metadata, variables, volume claims.
 
 Labels decide which policies select a Pod, so claims may use allowed domains only; annotations are
-free but for the domains of Kubernetes and of the sandboxes themselves.
+free except for the domains of Kubernetes and of the sandboxes themselves.
 """
 
 from __future__ import annotations
@@ -237,8 +237,8 @@ def merge_claim_templates(
 
     ``volumes`` are the plain volumes of the template's Pod: an entry of that name replaces one.
 
-    Raises ClaimError: CLAIM_TEMPLATES for an invalid list or what the policy forbids, OTHER for a
-    policy nobody knows.
+    Raises ClaimError: CLAIM_TEMPLATES for an invalid list or what the policy forbids, OTHER for an
+    unknown policy.
     """
     fault = _list_fault(template)
     if not claim:

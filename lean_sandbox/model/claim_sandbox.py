@@ -1,8 +1,8 @@
-"""The Sandbox of a claim: made cold, or taken over from a pool.
+"""The Sandbox of a claim: created cold, or taken over from a pool.
 
 The patch that takes a member over is guarded by the uid of the owning pool: writes to the status in
-between do not matter, and of two adopters the second always loses. It also ends the record of who
-set which field, ``metadata.managedFields``; docs/design.md has what that saves.
+between do not matter, and of two adopters the second always loses. It also clears
+``metadata.managedFields``; docs/design.md says what that saves.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lean_sandbox.model.template import TemplateView, blueprint_spec
 
 Json = dict[str, Any]
 
-# What to write to managedFields to end the record of who set which field.
+# Written to managedFields to clear them.
 _NO_RECORD: Final[list[Json]] = [{}]
 _POOL_LABELS: Final = (
     names.WARM_POOL_LABEL,
@@ -115,15 +115,15 @@ def adoption_patch(
 
     ``template_metadata`` is left as it is for None, ``ref_hash`` is set only where there is none.
     ``labels`` and ``annotations`` are those of the member that are known; others are kept, so the
-    claim's trace is not set where none are known: to add the first would replace the others.
-    ``is_applied``: somebody owns fields by server-side apply, and that record is not ours to end.
-    With a ``version`` that is the guard, and not the owner.
+    claim's trace is not set where none are known: adding the first would replace the others.
+    ``is_applied``: somebody owns fields by server-side apply, so managedFields are kept.
+    With a ``version`` that is the guard, instead of the owner.
     """
     labels = labels or {}
     guard = {"op": "test", "path": "/metadata/ownerReferences/0/uid", "value": pool_uid}
     if version:
         guard = {"op": "test", "path": "/metadata/resourceVersion", "value": str(version)}
-    # Nor one that is on its way out.
+    # Nor may the member be in deletion.
     operations: list[Json] = [
         guard,
         {"op": "test", "path": "/metadata/deletionTimestamp", "value": None},
@@ -131,7 +131,7 @@ def adoption_patch(
     for key, value in _adopted_labels(labels, claim, ref_hash).items():
         path = _pointer("labels", key)
         if value is not None or key not in labels:
-            # What is to go and not known to be there is added first, to be removable.
+            # A label to remove that may not be there is added first: removing it would fail.
             operations.append({"op": "add", "path": path, "value": value or ""})
         if value is None:
             operations.append({"op": "remove", "path": path})

@@ -13,7 +13,7 @@ from lean_sandbox.model.claim import BoundSandbox, SandboxClaimStatus
 from lean_sandbox.model.conditions import Condition, condition, find, remove, upsert, whole_status
 from lean_sandbox.model.sandbox import SandboxStatus
 
-# For a missing pool or template, watches aside; and for a Sandbox that cannot be read yet.
+# For a missing pool or template, apart from events; and for a Sandbox that cannot be read yet.
 _MISSING_REQUEUE_S: Final = 60.0
 _CREATE_PENDING_REQUEUE_S: Final = 0.2
 _LONGEST_CREATE_PENDING_S: Final = 5.0
@@ -26,7 +26,7 @@ class Retry(Enum):
 
     # Come back after a fixed time; no error is counted.
     REQUEUE = "requeue"
-    # Nothing but the expiry timer; an event of a watch brings the claim back.
+    # Nothing but the expiry timer; an event of a watch wakes the claim.
     SUPPRESSED = "suppressed"
     # Exponentially, as an error.
     BACKOFF = "backoff"
@@ -105,7 +105,7 @@ def requeue_after_s(
 ) -> float | None:
     """Return after how long a reconcile is repeated without backoff, None for never.
 
-    Each of ``collisions``, creates in a row that wait to be seen, doubles the wait.
+    Each of ``collisions``, creates in a row that met a Sandbox not seen yet, doubles the wait.
     """
     own = None
     if error is not None and error.fault is ClaimFault.CREATE_PENDING:
@@ -118,10 +118,10 @@ def requeue_after_s(
 
 
 class ClaimObservation(msgspec.Struct, frozen=True, kw_only=True):
-    """What one reconcile of a claim ended with."""
+    """The outcome of one reconcile of a claim."""
 
     generation: int
-    # The Sandbox in hand, bound or just created; empty: there is none.
+    # The claim's Sandbox, bound or just created; empty: there is none.
     sandbox_name: str = ""
     sandbox_status: SandboxStatus | None = None
     error: ClaimError | None = None

@@ -1,4 +1,4 @@
-"""Whether objects still say what they should, compared as the typed API would.
+"""Compares objects with their desired state, as the typed API would.
 
 Null, empty and absent lists and maps are one, quantities count by value, and a zero counts as
 absent unless its field tells the two apart.
@@ -95,7 +95,7 @@ def _is_absent(value: Any, key: str, parent: str) -> bool:
 
 
 def parse_quantity(value: Any) -> Fraction | None:
-    """Return the exact value of a quantity as it stands in JSON, None for what is no quantity."""
+    """Return the exact value of a quantity as it stands in JSON, None if it is not a quantity."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
     text = str(value)

@@ -84,7 +84,7 @@ def remove(conditions: tuple[Condition, ...], kind: str) -> tuple[Condition, ...
 
 
 def shared_conditions(conditions: Iterable[Condition]) -> tuple[Condition, ...]:
-    """Return equal conditions for keeping: one burst has few, which saves 135 bytes a Sandbox."""
+    """Return shared copies of conditions: a burst has few distinct ones; 135 bytes a Sandbox."""
     return tuple([_shared(held) for held in conditions])
 
 
@@ -100,9 +100,9 @@ def _shared(held: Condition) -> Condition:
 
 
 def whole_status(status: msgspec.Struct) -> dict[str, Any]:
-    """Return what a merge patch puts in the place of a status: all fields, null for empty ones.
+    """Return the merge patch that replaces a whole status: all fields, null for empty ones.
 
-    A patch of what differs from the remembered status would leave the rest as it is stored, by
+    A patch of the differences from the remembered status would leave the rest as it is stored, by
     somebody else, or by a write of ours whose response was lost.
     """
     return {field: value or None for field, value in msgspec.structs.asdict(status).items()}

@@ -1,4 +1,4 @@
-"""ObjectMeta as far as it decides anything, who controls an object, and who may adopt it."""
+"""ObjectMeta as far as decisions need it, owner references, and what metadata children get."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class OwnerReference(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, 
 
     @property
     def group(self) -> str:
-        """The API group, empty for the core group; versions are never compared (spec, 6.1)."""
+        """The API group, empty for the core group; versions are never compared."""
         return self.api_version.rpartition("/")[0]
 
     def is_a(self, kind: str, group: str) -> bool:
-        """Tell whether the owner is of this kind of this API group."""
+        """Return whether the owner is of this kind of this API group."""
         return self.kind == kind and self.group == group
 
 
@@ -76,8 +76,8 @@ class ObjectMeta(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rena
     def as_answered(self, columns: dict[str, str] | None) -> ObjectMeta:
         """Return the metadata of a response to our own write, with these printer columns.
 
-        A missing record of writers becomes an empty one: in an event it means that anybody may have
-        written the status, and here the writer knows what was written.
+        Missing managedFields become empty ones: in an event their lack means that anybody may have
+        written the status, but here the writer knows what was written.
         """
         return msgspec.structs.replace(
             self, columns=columns, managed_fields=self.managed_fields or ()
@@ -117,12 +117,12 @@ def is_controlled_by(controller: OwnerReference | None, uid: str) -> bool:
 def controller_reference(
     kind: str, name: str, uid: str, api_version: str = names.EXTENSIONS_API_VERSION
 ) -> OwnerReference:
-    """Return the reference that the controlling claim, pool or template leaves on its children."""
+    """Return the reference that a controlling claim, pool or template puts on its children."""
     return OwnerReference(api_version, kind, name, uid, controller=True, block_owner_deletion=True)
 
 
 def sandbox_reference(name: str, uid: str) -> OwnerReference:
-    """Return the reference that a Sandbox leaves on its children."""
+    """Return the reference that a Sandbox puts on its children."""
     return controller_reference(names.SANDBOX_KIND, name, uid, names.CORE_API_VERSION)
 
 
@@ -151,7 +151,7 @@ def child_metadata(
 def with_controller_reference(
     references: Iterable[OwnerReference], reference: OwnerReference
 ) -> tuple[OwnerReference, ...]:
-    """Return ``references`` with this one in the place of its kind and name, else at the end."""
+    """Return ``references`` with this one replacing that of its kind and name, else at the end."""
     target = reference.group, reference.kind, reference.name
     kept = list(references)
     for index, present in enumerate(kept):

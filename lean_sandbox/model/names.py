@@ -151,23 +151,23 @@ def _fnv1a(text: str, value: int, prime: int, bits: int) -> int:
 
 
 def normalise_created_by(value: str | None) -> str:
-    """Return the created-by value with bounded cardinality; nothing stays the empty string."""
+    """Return the created-by value with bounded cardinality; the empty string if there is none."""
     if not value:
         return ""
     return value if value in _CREATED_BY else CREATED_BY_UNKNOWN
 
 
 def is_object_name(text: str) -> bool:
-    """Return whether an object can be called so: a DNS subdomain (RFC 1123) of 253 characters.
+    """Return whether ``text`` is a valid object name: an RFC 1123 subdomain of 253 characters.
 
-    Another text that a tenant wrote is never asked for, and never a metric's label.
+    Any other text that a tenant wrote is never requested, and never a metric's label.
     """
     return len(text) <= MAX_NAME_CHARACTERS and _SUBDOMAIN.fullmatch(text) is not None
 
 
 def clipped_name(text: str) -> str:
-    """Return what is remembered of a name that a tenant wrote: all of it, if it can be a name."""
+    """Return a name that a tenant wrote as it is remembered: cut if it is too long for a name."""
     if len(text) <= MAX_NAME_CHARACTERS:
         return text
-    # Three dots at the end: no name that an object can have.
+    # With three dots at the end it cannot be the name of an object.
     return f"{text[:MAX_NAME_CHARACTERS]}..."

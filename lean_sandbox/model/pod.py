@@ -61,7 +61,7 @@ class ContainerStatus(Lenient, frozen=True):
 
 
 class PodStatus(Lenient, frozen=True):
-    """What of a Pod's status is mirrored, explained or decides readiness."""
+    """The parts of a Pod's status that are mirrored, that explain it, or that decide readiness."""
 
     phase: OrNull[str] = ""
     podIPs: OrNull[tuple[PodIP, ...]] = ()
@@ -81,7 +81,7 @@ class Pod(Lenient, frozen=True):
 class PodState(msgspec.Struct, frozen=True, gc=False):
     """What a Sandbox reports of its Pod; of its conditions the first of a type counts.
 
-    One with a closed readiness gate is not ready, which the kubelet says a moment later.
+    A Pod with a closed readiness gate is not ready, which the kubelet reports a moment later.
     """
 
     phase: str = ""
@@ -93,7 +93,7 @@ class PodState(msgspec.Struct, frozen=True, gc=False):
 
 
 def pod_state(pod: Pod) -> PodState:
-    """Return what a Sandbox reports of a Pod (spec, 4.3 to 4.5)."""
+    """Return what a Sandbox reports of a Pod."""
     first: dict[str, PodCondition] = {}
     for condition in pod.status.conditions:
         first.setdefault(condition.type, condition)
@@ -109,7 +109,7 @@ def pod_state(pod: Pod) -> PodState:
 
 
 def stopped_reason(pod: Pod) -> str:
-    """Return why the first container does not run of those that should, "" when all do."""
+    """Return why a container that should run does not, of the first such, "" when all run."""
     statuses = (*pod.status.initContainerStatuses, *pod.status.containerStatuses)
     reasons = (one.state.waiting.reason or one.state.terminated.reason for one in statuses)
     return next((reason for reason in reasons if reason not in ("", "Completed")), "")
@@ -140,7 +140,7 @@ def metadata_patch(
     labels = _propagated(
         held.labels, template.labels, recorded.get(names.PROPAGATED_LABELS_ANNOTATION, "")
     )
-    # These are the controller's alone: whoever put them there, they go when they are not expected.
+    # Only the controller sets these: whoever else did, they are removed when not expected.
     for key in (names.WARM_POOL_LABEL, names.TEMPLATE_REF_HASH_LABEL, names.CREATED_BY_LABEL):
         labels.pop(key, None)
     labels[names.NAME_HASH_LABEL] = names.name_hash(sandbox_meta.name)
@@ -153,7 +153,7 @@ def metadata_patch(
         kept=lists,
     )
     for key, listed in lists.items():
-        # A list that became empty is written as the empty string; one that never was is not made.
+        # A list that has become empty is written as the empty string; one that never was, not.
         if listed != annotations.get(key, ""):
             annotations[key] = listed
     return merge_patch_of(held, PodTemplateMetadata(labels, annotations)) or None

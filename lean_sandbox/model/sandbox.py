@@ -45,7 +45,7 @@ class PodTemplateMetadata(Value, frozen=True):
 
 
 def visible(metadata: PodTemplateMetadata) -> PodTemplateMetadata:
-    """Return what of a Pod template's metadata reaches the Pod: no reserved keys, no empty maps."""
+    """Return the template's metadata that reaches the Pod: no reserved keys, no empty maps."""
     labels, annotations = _unreserved(metadata.labels), _unreserved(metadata.annotations)
     annotations.pop(names.TRACE_CONTEXT_ANNOTATION, None)
     return PodTemplateMetadata(labels or None, annotations or None)
@@ -57,7 +57,7 @@ def _unreserved(keys: dict[str, str] | None) -> dict[str, str]:
 
 
 def shared_metadata(metadata: PodTemplateMetadata) -> PodTemplateMetadata:
-    """Return equal metadata for keeping, with maps that many objects share, without empty ones."""
+    """Return a copy of the metadata with maps that many objects share, without empty ones."""
     if not (metadata.labels or metadata.annotations):
         return _NO_METADATA
     return PodTemplateMetadata(shared_map(metadata.labels), shared_map(metadata.annotations))
@@ -81,7 +81,7 @@ class PodTemplate(Lenient, frozen=True):
         return spec
 
 
-# What an API server takes of annotations, all keys and values together.
+# The limit of API servers for annotations, all keys and values together.
 _POD_ANNOTATIONS = 256 * 1024
 _read_spec = msgspec.json.Decoder(dict[str, Any] | None)
 
@@ -149,7 +149,7 @@ class SandboxView(msgspec.Struct, frozen=True, gc=False):
 def view_of(sandbox: Sandbox) -> SandboxView:
     """Return what decisions need of ``sandbox``, detached from the message it came in.
 
-    Raises ValueError for an odd ``spec.shutdownTime`` or Pod spec; msgspec.ValidationError for
+    Raises ValueError for an unusable ``spec.shutdownTime`` or Pod spec; msgspec.ValidationError for
     containers that are not shaped as core/v1 says.
     """
     spec = sandbox.spec

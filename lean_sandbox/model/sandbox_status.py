@@ -48,7 +48,7 @@ class ObservedPod(msgspec.Struct, frozen=True):
     """The Pod a reconcile ended up with, ours or not."""
 
     is_owned: bool
-    # From then on its phase tells nothing of the work: a kubelet sets Failed or Succeeded before it
+    # From then on its phase says nothing of the work: a kubelet sets Failed or Succeeded before it
     # removes a Pod that was deleted or drained.
     is_terminating: bool = False
     # Empty for a Pod that is not ours, and while nothing is known of it.
@@ -78,7 +78,7 @@ class Observation(msgspec.Struct, kw_only=True):
 
     @property
     def is_pod_state_unknown(self) -> bool:
-        """Whether there is no Pod to look at because the Pod step failed."""
+        """Whether no Pod is known because the Pod step failed."""
         return self.pod is None and (self.has_pod_failed or self.many_pods > 0)
 
 
@@ -205,7 +205,7 @@ def selector_of(name: str) -> str:
 
 
 def expired_mark(old: SandboxStatus, generation: int, now: datetime) -> SandboxStatus:
-    """Return ``old`` marked as expired; what it says of a finished or suspended Pod stays."""
+    """Return ``old`` marked as expired; the conditions Finished and Suspended stay."""
     conditions = remove(old.conditions, names.POD_SCHEDULED)
     conditions = upsert(conditions, _expired(generation), now)
     return msgspec.structs.replace(old, conditions=conditions)
@@ -242,7 +242,7 @@ def _outcome(pod: ObservedPod) -> tuple[str, str] | None:
 
 def _dependencies(seen: Observation) -> tuple[str, str, str]:
     is_ready, message = _pod_part(seen.pod)
-    # As the spec says, else because there is one.
+    # As the spec asks; if it does not say, whether there is one.
     requested = seen.service_requested
     if seen.service_present if requested is None else requested:
         message += "; Service Exists" if seen.service_present else "; Service does not exist"

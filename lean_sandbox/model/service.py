@@ -26,7 +26,7 @@ class ServicePort(msgspec.Struct, frozen=True, gc=False):
 
 
 class ServiceSpec(Lenient, frozen=True):
-    """What of a Service's spec is compared."""
+    """The part of a Service's spec that is compared."""
 
     clusterIP: OrNull[str] = ""
     selector: dict[str, str] | None = None
@@ -64,7 +64,7 @@ def derive_ports(pod_spec: msgspec.Raw) -> tuple[ServicePort, ...]:
 
     Containers count in order, then init containers that restart always. An explicit name is kept
     for the first port that claims it; nameless ports are called ``p-<port>-<protocol>``, with
-    ``-2``, ``-3``... behind if that name is taken.
+    ``-2``, ``-3``... appended if that name is taken.
 
     Raises msgspec.ValidationError: the containers or their ports are not shaped as core/v1 says.
     """

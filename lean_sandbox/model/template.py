@@ -46,7 +46,7 @@ class SandboxTemplate(Lenient, frozen=True):
 
 
 class TemplateView(msgspec.Struct, frozen=True, gc=False):
-    """All that Sandboxes and the NetworkPolicy are made of, so that none GETs the template."""
+    """All that Sandboxes and the NetworkPolicy are made from, which saves GETs of the template."""
 
     name: str
     namespace: str = ""
@@ -109,7 +109,7 @@ def blueprint_spec(view: TemplateView, pod_metadata: PodTemplateMetadata) -> San
 
 
 def ref_hash_patch(name: str, labels: dict[str, str] | None) -> Json | None:
-    """Return the merge patch that labels the template ``name`` with its hash, None when it is."""
+    """Return the merge patch that labels a template with its name's hash, None if it has that."""
     wanted = names.name_hash(name)
     if (labels or {}).get(names.TEMPLATE_REF_HASH_LABEL) == wanted:
         return None
@@ -117,7 +117,7 @@ def ref_hash_patch(name: str, labels: dict[str, str] | None) -> Json | None:
 
 
 def _blueprint(spec: SandboxTemplateSpec) -> Json:
-    """Return what goes into a Sandbox; its hash is a label of this implementation alone."""
+    """Return what goes into a Sandbox; its hash is a label that only this implementation sets."""
     metadata = msgspec.to_builtins(spec.podTemplate.metadata)
     body: Json = {
         "podTemplate": {
@@ -144,7 +144,7 @@ def _json_hash(value: Json) -> str:
 
 
 def _secured(pod_spec: Json, *, is_cut_off: bool) -> Json:
-    # Rules D1 and D2; the default policy cuts Pods off from the cluster's own resolvers.
+    # As the reference does: the default policy cuts Pods off from the cluster's own resolvers.
     secured = dict(pod_spec)
     if secured.get("automountServiceAccountToken") is None:
         secured["automountServiceAccountToken"] = False
@@ -179,7 +179,7 @@ def policy_name(template_name: str) -> str:
 
 
 def policy_name_fault(template_name: str) -> str:
-    """Return why no policy can bear the name that belongs to the template, and what helps."""
+    """Return why no policy can have the name that belongs to the template, and what helps."""
     most = names.MAX_NAME_CHARACTERS - len(_POLICY_SUFFIX)
     if len(template_name) <= most:
         return ""
@@ -192,7 +192,7 @@ def policy_name_fault(template_name: str) -> str:
 
 
 def template_of_policy(name: str) -> str | None:
-    """Return the template whose policy would bear ``name``, ``None`` for any other name."""
+    """Return the template whose policy would be called ``name``, ``None`` for any other name."""
     return name.removesuffix(_POLICY_SUFFIX) if name.endswith(_POLICY_SUFFIX) else None
 
 
@@ -233,7 +233,7 @@ def policy_patch(template: TemplateView, uid: str) -> list[Json]:
 
 
 def is_policy_as_desired(template: TemplateView, stored_spec: bytes | None) -> bool:
-    """Return whether the stored policy, as JSON, says what it should, defaults included."""
+    """Return whether the stored spec of a policy is the desired one, defaults included."""
     stored = msgspec.json.decode(stored_spec) if stored_spec else None
     return bool(canonical(desired_policy_spec(template)) == canonical(stored or {}))
 

@@ -29,7 +29,7 @@ _UNIT_NS: Final = {
 _MAX_NS: Final = 2**63 - 1
 _EARLIEST: Final = datetime.min.replace(tzinfo=UTC)
 _LATEST: Final = datetime.max.replace(tzinfo=UTC)
-# A timer may ring a hair early by the wall clock, which is read in whole microseconds.
+# A timer may fire slightly early by the wall clock, which is read in whole microseconds.
 _TIMER_SLACK_S: Final = 0.001
 
 
@@ -67,7 +67,7 @@ def moment_s(text: str | None, field: str) -> float | None:
 
 
 def format_rfc3339(instant: datetime, timespec: str = "seconds") -> str:
-    """Return ``instant`` in UTC and, if not said otherwise, whole seconds."""
+    """Return ``instant`` in UTC, by default in whole seconds."""
     if instant.utcoffset() is None:
         raise ValueError("an instant without a time zone cannot be written")
     text = instant.astimezone(UTC).replace(tzinfo=None).isoformat(timespec=timespec)

@@ -1,4 +1,4 @@
-"""The SandboxWarmPool kind, a member as it is made, and how fast a pool is refilled."""
+"""The SandboxWarmPool kind, how a member is built, and how fast a pool is refilled."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def build_member(pool: PoolView, template: TemplateView, *, eviction: bool) -> d
 
 
 def unusable_template(name: str, fault: str) -> str:
-    """Return what is said of a template that is there and cannot be used."""
+    """Return the message for a template that exists but cannot be used."""
     return f'SandboxTemplate "{name}" cannot be used: {fault}'
 
 
@@ -143,17 +143,17 @@ class Verdict(Enum):
 
     FRESH = "fresh"
     STALE = "stale"
-    # Labels do not tell: the spec of the Sandbox has to be compared.
+    # The labels do not decide: the spec of the Sandbox has to be compared.
     UNDECIDED = "undecided"
 
 
 class Staleness:
-    """Which members of a pool no longer fit one state of its template.
+    """Decides which members of a pool no longer fit one state of its template.
 
-    The stamp of a member, the hash of its blueprint, tells at once when it is the template's own.
-    Any other proves nothing, for another implementation hashes differently: then the spec is
-    compared, once for all members with the same stamp. One whose spec somebody has edited is
-    compared for itself alone, since its stamp does not tell what it is now.
+    A member is fresh if its stamp, the hash of its blueprint, is the template's own. Any other
+    stamp proves nothing, as another implementation hashes differently: then the spec is compared,
+    once for all members with the same stamp. A member whose spec somebody has edited is compared on
+    its own, since its stamp does not describe it any more.
     """
 
     def __init__(self, template: TemplateView) -> None:
@@ -161,21 +161,21 @@ class Staleness:
         self._verdicts: dict[str, Verdict] = {}
 
     def by_stamp(self, member: ObjectMeta) -> Verdict:
-        """Return what the stamp of a member tells; the name of the template is not looked at."""
+        """Return the verdict by a member's stamp; the name of the template is not compared."""
         if _stamp_of(member) == self.template.blueprint_hash:
             return Verdict.FRESH
         return self._verdicts.get(_likeness(member), Verdict.UNDECIDED)
 
     def by_labels(self, member: ObjectMeta, *, is_orphan: bool) -> Verdict:
-        """Return what the labels of a Sandbox tell; the stamp of an orphan is not trusted."""
+        """Return the verdict by a Sandbox's labels; the stamp of an orphan is not trusted."""
         if (member.labels or {}).get(names.TEMPLATE_REF_HASH_LABEL) != self.template.ref_hash:
             return Verdict.STALE
         return Verdict.UNDECIDED if is_orphan else self.by_stamp(member)
 
     def by_spec(self, member: ObjectMeta, spec: SandboxSpec, *, is_orphan: bool) -> Verdict:
-        """Compare the Pod and the volume claims of a Sandbox with those of one made now.
+        """Compare the Pod and the volume claims of a Sandbox with those of one created now.
 
-        Labels and annotations never count. The verdict is remembered for all that are like it.
+        Labels and annotations never count. The verdict is remembered for all of its likeness.
         """
         made_now = blueprint_spec(self.template, PodTemplateMetadata())
         try:
@@ -195,7 +195,7 @@ def _stamp_of(member: ObjectMeta) -> str:
 
 
 def _likeness(member: ObjectMeta) -> str:
-    """Return what all members have in common that were made alike, "" where that is not known."""
+    """Return the key of a verdict: the stamp that members share, an edited member's own, or ""."""
     is_edited = member.generation > 1
     return f"{member.uid}/{member.generation}" if is_edited else _stamp_of(member)
 
@@ -210,7 +210,7 @@ def _parts(spec: SandboxSpec) -> tuple[Any, ...]:
 
 
 def slow_start_groups(total: int) -> Iterator[int]:
-    """Yield the sizes of the groups in which so many requests are sent: 1, 2, 4... and the rest."""
+    """Yield the sizes of the groups in which ``total`` requests are sent: 1, 2, 4..., the rest."""
     size = 1
     while total > 0:
         yield min(size, total)
@@ -219,11 +219,11 @@ def slow_start_groups(total: int) -> Iterator[int]:
 
 
 class ReplenishHold:
-    """Puts refilling off for a while after members left the pool; a delay <= 0 never does."""
+    """Puts refilling off for a while after members left the pool; never if the delay is <= 0."""
 
     def __init__(self, delay_s: float) -> None:
         self._delay_s = delay_s
-        # Below any number before the first look: an initial fill or a restart is no drop.
+        # Below any number at first: an initial fill or a restart is not a drop.
         self._last_members = -math.inf
         self._defer_until_s = -math.inf
 

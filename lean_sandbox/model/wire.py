@@ -1,4 +1,4 @@
-"""What every decoded Struct of this package shares: tolerance for ``null``, and equal values.
+"""Shared by the decoded Structs of this package: tolerance for ``null``, and values kept once.
 
 Kubernetes sends ``containers: null`` or ``annotations: null`` where nothing is set. A field of a
 :class:`Lenient` Struct that is declared ``OrNull[T]`` accepts that on the wire, yet reads as ``T``.
@@ -48,13 +48,13 @@ NOTHING = msgspec.Raw(b"{}")
 
 
 #: What reading a stored object may raise when it breaks its schema: wrong types, numbers out of
-#: range, bytes that are no text, nesting that is too deep.
+#: range, bytes that are not text, nesting that is too deep.
 ODD = (msgspec.DecodeError, ValueError, TypeError, LookupError, ArithmeticError, RecursionError)
 
 
 # --- equal values that many objects hold, kept once -----------------------------------------------
-# What is shared outlives the object that it came from, so only small values are: whoever writes
-# large ones, each different from the last, gets no memory for objects that are gone.
+# A shared value outlives the object that it came from, so only small ones are shared: a tenant who
+# writes large ones, each different from the last, takes no memory for objects that are gone.
 
 #: Bytes of a value that is shared; with the number of entries the bound of each cache.
 MOST_BYTES: Final = 4096
@@ -92,9 +92,9 @@ class _TooLargeError(Exception):
 
 
 def small_values(entries: int) -> Callable[[Callable[[A], T]], Callable[[A], T]]:
-    """Remember the results of a function for so many small arguments; they weigh about the same.
+    """Remember a function's results for ``entries`` small arguments; results are of similar size.
 
-    Arguments are weighed when they are new: what raises is not remembered.
+    Arguments are weighed when they are new; an error is not remembered.
     """
 
     def decorate(make: Callable[[A], T]) -> Callable[[A], T]:

@@ -1,1 +1,1 @@
-"""What runs reconciles: the work queue, the workers, the safety net."""
+"""Runs reconciles: the work queue, the workers, the safety net; and the object writer."""

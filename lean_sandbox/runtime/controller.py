@@ -1,8 +1,8 @@
-"""The frame of a controller: a queue of keys, workers that reconcile them, and a safety net.
+"""The base of a controller: a queue of keys, workers that reconcile them, and a safety net.
 
 A lost wake-up must not last for good. So a key that is not in its final state, and that nothing
-else brings back by then, is reconciled again after 10 s, then after twice as long each time, at
-most every 5 minutes. A reconcile that had to write something for no other reason is counted: it
+else queues by then, is reconciled again after 10 s, then after twice as long each time, at most
+every 5 minutes. A reconcile by the safety net alone that had to write something is counted: it
 shows a bug elsewhere.
 """
 
@@ -23,7 +23,7 @@ from lean_sandbox.watch.kind import Entry, Key
 
 _FIRST_S: Final = 10.0
 _LONGEST_S: Final = 300.0
-# Each key waits as long as it takes to look at all the others at this rate.
+# The rate for all keys together: each waits at least as long as all of them take at this rate.
 _LOOKS_PER_S: Final = 10.0
 
 E = TypeVar("E", bound=Entry)
@@ -32,9 +32,9 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 class Controller(Generic[E]):
-    """What all controllers have in common. Each says how it reconciles a key and when it is done.
+    """The base of all controllers. Each defines how to reconcile a key and when that is final.
 
-    ``name`` is that of the metrics and of the log, ``cache`` holds the objects to reconcile.
+    ``name`` is used in metrics and the log, ``cache`` holds the objects to reconcile.
     """
 
     def __init__(self, name: str, cache: Cache[E], clock: Clock, *, workers: int) -> None:
@@ -52,25 +52,25 @@ class Controller(Generic[E]):
         )
         self.workers.on_begin.append(self._begin)
         self.workers.on_end.append(self._end)
-        # How long each key that is not final waits for its next look.
+        # The safety net's interval for each key that is not final.
         self._intervals_s: dict[Key, float] = {}
-        #: How many reconciles only the safety net led to, and had to write something.
+        #: How many reconciles by the safety net alone had to write something.
         self.caught = 0
 
     async def reconcile(self, item: Item[Key]) -> Result:
-        """Bring one object to what its spec asks for; an error has it repeated."""
+        """Bring one object to the state that its spec asks for; an error is retried."""
         raise NotImplementedError
 
     def is_final(self, entry: E) -> bool:  # noqa: ARG002 -- for those that override it
-        """Return whether nothing is to be expected of a living object until something changes."""
+        """Return whether a living object is in its final state until something changes."""
         return True
 
     def due_in_s(self, key: Key) -> float | None:  # noqa: ARG002 -- for those that override it
-        """Return after how long a failed key must be tried again at the latest, however often."""
+        """Return the longest delay before a failed key is retried, whatever its backoff."""
         return None
 
     def doubt(self, key: Key) -> None:
-        """Have the next reconcile ask the server: the key has not been final for minutes."""
+        """Treat what is cached for a key as possibly stale: it has not been final for minutes."""
 
     def collect(self, into: Exposition) -> None:
         """Add the series of this controller's queue and workers, and of what else it counts."""
@@ -79,7 +79,7 @@ class Controller(Generic[E]):
         into.one(families.SAFETY_NET, self.caught, self.name)
 
     def enqueue_all(self, reason: str) -> None:
-        """Begin as after a start: of what happened before, only the cache knows."""
+        """End a pause and queue every cached object, as after a start."""
         self.queue.is_paused = False
         for entry in self.cache:
             self.queue.add(entry.key, priority=LOW, reason=reason)
@@ -102,7 +102,7 @@ class Controller(Generic[E]):
         )
         if report.outcome in FAILED and report.next_s is not None:
             return
-        # A wake-up that came during the reconcile, which may have acted on it, was not lost.
+        # An event that came during the reconcile, which may have acted on it, was not lost.
         if item.is_safety_net and writes and not self.queue.has_event(key):
             self.caught += 1
             self._log.error("safety_net_caught", key=str(key), writes=writes)

@@ -1,4 +1,4 @@
-"""The work queue: which object is reconciled next, and never twice at the same time.
+"""The work queue: decides which key is reconciled next, and never hands out one twice at a time.
 
 The rules, as in the queues of Kubernetes' own controllers:
 
@@ -9,12 +9,12 @@ The rules, as in the queues of Kubernetes' own controllers:
 * The highest priority goes first. Inside a priority the groups (namespaces) take turns, and inside
   a group the first in is the first out; a raised key goes to the end of its new line.
 * At most ``most_running`` keys are worked on at once, and an eighth more, at least one, of groups
-  of which no other is: nobody waits for the end of what another tenant has under way.
+  that have none running: no tenant has to wait until the reconciles of another end.
 * Low priority is not starved: a key that has waited for 10 s goes ahead of higher priorities, but
-  such keys take at most one turn in four, or every object at start would turn the order round.
+  such keys take at most one turn in four, or the objects listed at a start would reverse the order.
 * A failed key waits 5 ms * 2^(n-1), at most 1000 s, until it is forgotten.
-* A gate may hold keys back while more urgent work of another queue is in hand, for a bounded time:
-  two seconds while any is worked on, two minutes while many are.
+* A gate may hold keys back while another queue has more urgent work: for at most two seconds while
+  that has any, two minutes while it has a crowd of one group.
 """
 
 from __future__ import annotations
@@ -38,33 +38,33 @@ from lean_sandbox.metrics.registry import Exposition, Histogram
 # A client is waiting for the outcome.
 CLIENT: Final = 30
 NORMAL: Final = 20
-# Filling up pools: ahead of nobody who waits.
+# Filling up pools: behind whatever somebody may be waiting for.
 REFILL: Final = 10
 # The initial list and whatever can wait.
 LOW: Final = 0
 
-# Why a key is reconciled although nothing has happened to it.
+# Reasons for a reconcile without an event.
 REQUEUE: Final = "requeue"
 SAFETY_NET: Final = "safety net"
 _WITHOUT_EVENT: Final = frozenset({REQUEUE, SAFETY_NET})
 
-# Reasons are for the log; more than a few distinct ones say nothing more.
+# Reasons are for the log; a few distinct ones are enough.
 MAX_REASONS: Final = 4
-# After how long a key goes ahead of higher priorities, and how many turns they have in between.
+# After how long a key goes ahead of higher priorities, and how many turns these have in between.
 STARVED_AFTER_S: Final = 10.0
 _REGULAR_TURNS: Final = 3
-# For how long others let the keys of a queue go first: while any is worked on, and while clients
-# wait for a crowd of the same group, all of which becomes late by what is done beside it. A crowd
-# is more keys than there are requests in flight by default.
+# How long gated queues hold back for this one: while it has any work, and while clients wait for a
+# crowd of one group, all of whom any other work would delay. A crowd is more keys than there are
+# requests in flight by default.
 BESIDE_WORK_S: Final = 2.0
 BESIDE_CROWD_S: Final = 120.0
 CROWD: Final = 32
-# What the reference controller does.
+# As the reference controller.
 BACKOFF_BASE_S: Final = 0.005
 BACKOFF_CAP_S: Final = 1000.0
 # 2^63 times the base is beyond the cap; a larger exponent would only overflow a float.
 _MAX_DOUBLINGS: Final = 63
-# Slots that left the heap of delays are skipped later; with more of them than this it is rebuilt.
+# Stale entries of the heap of delays are skipped later; with more than this many it is rebuilt.
 _LEFTOVERS_TOLERATED: Final = 64
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
@@ -80,13 +80,13 @@ class Item(msgspec.Struct, Generic[K], frozen=True, gc=False):
     priority: int
     # Failed reconciles in a row before this one.
     attempts: int
-    # Since when the key could have run (its first add, or the end of its delay).
+    # When the key could first have run (its first add, or the end of its delay).
     enqueued_at: float
     started_at: float
 
     @property
     def is_safety_net(self) -> bool:
-        """Whether no event and no due time led to this reconcile, but the safety net alone."""
+        """Whether the safety net led to this reconcile, and no event."""
         return SAFETY_NET in self.reasons and _WITHOUT_EVENT.issuperset(self.reasons)
 
 
@@ -98,7 +98,7 @@ class _Slot(msgspec.Struct, Generic[K], gc=False, eq=False):
     reasons: tuple[str, ...]
     # When it may run: the earliest of all adds.
     due: float
-    # Of its entry in the heap of delays, 0 when it has none there; other entries are leftovers.
+    # Number of its entry in the heap of delays, 0 without one; its other entries are stale.
     ticket: int = 0
     # Since when the gate has held it back, if it has.
     held_since: float | None = None
@@ -107,14 +107,14 @@ class _Slot(msgspec.Struct, Generic[K], gc=False, eq=False):
 class WorkQueue(Generic[K]):
     """Keys to work on: deduplicated, delayed, prioritised, locked while they are worked on.
 
-    For one event loop, any number of tasks that :meth:`get` keys, each of which goes on to the next
-    after :meth:`done`, and one that :meth:`keep_time`. Every operation is O(log n) at worst.
+    For one event loop. Any number of tasks call :meth:`get` and then :meth:`done`; one task runs
+    :meth:`keep_time`. Adding or taking a key costs O(log n) at worst.
     """
 
     def __init__(
         self, clock: Clock, *, group_of: Callable[[K], Hashable] = lambda _key: None
     ) -> None:
-        """``group_of`` names the group that a key takes turns with."""
+        """``group_of`` returns the group of a key; groups take turns."""
         self._clock = clock
         self._group_of = group_of
         self._slots: dict[K, _Slot[K]] = {}
@@ -122,26 +122,26 @@ class WorkQueue(Generic[K]):
         self._failures: dict[K, int] = {}
         #: How many keys of one group are worked on at once, at most.
         self.most_running = sys.maxsize
-        # What may run, by priority.
+        # Keys that may run now, by priority.
         self._lines: dict[int, Turns[K]] = {}
-        # What may not run yet, in the order of the times at which to look: (time, ticket, slot).
+        # Keys that may not run yet, as a heap of (time at which to check again, ticket, slot).
         self._delays: list[tuple[float, int, _Slot[K]]] = []
         self._tickets = itertools.count(1)
         self._regular_turns = _REGULAR_TURNS
         self._gates: list[Callable[[K], float]] = []
-        # What the gate holds back, in the heap of delays.
+        # Keys that the gates hold back; they are in the heap of delays.
         self._held: dict[K, _Slot[K]] = {}
-        #: Judgements of the gate that raised; the key is let through.
+        #: Checks of the gate that raised an error; the key is let through.
         self.gate_errors = 0
         # The queues whose gates hold keys back behind this one.
         self._behind: list[WorkQueue[Any]] = []
-        # Of the tasks that wait in get; the last to come is the first to go.
+        # One for each task that waits in get; the last to wait is the first to be woken.
         self._waiting: list[anyio.Event] = []
-        # Set when the first delay ends earlier than it did.
+        # Set when the first delay now ends earlier than keep_time knows.
         self._is_earlier = anyio.Event()
         #: Set by :meth:`close`.
         self.closed = anyio.Event()
-        #: Whether adds are ignored, as by a standby, which adds all objects when it ends this.
+        #: Whether adds are ignored, as on a standby, which adds all objects when it takes over.
         self.is_paused = False
         #: Adds that took a new slot, and those merged into an existing one.
         self.adds = 0
@@ -163,7 +163,7 @@ class WorkQueue(Generic[K]):
         """Return how many keys are in each state.
 
         ``ready`` may run now, ``running`` are worked on, ``locked`` will run again after that,
-        ``delayed`` wait for their time or are held back, ``failing`` have not been forgotten since.
+        ``delayed`` wait for their time or are held back, ``failing`` have a backoff.
         """
         ready, locked = sum(self.depths.values()), sum(key in self._slots for key in self._running)
         return {
@@ -176,7 +176,7 @@ class WorkQueue(Generic[K]):
 
     @property
     def is_busy(self) -> bool:
-        """Whether a key runs or may run now; one that is due only later does not count."""
+        """Whether a key is running or may run now; one that is due only later does not count."""
         return bool(self._running) or any(self._lines.values())
 
     def is_running(self, key: K) -> bool:
@@ -189,14 +189,14 @@ class WorkQueue(Generic[K]):
         return slot is not None and not _WITHOUT_EVENT.issuperset(slot.reasons)
 
     def clients_in_line(self, group: Hashable) -> int:
-        """Return for how many keys of a group clients wait that could run, were there room."""
+        """Return how many keys of a group with a waiting client are ready but not running."""
         line = self._lines.get(CLIENT)
         return line.waiting(group) if line is not None else 0
 
     def precedence_s(self, group: Hashable, *, beside: K | None = None) -> float:
-        """Return for how long at most the work of others in a group should let these keys go first.
+        """Return for how many seconds at most other queues should hold back their work in a group.
 
-        0 where nothing is to be done; what is done for the key ``beside`` does not count.
+        0.0 if this queue is idle, apart from a reconcile of the key ``beside``.
         """
         running = sum(self._group_of(key) == group for key in self._running)
         if running + self.clients_in_line(group) > CROWD:
@@ -205,22 +205,22 @@ class WorkQueue(Generic[K]):
         return BESIDE_WORK_S if is_busy else 0.0
 
     def gate(self, hold_s: Callable[[K], float], *, behind: WorkQueue[Any] | None = None) -> None:
-        """Hold a key back, counted from the first time, for at most what ``hold_s`` returns.
+        """Hold keys back, each for at most ``hold_s(key)`` seconds since it was first held back.
 
-        A key is judged when its turn comes, every two seconds from then on, and when it is added
-        once more or nothing is left to do in the queue ``behind`` which they wait.
+        A key is checked when its turn comes, every two seconds from then on, when it is added
+        again, and when the queue ``behind`` which it waits becomes idle.
         """
         self._gates.append(hold_s)
         if behind is not None:
-            behind._behind.append(self)
+            behind._behind.append(self)  # noqa: SLF001 -- of the same class
 
     def judge_behind(self) -> None:
-        """Judge anew the keys that gates hold back behind this queue."""
+        """Have the keys that gates hold back behind this queue checked anew."""
         for queue in self._behind:
             queue.judge_held()
 
     def judge_held(self) -> None:
-        """Judge the keys that the gate holds back anew."""
+        """Line up the keys that the gate holds back, so that each is checked anew."""
         held, self._held = self._held, {}
         for slot in held.values():
             self._leave(slot)
@@ -238,7 +238,7 @@ class WorkQueue(Generic[K]):
         """Ask for another reconcile of a key that failed; return the delay in seconds.
 
         It is the backoff of the key, at most ``no_later_than_s`` and at least ``not_before_s``,
-        which wins. A locked key keeps the reasons and the priority of what failed.
+        which wins. A locked key keeps the reasons and the priority of the reconcile that failed.
         """
         earlier = self._failures.get(key, 0)
         self._failures[key] = earlier + 1
@@ -254,7 +254,7 @@ class WorkQueue(Generic[K]):
         return delay_s
 
     def forget(self, key: K) -> None:
-        """Let the next failure of ``key`` count as its first. Waiting entries stay."""
+        """Reset the backoff of ``key``. If it is waiting, it goes on waiting."""
         self._failures.pop(key, None)
 
     async def get(self) -> Item[K] | None:
@@ -303,7 +303,7 @@ class WorkQueue(Generic[K]):
         return item
 
     def done(self, key: K) -> None:
-        """Unlock ``key`` after its reconcile; what was added meanwhile comes up now."""
+        """Unlock ``key`` after its reconcile; if it was added meanwhile, it is placed now."""
         item = self._running.pop(key)
         now = self._clock.monotonic()
         self.work_duration.observe(now - item.started_at)
@@ -314,7 +314,7 @@ class WorkQueue(Generic[K]):
             self.judge_behind()
 
     def close(self) -> None:
-        """Hand out nothing more and take nothing more in; end all waits."""
+        """Hand out no more keys, ignore adds, and end all waits."""
         self.closed.set()
         self._is_earlier.set()
         while self._waiting:
@@ -334,7 +334,7 @@ class WorkQueue(Generic[K]):
         if not self.closed.is_set():
             self.release_due(now)
         labels = (controller, controller)
-        # A priority never used is no series, but a queue always has one.
+        # A priority has a series once it was used; an unused queue has that of LOW.
         depths = sorted((self.depths or {LOW: 0}).items())
         into.add(families.QUEUE_DEPTH, [((*labels, str(at)), size) for at, size in depths])
         into.one(families.QUEUE_ADDS, self.adds, *labels)
@@ -379,12 +379,12 @@ class WorkQueue(Generic[K]):
         if slot.due > now:
             self._delay(slot, slot.due)
             return
-        # What fell due while nobody looked was first.
+        # Keys that have fallen due since the last check come first.
         self.release_due(now)
         self._line_up(slot)
 
     def _leave(self, slot: _Slot[K]) -> None:
-        # In the heap of delays its entry stays.
+        # Its entry stays in the heap of delays, stale.
         if slot.ticket:
             slot.ticket = 0
             return
@@ -440,7 +440,7 @@ class WorkQueue(Generic[K]):
         return len(self._running) >= self.most_running + max(1, self.most_running // 8)
 
     def _skipped(self) -> Collection[Hashable]:
-        """Return the groups of which no more keys may run now, if any may."""
+        """Return the groups that may not have one more key running now."""
         if len(self._running) < self.most_running:
             return ()
         return set(map(self._group_of, self._running))

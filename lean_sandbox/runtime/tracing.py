@@ -1,7 +1,7 @@
-"""Spans of reconciles, sent over OTLP/gRPC (spec, 7.6).
+"""Spans of reconciles, sent over OTLP/gRPC as the reference controller does.
 
-They go where the standard variables say (``OTEL_EXPORTER_OTLP_ENDPOINT`` and its kin). The
-libraries come with the extra ``tracing`` and are imported only when tracing is enabled.
+The standard variables (``OTEL_EXPORTER_OTLP_ENDPOINT`` and so on) say where to. The libraries come
+with the extra ``tracing`` and are imported only when tracing is enabled.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FLUSH_MS = 2_000
 
 
 class Tracing:
-    """A tracing that hands its spans to an exporter, in batches from a thread of its own.
+    """Hands spans to an exporter, in batches from a thread of its own.
 
     Only the W3C trace context is passed on, no baggage. :meth:`close` sends what is left.
     """
@@ -49,10 +49,10 @@ class Tracing:
     def span(
         self, name: str, attributes: Mapping[str, str] | None = None, parent: str | None = None
     ) -> AbstractContextManager[object]:
-        """Return a span that is the current one inside of the ``with``.
+        """Return a span that is the current one within its ``with`` block.
 
-        ``parent`` are W3C headers as a JSON object, as a client left them on the object; without
-        them, or if they cannot be read, the current span is the parent.
+        ``parent`` is a JSON object of W3C headers, as clients put it into an annotation; without
+        it, or if it cannot be read, the current span is the parent.
         """
         headers: dict[str, str] = {}
         if parent:
@@ -64,7 +64,7 @@ class Tracing:
         return self._tracer.start_as_current_span(name, context=context, attributes=attributes)
 
     def event(self, name: str, attributes: Mapping[str, str]) -> None:
-        """Note in the current span that something was observed."""
+        """Add an event to the current span."""
         self._current_span().add_event(name, attributes)
 
     def carrier(self) -> str | None:
@@ -80,7 +80,7 @@ class Tracing:
 
 
 async def traced(tracing: Tracing | None, name: str, step: Awaitable[T]) -> T:
-    """Await a step inside of a span of its own, if there is a tracing."""
+    """Await a step in a span of its own, if tracing is on."""
     if tracing is None:
         return await step
     with tracing.span(name):
@@ -88,7 +88,7 @@ async def traced(tracing: Tracing | None, name: str, step: Awaitable[T]) -> T:
 
 
 def open_tracing() -> Tracing:
-    """Return a tracing to where the environment says. Raises ConfigError without the libraries."""
+    """Return a tracing set up by the environment. Raises ConfigError without the libraries."""
     try:
         from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
     except ImportError as error:

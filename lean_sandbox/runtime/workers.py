@@ -1,7 +1,7 @@
-"""Reconciles the keys of a queue, some at a time, each on its own and under a deadline.
+"""Reconciles the keys of a queue, several at a time, each under a deadline.
 
-A worker is a task that takes one key after the other. When all have one, another is started, which
-waits for the next: there are as many as there was ever work for at once, and one more.
+A worker is a task that takes one key after the other. When all of them are busy, another is started
+to wait for the next key: there is one more than were ever busy at once.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition, Histogram
 from lean_sandbox.runtime.queue import REQUEUE, Item, WorkQueue
 
-# Longer than any takes that no bug holds up; kept to a tenth. Every request has a deadline of its
-# own, but waits for its turn before: minutes, where a slow server answers all others first. One
-# that takes longer still is cut off and goes on from there: the caches know what it has done.
+# No reconcile takes this long unless a bug holds it up; checked every tenth of it. Each request has
+# a deadline of its own, but may wait minutes for its slot at a slow server. A reconcile that is
+# cancelled is retried and goes on from there: the caches know what it has done.
 DEADLINE_S: Final = 600.0
-# How long reconciles may go on after the queue was closed: less than the 30 s that a kubelet gives
+# How long reconciles may go on after the queue is closed: less than the 30 s that a kubelet gives
 # a Pod to end.
 GRACE_S: Final = 20.0
 
@@ -36,7 +36,7 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 class ReconcileError(Exception):
-    """A reconcile that could not bring its object to the wanted state; repeated with backoff.
+    """A reconcile that could not bring its object to the desired state; retried with backoff.
 
     The text is what a condition shows. ``retry_after_s`` is how long the server asked to wait.
     """
@@ -51,7 +51,7 @@ class ReconcileError(Exception):
 
 @contextmanager
 def failing_as(step: str) -> Iterator[None]:
-    """Raise what a request inside of the ``with`` has met as the failure of a named step."""
+    """Turn an API error raised in the ``with`` block into a ReconcileError that names the step."""
     try:
         yield
     except ControlPlaneError as error:
@@ -59,10 +59,10 @@ def failing_as(step: str) -> Iterator[None]:
 
 
 class Result(msgspec.Struct, frozen=True, gc=False):
-    """What a reconcile that went well asks for.
+    """The outcome of a successful reconcile: whether and when to reconcile again.
 
-    ``requeue_after_s``: None for no other, above zero for one after that time, zero for one after
-    the key's backoff (something is on its way and nothing will announce it).
+    ``requeue_after_s``: None for not again, above zero for after that time, zero for after the
+    key's backoff (something is on its way and no event will announce it).
     """
 
     requeue_after_s: float | None = None
@@ -75,12 +75,12 @@ class Outcome(Enum):
     REQUEUE = "requeue"
     REQUEUE_AFTER = "requeue_after"
     ERROR = "error"
-    # With an error that trying again cannot help until something changes.
+    # An error that no retry can cure until something changes.
     TERMINAL = "terminal"
-    # With an exception that nobody foresaw: a bug.
+    # An unexpected exception: a bug.
     PANIC = "panic"
     TIMEOUT = "timeout"
-    # By shutdown, after the grace.
+    # Cancelled by a shutdown, after the grace period.
     CANCELLED = "cancelled"
 
 
@@ -88,7 +88,7 @@ FAILED: Final = (Outcome.ERROR, Outcome.TERMINAL, Outcome.PANIC, Outcome.TIMEOUT
 
 
 class ReconcileResult(msgspec.Struct, Generic[K], frozen=True):
-    """One that has ended; ``next_s`` is the time until the next that was asked for, if any."""
+    """A reconcile that has ended; ``next_s`` is the delay of the next one it asked for, if any."""
 
     item: Item[K]
     outcome: Outcome
@@ -100,9 +100,9 @@ class ReconcileResult(msgspec.Struct, Generic[K], frozen=True):
 class Workers(Generic[K]):
     """Takes keys from a queue and reconciles them, at most ``count`` at once.
 
-    One that overruns its deadline is cancelled and retried. ``retry_no_later_than_s`` is asked
-    after a failure: the seconds until something falls due for the key, as its expiry, which no
-    backoff must delay.
+    A reconcile that overruns its deadline is cancelled and retried. ``retry_no_later_than_s`` is
+    called after a failure: the seconds until something falls due for the key, such as its expiry,
+    which no backoff may delay.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Workers(Generic[K]):
         name: str = "",
     ) -> None:
         self._queue = queue
-        # The queue keeps a key as long as there is no room: it may get another priority.
+        # Without room a key stays in the queue, where its priority may still be raised.
         queue.most_running = count
         self._reconcile = reconcile
         self._clock = clock
@@ -127,15 +127,15 @@ class Workers(Generic[K]):
         self._log = _log.bind(controller=name)
         # How many tasks take keys.
         self._tasks = 1
-        # Beginning of each reconcile, and the scope of its task.
+        # Start of each reconcile, and the scope of its task.
         self._running: dict[K, tuple[float, anyio.CancelScope]] = {}
         self.outcomes = dict.fromkeys(Outcome, 0)
-        #: Calls of on_end or retry_no_later_than_s that raised.
+        #: Calls of on_end or retry_no_later_than_s that raised an error.
         self.callback_errors = 0
         self.reconcile_time = Histogram(families.RECONCILE_TIME.buckets)
 
     async def run(self) -> None:
-        """Run until the queue is closed, and the last reconcile ended or its grace over."""
+        """Run until the queue is closed and the last reconcile, or its grace period, has ended."""
         async with anyio.create_task_group() as attendants:
             attendants.start_soon(self._cut_off)
             attendants.start_soon(self._queue.keep_time)
@@ -184,7 +184,7 @@ class Workers(Generic[K]):
 
     async def _work(self, workers: TaskGroup) -> None:
         while not self._queue.closed.is_set():
-            # Cancelled for the reconcile that overruns its deadline.
+            # Cancelled when its reconcile overruns the deadline.
             with anyio.CancelScope() as scope:
                 while (item := await self._queue.get()) is not None:
                     self._running[item.key] = (item.started_at, scope)
@@ -201,7 +201,7 @@ class Workers(Generic[K]):
                 tell(item)
             outcome, next_s = self._after_success(item, await self._reconcile(item))
         except BaseException as failure:
-            # One that is cut off by its deadline may leave with any error while it unwinds.
+            # A reconcile cancelled at its deadline may raise any error while it unwinds.
             if scope.cancel_called:
                 outcome, next_s = Outcome.TIMEOUT, self._retry(item.key, 0.0)
                 self._log.warning("reconcile_timed_out", key=str(item.key), next_s=next_s)
@@ -226,7 +226,7 @@ class Workers(Generic[K]):
         return Outcome.REQUEUE, self._retry(key, 0.0)
 
     def _after_failure(self, item: Item[K], error: Exception) -> tuple[Outcome, float | None]:
-        # One that was foreseen has "retryable", perhaps "retry_after_s".
+        # An expected error has "retryable", perhaps "retry_after_s".
         key = str(item.key)
         retryable = getattr(error, "retryable", None)
         if retryable is False:
@@ -238,7 +238,7 @@ class Workers(Generic[K]):
             self._log.error("reconcile_panicked", key=key, next_s=next_s, exc_info=error)
             return Outcome.PANIC, next_s
         tries = item.attempts + 1
-        # Of a server that is away for a moment each key is told once.
+        # While the server is away for a moment, one warning for each key is enough.
         tell = self._log.warning if tries == 1 or next_s >= 1.0 else self._log.debug
         tell("reconcile_failed", key=key, error=str(error), attempts=tries, next_s=next_s)
         return Outcome.ERROR, next_s

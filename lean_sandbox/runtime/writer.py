@@ -1,6 +1,6 @@
-"""Requests about objects that are cached: each response is applied to the cache as an event is.
+"""Requests for cached objects: each response is applied to the cache like an event.
 
-So the event of our own write is stale when it comes; while a write is under way the events of its
+So the event of our own write is stale when it comes; while a write is in flight the events of its
 object wait for the response. Every method makes exactly one request.
 """
 
@@ -24,10 +24,10 @@ E = TypeVar("E", bound=Entry)
 
 
 class Response(msgspec.Struct, Generic[E], frozen=True):
-    """What a response has shown: ``item``, the object as it was sent, whole or its metadata alone.
+    """What a response has shown: ``item`` is the object as sent, whole or its metadata alone.
 
-    ``entry`` is what the cache knows now, and ``is_latest`` whether the response has shown that: a
-    watch event may have been faster. ``change`` is what differs from what the cache knew before.
+    ``entry`` is the cache entry now; ``is_latest`` says whether it is of the response's version: a
+    watch event may have been faster. ``change`` is what differs from the entry before.
     """
 
     item: Any
@@ -53,7 +53,7 @@ class ObjectWriter:
         )
 
     async def get(self, cache: Cache[E], key: Key) -> Response[E] | None:
-        """Fetch an object; one that is gone is forgotten, and ``None``."""
+        """Fetch an object; if it is gone, the cache forgets it and the result is ``None``."""
         held = cache.get(key)
         known = cache.known(key.namespace, 0 if held is None else held.version)
         type_, options = self._form(cache)
@@ -75,10 +75,10 @@ class ObjectWriter:
         name: str = "",
         columns: dict[str, str] | None = None,
     ) -> Response[E]:
-        """Create an object, ``name`` being its name unless that is generated.
+        """Create an object; ``name`` is its name unless that is generated.
 
-        With ``columns``, what a Table would show of the new object, metadata are all that the
-        response has to show, and the event of the same version is taken as well. Raises
+        With ``columns``, the cells that a Table would have for the new object, the response is
+        asked for as metadata alone, and the event of the same version is applied as well. Raises
         AlreadyExists.
         """
         type_, options = self._form(cache, as_metadata=columns is not None)
@@ -108,20 +108,20 @@ class ObjectWriter:
         columns: dict[str, str] | None = None,
         applied: Callable[[Response[E]], None] = lambda _response: None,
     ) -> Response[E]:
-        """Patch an object; metadata alone as response are a fraction of the bytes.
+        """Patch an object; metadata alone as response is a fraction of the bytes.
 
-        A list of operations is a JSON Patch, anything else a merge patch, which never changes
-        another object that has the name by now, unless it writes the status: there a server ignores
-        the uid. Raises NotFound when the object is gone, which the cache forgets then; Conflict or
-        Invalid when a guard in ``body`` does not hold, Conflict for another object. With a
-        ``status`` that alone is written, and remembered then; it is forgotten when nobody can tell
-        whether it was written. ``columns`` are what a Table would show of the object now.
-        ``applied`` is called with the response before the events that waited for it are compared
-        with the entry.
+        A list of operations is a JSON Patch, anything else a merge patch. That carries the uid, so
+        that it never changes a successor of the same name, unless it writes the status, where
+        servers ignore the uid. Raises NotFound when the object is gone, which the cache forgets
+        then; Conflict or Invalid when a guard in ``body`` does not hold, Conflict for another
+        object. With a ``status`` only the status is written, and the entry remembers it; it forgets
+        its status when it is unknown whether the write took place. ``columns`` are the cells that a
+        Table would have for the object now. ``applied`` is called with the response before the
+        events that waited for it are compared with the entry.
 
         A response that shows another object is not applied, nor, with a ``generation``, one that
-        shows another spec: the watch has yet to deliver that to all controllers. What a response
-        shows that others have written is reported to them like an event, for its own is stale.
+        shows another spec: the watch has yet to deliver that to all controllers. Changes by others
+        that a response shows are reported to handlers like an event: their own event is stale.
         """
         type_, options = self._form(cache, as_metadata=as_metadata)
         held = cache.latest(entry)
@@ -144,7 +144,7 @@ class ObjectWriter:
                 cache.forget(entry.key, entry.uid)
                 raise
             except BaseException as error:
-                # Timed out, broken off or cancelled: it may have been carried out all the same.
+                # After a timeout, a broken connection or a cancellation it may have taken place.
                 is_clear = isinstance(error, ApiError) and error.status < 500
                 now: Any = cache.latest(entry)
                 if status is not None and not is_clear and now is not None:
@@ -159,8 +159,8 @@ class ObjectWriter:
                 shown = row.as_answered(columns) if as_metadata else item
                 response = _response(item, *cache.apply_response(shown, known=known))
             now = response.entry
-            # Metadata that overtook the response, as that to another write of ours, say nothing of
-            # the status; a list that did shows one that may be another's by now.
+            # Metadata that overtook the response, such as that of another write of ours, says
+            # nothing about the status; a list that overtook it may show a newer one by others.
             is_ours = response.is_latest or getattr(now, "status", None) is old_status
             if status is not None and is_ours and row.uid == now.uid == entry.uid:
                 now.status = status
@@ -177,7 +177,7 @@ class ObjectWriter:
         version: int = 0,
         propagation: Propagation | None = None,
     ) -> bool:
-        """Delete this very object; false when it was gone already, which the cache forgets then.
+        """Delete exactly this object; false when it was gone already, and the cache forgets it.
 
         Raises Conflict when another object has its name, or, with ``version``, when it was written
         to meanwhile.
@@ -199,7 +199,7 @@ class ObjectWriter:
         return True
 
     async def remove(self, cache: Cache[E], entry: E) -> None:
-        """Delete an object whose end nothing has to wait for: it is forgotten before its event."""
+        """Delete an object and forget it at once, without waiting for its event."""
         await self.delete(cache, entry)
         cache.forget(entry.key, entry.uid)
 
@@ -210,7 +210,7 @@ class ObjectWriter:
 
 
 def _as_merge_patch(body: dict[str, Any] | list[dict[str, Any]]) -> dict[str, Any]:
-    """Return what a patch writes as a merge patch, in which null is what it removes."""
+    """Return a patch as a merge patch, with null for what it removes."""
     if isinstance(body, dict):
         return body
     written: dict[str, Any] = {}

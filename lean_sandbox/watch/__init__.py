@@ -1,1 +1,1 @@
-"""One list+watch state machine, its decoders and the tiny cache."""
+"""The reflector (list and watch), its decoders, and the tiny cache."""

@@ -1,9 +1,9 @@
 """The cache of one kind, fed by its watches and by the responses to our own requests.
 
-Versions of one server are comparable numbers, so that watch and responses never lead backwards,
-whichever of them is late. A response that was under way when the end of its object was seen must
-not bring the object back: a tombstone stays for longer than a request may take. Their number is not
-bounded: one that is dropped too early leaves an object in the cache that nothing ever removes.
+Versions of one server are comparable numbers, so that neither watch nor responses can take an entry
+back to an older state, whichever comes late. A response in flight when the end of its object is
+seen must not bring the object back: a tombstone stays for longer than a request may take. Their
+number is not bounded: dropping one too early could leave an object in the cache for ever.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _CONTRADICTS = Decision(Change.COLUMNS, "contradicts what is remembered", passed
 
 
 class Known(NamedTuple):
-    """What is known when a request is sent: a version that the store has reached, ends and lists.
+    """What is known when a request is sent, to tell whether its response has been overtaken.
 
-    ``ends`` is the number of ends seen, ``listed`` the version of the last list.
+    A ``version`` that the store has reached, the number of ``ends`` seen, the last list's version.
     """
 
     version: int = 0
@@ -45,7 +45,7 @@ class Known(NamedTuple):
 
 
 _NO_PATCH: Final[Mapping[str, Any]] = {}
-# Fields of entries, and the part of a patch that changes them.
+# Fields of entries, and the field of a patch that changes each.
 _WRITTEN_AS: Final = {
     "is_deleting": "deletionTimestamp",
     "owner": "ownerReferences",
@@ -55,9 +55,9 @@ _WRITTEN_AS: Final = {
 
 
 class _Listing(msgspec.Struct):
-    """A list under way: what was known before and is not listed yet, up to which version.
+    """A list in progress: ``missing`` are the keys known before that it has not shown yet.
 
-    ``version`` is its own, 0 before the first page.
+    ``newest`` is the newest version known before it, ``version`` its own, 0 before the first page.
     """
 
     namespace: str | None
@@ -70,7 +70,7 @@ class _Listing(msgspec.Struct):
 class Cache(Generic[E]):
     """Entries by namespace and name, with an index by the uid of the owner.
 
-    Objects of other namespaces are never found by a uid: anybody may write an owner reference.
+    A uid never finds objects of other namespaces: anybody may write an owner reference.
     """
 
     def __init__(
@@ -81,19 +81,19 @@ class Cache(Generic[E]):
         tombstone_s: float = TOMBSTONE_S,
     ) -> None:
         self.kind = kind
-        #: What became of the events so far.
+        #: Events so far, by outcome.
         self.passed = self.dropped_known = 0
         self.dropped_unchanged = self.dropped_elsewhere = 0
         self.deletes_synthesised = self.handler_failures = 0
-        #: Called in this order for every relevant change; none may wait. One that raises has a bug:
-        #: the others are called all the same, and the watch goes on.
+        #: Called in this order for every relevant change; they must not block. A handler that
+        #: raises has a bug: the others are called all the same, and the watch goes on.
         self.handlers: list[Callable[[Delta[E]], None]] = []
-        #: Called with the entry before and after each change, also one by a response: for indexes.
+        #: Called with the entry before and after each change, by events or responses: for indexes.
         self.on_change: Callable[[E | None, E | None], None] | None = None
         #: Called with every event of an admitted namespace: the plural of its kind, its type, its
         #: metadata, and what became of it.
         self.observer: Callable[[str, EventType, ObjectMeta, Decision], None] | None = None
-        #: Says of a namespace whether its objects are served here; ``None`` for all of them.
+        #: Whether the objects of a namespace are served here; ``None`` for all namespaces.
         self.admits_namespace: Callable[[str], bool] | None = None
         self._entries: dict[Key, E] = {}
         # By namespace, then by uid: a key of both would be one more tuple for each object. Almost
@@ -101,25 +101,25 @@ class Cache(Generic[E]):
         self._by_owner: dict[str, dict[str, Key | dict[Key, None]]] = {}
         self.detector = ChangeDetector(kind.predicate)
         self._selector = parse_labels(kind.label_selector or "")
-        # The lists under way by namespace, under None that of all namespaces.
+        # The lists in progress, by namespace; None is the list of all namespaces.
         self._lists: dict[str | None, _Listing] = {}
-        # The versions of the lists before, in the same way.
+        # The versions of the last complete lists, by the same keys.
         self._listed_at: dict[str | None, int] = {}
         self._monotonic = monotonic
         self._tombstone_s = tombstone_s
-        # By uid, in the order of their age: version of the end, when it was seen, and its number.
+        # By uid, oldest first: version of the deletion, when it was seen, and its number.
         self._tombstones: OrderedDict[str, tuple[int, float, int]] = OrderedDict()
         self._ends = 0
-        # By key and uid of what we write, "" for what we create: what the requests under way write,
-        # as merge patches, and the newest event.
+        # By key and uid of the object written, "" for one being created: the writes in flight as
+        # merge patches, and the newest event held back for their responses.
         self._expected: dict[tuple[Key, str], list[Mapping[str, Any]]] = {}
         self._held: dict[tuple[Key, str], tuple[EventType, ObjectMeta, Any]] = {}
-        # What is known from the response to a create alone, which shows less than the event does:
-        # that is taken as well, though its version is the same.
+        # Keys known only from the metadata in the response to their create, which shows less than
+        # the event of the same version: that is applied as well.
         self._half_known: set[Key] = set()
 
     def collect(self, into: Exposition) -> None:
-        """Add what became of the events of the kind."""
+        """Add the series of the kind's events."""
         resource = self.kind.resource.plural
         outcomes = ("passed", "dropped_unchanged", "dropped_known", "dropped_elsewhere")
         into.add(families.EVENTS, [((resource, name), getattr(self, name)) for name in outcomes])
@@ -144,7 +144,7 @@ class Cache(Generic[E]):
         return self._entries.get(key)
 
     def latest(self, entry: E) -> E | None:
-        """Return what is known now of the very object of an entry; ``None`` when it is gone."""
+        """Return the current entry of exactly this entry's object; ``None`` when it is gone."""
         held = self._entries.get(entry.key)
         return held if held is not None and held.uid == entry.uid else None
 
@@ -216,19 +216,19 @@ class Cache(Generic[E]):
     def begin_list(self, namespace: str | None, *, reached: int = 0, resync: bool = False) -> None:
         """Note the cached keys, to find out which objects a list no longer has.
 
-        ``reached`` is the version that a watch had come to. With ``resync`` every object is applied
-        again, also at the version that is cached.
+        ``reached`` is the version that the watch had reached. With ``resync`` every object is
+        applied again, even at the cached version.
         """
         known = set(self.keys(namespace))
         newest = max((self._entries[key].version for key in known), default=0)
         newest = max(newest, reached)
         self._lists[namespace] = _Listing(namespace, known, newest, resync)
-        # An event that waits for the end of a write is older, and may be of what has ended since.
+        # An event that waits for a write to end is older, and its object may have ended since.
         for own in [own for own in self._held if namespace in (None, own[0].namespace)]:
             del self._held[own]
 
     def begin_page(self, namespace: str | None, version: str) -> None:
-        """Note the version of a list, and whether it tells of a restored store.
+        """Note the version of a list; if it is too low, the store was restored.
 
         Everything known when the list was requested had been written by then.
         """
@@ -238,7 +238,7 @@ class Cache(Generic[E]):
             self._forget_versions(listing)
 
     def _forget_versions(self, listing: _Listing) -> None:
-        """Let whatever a list shows from now on be news: the store was restored from a backup."""
+        """Accept whatever a list shows from now on: the store was restored from a backup."""
         plural = self.kind.resource.plural
         log.warning("store_restored", kind=plural, namespace=listing.namespace or "*")
         listing.newest = 0
@@ -246,13 +246,13 @@ class Cache(Generic[E]):
             self.forget_version(key)
 
     def forget_version(self, key: Key) -> None:
-        """Let whatever is shown of an object next be news, and all there is to know of it."""
+        """Accept whatever is shown of an object next as news, and as its complete state."""
         entry = self._entries.get(key)
         if entry is not None:
             entry.version, entry.seen = 0, ()
 
     def present(self, namespace: str, name: str) -> None:
-        """Note that a list has an object, even if the object itself cannot be applied."""
+        """Note that a list contains an object, even if the object itself cannot be applied."""
         for listing in self._lists_of(namespace):
             listing.missing.discard(Key(namespace, name))
 
@@ -260,7 +260,7 @@ class Cache(Generic[E]):
         return [self._lists[scope] for scope in (None, namespace) if scope in self._lists]
 
     def end_list(self, namespace: str | None) -> None:
-        """Deliver as deleted the cached objects that are not in the complete list.
+        """Report as deleted the cached objects that are not in the complete list.
 
         Entries of a version above that of the list stay: they come from responses to our own
         requests, which the list cannot contain.
@@ -278,7 +278,7 @@ class Cache(Generic[E]):
     # -- events ----------------------------------------------------------------------------------
 
     def full(self, event_type: EventType, item: Any, *, initial: bool) -> None:
-        """Apply an event, or an item of a list, that has the full object."""
+        """Apply an event, or an item of a list, with the full object."""
         row = self._row_of(item)
         if self._lists:
             self.present(row.namespace, row.name)
@@ -287,7 +287,7 @@ class Cache(Generic[E]):
     def apply(
         self, event_type: EventType, row: ObjectMeta, item: Any = None, *, initial: bool = False
     ) -> None:
-        """Apply an event that has metadata, perhaps columns, perhaps the full object."""
+        """Apply an event with metadata, perhaps columns, perhaps the full object."""
         if self._expected and self._hold(event_type, row, item):
             return
         if self.admits_namespace is not None and not self.admits_namespace(row.namespace):
@@ -309,10 +309,10 @@ class Cache(Generic[E]):
     ) -> Iterator[None]:
         """Hold the events of an object while the body of the ``with`` writes or creates it.
 
-        ``wrote`` is what it writes, as a merge patch. Before the response, which says the same, an
-        event would only lead to an idle reconcile.
-        The newest is applied after the last of several requests. A deletion is never held, nor is
-        an event of another object than that of ``uid``; a create has no uid yet.
+        ``wrote`` is what it writes, as a merge patch. An event before the response, which shows the
+        same, would only lead to an idle reconcile.
+        The newest event is applied after the last of several requests. Deletions are never held,
+        nor are events of an object other than that of ``uid``; a create has no uid yet.
         """
         own = (key, uid)
         self._expected.setdefault(own, []).append(wrote)
@@ -344,11 +344,11 @@ class Cache(Generic[E]):
         if item is not None and old is not None and 0 < version < old.version:
             for listing in self._lists_of(key.namespace):
                 if old.version <= listing.version:
-                    # The list is newer than what is cached, and shows what was before it.
+                    # The list is newer than the entry, and yet shows an older state.
                     self._forget_versions(listing)
         if old is not None and 0 < version <= old.version:
             if version < old.version or key not in self._half_known:
-                # Known from a response, or the state of a predecessor of what one has shown.
+                # Known from a response, or older than what a response has shown.
                 self.dropped_known += 1
                 if (
                     item is not None
@@ -389,8 +389,8 @@ class Cache(Generic[E]):
         old = self._entries.get(key)
         version = as_version(row.resource_version)
         if old is not None and (old.uid != row.uid or 0 < version < old.version):
-            # The end of an object whose successor is known already, or one that has since been
-            # shown alive: it had stopped matching the selector for a while.
+            # The end of an object whose successor is known already, or of one seen alive since:
+            # it had stopped matching the selector for a while.
             self.dropped_known += 1
             if old.uid != row.uid:
                 self._bury(key, row.uid, version)
@@ -402,7 +402,7 @@ class Cache(Generic[E]):
         old = self.remove(key)
         self._bury(key, row.uid, version)
         if old is None:
-            # Never seen alive, yet its end may free a name somebody waits for.
+            # Never seen alive, but its end may free a name that is waited for.
             old = self.kind.build(row, None, None)
         saw_deletion = row.deletion_timestamp is not None
         self.notify(Delta(key, Change.GONE, old, None, saw_deletion=saw_deletion))
@@ -426,11 +426,11 @@ class Cache(Generic[E]):
     # -- responses to our own requests -----------------------------------------------------------
 
     def apply_fetched(self, item: Any, *, known: Known) -> E:
-        """Apply the object that a GET has returned; return what is known then.
+        """Apply the object that a GET has returned; return the entry that results.
 
-        What no event has shown yet is notified as an event would be. A response that is older than
-        the newest event is not applied but notified: the event may have been dropped because of
-        what the response was expected to show. ``known`` is that of :meth:`apply_response`.
+        Handlers are called for what no event has shown yet. They are called as well for a response
+        older than the newest event, though it is not applied: the event may have been dropped
+        because the response was expected to show as much. ``known``: see :meth:`apply_response`.
         """
         before = self._entries.get(Key(item.metadata.namespace, item.metadata.name))
         entry, change = self.apply_response(item, known=known)
@@ -443,7 +443,7 @@ class Cache(Generic[E]):
     def forget(self, key: Key, uid: str) -> None:
         """Remove an object that a request has shown to be gone, unless another took its name.
 
-        Handlers are called: no event may follow, as a list after a gap misses only cached objects.
+        Handlers are called, as no event may follow: a list after a gap misses only cached objects.
         """
         entry = self._entries.get(key)
         if entry is not None and entry.uid == uid:
@@ -452,11 +452,11 @@ class Cache(Generic[E]):
             self.notify(Delta(key, Change.GONE, entry, None, saw_deletion=True))
 
     def known(self, namespace: str, version: int) -> Known:
-        """Return what is known now, ``version`` being one that the store has reached."""
+        """Return what is known now; ``version`` is one that the store has reached."""
         return Known(version, self._ends, self.listed_at(namespace))
 
     def listed_at(self, namespace: str) -> int:
-        """Return the version of the last complete list that shows a namespace, 0 before one."""
+        """Return the version of the last complete list that covers a namespace, 0 before any."""
         return max(self._listed_at.get(scope, 0) for scope in (None, namespace))
 
     def apply_response(
@@ -465,13 +465,13 @@ class Cache(Generic[E]):
         """Remember an object, or its metadata, as the response to a request shows it.
 
         ``known`` is what was known when the request was sent, with the version of the cached object
-        or, for a create, of the last list. A response that is older, or that shows an object alive
-        of which the end had been seen, is of a restored store, and believed.
+        or, for a create, of the last list. A response that is older than that, or shows an object
+        alive whose end had been seen by then, comes from a restored store and is accepted.
 
         No handler is called, unless the object has left the selector. Returns the entry and
         what the predicates see changed. A response that was overtaken changes nothing: the entry
         returned is then the newer one, perhaps of a successor with another uid, or (with GONE) one
-        that is not remembered because its end has been seen.
+        that is not cached because its end has been seen.
         """
         item = None if isinstance(shown, ObjectMeta) else shown
         row = shown if item is None else self._row_of(item)
@@ -485,19 +485,19 @@ class Cache(Generic[E]):
         new = self._build(row, item, kept)
         ended_at, _, number = self._tombstones.get(row.uid, (-1, 0.0, 0))
         if kept is None and number > known.ends and (ended_at == 0 or new.version <= ended_at):
-            # The object ended while the response was on its way: nothing would ever remove it. One
-            # of a later version than its end had only stopped matching the selector.
+            # The object ended while the response was in flight: nothing would ever remove it. At a
+            # later version than its end, it had only stopped matching the selector.
             return new, Change.GONE
         if old is None:
             if known.listed < version <= self.listed_at(row.namespace):
-                # A list since then does not have it: it has ended, or left the selector.
+                # A list since the request does not have it: it has ended, or left the selector.
                 self._gone(new.key, new.version, row)
                 return new, Change.GONE
             for listing in self._lists_of(row.namespace):
                 listing.missing.add(new.key)
         if not self._selector.matches(row.labels):
-            # It has left the selector. The watch tells that by a delete, but a list after a gap
-            # misses only what is remembered.
+            # It has left the selector. The watch sends a delete for it, but a list after a gap
+            # misses only cached objects.
             if kept is not None:
                 self._gone(kept.key, new.version, row)
             else:
@@ -507,13 +507,13 @@ class Cache(Generic[E]):
         decision, new.seen = self.detector.examine(seen, row, is_event=False)
         self.put(new)
         if is_create and item is None:
-            # The event of this very version may show what the metadata do not, as a Pod that is
-            # held back by scheduling gates from its first moment.
+            # The event of the same version may show more than the metadata, such as that a Pod is
+            # held back by scheduling gates from the start.
             self._half_known.add(key)
         return new, decision.change
 
     def is_ours(self, before: E, after: E) -> bool:
-        """Tell whether our writes under way alone have made an object what a response shows."""
+        """Return whether our writes in flight explain all that differs between two entries."""
         wrote = self._expected.get((after.key, after.uid), ())
         ours = {field for patch in wrote for field in patch}
         metadata = [patch["metadata"] for patch in wrote if "metadata" in patch]
@@ -534,7 +534,7 @@ class Cache(Generic[E]):
     # -- what both have in common ----------------------------------------------------------------
 
     def _build(self, row: ObjectMeta, item: Any, kept: E | None) -> E:
-        # Of an object as a restored store has it nothing holds that was learned of it since.
+        # Nothing carries over from an entry whose version was forgotten: the store was restored.
         return self.kind.build(row, item, kept if kept is not None and kept.version else None)
 
     def _row_of(self, item: Any) -> ObjectMeta:
@@ -542,11 +542,11 @@ class Cache(Generic[E]):
         return row if self.kind.columns_of is None else row.with_columns(self.kind.columns_of(item))
 
     def _bury(self, key: Key, uid: str, version: int) -> None:
-        """Remember an end and its version, 0 for one after which nothing can follow."""
+        """Remember the end of an object and its version; 0 if nothing can follow it."""
         for own in ((key, uid), (key, "")):
             row = self._held[own][1] if own in self._held else ObjectMeta()
             if row.uid == uid and (version == 0 or as_version(row.resource_version) <= version):
-                # It waits for the end of a write, and would bring the object back.
+                # An event that waits for a write to end would bring the object back.
                 self._held.pop(own, None)
         now = self._monotonic()
         self._ends += 1

@@ -1,10 +1,10 @@
 """Decodes list pages and watch lines, and hands each object to the cache.
 
-An object that cannot be decoded, or on which a predicate or the making of its entry fails, is
-counted and logged once for each version; the other objects are not affected. If the object is in
-the cache, its metadata is still applied: a deletion is not missed, and a spec that cannot be read
-is not replaced by an older one. Only two things raise, because they leave open which events were
-lost: bytes that are no JSON, and errors that the server reports.
+An object that cannot be decoded, or for which a predicate or building its entry fails, is counted
+and logged once for each version; the other objects are not affected. If the object is in the cache,
+its metadata is still applied: a deletion is not missed, and a spec that cannot be read is not
+replaced by an older one. Only two things raise, because it is then unknown which events were lost:
+bytes that are not JSON, and errors that the server reports.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ T = TypeVar("T")
 log = structlog.get_logger("watch")
 _TYPES = {str(event_type): event_type for event_type in EventType}
 _SHOWN_BYTES = 200
-# Objects of which it is remembered that they were logged.
+# How many objects are remembered as logged.
 _LOGGED = 1024
 # Half of the depth that msgspec decodes; objects of Kubernetes have about thirty levels.
 _DEEPEST = 500
 # Replaces values that msgspec cannot decode.
 _CUT: Final = b"\\u0000unreadable"
-# What is no half of a pair is found first: an escaped backslash, and whole pairs.
+# An escaped backslash and whole pairs match first, as they contain no lone half of a pair.
 _SURROGATES = re.compile(rb"(\\\\|\\u[dD][89abAB]..\\u[dD][c-fC-F]..)|\\u[dD][89a-fA-F]..")
 _TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{\]}]', re.DOTALL)
 # msgspec leaves the decoding of strings to Python, which raises an error of its own.
@@ -49,7 +49,7 @@ class WentBackError(ProtocolFault):
     """The versions of a watch went backwards: the server's store was replaced by an older one."""
 
 
-#: What a reflector counts, and the labels of its metric.
+#: The steps that a reflector counts, which are the labels of its metric.
 STEPS = ("list", "page", "watch", "bookmark", "relist", "fallback", "failure", "undecodable")
 
 
@@ -107,7 +107,7 @@ class EventDecoder(Generic[E]):
         return page.metadata
 
     def check_list(self, body: bytes) -> None:
-        """Raise WentBackError if a list is older than what was applied; apply nothing."""
+        """Raise WentBackError if a list is older than the version applied; apply nothing."""
         self._check_advance(self._split(body).metadata.resourceVersion)
 
     def _split(self, body: bytes) -> Page[msgspec.Raw]:
@@ -119,7 +119,7 @@ class EventDecoder(Generic[E]):
     # -- watches ---------------------------------------------------------------------------------
 
     def begin_watch(self) -> None:
-        """Forget the columns of the watch before: each watch begins with its own definitions."""
+        """Forget the columns of the previous watch: each watch begins with its own definitions."""
         self._positions = {}
 
     def line(self, line: bytes) -> None:
@@ -144,7 +144,7 @@ class EventDecoder(Generic[E]):
             self._learn_columns(received.column_definitions)
         rows = received.rows
         if rows is None:
-            # Metadata alone, which is also sent of an object that cannot be turned into a row.
+            # Metadata alone, which is also sent for an object that cannot be turned into a row.
             rows = [_Row(PartialObject(received.metadata))]
         for row in rows:
             if row.object is None:
@@ -172,7 +172,7 @@ class EventDecoder(Generic[E]):
             self._skip(line, error)
             return None
         except ODD as error:
-            # The bytes are no JSON: a line was cut or mixed, and what was lost is unknown.
+            # The bytes are not JSON: a line was cut or mixed, and it is unknown what was lost.
             raise self._garbage("a line of the watch", error) from error
         raw = bytes(event.object)
         if event.type == "ERROR":
@@ -246,7 +246,7 @@ class EventDecoder(Generic[E]):
             self._logged_missing = missing
             if missing:
                 self.log.warning("columns_missing", columns=missing, using="metadata")
-        # Predicates take columns for complete: none are better than some.
+        # Predicates take columns to be complete: none is better than some.
         self._positions = {} if missing else {name: found[name] for name in wanted}
 
     def _advance(self, version: str) -> None:
@@ -280,7 +280,7 @@ class EventDecoder(Generic[E]):
             object=f"{meta.namespace}/{meta.name}",
             version=meta.resource_version,
             error=f"{type(error).__name__}: {error}"[:_SHOWN_BYTES],
-            # Not its beginning: annotations stand there, and may hold what is secret.
+            # Not its beginning, which has the annotations: they may hold secrets.
             bytes=len(raw),
             # A broken schema needs no traceback; anything else is a bug.
             exc_info=None if isinstance(error, ODD) else error,
@@ -298,7 +298,7 @@ _decode_partial = msgspec.json.Decoder(PartialObject).decode
 
 
 def _patiently(decode: Callable[[bytes], T], text: bytes) -> T:
-    """Decode a text, without the parts that the decoder gives up on if there are any."""
+    """Decode a text; if the decoder gives up, decode it without the parts that make it do so."""
     try:
         return decode(text)
     except _ODD_OBJECT:

@@ -1,4 +1,4 @@
-"""Explains a recorded watch by what the controller's cache of that kind makes of each event."""
+"""Explains a recorded watch: what the controller's cache of that kind does with each event."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def caches_by_kind() -> dict[str, Cache[Any]]:
 
 
 def by_kind(default: str) -> Decide:
-    """Return what decides by the cache of the kind that an object names.
+    """Return a function that decides by the cache of the kind that an object names.
 
-    Metadata alone, rows and items of lists name none: they are of the kind ``default``.
+    Metadata alone, rows and items of lists name none: they count as of the kind ``default``.
     """
     deciders = {kind: by_cache(cache) for kind, cache in caches_by_kind().items()}
     if default not in deciders:
-        raise ConfigError(f"{default} is not watched", way_out=f"one of {', '.join(deciders)}")
+        raise ConfigError(f"{default} is not watched", way_out=f"use {', '.join(deciders)}")
     deciders["PartialObjectMetadata"] = deciders[default]
 
     def decide(
@@ -45,7 +45,7 @@ def by_kind(default: str) -> Decide:
 
 
 def by_cache(cache: Cache[Any]) -> Decide:
-    """Return what decides on events as the controller does that has this cache.
+    """Return a function that decides on events as the controller with this cache does.
 
     An event is dropped if its version is not newer than the cached one.
     """

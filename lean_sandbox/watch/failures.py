@@ -1,4 +1,4 @@
-"""What a reflector does after a failure: how long to pause, and why a kind may not be served."""
+"""For reflectors after a failure: how long to pause, and why a kind may not be served."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def pause_s(
 
 
 def why_unserved(resource: Resource) -> str:
-    """Return why a list or watch of a resource gets 404, and the remedy; "" for built-in ones.
+    """Return why a list or watch of a resource gets 404, and the remedy; "" for built-in kinds.
 
     A namespace that does not exist has an empty list: 404 means that the kind is not served.
     """

@@ -32,7 +32,7 @@ def key_of(namespace: str, name: str) -> Key:
 
 
 class Entry(msgspec.Struct, gc=False):
-    """What is cached of an object; ``seen`` are the fingerprints of its last event."""
+    """The cached part of an object; ``seen`` holds the fingerprints of its last event."""
 
     key: Key
     uid: str
@@ -48,7 +48,7 @@ class OwnedEntry(Entry, gc=False):
     owner: OwnerReference | None = None
 
     def owner_key(self, kind: str) -> Key | None:
-        """Return the key of the owner if it is of this kind of ours."""
+        """Return the key of the owner if it is of ``kind``, one of our kinds."""
         group = names.CORE_GROUP if kind == names.SANDBOX_KIND else names.EXTENSIONS_GROUP
         if self.owner is None or not self.owner.is_a(kind, group):
             return None
@@ -72,14 +72,14 @@ class Representation(Enum):
     FULL = "full"
 
 
-#: The Accept header of a watch, without alternative: a server that cannot give it answers 406.
+#: The Accept header of a watch, without alternative: a server that cannot serve it answers 406.
 WATCH_ACCEPT: Final = {
     Representation.TABLE: "application/json;as=Table;g=meta.k8s.io;v=v1",
     Representation.METADATA: "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
     Representation.FULL: JSON_ACCEPT,
 }
-#: The Accept header of a list of metadata; of full objects, where a server has only those, that is
-#: read.
+#: The Accept header of a list of metadata. A server that cannot serve it sends full objects, whose
+#: metadata is read.
 METADATA_LIST_ACCEPT: Final = (
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 )
@@ -90,8 +90,8 @@ class Delta(msgspec.Struct, Generic[E], frozen=True):
 
     ``old`` is the entry before (``None`` for a new object), ``new`` the entry now (``None`` for one
     that is gone). ``initial`` marks the objects of the first list, and unchanged objects of a
-    resync. ``saw_deletion`` says that an object that is gone was seen with a deletion timestamp;
-    otherwise it may only have stopped matching the selector of the watch.
+    resync. ``saw_deletion`` says that a deletion of an object that is gone was observed; without
+    it the object may only have stopped matching the selector of the watch.
     """
 
     key: Key
@@ -103,23 +103,23 @@ class Delta(msgspec.Struct, Generic[E], frozen=True):
 
     @property
     def is_new(self) -> bool:
-        """Whether somebody else has created the object since the first list."""
+        """Whether the object is new, and not one of the first list."""
         return self.old is None and self.new is not None and not self.initial
 
 
 class Kind(msgspec.Struct, Generic[E], frozen=True):
     """How to list, watch and cache one kind.
 
-    * ``item_type``: the Struct of a full object; it has ``metadata: ObjectMeta``. Where it is
-      PartialObject, nothing else is asked for.
+    * ``item_type``: the Struct of a full object; it has ``metadata: ObjectMeta``. If it is
+      PartialObject, only metadata is requested.
     * ``build``: makes an entry from metadata and columns, from the full object if there is one, and
-      from what still holds of the old entry of the same object.
+      from the parts of the same object's old entry that still hold.
     * ``columns_of``: the printer columns of a full object, so that all forms have the same
       fingerprints.
     * ``suspects``: whether a row contradicts the entry; the event then passes in any case.
     * ``columns``: the columns that are read; a Table without one of them counts as metadata alone.
     * ``watch_as``: the leanest form in which a watch has what the predicate reads.
-    * ``owner_of``: by what an entry is indexed in its namespace: as a rule the uid of its owner.
+    * ``owner_of``: the key of an entry in the index of its namespace, usually the uid of its owner.
     """
 
     resource: Resource
@@ -135,7 +135,7 @@ class Kind(msgspec.Struct, Generic[E], frozen=True):
 
 
 def identity(row: ObjectMeta, old: Entry | None) -> tuple[Key, str, int, int, bool]:
-    """Return the first five fields of an entry, with the texts of the old one."""
+    """Return the first five fields of an entry, sharing the strings of the old one."""
     version = as_version(row.resource_version)
     is_deleting = row.deletion_timestamp is not None
     if old is None:
@@ -153,10 +153,10 @@ def view_or_fault(view_of: Callable[[T], V], item: T) -> tuple[V | None, str]:
 
 
 def status_writers(writers: Iterable[FieldManager], *, besides: str = "") -> int:
-    """Return a digest of who wrote the status and when, apart from ``besides``; 0 for nobody.
+    """Return a digest of who wrote the status and when, apart from ``besides``; 0 if none did.
 
-    A change of the digest tells a write of the status on events that carry metadata alone, but not
-    two writes of one manager within a second.
+    A change of the digest reveals a write of the status on events that carry metadata alone, but
+    not the second of two writes by one manager within a second.
     """
     found = tuple(
         [
@@ -169,9 +169,9 @@ def status_writers(writers: Iterable[FieldManager], *, besides: str = "") -> int
 
 
 def shared_owner(row: ObjectMeta, old: OwnedEntry | None) -> OwnerReference | None:
-    """Return the owner that controls an object, in shared memory where it is likely that of many.
+    """Return the controlling owner of an object, in memory that objects with that owner share.
 
-    An owner with the name of the object, such as the Sandbox of a Pod, has the text of the key.
+    An owner with the name of the object, such as the Sandbox of a Pod, uses the string of the key.
     """
     owner = row.controller
     if owner is None:

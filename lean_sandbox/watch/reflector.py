@@ -1,4 +1,4 @@
-"""Lists and watches one kind, and keeps its cache up to date; and the group of all that do.
+"""Reflectors, each of which lists and watches one kind to keep its cache up to date; their group.
 
 Without a version a reflector lists, by pages. With a version it watches until the stream ends, and
 resumes from the last version it saw. When that version is too old, it lists again.
@@ -39,13 +39,13 @@ from lean_sandbox.watch.kind import METADATA_LIST_ACCEPT, WATCH_ACCEPT, Entry, R
 
 E = TypeVar("E", bound=Entry)
 
-# After how long the server ends a watch, how much later that may arrive, and the share by which the
-# time varies, so that not all end together.
+# After how long the server ends a watch, how much later its end may arrive, and the share by which
+# that time varies, so that watches do not all end together.
 _SERVER_TIMEOUT_S = 290.0
 _END_SLACK_S = 30.0
 _TIMEOUT_SPREAD = 0.1
-# A watch that sent bookmarks (one about every minute) and then nothing for this long is cancelled,
-# within a third more; one without bookmarks when the server has not ended it in time.
+# A watch that sent bookmarks (about one a minute) and then nothing for this long is cancelled, up
+# to a third later; one without bookmarks when the server has not ended it in time.
 _SILENCE_S = 90.0
 # A watch that ends before this age, or a version that expires this soon after a list, counts as a
 # failure, so that a server that closes at once is not asked in a loop.
@@ -53,22 +53,22 @@ _HASTY_END_S = 5.0
 # A watch that lived for this long starts the pauses over. Load balancers cut what is idle for less
 # than the minute between two bookmarks.
 _HEALTHY_S = 30.0
-# For a page of a list, and for the beginning of a watch.
+# For a page of a list, and for the start of a watch.
 _REQUEST_TIMEOUT_S = 30.0
-# After so long without a stream a watch begins with a list that is compared with the cache, as it
-# does at once after a connection that broke: the server may have been started over a restored
+# After this long without a stream everything is listed and compared with the cache before the next
+# watch, as at once after a broken connection: the server may have been started over a restored
 # store, whose versions soon catch up.
 _AWAY_S = 5.0
-# How long after a list everything is listed again and compared with the cache, plus up to a tenth.
+# How long after a list everything is listed anew and compared with the cache, plus up to a tenth.
 _RESYNC_S = 36_000.0
 # How often a problem that lasts is logged.
 _TELL_AGAIN_S = 60.0
-# Objects of the first page of a list: enough for most kinds, and little where each is large.
+# Objects on the first page of a list: enough for most kinds, and few if they are large.
 _FIRST_PAGE = 25
 # The size a page should have, and the size from which a page is given up for a smaller one.
 _PAGE_BYTES = 2 * 1024 * 1024
 _MOST_PAGE_BYTES = 4 * 1024 * 1024
-# How often to look for a kind that the server does not know: somebody is about to apply it.
+# How often to try a kind that the server does not know: its definition may be applied soon.
 _LOOK_AGAIN_S = 5.0
 
 
@@ -92,9 +92,9 @@ class Reflector(Generic[E]):
         shard_selector: str = "",
         page_size: int = 250,
     ) -> None:
-        """List pages of ``page_size`` objects at most, of large objects fewer.
+        """A page of a list has at most ``page_size`` objects, fewer if they are large.
 
-        Servers that do not shard ignore ``shard_selector``: the cache has to drop what is foreign.
+        Servers without sharding ignore ``shard_selector``: the cache has to drop foreign objects.
         """
         self._client = client
         kind = self._kind = cache.kind
@@ -121,9 +121,9 @@ class Reflector(Generic[E]):
         self._bookmarks_before = 0
         # When the last list was complete; in the future before the first, and during one.
         self._listed_at = math.inf
-        # The server cannot begin a watch at the version that was reached, or there is none.
+        # Whether no watch can begin at the version reached, or there is none.
         self._must_list = True
-        # Where a list goes on of which a busy server refused a page: its size and its token.
+        # Where to continue a list of which a busy server refused a page: page size and token.
         self._place: tuple[int, str | None] | None = None
         self.synced = anyio.Event()
         #: Whether the server has refused the first list for want of a right.
@@ -131,7 +131,7 @@ class Reflector(Generic[E]):
         self.problem: str | None = None
         self._decoder = EventDecoder(cache, namespace=namespace)
         self._log = self._decoder.log
-        #: What was done how often, by the names in ``STEPS``.
+        #: How often each step was done, by the names in ``STEPS``.
         self.steps = self._decoder.steps
         self.received_bytes = 0
 
@@ -244,10 +244,10 @@ class Reflector(Generic[E]):
     # -- listing ---------------------------------------------------------------------------------
 
     async def _list(self) -> None:
-        """List by pages, and begin with a small one.
+        """List by pages, beginning with a small one.
 
-        The next have as many objects as should fit, judged by the page before. A page that is far
-        too large is given up and requested again with fewer objects; a single object is read
+        Each next page has as many objects as should fit, judging by the page before. A page that is
+        far too large is dropped and requested again with fewer objects; a single object is read
         whatever its size.
         """
         self._listed_at = math.inf
@@ -312,7 +312,7 @@ class Reflector(Generic[E]):
     # -- watching --------------------------------------------------------------------------------
 
     async def _watch(self) -> bool:
-        """Apply the lines of a watch until it ends; return whether it was the server that ended it.
+        """Apply the lines of a watch until it ends; return whether the server ended it.
 
         Raises RequestTimeout for a watch that is silent for too long.
         """
@@ -363,8 +363,8 @@ class Reflector(Generic[E]):
     async def _check_version(self) -> None:
         """Raise WentBackError if the server has not reached the version that was watched from.
 
-        A watch from a version of the future is silent and ends in time like any other. Costs one
-        LIST of one object; not needed where bookmarks arrive.
+        A watch from a future version is silent and ends in time like any other. Costs one LIST of
+        one object; not needed where bookmarks arrive.
         """
         body = await self._page(1, None)
         self.received_bytes += len(body)
@@ -411,8 +411,8 @@ class Reflector(Generic[E]):
 class ReflectorGroup:
     """Starts reflectors, and reports whether they are in sync and what they fail with.
 
-    Without ``namespaces``, one watch a kind covers all of them but ``exclude_namespaces``, which
-    the server leaves out.
+    Without ``namespaces``, one watch for each kind covers all of them but ``exclude_namespaces``,
+    which the server leaves out.
     """
 
     def __init__(
@@ -436,9 +436,9 @@ class ReflectorGroup:
             page_size=page_size,
         )
         self._reflectors: dict[str, list[Reflector[Any]]] = {}
-        #: In which the reflectors run; to be set before the first starts.
+        #: The task group in which the reflectors run; set before the first starts.
         self.group: TaskGroup
-        #: The part of all objects that servers that can are to send; to be set as early.
+        #: Selects the objects that servers with sharding send; set before the first starts.
         self.shard_selector = ""
 
     def start(self, cache: Cache[Any]) -> None:
@@ -454,7 +454,7 @@ class ReflectorGroup:
             self.group.start_soon(reflector.run)
 
     async def list_anew(self, *caches: Cache[Any]) -> None:
-        """List kinds that are watched already, and wait until their caches know whole objects."""
+        """List kinds that are watched already, and wait until their caches have full objects."""
         again = [one for cache in caches for one in self._reflectors[cache.kind.resource.plural]]
         for reflector in again:
             reflector.list_anew()
@@ -488,7 +488,7 @@ class ReflectorGroup:
     async def synced_within(self, plural: str, patience_s: float) -> str | None:
         """Wait for a kind's first list; return the problem if it is not complete in time.
 
-        A list that is known to fail is not waited for.
+        Returns at once for a list that is known to fail.
         """
         for reflector in self._awaited(plural):
             if reflector.problem is None:
@@ -507,7 +507,7 @@ class ReflectorGroup:
         }
 
     def collect(self, into: Exposition, resource: str) -> None:
-        """Add what lists and watches of a kind did, whether one fails, and how long one is mute."""
+        """Add the series of a kind's lists and watches: steps, bytes, problems, longest silence."""
         reflectors = self._reflectors.get(resource, [])
         received = sum(one.received_bytes for one in reflectors)
         steps = {step: sum(one.steps[step] for one in reflectors) for step in STEPS}

@@ -352,7 +352,7 @@ def test_each_mistake_names_file_field_and_way_out(
     with pytest.raises(ConfigError, match=field) as caught:
         home.load()
     assert str(file) in str(caught.value)
-    assert "Way out: " in str(caught.value)
+    assert "To fix: " in str(caught.value)
 
 
 CREDENTIALS: list[tuple[str, dict[str, Any]]] = [

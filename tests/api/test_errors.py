@@ -149,7 +149,7 @@ def test_a_status_inside_a_stream_has_the_class_of_its_code() -> None:
 def test_config_errors_name_place_and_way_out() -> None:
     """File, field, problem and what to do make one sentence."""
     error = errors.ConfigError("is missing", source="/f", field="a.b", way_out="add it")
-    assert str(error) == "/f: a.b: is missing. Way out: add it"
+    assert str(error) == "/f: a.b: is missing. To fix: add it"
     assert not error.retryable
 
 

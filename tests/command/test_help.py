@@ -87,7 +87,9 @@ def test_a_command_that_is_none_is_answered_with_the_nearest(
     """Wrong usage, and which one may be meant."""
     assert typed(line) == EXIT_USAGE
     words = meant if meant.startswith("`") else f"did you mean {meant}"
-    assert f"Way out: {words}" in capsys.readouterr().err
+    assert f"unknown command {line.removeprefix('help ').partition(' x')[0]}; {words}" in (
+        capsys.readouterr().err
+    )
 
 
 def test_the_first_word_of_several_commands_lists_them(capsys: pytest.CaptureFixture[str]) -> None:

@@ -159,8 +159,8 @@ def test_output_that_cannot_be_written_is_told_as_that(line: str, tmp_path: Path
     [
         ("explain nothing", "nothing: No such file or directory"),
         ("explain folder", "folder: Is a directory"),
-        ("explain text", "text is no log of a watch. Way out: record one with kubectl get"),
-        ("explain log --kind Node", "Node is not watched. Way out: one of "),
+        ("explain text", "text is not a log of a watch. To fix: record one with kubectl get"),
+        ("explain log --kind Node", "Node is not watched. To fix: use "),
         ("crds -o text/x", "text/x: Not a directory"),
         ("trace claim c --url http://127.0.0.1:9", "http://127.0.0.1:9 cannot be reached: "),
     ],

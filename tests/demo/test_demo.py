@@ -76,7 +76,7 @@ def test_a_bad_count_is_refused_at_once(words: str, capsys: pytest.CaptureFixtur
     with pytest.raises(SystemExit) as caught:
         main(["demo", words])
     assert caught.value.code == EXIT_USAGE
-    assert "is no number from" in capsys.readouterr().err
+    assert "is not a number from" in capsys.readouterr().err
 
 
 @pytest.mark.timeout(60)

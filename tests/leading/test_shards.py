@@ -292,7 +292,7 @@ async def test_two_shards_on_one_lease_are_both_named() -> None:
         ("namespaces=team-a,team-b", "everything else"),
     ]
     assert {line["holder"] for line in told} == {"one namespaces=team-a,team-b"}
-    assert all("--leader-election-lease" in line["way_out"] for line in told)
+    assert all("--leader-election-lease" in line["fix"] for line in told)
     assert {line["lease"] for line in told} == {LEASE_NAME}
 
 

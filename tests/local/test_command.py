@@ -45,9 +45,9 @@ def local(*words: str) -> tuple[int, str]:
         (("--port", "http"), "from 0 to 65535"),
         (("--nodes", "-1"), "from 1 to 1000000"),
         (("--", "--page-sise=3"), "did you mean --page-size?"),
-        (("--", "--page-size=many"), "it is no whole number"),
+        (("--", "--page-size=many"), "it is not a whole number"),
         (("--", "--help"), "lean-sandbox run --help"),
-        (("stray",), "stray is no flag"),
+        (("stray",), "stray is not a flag"),
     ],
     ids=" ".join,
 )
@@ -64,9 +64,9 @@ def test_what_cannot_be_understood_is_refused_before_anything_starts(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--state", "notes"), "notes: this is no saved state"),
+        (("--state", "notes"), "notes: this is not a saved state"),
         (("--state", "notes/x"), "notes/x: the state cannot be saved"),
-        (("--kubeconfig", "notes"), "notes: this is no kubeconfig"),
+        (("--kubeconfig", "notes"), "notes: this is not a kubeconfig"),
         (("--kubeconfig", "notes/x"), "notes/x: the kubeconfig cannot be written"),
     ],
     ids=" ".join,
@@ -79,7 +79,7 @@ def test_a_file_that_cannot_be_used_is_named_and_left_alone(
     assert main(["local", "up", "--port", "0", *words]) == 1
     told = capsys.readouterr().err
     assert said in told
-    assert "Way out" in told
+    assert "To fix" in told
     assert Path("notes").read_text() == "my notes\n"
 
 

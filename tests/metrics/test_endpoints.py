@@ -177,7 +177,7 @@ async def test_a_handler_that_fails_is_an_answer_too() -> None:
         return await echo(request)
 
     async with serve(fail) as served:
-        assert b"the log says why" in await served.say(GET)
+        assert b"see the controller's log" in await served.say(GET)
         assert (await served.say(GET.replace(b"/a", b"/b"))).endswith(b"/b {}")
     assert not served.counted()
 

@@ -136,7 +136,7 @@ def test_what_a_process_is_cannot_be_tuned() -> None:
     ("key", "part"),
     [
         ("page-sise", "did you mean page-size?"),
-        ("config.yaml", "there is no such flag"),
+        ("config.yaml", "unknown flag"),
         ("enable-webhook", "v1.0.0 removed it"),
         ("extensions", "only a flag or the environment"),
         ("leader-election-lease", "only a flag or the environment"),

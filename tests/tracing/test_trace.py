@@ -293,8 +293,8 @@ async def test_a_question_without_kind_namespace_or_name_is_refused(query: str) 
     ("url", "words"),
     [
         ("http://127.0.0.1:9", "cannot be reached"),
-        ("ftp://x", "is no http or https address"),
-        ("127.0.0.1:8080", "is no http or https address"),
+        ("ftp://x", "is not an http or https address"),
+        ("127.0.0.1:8080", "is not an http or https address"),
         ("http://[::1", "cannot be reached"),
         ("http://.a", "cannot be reached"),
     ],
@@ -332,7 +332,7 @@ async def test_a_controller_that_serves_over_tls_is_asked_over_tls(tmp_path: Pat
                 await asked(url, None)
             with pytest.raises(ConfigError, match="cannot be reached"):
                 await asked(plain, None)
-            with pytest.raises(ConfigError, match=r"--ca-file: .*missing.crt is no certificate"):
+            with pytest.raises(ConfigError, match=r"--ca-file: .*missing.crt is not a readable"):
                 await asked(url, tmp_path / "missing.crt")
 
 

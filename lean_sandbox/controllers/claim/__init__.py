@@ -1,1 +1,1 @@
-"""The SandboxClaim reconciler: bind first, everything else behind it."""
+"""The SandboxClaim reconciler: bind first, everything else afterwards."""

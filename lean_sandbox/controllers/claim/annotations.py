@@ -1,8 +1,8 @@
-"""The annotations of claims, written beside their status or behind it, one patch a claim.
+"""The annotations of claims, written in parallel with their status or after it, one patch a claim.
 
-Those of a claim that becomes ready go out at the same time as the status that says so, unless other
-claims are being served: then they stand back. A claim that is refused, or not ready for long, gets
-the time when it was first seen, so that whoever looks into it finds that the controller has.
+Those of a claim that becomes ready are sent at the same time as the status that says so, unless
+other claims are being served: then they wait. A claim that is refused, or not ready for long, gets
+the time when it was first seen, to show that the controller has seen it.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from lean_sandbox.runtime.workers import Result
 from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.extensions import ClaimEntry
 
-# What becomes known within this time of a claim that is not ready goes into the same patch.
+# How long the annotations of a claim that is not ready are gathered into one patch.
 _GATHERING_S = 1.0
-# For how long a claim may be on its way up before it gets a patch that says since when.
+# How long a claim may take to become ready before it is annotated with when it was first seen.
 _LONG_WAIT_S = 30.0
 
 
 class AnnotationWriter(Controller[ClaimEntry]):
     """Collects annotations by claim and writes them when it is their turn.
 
-    They are lost with the process: the next one finds what is missing when it looks at the claim.
+    They are lost with the process: the next one finds what is missing when it reconciles the claim.
     """
 
     def __init__(self, shared: Shared, claims: WorkQueue[Key]) -> None:
-        """``claims``: the annotations of one claim wait while others are due or being served."""
+        """``claims``: annotations of one claim wait while other claims are due or being served."""
         super().__init__("claim-annotations", shared.caches.claims, shared.clock, workers=4)
         self._writer = shared.writer_in(Lane.BACKGROUND)
         self._clock = shared.clock
@@ -44,25 +44,25 @@ class AnnotationWriter(Controller[ClaimEntry]):
         self.queue.gate(
             lambda claim: claims.precedence_s(claim.namespace, beside=claim), behind=claims
         )
-        # By uid of the claim: what is to be written or just being written, when the claim was first
-        # seen, and the trace that was begun for a client that began none.
+        # By uid of the claim: annotations pending or in flight, when the claim was first seen, and
+        # the trace that was begun for a client that began none.
         self._pending: dict[str, dict[str, str]] = {}
         self._first_seen: dict[str, str] = {}
         self._traces: dict[str, str] = {}
 
     def saw(self, entry: ClaimEntry) -> None:
-        """Remember when a claim was first seen that has not been ready yet."""
+        """Remember when a claim that has never been ready was first seen."""
         carried, key = entry.annotations or {}, names.CLAIM_FIRST_READY_AT_ANNOTATION
         if not carried.get(key) and key not in self._pending.get(entry.uid, ()):
             stamped = carried.get(names.CONTROLLER_FIRST_OBSERVED_AT_ANNOTATION)
             self._first_seen.setdefault(entry.uid, stamped or self._now())
 
     def first_seen(self, uid: str) -> str | None:
-        """Return once when a claim was first seen that is ready now for the first time."""
+        """Return, only once, when a claim that has just become ready was first seen."""
         return self._first_seen.pop(uid, None)
 
     def was_ready(self, uid: str) -> None:
-        """Forget the beginnings of a claim that was ready before."""
+        """Forget the first sight and the trace of a claim that was ready before."""
         self._first_seen.pop(uid, None)
         self._traces.pop(uid, None)
 
@@ -72,7 +72,7 @@ class AnnotationWriter(Controller[ClaimEntry]):
         self._pending.pop(uid, None)
 
     def trace_of(self, entry: ClaimEntry) -> str:
-        """Return the trace that a claim carries or will carry, empty for none."""
+        """Return the trace context that a claim carries or will carry, empty for none."""
         carried = (entry.annotations or {}).get(names.TRACE_CONTEXT_ANNOTATION, "")
         return carried or self._traces.get(entry.uid, "")
 
@@ -99,12 +99,12 @@ class AnnotationWriter(Controller[ClaimEntry]):
             self._add(entry, changes, 0.0 if is_known else _GATHERING_S)
 
     def unready(self, entry: ClaimEntry, *, is_refused: bool) -> None:
-        """Note that the claim is not ready, because something is wrong or because it takes time."""
+        """Note that the claim is not ready: it is refused, or takes time."""
         if observed := self._observed(entry):
             self._add(entry, observed, _GATHERING_S if is_refused else _LONG_WAIT_S)
 
     def _observed(self, entry: ClaimEntry) -> dict[str, str]:
-        """Return what the controller's first look at a claim leaves on it, if it is not there."""
+        """Return the annotations of the controller's first sight that a claim does not have yet."""
         if not self._observes:
             return {}
         carried = entry.annotations or {}
@@ -125,7 +125,7 @@ class AnnotationWriter(Controller[ClaimEntry]):
         self.queue.add(entry.key, priority=LOW, after_s=after_s)
 
     def enqueue_all(self, reason: str) -> None:  # noqa: ARG002 -- the claims' controller finds it
-        """Take annotations in from now on; what is missing is found with the claims."""
+        """Accept annotations from now on; the reconciles of claims find what is missing."""
         self.queue.is_paused = False
 
     async def reconcile(self, item: Item[Key]) -> Result:
@@ -135,23 +135,23 @@ class AnnotationWriter(Controller[ClaimEntry]):
             return Result()
         changes = self._pending[entry.uid].copy()
         await self.write(entry, changes)
-        # What was added meanwhile has its own turn.
+        # Annotations added meanwhile have a turn of their own.
         pending = self._pending.pop(entry.uid, {})
         if later := dict(pending.items() - changes.items()):
             self._pending[entry.uid] = later
         return Result()
 
     async def write(self, entry: ClaimEntry, changes: Mapping[str, str | None]) -> None:
-        """Set or remove annotations of a claim; one that is gone is no error. One PATCH.
+        """Set or remove annotations of a claim; one that is gone is not an error. One PATCH.
 
-        The label of older days that named the Sandbox goes with the first of them.
+        The label by which old releases named the Sandbox is removed with the first patch.
         """
         metadata: dict[str, Any] = {"annotations": changes}
         if names.SANDBOX_NAME_ANNOTATION in (entry.labels or {}):
             metadata["labels"] = {names.SANDBOX_NAME_ANNOTATION: None}
         patch = {"metadata": metadata}
         with suppress(NotFound):
-            # Metadata alone would hide what somebody has written into the status meanwhile.
+            # Metadata alone would hide what others have written into the status meanwhile.
             await self._writer.patch(
                 self.cache, entry, patch, as_metadata=False, generation=entry.generation
             )

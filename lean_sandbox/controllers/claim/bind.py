@@ -1,4 +1,4 @@
-"""From a claim to its Sandbox: the one it has, one of its pool, or a new one (claims, 3.5 to 3.10).
+"""From a claim to its Sandbox: the one it has, one of its pool, or a new one.
 
 A warm claim costs one request here: the patch that takes the member over. A member is handed out in
 memory to one claim at a time; a claim that loses it to another process takes the next at once.
@@ -45,15 +45,15 @@ from lean_sandbox.watch.kind import Key, OwnedEntry
 from lean_sandbox.watch.resources.extensions import ClaimEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
-# How often a new claim looks whether members of its pool have an address by now.
+# How often a new claim checks whether members of its pool have got an address.
 _LOOK_AGAIN_S = 0.5
 _MOST_TRIES = 64
-# How often a member or a claim is patched while others keep writing to it.
+# How many times a member or a claim is patched while others keep writing to it.
 MOST_PATCHES = 5
 
 
 class Wakes(msgspec.Struct, frozen=True):
-    """Whom a binding concerns besides the claim."""
+    """Callbacks to the other controllers that a binding concerns."""
 
     sandbox: Callable[[Key], None]
     launch: Callable[[Key, Sandbox | None], None]
@@ -63,19 +63,19 @@ class Wakes(msgspec.Struct, frozen=True):
 class Parts(Shared, kw_only=True):
     """What the reconciles of all claims share."""
 
-    # For what a client waits for.
+    # For the requests that a client waits for.
     writer: ObjectWriter
     warm: WarmQueue
     events: ObjectEvents
     annotator: AnnotationWriter
     wakes: Wakes
-    # When the work began (monotonic): who takes over learns only then which members are ready.
+    # When the work began (monotonic): a new leader learns only then which members are ready.
     began_at: float = -math.inf
     # By uid of the claim: the member whose adoption ended without a clear answer.
     doubtful: dict[str, Key] = msgspec.field(default_factory=dict)
     # By uid of the claim: the last Sandbox of it whose end was seen.
     ended: dict[str, str] = msgspec.field(default_factory=dict)
-    # By uid of the claim: how many creates in a row met a Sandbox that could not be read.
+    # By uid of the claim: how many creates in a row collided with a Sandbox that is not seen yet.
     collisions: dict[str, int] = msgspec.field(default_factory=dict)
 
     def forget(self, uid: str) -> None:
@@ -87,9 +87,9 @@ class Parts(Shared, kw_only=True):
 
 
 class Binding:
-    """One claim on its way to a Sandbox, in one reconcile.
+    """Binds one claim to a Sandbox, in one reconcile.
 
-    Every method may raise ClaimError for what the claim asks for and cannot have, NotYetError where
+    Every method may raise ClaimError if the claim cannot have what it asks for, NotYetError if
     nothing is to be written yet, and the errors of requests.
     """
 
@@ -115,9 +115,9 @@ class Binding:
     async def find(self) -> SandboxEntry | None:
         """Return the Sandbox that the claim has already. No request in the ordinary case.
 
-        One that the status names is looked at where neither it nor its end is known as the claim's:
-        another process may have bound it, and its event is yet to come. So is one on its way out of
-        which the status is not known: its own controller looks at it no more.
+        The one that the status names is fetched if the cache shows neither it nor its end as the
+        claim's: another process may have bound it, and its event is yet to come. So is one that is
+        being deleted with an unknown status: its own controller no longer fetches it.
         Raises ClaimError when the claim's own name is held by somebody else's Sandbox.
         """
         entry, doubtful = self._entry, self._parts.doubtful
@@ -130,7 +130,7 @@ class Binding:
             try:
                 await self._fetch(Key(entry.key.namespace, named))
             except ControlPlaneError as error:
-                # What the status says stays until it can be looked at.
+                # The claim's status stays as it is until the Sandbox can be read.
                 text = f'sandbox "{named}" cannot be read'
                 raise ClaimError(ClaimFault.CREATE_PENDING, text) from error
             found = own_sandbox(self._sandboxes, entry)
@@ -145,10 +145,10 @@ class Binding:
         return found
 
     async def _assigned(self, name: str) -> SandboxEntry | None:
-        """Complete an adoption that another process began, or drop the name of a stranger."""
+        """Complete an adoption that another process began, or clear a name that is not ours."""
         held = self._sandboxes.get(Key(self._pool.namespace, name))
         if held is not None and (held.owner is None or held.owner.group != names.EXTENSIONS_GROUP):
-            # Nobody's, or of a kind that is none of our business: who did that may undo it.
+            # Without an owner, or with one of a foreign kind: whoever did that may undo it.
             return None
         loss: ClaimError | None = None
         if held is not None and pool_of(held) == self._pool:
@@ -175,7 +175,7 @@ class Binding:
     async def take(self) -> SandboxEntry | None:
         """Take a member of the claim's pool; ``None`` when there is none to wait for.
 
-        Raises NotYetError while members come up and the claim is young.
+        Raises NotYetError while members are starting and the claim is young.
         """
         warm = self._parts.warm
         judge: Staleness | None = None
@@ -183,7 +183,7 @@ class Binding:
         if pool is not None and pool.is_recreate:
             template = self._resolver.known_template_of(self._pool)
             if template is None:
-                # Nobody can tell who is stale: the members stay, and the cold path says why.
+                # It is unknown which members are stale: they stay, and the cold path reports why.
                 return None
             judge = self._resolver.staleness(template)
 
@@ -210,7 +210,7 @@ class Binding:
         return None
 
     async def _take(self, member: SandboxEntry, judge: Staleness | None) -> SandboxEntry | None:
-        """Adopt a member in hand; ``None`` when it cannot be had, or does not fit any more.
+        """Adopt an acquired member; ``None`` when it is not available, or no longer fits.
 
         At most one GET for each unknown stamp, before the patch.
         """
@@ -235,9 +235,9 @@ class Binding:
                 raise NotYetError(min(_LOOK_AGAIN_S, left_s))
 
     def announce(self) -> None:
-        """Tell of the member that was taken, by an Event and to its pool and its own controller.
+        """Report the member that was taken, by an Event and to its pool and its own controller.
 
-        After the claim's status: what this starts would come in between on the same processor.
+        Called after the claim's status is written, so that the work it starts does not delay that.
         """
         if self._taken is None:
             return
@@ -245,16 +245,16 @@ class Binding:
         self._parts.wakes.sandbox(self._taken.key)
         self._parts.metrics.bound(self._entry, self._taken, names.LAUNCH_TYPE_WARM)
         note = f'Adopted warm pool Sandbox "{self._taken.key.name}"'
-        # Of another Sandbox it is another Event, and no repetition of one that names the first.
+        # Another Sandbox makes another Event, not a repetition of the one that names the first.
         related = reference_to(self._taken, SANDBOXES)
         self._parts.events.emit(self._entry, "Normal", "SandboxAdopted", "Adoption", note, related)
         self._parts.wakes.pool(self._pool)
 
     async def _adopt(self, held: SandboxEntry) -> SandboxEntry | None:
-        """Take one member over; ``None`` when it is not to be had any more.
+        """Take one member over; ``None`` when it is no longer available.
 
-        One PATCH; after a refused one a GET tells whether the member has gone to somebody else or
-        has only changed, and then it is patched anew, so that it is not lost to its pool.
+        One PATCH; after a refused one a GET shows whether somebody else has taken the member or it
+        has only changed, and then it is patched again, so that its pool does not lose it.
         Raises ClaimError (AdoptionConflict) when others keep writing to it.
         """
         refused: Invalid | Conflict | None = None
@@ -273,14 +273,14 @@ class Binding:
             if fresh is None or fresh.uid != held.uid:
                 return None
             if is_controlled(fresh, self._entry):
-                # An earlier patch of ours arrived, only its answer did not.
+                # An earlier patch of ours was applied, but its response was lost.
                 return fresh
             if pool_of(fresh) != self._pool:
                 return None
             before, after = ((one.owner, one.labels, one.annotations) for one in (held, fresh))
             if isinstance(refused, Invalid) and before == after:
-                # The pool may not be the first of the owners that the patch has tested; else the
-                # patch was refused for what it says, not for whom it meets.
+                # The pool may not be the first owner, the one that the patch tests; otherwise the
+                # patch was refused for its content, not for the state of the member.
                 if by_version and fresh.version == held.version:
                     raise refused
                 by_version = True
@@ -312,7 +312,7 @@ class Binding:
             if touched is not None:
                 _follow_template(response.entry, held, visible(touched))
 
-        # A new generation asks for a new status; without one, what others wrote there has to show.
+        # A new generation leads to a new status; without one, a status by others must be shown.
         written = await self._writer.patch(
             self._sandboxes, held, patch, as_metadata=touched is not None, applied=applied
         )
@@ -367,7 +367,7 @@ class Binding:
     # -- bound -----------------------------------------------------------------------------------
 
     async def sync(self, sandbox: SandboxEntry) -> SandboxEntry:
-        """Bring what the claim and its template say to a bound Sandbox (3.3, 3.6).
+        """Bring the metadata of the claim and its template to a bound Sandbox.
 
         No request when nothing that reaches the Pod differs; else one GET and one PATCH.
         """
@@ -433,7 +433,7 @@ class Binding:
 def _follow_template(
     entry: SandboxEntry, before: SandboxEntry, metadata: PodTemplateMetadata
 ) -> None:
-    """Bring the cached view to what our own patch made of it, which saves a GET."""
+    """Apply our own patch of the template's metadata to the cached view, which saves a GET."""
     view = before.view
     is_next = entry.generation == before.generation + 1
     if view is not None and view.generation == before.generation and is_next:
@@ -446,7 +446,7 @@ def own_sandbox(sandboxes: Cache[SandboxEntry], claim: ClaimEntry) -> SandboxEnt
     """Return the Sandbox of a claim: the one it names, the one of its own name, or one taken over.
 
     Whoever creates a Sandbox may write any owner reference, so it must also be a Sandbox that this
-    controller made for the claim or took over for it (claims, 3.5).
+    controller made for the claim or took over for it.
 
     A Sandbox that is named stays the claim's until it is gone. One that was taken over, but not
     named before the process ended, is found by its labels, unless it is being deleted.
@@ -461,7 +461,7 @@ def own_sandbox(sandboxes: Cache[SandboxEntry], claim: ClaimEntry) -> SandboxEnt
 
 
 def acquired(sandboxes: Cache[SandboxEntry], claim: ClaimEntry) -> list[SandboxEntry]:
-    """Return the living Sandboxes that were made for a claim, or taken over from a pool for it."""
+    """Return the living Sandboxes that were created for a claim, or taken over for it."""
     owned = _owned(sandboxes, claim).values()
     made = [one for one in owned if one.key == claim.key and not one.is_deleting]
     return [*made, *filter(_was_taken_over, owned)]
@@ -473,13 +473,13 @@ def _owned(sandboxes: Cache[SandboxEntry], claim: ClaimEntry) -> dict[str, Sandb
 
 
 def is_controlled(held: OwnedEntry, claim: ClaimEntry) -> bool:
-    """Tell whether an object of the claim's namespace has the claim as its controller."""
+    """Return whether an object of the claim's namespace has the claim as its controller."""
     is_a_claims = held.owner_key(names.SANDBOX_CLAIM_KIND) is not None
     return is_a_claims and is_controlled_by(held.owner, claim.uid)
 
 
 def assigned_name(claim: ClaimEntry) -> str:
-    """Return the Sandbox that a claim's annotation names, or its label of older days."""
+    """Return the Sandbox that a claim's annotation names, or its label from old releases."""
     key = names.SANDBOX_NAME_ANNOTATION
     return (claim.annotations or {}).get(key) or (claim.labels or {}).get(key, "")
 

@@ -1,4 +1,4 @@
-"""The SandboxClaim controller: its queue, what wakes it, and the feeding of the warm queue."""
+"""The SandboxClaim controller: its queue, what wakes it, and how it feeds the warm queue."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _SETTLED = frozenset(
 
 
 class ClaimController(Controller[ClaimEntry]):
-    """Serves claims and keeps the warm queue true to the cached Sandboxes."""
+    """Serves claims and keeps the warm queue in step with the cached Sandboxes."""
 
     def __init__(self, shared: Shared, wakes: Wakes) -> None:
         settings, caches = shared.settings, shared.caches
@@ -80,7 +80,7 @@ class ClaimController(Controller[ClaimEntry]):
         caches.claims.handlers.append(self.on_claim)
 
     def enqueue_all(self, reason: str) -> None:
-        """Begin as after a start; claims wait anew for members that have not been looked at."""
+        """Queue everything, as after a start; claims wait again for members not fetched yet."""
         self._parts.began_at = self._parts.clock.monotonic()
         super().enqueue_all(reason)
 
@@ -117,10 +117,10 @@ class ClaimController(Controller[ClaimEntry]):
             self.waiting.wait(key, pool, entry.created_at, tried=arrivals)
 
     def before_pool_s(self, pool: Key) -> float:
-        """Return for how long at most claims go before what makes new members of a pool.
+        """Return for how many seconds at most the creation of a pool's members waits for claims.
 
-        For longest while it has a member for each that stands in line, not at all where claims
-        wait for its members.
+        Longest while the pool has a member for each claim in line, not at all while claims wait
+        for its members.
         """
         if self.waiting.waits_for(pool):
             return 0.0
@@ -130,10 +130,10 @@ class ClaimController(Controller[ClaimEntry]):
         return longest_s if has_enough else min(longest_s, BESIDE_WORK_S)
 
     def before_sandbox_s(self, sandbox: SandboxEntry) -> float:
-        """Return for how long at most claims go before what is left to do for a Sandbox.
+        """Return for how many seconds at most the reconcile of a Sandbox waits for claims.
 
-        That is its launch for a member of a pool, whose time to become ready runs, and housekeeping
-        for one that is ready.
+        That is the launch of a member of a pool, which has to become ready in time, or housekeeping
+        for a claim's ready Sandbox.
         """
         if (pool := sandbox.owner_key(names.SANDBOX_WARM_POOL_KIND)) is not None:
             return min(self.before_pool_s(pool), BESIDE_WORK_S)
@@ -141,19 +141,19 @@ class ClaimController(Controller[ClaimEntry]):
         if claim is None or not sandbox.is_ready or _waits_for_metadata(claim):
             return 0.0
         if claim.generation > 1:
-            # Its user may have changed what its Pod is to carry.
+            # Its user may have changed the metadata that its Pod is to have.
             return 0.0
         return self.queue.precedence_s(sandbox.key.namespace)
 
     def due_in_s(self, key: Key) -> float | None:
-        """Return when a claim expires, in seconds: a backoff must not sleep through it."""
+        """Return the seconds until a claim expires: a backoff must not sleep through it."""
         entry = self.cache.get(key)
         if entry is None or entry.view is None or entry.status is None:
             return None
         return time_left_s(expire_at(entry.view, entry.status), self._parts.clock.now())
 
     def is_final(self, entry: ClaimEntry) -> bool:
-        """Tell whether nothing is to be expected of a claim until something else changes."""
+        """Return whether a claim is in its final state until something else changes."""
         if entry.needs_look:
             return False
         assert entry.status is not None
@@ -190,27 +190,27 @@ class ClaimController(Controller[ClaimEntry]):
     def on_sandbox(self, delta: Delta[SandboxEntry]) -> None:
         """Wake the claims that had or have a Sandbox that changed.
 
-        Where only its status may have changed, the claim is woken once the Sandbox's own controller
-        has fetched it, by :meth:`on_status`. Of one that is being deleted it fetches nothing.
+        If only its status may have changed, :meth:`on_status` wakes the claim once the Sandbox's
+        own controller has fetched it, which it does unless the Sandbox is being deleted.
         """
         new = delta.new
         is_looked_at = new is not None and new.status is None and not new.is_deleting
         if delta.initial or (is_looked_at and delta.change is Change.COLUMNS):
             return
         if delta.new is None and delta.key in self.cache:
-            # Whosever it was: the name that the claim needs may be free now.
+            # Whoever owned it, the name that the claim needs may be free now.
             self.queue.add(delta.key, priority=CLIENT, after_s=0.1, reason="sandbox")
         for entry in (delta.old, delta.new):
             claim = self._owner_of(entry) if entry is not None else None
             if claim is not None:
-                # With the claim itself its Sandbox goes, and its own end is a moment away.
+                # With the claim itself its Sandbox goes, and the claim's end may follow shortly.
                 after_s = 0.1 if delta.new is None else 0.0
                 if delta.new is None:
                     self._parts.ended[claim.uid] = delta.key.name
                 self.queue.add(claim.key, priority=CLIENT, after_s=after_s, reason="sandbox")
 
     def follow_pod(self, old: PodEntry | None, new: PodEntry | None) -> None:
-        """Have the member whose Pod has changed wait, or be handed out, accordingly."""
+        """Update the warm queue for the members whose Pod has changed."""
         owners = {
             (Key(pod.key.namespace, pod.owner.name), pod.owner.uid)
             for pod in (old, new)
@@ -222,10 +222,10 @@ class ClaimController(Controller[ClaimEntry]):
                 self.warm.offer(held)
 
     def on_status(self, entry: SandboxEntry, new: SandboxStatus) -> None:
-        """Follow a status that our Sandbox controller wrote or read, which comes as no event.
+        """Follow a status that our Sandbox controller wrote or read, for which no event comes.
 
-        A claim that says the same already is woken only if it is being reconciled: that reconcile
-        may be about to write an older status.
+        A claim that reports the same already is woken only if it is being reconciled: that
+        reconcile may be about to write an older status.
         """
         self.warm.offer(entry)
         claim = self._owner_of(entry)
@@ -242,17 +242,17 @@ class ClaimController(Controller[ClaimEntry]):
         """Forget the members of a pool that is gone; wake the claims that wait for it."""
         if delta.new is None:
             self.warm.forget_pool(delta.key)
-        # What only its status tells is nothing that a claim waits for.
+        # No claim waits for a change of the pool's status.
         if not delta.initial and (delta.old is None or _spec_of(delta.old) != _spec_of(delta.new)):
             # It may name a template whose absence was found before the template came.
             self._parts.resolver.doubt(delta.key)
             self._wake_claims([delta.key], "pool", unless=self._is_served)
 
     def on_template(self, delta: Delta[TemplateEntry]) -> None:
-        """Wake the claims of the pools of a template that has come, or can be used by now.
+        """Wake the claims of the pools of a template that is new or has become usable.
 
-        Others may wait for its NetworkPolicy, which it may ask for no longer, or for their labels,
-        which none is to be expected of a template that is gone.
+        Claims may also wait for a NetworkPolicy that the template asks for no longer, or for labels
+        that cannot be expected of a template that is gone.
         """
         old, new = delta.old, delta.new
         if delta.initial:
@@ -275,7 +275,7 @@ class ClaimController(Controller[ClaimEntry]):
         self._wake_claims(pools, "template", unless=self._is_served)
 
     def _has_sandbox(self, claim: ClaimEntry) -> bool:
-        """Tell whether the Sandbox that the status of a claim names is there."""
+        """Return whether the Sandbox that the status of a claim names is cached."""
         named = claim.status.bound.name if claim.status is not None else ""
         return bool(named) and Key(claim.key.namespace, named) in self._parts.caches.sandboxes
 
@@ -301,7 +301,7 @@ def _can_take(entry: ClaimEntry) -> bool:
     if entry.status is None:
         return True
     ready = find(entry.status.conditions, names.READY)
-    # Until its spec changes a claim that is refused waits for nothing, nor one that has expired.
+    # A claim that is refused waits for nothing until its spec changes, nor does an expired one.
     is_over = ready is not None and ready.reason in _WANT_NO_MEMBER
     return not is_over
 
@@ -311,7 +311,7 @@ def _spec_of(pool: PoolEntry | None) -> tuple[str, int, bool] | None:
 
 
 def _repeats(claim: ClaimEntry, status: SandboxStatus) -> bool:
-    """Tell whether a claim says what it is to report of the status of its Sandbox (8.1)."""
+    """Return whether a claim reports what it should of the status of its Sandbox."""
     if claim.status is None:
         return False
 
@@ -334,6 +334,6 @@ def _waits_for_metadata(claim: ClaimEntry) -> bool:
 
 
 def _attributes(entry: ClaimEntry) -> dict[str, str]:
-    """Return what the span of a reconcile says of its claim (claims, 8.4)."""
+    """Return the attributes of the span of a claim's reconcile, as in the reference controller."""
     created_by = (entry.labels or {}).get(names.CREATED_BY_LABEL)
     return {names.CREATED_BY_LABEL: names.normalise_created_by(created_by)} if created_by else {}

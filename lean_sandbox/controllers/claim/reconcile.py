@@ -1,8 +1,8 @@
-"""One reconcile of one claim (claims, section 3).
+"""One reconcile of one claim.
 
 What a waiting client needs comes first: the patch that takes a member over and the status that
-names it, with the annotations beside it. Events follow behind. The reconcile of a bound claim whose
-Sandbox says nothing new makes no request.
+names it, with the annotations in parallel. Events follow. The reconcile of a bound claim whose
+Sandbox reports nothing new makes no request.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
 log = structlog.get_logger("claim")
 
-# How soon a claim comes back to a Sandbox that has yet to be looked at.
+# How soon a claim is reconciled again that waits for its Sandbox or its Pod to be fetched.
 _LOOK_AGAIN_S = 1.0
-# What follows on the end of a claim's time is the next reconcile's.
+# The next reconcile carries out an expiry that this one has reported.
 _AT_ONCE_S = 0.001
 
 
 async def reconcile(parts: Parts, entry: ClaimEntry) -> Result:
-    """Serve a claim; raises ReconcileError or an error of the API tree when it must be repeated."""
+    """Serve a claim; raises ReconcileError or an API error when it has to be retried."""
     await _drop_policy(parts, entry)
     if entry.is_deleting:
         return Result()
@@ -78,7 +78,7 @@ async def reconcile(parts: Parts, entry: ClaimEntry) -> Result:
 
 
 async def _drop_policy(parts: Parts, entry: ClaimEntry) -> None:
-    """Delete the NetworkPolicy that releases of older days made for each claim (3.12)."""
+    """Delete the NetworkPolicy that old releases created for each claim."""
     key = Key(entry.key.namespace, f"{entry.key.name}-network-policy")
     held = parts.caches.policies.get(key)
     if held is None or not is_controlled(held, entry):
@@ -91,14 +91,14 @@ async def _drop_policy(parts: Parts, entry: ClaimEntry) -> None:
 
 
 class ClaimReconcile(Binding):
-    """One reconcile of one claim: what Sandbox it gets, and what its status says of it."""
+    """One reconcile of one claim: which Sandbox it gets, and its status."""
 
     def __init__(
         self, parts: Parts, entry: ClaimEntry, view: ClaimView, status: SandboxClaimStatus
     ) -> None:
         super().__init__(parts, entry, view)
         self._old = status
-        # Both when a Sandbox that is bound has a fault.
+        # Both are set when something fails for a bound Sandbox.
         self._sandbox: SandboxEntry | None = None
         self._error: ClaimError | None = None
 
@@ -113,7 +113,7 @@ class ClaimReconcile(Binding):
         except NotYetError as wait:
             return Result(requeue_after_s=wait.after_s)
         except Conflict:
-            # The next try is to know what this one did not.
+            # The next try has to know the state that this one did not.
             await self._writer.get(claims, entry.key)
             raise
         finally:
@@ -158,8 +158,8 @@ class ClaimReconcile(Binding):
     async def _whole(self) -> SandboxClaim:
         """Return the whole claim; raise NotYetError if it is being deleted, or is gone. One GET.
 
-        The end of a deleted claim's Sandbox may be seen first; another one given to the claim
-        would be collected at once, or stay without an owner.
+        The end of a deleted claim's Sandbox may be seen before its own; a new Sandbox for the claim
+        would be garbage-collected at once, or stay without an owner.
         """
         found = await self._writer.get(self._parts.caches.claims, self._entry.key)
         if (
@@ -184,7 +184,7 @@ class ClaimReconcile(Binding):
         if expires_now:
             new = expired_claim_status(new, entry.generation, now)
         else:
-            # Before the status, so that the annotations go out beside it.
+            # Before the status, so that the annotations are sent in parallel.
             self._annotate(new)
         written = await self._write_status(new)
         if expires_now:
@@ -201,7 +201,7 @@ class ClaimReconcile(Binding):
         return Result(requeue_after_s=requeue_after_s(error, left_s, collisions))
 
     def _tell(self, new: SandboxClaimStatus) -> None:
-        """Say of a status that was written that the claim is ready now, or why it is not served."""
+        """Log, after the status was written, that the claim is ready or why it is not served."""
         entry, parts, sandbox = self._entry, self._parts, self._sandbox
         was_ready = is_true(self._old.conditions, names.READY)
         if sandbox is not None and is_true(new.conditions, names.READY) and not was_ready:
@@ -231,9 +231,9 @@ class ClaimReconcile(Binding):
         )
 
     def _is_unseen(self) -> bool:
-        """Tell whether somebody else wrote the status of the bound Sandbox, not known yet.
+        """Return whether the bound Sandbox has a status by somebody else that is not known yet.
 
-        The look that follows wakes the claim; until then what it says holds.
+        The fetch that follows wakes the claim; until then the claim's status stays as it is.
         """
         sandbox = self._sandbox
         return (
@@ -243,10 +243,10 @@ class ClaimReconcile(Binding):
         )
 
     async def _drop_unnamed(self) -> None:
-        """Delete what was made or taken over for the claim but its status does not name. One GET.
+        """Delete what was created or taken over for the claim, unless its status names it. One GET.
 
-        A process may end between the two, or the answer to a create be lost, and another member be
-        taken before the first Sandbox is seen. No client has been told of that one.
+        A process may end between the two writes, or the answer to a create be lost, and another
+        member be taken before the first Sandbox is seen. No client knows of that one.
         """
         sandbox, sandboxes = self._sandbox, self._parts.caches.sandboxes
         if sandbox is None or self._error is not None:
@@ -260,11 +260,11 @@ class ClaimReconcile(Binding):
     def _await_pod(self, new: SandboxClaimStatus) -> None:
         """Raise NotYetError if the claim would be ready before its Pod is, or has its labels.
 
-        What its Sandbox says may be of a Pod that went while nobody looked. Labels decide which
+        The Sandbox's status may describe a Pod that has gone unnoticed. Labels decide which
         policies select the Pod, so a client must not use it without those that it asked for. A
-        status of the Sandbox that is of its present generation was written after the Pod had
-        followed. Claims that ask for nothing do not wait for that: of what their adoption changes
-        nothing is for their clients.
+        Sandbox's status of its current generation was written after the Pod had got its labels.
+        Claims without additional metadata do not wait for that: none of the labels that adoption
+        changes concern their clients.
         """
         sandbox = self._sandbox
         if self._error is not None or sandbox is None:
@@ -276,12 +276,12 @@ class ClaimReconcile(Binding):
         pods = self._parts.caches.pods.owned_by(sandbox.key.namespace, sandbox.uid)
         is_there = any(pod.may_be_ready for pod in pods)
         if not is_there or (self._view.has_additional_metadata and not is_told):
-            # The claim waits for that: the Pod is to follow at once.
+            # The claim waits for the Pod: reconcile the Sandbox at once.
             self._parts.wakes.launch(sandbox.key, None)
             raise NotYetError(_LOOK_AGAIN_S)
 
     def _count_collisions(self) -> int:
-        """Return how many reconciles in a row ended in a create that waits to be seen."""
+        """Return how many creates in a row have collided with a Sandbox that is not seen yet."""
         collisions, uid = self._parts.collisions, self._entry.uid
         if self._error is None or self._error.fault is not ClaimFault.CREATE_PENDING:
             collisions.pop(uid, None)
@@ -296,7 +296,7 @@ class ClaimReconcile(Binding):
             annotator.unready(entry, is_refused=self._error is not None)
         if sandbox is None:
             return
-        # As they are now: this reconcile may have removed a reference to another's Sandbox.
+        # The latest entry: this reconcile may have removed a reference to another's Sandbox.
         entry = self._parts.caches.claims.latest(entry) or entry
         annotations, key = entry.annotations or {}, names.SANDBOX_NAME_ANNOTATION
         # The annotation marks a Sandbox that came from a pool; one of the claim's own has its name.
@@ -309,7 +309,7 @@ class ClaimReconcile(Binding):
         if was_ready and is_dated:
             annotator.was_ready(entry.uid)
         elif not is_dated and (was_ready or is_ready):
-            # Where it was ready before, nobody can tell since when.
+            # If it was ready before, it is unknown since when.
             annotator.ready(entry, is_known=not was_ready)
 
     # -- the status ------------------------------------------------------------------------------
@@ -318,11 +318,11 @@ class ClaimReconcile(Binding):
         """Write a status that differs; false when the claim is gone or bound elsewhere.
 
         A Sandbox can be taken by one adopter only, but two processes could each take one for the
-        same claim. So what binds it is guarded, and the first to write the status wins. For a claim
-        without a status, as nearly all are, the patch tests that it has none, so that annotations
-        may be written beside it; for others it carries the version that it was decided on.
+        same claim. So the status that binds it is guarded, and the first to write it wins. For a
+        claim without a status, as nearly all are, the patch tests that it has none, so that its
+        annotations may be written in parallel; for others it carries the version decided on.
 
-        No request, or one PATCH. Each conflict of a binding costs a GET and a PATCH more; where
+        No request, or one PATCH. Each conflict of a binding costs a GET and a PATCH more; if
         another process was first, a GET of its Sandbox and a DELETE of the one taken in vain.
         Raises Conflict when others keep writing to the claim, NotYetError when it is being deleted.
         """
@@ -331,13 +331,13 @@ class ClaimReconcile(Binding):
         if patch is None:
             return True
         if not new.bound.name or new.bound.name == old.bound.name:
-            # Its user may have put the end off just before it came.
+            # Its user may have moved the shutdown time just before it came.
             is_end = has_reason(new.conditions, names.READY, names.REASON_CLAIM_EXPIRED)
             guard = self._version_of_status() if is_end else ""
             try:
                 return await self._patch_status(_guarded(entry, patch, guard), new)
             except Invalid:
-                # Another may have the name of the claim by now.
+                # Another claim may have the name by now.
                 await self._whole()
                 raise
         version = "" if old == EMPTY_CLAIM_STATUS else self._version_of_status()
@@ -351,7 +351,7 @@ class ClaimReconcile(Binding):
             # The response to another write of ours may hide the event of what others have written.
             fresh = await self._whole()
             if await self._is_bound_elsewhere(fresh.status.bound.name, new.bound.name):
-                # No client has been told of the Sandbox that was taken in vain.
+                # No client knows of the Sandbox that was taken in vain.
                 in_vain = self._sandboxes.get(Key(entry.key.namespace, new.bound.name))
                 if in_vain is not None and is_controlled(in_vain, entry):
                     await self._writer.delete(self._sandboxes, in_vain)
@@ -363,7 +363,7 @@ class ClaimReconcile(Binding):
         return False
 
     def _version_of_status(self) -> str:
-        """Return the latest version at which the claim is known to be as it was decided on."""
+        """Return the latest version known to have the spec and status that were decided on."""
         entry = self._entry
         held = self._parts.caches.claims.latest(entry)
         if held is not None and held.status is entry.status:
@@ -382,7 +382,7 @@ class ClaimReconcile(Binding):
     async def _patch_status(
         self, body: list[dict[str, Any]] | dict[str, Any], status: SandboxClaimStatus
     ) -> bool:
-        """Write the status; false when the claim is gone. Raises Conflict or Invalid by a guard."""
+        """Write the status; false if the claim is gone. A guard raises Conflict or Invalid."""
         entry, claims = self._entry, self._parts.caches.claims
         try:
             await self._writer.patch(
@@ -395,7 +395,7 @@ class ClaimReconcile(Binding):
     # -- expiry ----------------------------------------------------------------------------------
 
     async def _expire(self) -> Result:
-        """Say that the claim has expired, or, where that was said, delete what it asks for."""
+        """Report that the claim has expired; once that is reported, delete what its policy says."""
         entry, view = self._entry, self._view
         if not has_reason(self._old.conditions, names.READY, names.REASON_CLAIM_EXPIRED):
             now = self._parts.clock.now()
@@ -437,7 +437,7 @@ class ClaimReconcile(Binding):
             with failing_as("failed to delete expired sandbox"):
                 await self._writer.delete(sandboxes, self._sandbox)
         if self._sandbox is not None and self._sandbox.status is None:
-            # Whether it has finished is not known; its end brings the claim back.
+            # Whether it has finished is not known; its deletion wakes the claim.
             return Result()
         seen = self._observed(is_expired=True)
         await self._write_status(next_claim_status(self._old, seen, self._parts.clock.now()))
@@ -447,10 +447,10 @@ class ClaimReconcile(Binding):
 def _guarded(
     entry: ClaimEntry, patch: dict[str, Any], version: str, *, is_first: bool = False
 ) -> list[dict[str, Any]] | dict[str, Any]:
-    """Return the patch of a status that is refused when another claim has the name by now.
+    """Return a patch of the status that is refused when another claim has the name by now.
 
-    With a ``version`` it is also refused when the claim was written to since. ``is_first``, for a
-    claim without a status, has it refused when somebody else has written one meanwhile.
+    With a ``version`` it is also refused when the claim was written to since. With ``is_first``,
+    for a claim without a status, it is refused when somebody else has written one meanwhile.
     """
     if version:
         return {"status": patch, "metadata": {"resourceVersion": version}}

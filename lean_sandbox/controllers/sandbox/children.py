@@ -1,4 +1,4 @@
-"""The children of a Sandbox in the order of the specification (3.3): volume claims, Pod, Service.
+"""The children of a Sandbox, in the reference controller's order: volume claims, Pod, Service.
 
 An error of one child does not stop the next: all are collected and shown together.
 """
@@ -31,14 +31,14 @@ from lean_sandbox.watch.resources.children import PvcEntry, ServiceEntry
 from lean_sandbox.watch.resources.pod import RUNNING, WAITING, PodEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
-# A list in its normal time.
+# How long to wait for the first list of volume claims.
 _PVC_LIST_PATIENCE_S = 5.0
 
 OnStatus = Callable[[SandboxEntry, SandboxStatus], None]
 
 
 class OvertakenError(Exception):
-    """The Sandbox was changed, replaced or deleted meanwhile: its reconcile has to begin anew."""
+    """The Sandbox was changed, replaced or deleted meanwhile: its reconcile has to start over."""
 
 
 class UnusableTemplateError(Exception):
@@ -49,7 +49,7 @@ class Parts(Shared, kw_only=True):
     """What the reconciles of all Sandboxes share.
 
     ``on_status`` are called with each status that was published. ``drift_since`` is since when the
-    metadata of a Pod differs from what is wanted and its write is deferred.
+    metadata of a Pod has differed from the desired one while its write is deferred.
     """
 
     requests: SandboxRequests
@@ -57,7 +57,7 @@ class Parts(Shared, kw_only=True):
     throttle: StatusThrottle
     on_status: list[OnStatus] = msgspec.field(default_factory=list)
     drift_since: dict[Key, float] = msgspec.field(default_factory=dict)
-    # Sandboxes of which the server refuses any update, whatever it says, at this generation.
+    # Sandboxes of which the server refuses any update: their uid, and the generation refused.
     refused: dict[Key, tuple[str, int]] = msgspec.field(default_factory=dict)
 
     def forget(self, key: Key) -> None:
@@ -69,16 +69,16 @@ class Parts(Shared, kw_only=True):
         self.requests.forget(key)
 
     def tell(self, entry: SandboxEntry, new: SandboxStatus) -> None:
-        """Tell the other controllers of a status that was published."""
+        """Notify the other controllers of a status that was published."""
         for tell in self.on_status:
             tell(entry, new)
 
 
 class Children:
-    """One reconcile of the children of one Sandbox; its fields are what became of them.
+    """One reconcile of the children of one Sandbox; its fields hold the outcome.
 
     ``sandbox`` is the whole object, if it was fetched already. ``is_start``: a published status
-    that says there is no Pod is believed.
+    that says there is no Pod is trusted.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Children:
         return self.entry.view
 
     async def sync(self) -> None:
-        """Bring all children to the wanted state, as far as can be. Raises OvertakenError."""
+        """Bring all children to the desired state, as far as possible. Raises OvertakenError."""
         tracing = self._parts.tracing
         await self._guarded(traced(tracing, "reconcilePVCs", self._sync_pvcs()))
         pod = traced(tracing, "reconcilePod", self._sync_pod())
@@ -117,11 +117,11 @@ class Children:
             self._parts.metrics.in_order(self.key)
 
     async def _guarded(self, step: Awaitable[None]) -> bool:
-        """Run one step, collect what goes wrong, and return whether nothing did."""
+        """Run one step, collect its error if it has one, and return whether it succeeded."""
         try:
             await step
         except (Invalid, UnusableTemplateError) as error:
-            # Only a change of the Sandbox can cure it: shown, not repeated (changes, v1.0.4).
+            # Only a change of the Sandbox can cure it: shown in the status, not retried.
             self.seen.invalid = self.seen.invalid or said(error)
             return False
         except (ControlPlaneError, ReconcileError) as error:
@@ -137,7 +137,7 @@ class Children:
         self.requeue_after_s = seconds if waits is None else min(seconds, waits)
 
     async def _whole(self) -> Sandbox:
-        """Return the whole Sandbox, fetched once; raises OvertakenError if it is another by now."""
+        """Return the whole Sandbox, fetched once; raises OvertakenError if it has changed."""
         sandbox = self._sandbox or await self._requests.get_sandbox(self.key)
         self.entry = self._check_unchanged()
         if sandbox is None:
@@ -146,7 +146,7 @@ class Children:
         return sandbox
 
     def _check_unchanged(self) -> SandboxEntry:
-        """Return the Sandbox as it is known now; raise OvertakenError if it is asked for more."""
+        """Return the Sandbox's current entry; raise OvertakenError if spec or uid have changed."""
         fresh = self._caches.sandboxes.latest(self.entry)
         if fresh is None or fresh.is_deleting or fresh.generation != self.entry.generation:
             raise OvertakenError
@@ -193,7 +193,7 @@ class Children:
                 self._caches.pvcs, key.namespace, body, name=key.name
             )
         except AlreadyExists:
-            # The cache lags behind, or the claim is outside of what it watches.
+            # The cache lags behind, or does not watch this claim.
             looked = await self._requests.get(self._caches.pvcs, key)
             if looked is None:
                 raise ReconcileError(f'PVC "{key.name}" exists and cannot be read') from None
@@ -201,7 +201,7 @@ class Children:
         return found.entry
 
     def _ownership(self, child: PodEntry | PvcEntry | ServiceEntry) -> dict[str, Any]:
-        """Return what makes an object the Sandbox's own, unless somebody writes to it meanwhile."""
+        """Return the metadata that makes an object the Sandbox's own, guarded by its version."""
         controller = sandbox_reference(self.key.name, self.entry.uid)
         references = with_controller_reference(child.others, controller)
         return {"resourceVersion": str(child.version), "ownerReferences": references}
@@ -233,7 +233,7 @@ class Children:
                 return
             was_fetched = True
         raise ReconcileError(
-            f"{Failure.POD_GET_AFTER_CREATE}: it came and went while it was looked at"
+            f"{Failure.POD_GET_AFTER_CREATE}: it was created and deleted repeatedly meanwhile"
         )
 
     def _plan_pod(
@@ -258,8 +258,8 @@ class Children:
         """Create the Pod; false when one of its name exists already."""
         self._check_template()
         self._requests.client.ending.check(self.key.namespace)
-        # An annotation that names this very Pod is wrong only if there is none, which the create
-        # itself tells; one that names another Pod is known to be wrong already.
+        # An annotation that names this Pod is wrong only if there is none, which the create itself
+        # shows; one that names another Pod is known to be wrong already.
         names_this = self.entry.pod_key == self.key
         if clears_annotation and not names_this:
             await self._clear_annotation()
@@ -299,7 +299,7 @@ class Children:
                     elif self._is_own(pod):
                         await self._sync_metadata(pod, adopts=False)
                 finally:
-                    # What its metadata are refused for must not hide what becomes of it.
+                    # A refused patch of the metadata must not hide the state of the Pod.
                     await self._refresh()
                 self._trace_pod("ExistingPodStatusObserved")
 
@@ -307,13 +307,12 @@ class Children:
         return is_controlled_by(pod.owner, self.entry.uid)
 
     def _trace_pod(self, event: str) -> None:
-        # In the span of the step (spec, 7.6).
         tracing, pod = self._parts.tracing, self._pod
         if tracing is not None and pod is not None and pod.state is not None:
             tracing.event(event, {"pod.Name": pod.key.name, "pod.Phase": pod.state.phase})
 
     async def _keep_in_sight(self, pod: PodEntry) -> PodEntry:
-        """Give a Pod the label by which it is watched: its end is what suspending waits for."""
+        """Give a Pod the label by which it is watched: suspending waits for its end."""
         if names.NAME_HASH_LABEL in (pod.labels or {}):
             return pod
         labels = {names.NAME_HASH_LABEL: names.name_hash(self.key.name)}
@@ -326,12 +325,12 @@ class Children:
         return made.entry
 
     async def _refresh(self) -> None:
-        """Fetch the Pod if what is known of its state may be old. At most one GET."""
+        """Fetch the Pod if its known state may be stale. At most one GET."""
         pod = self._pod
         if pod is None or not self._is_own(pod) or not _may_be_old(pod):
             return
         if self._view.is_suspended and pod.state is not None and pod.is_terminating:
-            # Only its end matters now, and the watch tells of that.
+            # Only its end matters now, and the watch shows that.
             return
         held_s = self._held_s(pod)
         if held_s > 0.0:
@@ -340,15 +339,15 @@ class Children:
             await self._fetch_state(pod)
 
     def _held_s(self, pod: PodEntry) -> float:
-        # What a fetch shows would not be published before: a step of a launch.
+        # A step of a launch is not published before then, so a fetch would be of no use.
         is_step = pod.state is not None and pod.hint in (WAITING, RUNNING)
         if not (is_step and is_before_ready(self._old)):
             return 0.0
         return self._parts.throttle.held_s(self.key, self._parts.clock.monotonic())
 
     async def _fetch_state(self, pod: PodEntry) -> None:
-        # Nothing old is reported while the fetch fails; and the Pod may have gone between the event
-        # and the fetch, then its DELETED event is on its way.
+        # A stale state is not reported when the fetch fails; and if the Pod has gone between the
+        # event and the fetch, its DELETED event is on its way.
         self._pod = None
         self._parts.throttle.looked(self.key)
         with failing_as(Failure.POD_GET):
@@ -357,7 +356,7 @@ class Children:
             self._pod = fresh
 
     async def _delete_pod(self, pod: PodEntry) -> None:
-        """Delete the Pod; its end does not wait for a fetch of its latest state, which follows."""
+        """Delete the Pod, and only then fetch its latest state if the known one may be stale."""
         self._pod = pod
         may_be_old = _may_be_old(pod)
         with failing_as(Failure.POD_DELETE):
@@ -371,7 +370,7 @@ class Children:
         with failing_as(Failure.POD_NAME_CLEAR):
             await self._requests.annotate(self.entry, names.POD_NAME_ANNOTATION, None)
         if self.entry.pod_key != self.key:
-            # What was planned concerns the Pod that the annotation named; now another is expected.
+            # The plan was for the Pod that the annotation named; now another is expected.
             self._repeat_in(0.0)
         self.entry = self._check_unchanged()
 
@@ -380,7 +379,7 @@ class Children:
         metadata: dict[str, Any] = dict(self._missing_metadata(pod) or {})
         if adopts:
             metadata |= self._ownership(pod)
-        # One that cannot be adopted is not the Sandbox's.
+        # Until it is adopted, the Pod is not the Sandbox's.
         self._pod = None if adopts else pod
         if not metadata or (not adopts and self._is_deferred()):
             return
@@ -388,7 +387,7 @@ class Children:
             made = self._pod = await self._patch_pod(pod, metadata)
         self._parts.drift_since.pop(self.key, None)
         if self._missing_metadata(made):
-            # Somebody else wrote to it between the event that was planned for and this response.
+            # Somebody else wrote to it between the event behind the plan and this response.
             self._repeat_in(0.0)
 
     def _missing_metadata(self, pod: PodEntry) -> dict[str, Any] | None:
@@ -399,7 +398,7 @@ class Children:
         )
 
     def _is_deferred(self) -> bool:
-        # A drift of the Pod's metadata may wait (spec, 3.12).
+        # A drift of the Pod's metadata may wait, as it may in the reference controller.
         now, parts = self._parts.clock.monotonic(), self._parts
         window_s = min(parts.settings.sandbox_write_behind_window, LONGEST_WRITE_BEHIND_S)
         since = parts.drift_since.setdefault(self.key, now) if window_s > 0 else now
@@ -426,7 +425,7 @@ class Children:
                 found = await self._requests.get(self._caches.services, self.key)
             service = found.entry if found is not None else None
         else:
-            text = "it came and went while it was looked at"
+            text = "it was created and deleted repeatedly meanwhile"
             raise ReconcileError(f"{Failure.SERVICE_GET}: {text}")
         self.seen.service_present = isinstance(step, plans.Create | plans.Adopt | plans.Keep)
         after = self._caches.services.get(self.key)
@@ -435,7 +434,7 @@ class Children:
 
     async def _create_service(self) -> bool:
         """Create the Service; false when one of its name exists already."""
-        # One that goes with its Sandbox must not be made anew for as long as that is not told.
+        # The Service may have gone together with its Sandbox, whose end is not known yet.
         await self._whole()
         body = build_service(self.entry.metadata, self._view.ports)
         try:
@@ -470,7 +469,7 @@ class Children:
                 return isinstance(step, plans.Nothing)
 
     def _missing_in(self, service: ServiceEntry) -> dict[str, Any] | None:
-        # Its ports are the Sandbox's only where spec.service asks for one.
+        # The Sandbox decides on the ports only where spec.service asks for a Service.
         return owned_service_patch(
             service.labels,
             service.spec or ServiceSpec(),
@@ -479,7 +478,7 @@ class Children:
         )
 
     def observation(self) -> Observation:
-        """Return what the status is to say of the children."""
+        """Return what the status is to report about the children."""
         seen = self.seen
         if self._pod is not None:
             is_owned = self._is_own(self._pod)

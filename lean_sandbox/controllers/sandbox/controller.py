@@ -1,7 +1,7 @@
 """The Sandbox controller: which changes have a Sandbox reconciled, and how soon.
 
-Most do at once. A step on the way up (scheduled, pulling, running but not ready) waits for the
-window of the launch: the next usually comes within it and makes a reconcile for this one waste.
+Most do at once. A step of a launch (scheduled, pulling, running but not ready) waits for the window
+of the launch: the next step usually comes within it and makes a reconcile for this one superfluous.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from lean_sandbox.watch.resources.children import PvcEntry, ServiceEntry
 from lean_sandbox.watch.resources.pod import READY, RUNNING, WAITING, PodEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
-# How soon a Sandbox is reconciled that was ready when another controller changed it.
+# Delay of the reconcile of a Sandbox that was ready when another controller changed it.
 _LOOK_AFTER_S = 0.1
 # How long a new Sandbox of an extension waits for the response to its create, which saves a GET.
 _RESPONSE_S = 0.1
@@ -66,7 +66,7 @@ class SandboxController(Controller[SandboxEntry]):
             ),
             throttle=throttle,
         )
-        #: Called with each status that was published, which comes as no event.
+        #: Called with each status that was published, for which no event comes.
         self.on_status = self._parts.on_status
         caches.sandboxes.handlers.append(self.on_sandbox)
         caches.pods.handlers.append(self.on_pod)
@@ -76,7 +76,7 @@ class SandboxController(Controller[SandboxEntry]):
     def stand_back(
         self, claims: WorkQueue[Key], precedence_s: Callable[[SandboxEntry], float]
     ) -> None:
-        """Let claims go first, each Sandbox for at most as long as ``precedence_s`` returns."""
+        """Let claims go first: hold each Sandbox back for at most its ``precedence_s`` seconds."""
 
         def hold_s(key: Key) -> float:
             entry = self.cache.get(key)
@@ -87,7 +87,7 @@ class SandboxController(Controller[SandboxEntry]):
         self.queue.gate(hold_s, behind=claims)
 
     def _has_changed(self, entry: SandboxEntry) -> bool:
-        """Tell whether a ready Sandbox is asked for something else, or is not what it was."""
+        """Return whether a ready Sandbox has expired, or its spec, Service or Pod has changed."""
         view, caches = entry.view, self._parts.caches
         if (
             view is None
@@ -102,35 +102,35 @@ class SandboxController(Controller[SandboxEntry]):
 
     async def reconcile(self, item: Item[Key]) -> Result:
         """Bring one Sandbox to what its spec asks for."""
-        # After a list the published status is believed where a fetch would only confirm it.
+        # After a list the published status is trusted where a fetch would only confirm it.
         is_start = item.priority == LOW and not item.is_safety_net
         return await reconcile(self._parts, item.key, is_start=is_start)
 
     def _is_spare(self, key: Key) -> bool:
-        # Nobody waits for a member of a pool.
+        # No client waits for a member of a pool.
         entry = self.cache.get(key)
         return entry is not None and entry.owner_key(names.SANDBOX_WARM_POOL_KIND) is not None
 
     def is_final(self, entry: SandboxEntry) -> bool:
-        """Tell whether a Sandbox is as its spec asks and says so."""
+        """Return whether a Sandbox is as its spec asks, and its status says so."""
         return is_final(self._parts, entry)
 
     def due_in_s(self, key: Key) -> float | None:
-        """Return after how long a Sandbox expires."""
+        """Return the seconds until a Sandbox expires."""
         entry = self.cache.get(key)
         if entry is None or entry.view is None:
             return None
         return due_in_s(entry.view, self._parts.clock.now())
 
     def doubt(self, key: Key) -> None:
-        """Have the next reconcile fetch the Pod: the watch may hide what has happened to it."""
+        """Mark the Pod as stale, so that it is fetched: the watch may not show a change of it."""
         entry = self.cache.get(key)
         if entry is not None:
             for pod in self._parts.caches.pods.owned_by(key.namespace, entry.uid):
                 pod.is_stale = True
 
     def launch(self, key: Key, whole: Sandbox | None = None) -> None:
-        """Reconcile a Sandbox that another controller made, as ``whole`` shows, or changed."""
+        """Reconcile a Sandbox that another controller created, giving ``whole``, or changed."""
         if whole is not None:
             self._parts.requests.keep_created(whole)
         self.queue.add(key, priority=REFILL, reason="owner")
@@ -166,11 +166,11 @@ class SandboxController(Controller[SandboxEntry]):
             if delta.saw_deletion or (delta.old is not None and delta.old.is_deleting):
                 hidden.ended(key)
             else:
-                # Its end, forced; or only the end of its tracking label.
+                # A forced deletion, or only the loss of its tracking label.
                 hidden.lost(key)
         if delta.initial:
             return
-        # Before there is a node only the scheduler writes, and no column shows what it found.
+        # Before there is a node only the scheduler writes, and no column shows its findings.
         is_news = bool(delta.change & Change.VERSION) and not delta.change & Change.COLUMNS
         may_wait = not delta.change & _AT_ONCE and _is_a_step_up(delta)
         pod, reason, tells = delta.new, "pod gone", frozenset[str]()
@@ -185,10 +185,10 @@ class SandboxController(Controller[SandboxEntry]):
             self._enqueue(_concerned(delta, if_unowned=True), "service changed")
 
     def on_pvc(self, delta: Delta[PvcEntry]) -> None:
-        """Reconcile whom the end of a volume claim, or one that nobody controls, concerns."""
+        """Reconcile the Sandboxes concerned by a volume claim that is gone or has no controller."""
         if delta.new is not None and (delta.initial or delta.new.owner is not None):
             return
-        # The name of a claim template, which is any prefix, goes before that of the Sandbox.
+        # The name of the claim template, any prefix, stands before that of the Sandbox.
         namespace, name = delta.key
         of_name = [Key(namespace, name[at + 1 :]) for at, char in enumerate(name) if char == "-"]
         self._enqueue([*_concerned(delta), *of_name], "volume claim")
@@ -203,7 +203,7 @@ class SandboxController(Controller[SandboxEntry]):
         tells: frozenset[str] = frozenset(),
     ) -> None:
         if self.queue.is_paused:
-            # Nor do windows begin: the next leader reconciles everything.
+            # No window begins either: the next leader reconciles everything.
             return
         for key in keys:
             if key not in self.cache:
@@ -218,11 +218,11 @@ class SandboxController(Controller[SandboxEntry]):
 
 
 def _concerned(delta: Delta[Any], *, if_unowned: bool = False) -> list[Key]:
-    """Return the Sandboxes that controlled an object before a change, and that control it now.
+    """Return the Sandboxes that controlled an object before a change, or control it now.
 
-    The uid is not compared: the end of a predecessor's Pod must wake the Sandbox that took its name
-    (spec, 6.1). An object that is gone, or with ``if_unowned`` one that nobody controls, may have
-    held the name that a Sandbox needs.
+    The uid is not compared: the end of a predecessor's Pod must wake the Sandbox that took its
+    name. The Sandbox of the object's own name is included if the object is gone or, with
+    ``if_unowned``, has no controller: the name may be free now, or taken.
     """
     found: dict[Key, None] = {}
     for entry in (delta.old, delta.new):
@@ -237,7 +237,7 @@ def _concerned(delta: Delta[Any], *, if_unowned: bool = False) -> list[Key]:
 
 def _is_a_step_up(delta: Delta[PodEntry]) -> bool:
     if delta.new is None or delta.old is None or delta.old.hint == READY:
-        # Whatever follows readiness is news, readiness with another address or node as well.
+        # Whatever follows readiness is news, even readiness with another address or node.
         return False
     # A watch without columns gives no hint: any write may be the one that makes the Pod ready.
     return delta.new.hint in (RUNNING, WAITING)

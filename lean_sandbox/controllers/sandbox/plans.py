@@ -1,4 +1,4 @@
-"""What to do about the Pod and the Service of a Sandbox (spec, 3.4 to 3.9).
+"""Plans for the Pod and the Service of a Sandbox.
 
 Pure functions: from what the cache and the fetches of this reconcile show to exactly one next step.
 """
@@ -21,15 +21,15 @@ T = TypeVar("T", PodEntry, PvcEntry, ServiceEntry)
 
 
 class Fetch(msgspec.Struct, frozen=True):
-    """Fetch the object and plan again: what is known of it may be old, or nothing is known."""
+    """Fetch the object and plan again: it may be stale in the cache, or is unknown."""
 
 
 class Nothing(msgspec.Struct, frozen=True):
-    """None is wanted, and there is none that is the Sandbox's."""
+    """No object is wanted, and the Sandbox has none."""
 
 
 class Create(msgspec.Struct, frozen=True):
-    """None exists and one is wanted."""
+    """An object is wanted, and none exists."""
 
 
 class Keep(msgspec.Struct, Generic[T], frozen=True):
@@ -39,13 +39,13 @@ class Keep(msgspec.Struct, Generic[T], frozen=True):
 
 
 class Adopt(msgspec.Struct, Generic[T], frozen=True):
-    """Nobody controls the object, and it carries the authorisation to be taken."""
+    """The object has no controller, and its labels authorise its adoption."""
 
     found: T
 
 
 class Delete(msgspec.Struct, Generic[T], frozen=True):
-    """The object is the Sandbox's own, and none is wanted."""
+    """The object is the Sandbox's own, and not wanted."""
 
     found: T
 
@@ -68,7 +68,7 @@ ServiceStep = _Step[ServiceEntry]
 
 
 def refusal(kind: str, found: T, sandbox_name: str) -> str | None:
-    """Return why an object that is not the Sandbox's is left alone, ``None`` if it is adopted."""
+    """Return why an object that is not the Sandbox's is left alone, ``None`` to adopt it."""
     name, owner, labels = found.key.name, found.owner, found.labels or {}
     if owner is not None:
         return (
@@ -95,16 +95,15 @@ def plan_pod(
 ) -> tuple[PodStep, bool]:
     """Decide the next step for the Pod, and whether the pod-name annotation is to be cleared.
 
-    ``owned`` are the Pods that the cache shows to be controlled by the Sandbox, ``named`` is the
-    Pod under the expected name as the cache or a fetch shows it. ``is_absent`` when it is known
-    that there is none of that name, ``is_doubtful`` when the watch lost sight of it without seeing
-    it end.
+    ``owned`` are the cached Pods that the Sandbox controls, ``named`` is the Pod of the expected
+    name as the cache or a fetch shows it. ``is_absent``: there is known to be no Pod of that name;
+    ``is_doubtful``: the watch lost sight of it without seeing its deletion.
     """
     assert entry.view is not None
     is_suspended = entry.view.is_suspended
     expected = entry.pod_key
     has_annotation = names.POD_NAME_ANNOTATION in (entry.annotations or {})
-    # Another owned Pod does not answer the question: a Pod of the expected name would make two.
+    # Another owned Pod does not settle it: a Pod of the expected name would make two.
     has_another = expected == entry.key and any(pod.key != expected for pod in owned)
     if named is None and not is_absent and (is_doubtful or has_another):
         return Fetch(), False

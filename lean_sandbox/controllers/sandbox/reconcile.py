@@ -1,4 +1,4 @@
-"""Brings one Sandbox to the state its spec asks for (spec, section 3).
+"""Brings one Sandbox to the state its spec asks for.
 
 No requests when nothing is to be done; docs/design.md has the budget of each flow.
 """
@@ -30,12 +30,12 @@ log = structlog.get_logger("sandbox")
 
 # A reconcile for the expiry alone never comes sooner: expiry may be noticed up to this much late.
 _LEAST_EXPIRY_WAIT_S = 2.0
-# After a Sandbox was marked as expired, its teardown follows in a reconcile of its own.
+# After a Sandbox is marked as expired, its teardown follows in a reconcile of its own.
 _MARKED_REQUEUE_S = 0.001
 _SUSPENDED_FOR_GOOD = frozenset({names.REASON_POD_TERMINATED, names.REASON_POD_NOT_OWNED})
 
-# Reason of the Ready condition -> (type, reason, action, note) of the Event that it leaves when it
-# appears; without a note that of the condition (changes, v1.0.4; spec, 3.13).
+# Reason of the Ready condition -> (type, reason, action, note) of the Event emitted when it
+# appears, as by the reference controller since v1.0.4; "" stands for the condition's message.
 _EVENTS: dict[str, tuple[EventType, str, str, str]] = {
     names.REASON_DEPENDENCIES_READY: ("Normal", "SandboxReady", "Ready", "Sandbox is ready"),
     names.REASON_SANDBOX_SUSPENDED: ("Normal", "SandboxSuspended", "Suspension", ""),
@@ -49,8 +49,8 @@ _EVENTS: dict[str, tuple[EventType, str, str, str]] = {
 async def reconcile(parts: Parts, key: Key, *, is_start: bool) -> Result:
     """Reconcile one Sandbox.
 
-    ``is_start``: only a list has led to it, so the published status is believed without a request.
-    Raises ReconcileError or an error of the API tree when it has to be repeated.
+    ``is_start``: only a list has led to it, so the published status is trusted without a request.
+    Raises ReconcileError or an API error when it has to be retried.
     """
     sandboxes = parts.caches.sandboxes
     entry = sandboxes.get(key)
@@ -60,11 +60,11 @@ async def reconcile(parts: Parts, key: Key, *, is_start: bool) -> Result:
         sandbox = await parts.requests.get_sandbox(key)
         entry = sandboxes.get(key) if sandbox is not None else None
     if entry is None or entry.is_deleting:
-        # Children go by their owner references; nothing is written about what is ending.
+        # Children go by garbage collection; no status is written about what is being deleted.
         parts.forget(key)
         return Result()
     if entry.needs_look:
-        # A newer event has overtaken the response, and has this key reconciled again.
+        # A newer event has overtaken the response and has queued this key again.
         return Result()
     this = SandboxReconcile(parts, entry, sandbox, is_start=is_start)
     try:
@@ -72,7 +72,7 @@ async def reconcile(parts: Parts, key: Key, *, is_start: bool) -> Result:
     finally:
         held = sandboxes.latest(entry) if was_unknown else None
         if held is not None and held.status not in (None, EMPTY_STATUS):
-            # Somebody else wrote it, and its event has told only that. By now it is put right.
+            # Somebody else wrote it, and the event showed only that. By now it has been corrected.
             assert held.status is not None
             parts.tell(held, held.status)
 
@@ -90,7 +90,7 @@ async def _run_in_span(parts: Parts, entry: SandboxEntry, this: SandboxReconcile
 
 
 def is_final(parts: Parts, entry: SandboxEntry) -> bool:
-    """Tell whether nothing is to be expected of a Sandbox until somebody changes something."""
+    """Return whether a Sandbox is in its final state until something changes."""
     if entry.needs_look:
         return False
     status, view = entry.status, entry.view
@@ -121,13 +121,13 @@ def is_final(parts: Parts, entry: SandboxEntry) -> bool:
 
 
 def due_in_s(view: SandboxView, now: datetime) -> float | None:
-    """Return after how long a Sandbox expires: a backoff must not sleep through it."""
+    """Return the seconds until a Sandbox expires: a backoff must not sleep through it."""
     left_s = time_left_s(view.shutdown_time, now)
     return None if left_s is None else max(left_s, _LEAST_EXPIRY_WAIT_S)
 
 
 class SandboxReconcile(Children):
-    """One reconcile of one Sandbox: what becomes of its children, and of its status."""
+    """One reconcile of one Sandbox: its children, then its status."""
 
     async def run(self) -> Result:
         """Bring the Sandbox to what its spec asks for."""
@@ -156,7 +156,7 @@ class SandboxReconcile(Children):
 
     async def _expire(self) -> Result:
         entry, old = self.entry, self._old
-        # Where no status can be written, that its time is over can only be carried out.
+        # If the server refuses any status, the Sandbox is torn down without being marked first.
         is_mute = self._parts.refused.get(entry.key) == (entry.uid, entry.generation)
         if not is_mute and not has_reason(
             old.conditions, names.READY, names.REASON_SANDBOX_EXPIRED
@@ -170,7 +170,7 @@ class SandboxReconcile(Children):
             except ReconcileError as error:
                 failures.append(error)
         if self._view.is_deleted_at_expiry:
-            # The object goes whatever became of its children: they are collected with it.
+            # Deleted whatever became of its children: they are garbage-collected with it.
             await self._requests.delete_sandbox(self._check_unchanged())
             return Result()
         if failures:
@@ -181,13 +181,13 @@ class SandboxReconcile(Children):
         return Result()
 
     async def _mark_expired(self, status: SandboxStatus) -> Result:
-        """Write ``status`` as that of a Sandbox whose time is over; its teardown comes next.
+        """Write ``status`` as that of an expired Sandbox; the next reconcile tears it down.
 
-        It has a selector if there is a Pod: the next process may have nothing else to go by.
+        It has a selector if there is a Pod: the next process may have nothing else to find it by.
         """
         entry = self.entry
         self._parts.throttle.settled(self.key)
-        # One that is deleted takes its Pod with it.
+        # A Sandbox that is deleted takes its Pod with it.
         is_looked_for = not (status.selector or self._view.is_deleted_at_expiry)
         if is_looked_for and await self._find_pod() is not None:
             selector = sandbox_status.selector_of(self.key.name)
@@ -197,7 +197,7 @@ class SandboxReconcile(Children):
         return Result(requeue_after_s=_MARKED_REQUEUE_S)
 
     def _is_told_absent(self) -> bool:
-        """Tell whether the status says that an expired Sandbox has no Pod, as its spec is now."""
+        """Return whether the status of this generation says that the expired Sandbox has no Pod."""
         ready = find(self._old.conditions, names.READY)
         is_of_now = ready is not None and ready.observedGeneration == self.entry.generation
         return is_of_now and not self._old.selector
@@ -216,7 +216,7 @@ class SandboxReconcile(Children):
             pod = self._caches.pods.get(key)
         else:
             pod = await self._find_pod()
-        # Whoever may write annotations could name another, and keep the Pod alive.
+        # Whoever may write annotations could name another Pod and so keep this one alive.
         pods = {own.key: own for own in self._caches.pods.owned_by(key.namespace, self.entry.uid)}
         if pod is not None and self._is_own(pod):
             pods[key] = pod
@@ -232,7 +232,7 @@ class SandboxReconcile(Children):
 
     async def _conclude(self) -> Result:
         if self.is_namespace_terminating:
-            # Everything in it is about to go; a status would only add to the work.
+            # Everything in it is being deleted; a status would only add to the work.
             return Result(requeue_after_s=ENDING_S)
         parts, old, key = self._parts, self._old, self.key
         now, throttle = parts.clock.now(), parts.throttle
@@ -280,7 +280,7 @@ class SandboxReconcile(Children):
         try:
             await self._requests.patch_status(entry, {"status": patch}, new)
         except Invalid as error:
-            # The schema refuses any update of the object until it is changed (changes, v1.0.6).
+            # The schema refuses any update of the object until the object is changed.
             log.warning("status_refused", key=str(entry.key), reason=error.message)
             parts.refused[entry.key] = (entry.uid, entry.generation)
             return
@@ -307,7 +307,6 @@ class SandboxReconcile(Children):
 
 
 def _attributes(entry: SandboxEntry) -> dict[str, str]:
-    # Spec, 7.6.
     attributes = {"sandbox.name": entry.key.name, "sandbox.namespace": entry.key.namespace}
     created_by = (entry.labels or {}).get(names.CREATED_BY_LABEL)
     if created_by is not None:

@@ -23,7 +23,7 @@ from lean_sandbox.watch.resources.children import ServiceEntry
 from lean_sandbox.watch.resources.pod import NEW_POD_COLUMNS, WAITING, PodEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry, sandbox_columns
 
-# At 2 to 3 KiB each: what a large batch of a pool may hold for a moment.
+# At 2 to 3 KiB each: as many as a large batch of a pool may create at once.
 _MOST_CREATED = 512
 _MOST_KNOWN = 4096
 _KNOWN_S = 600.0
@@ -33,9 +33,9 @@ class HiddenPods:
     """What is known of Pods that the cache does not show.
 
     A name is absent once a request has found no Pod, or the watch has seen its deletion: no GET is
-    due. A Pod is doubtful when the watch lost sight of it otherwise: it may only have lost
+    needed. A Pod is doubtful when the watch lost sight of it otherwise: it may only have lost
     the label that it is watched by, and a create would collide with it. Either is forgotten after
-    ten minutes, or earlier when more is known than is kept; then nothing is known of the name.
+    ten minutes, or earlier when too many names are known; then nothing is known of the name.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -43,7 +43,7 @@ class HiddenPods:
         self._known: TTLCache[Key, bool] = TTLCache(_MOST_KNOWN, _KNOWN_S, clock.monotonic)
 
     def is_doubtful(self, key: Key) -> bool:
-        """Return whether only a GET shows if there is a Pod of this name."""
+        """Return whether only a GET can show if there is a Pod of this name."""
         return self._known.get(key) is False
 
     def is_absent(self, key: Key) -> bool:
@@ -51,31 +51,31 @@ class HiddenPods:
         return self._known.get(key) is True
 
     def ended(self, key: Key) -> None:
-        """Take note that the watch has shown the end of the Pod; a doubt may be about the next."""
+        """Note that the watch has shown the end of the Pod; a doubt may concern its successor."""
         if not self.is_doubtful(key):
             self._known[key] = True
 
     def lost(self, key: Key) -> None:
-        """Take note that there may be such a Pod, which the watch does not show."""
+        """Note that there may be such a Pod, which the watch does not show."""
         self._known[key] = False
 
     def fetched_none(self, key: Key) -> None:
-        """Take note that a request has found no Pod."""
+        """Note that a request has found no Pod."""
         self._known[key] = True
 
     def forget(self, key: Key) -> None:
-        """Drop what is known of a name: the watch shows its Pod, or will, or nobody will ask."""
+        """Drop what is known of a name: the watch shows its Pod, or will, or it is not needed."""
         self._known.pop(key, None)
 
 
 class SandboxRequests(ObjectWriter):
-    """The requests that have to note more than a writer does; each method makes one at most."""
+    """A writer that also keeps track of hidden Pods; each method makes one request at most."""
 
     def __init__(self, shared: Shared) -> None:
         super().__init__(shared.client, lane=Lane.CLIENT, field_manager=names.FIELD_MANAGER)
         self._caches = shared.caches
         self.hidden = HiddenPods(shared.clock)
-        # As the responses to creates have shown them: the first reconcile needs the whole spec.
+        # The responses to creates, for the first reconcile, which needs the whole spec.
         self._created: LRUCache[Key, Sandbox] = LRUCache(_MOST_CREATED)
 
     def keep_created(self, sandbox: Sandbox) -> None:
@@ -90,7 +90,7 @@ class SandboxRequests(ObjectWriter):
     async def get_sandbox(self, key: Key) -> Sandbox | None:
         """Fetch the whole Sandbox; ``None`` when it is gone.
 
-        No request while the response to its create shows the newest version that is known.
+        No request while the response to its create is of the newest version that is known.
         """
         created, known = self._created.pop(key, None), self._caches.sandboxes.get(key)
         if created is not None and known is not None:
@@ -110,9 +110,9 @@ class SandboxRequests(ObjectWriter):
     async def patch_status(
         self, entry: SandboxEntry, patch: dict[str, Any], status: SandboxStatus
     ) -> None:
-        """Apply a merge patch to the status; a Sandbox that is gone is no error.
+        """Apply a merge patch to the status; a Sandbox that is gone is not an error.
 
-        Raises ReconcileError when another has its name by now, which the watch will tell of.
+        Raises ReconcileError when another has its name by now, which the watch will deliver.
         """
         with suppress(NotFound):
             written = await self.patch(
@@ -122,9 +122,9 @@ class SandboxRequests(ObjectWriter):
                 raise ReconcileError(f'sandbox "{entry.key.name}" has been made anew')
 
     async def delete_sandbox(self, entry: SandboxEntry) -> None:
-        """Delete this very Sandbox as it is known; one that is gone is no error.
+        """Delete exactly this Sandbox at its known version; one that is gone is not an error.
 
-        Raises Conflict when it was written to meanwhile, perhaps to let it live; it is read then.
+        Raises Conflict when it was written to meanwhile, perhaps to keep it; it is fetched then.
         """
         try:
             await self.delete(self._caches.sandboxes, entry, version=entry.version)
@@ -132,16 +132,16 @@ class SandboxRequests(ObjectWriter):
             await self.get(self._caches.sandboxes, entry.key)
             raise
         if (held := self._caches.sandboxes.latest(entry)) is not None:
-            # The ends of its children may come before its own; they must not wake it again.
+            # The ends of its children may be seen before its own; they must not wake it again.
             held.is_deleting = True
 
     async def get_pod(self, key: Key) -> PodEntry | None:
-        """Fetch a Pod; ``None``, remembered, when there is none."""
+        """Fetch a Pod; ``None`` when there is none, which is remembered."""
         was_doubtful = self.hidden.is_doubtful(key)
         found = await self.get(self._caches.pods, key)
         if found is None:
             if key not in self._caches.pods and was_doubtful == self.hidden.is_doubtful(key):
-                # Else an event was faster than the response, and has shown what came later.
+                # Otherwise an event was faster than the response and has shown a later state.
                 self.hidden.fetched_none(key)
             return None
         if names.NAME_HASH_LABEL in (found.entry.labels or {}):
@@ -153,7 +153,7 @@ class SandboxRequests(ObjectWriter):
 
     async def create_pod(self, sandbox: Key, body: dict[str, Any]) -> PodEntry:
         """Create the Pod; the response is asked for as metadata, half the bytes."""
-        # From now on there may be one, also if no answer comes.
+        # From now on there may be a Pod, even if no response comes.
         self.hidden.forget(sandbox)
         written = await self.create(
             self._caches.pods, sandbox.namespace, body, name=sandbox.name, columns=NEW_POD_COLUMNS
@@ -166,7 +166,7 @@ class SandboxRequests(ObjectWriter):
         return entry
 
     async def delete_pod(self, pod: PodEntry) -> bool:
-        """Delete this very Pod; false if it was gone. Raises Conflict when another has its name."""
+        """Delete exactly this Pod; false if it was gone. Raises Conflict if its name is taken."""
         try:
             was_there = await self.delete(self._caches.pods, pod)
         except Conflict:
@@ -182,6 +182,6 @@ class SandboxRequests(ObjectWriter):
         return True
 
     async def delete_service(self, service: ServiceEntry) -> None:
-        """Delete this very Service; one that is gone is no error."""
+        """Delete exactly this Service; one that is gone is not an error."""
         with failing_as(Failure.SERVICE_DELETE):
             await self.remove(self._caches.services, service)

@@ -1,11 +1,11 @@
-"""When an unready status may wait (design: one status write per launch).
+"""Delays not-ready statuses, so that a quick launch costs one status write.
 
 The steps of a launch are published only when it takes longer than a window: a quick launch costs
 one status write, a slow one two. Readiness, its loss, an error, the end and suspension never wait.
 
-Where hundreds of launches outlast the window they wait for the server, and a status of each would
-make them wait longer. So the steps of a namespace take turns, and a Sandbox whose turn has not come
-is not looked at.
+When hundreds of launches outlast the window, they wait for the server, and a status write for each
+would make them wait longer. So the steps of a namespace take turns, and the Pod of a Sandbox is not
+fetched before its turn.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from lean_sandbox.model.conditions import find
 from lean_sandbox.model.sandbox import SandboxStatus
 from lean_sandbox.watch.kind import Key
 
-# The window grows with the number of launches under way: of a thousand Pods each takes longer. As
-# long as all can be told in one turn it grows little; but nobody waits for a member of a pool.
+# The window grows with the number of launches, as each is slower among many: little for the first
+# hundred, which get turns at once. Members of pools have the large step: no client waits for them.
 _WINDOW_PER_LAUNCH_S = 0.005
 _WINDOW_PER_LATER_LAUNCH_S = 0.05
 _LONGEST_WINDOW_S = 60.0
 _LONGEST_STEP_WINDOW_S = 300.0
 _TURNS_AT_ONCE = 100
 _TURNS_PER_S = 5.0
-# Of which it is remembered when they had their last turn.
+# How many namespaces have their last turn remembered.
 _MOST_NAMESPACES = 1024
 
 _BEFORE = (
@@ -41,7 +41,7 @@ _BEFORE = (
 
 
 def is_on_the_way_up(old: SandboxStatus, new: SandboxStatus) -> bool:
-    """Tell whether ``new`` is a mere step of a launch, given what is published (``old``)."""
+    """Return whether ``new`` is a mere step of a launch, given the published status ``old``."""
     ready = find(new.conditions, names.READY)
     if ready is None or ready.status == "True" or not is_before_ready(old):
         return False
@@ -54,13 +54,13 @@ def is_on_the_way_up(old: SandboxStatus, new: SandboxStatus) -> bool:
 
 
 def is_before_ready(status: SandboxStatus) -> bool:
-    """Tell whether a published status says nothing but that the Sandbox is not up yet."""
+    """Return whether a published status says no more than that the Sandbox is not up yet."""
     ready = find(status.conditions, names.READY)
     return ready is None or (ready.status != "True" and ready.reason in _BEFORE)
 
 
 def is_unplaced(old: SandboxStatus, new: SandboxStatus) -> bool:
-    """Tell whether a step says for the first time that, or why, the Pod cannot be placed."""
+    """Return whether a step is the first to say that the Pod cannot be scheduled, or why."""
     now = find(new.conditions, names.POD_SCHEDULED)
     before = find(old.conditions, names.POD_SCHEDULED)
     if now is None or now.status != names.FALSE:
@@ -69,7 +69,7 @@ def is_unplaced(old: SandboxStatus, new: SandboxStatus) -> bool:
 
 
 def facts(*, trouble: object, address: object) -> frozenset[str]:
-    """Return which facts a step tells that should be known soon.
+    """Return which facts of a step should be published soon.
 
     ``trouble`` is what keeps a container from running, ``address`` that of a Pod that runs and is
     not ready.
@@ -81,8 +81,8 @@ def facts(*, trouble: object, address: object) -> frozenset[str]:
 class _Step(msgspec.Struct, gc=False):
     """The unpublished step of one Sandbox, and the unready steps published before it.
 
-    ``turn_at`` is when it may be told, given once its window has passed; ``may_be_news`` until the
-    Pod was looked at. ``told`` are the facts of the last one published.
+    ``turn_at`` is when it may be published, set once its window has passed; ``may_be_news`` holds
+    until the Pod was fetched. ``told`` are the facts of the last step published.
     """
 
     since: float | None = None
@@ -94,11 +94,11 @@ class _Step(msgspec.Struct, gc=False):
 
 
 class StatusThrottle:
-    """Since when each Sandbox on its way up has had an unpublished step, on the monotonic clock.
+    """Decides how long the unpublished step of each launching Sandbox waits; times are monotonic.
 
     The first unready status waits for ``window_s`` from the first step, each later one for
     ``step_window_s`` from the one before, doubling. A window of 0 publishes at once. Steps whose
-    window has passed take turns. ``is_spare`` says of which Sandboxes nobody waits for.
+    window has passed take turns. ``is_spare``: whether no client waits for a Sandbox.
     """
 
     def __init__(
@@ -112,8 +112,8 @@ class StatusThrottle:
         self._window_s = window_s
         self._step_window_s = step_window_s
         self._steps: dict[Key, _Step] = {}
-        # By namespace: the number of its steps and of those of which none has been published yet,
-        # and the last turn that was given to one.
+        # By namespace: the number of its launches, of those without a published step yet, and the
+        # last turn that was given to one.
         self._under_way: Counter[str] = Counter()
         self._launches: Counter[str] = Counter()
         self._last_turn_at: LRUCache[str, float] = LRUCache(_MOST_NAMESPACES)
@@ -132,7 +132,7 @@ class StatusThrottle:
     def _first_window_s(self, key: Key) -> float:
         if self._window_s <= 0:
             return 0.0
-        # Another namespace counts for as many as this one has: a burst there delays nothing here.
+        # Each other namespace counts for as many as this one: a burst there delays nothing here.
         fair = self._launches[key.namespace] * len(self._launches)
         others = min(fair, self._launches.total()) - 1
         few = 0 if self._is_spare(key) else min(others, _TURNS_AT_ONCE)
@@ -147,11 +147,11 @@ class StatusThrottle:
         is_news: bool = False,
         tells: frozenset[str] = frozenset(),
     ) -> float:
-        """Return for how long the step may still wait, starting its window when it is new.
+        """Return how many seconds the step may still wait; a new step starts its window.
 
-        ``is_news``, as that no node fits, waits for the first window only and for no turn; so does
-        one that ``tells`` a fact which the one before did not. An address alone does not hurry the
-        first step of a launch, which may be followed by Ready within the window.
+        A step that ``is_news``, such as that no node fits, waits for the first window only and for
+        no turn; so does one that ``tells`` a fact that the last published one did not. An address
+        alone does not speed up the first step of a launch: Ready may follow within the window.
         """
         step = self._step_of(key)
         fresh = tells - step.told if step.published else tells - {"address"}
@@ -170,7 +170,7 @@ class StatusThrottle:
         elif due <= now and self._window_s > 0:
             if step.turn_at is None:
                 unused = now - _TURNS_AT_ONCE / _TURNS_PER_S
-                # Turns of launches that are over by now are given anew.
+                # Turns of launches that have ended meanwhile are given to others.
                 latest = now + self._under_way[key.namespace] / _TURNS_PER_S
                 last_at = max(self._last_turn_at.get(key.namespace, unused), unused)
                 step.turn_at = min(last_at + 1.0 / _TURNS_PER_S, latest)
@@ -179,20 +179,20 @@ class StatusThrottle:
         return max(0.0, due - now)
 
     def held_s(self, key: Key, now: float) -> float:
-        """Return for how long looking at the Pod is useless: its step is not told before."""
+        """Return for how long fetching the Pod is useless: its step is not published before."""
         step = self._steps.get(key)
         if step is None or step.since is None or step.may_be_news:
             return 0.0
         return self.remaining_s(key, now)
 
     def looked(self, key: Key) -> None:
-        """Take note that what there is to tell is known."""
+        """Note that the Pod was fetched, so that all its news is known."""
         step = self._steps.get(key)
         if step is not None:
             step.may_be_news = False
 
     def published(self, key: Key, now: float, *, tells: frozenset[str]) -> None:
-        """Take note that an unready step was published."""
+        """Note that an unready step was published."""
         step = self._step_of(key)
         if not step.published:
             _less(self._launches, key.namespace)
@@ -203,7 +203,7 @@ class StatusThrottle:
         step.told = tells
 
     def settled(self, key: Key) -> None:
-        """Forget a launch: it has come to its end, one way or another."""
+        """Forget a launch: it has ended, one way or another."""
         step = self._steps.pop(key, None)
         if step is not None:
             _less(self._under_way, key.namespace)

@@ -1,1 +1,1 @@
-"""The SandboxWarmPool reconciler: keeps pools full without standing in the way of claims."""
+"""The SandboxWarmPool reconciler: keeps pools full without delaying claims."""

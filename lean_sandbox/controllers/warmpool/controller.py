@@ -1,6 +1,6 @@
-"""The SandboxWarmPool controller: what wakes a pool, and one reconcile of it (pools, section 5).
+"""The SandboxWarmPool controller: what wakes a pool, and one reconcile of it.
 
-A reconcile creates what is missing, deletes what is too much, stale or stuck, takes in orphans, and
+A reconcile creates missing members, deletes surplus, stale and stuck ones, adopts orphans, and
 writes the counts: at most once a second, and while a pool is being filled only after a window.
 
 Responses are applied to the cache: a created member is there before the next reconcile counts, and
@@ -52,9 +52,9 @@ from lean_sandbox.watch.kind import Delta, Key, key_of
 from lean_sandbox.watch.resources.extensions import PoolEntry, TemplateEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
-# What could not be done within the batch or rate is tried again this soon.
+# How soon work that exceeded the batch or the rate is continued.
 _NEXT_BATCH_S = 0.05
-# How many members something is done about at a time.
+# How many members are acted on at a time.
 _AT_ONCE = 8
 # A refused write met a version that the watch has not shown yet. It will within this time.
 _LOOK_AGAIN_S = 1.0
@@ -62,18 +62,18 @@ _LOOK_AGAIN_S = 1.0
 _POLICY_UNDER_WAY_S = 5.0
 # The counts are written at most this often.
 _STATUS_INTERVAL_S = 1.0
-# How much longer than the earliest grace the look at it may take: not all pools at once.
+# The share by which the check of the earliest grace may be delayed, to spread the pools.
 _GRACE_JITTER = 0.5
-# For a missing template, watches aside.
+# How often a pool without its template is reconciled, apart from events.
 _MISSING_TEMPLATE_REQUEUE_S = 60.0
 _MEMBER, _MEMBER_GONE = "member", "member is gone"
-# For so long changes of members are gathered: each reconcile of a pool looks at all members. One
-# that is gone has to be replaced soon; any other change can wait for a moment.
+# How long changes of members are gathered: each reconcile of a pool counts all members. One that is
+# gone has to be replaced soon; any other change can wait for a moment.
 _GATHERING_S = {_MEMBER: 0.2, _MEMBER_GONE: 0.05}
 
 
 class PoolState(msgspec.Struct):
-    """What is remembered of one pool, by uid: a pool of the same name begins anew."""
+    """What is remembered of one pool, by uid: a successor of the same name starts anew."""
 
     uid: str
     hold: ReplenishHold
@@ -81,7 +81,7 @@ class PoolState(msgspec.Struct):
     status_at: float = -math.inf
     differs_since: float | None = None
     is_stuck: bool = False
-    # The last generation at which the pool was full, and since when claims go before its refill.
+    # The last generation at which the pool was full, and since when its refill waits for claims.
     full_at: int = 0
     put_off_since: float | None = None
     # Since when the pool has waited for the NetworkPolicy of its template.
@@ -89,7 +89,7 @@ class PoolState(msgspec.Struct):
 
 
 class PoolController(Controller[PoolEntry]):
-    """Keeps pools full; ``launch`` has the Sandbox controller reconcile what a pool has made."""
+    """Keeps pools full; ``launch`` has the Sandbox controller reconcile a new member."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class PoolController(Controller[PoolEntry]):
     async def reconcile(self, item: Item[Key]) -> Result:
         """Bring one pool to what its spec asks for."""
         if _MEMBER_GONE in item.reasons and item.key in self.cache:
-            # Perhaps with its pool, of whose end the watch has not told yet.
+            # Perhaps the pool is gone too, and the watch has not shown it yet.
             await self.writer.get(self.cache, item.key)
         entry = self.cache.get(item.key)
         if entry is None or entry.is_deleting or entry.view is None:
@@ -135,7 +135,7 @@ class PoolController(Controller[PoolEntry]):
         return await PoolReconcile(self, entry, entry.view, state).run()
 
     def is_final(self, entry: PoolEntry) -> bool:
-        """Tell whether a pool is full and says so."""
+        """Return whether a pool is full, and its status says so."""
         if entry.view is None:
             return True
         status, wanted = entry.status, entry.view.replicas
@@ -146,7 +146,7 @@ class PoolController(Controller[PoolEntry]):
         )
 
     def wake(self, pool: Key, reason: str = _MEMBER) -> None:
-        """Reconcile a pool soon; many reasons within a moment are one reconcile."""
+        """Reconcile a pool soon; many wake-ups within a moment share one reconcile."""
         if pool in self.cache:
             self.queue.add(pool, priority=REFILL, after_s=_GATHERING_S[reason], reason=reason)
 
@@ -169,7 +169,7 @@ class PoolController(Controller[PoolEntry]):
         if delta.initial:
             return
         old, new = delta.old, delta.new
-        # One that the pool has deleted itself is known to be deleted.
+        # A member that the pool has deleted itself is marked as being deleted already.
         was_there = old is not None and not old.is_deleting
         reason = _MEMBER_GONE if was_there and (new is None or new.is_deleting) else _MEMBER
         for entry in (old, new):
@@ -177,7 +177,7 @@ class PoolController(Controller[PoolEntry]):
                 self.wake_pool_of(entry, reason)
 
     def wake_pool_of(self, entry: SandboxEntry, reason: str = _MEMBER) -> None:
-        """Reconcile soon the pool of a Sandbox, or the one that may take in what has no owner."""
+        """Wake the pool of a Sandbox, or the one that may adopt it if it has no owner."""
         if (owner := entry.owner_key(names.SANDBOX_WARM_POOL_KIND)) is not None:
             self.wake(owner, reason)
         label = (entry.labels or {}).get(names.WARM_POOL_LABEL)
@@ -189,7 +189,7 @@ class PoolController(Controller[PoolEntry]):
 
 
 class PoolReconcile:
-    """The pool and its template as they are now, and what came of the reconcile so far."""
+    """One reconcile of one pool: the pool, its template, and the outcome so far."""
 
     def __init__(
         self, pools: PoolController, entry: PoolEntry, view: PoolView, state: PoolState
@@ -205,13 +205,13 @@ class PoolReconcile:
         self._state = state
         self._template = shared.resolver.known_template(Key(view.namespace, view.template))
         self._errors: list[ControlPlaneError] = []
-        # Seconds until the pool has to be reconciled again; the least counts.
+        # Seconds until the pool has to be reconciled again; the shortest counts.
         self._requeues: list[float] = []
         # Whether a request was made since the members were counted: they may have changed.
         self._has_acted = False
 
     async def run(self) -> Result:
-        """Bring the pool to its spec; raises ReconcileError when that has to be repeated."""
+        """Bring the pool to its spec; raises ReconcileError when that has to be retried."""
         members = await self._put_in_order()
         await self._refill(members)
         await self._shrink(members)
@@ -248,16 +248,16 @@ class PoolReconcile:
         return self._settings.sandbox_warm_pool_readiness_grace_period if own_s is None else own_s
 
     async def _put_in_order(self) -> PoolMembers:
-        """Settle who belongs to the pool, delete what is stale or stuck, and count the rest."""
+        """Adopt orphans, delete stale and stuck members, and count the rest."""
         await self._for_each(find_orphans(self._sandboxes, self._view), self._take_in)
         members = self._count()
         if self._template is not None and self._view.is_recreate:
             await self._for_each(members.active, partial(self._drop_if_stale, is_orphan=False))
             members = self._recounted(members)
             for member in members.active:
-                # Claims that refused one refused it for a template that may be the old one again.
+                # A claim may have dropped it as stale, and the template been changed back since.
                 self._pools.warm.offer(member)
-        # One whose patch fails is a member all the same.
+        # If the patch fails, it is a member all the same.
         await self._for_each(members.unlabelled, self._label)
         await self._for_each(members.stuck, partial(self._delete, why="not ready in time"))
         return self._recounted(members)
@@ -265,10 +265,10 @@ class PoolReconcile:
     async def _for_each(
         self, members: list[SandboxEntry], act: Callable[[SandboxEntry], Awaitable[object]]
     ) -> None:
-        """Do something about each of some Sandboxes: the first, then a few at a time.
+        """Act on each of some Sandboxes: first on one, then on a few at a time.
 
         What the first shows may hold for all that are made alike. One after the other, a rollout of
-        thousands would keep the pools of others waiting.
+        thousands would keep other pools waiting.
         """
         waiting = iter(members)
 
@@ -282,7 +282,7 @@ class PoolReconcile:
                 group.start_soon(work)
 
     async def _attempt(self, act: Callable[..., Awaitable[object]], *arguments: Any) -> None:
-        """Do something about one Sandbox; an error does not keep the others waiting."""
+        """Act on one Sandbox; an error is collected and does not stop the others."""
         try:
             await act(*arguments)
         except ControlPlaneError as error:
@@ -295,7 +295,7 @@ class PoolReconcile:
         *,
         is_put_off: Callable[[], bool] = lambda: False,
     ) -> tuple[int, int]:
-        """Do something so many times; return how many were tried, and how many went well.
+        """Act ``total`` times, in groups; return how many were tried, and how many succeeded.
 
         The groups grow, and end with one that has an error or after which the rest is put off.
         """
@@ -313,14 +313,14 @@ class PoolReconcile:
         """Adopt an orphan that fits the template, delete it otherwise.
 
         With the template missing all are adopted. One GET and one PATCH, or one DELETE (after a GET
-        where labels do not tell).
+        if the labels do not decide).
         """
         whole = await self._drop_if_stale(orphan, is_orphan=True)
         if whole is None:
             return
         meta = whole.metadata
         if meta.deletion_timestamp or meta.controller is not None:
-            # The watch is late; what it brings leads to another reconcile.
+            # The watch is late; its event leads to another reconcile.
             return
         owners = with_controller_reference(meta.owners, self._view.reference)
         patch = {
@@ -334,7 +334,7 @@ class PoolReconcile:
     async def _drop_if_stale(self, member: SandboxEntry, *, is_orphan: bool) -> Sandbox | None:
         """Delete a Sandbox that does not fit the template; return one that does, if it was fetched.
 
-        At most one DELETE, and one GET where the labels do not tell.
+        At most one DELETE, and one GET if the labels do not decide.
         """
         staleness = self._resolver.staleness(self._template) if self._template else None
         verdict = Verdict.UNDECIDED
@@ -362,7 +362,7 @@ class PoolReconcile:
         await self._writer.patch(self._sandboxes, member, {"metadata": metadata})
 
     async def _delete(self, member: SandboxEntry, why: str) -> None:
-        """Delete a Sandbox unless it changed meanwhile; until it goes, claims cannot take it."""
+        """Delete a Sandbox unless it changed meanwhile; until it is gone, claims cannot take it."""
         self._has_acted = True
         self._pools.warm.forget(member)
         try:
@@ -411,7 +411,7 @@ class PoolReconcile:
             self._requeues.append(BESIDE_WORK_S)
             return
         if (refused_s := self._writer.client.ending.left_s(view.namespace)) > 0:
-            # Members that go with the namespace wake the pool, each once.
+            # Members that are deleted with the namespace wake the pool, each once.
             self._requeues.append(refused_s)
             return
         granted, wait_s = state.bucket.take(wanted, now)
@@ -429,7 +429,7 @@ class PoolReconcile:
             self._requeues.append(_NEXT_BATCH_S)
 
     def _is_put_off(self) -> bool:
-        """Tell whether a crowd of claims goes before the refill of a pool that was full."""
+        """Return whether the refill of a pool that was full waits for a crowd of claims."""
         state, now = self._state, self._shared.clock.monotonic()
         longest_s = self._pools.precedence_s(self._entry.key)
         if longest_s <= BESIDE_WORK_S or state.full_at != self._view.generation:
@@ -449,7 +449,7 @@ class PoolReconcile:
     # -- what is reported ------------------------------------------------------------------------
 
     def _signal(self, members: PoolMembers) -> None:
-        """Say when the pool stops and starts to make progress, and come back while it does not."""
+        """Emit an Event when the pool stops or resumes progress; requeue while it makes none."""
         view, state = self._view, self._state
         note = ""
         if self._template is None and view.replicas > 0:
@@ -474,7 +474,7 @@ class PoolReconcile:
         state.is_stuck = bool(note)
 
     def _policy_note(self, members: PoolMembers) -> str:
-        """Return why a NetworkPolicy keeps members from being made, "" while it is under way."""
+        """Return why a NetworkPolicy prevents new members, "" if none does or it may come soon."""
         state, template = self._state, self._template
         is_short = members.total < self._view.replicas
         lack = self._resolver.unprotected(template) if template is not None and is_short else None
@@ -491,16 +491,16 @@ class PoolReconcile:
         return ""
 
     async def _report(self, members: PoolMembers) -> None:
-        """Write the counts if they changed, or come back when it is too early for that.
+        """Write the counts if they changed, or requeue if it is too early for that.
 
         A pool that is being refilled differs from its status for a moment only: when it is full
-        again within the window, nothing has to be written at all. A new pool is written at once:
-        its selector is read by those who scale it or wait for it.
+        again within the window, nothing has to be written at all. A new pool's status is written at
+        once: whoever scales it or waits for it needs its selector.
         """
         if members.unknown:
             return
         entry, state, now = self._entry, self._state, self._shared.clock.monotonic()
-        # Unknown after a write whose answer was lost.
+        # None after a write whose response was lost.
         old = entry.status
         new = SandboxWarmPoolStatus(
             replicas=len(members.active),

@@ -14,33 +14,33 @@ from lean_sandbox.model.warmpool import PoolView
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.resources.sandbox import SandboxEntry, orphans_of
 
-# By when a new member has been looked at in any case that is not a takeover.
+# By which age a member's status is known, unless another process led before.
 _LOOKED_AT_S = 10.0
-# How soon a pool comes back to members that have yet to be looked at.
+# How soon a pool is reconciled again whose members' status is not known yet.
 _LOOK_AGAIN_S = 1.0
-# The look at a member's grace comes this much after it ended, so that clocks need not agree.
+# A member's grace is checked this much after it ended, so that clocks need not agree.
 _GRACE_SLACK_S = 2.0
 _WAITING = frozenset({names.REASON_UNSCHEDULABLE, names.REASON_SCHEDULING_GATED})
 
 
 class PoolMembers(msgspec.Struct):
-    """Who belongs to the pool, and how they are."""
+    """The members of a pool, by state."""
 
     active: list[SandboxEntry] = []
     ready: int = 0
     terminating: int = 0
     held: int = 0
-    # Of which nothing is known since another process led: neither ready nor stuck.
+    # Without a known status since another process led: neither ready nor stuck.
     unknown: int = 0
     stuck: list[SandboxEntry] = []
     # Without the label of a warm launch.
     unlabelled: list[SandboxEntry] = []
-    # In how many seconds each member is due that has to be looked at again.
+    # Seconds until members have to be checked again, for each of them that has to be.
     looks_s: list[float] = []
 
     @property
     def total(self) -> int:
-        """Members that take a place, those on their way out included."""
+        """Members that take a place, those being deleted included."""
         return len(self.active) + self.terminating
 
 
@@ -51,7 +51,7 @@ def take_census(
     now_s: float,
     readiness_grace_s: float,
 ) -> PoolMembers:
-    """Count the members of a pool; the loop is hot: a ready member costs no more than a look."""
+    """Count the members of a pool; the loop is hot, so a ready member costs next to nothing."""
     census = PoolMembers()
     for entry in sandboxes.owned_by(pool.namespace, pool.uid):
         labels = entry.labels or {}
@@ -73,7 +73,7 @@ def take_census(
 
 
 def _judge(census: PoolMembers, entry: SandboxEntry, age_s: float, grace_s: float) -> None:
-    """Count a member that is not ready: its age counts, not since when it is so."""
+    """Count a member that is not ready, by its age, not by how long it has been unready."""
     if entry.status is None and age_s > _LOOKED_AT_S:
         census.unknown += 1
         census.looks_s.append(_LOOK_AGAIN_S)
@@ -92,7 +92,7 @@ def _waits_for_a_place(entry: SandboxEntry) -> bool:
 
 
 def victims(members: Iterable[SandboxEntry], count: int) -> list[SandboxEntry]:
-    """Return the ``count`` members that go first: not ready ones, and of each kind the newest."""
+    """Return the ``count`` members to delete first: unready before ready, the newest first."""
 
     def order(entry: SandboxEntry) -> tuple[bool, float, str]:
         created_s = _seconds_of(entry.created_at) if entry.created_at else 0.0
@@ -108,9 +108,9 @@ def _seconds_of(created_at: str) -> float:
 
 
 def find_orphans(sandboxes: Cache[SandboxEntry], pool: PoolView) -> list[SandboxEntry]:
-    """Return the Sandboxes with the label of the pool and no owner, which it may take in (5.3).
+    """Return the Sandboxes with the label of the pool and no owner, which it may adopt.
 
-    What they are indexed by could also be the text of an owner reference.
+    Somebody may have written their index key as the uid of an owner, so the owner is checked.
     """
     found = sandboxes.owned_by(pool.namespace, orphans_of(pool.pool_hash))
     return sorted(

@@ -36,7 +36,7 @@ def build_caches(
     monotonic: Callable[[], float] = time.monotonic,
     tombstone_s: float = TOMBSTONE_S,
 ) -> Caches:
-    """Return empty caches; :class:`.cache.Cache` and the kinds describe the options."""
+    """Return empty caches; see :class:`.cache.Cache` and the kinds for the options."""
     cache = partial(Cache, monotonic=monotonic, tombstone_s=tombstone_s)
     return Caches(
         sandboxes=cache(sandbox_kind(leanest, label_selector=sandbox_selector)),

@@ -21,7 +21,7 @@ ADOPTION_LABELS = frozenset({names.NAME_HASH_LABEL, names.ADOPTABLE_LABEL})
 
 
 def _any_write_to(is_ours: Callable[[ObjectMeta], bool]) -> Predicate:
-    """Pass what may change a spec of ours, in a kind that has no generation."""
+    """Pass every write to an object of ours: without a generation, it may be a change of spec."""
     return computed(
         "spec", Change.VERSION, lambda row: row.resource_version if is_ours(row) else None
     )
@@ -33,8 +33,8 @@ def _any_write_to(is_ours: Callable[[ObjectMeta], bool]) -> Predicate:
 class ServiceEntry(OwnedEntry, gc=False):
     """The cache entry of a Service.
 
-    ``spec`` is there for one that a Sandbox may own, until a write may have changed it. ``others``
-    are the owners of one that nobody controls.
+    ``spec`` is set for a Service that a Sandbox may own, until a write may have changed it.
+    ``others`` are the owners of a Service without a controller.
     """
 
     labels: dict[str, str] | None = None
@@ -56,7 +56,7 @@ def _build_service(row: ObjectMeta, item: Service | None, old: ServiceEntry | No
 
 
 def _is_sandboxes(row: ObjectMeta) -> bool:
-    """Tell whether a Sandbox owns a Service or may adopt it."""
+    """Return whether a Sandbox owns a Service or may adopt it."""
     owner = row.controller
     is_owned = owner is not None and owner.is_a(names.SANDBOX_KIND, names.CORE_GROUP)
     return is_owned or keep(row.labels, ADOPTION_LABELS) is not None
@@ -68,7 +68,7 @@ def service_kind(
     """Services pass when their owner changes; those that a Sandbox may own on every write.
 
     Unless ``only_tracked``, all Services are watched: any Service with a Sandbox's name is in its
-    way, and only the watch of all of them proves that there is none.
+    way, and only a watch of all of them proves that there is none.
     """
     return Kind(
         resource=SERVICES,
@@ -129,7 +129,7 @@ class PolicyItem(msgspec.Struct, frozen=True):
 class PolicyEntry(OwnedEntry, gc=False):
     """The cache entry of a NetworkPolicy.
 
-    ``spec_json`` is there for one of a template, until a write may have changed it.
+    ``spec_json`` is set for the policy of a template, until a write may have changed it.
     """
 
     spec_json: bytes | None = None

@@ -1,7 +1,7 @@
 """SandboxTemplates, SandboxWarmPools, SandboxClaims: their cache entries and predicates.
 
-All three are watched as full objects: nearly every event of one needs its spec, they are small, and
-a GET would delay the client that waits for a claim. Of the decoded object only a view is kept.
+All three are watched as full objects: nearly every event needs the spec, the objects are small, and
+a GET would delay the client that waits for a claim. Only a view of the decoded object is kept.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ CLAIM_ANNOTATIONS = frozenset(
 
 
 class TemplateEntry(Entry, gc=False):
-    """The cache entry of a template; ``view`` has everything that a Sandbox takes from it.
+    """The cache entry of a template; ``view`` has everything that Sandboxes take from it.
 
     ``fault`` is the reason why a full template has no view.
     """
@@ -93,7 +93,7 @@ def _build_pool(row: ObjectMeta, item: SandboxWarmPool | None, old: PoolEntry | 
 
 
 def pool_kind() -> Kind[PoolEntry]:
-    """Pools pass on every write that is not our own, which may be a status that comes late."""
+    """Pools pass on every write but our own: another, or a late one, may change the status."""
     return Kind(
         resource=SANDBOXWARMPOOLS,
         item_type=SandboxWarmPool,
@@ -140,7 +140,7 @@ def _build_claim(row: ObjectMeta, item: SandboxClaim | None, old: ClaimEntry | N
 
 
 def claim_kind() -> Kind[ClaimEntry]:
-    """Claims pass on every write that is not our own: the versions of ours are known already."""
+    """Claims pass on every write but our own, whose versions the cache knows already."""
     return Kind(
         resource=SANDBOXCLAIMS,
         item_type=SandboxClaim,

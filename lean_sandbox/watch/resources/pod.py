@@ -24,10 +24,10 @@ RUNNING = "running"
 WAITING = "waiting"
 GATED = "SchedulingGated"
 NO_NODE = ("", "<none>")
-# Stands for the tracking label of the Pod's own name, no valid label value: 57 bytes less a Pod.
+# Placeholder, not a valid label value, for the hash of the Pod's own name: 57 bytes less a Pod.
 _OWN_HASH = "="
 
-# What keeps a container from starting, and what a Sandbox says of it: two that take turns are one.
+# Why a container does not start, and how a Sandbox reports it: reasons that alternate are one.
 _NO_START = {
     "ErrImagePull": "ErrImagePull",
     "ImagePullBackOff": "ErrImagePull",
@@ -38,7 +38,7 @@ _NO_START = {
     "CreateContainerError": "CreateContainerError",
     "ImageInspectError": "ImageInspectError",
 }
-# A container that has ended is to be started again, unless that is the end of the Pod.
+# A container that has ended is started again, unless that is the end of the Pod.
 _CRASH_LOOP = "CrashLoopBackOff"
 _ENDED = ("Error", "OOMKilled", "ContainerCannotRun", "StartError", "RunContainerError")
 _TROUBLES = _NO_START | {word: word for word in (*_ENDED, _CRASH_LOOP)}
@@ -51,10 +51,10 @@ class PodEntry(OwnedEntry, gc=False):
 
     ``state`` is that of the last full Pod; ``is_stale`` says that a later event hinted at another
     state. ``is_delete_sent`` says that the server has accepted our DELETE, which the watch may not
-    show yet. ``writes`` is a digest of the status writes that may hide a change from the columns.
+    show yet. ``writes`` is a digest of the status writes that may change what no column shows.
     ``others`` are the owner references of a Pod without a controller. ``template_labels`` are
     shared by the Pods of a template, ``tracking`` is the one label in which they differ.
-    ``trouble`` is what last kept a container from running, while that may last.
+    ``trouble`` is what last kept a container from running, for as long as that may last.
     """
 
     template_labels: dict[str, str] | None = None
@@ -70,12 +70,12 @@ class PodEntry(OwnedEntry, gc=False):
 
     @property
     def is_terminating(self) -> bool:
-        """Whether the Pod is being deleted, by the watch or by the response to our own DELETE."""
+        """Whether the Pod is being deleted, as the watch or the response to our DELETE shows."""
         return self.is_deleting or self.is_delete_sent
 
     @property
     def may_be_ready(self) -> bool:
-        """Whether nothing that is known of the Pod says that it is not ready."""
+        """Whether the Pod is ready as far as is known."""
         if self.is_terminating:
             return False
         if self.state is not None and not self.is_stale:
@@ -146,17 +146,17 @@ def _trouble_of(row: ObjectMeta) -> str:
 
 
 def _may_last(trouble: str, hint: str | None) -> bool:
-    # Between two attempts a Pod shows none for a moment, which is no news.
+    # Between two attempts a Pod shows no trouble for a moment, which is not news.
     return hint in (None, WAITING) or (hint != READY and trouble not in _NO_START)
 
 
 def _managed_annotations(annotations: dict[str, str] | None) -> dict[str, str] | None:
-    """Return the annotations of a Pod that propagation may have to change (spec, 3.8)."""
+    """Return the annotations of a Pod that propagation from the template may have to change."""
     if not annotations:
         return None
     listed = annotations.get(names.PROPAGATED_ANNOTATIONS_ANNOTATION, "").split(",")
     keys = {names.PROPAGATED_LABELS_ANNOTATION, names.PROPAGATED_ANNOTATIONS_ANNOTATION, *listed}
-    # Not the order of the set but that of the object, so that equal Pods share one mapping.
+    # In the order of the object, not of the set, so that equal Pods share one mapping.
     return {key: value for key, value in annotations.items() if key in keys} or None
 
 
@@ -199,12 +199,12 @@ def _build_pod(row: ObjectMeta, item: Pod | None, old: PodEntry | None) -> PodEn
 
 
 def _hidden_writes(row: ObjectMeta, hint: str | None) -> int:
-    """Return a digest of the status writes that may hide a change, 0 for none known.
+    """Return a digest of the status writes that may change what no column shows, 0 without any.
 
     A lost node, a readiness gate or the deadline of a Pod changes the condition Ready, but no
-    column: the containers stay as they were. Only the writer and the time show such a change. Of
-    the kubelet, which writes often until a Pod is ready, only what it writes afterwards counts.
-    Where there is no such record, for somebody has ended it, any write may be one.
+    column: the containers stay as they were. Only the writer and the time show such a change. The
+    kubelet writes often until a Pod is ready; only what it writes afterwards counts. Without
+    managedFields, which somebody may have removed, any write may be such a change.
     """
     if row.managed_fields is None:
         return as_version(row.resource_version)
@@ -212,7 +212,7 @@ def _hidden_writes(row: ObjectMeta, hint: str | None) -> int:
 
 
 def _shows_another_state(row: ObjectMeta, new: PodEntry, old: PodEntry) -> bool:
-    """Tell whether a row hints at another state than that of the last full Pod.
+    """Return whether a row hints at another state than that of the last full Pod.
 
     The class of a Pod that is being deleted does not count: its phase and readiness are no longer
     reported.
@@ -234,7 +234,7 @@ def _shows_another_state(row: ObjectMeta, new: PodEntry, old: PodEntry) -> bool:
 
 
 def pod_row_contradicts(row: ObjectMeta, entry: PodEntry) -> bool:
-    """Tell whether a row shows, or may hide, another readiness than the last full Pod."""
+    """Return whether a row shows, or may hide, another readiness than the last full Pod."""
     hint = pod_hint(row.columns)
     if hint is None or entry.state is None or entry.is_stale:
         return False
@@ -248,7 +248,7 @@ def _hint_of(row: ObjectMeta) -> Hashable:
 
 
 def _pod_unscheduled(row: ObjectMeta) -> Hashable:
-    """Return the version while the Pod has no node: what the scheduler finds is in no column."""
+    """Return the version while the Pod has no node: no column shows what the scheduler reports."""
     if row.columns is None or row.columns.get("Node", "") in NO_NODE:
         return row.resource_version
     return None
@@ -257,8 +257,8 @@ def _pod_unscheduled(row: ObjectMeta) -> Hashable:
 def pod_kind(leanest: Representation = Representation.TABLE) -> Kind[PodEntry]:
     """Pods pass when readiness, node, address, owner or managed metadata change, or they end.
 
-    Only Pods with the tracking label are watched. Another Pod with the name of a Sandbox shows when
-    the create of the Sandbox's Pod conflicts with it.
+    Only Pods with the tracking label are watched. Any other Pod with the name of a Sandbox is
+    noticed when the create of the Sandbox's Pod collides with it.
     """
     return Kind(
         resource=PODS,

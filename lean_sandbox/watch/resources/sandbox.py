@@ -101,7 +101,7 @@ class SandboxEntry(OwnedEntry, gc=False):
 
 
 def build_sandbox(row: ObjectMeta, item: Sandbox | None, old: SandboxEntry | None) -> SandboxEntry:
-    """Build the entry of a Sandbox; without the object view and status are kept while they hold."""
+    """Build the entry of a Sandbox; without ``item``, view and status are kept while they hold."""
     annotations = row.annotations or {}
     pod_name = annotations.get(names.POD_NAME_ANNOTATION)
     if pod_name is not None:
@@ -111,7 +111,7 @@ def build_sandbox(row: ObjectMeta, item: Sandbox | None, old: SandboxEntry | Non
         named = notes[names.TEMPLATE_REF_ANNOTATION]
         notes[names.TEMPLATE_REF_ANNOTATION] = names.clipped_name(named)
     if notes is not None and names.TRACE_CONTEXT_ANNOTATION not in notes:
-        # A trace belongs to one object; a template to many.
+        # A trace context belongs to one object, a template to many.
         notes = shared_map(notes)
     entry = SandboxEntry(
         *identity(row, old),
@@ -122,7 +122,7 @@ def build_sandbox(row: ObjectMeta, item: Sandbox | None, old: SandboxEntry | Non
         created_at=interned(row.creation_timestamp or ""),
     )
     if pod_name == entry.key.name:
-        # One text instead of two equal ones: 63 bytes less.
+        # One string instead of two equal ones: 63 bytes less.
         entry.pod_name = entry.key.name
     if row.managed_fields is not None:
         entry.is_applied = "Apply" in [writer.operation for writer in row.managed_fields]
@@ -147,7 +147,7 @@ def build_sandbox(row: ObjectMeta, item: Sandbox | None, old: SandboxEntry | Non
 def _shared_view(item: Sandbox) -> SandboxView:
     """Return the view, which the Sandboxes of one template share: 84 bytes less for each.
 
-    A view with a shutdown time has no equal and would only displace others.
+    A view with a shutdown time has no equal and would only evict others.
     """
     view = view_of(item)
     return view if view.shutdown_time is not None else _one_view(msgspec.msgpack.encode(view))
@@ -167,10 +167,10 @@ def sandbox_columns(status: SandboxStatus | None) -> dict[str, str]:
 
 
 def sandbox_row_contradicts(row: ObjectMeta, entry: SandboxEntry) -> bool:
-    """Tell whether columns or writers show another status than the one that is known.
+    """Return whether columns or writers show another status than the one that is known.
 
     Somebody else has written it, or one of our own requests came late; the Sandbox is then fetched.
-    So it is where no record tells who wrote, as of all that were bound.
+    So is one without managedFields, such as any that was bound: its writers are unknown.
     """
     if entry.status is None:
         return False
@@ -182,7 +182,7 @@ def sandbox_row_contradicts(row: ObjectMeta, entry: SandboxEntry) -> bool:
 
 
 def orphans_of(pool_hash: str) -> str:
-    """Return what the Sandboxes without an owner that have the label of a pool are indexed by."""
+    """Return the index key of the Sandboxes that have a pool's label and no owner."""
     return f"orphans of {pool_hash}"
 
 
@@ -198,7 +198,7 @@ def sandbox_kind(
 ) -> Kind[SandboxEntry]:
     """Sandboxes pass when spec, relevant metadata or status change, or they are deleted.
 
-    Sandboxes outside of ``label_selector`` are not watched; leaving it is the same as a deletion.
+    Sandboxes outside ``label_selector`` are not watched; one that leaves it counts as deleted.
     """
     return Kind(
         resource=SANDBOXES,
