@@ -156,8 +156,8 @@ MUTANTS = (
     Mutant(
         "no wake of a claim by the status of its Sandbox",
         _CLAIM,
-        "        if claim is None:\n            return\n        is_told",
-        "        if claim is not None:\n            return\n        is_told",
+        "        if claim is None:\n            return\n        if not _repeats",
+        "        if claim is not None:\n            return\n        if not _repeats",
     ),
     Mutant(
         "no wake of a claim by events of its Sandbox",

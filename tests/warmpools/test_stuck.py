@@ -128,7 +128,6 @@ async def test_a_member_without_a_place_is_held_and_told_of_once() -> None:
         assert posted["action"] == "Reconciling"
 
 
-@pytest.mark.pool_case(70)
 async def test_a_large_pool_without_room_is_held() -> None:
     """However many members find no place: none is replaced for what was not published in time."""
     found = {"reason": "Unschedulable", "message": "0/3 nodes are available"}
@@ -153,6 +152,7 @@ async def test_a_large_pool_without_room_is_held() -> None:
         assert [event[1] for event in pool_events(world)] == ["WarmPoolNotProgressing"]
 
 
+@pytest.mark.pool_case(70)
 async def test_a_gated_member_is_held_too() -> None:
     """Pool case 70: giving it up would cost its place in a queue outside."""
     async with open_pools() as world:
