@@ -83,6 +83,7 @@ class ServerTime:
 
     A wall clock that differs from the server's, or is set while we run, could have young members
     replaced and claims wait for hours: so our monotonic clock counts on from the server's dates.
+    One that is behind is corrected by any younger date, one that is ahead by what we create.
     """
 
     def __init__(self, clock: Clock) -> None:
