@@ -36,6 +36,13 @@ _CLIENT_STREAK: Final = 15
 K = TypeVar("K", bound=Hashable)
 
 
+def count_down(counted: Counter[K], key: K) -> None:
+    """Count one less of a key; one of which none is left is no key any more."""
+    counted[key] -= 1
+    if not counted[key]:
+        del counted[key]
+
+
 class Turns(Generic[K]):
     """A line in which groups take turns; inside a group the first in is the first out."""
 
@@ -157,9 +164,7 @@ class Limiter:
     def release(self, lane: Lane, group: Hashable = None) -> None:
         """Give a slot back and pass it on."""
         self.running[lane] -= 1
-        self._holders[group] -= 1
-        if not self._holders[group]:
-            del self._holders[group]
+        count_down(self._holders, group)
         self._grant()
 
     def waiting(self, lane: Lane) -> int:

@@ -22,6 +22,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import sys
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable
 from typing import Any, Final, Generic, TypeVar
 
@@ -31,7 +32,7 @@ import msgspec
 import structlog
 
 from lean_sandbox.clock import Clock
-from lean_sandbox.kube.limits import Turns
+from lean_sandbox.kube.limits import Turns, count_down
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition, Histogram
 
@@ -119,6 +120,8 @@ class WorkQueue(Generic[K]):
         self._group_of = group_of
         self._slots: dict[K, _Slot[K]] = {}
         self._running: dict[K, Item[K]] = {}
+        # How many of these each group has.
+        self._running_in: Counter[Hashable] = Counter()
         self._failures: dict[K, int] = {}
         #: How many keys of one group are worked on at once, at most.
         self.most_running = sys.maxsize
@@ -198,8 +201,7 @@ class WorkQueue(Generic[K]):
 
         0.0 if this queue is idle, apart from a reconcile of the key ``beside``.
         """
-        running = sum(self._group_of(key) == group for key in self._running)
-        if running + self.clients_in_line(group) > CROWD:
+        if self._running_in[group] + self.clients_in_line(group) > CROWD:
             return BESIDE_CROWD_S
         is_busy = len(self._running) > (beside in self._running) or any(self._lines.values())
         return BESIDE_WORK_S if is_busy else 0.0
@@ -299,12 +301,14 @@ class WorkQueue(Generic[K]):
             key, slot.reasons, slot.priority, attempts, enqueued_at=slot.due, started_at=now
         )
         self._running[key] = item
+        self._running_in[self._group_of(key)] += 1
         self.queue_duration.observe(now - slot.due)
         return item
 
     def done(self, key: K) -> None:
         """Unlock ``key`` after its reconcile; if it was added meanwhile, it is placed now."""
         item = self._running.pop(key)
+        count_down(self._running_in, self._group_of(key))
         now = self._clock.monotonic()
         self.work_duration.observe(now - item.started_at)
         slot = self._slots.get(key)
@@ -441,9 +445,7 @@ class WorkQueue(Generic[K]):
 
     def _skipped(self) -> Collection[Hashable]:
         """Return the groups that may not have one more key running now."""
-        if len(self._running) < self.most_running:
-            return ()
-        return set(map(self._group_of, self._running))
+        return () if len(self._running) < self.most_running else self._running_in
 
     def _next(self, now: float) -> _Slot[K] | None:
         if self._is_full():

@@ -16,6 +16,7 @@ from collections.abc import Callable
 import msgspec
 from cachetools import LRUCache
 
+from lean_sandbox.kube.limits import count_down
 from lean_sandbox.model import names
 from lean_sandbox.model.conditions import find
 from lean_sandbox.model.sandbox import SandboxStatus
@@ -195,7 +196,7 @@ class StatusThrottle:
         """Note that an unready step was published."""
         step = self._step_of(key)
         if not step.published:
-            _less(self._launches, key.namespace)
+            count_down(self._launches, key.namespace)
         step.since = None
         step.turn_at = None
         step.published += 1
@@ -206,12 +207,6 @@ class StatusThrottle:
         """Forget a launch: it has ended, one way or another."""
         step = self._steps.pop(key, None)
         if step is not None:
-            _less(self._under_way, key.namespace)
+            count_down(self._under_way, key.namespace)
             if not step.published:
-                _less(self._launches, key.namespace)
-
-
-def _less(counted: Counter[str], namespace: str) -> None:
-    counted[namespace] -= 1
-    if not counted[namespace]:
-        del counted[namespace]
+                count_down(self._launches, key.namespace)
