@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime
 from functools import cache
 from typing import Any
 
@@ -19,7 +21,7 @@ from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.events import EventRecorder, EventType
 from lean_sandbox.kube.limits import Lane
 from lean_sandbox.kube.resources import ObjectReference, Resource
-from lean_sandbox.model.times import parse_rfc3339
+from lean_sandbox.model.times import parse_http_date, parse_rfc3339
 from lean_sandbox.runtime.tracing import Tracing
 from lean_sandbox.runtime.writer import ObjectWriter
 from lean_sandbox.watch.kind import Entry
@@ -83,7 +85,6 @@ class ServerTime:
 
     A wall clock that differs from the server's, or is set while we run, could have young members
     replaced and claims wait for hours: so our monotonic clock counts on from the server's dates.
-    One that is behind is corrected by any younger date, one that is ahead by what we create.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -107,9 +108,17 @@ class ServerTime:
 
     def made_now(self, created_at: str) -> None:
         """Correct our time by an object that the server has just created."""
-        age_s = self.now_s() - parse_rfc3339(created_at).timestamp()
-        if abs(age_s) > _CLOCKS_AGREE_S:
-            self._zero_s -= age_s
+        self._is_now(parse_rfc3339(created_at))
+
+    def answered(self, date: bytes) -> None:
+        """Correct our time by the HTTP date of an answer that has just come, if it has one."""
+        with suppress(ValueError):
+            self._is_now(parse_http_date(date.decode("latin-1")))
+
+    def _is_now(self, moment: datetime) -> None:
+        ahead_s = self.now_s() - moment.timestamp()
+        if abs(ahead_s) > _CLOCKS_AGREE_S:
+            self._zero_s -= ahead_s
 
 
 class Shared(msgspec.Struct, kw_only=True):

@@ -85,6 +85,8 @@ class Transport:
         self.clock = clock or SystemClock()
         self.fence: Callable[[], None] | None = None
         self.observer: Callable[[RequestRecord], None] | None = None
+        #: The time of the last answer by the server's clock, as an HTTP date.
+        self.date = b""
         self._limiter = Limiter(self.clock, limits)
         self.counted = counted if counted is not None else RequestCounters()
         self.counted.host = address.authority
@@ -212,6 +214,7 @@ class Transport:
             was_cancelled = isinstance(problem, anyio.get_cancelled_exc_class())
             self._end(exchange, "Cancelled" if was_cancelled else type(problem).__name__)
             raise
+        self.date = connection.headers.get(b"date", self.date)
         self._end(exchange, keep=connection.keeps_alive and not self._closed)
         return Response(connection.status, body, connection.headers)
 

@@ -128,7 +128,9 @@ class ApiServer:
         entry.code = answer.code
         entry.response_bytes = len(answer.body)
         entry.latency_s = self._clock.monotonic() - start
-        return _response(answer)
+        response = _response(answer)
+        response.headers["Date"] = f"{self._clock.now():%a, %d %b %Y %H:%M:%S} GMT"
+        return response
 
     async def _answer(
         self, request: web.BaseRequest, target: Target, entry: AuditEntry

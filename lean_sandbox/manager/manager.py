@@ -96,6 +96,7 @@ class Manager:
             exclude_namespaces=settings.exclude_namespaces,
         )
         self._metrics = Metrics(clock)
+        self._server_time = ServerTime(clock)
         shared = Shared(
             client=client,
             caches=caches,
@@ -103,7 +104,7 @@ class Manager:
             resolver=TemplateResolver(client, caches, clock),
             settings=settings,
             clock=clock,
-            server_time=ServerTime(clock),
+            server_time=self._server_time,
             metrics=self._metrics,
             uniform=uniform,
             tracing=tracing,
@@ -190,6 +191,7 @@ class Manager:
             group.start_soon(self._complete, task_status)
             group.start_soon(self._follow_wall_clock)
             await self.reflectors.synced(*self._own)
+            self._server_time.answered(self._client.transport.date)
             if self.elector is None:
                 await self._work()
             else:

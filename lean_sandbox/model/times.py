@@ -26,6 +26,7 @@ _UNIT_NS: Final = {
     "m": 60 * _SECOND_NS,
     "h": 3600 * _SECOND_NS,
 }
+_MONTHS: Final = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()  # noqa: SIM905
 _MAX_NS: Final = 2**63 - 1
 _EARLIEST: Final = datetime.min.replace(tzinfo=UTC)
 _LATEST: Final = datetime.max.replace(tzinfo=UTC)
@@ -51,6 +52,12 @@ def parse_rfc3339(text: str) -> datetime:
         return written.astimezone(UTC)
     except OverflowError:
         return _EARLIEST if text.startswith("0001") else _LATEST
+
+
+def parse_http_date(text: str) -> datetime:
+    """Return the instant of a date as servers write it (RFC 9110, 5.6.7); raises ValueError."""
+    _, day, month, year, clock, _ = text.split()
+    return datetime.fromisoformat(f"{year}-{_MONTHS.index(month) + 1:02}-{day}T{clock}+00:00")
 
 
 def moment_s(text: str | None, field: str) -> float | None:

@@ -14,6 +14,7 @@ from lean_sandbox.model.times import (
     format_rfc3339,
     has_come,
     parse_duration,
+    parse_http_date,
     parse_rfc3339,
     time_left_s,
 )
@@ -178,3 +179,19 @@ def test_a_bad_shutdown_time_names_its_field() -> None:
     """A shutdownTime that slipped past the schema raises an error that says where it stands."""
     with pytest.raises(ValueError, match=r'spec\.shutdownTime: "tomorrow" is not'):
         view_of(sandbox({"shutdownTime": "tomorrow"}))
+
+
+@given(st.datetimes(min_value=datetime(1970, 1, 1), max_value=datetime(9999, 12, 31)))  # noqa: DTZ001
+def test_the_dates_of_answers_are_read(naive: datetime) -> None:
+    """What a server writes reads back to the second."""
+    moment = naive.replace(tzinfo=UTC, microsecond=0)
+    assert parse_http_date(f"{moment:%a, %d %b %Y %H:%M:%S} GMT") == moment
+
+
+@pytest.mark.parametrize(
+    "text", ["", "now", "Wed, 25 Nov 2026 GMT", "Wed, 32 Nov 2026 22:24:33 GMT", "a b Xxx d e f"]
+)
+def test_what_is_no_date_of_an_answer_is_refused(text: str) -> None:
+    """Whatever stands in the header."""
+    with pytest.raises(ValueError, match=r"."):
+        parse_http_date(text)

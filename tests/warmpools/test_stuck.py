@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from tests.support.builders import placed, pool, template
+from tests.support.clock import EPOCH, FakeClock
 from tests.support.extensions import (
     change_pool,
     fill,
     ids,
     members,
     names_of,
+    open_claims,
     open_pools,
     pool_events,
     pool_status,
@@ -299,3 +302,14 @@ async def test_a_member_that_is_ready_when_its_delete_arrives_stays() -> None:
         await world.advance(600.0)
         assert names_of(members(world)) == [name]
         assert pool_status(world)["readyReplicas"] == 1
+
+
+@pytest.mark.parametrize("ahead_s", [-600.0, 0.0, 600.0])
+async def test_young_members_outlive_the_start_of_a_controller_with_another_clock(
+    ahead_s: float,
+) -> None:
+    """Ages count by the clock of the server, which dates its answers."""
+    clock = FakeClock(EPOCH + timedelta(seconds=ahead_s))
+    async with open_claims("m1", "m2", ready=False, clock=clock) as world:
+        await world.advance(30.0)
+        assert names_of(members(world)) == ["m1", "m2"]
