@@ -212,7 +212,7 @@ async def run_until_signalled(settings: Settings) -> bool:
             group.start_soon(listeners.run)
             group.start_soon(_stop_on_signal, manager, group, hurried)
             if not settings.extensions:
-                log.info("extensions_off", unserved=SANDBOXCLAIMS.group, way_out="--extensions")
+                log.info("extensions_off", unserved=SANDBOXCLAIMS.group, fix="--extensions")
             group.start_soon(_trim_when_idle, manager, clock)
             # In a cluster its operator decides whether to begin beside another controller.
             asks_nobody = settings.leader_elect or settings.allow_second_controller

@@ -214,7 +214,7 @@ async def test_a_standby_ends_with_0_and_leaves_the_lease_alone(
             one.send_signal(signal.SIGTERM)
             assert await one.wait() == 0
             lines = [line for line in await said(one) if line["msg"] == "extensions_off"]
-        assert [line["way_out"] for line in lines] == ["--extensions"] * told
+        assert [line["fix"] for line in lines] == ["--extensions"] * told
         assert running.holder == "other"
         assert not running.plane.audit.select(verb="update")
 
