@@ -277,9 +277,10 @@ class PoolReconcile:
                 await self._attempt(act, member)
 
         await work(1)
-        async with anyio.create_task_group() as group:
-            for _ in range(min(_AT_ONCE, len(members) - 1)):
-                group.start_soon(work)
+        if len(members) > 1:
+            async with anyio.create_task_group() as group:
+                for _ in range(min(_AT_ONCE, len(members) - 1)):
+                    group.start_soon(work)
 
     async def _attempt(self, act: Callable[..., Awaitable[object]], *arguments: Any) -> None:
         """Act on one Sandbox; an error is collected and does not stop the others."""
