@@ -113,10 +113,10 @@ class StatusThrottle:
         self._window_s = window_s
         self._step_window_s = step_window_s
         self._steps: dict[Key, _Step] = {}
-        # By namespace: the number of its launches, of those without a published step yet, and the
-        # last turn that was given to one.
-        self._under_way: Counter[str] = Counter()
+        # By namespace: how many launches it has, how many of these have published no step yet, and
+        # the last turn that was given to one.
         self._launches: Counter[str] = Counter()
+        self._unpublished: Counter[str] = Counter()
         self._last_turn_at: LRUCache[str, float] = LRUCache(_MOST_NAMESPACES)
 
     def __len__(self) -> int:
@@ -126,16 +126,16 @@ class StatusThrottle:
         step = self._steps.get(key)
         if step is None:
             step = self._steps[key] = _Step()
-            self._under_way[key.namespace] += 1
             self._launches[key.namespace] += 1
+            self._unpublished[key.namespace] += 1
         return step
 
     def _first_window_s(self, key: Key) -> float:
         if self._window_s <= 0:
             return 0.0
         # Each other namespace counts for as many as this one: a burst there delays nothing here.
-        fair = self._launches[key.namespace] * len(self._launches)
-        others = min(fair, self._launches.total()) - 1
+        fair = self._unpublished[key.namespace] * len(self._unpublished)
+        others = min(fair, self._unpublished.total()) - 1
         few = 0 if self._is_spare(key) else min(others, _TURNS_AT_ONCE)
         grown_s = _WINDOW_PER_LAUNCH_S * few + _WINDOW_PER_LATER_LAUNCH_S * (others - few)
         return max(self._window_s, min(self._window_s + grown_s, _LONGEST_WINDOW_S))
@@ -160,19 +160,18 @@ class StatusThrottle:
         if step.since is None:
             step.since = now
         if is_news:
-            due = step.since + self._window_s
-        elif step.published:
+            step.may_be_news = True
+            return max(0.0, step.since + self._window_s - now)
+        if step.published:
             hold_s = min(self._step_window_s * 2.0 ** (step.published - 1), _LONGEST_STEP_WINDOW_S)
             due = step.published_at + hold_s
         else:
             due = step.since + self._first_window_s(key)
-        if is_news:
-            step.may_be_news = True
-        elif due <= now and self._window_s > 0:
+        if due <= now and self._window_s > 0:
             if step.turn_at is None:
                 unused = now - _TURNS_AT_ONCE / _TURNS_PER_S
                 # Turns of launches that have ended meanwhile are given to others.
-                latest = now + self._under_way[key.namespace] / _TURNS_PER_S
+                latest = now + self._launches[key.namespace] / _TURNS_PER_S
                 last_at = max(self._last_turn_at.get(key.namespace, unused), unused)
                 step.turn_at = min(last_at + 1.0 / _TURNS_PER_S, latest)
                 self._last_turn_at[key.namespace] = step.turn_at
@@ -196,7 +195,7 @@ class StatusThrottle:
         """Note that an unready step was published."""
         step = self._step_of(key)
         if not step.published:
-            count_down(self._launches, key.namespace)
+            count_down(self._unpublished, key.namespace)
         step.since = None
         step.turn_at = None
         step.published += 1
@@ -207,6 +206,6 @@ class StatusThrottle:
         """Forget a launch: it has ended, one way or another."""
         step = self._steps.pop(key, None)
         if step is not None:
-            count_down(self._under_way, key.namespace)
+            count_down(self._launches, key.namespace)
             if not step.published:
-                count_down(self._launches, key.namespace)
+                count_down(self._unpublished, key.namespace)
