@@ -150,9 +150,9 @@ class StatusThrottle:
     ) -> float:
         """Return how many seconds the step may still wait; a new step starts its window.
 
-        A step that ``is_news``, such as that no node fits, waits for the first window only and for
-        no turn; so does one that ``tells`` a fact that the last published one did not. An address
-        alone does not speed up the first step of a launch: Ready may follow within the window.
+        A step that ``is_news``, such as that no node fits, waits for ``window_s`` however many
+        launch, and for no turn; so does one that ``tells`` a fact that the last published one did
+        not. An address alone does not hurry the first step: Ready may follow within the window.
         """
         step = self._step_of(key)
         fresh = tells - step.told if step.published else tells - {"address"}
