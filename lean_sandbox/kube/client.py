@@ -76,14 +76,17 @@ class TerminatingNamespaces:
         """Forget a refusal: an object was created, so the namespace is another one."""
         self._refusals.pop(namespace, None)
 
-    def left_s(self, namespace: str) -> float:
-        """Return for how long a create is of no use, in seconds; 0 where it may be tried."""
+    def __contains__(self, namespace: str) -> bool:
+        """Whether a create is of no use at present."""
         held = self._refusals.get(namespace)
-        return max(0.0, held[0] - self._clock.monotonic()) if held is not None else 0.0
+        return held is not None and held[0] > self._clock.monotonic()
 
-    def check(self, namespace: str) -> None:
-        """Raise Forbidden where creates are refused, for the reason that the server gave."""
-        if self.left_s(namespace) > 0:
+    def enter(self, namespace: str) -> None:
+        """Raise Forbidden where creates are refused, for the reason that the server gave.
+
+        Once a refusal is old, one create passes, and the others wait for its answer.
+        """
+        if namespace in self:
             _, refusal = self._refusals[namespace]
             # The text before the reason names the object that was refused then.
             why = refusal.message.rpartition(" is forbidden: ")[2]
@@ -91,10 +94,6 @@ class TerminatingNamespaces:
             asked = errors.Asked("create", namespace=namespace)
             # A new one each time: raising an error writes its traceback into it.
             raise errors.Forbidden(refusal.status, told, asked)
-
-    def enter(self, namespace: str) -> None:
-        """Check; once a refusal is old, let one create pass, and the others wait for its answer."""
-        self.check(namespace)
         if (held := self._refusals.get(namespace)) is not None:
             self._refusals[namespace] = self._clock.monotonic() + _ENDING_ANSWER_S, held[1]
 

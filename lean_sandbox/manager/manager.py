@@ -122,6 +122,8 @@ class Manager:
         if settings.extensions:
             self.all_caches += caches.templates, caches.pools, caches.claims, caches.policies
             self._add_extensions(shared)
+        for controller in self.controllers:
+            controller.is_ending = client.ending.__contains__
         self.trace: TraceBuffer | None = None
         if settings.trace_entries:
             from lean_sandbox.manager.trace import TraceBuffer  # noqa: PLC0415 -- rarely used

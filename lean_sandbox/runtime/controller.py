@@ -8,11 +8,13 @@ shows a bug elsewhere.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
 import structlog
 
 from lean_sandbox.clock import Clock
+from lean_sandbox.kube.client import ENDING_S
 from lean_sandbox.kube.telemetry import WRITES
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition
@@ -44,7 +46,7 @@ class Controller(Generic[E]):
         self.queue: WorkQueue[Key] = WorkQueue(clock, group_of=lambda key: key.namespace)
         self.workers: Workers[Key] = Workers(
             self.queue,
-            self.reconcile,
+            self._unless_ending,
             count=workers,
             clock=clock,
             retry_no_later_than_s=self.due_in_s,
@@ -52,10 +54,18 @@ class Controller(Generic[E]):
         )
         self.workers.on_begin.append(self._begin)
         self.workers.on_end.append(self._end)
+        #: Whether a namespace is being deleted with all that is in it: then nothing is done there.
+        self.is_ending: Callable[[str], bool] = lambda _namespace: False
         # The safety net's interval for each key that is not final.
         self._intervals_s: dict[Key, float] = {}
         #: How many reconciles by the safety net alone had to write something.
         self.caught = 0
+
+    async def _unless_ending(self, item: Item[Key]) -> Result:
+        # What has gone is forgotten all the same.
+        if item.key in self.cache and self.is_ending(item.key.namespace):
+            return Result(requeue_after_s=ENDING_S)
+        return await self.reconcile(item)
 
     async def reconcile(self, item: Item[Key]) -> Result:
         """Bring one object to the state that its spec asks for; an error is retried."""

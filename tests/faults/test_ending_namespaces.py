@@ -139,9 +139,64 @@ async def _refused_at_the_end_of(many: int, first: str) -> Counter[str]:
         asked = world.asked()
         # Those whose Pod went before the first refusal, as many as there are workers.
         assert asked.pop("get sandboxes", 0) <= 1.125 * Settings().sandbox_concurrent_workers
-        # A claim whose Sandbox went before it is looked at once, and told of it.
-        assert asked.total() <= Limits().max_in_flight + 2 + 2 * many
+        # However many claims and members there are.
+        assert asked.total() <= Limits().max_in_flight + 2
         return Counter(dict(world.plane.audit.codes(at_least=400)))
+
+
+async def test_claims_take_no_more_members_where_the_namespace_ends() -> None:
+    """The server deletes thousands one after the other: no claim replaces a Sandbox that went."""
+    async with open_pools(placed()) as world:
+        names = await _bound(world, claims=MANY, spare=2 * MANY)
+        end(world)
+        await world.delete(SANDBOXES, next(spare for spare in _spares(world)))
+        await world.advance(2.0)
+        assert creates(world) > 0
+        world.forget_requests()
+        for name in names:
+            await world.delete(SANDBOXES, name)
+            await world.advance(0.5)
+        asked = world.asked()
+        assert asked["patch sandboxes"] == asked["patch sandboxclaims/status"] == 0, asked
+
+
+async def test_pods_that_end_are_not_reported_where_the_namespace_ends() -> None:
+    """Each takes its time to end, and its Sandbox is deleted next: no status is written of it."""
+    async with open_pools(placed()) as world:
+        names = await _bound(world, claims=MANY, spare=1)
+        end(world)
+        await world.delete("pods", next(spare for spare in _spares(world)))
+        await world.advance(2.0)
+        assert creates(world) > 0
+        world.forget_requests()
+        for name in names:
+            world.plane.store.delete("pods", NS, name, grace_s=20)
+            await world.advance(0.5)
+        assert world.asked().total() == 0
+
+
+async def _bound(world: World, *, claims: int, spare: int) -> list[str]:
+    """Serve claims from a pool that has some members left then; return what they were given."""
+    await world.create(pool(replicas=spare))
+    for number in range(claims):
+        await world.create(claim(f"c{number}"))
+    for _ in range(4):
+        for pod in world.plane.store.list("pods", NS):
+            if pod.get("status", {}).get("phase") != "Running":
+                start(world, pod["metadata"]["name"])
+        await world.advance(3.0)
+    found = [one["status"]["sandbox"]["name"] for one in world.plane.store.list(CLAIMS, NS)]
+    assert len(_spares(world)) == spare
+    return found
+
+
+def _spares(world: World) -> list[str]:
+    """Return the members of the pool."""
+    return [
+        one["metadata"]["name"]
+        for one in world.plane.store.list(SANDBOXES, NS)
+        if one["metadata"]["ownerReferences"][0]["kind"] == "SandboxWarmPool"
+    ]
 
 
 async def test_a_namespace_made_anew_is_served_at_once() -> None:

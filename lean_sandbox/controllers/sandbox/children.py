@@ -184,7 +184,6 @@ class Children:
 
     async def _create_pvc(self, index: int, key: Key) -> PvcEntry:
         """Create a volume claim, or return the one of its name that exists already."""
-        self._requests.client.ending.check(key.namespace)
         sandbox = await self._whole()
         template = (sandbox.spec.volumeClaimTemplates or ())[index]
         body = build_pvc(sandbox.metadata, template)
@@ -257,7 +256,6 @@ class Children:
     async def _create_pod(self, *, clears_annotation: bool) -> bool:
         """Create the Pod; false when one of its name exists already."""
         self._check_template()
-        self._requests.client.ending.check(self.key.namespace)
         # An annotation that names this Pod is wrong only if there is none, which the create itself
         # shows; one that names another Pod is known to be wrong already.
         names_this = self.entry.pod_key == self.key

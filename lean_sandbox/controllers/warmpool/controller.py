@@ -411,10 +411,6 @@ class PoolReconcile:
         if self._is_put_off():
             self._requeues.append(BESIDE_WORK_S)
             return
-        if (refused_s := self._writer.client.ending.left_s(view.namespace)) > 0:
-            # Members that are deleted with the namespace wake the pool, each once.
-            self._requeues.append(refused_s)
-            return
         granted, wait_s = state.bucket.take(wanted, now)
         if granted == 0:
             self._requeues.append(wait_s)
