@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 import anyio.lowlevel
+import pytest
 
 from tests.support.builders import claim
 from tests.support.extensions import (
@@ -16,7 +17,7 @@ from tests.support.extensions import (
     ready_of,
     run_members,
 )
-from tests.support.names import SANDBOXES
+from tests.support.names import ANNOTATION, CLAIMS, SANDBOXES
 from tests.support.world import NS, World, pod_conditions
 
 
@@ -76,6 +77,31 @@ async def test_no_write_meets_a_conflict_with_another_of_our_own() -> None:
         assert {ready_of(world, name)[0] for name in claims} == {"True"}
         assert not world.conflicts()
         assert [one for one in failed(world) if not one.startswith("404 get")] == []
+
+
+@pytest.mark.parametrize("is_slow", [False, True])
+async def test_a_claim_that_gets_another_sandbox_meets_no_conflict_of_our_own(
+    *, is_slow: bool
+) -> None:
+    """Its status is guarded by a version, which the write of its annotations would change."""
+    async with open_claims("m1", "m2") as world:
+        await world.create(claim())
+        await world.advance(3.0)
+        first = bound_name(world)
+        world.forget_requests()
+        status = world.plane.hold("patch", "sandboxclaims/status", answers=False)
+        if not is_slow:
+            status.release()
+        await world.delete(SANDBOXES, first)
+        await world.advance(3.0)
+        status.release()
+        await world.advance(3.0)
+        assert bound_name(world) not in ("", first)
+        assert ready_of(world)[0] == "True"
+        stored = world.plane.store.get(CLAIMS, NS, "c")
+        assert stored["metadata"]["annotations"][ANNOTATION] == bound_name(world)
+        assert not world.conflicts()
+        assert world.asked()["get sandboxclaims"] <= 1
 
 
 async def test_one_launch_is_told_once() -> None:

@@ -181,14 +181,18 @@ class ClaimReconcile(Binding):
         new = next_claim_status(self._old, self._observed(), now)
         self._await_pod(new)
         expires_now = error is None and self._has_expired(new)
+        is_first = self._old == EMPTY_CLAIM_STATUS
         if expires_now:
             new = expired_claim_status(new, entry.generation, now)
-        else:
+        elif is_first:
             # Before the status, so that the annotations are sent in parallel.
             self._annotate(new)
         written = await self._write_status(new)
         if expires_now:
             return self._expired()
+        if written and not is_first:
+            # Before a status that is guarded by the version they would be in its way.
+            self._annotate(new)
         await self._drop_unnamed()
         if written:
             self._tell(new)
@@ -366,7 +370,7 @@ class ClaimReconcile(Binding):
         """Return the latest version known to have the spec and status that were decided on."""
         entry = self._entry
         held = self._parts.caches.claims.latest(entry)
-        if held is not None and held.status is entry.status:
+        if held is not None and held.status == entry.status:
             return str(held.version if held.generation == entry.generation else entry.version)
         return str(entry.version)
 
