@@ -34,7 +34,7 @@ from lean_sandbox.bench.workers import (
 from lean_sandbox.clock import Clock
 from lean_sandbox.kube import resources
 from lean_sandbox.kube.client import Client
-from lean_sandbox.kube.errors import ConfigError, ControlPlaneError, NotFound
+from lean_sandbox.kube.errors import ConfigError, ControlPlaneError, NotFound, NotServed
 from lean_sandbox.kube.kubeconfig import load as load_connection
 from lean_sandbox.kube.resources import (
     NAMESPACES,
@@ -271,7 +271,7 @@ async def _version_of(client: Client) -> str:
         for resource in (SANDBOXES, SANDBOXCLAIMS):
             await client.list_page(resource, None, bytes, limit=1)
         return msgspec.json.decode(answer.body, type=dict[str, str]).get("gitVersion", "")
-    except NotFound as error:
+    except NotServed as error:
         raise UsageError(f"the server does not know {error.asked.resource}: {_CRD_HELP}") from error
     except ControlPlaneError as error:
         server = client.transport.connection.server

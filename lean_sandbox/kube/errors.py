@@ -149,8 +149,12 @@ class Forbidden(ApiError):
         )
 
 
-class NotFound(ApiError):
-    """404: no such object, namespace or resource type."""
+class NotServed(ApiError):
+    """404: the path is unknown to the server, or to a proxy; it says nothing about an object."""
+
+
+class NotFound(NotServed):
+    """404 with a Status of this reason: no such object or namespace."""
 
 
 class NotAcceptable(ApiError):
@@ -253,7 +257,7 @@ def yaml_problem(error: Exception) -> str:
 _BY_STATUS: dict[int, type[ApiError]] = {
     401: Unauthorized,
     403: Forbidden,
-    404: NotFound,
+    404: NotServed,
     406: NotAcceptable,
     409: Conflict,
     410: Gone,
@@ -285,6 +289,8 @@ def from_response(
     kind = ServerFault if status >= 500 else _BY_STATUS.get(status, ApiError)
     if kind is Conflict and said.reason == "AlreadyExists":
         kind = AlreadyExists
+    elif kind is NotServed and said.reason == "NotFound":
+        kind = NotFound
     # Kubernetes sends whole seconds; the HTTP-date form would need a clock and is never used by it.
     header = headers.get(b"retry-after", b"")
     wait_s = float(header) if header.isdigit() else float(said.details.retryAfterSeconds)

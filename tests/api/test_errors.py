@@ -53,6 +53,8 @@ def made(status: int, body: bytes, headers: dict[bytes, bytes] | None = None) ->
         (403, RBAC, errors.Forbidden, True),
         (403, TERMINATING, errors.Forbidden, False),
         (404, NOT_FOUND, errors.NotFound, True),
+        (404, b"404 page not found\n", errors.NotServed, True),
+        (404, b'{"message":"no route"}', errors.NotServed, True),
         (405, b"", errors.ApiError, True),
         (406, b"", errors.NotAcceptable, True),
         (409, CONFLICT, errors.Conflict, True),

@@ -296,7 +296,8 @@ async def test_a_terminating_namespace_is_counted_apart() -> None:
 
 async def test_an_event_that_expired_on_the_server_begins_anew() -> None:
     """A patch that finds nothing ends the series: the next of its kind is a new event."""
-    async with recording(in_turn(reply(201), reply(404), reply(201))) as (server, recorder, _):
+    gone = reply(404, {"kind": "Status", "reason": "NotFound"})
+    async with recording(in_turn(reply(201), gone, reply(201))) as (server, recorder, _):
         for count in (1, 2, 3):
             recorder.emit(POD, "Normal", "A", "X", "")
             await server.received(count)

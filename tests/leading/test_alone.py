@@ -175,14 +175,19 @@ async def test_who_may_not_look_begins_and_is_told() -> None:
 
 
 @pytest.mark.parametrize("asked_s", [None, 3])
-@pytest.mark.parametrize("code", [401, 429, 500, 503])
+@pytest.mark.parametrize("code", [401, 404, 429, 500, 503])
 async def test_a_server_in_trouble_is_asked_again_until_it_answers(
     code: int, asked_s: int | None
 ) -> None:
-    """Nothing begins before the answer, with pauses that grow, none shorter than Retry-After."""
+    """Nothing begins before the answer, with pauses that grow, none shorter than Retry-After.
+
+    A 404 without a Status is the answer of a proxy.
+    """
     async with cluster() as here:
         deployment(here.plane, 1)
-        here.plane.fail_next("list", "leases", code, times=3, retry_after=asked_s)
+        text = b"404 page not found\n" if code == 404 else None
+        faults = here.plane.faults
+        faults.fail_next("list", "leases", code, times=3, retry_after=asked_s, body=text)
         found: list[str] = []
 
         async def look() -> None:
