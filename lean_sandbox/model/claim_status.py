@@ -105,12 +105,14 @@ def requeue_after_s(
 ) -> float | None:
     """Return after how long a reconcile is repeated without backoff, None for never.
 
-    Each of ``collisions``, creates in a row that met a Sandbox not seen yet, doubles the wait.
+    Each of ``collisions``, creates in a row that met a Sandbox not seen yet, doubles the wait; a
+    longer Retry-After of the server counts instead.
     """
     own = None
     if error is not None and error.fault is ClaimFault.CREATE_PENDING:
         doublings = min(max(collisions - 1, 0), 10)
         own = min(_CREATE_PENDING_REQUEUE_S * 2.0**doublings, _LONGEST_CREATE_PENDING_S)
+        own = max(own, getattr(error.__cause__, "retry_after_s", None) or 0.0)
     elif error is not None and error.fault.retry is Retry.REQUEUE:
         own = _MISSING_REQUEUE_S
     waits = [wait for wait in (own, time_left_s) if wait is not None and wait > 0]

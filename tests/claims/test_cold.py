@@ -229,6 +229,20 @@ async def test_a_collision_that_cannot_be_looked_at_waits_a_moment() -> None:
         assert bound_name(world) == "c"
 
 
+@pytest.mark.parametrize("code", [429, 503])
+async def test_a_collision_is_looked_at_when_a_busy_server_says(code: int) -> None:
+    """Retry-After is honoured where it is longer than the usual wait."""
+    async with open_claims() as world:
+        world.plane.fail_next("create", "sandboxes", 409, body=ALREADY_EXISTS)
+        world.plane.fail_next("get", "sandboxes", code, retry_after=7)
+        await world.create(claim())
+        assert ready_of(world)[1] == "SandboxCreatePending"
+        await world.advance(6.9)
+        assert (len(world.requests("create", "sandboxes")), bound_name(world)) == (1, "")
+        await world.advance(0.2)
+        assert bound_name(world) == "c"
+
+
 @pytest.mark.claim_case(11)
 async def test_collisions_in_a_row_are_looked_at_ever_more_rarely() -> None:
     """Claim case 11: 200 ms, doubled each time up to five seconds; a successor begins anew."""

@@ -171,6 +171,28 @@ async def test_a_binding_of_somebody_else_is_kept_while_its_sandbox_has_not_been
         assert len(member_names(world)) == 3
 
 
+@pytest.mark.parametrize("code", [429, 503])
+async def test_a_sandbox_that_a_busy_server_does_not_show_is_asked_for_when_it_says(
+    code: int,
+) -> None:
+    """Retry-After is honoured, also where nothing but the claim's status names the Sandbox."""
+    async with open_claims("m1", "m2") as world:
+        held = world.plane.hold_events("sandboxes")
+        await world.create(claim())
+        await world.advance(3.0)
+        world.forget_requests()
+        world.plane.fail_next("get", "sandboxes", code, retry_after=7)
+        bind_elsewhere(world, "m2")
+        await world.settle()
+        await world.advance(6.9)
+        assert world.asked()["get sandboxes"] == 1
+        assert bound_name(world) == "m2"
+        await world.advance(0.2)
+        assert world.asked()["get sandboxes"] > 1
+        held.release()
+        await world.advance(3.0)
+
+
 @pytest.mark.claim_case(76)
 async def test_a_status_that_names_what_the_claim_does_not_have_is_overwritten() -> None:
     """Claim case 76: only a Sandbox that the claim controls counts as a binding."""
