@@ -125,6 +125,7 @@ class Controller(Generic[E]):
         if before_s is not None and item.is_safety_net and not writes:
             interval_s = min(2.0 * before_s, _LONGEST_S)
         self._intervals_s[key] = interval_s
-        if report.next_s is None or report.next_s > _LONGEST_S:
-            after_s = max(interval_s, len(self._intervals_s) / _LOOKS_PER_S)
+        after_s = max(interval_s, len(self._intervals_s) / _LOOKS_PER_S)
+        # A timer within minutes of the look replaces it: merged, its work would count as caught.
+        if report.next_s is None or report.next_s > after_s + _LONGEST_S:
             self.queue.add(key, priority=LOW, after_s=after_s, reason=SAFETY_NET)

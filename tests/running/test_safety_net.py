@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from lean_sandbox.config.options import Settings
+from lean_sandbox.model.times import format_rfc3339
+from lean_sandbox.runtime import controller as runtime_controller
 from tests.support.builders import claim
 from tests.support.extensions import open_claims
 from tests.support.world import NS, World, condition, open_world, running_status, sandbox
@@ -80,6 +83,21 @@ async def test_looks_become_rare() -> None:
         assert world.asked() == {"get pods": looks}
         assert 8 <= looks <= 12
         assert 12 <= len(world.reports) <= 18
+        assert caught(world) == {"sandbox": 0}
+
+
+@pytest.mark.parametrize("left_s", [301.0, 305.0, 350.0, 900.0])
+async def test_a_timer_that_comes_while_thousands_wait_for_their_looks_is_not_counted(
+    monkeypatch: pytest.MonkeyPatch, left_s: float
+) -> None:
+    """However late the look at a Sandbox is, its expiry is not taken for a lost wake-up."""
+    # As if 4,000 were not final: the first look at each is 400 s away.
+    monkeypatch.setattr(runtime_controller, "_LOOKS_PER_S", 1 / 400)
+    async with open_world(AT_ONCE) as world:
+        at = format_rfc3339(world.clock.now() + timedelta(seconds=left_s))
+        await world.create(sandbox(spec={"shutdownTime": at}))
+        await world.advance(1000.0)
+        assert condition(world.get(), "Ready")["reason"] == "SandboxExpired"
         assert caught(world) == {"sandbox": 0}
 
 
