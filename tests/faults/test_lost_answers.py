@@ -6,11 +6,15 @@ next is what it believes to be stored already.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from lean_sandbox.controllers.warm import Counts
 from lean_sandbox.local.faults import Loss
+from lean_sandbox.model.times import format_rfc3339
+from lean_sandbox.watch.kind import Key
 from tests.support.builders import claim as claim_body
 from tests.support.extensions import bound_name, get_claim, member_names, open_claims, run_members
 from tests.support.names import POOLS, SANDBOXES
@@ -85,6 +89,55 @@ async def test_a_pool_tells_how_many_are_ready(loss: int | Loss) -> None:
         await turn_back(world, "sandboxwarmpools", loss, "m1", "10.244.0.5")
         status = world.plane.store.get(POOLS, NS, "pool")["status"]
         assert (status["replicas"], status.get("readyReplicas")) == (2, 2)
+
+
+@LOSSES
+async def test_a_member_is_not_handed_out_before_its_unanswered_status_is_read(
+    loss: int | Loss,
+) -> None:
+    """The status may tell of its end: a claim would be given a Sandbox that has expired."""
+    async with open_claims("m1") as world:
+        at = format_rfc3339(world.clock.now() + timedelta(seconds=20.0))
+        await world.patch("sandboxes", "m1", {"spec": {"shutdownTime": at}})
+        await world.advance(19.0)
+        events = world.plane.hold_events("sandboxes")
+        looks = world.plane.hold("get", "sandboxes", answers=False)
+        world.plane.fail_next("patch", "sandboxes/status", loss, after=True)
+        while not looks.waiting:
+            await world.clock.advance(0.1)
+            await world.moments(20)
+            if world.plane.faults.waiting and not looks.waiting:
+                await world.server_clock.advance(_LONG_S)
+        world.plane.store.create(claim_body())
+        await world.moments(200)
+        looks.release()
+        events.release()
+        await world.advance(10.0)
+        assert bound_name(world) == "c"
+        assert "m1" in member_names(world)
+
+
+@LOSSES
+@pytest.mark.parametrize("carried_out", [False, True])
+async def test_a_member_whose_status_was_not_answered_stays_in_the_warm_queue(
+    loss: int | Loss,
+    carried_out: bool,  # noqa: FBT001
+) -> None:
+    """Once its status is read it is handed out as before."""
+    async with open_claims("m1") as world:
+        await world.advance(3.0)
+        world.plane.fail_next("patch", "sandboxes/status", loss, after=carried_out)
+        set_pod(world, "m1", ready=True, ip="10.244.0.6")
+        await world.moments(100)
+        if world.plane.faults.waiting:
+            await world.server_clock.advance(_LONG_S)
+        await world.advance(_LONG_S)
+        assert world.whole.claims is not None
+        assert world.whole.claims.warm.counts(Key(NS, "pool")) == Counts(ready=1)
+        await world.create(claim_body())
+        await world.advance(1.0)
+        assert bound_name(world) == "m1"
+        assert condition(get_claim(world), "Ready")["status"] == "True"
 
 
 @LOSSES
