@@ -56,7 +56,7 @@ def _place_of(entry: SandboxEntry, pods: Iterable[PodEntry]) -> tuple[int, str]:
         # The addresses stay in the status until the Pod is gone.
         return _WAITING, ""
     # The status may describe a Pod that is gone, as long as it has not been updated.
-    living = [pod for pod in pods if not pod.is_terminating]
+    living = [pod for pod in pods if not (pod.is_terminating or pod.has_ended)]
     # An address may be published seconds after the Pod has it.
     if not living or not (status.podIPs or any(pod.hint == RUNNING for pod in living)):
         return _WAITING, ""

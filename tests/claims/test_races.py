@@ -23,7 +23,7 @@ from tests.support.extensions import (
     run_members,
 )
 from tests.support.names import ANNOTATION, CLAIM_UID, CLAIMS, LAUNCH_TYPE, SANDBOXES, WARM_POOL
-from tests.support.world import NS, World, controlled_by
+from tests.support.world import NS, World, controlled_by, pod_conditions
 
 Json = dict[str, Any]
 
@@ -446,6 +446,19 @@ async def test_no_claim_is_ready_with_a_pod_that_is_gone_or_going(grace_s: int) 
         async with open_claims(plane=plane, clock=world.clock, ready=False) as second:
             await second.advance(1.0)
             assert "True" not in told
+
+
+@pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
+async def test_a_member_whose_pod_has_ended_is_not_handed_out(phase: str) -> None:
+    """Also before its status says so: the claim would be told of that end, for good."""
+    async with open_claims("m1") as world:
+        held = world.plane.hold("patch", "sandboxes/status", answers=False)
+        await world.pod_status("m1", phase=phase, conditions=pod_conditions(ready=False))
+        await world.create(claim())
+        held.release()
+        await world.advance(10.0)
+        assert bound_name(world) == "c"
+        assert owner_of(world, "m1") == "SandboxWarmPool/pool"
 
 
 async def test_a_member_whose_pod_is_going_is_not_handed_out() -> None:

@@ -74,6 +74,12 @@ class PodEntry(OwnedEntry, gc=False):
         return self.is_deleting or self.is_delete_sent
 
     @property
+    def has_ended(self) -> bool:
+        """Whether the Pod is known to have ended, which is never undone."""
+        phase = self.state.phase if self.state is not None else ""
+        return phase in (names.POD_SUCCEEDED, names.POD_FAILED)
+
+    @property
     def may_be_ready(self) -> bool:
         """Whether the Pod is ready as far as is known."""
         if self.is_terminating:
