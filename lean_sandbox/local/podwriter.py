@@ -59,6 +59,8 @@ class PodWriter:
         # Whole arrays are written, so the write holds only against the version it was made from:
         # a condition another writer set in between would be lost.
         guard = {"uid": meta.uid, "resourceVersion": meta.resource_version}
+        # Operators tell the scheduler's writes from the kubelet's by this name.
+        manager = "kubelet" if step.verdict is None else "kube-scheduler"
         return await self._client.patch(
             PODS,
             meta.namespace,
@@ -66,6 +68,7 @@ class PodWriter:
             {"metadata": guard, "status": patch},
             PodView,
             subresource="status",
+            field_manager=manager,
             timeout_s=self._settings.request_timeout_s,
         )
 

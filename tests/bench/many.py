@@ -32,7 +32,7 @@ from lean_sandbox.kube.kubeconfig import load
 from lean_sandbox.kube.resources import PODS, SANDBOXES, Resource
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.model.names import name_hash
-from tests.support.world import NS, condition, open_world, running_status, sandbox
+from tests.support.world import NS, condition, open_world, running_status, sandbox, write_pod_status
 
 Json = dict[str, Any]
 
@@ -52,8 +52,7 @@ async def launched() -> dict[str, bytes]:
     async with open_world() as world:
         world.plane.store.create(sandbox(NAME, pod_spec={"nodeName": "node-1"}))
         await world.until(lambda: world.find("pods", NAME))
-        status = {"status": running_status()}
-        world.plane.store.patch("pods", NS, NAME, status, subresource="status")
+        write_pod_status(world.plane, NAME, running_status())
         await world.until(
             lambda: (
                 "status" in world.get(NAME)

@@ -15,6 +15,7 @@ from tests.support.world import (
     running_status,
     sandbox,
     watched,
+    write_pod_status,
 )
 
 
@@ -34,8 +35,7 @@ async def run_pods(world: World) -> None:
     for pod in world.plane.store.list("pods", NS):
         name = pod["metadata"]["name"]
         if pod.get("status", {}).get("phase") != "Running":
-            body = {"status": running_status()}
-            world.plane.store.patch("pods", NS, name, body, subresource="status")
+            write_pod_status(world.plane, name, running_status())
     await world.moments(300)
     await world.clock.advance(2.0)
     await world.moments(300)

@@ -17,7 +17,7 @@ from tests.support.extensions import (
     run_members,
 )
 from tests.support.names import CLAIMS, POOLS, SANDBOXES, TEMPLATES
-from tests.support.world import NS, World, condition
+from tests.support.world import NS, World, condition, write_pod_status
 
 Json = dict[str, Any]
 MEMBERS = tuple(f"m{number:02}" for number in range(20))
@@ -128,15 +128,14 @@ async def test_a_pod_that_dies_between_take_and_adoption_is_told_and_replaced(fa
     async with open_claims("m1", "m2") as world:
 
         def die() -> None:
-            store = world.plane.store
             if fate == "gone":
-                store.delete("pods", NS, "m1", grace_s=0)
+                world.plane.store.delete("pods", NS, "m1", grace_s=0)
                 return
             conditions = [{"type": "Ready", "status": "False"}]
             status: Json = {"conditions": conditions}
             if fate == "failed":
                 status["phase"] = "Failed"
-            store.patch("pods", NS, "m1", {"status": status}, subresource="status")
+            write_pod_status(world.plane, "m1", status)
 
         world.meanwhile("patch", "sandboxes", die)
         await world.create(claim())

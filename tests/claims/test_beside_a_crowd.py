@@ -11,7 +11,7 @@ from tests.claims.test_crowd import ANSWER_S, VERBS, is_ready
 from tests.support.builders import claim, placed, pool
 from tests.support.extensions import add_member, bound_name, members, open_pools
 from tests.support.names import CLAIMS, POOLS, TEMPLATES
-from tests.support.world import NS, World, running_status
+from tests.support.world import NS, World, running_status, write_pod_status
 from tests.tenancy.test_fairness import open_tenants, step, there
 
 Json = dict[str, Any]
@@ -73,8 +73,7 @@ async def beside_a_crowd(strategy: str | None = None) -> AsyncIterator[tuple[Wor
 
     async with open_pools(prepare=prepare) as world:
         for number in range(MEMBERS):
-            ready = {"status": running_status(ready=True)}
-            world.plane.store.patch("pods", NS, f"m-{number}", ready, subresource="status")
+            write_pod_status(world.plane, f"m-{number}", running_status())
         await world.advance(3.0)
         world.forget_requests()
         for verb in VERBS:
@@ -113,8 +112,7 @@ async def test_new_members_beside_a_crowd_are_launched_within_their_grace() -> N
             await world.clock.advance(ANSWER_S / 2)
             for pod in store.list("pods", NS):
                 if pod.get("status", {}).get("phase") != "Running":
-                    running = {"status": running_status(ready=True)}
-                    store.patch("pods", NS, pod["metadata"]["name"], running, subresource="status")
+                    write_pod_status(world.plane, pod["metadata"]["name"], running_status())
         assert len(members(world)) == MEMBERS + 12
         assert not world.requests("delete", "sandboxes")
 

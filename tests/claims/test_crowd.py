@@ -10,7 +10,7 @@ from lean_sandbox.local.controlplane import ControlPlane
 from tests.support.builders import claim, placed, pool
 from tests.support.extensions import BIND, add_member, bound_name, open_pools
 from tests.support.names import CLAIMS, POOLS, SANDBOXES
-from tests.support.world import NS, World, condition, running_status
+from tests.support.world import NS, World, condition, running_status, write_pod_status
 
 Json = dict[str, Any]
 MEMBERS, CROWD = 96, 90
@@ -39,8 +39,7 @@ async def crowded(*, member: Json | None = None, **first: Any) -> AsyncIterator[
     """
     async with open_pools(prepare=lambda plane: furnish(plane, member or {})) as world:
         for number in range(MEMBERS):
-            ready = {"status": running_status(ready=True)}
-            world.plane.store.patch("pods", NS, f"m-{number}", ready, subresource="status")
+            write_pod_status(world.plane, f"m-{number}", running_status())
         await world.advance(3.0)
         world.forget_requests()
         for verb in VERBS:
@@ -104,8 +103,7 @@ async def test_a_pod_that_fails_is_told_at_once_in_a_crowd() -> None:
     async with crowded() as world:
         await seconds_until(world, lambda: is_ready(world, "c-0"))
         dead = bound_name(world, "c-0")
-        status = {"status": running_status(ready=False)}
-        world.plane.store.patch("pods", NS, dead, status, subresource="status")
+        write_pod_status(world.plane, dead, running_status(ready=False))
 
         def is_told() -> bool:
             return bool(condition(world.get(dead), "Ready")["status"] == "False")

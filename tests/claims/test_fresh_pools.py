@@ -9,7 +9,7 @@ import pytest
 from tests.support.builders import claim, placed, pool, template
 from tests.support.extensions import fill, members, names_of, open_pools, start
 from tests.support.names import CLAIMS, LAUNCH_TYPE
-from tests.support.world import NS, World, running_status
+from tests.support.world import NS, World, running_status, write_pod_status
 
 Json = dict[str, Any]
 
@@ -87,11 +87,8 @@ async def test_a_member_that_runs_is_taken_before_its_address_is_published(repli
         await world.create(template(pod_spec={"nodeName": "node-1"}))
         await world.create(pool(replicas=replicas))
         await world.advance(0.4)
-        status = {"status": running_status(ready=False)}
         for name in names_of(members(world)):
-            world.plane.store.patch(
-                "pods", NS, name, status, subresource="status", manager="kubelet"
-            )
+            write_pod_status(world.plane, name, running_status(ready=False))
         await world.advance(4.6)
         await world.create(claim())
         await world.advance(10.0)

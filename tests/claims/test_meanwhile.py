@@ -20,7 +20,7 @@ from tests.support.extensions import (
     ready_of,
 )
 from tests.support.names import CLAIMS, POOLS, SANDBOXES, TEMPLATES
-from tests.support.world import NS, World, condition, sandbox
+from tests.support.world import NS, World, condition, sandbox, write_pod_status
 
 Json = dict[str, Any]
 HOLD: Json = {"finalizers": ["example.com/hold"]}
@@ -144,9 +144,7 @@ async def test_a_finished_claim_is_not_run_again() -> None:
         assert bound_name(world) == "m1"
         await world.advance(3.0)
         held = world.plane.hold("get", "sandboxes")
-        world.plane.store.patch(
-            "pods", NS, "m1", {"status": {"phase": "Succeeded"}}, subresource="status"
-        )
+        write_pod_status(world.plane, "m1", {"phase": "Succeeded"})
         for _ in range(40):
             await world.moments(300)
             if ready_of(world)[1] == "ClaimExpired":

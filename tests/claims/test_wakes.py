@@ -36,7 +36,7 @@ from tests.support.names import (
     TEMPLATES,
     WARM_POOL,
 )
-from tests.support.world import NS, World, condition, pod_conditions
+from tests.support.world import NS, World, condition, pod_conditions, write_pod_status
 
 Json = dict[str, Any]
 OBSERVED = "agents.x-k8s.io/controller-first-observed-at"
@@ -305,7 +305,7 @@ async def test_a_member_of_another_namespace_is_out_of_reach() -> None:
             "podIPs": [{"ip": "10.244.0.5"}],
             "conditions": pod_conditions(ready=True),
         }
-        world.plane.store.patch("pods", "other", "m1", {"status": status}, subresource="status")
+        write_pod_status(world.plane, "m1", status, "other")
         await world.advance(3.0)
         there = world.plane.store.get(SANDBOXES, "other", "m1")
         assert condition(there, "Ready")["status"] == "True"

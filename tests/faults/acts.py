@@ -20,7 +20,7 @@ from tests.faults.oracle import CLAIMS, POOLS, TEMPLATES, violations
 from tests.support.clock import ClockLoop, EndlessError, FakeClock, settle
 from tests.support.kubelets import Kubelets
 from tests.support.names import EXTENSIONS
-from tests.support.world import NS, running_status
+from tests.support.world import NS, running_status, write_pod_status
 
 __all__ = ["NAMESPACES", "Acts"]
 
@@ -288,9 +288,7 @@ class Acts(ABC):
         def run() -> None:
             held = self.plane.store.get("pods", namespace, name)
             if held.get("status", {}).get("phase") not in _FINISHED:
-                self.plane.store.patch(
-                    "pods", namespace, name, {"status": status}, subresource="status"
-                )
+                write_pod_status(self.plane, name, status, namespace)
 
         self.act(f"kubelet runs {namespace}/{name}, ready {ready}, at {ips[0]}", run)
 
@@ -306,9 +304,7 @@ class Acts(ABC):
             if pods:
                 status = running_status(ready=False) | {"phase": phase}
                 name = pods[which % len(pods)]
-                self.plane.store.patch(
-                    "pods", namespace, name, {"status": status}, subresource="status"
-                )
+                write_pod_status(self.plane, name, status, namespace)
 
         self.act(f"a Pod of a user's Sandbox in {namespace} ends: {phase}", finish)
 

@@ -25,7 +25,7 @@ from tests.support.clock import EPOCH, FakeClock
 from tests.support.extensions import settings
 from tests.support.kubelets import Kubelets
 from tests.support.names import CLAIMS, POOLS, SANDBOXES, TEMPLATES
-from tests.support.world import NS, World, open_world, running_status, sandbox
+from tests.support.world import NS, World, open_world, running_status, sandbox, write_pod_status
 
 __all__ = ["FLOWS", "Flow", "Run", "begun"]
 
@@ -71,8 +71,7 @@ def finish(plane: ControlPlane) -> None:
     """Let the containers of all Pods come to their end."""
     status = running_status(ready=False) | {"phase": "Succeeded"}
     for pod in plane.store.list("pods", NS):
-        name = pod["metadata"]["name"]
-        plane.store.patch("pods", NS, name, {"status": status}, subresource="status")
+        write_pod_status(plane, pod["metadata"]["name"], status)
 
 
 def together(*acts: Act) -> Act:

@@ -18,7 +18,15 @@ from lean_sandbox.watch.kind import Key
 from tests.support.builders import claim as claim_body
 from tests.support.extensions import bound_name, get_claim, member_names, open_claims, run_members
 from tests.support.names import POOLS, SANDBOXES
-from tests.support.world import NS, World, condition, open_world, running_status, sandbox
+from tests.support.world import (
+    NS,
+    World,
+    condition,
+    open_world,
+    running_status,
+    sandbox,
+    write_pod_status,
+)
 
 Json = dict[str, Any]
 # A request without an answer is given up within this time, and everything repeated.
@@ -29,8 +37,7 @@ LOSSES = pytest.mark.parametrize("loss", [Loss.SILENCE, Loss.RESET, 500, 504])
 
 def set_pod(world: World, name: str, *, ready: bool, ip: str = "10.244.0.5") -> None:
     """Write what a kubelet writes."""
-    body = {"status": running_status(ready=ready, ips=(ip,))}
-    world.plane.store.patch("pods", NS, name, body, subresource="status")
+    write_pod_status(world.plane, name, running_status(ready=ready, ips=(ip,)))
 
 
 def set_mode(world: World, mode: str) -> None:

@@ -16,7 +16,15 @@ from tests.support.builders import claim, pool
 from tests.support.clients import cluster_admin, connected, connection_to
 from tests.support.clock import FakeClock
 from tests.support.names import CLAIMS, SANDBOXES
-from tests.support.world import CONTROLLER, NS, controlled_by, pod_body, running_status, sandbox
+from tests.support.world import (
+    CONTROLLER,
+    NS,
+    controlled_by,
+    pod_body,
+    running_status,
+    sandbox,
+    write_pod_status,
+)
 
 Json = dict[str, Any]
 AT = "2026-01-02T03:04:05Z"
@@ -76,8 +84,7 @@ class Scene:
 
     def run(self, name: str, ip: str, *, ready: bool = True) -> None:
         """Let a Pod run, as its kubelet does."""
-        status = running_status(ready=ready, ips=(ip,))
-        self.plane.store.patch("pods", NS, name, {"status": status}, subresource="status")
+        write_pod_status(self.plane, name, running_status(ready=ready, ips=(ip,)))
 
 
 def condition(message: str, *, ready: bool, generation: int = 1) -> Json:

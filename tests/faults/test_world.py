@@ -7,7 +7,7 @@ import pytest
 from lean_sandbox.local.faults import Loss
 from tests.support import patience
 from tests.support.clock import FakeClock
-from tests.support.world import NS, condition, open_world, sandbox
+from tests.support.world import NS, condition, open_world, pod_conditions, sandbox, status_managers
 
 
 async def test_wall_clocks_move_alone() -> None:
@@ -34,6 +34,16 @@ async def test_what_is_held_is_not_waited_for() -> None:
         held.release()
         await world.run_pod()
         assert condition(world.get(), "Ready")["status"] == "True"
+
+
+async def test_scheduler_and_kubelet_write_in_their_own_names() -> None:
+    """As on a real server: the one before the Pod has a node, the other from then on."""
+    async with open_world() as world:
+        await world.create(sandbox())
+        await world.pod_status(conditions=pod_conditions(ready=False, scheduled=False)[:1])
+        assert status_managers(world.pod()) == {"kube-scheduler"}
+        await world.run_pod()
+        assert status_managers(world.pod()) == {"kube-scheduler", "kubelet"}
 
 
 async def test_a_create_without_an_answer_is_found_again() -> None:

@@ -18,6 +18,7 @@ from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.kubelet import Delay, Kubelet, KubeletSettings, WritesPerStart
 from lean_sandbox.local.script import PREFIX
 from tests.support.clients import connected, connection_to
+from tests.support.world import status_managers
 
 AGENT = "test-kubelet"
 SWIFT = KubeletSettings(
@@ -237,10 +238,12 @@ async def test_an_unschedulable_pod_waits_for_a_node(world: World) -> None:
         (said,) = found["status"]["conditions"]
         assert (said["type"], said["reason"]) == ("PodScheduled", "Unschedulable")
         assert said["message"].startswith("0/2 nodes are available")
+        assert status_managers(found) == {"kube-scheduler"}
         patch = {"metadata": {"labels": {"disk": "fast"}}}
         await world.client.patch(NODES, None, "node-1", patch, bytes)
         (ready,) = await world.until_ready("picky")
         assert ready["spec"]["nodeName"] == "node-1"
+        assert status_managers(ready) == {"kube-scheduler", "kubelet"}
 
 
 async def test_an_unbound_pod_is_deleted_at_once(world: World) -> None:

@@ -28,7 +28,7 @@ from tests.leading.replicas import ELECTION_NS, LEASES, Replica, Replicas, open_
 from tests.metrics.scrape import serving
 from tests.support.builders import claim, pool, template
 from tests.support.names import CLAIMS, SANDBOXES
-from tests.support.world import running_status, sandbox
+from tests.support.world import running_status, sandbox, write_pod_status
 
 Json = dict[str, Any]
 # By CRC-32 two of them are even, two odd; by the server's hash, below and above the middle.
@@ -107,10 +107,7 @@ class Shards:
                 if pod.get("status", {}).get("phase") == "Running":
                     continue
                 status = running_status(ips=(f"10.244.1.{number + 1}",))
-                body = {"status": status}
-                self.store.patch(
-                    "pods", namespace, name, body, subresource="status", manager="kubelet"
-                )
+                write_pod_status(self.replicas.plane, name, status, namespace)
             await self.replicas.advance(2.0)
 
     def writers(self, namespace: str) -> set[str]:

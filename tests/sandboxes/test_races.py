@@ -16,6 +16,7 @@ from tests.support.world import (
     pod_conditions,
     sandbox,
     tracking,
+    write_pod_status,
 )
 
 SUSPEND = {"spec": {"operatingMode": "Suspended"}}
@@ -107,12 +108,8 @@ async def test_a_pod_that_changes_while_its_status_is_being_written_is_told_next
         await world.create(sandbox())
         stopped = {**container_status("main"), "ready": False, "state": {"running": {}}}
         status = {"conditions": pod_conditions(ready=False), "containerStatuses": [stopped]}
-        unready = {"status": status}
-        store = world.plane.store
         world.meanwhile(
-            "patch",
-            "sandboxes/status",
-            lambda: store.patch("pods", NS, "sb-1", unready, subresource="status"),
+            "patch", "sandboxes/status", lambda: write_pod_status(world.plane, "sb-1", status)
         )
         await world.run_pod()
         await world.advance(1.0)

@@ -20,6 +20,7 @@ from tests.support.world import (
     pod_conditions,
     sandbox,
     tracking,
+    write_pod_status,
 )
 
 CLAIM = {
@@ -115,7 +116,7 @@ async def test_what_happened_while_no_controller_ran_is_caught_up_with() -> None
             "podIPs": [{"ip": "10.0.0.9"}],
             "conditions": pod_conditions(ready=True),
         }
-        plane.store.patch("pods", "ns", "gets-ready", {"status": ready}, subresource="status")
+        write_pod_status(plane, "gets-ready", ready)
         async with open_world(plane=plane) as world:
             assert world.pod("loses-pod")["metadata"]["uid"] != uid
             assert condition(world.get("gets-ready"), "Ready")["status"] == "True"

@@ -19,6 +19,7 @@ from tests.support.world import (
     pod_conditions,
     running_status,
     sandbox,
+    write_pod_status,
 )
 
 Json = dict[str, Any]
@@ -95,9 +96,7 @@ async def test_a_deletion_learned_together_with_the_last_phase_is_no_end(phase: 
         await world.ready_sandbox()
         await world.cut_watches()
         world.plane.store.delete("pods", "ns", "sb-1", grace_s=None)
-        world.plane.store.patch(
-            "pods", "ns", "sb-1", {"status": {"phase": phase}}, subresource="status"
-        )
+        write_pod_status(world.plane, "sb-1", {"phase": phase})
         world.plane.compact()
         await world.recover()
         assert told(world, "Ready") == TERMINATING

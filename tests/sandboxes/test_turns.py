@@ -19,6 +19,7 @@ from tests.support.world import (
     pod_conditions,
     running_status,
     sandbox,
+    write_pod_status,
 )
 
 AT_ONCE, PER_S = 100, 5.0
@@ -134,11 +135,8 @@ async def test_turns_of_launches_that_are_over_are_waited_for_by_nobody(launches
     async with open_world(Settings(sandbox_status_window=1.0)) as world:
         await launched(world, launches)
         await world.advance(32.0)
-        status = {"status": running_status()}
         for number in range(launches):
-            world.plane.store.patch(
-                "pods", NS, f"sb-{number}", status, subresource="status", manager="kubelet"
-            )
+            write_pod_status(world.plane, f"sb-{number}", running_status())
         await world.advance(10.0)
         assert await until_told(world, "late") <= 3.0
 

@@ -14,7 +14,15 @@ from lean_sandbox.runtime.tracing import Tracing
 from tests.support.builders import member, placed, pool, template
 from tests.support.clock import FakeClock
 from tests.support.names import CLAIMS, POOLS, SANDBOXES, TEMPLATES, WARM_POOL
-from tests.support.world import CONTROLLER, NS, World, condition, open_world, running_status
+from tests.support.world import (
+    CONTROLLER,
+    NS,
+    World,
+    condition,
+    open_world,
+    running_status,
+    write_pod_status,
+)
 
 Json = dict[str, Any]
 
@@ -173,8 +181,7 @@ def pool_events(world: World) -> list[tuple[str, str, str]]:
 
 def start(world: World, name: str, *, ready: bool = True) -> None:
     """Let a Pod run, as a kubelet does, without waiting for anybody."""
-    status = running_status(ready=ready)
-    world.plane.store.patch("pods", NS, name, {"status": status}, subresource="status")
+    write_pod_status(world.plane, name, running_status(ready=ready))
 
 
 async def run_all(world: World, pool_name: str = "pool") -> None:

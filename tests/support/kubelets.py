@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lean_sandbox.local.controlplane import ControlPlane
-from tests.support.world import running_status
+from tests.support.world import running_status, write_pod_status
 
 __all__ = ["Kubelets"]
 
@@ -31,8 +31,8 @@ class Kubelets:
                 if "deletionTimestamp" in pod["metadata"]:
                     store.delete("pods", namespace, name, grace_s=0)
                 elif not ready and status.get("phase") not in _ENDED:
-                    body = {"status": running_status(ips=(self._address(),))}
-                    store.patch("pods", namespace, name, body, subresource="status")
+                    status = running_status(ips=(self._address(),))
+                    write_pod_status(self._plane, name, status, namespace)
                 else:
                     continue
                 did = True

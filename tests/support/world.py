@@ -51,8 +51,10 @@ __all__ = [
     "pod_conditions",
     "running_status",
     "sandbox",
+    "status_managers",
     "tracking",
     "watched",
+    "write_pod_status",
 ]
 
 Json = dict[str, Any]
@@ -172,10 +174,8 @@ class World(Rest):
         await self.settle()
 
     async def pod_status(self, name: str = "sb-1", **status: Any) -> None:
-        """Merge fields into a Pod's status, as a kubelet does."""
-        self.plane.store.patch(
-            "pods", NS, name, {"status": status}, subresource="status", manager="kubelet"
-        )
+        """Merge fields into a Pod's status, as scheduler and kubelet do."""
+        write_pod_status(self.plane, name, status)
         await self.settle()
 
     async def run_pod(
@@ -187,12 +187,9 @@ class World(Rest):
         node: str = "node-1",
     ) -> None:
         """Take a Pod to Running, on a node, with addresses, ready or not."""
-        store = self.plane.store
-        if not store.get("pods", NS, name)["spec"].get("nodeName"):
+        if not self.pod(name)["spec"].get("nodeName"):
             await self.bind(name, node)
-        status = running_status(ready=ready, ips=ips)
-        store.patch("pods", NS, name, {"status": status}, subresource="status", manager="kubelet")
-        await self.settle()
+        await self.pod_status(name, **running_status(ready=ready, ips=ips))
 
     async def ready_sandbox(self, body: Json | None = None) -> Json:
         """Create a Sandbox and take its Pod to Ready; return the Sandbox."""
@@ -280,6 +277,31 @@ class World(Rest):
     def events(self) -> list[Json]:
         """Return the Events the controller posted, in the form of events.k8s.io/v1."""
         return [to_events(one) for one in self.plane.store.list(_QUALIFIED["events"], NS)]
+
+
+def write_pod_status(plane: ControlPlane, name: str, status: Json, namespace: str = NS) -> None:
+    """Merge fields into a Pod's status in the name of those who write them.
+
+    Where a Pod without a node can be placed is the scheduler's to say, all else the kubelet's.
+    """
+    pod = plane.store.get("pods", namespace, name)
+    known = pod.get("status", {}).get("conditions", [])
+    for one in status.get("conditions", ()):
+        if one["type"] == "PodScheduled" and not pod["spec"].get("nodeName"):
+            listed = [one, *(other for other in known if other["type"] != one["type"])]
+            found = {"status": {"conditions": listed}}
+            plane.store.patch(
+                "pods", namespace, name, found, subresource="status", manager="kube-scheduler"
+            )
+    plane.store.patch(
+        "pods", namespace, name, {"status": status}, subresource="status", manager="kubelet"
+    )
+
+
+def status_managers(obj: Json) -> set[str]:
+    """Return who has written what the status of an object says."""
+    entries = obj["metadata"]["managedFields"]
+    return {one["manager"] for one in entries if one.get("subresource") == "status"}
 
 
 def running_status(*, ready: bool = True, ips: tuple[str, ...] = ("10.244.0.5",)) -> Json:

@@ -13,7 +13,7 @@ from lean_sandbox.local.controlplane import ControlPlane
 from tests.support.builders import claim, member, placed, pool
 from tests.support.extensions import member_names, open_pools
 from tests.support.names import CLAIMS, POOLS, SANDBOXES, TEMPLATES
-from tests.support.world import NS, World, condition, running_status, sandbox
+from tests.support.world import NS, World, condition, running_status, sandbox, write_pod_status
 
 Json = dict[str, Any]
 BURST = "burst"
@@ -59,10 +59,8 @@ def furnish(plane: ControlPlane) -> None:
 
 def run_pods(world: World, namespace: str) -> None:
     """Let all Pods of a namespace run."""
-    status = {"status": running_status(ready=True)}
     for pod in world.plane.store.list("pods", namespace):
-        name = pod["metadata"]["name"]
-        world.plane.store.patch("pods", namespace, name, status, subresource="status")
+        write_pod_status(world.plane, pod["metadata"]["name"], running_status(), namespace)
 
 
 @asynccontextmanager

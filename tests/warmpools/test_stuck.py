@@ -22,7 +22,7 @@ from tests.support.extensions import (
     rest,
     start,
 )
-from tests.support.world import NS, World, pod_conditions
+from tests.support.world import NS, World, pod_conditions, write_pod_status
 
 Json = dict[str, Any]
 GRACE_S = 300.0
@@ -42,8 +42,7 @@ async def scheduling(world: World, name: str, reason: str | None) -> None:
     found = {"type": "PodScheduled", "status": "True" if reason is None else "False"}
     if reason is not None:
         found["reason"] = reason
-    status = {"phase": "Pending", "conditions": [found]}
-    world.plane.store.patch("pods", NS, name, {"status": status}, subresource="status")
+    write_pod_status(world.plane, name, {"phase": "Pending", "conditions": [found]})
     await rest(world)
 
 
@@ -135,7 +134,7 @@ async def test_a_large_pool_without_room_is_held() -> None:
     """However many members find no place: none is replaced for what was not published in time."""
     found = {"reason": "Unschedulable", "message": "0/3 nodes are available"}
     conditions = [pod_conditions(ready=False, scheduled=False)[0] | found]
-    status = {"status": {"phase": "Pending", "conditions": conditions}}
+    status = {"phase": "Pending", "conditions": conditions}
     async with open_pools(sandbox_status_window=2.0) as world:
         store = world.plane.store
         await world.create(template())
@@ -144,10 +143,7 @@ async def test_a_large_pool_without_room_is_held() -> None:
             await world.advance(0.5)
             for pod in store.list("pods", NS):
                 if not pod.get("status", {}).get("conditions"):
-                    name = pod["metadata"]["name"]
-                    store.patch(
-                        "pods", NS, name, status, subresource="status", manager="kube-scheduler"
-                    )
+                    write_pod_status(world.plane, pod["metadata"]["name"], status)
         before = ids(members(world))
         assert len(before) == 900
         await world.advance(85.0)
