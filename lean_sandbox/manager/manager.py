@@ -72,6 +72,9 @@ class Manager:
         self.elector = elector
         self._clock = clock
         self._page_size = settings.page_size
+        # By how much the wall clock was ahead of the monotonic one, at least and at most, when last
+        # compared and at the end of each reconcile since.
+        self._wall_ahead_s = math.inf, -math.inf
         self.synced = anyio.Event()
         #: Whether reconciles run: Sandboxes and Pods are known, and the election, if any, was won.
         self.is_active = False
@@ -124,6 +127,7 @@ class Manager:
             self._add_extensions(shared)
         for controller in self.controllers:
             controller.is_ending = client.ending.__contains__
+            controller.workers.on_end.append(self._note_wall_clock)
         self.trace: TraceBuffer | None = None
         if settings.trace_entries:
             from lean_sandbox.manager.trace import TraceBuffer  # noqa: PLC0415 -- rarely used
@@ -207,17 +211,25 @@ class Manager:
         log.info("caches_synced", sandboxes=len(self.caches.sandboxes))
         task_status.started()
 
+    def _note_wall_clock(self, _report: object = None) -> None:
+        ahead_s = self._clock.now().timestamp() - self._clock.monotonic()
+        least_s, most_s = self._wall_ahead_s
+        self._wall_ahead_s = min(least_s, ahead_s), max(most_s, ahead_s)
+
     async def _follow_wall_clock(self) -> None:
         """Reconcile everything once the wall clock was moved, or the machine has slept.
 
-        Timers count monotonic time, so what is due at a time of day would come late.
+        Timers count monotonic time, so what is due at a time of day would come late; so would what
+        was reconciled while the clock was wrong for a moment.
         """
-        clock = self._clock
         while True:
-            ahead_s = clock.now().timestamp() - clock.monotonic()
-            await clock.sleep(_LOOK_AT_CLOCK_S)
-            moved_s = clock.now().timestamp() - clock.monotonic() - ahead_s
-            if abs(moved_s) <= _CLOCK_SLACK_S:
+            self._wall_ahead_s = math.inf, -math.inf
+            self._note_wall_clock()
+            await self._clock.sleep(_LOOK_AT_CLOCK_S)
+            self._note_wall_clock()
+            least_s, most_s = self._wall_ahead_s
+            moved_s = most_s - least_s
+            if moved_s <= _CLOCK_SLACK_S:
                 continue
             log.warning("wall_clock_moved", by_s=round(moved_s, 1))
             for controller in self.controllers:

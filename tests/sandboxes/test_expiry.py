@@ -348,6 +348,19 @@ async def test_a_clock_that_is_put_right_does_not_delay_expiry() -> None:
         assert reason(world) == "SandboxExpired"
 
 
+async def test_a_clock_that_was_wrong_for_seconds_does_not_delay_expiry() -> None:
+    """A reconcile that saw it counted on hours that there were not, and looks again."""
+    async with open_world() as world:
+        await world.ready_sandbox(dying(3600.0))
+        world.clock.set_wall(-7200.0)
+        edit = {"spec": {"service": True}}
+        world.plane.store.patch("sandboxes.agents.x-k8s.io", NS, "sb-1", edit)
+        await world.advance(5.0)
+        world.clock.set_wall(7200.0)
+        await world.advance(3600.0)
+        assert reason(world) == "SandboxExpired"
+
+
 async def test_expiry_far_away_costs_no_request_until_it_comes() -> None:
     """Looks at the clock in between are the process's alone."""
     async with open_world() as world:
