@@ -395,3 +395,21 @@ async def test_a_claim_made_anew_is_not_told_what_its_predecessor_had() -> None:
         named = [one.get("status", {}).get("sandbox", {}).get("name") for one in said]
         assert had not in named
         assert bound_name(world) not in ("", had)
+
+
+async def test_a_claim_edited_during_its_binding_keeps_its_sandbox() -> None:
+    """The view with the edit is older than the status that binds, and so must not undo that."""
+    async with open_pools(pool(replicas=0), claim()) as world:
+        assert ready_of(world)[1] == "TemplateNotFound"
+        held = world.plane.hold("create", "sandboxes")
+        world.plane.store.create(template())
+        await world.until(lambda: held.waiting)
+        world.plane.hold_events("sandboxclaims")
+        refused = {"spec": {"additionalPodMetadata": {"labels": {"plain": "x"}}}}
+        world.plane.store.patch(CLAIMS, NS, "c", refused)
+        held.release()
+        await world.until(lambda: bound_name(world) == "c")
+        await world.clock.advance(1.0)
+        world.plane.faults.clear()
+        await world.advance(3.0)
+        assert (bound_name(world), ready_of(world)[1]) == ("c", "InvalidMetadata")

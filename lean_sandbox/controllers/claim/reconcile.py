@@ -335,11 +335,15 @@ class ClaimReconcile(Binding):
         if patch is None:
             return True
         if not new.bound.name or new.bound.name == old.bound.name:
-            # Its user may have moved the shutdown time just before it came.
+            # Its user may have moved the shutdown time just before it came, or edited the claim
+            # during its binding: a view with that edit may be older than the status that binds.
             is_end = has_reason(new.conditions, names.READY, names.REASON_CLAIM_EXPIRED)
-            guard = self._version_of_status() if is_end else ""
+            is_free = not new.bound.name
+            is_dated = is_end or (is_free and old != EMPTY_CLAIM_STATUS)
+            guard = self._version_of_status() if is_dated else ""
+            body = _guarded(entry, patch, guard, is_first=is_free)
             try:
-                return await self._patch_status(_guarded(entry, patch, guard), new)
+                return await self._patch_status(body, new)
             except Invalid:
                 # Another claim may have the name by now.
                 await self._whole()
