@@ -176,3 +176,16 @@ async def test_a_status_behind_an_annotation_of_a_bound_sandbox_is_put_right() -
         held.release()
         await world.advance(3.0)
         assert world.get("m1")["status"]["podIPs"] == address
+
+
+async def test_the_generation_of_which_a_sandbox_has_finished_is_passed_on() -> None:
+    """An edit of the Sandbox changes nothing else of the condition, and wakes the claim."""
+    async with open_claims() as world:
+        await world.create(claim())
+        await world.pod_status("c", phase="Succeeded")
+        await world.advance(2.0)
+        await world.patch("sandboxes", "c", {"spec": {"service": False}})
+        await world.advance(3.0)
+        theirs = condition(world.get("c"), "Finished")
+        assert theirs["observedGeneration"] == world.get("c")["metadata"]["generation"]
+        assert condition(get_claim(world), "Finished") == theirs

@@ -315,12 +315,11 @@ def _repeats(claim: ClaimEntry, status: SandboxStatus) -> bool:
     if claim.status is None:
         return False
 
-    def told(conditions: Iterable[Condition]) -> list[tuple[str, ...]]:
-        return sorted(
-            (held.type, held.status, held.reason, held.message)
-            for held in conditions
-            if held.type in (names.READY, names.FINISHED)
-        )
+    def told(conditions: Iterable[Condition]) -> tuple[Condition | None, tuple[str, ...]]:
+        # Finished is repeated as a whole. The generation of Ready is that of the claim.
+        ready = find(conditions, names.READY)
+        words = (ready.status, ready.reason, ready.message) if ready is not None else ()
+        return find(conditions, names.FINISHED), words
 
     bound = claim.status.bound
     is_there = (bound.podIPs, bound.serviceFQDN) == (status.podIPs, status.serviceFQDN)
