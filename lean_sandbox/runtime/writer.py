@@ -6,7 +6,6 @@ object wait for the response. Every method makes exactly one request.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -106,7 +105,6 @@ class ObjectWriter:
         as_metadata: bool = True,
         generation: int = 0,
         columns: dict[str, str] | None = None,
-        applied: Callable[[Response[E]], None] = lambda _response: None,
     ) -> Response[E]:
         """Patch an object; metadata alone as response is a fraction of the bytes.
 
@@ -116,8 +114,7 @@ class ObjectWriter:
         then; Conflict or Invalid when a guard in ``body`` does not hold, Conflict for another
         object. With a ``status`` only the status is written, and the entry remembers it; it forgets
         its status when it is unknown whether the write took place. ``columns`` are the cells that a
-        Table would have for the object now. ``applied`` is called with the response before the
-        events that waited for it are compared with the entry.
+        Table would have for the object now.
 
         A response that shows another object is not applied, nor, with a ``generation``, one that
         shows another spec: the watch has yet to deliver that to all controllers. Changes by others
@@ -164,7 +161,6 @@ class ObjectWriter:
             is_ours = response.is_latest or getattr(now, "status", None) is old_status
             if status is not None and is_ours and row.uid == now.uid == entry.uid:
                 now.status = status
-            applied(response)
             if response.is_latest and before is not None and not cache.is_ours(before, now):
                 cache.notify(Delta(entry.key, response.change, before, now))
             return response

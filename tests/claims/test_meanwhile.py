@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from lean_sandbox.local.registry import Kind
 from lean_sandbox.model.times import format_rfc3339
 from tests.support.builders import claim, placed, pool, template
 from tests.support.clock import EPOCH
@@ -19,7 +20,8 @@ from tests.support.extensions import (
     owner_of,
     ready_of,
 )
-from tests.support.names import CLAIMS, POOLS, SANDBOXES, TEMPLATES
+from tests.support.names import CLAIM_UID, CLAIMS, POOLS, SANDBOXES, TEMPLATES
+from tests.support.webhooks import add_webhook
 from tests.support.world import NS, World, condition, sandbox, write_pod_status
 
 Json = dict[str, Any]
@@ -413,3 +415,20 @@ async def test_a_claim_edited_during_its_binding_keeps_its_sandbox() -> None:
         world.plane.faults.clear()
         await world.advance(3.0)
         assert (bound_name(world), ready_of(world)[1]) == ("c", "InvalidMetadata")
+
+
+async def test_what_a_webhook_adds_to_a_member_as_it_is_taken_over_holds() -> None:
+    """The end that it sets in the patch of the adoption comes, though no patch of ours asked it."""
+    async with open_claims("m1") as world:
+
+        def end_soon(kind: Kind, obj: Json) -> None:
+            if kind.plural == "sandboxes" and CLAIM_UID in obj["metadata"].get("labels", {}):
+                obj["spec"] |= {"shutdownTime": at(world.clock.monotonic() + 5.0)}
+                add.clear()
+
+        add = [end_soon]
+        add_webhook(world.plane, lambda kind, obj: add[0](kind, obj) if add else None)
+        await world.create(claim())
+        assert (bound_name(world), ready_of(world)[0]) == ("m1", "True")
+        await world.advance(10.0)
+        assert ready_of(world)[1] == "SandboxExpired"

@@ -36,10 +36,10 @@ from lean_sandbox.model.claim_sandbox import (
 )
 from lean_sandbox.model.claim_status import ClaimError, ClaimFault, not_controlled, stale_reference
 from lean_sandbox.model.meta import is_controlled_by
-from lean_sandbox.model.sandbox import PodTemplateMetadata, Sandbox, visible
+from lean_sandbox.model.sandbox import PodTemplateMetadata, Sandbox
 from lean_sandbox.model.template import TemplateView
 from lean_sandbox.model.warmpool import Staleness, Verdict
-from lean_sandbox.runtime.writer import ObjectWriter, Response
+from lean_sandbox.runtime.writer import ObjectWriter
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.kind import Key, OwnedEntry
 from lean_sandbox.watch.resources.extensions import ClaimEntry
@@ -308,18 +308,13 @@ class Binding:
             version=held.version if by_version else 0,
         )
 
-        def applied(response: Response[SandboxEntry]) -> None:
-            if touched is not None:
-                _follow_template(response.entry, held, visible(touched))
-
-        # A new generation leads to a new status; without one, a status by others must be shown.
-        written = await self._writer.patch(
-            self._sandboxes, held, patch, as_metadata=touched is not None, applied=applied
-        )
+        # The whole response: a webhook may have changed more, or somebody else the status.
+        written = await self._writer.patch(self._sandboxes, held, patch, as_metadata=False)
+        taken = written.entry
         if self._facts.trace_context and not held.annotations:
             annotations = {names.TRACE_CONTEXT_ANNOTATION: self._facts.trace_context}
-            return await self._patch(written.entry, {"metadata": {"annotations": annotations}})
-        return written.entry
+            return await self._patch(taken, {"metadata": {"annotations": annotations}})
+        return taken
 
     # -- cold ------------------------------------------------------------------------------------
 
@@ -428,18 +423,6 @@ class Binding:
     async def _fetch(self, key: Key) -> SandboxEntry | None:
         found = await self._writer.get(self._sandboxes, key)
         return found.entry if found is not None else None
-
-
-def _follow_template(
-    entry: SandboxEntry, before: SandboxEntry, metadata: PodTemplateMetadata
-) -> None:
-    """Apply our own patch of the template's metadata to the cached view, which saves a GET."""
-    view = before.view
-    is_next = entry.generation == before.generation + 1
-    if view is not None and view.generation == before.generation and is_next:
-        entry.view = msgspec.structs.replace(
-            view, generation=entry.generation, template_metadata=metadata
-        )
 
 
 def own_sandbox(sandboxes: Cache[SandboxEntry], claim: ClaimEntry) -> SandboxEntry | None:

@@ -1,0 +1,27 @@
+"""Webhooks that change objects on their way into the store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from lean_sandbox.local.controlplane import ControlPlane
+from lean_sandbox.local.registry import Kind
+
+__all__ = ["Webhook", "add_webhook"]
+
+Json = dict[str, Any]
+Webhook = Callable[[Kind, Json], None]
+"""Changes an object of a kind in place; one that is created has no resourceVersion."""
+
+
+def add_webhook(plane: ControlPlane, webhook: Webhook) -> None:
+    """Let a webhook see each object that is created or updated, before it is validated."""
+    admission = plane._verbs.admission
+    default = admission.default
+
+    def admitting(kind: Kind, obj: Json) -> None:
+        default(kind, obj)
+        webhook(kind, obj)
+
+    admission.default = admitting  # type: ignore[method-assign]
