@@ -13,21 +13,23 @@ from typing import Any
 import anyio.lowlevel
 
 from lean_sandbox.local.controlplane import ControlPlane
+from lean_sandbox.local.direct import Change
 from lean_sandbox.local.errors import StatusError
 from lean_sandbox.local.faults import HeldRequests, Loss
-from tests.faults.details import CANNOT_START, condition, discrepancies
-from tests.faults.oracle import CLAIMS, POOLS, TEMPLATES, violations
+from lean_sandbox.local.registry import Kind
+from tests.faults.details import CANNOT_START, condition, discrepancies, owner_of
+from tests.faults.oracle import CLAIMS, POOLS, SANDBOXES, TEMPLATES, violations
+from tests.faults.promises import OBJECTS
 from tests.support.clock import ClockLoop, EndlessError, FakeClock, settle
 from tests.support.kubelets import Kubelets
-from tests.support.names import EXTENSIONS
+from tests.support.names import EXTENSIONS, REF_HASH
+from tests.support.webhooks import Webhook, add_webhook
 from tests.support.world import NS, running_status, write_pod_status
 
-__all__ = ["NAMESPACES", "Acts"]
+__all__ = ["NAMESPACES", "VOLUME", "Acts"]
 
 Json = dict[str, Any]
 NAMESPACES = (NS, "other")
-# The names of the Sandboxes that users make in stories, and so of their Pods.
-_OF_USERS = ("a", "b")
 _FINISHED = ("Succeeded", "Failed")
 # Every window, pause and backoff that a story leads to is over by then.
 _LONG_S = 130.0
@@ -44,7 +46,7 @@ def _pod_template(image: str) -> Json:
     return {"spec": {"containers": [container], "nodeName": "node-1"}}
 
 
-_VOLUME: Json = {
+VOLUME: Json = {
     "metadata": {"name": "data"},
     "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
 }
@@ -60,6 +62,9 @@ class Acts(ABC):
         self.plane: ControlPlane
         self._kubelets: Kubelets
         self.requests: list[HeldRequests] = []
+        self.webhooks: list[Webhook] = []
+        self._disowned: set[str] = set()
+        """The uids of what others left or made without an owner."""
         self._addresses = 0
         self._runner = asyncio.Runner(loop_factory=lambda: ClockLoop(self.clock))
         self._up = asyncio.Event()
@@ -87,10 +92,21 @@ class Acts(ABC):
 
     def _furnish(self, plane: ControlPlane) -> None:
         self.plane = plane
+        add_webhook(plane, self._admit)
+        plane.store.follow(self._note_owners, OBJECTS)
         self._kubelets = Kubelets(plane, *NAMESPACES)
         for name in NAMESPACES[1:]:
             metadata = {"name": name}
             plane.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+
+    def _admit(self, kind: Kind, obj: Json) -> None:
+        for webhook in self.webhooks:
+            webhook(kind, obj)
+
+    def _note_owners(self, change: Change) -> None:
+        after = change.after
+        if after is not None and change.by not in self.users and not owner_of(after):
+            self._disowned.add(after["metadata"]["uid"])
 
     # -- the loop --------------------------------------------------------------------------------
 
@@ -197,7 +213,7 @@ class Acts(ABC):
         if service:
             spec["service"] = True
         if has_volume:
-            spec["volumeClaimTemplates"] = [_VOLUME]
+            spec["volumeClaimTemplates"] = [VOLUME]
         self.create("Sandbox", namespace, name, spec)
 
     def template(
@@ -207,20 +223,22 @@ class Acts(ABC):
         *,
         metadata: Json | None = None,
         injection: str = "Disallowed",
+        name: str = "t",
     ) -> None:
-        """Create the template ``t``, with ``metadata`` for its Pods."""
+        """Create a template, with ``metadata`` for its Pods."""
         pod = {**_pod_template(image), "metadata": metadata or {}}
-        spec = {"podTemplate": pod, "envVarsInjectionPolicy": injection}
-        self.create("SandboxTemplate", namespace, "t", spec)
+        policies = ("envVarsInjectionPolicy", "volumeClaimTemplatesPolicy")
+        spec = {"podTemplate": pod, **dict.fromkeys(policies, injection)}
+        self.create("SandboxTemplate", namespace, name, spec)
 
-    def pool(self, namespace: str, replicas: int, strategy: str) -> None:
-        """Create the pool ``p``."""
+    def pool(self, namespace: str, replicas: int, strategy: str, name: str = "p") -> None:
+        """Create a pool of the template ``t``."""
         spec = {
             "replicas": replicas,
             "sandboxTemplateRef": {"name": "t"},
             "updateStrategy": {"type": strategy},
         }
-        self.create("SandboxWarmPool", namespace, "p", spec)
+        self.create("SandboxWarmPool", namespace, name, spec)
 
     def claim(self, namespace: str, name: str) -> None:
         """Create a claim."""
@@ -279,10 +297,13 @@ class Acts(ABC):
 
     # -- the kubelet -------------------------------------------------------------------------------
 
-    def run_pod(self, namespace: str, name: str, *, ready: bool, moves: bool = True) -> None:
-        """Run a Pod; with another address each time it ``moves``."""
+    def run_pod(
+        self, namespace: str, name: str, *, ready: bool, moves: bool = True, has_ip: bool = True
+    ) -> None:
+        """Run a Pod; with another address each time it ``moves``, or without one so far."""
         self._addresses += moves
-        ips = (f"10.244.{self._addresses // 250}.{self._addresses % 250 + 1}",)
+        address = f"10.244.{self._addresses // 250}.{self._addresses % 250 + 1}"
+        ips = (address,) if has_ip else ()
         status = running_status(ready=ready, ips=ips)
 
         def run() -> None:
@@ -290,23 +311,25 @@ class Acts(ABC):
             if held.get("status", {}).get("phase") not in _FINISHED:
                 write_pod_status(self.plane, name, status, namespace)
 
-        self.act(f"kubelet runs {namespace}/{name}, ready {ready}, at {ips[0]}", run)
+        self.act(f"kubelet runs {namespace}/{name}, ready {ready}, at {ips}", run)
+
+    def bind(self, namespace: str, name: str) -> None:
+        """Give a Pod a node."""
+        self.act(
+            f"Pod {namespace}/{name} gets a node", lambda: self._kubelets.bind(namespace, name)
+        )
 
     def finish_pod(self, namespace: str, which: int, phase: str) -> None:
-        """End the containers of the Pod of a Sandbox that a user made."""
+        """End the containers of a Pod."""
 
         def finish() -> None:
-            pods = [
-                pod["metadata"]["name"]
-                for pod in self.plane.store.list("pods", namespace)
-                if pod["metadata"]["name"] in _OF_USERS
-            ]
+            pods = [pod["metadata"]["name"] for pod in self.plane.store.list("pods", namespace)]
             if pods:
                 status = running_status(ready=False) | {"phase": phase}
                 name = pods[which % len(pods)]
                 write_pod_status(self.plane, name, status, namespace)
 
-        self.act(f"a Pod of a user's Sandbox in {namespace} ends: {phase}", finish)
+        self.act(f"a Pod ends in {namespace}: {phase}", finish)
 
     def run_all(self) -> None:
         """Let the kubelets bring every Pod to where it is to be, as far as that goes now."""
@@ -379,7 +402,8 @@ class Acts(ABC):
             if not self._kubelets.work():
                 break
             await self._time(_LONG_S)
-        return violations(self.plane, NAMESPACES) + discrepancies(self.plane, NAMESPACES)
+        found = violations(self.plane, NAMESPACES, disowned=self._disowned)
+        return found + discrepancies(self.plane, NAMESPACES)
 
     async def _stay_at_rest(self) -> list[str]:
         """Return what is asked for while nothing happens, and what whoever begins anew writes."""
@@ -391,13 +415,17 @@ class Acts(ABC):
         if any(not waits or not what.startswith("get ") for what in asked):
             found.append(f"at rest the controller still asks: {dict(asked)}")
         self.plane.audit.reset()
-        said = self._claims_say()
+        said, made = self._claims_say(), self._made_for_claims()
         await self._replace()
         await self._time(_REST_S)
         # The end of a template or a pool wakes no claim (claims, 8.1): the next look tells of it.
         told = [one for one in self._claims_say() - said if one[2] in CANNOT_START]
         written = self._written()
         written.subtract({"patch sandboxclaims/status": len(told)})
+        # Nor do a template's name and labels reach the Sandboxes that are bound (claims, 3.3).
+        behind = len(self._made_for_claims() - made)
+        for what in ("patch sandboxes", "patch sandboxes/status", "patch pods"):
+            written.subtract({what: min(behind, written[what])})
         if written := +written:
             found.append(f"a fresh controller writes over what is at rest: {dict(written)}")
         return found
@@ -415,6 +443,17 @@ class Acts(ABC):
         claims = [one for where in NAMESPACES for one in self.plane.store.list(CLAIMS, where)]
         named = [(one["metadata"], condition(one, "Ready").get("reason", "")) for one in claims]
         return {(it["namespace"], it["name"], reason) for it, reason in named}
+
+    def _made_for_claims(self) -> set[tuple[str, str, str, str]]:
+        """Return what templates and claims say of the Sandboxes that claims have."""
+        return {
+            (where, metadata["name"], labels.get(REF_HASH, ""), str(pod.get("labels")))
+            for where in NAMESPACES
+            for one in self.plane.store.list(SANDBOXES, where)
+            if owner_of(one).get("kind") == "SandboxClaim"
+            for metadata, pod in [(one["metadata"], one["spec"]["podTemplate"].get("metadata", {}))]
+            for labels in [metadata.get("labels", {})]
+        }
 
     def _reasons(self) -> list[str]:
         return [

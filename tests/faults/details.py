@@ -83,6 +83,8 @@ class _Details:
         for service in services:
             if service["spec"].get("selector") != {NAME_HASH: key}:
                 yield f"has a Service that selects {service['spec'].get('selector')}"
+            if one["spec"].get("service") and service["spec"].get("ports"):
+                yield f"has a Service with ports that no container has: {service['spec']}"
         pods = [it for it in self.pods.values() if owner_of(it).get("uid") == uid]
         if len(pods) == 1 and one["spec"].get("operatingMode") != "Suspended":
             yield from self._pod(one, pods[0])
@@ -175,10 +177,14 @@ class _Details:
         policy = self.policies.get(f"{metadata['name']}-network-policy", {})
         is_its = bool(policy) and owner_of(policy).get("uid") == metadata["uid"]
         is_managed = one["spec"].get("networkPolicyManagement") != "Unmanaged"
-        if is_managed and not is_its:
+        # The policy of somebody else stays, even if it was the template's own (templates, 5.4).
+        if is_managed and not is_its and (not policy or owner_of(policy)):
             yield f"has no NetworkPolicy: {policy}"
         if is_its and not is_managed:
             yield f"is not managed and has a NetworkPolicy: {policy}"
+        custom = one["spec"].get("networkPolicy")
+        if is_its and custom is not None and policy["spec"].get("egress") != custom.get("egress"):
+            yield f"has a NetworkPolicy for other rules: {policy['spec']}"
         if is_its and not policy["spec"].get("egress"):
             yield f"has a NetworkPolicy that somebody changed: {policy['spec']}"
 

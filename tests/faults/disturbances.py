@@ -9,6 +9,7 @@ import hypothesis.strategies as st
 from hypothesis.stateful import precondition, rule
 
 from lean_sandbox.local.faults import Loss
+from tests.faults.acts import NAMESPACES
 from tests.faults.edits import PAUSE, WHICH
 from tests.faults.proxy import Break, Grain
 from tests.faults.story import Story
@@ -20,7 +21,16 @@ Json = dict[str, Any]
 # A restored store leads to states that the model of the end does not know yet: only by request.
 # ``watching/test_restored.py`` has what is certain.
 RESTORES = "SANDBOX_TESTS_RESTORES" in os.environ
-PLURALS = ("pods", "sandboxes", "sandboxclaims", "sandboxwarmpools", "sandboxtemplates", "services")
+PLURALS = (
+    "pods",
+    "sandboxes",
+    "sandboxclaims",
+    "sandboxwarmpools",
+    "sandboxtemplates",
+    "services",
+    "networkpolicies",
+    "persistentvolumeclaims",
+)
 WRITES = (
     ("create", "pods"),
     ("delete", "pods"),
@@ -37,6 +47,11 @@ WRITES = (
     ("create", "persistentvolumeclaims"),
     ("patch", "persistentvolumeclaims"),
     ("delete", "sandboxclaims"),
+    ("create", "networkpolicies"),
+    ("patch", "networkpolicies"),
+    ("delete", "networkpolicies"),
+    ("patch", "sandboxtemplates"),
+    ("patch", "services"),
 )
 READS = (
     ("get", "pods"),
@@ -45,6 +60,8 @@ READS = (
     ("get", "sandboxwarmpools"),
     ("get", "sandboxtemplates"),
     ("get", "persistentvolumeclaims"),
+    ("get", "networkpolicies"),
+    ("get", "services"),
     ("list", "pods"),
     ("list", "sandboxes"),
     ("list", "sandboxclaims"),
@@ -66,6 +83,36 @@ ANY = st.sampled_from((*COMMON, *[("*", "*")] * len(COMMON)))
 PATCHES = st.sampled_from([one for one in WRITES if one[0] == "patch"])
 PLURAL = st.sampled_from((*PLURALS, "pods", "sandboxes", "pods", "sandboxes"))
 SHARE = st.sampled_from((0.0, 0.3, 0.9))
+
+
+# What operators set, alone or together; {} is the default.
+_SET: tuple[Json, ...] = (
+    {},
+    {"sandbox_warm_pool_max_refill_rate": 0.2},
+    {"sandbox_warm_pool_max_refill_rate": 3.0},
+    {"sandbox_warm_pool_replenish_delay": 10.0},
+    {"sandbox_write_behind_window": 2.0},
+    {"sandbox_warm_pool_max_batch_size": 1},
+    {"sandbox_warm_pool_readiness_grace_period": 30.0},
+    {"sandbox_claim_warm_candidate_grace_period": 0.0},
+    {"sandbox_claim_warm_candidate_grace_period": 20.0},
+    {"sandbox_status_window": 2.0, "sandbox_status_step_window": 30.0},
+    {"sandbox_concurrent_workers": 1, "sandbox_claim_concurrent_workers": 1},
+    {"max_requests_in_flight": 2},
+    {"watch_representation": "metadata"},
+    {"watch_representation": "full"},
+    {"cache_label_selectors": True},
+    {"enable_warm_pool_eviction": False, "disable_claim_observability_annotations": True},
+    {"disable_claim_events": True, "disable_sandbox_events": True},
+    {"namespaces": NAMESPACES},
+    {"namespaces": NAMESPACES[:1]},
+    {"exclude_namespaces": NAMESPACES[1:]},
+)
+OPTIONS = (
+    st.lists(st.sampled_from(_SET), min_size=1, max_size=2)
+    .map(lambda chosen: {name: value for one in chosen for name, value in one.items()})
+    .filter(lambda options: not {"namespaces", "exclude_namespaces"} <= options.keys())
+)
 
 
 class Disturbances(Users):
@@ -96,7 +143,7 @@ class Disturbances(Users):
 
     # -- faults ----------------------------------------------------------------------------------
 
-    @rule(request=REQUEST, how=st.sampled_from((429, 500, 503, Loss.RESET, Loss.SILENCE)))
+    @rule(request=REQUEST, how=st.sampled_from((403, 429, 500, 503, Loss.RESET, Loss.SILENCE)))
     def fail(self, request: tuple[str, str], how: int | Loss) -> None:
         """Let a request fail, nothing done."""
         self.story.fail(*request, how, after=False)
@@ -148,17 +195,18 @@ class Disturbances(Users):
         """Kill the controller and start another."""
         self.story.restart()
 
-    @rule(
-        options=st.sampled_from(
-            (
-                {},
-                {"sandbox_warm_pool_max_refill_rate": 0.2},
-                {"sandbox_warm_pool_max_refill_rate": 3.0},
-                {"sandbox_warm_pool_replenish_delay": 10.0},
-                {"sandbox_write_behind_window": 2.0},
-            )
-        )
-    )
+    @rule()
+    def stop(self) -> None:
+        """Kill the controller; users go on without."""
+        self.story.kill()
+
+    @rule(pause=PAUSE)
+    def start(self, pause: int) -> None:
+        """Start one, unless one runs."""
+        self.story.start()
+        self.story.moments(pause)
+
+    @rule(options=OPTIONS)
     def restart_with(self, options: Json) -> None:
         """Kill the controller and start it with other options."""
         self.story.restart(options)
@@ -167,7 +215,7 @@ class Disturbances(Users):
 
     @rule(
         request=st.sampled_from(COMMON),
-        how=st.sampled_from((409, 429, 500, 503, 504)),
+        how=st.sampled_from((403, 409, 429, 500, 503, 504)),
         times=st.integers(2, 12),
     )
     def storm(self, request: tuple[str, str], how: int, times: int) -> None:

@@ -9,23 +9,49 @@ import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from lean_sandbox.model.times import format_rfc3339
-from tests.faults.acts import NAMESPACES, Acts
+from tests.faults.acts import NAMESPACES, VOLUME, Acts
 from tests.faults.details import MARK, NOTE, TEAM, owner_of
 from tests.faults.oracle import CLAIMS, POOLS, SANDBOXES, TEMPLATES
-from tests.support.names import ANNOTATION, CREATED_BY, LAUNCH_TYPE, POD_NAME, POLICIES, REF_HASH
+from tests.support.names import (
+    ANNOTATION,
+    CREATED_BY,
+    LAUNCH_TYPE,
+    POD_NAME,
+    POLICIES,
+    REF_HASH,
+    TEMPLATE_HASH,
+)
 
-__all__ = ["CLAIM", "OVER", "PAUSE", "SANDBOX", "STOLEN", "WHERE", "WHICH", "Edits"]
+__all__ = [
+    "CLAIM",
+    "HOLD",
+    "OVER",
+    "PAUSE",
+    "POOL",
+    "SANDBOX",
+    "STOLEN",
+    "TEMPLATE",
+    "WHERE",
+    "WHICH",
+    "Edits",
+]
 
 Json = dict[str, Any]
 WHERE = st.sampled_from((NAMESPACES[0],) * 3 + NAMESPACES[1:])
 SANDBOX = st.sampled_from(("a", "b"))
 CLAIM = st.sampled_from(("c", "d"))
+POOL = st.sampled_from(("p", "p", "p", "q"))
+TEMPLATE = st.sampled_from(("t", "t", "t", "u"))
 WHICH = st.integers(0, 9)
 PAUSE = st.sampled_from((0, 0, 3, 12, 60))
 OVER = "2020-01-01T00:00:00Z"
 
+# The name of an image that no server takes.
+IMPOSSIBLE = " "
 # The finalizer of another program.
 HOLD = "example.com/hold"
+# A label that no claim may ask for.
+REFUSED = "plain"
 # Of a label or an annotation; without one it is taken away.
 VALUE = st.sampled_from((None, "v1", "v2"))
 MINE = st.sampled_from(
@@ -38,8 +64,22 @@ MINE = st.sampled_from(
         (TEMPLATES, "t"),
     )
 )
-# A user's own, and what was taken from a pool; pools look after their members themselves.
-_NOT_OF_POOLS = ("", "SandboxClaim")
+# What a template says of the Sandboxes that are made of it, and of the network of their Pods.
+PARTS = st.sampled_from(
+    (
+        {"service": True},
+        {"service": False},
+        {"service": None},
+        {"volumeClaimTemplates": [VOLUME]},
+        {"volumeClaimTemplates": None},
+        {"networkPolicy": {"egress": [{}]}},
+        {"networkPolicy": None},
+        {"podTemplate": {"metadata": {"labels": {TEAM: "v1"}}}},
+        {"podTemplate": {"metadata": {"labels": {TEAM: None}}}},
+        {"podTemplate": {"spec": {"nodeName": None}}},
+        {"podTemplate": {"spec": {"nodeName": "node-1"}}},
+    )
+)
 STOLEN: Json = {
     "type": "Ready",
     "status": "Unknown",
@@ -53,6 +93,7 @@ STATUSES = st.sampled_from(
         (SANDBOXES, {"conditions": [STOLEN]}),
         (SANDBOXES, {"podIPs": ["192.0.2.1"], "selector": "x", "nodeName": None}),
         (CLAIMS, {"conditions": [STOLEN]}),
+        (CLAIMS, {"sandbox": None}),
         (POOLS, {"replicas": 7, "readyReplicas": 5, "selector": None}),
     )
 )
@@ -73,12 +114,19 @@ class Edits(RuleBasedStateMachine):
             SANDBOXES, where, name, {"spec": {"podTemplate": {"metadata": metadata}}}, pause
         )
 
-    @rule(where=WHERE, name=CLAIM, label=VALUE, note=VALUE, pause=PAUSE)
+    @rule(where=WHERE, name=CLAIM, label=VALUE, note=VALUE, is_valid=st.booleans(), pause=PAUSE)
     def edit_claim_metadata(
-        self, where: str, name: str, label: str | None, note: str | None, pause: int
+        self,
+        where: str,
+        name: str,
+        label: str | None,
+        note: str | None,
+        is_valid: bool,  # noqa: FBT001
+        pause: int,
     ) -> None:
-        """Change labels and annotations that a claim asks for."""
-        metadata = {"labels": {MARK: label}, "annotations": {MARK: note}}
+        """Change labels and annotations that a claim asks for, perhaps to what it may not have."""
+        refused = None if is_valid else "x"
+        metadata = {"labels": {MARK: label, REFUSED: refused}, "annotations": {MARK: note}}
         self._patch(CLAIMS, where, name, {"spec": {"additionalPodMetadata": metadata}}, pause)
 
     @rule(where=WHERE, what=MINE, by=st.sampled_from((None, "go-client", "mallory")), pause=PAUSE)
@@ -89,9 +137,9 @@ class Edits(RuleBasedStateMachine):
         self._patch(what[0], where, what[1], {"metadata": {"labels": {CREATED_BY: by}}}, pause)
 
     @rule(where=WHERE, which=WHICH, mode=st.sampled_from(("Running", "Suspended")), pause=PAUSE)
-    def set_mode_of_bound(self, where: str, which: int, mode: str, pause: int) -> None:
-        """Suspend or resume the Sandbox of a claim, as its user does."""
-        name = self._pick(SANDBOXES, where, which, "SandboxClaim")
+    def set_mode_of_owned(self, where: str, which: int, mode: str, pause: int) -> None:
+        """Suspend or resume the Sandbox of a claim, as its user does, or of a pool."""
+        name = self._pick(SANDBOXES, where, which, "SandboxClaim", "SandboxWarmPool")
         self._patch(SANDBOXES, where, name, {"spec": {"operatingMode": mode}}, pause)
 
     @rule(
@@ -105,7 +153,7 @@ class Edits(RuleBasedStateMachine):
         self, where: str, which: int, after_s: float | None, policy: str, pause: int
     ) -> None:
         """Let a Sandbox end now, soon, or no more."""
-        name = self._pick(SANDBOXES, where, which, *_NOT_OF_POOLS)
+        name = self._pick(SANDBOXES, where, which)
         body = {"shutdownTime": self._date(after_s), "shutdownPolicy": policy}
         self._patch(SANDBOXES, where, name, {"spec": body}, pause)
 
@@ -124,7 +172,12 @@ class Edits(RuleBasedStateMachine):
         lifecycle = date and {"shutdownTime": date, "shutdownPolicy": policy}
         self._patch(CLAIMS, where, name, {"spec": {"lifecycle": lifecycle}}, pause)
 
-    @rule(where=WHERE, which=WHICH, policy=st.sampled_from((None, "Foreground")), pause=PAUSE)
+    @rule(
+        where=WHERE,
+        which=WHICH,
+        policy=st.sampled_from((None, "Foreground", "Orphan")),
+        pause=PAUSE,
+    )
     def delete_owned_sandbox(self, where: str, which: int, policy: str | None, pause: int) -> None:
         """Delete the Sandbox of a claim or a pool."""
         name = self._pick(SANDBOXES, where, which, "SandboxClaim", "SandboxWarmPool")
@@ -212,10 +265,14 @@ class Edits(RuleBasedStateMachine):
             labelled: Json = {"metadata": {"labels": {"x": "y"}}}
             self._patch(POLICIES, where, policy, emptied if how == "empty" else labelled, pause)
 
-    @rule(where=WHERE, name=CLAIM, pause=PAUSE)
-    def create_cold_claim(self, where: str, name: str, pause: int) -> None:
-        """Create a claim that no member of a pool can serve, as it brings variables."""
-        spec = {"warmPoolRef": {"name": "p"}, "env": [{"name": "A", "value": "b"}]}
+    @rule(where=WHERE, name=CLAIM, has_volume=st.booleans(), pause=PAUSE)
+    def create_cold_claim(self, where: str, name: str, has_volume: bool, pause: int) -> None:  # noqa: FBT001
+        """Create a claim that no member of a pool can serve, as it brings variables or volumes."""
+        spec: Json = {"warmPoolRef": {"name": "p"}}
+        if has_volume:
+            spec["volumeClaimTemplates"] = [{**VOLUME, "metadata": {"name": "own"}}]
+        else:
+            spec["env"] = [{"name": "A", "value": "b"}]
         self.story.create("SandboxClaim", where, name, spec)
         self.story.moments(pause)
 
@@ -231,7 +288,59 @@ class Edits(RuleBasedStateMachine):
         self.story.template(where, "busybox", metadata=metadata, injection=policy)
         self.story.moments(pause)
 
-    @rule(where=WHERE, which=WHICH, label=st.sampled_from((LAUNCH_TYPE, REF_HASH)), pause=PAUSE)
+    @rule(
+        where=WHERE,
+        which=WHICH,
+        image=st.sampled_from(("busybox", "alpine", IMPOSSIBLE)),
+        pause=PAUSE,
+    )
+    def edit_pod_spec(self, where: str, which: int, image: str, pause: int) -> None:
+        """Change what the next Pod of a Sandbox is made of, perhaps to what no Pod can have."""
+        self._patch(SANDBOXES, where, self._pick(SANDBOXES, where, which), _of_image(image), pause)
+
+    @rule(
+        where=WHERE,
+        name=POOL,
+        template=st.sampled_from((None, "t", "t", "u")),
+        strategy=st.sampled_from((None, "Recreate", "OnReplenish")),
+        grace_s=st.sampled_from((None, None, 30, 600)),
+        pause=PAUSE,
+    )
+    def edit_pool(
+        self,
+        where: str,
+        name: str,
+        template: str | None,
+        strategy: str | None,
+        grace_s: int | None,
+        pause: int,
+    ) -> None:
+        """Change what a pool makes its members of, how it replaces them, how long they may take."""
+        spec: Json = {"readinessGracePeriodSeconds": grace_s}
+        if template:
+            spec["sandboxTemplateRef"] = {"name": template}
+        if strategy:
+            spec["updateStrategy"] = {"type": strategy}
+        self._patch(POOLS, where, name, {"spec": spec}, pause)
+
+    @rule(where=WHERE, name=TEMPLATE, part=PARTS, pause=PAUSE)
+    def edit_blueprint(self, where: str, name: str, part: Json, pause: int) -> None:
+        """Change something else of a template than the image."""
+        self._patch(TEMPLATES, where, name, {"spec": part}, pause)
+
+    @rule(where=WHERE, name=CLAIM, pool=POOL, ttl_s=st.sampled_from((None, 0, 5, 60)), pause=PAUSE)
+    def edit_claim(self, where: str, name: str, pool: str, ttl_s: int | None, pause: int) -> None:
+        """Let a claim name another pool, and end some time after its Sandbox has."""
+        lifecycle = {"ttlSecondsAfterFinished": ttl_s}
+        spec = {"warmPoolRef": {"name": pool}, "lifecycle": lifecycle}
+        self._patch(CLAIMS, where, name, {"spec": spec}, pause)
+
+    @rule(
+        where=WHERE,
+        which=WHICH,
+        label=st.sampled_from((LAUNCH_TYPE, REF_HASH, TEMPLATE_HASH)),
+        pause=PAUSE,
+    )
     def unlabel_owned_sandbox(self, where: str, which: int, label: str, pause: int) -> None:
         """Take a label from the Sandbox of a claim or a pool."""
         name = self._pick(SANDBOXES, where, which, "SandboxClaim", "SandboxWarmPool")
@@ -240,6 +349,11 @@ class Edits(RuleBasedStateMachine):
     def finish(self) -> list[str]:
         """Let all faults end, and let nothing be held by other programs; return what is wrong."""
         for where in NAMESPACES:
+            for name in self.story.names(CLAIMS, where, _asks_too_much):
+                asked = {"labels": {REFUSED: None}}
+                self.story.patch(CLAIMS, where, name, {"spec": {"additionalPodMetadata": asked}})
+            for name in self.story.names(SANDBOXES, where, _is_impossible):
+                self.story.patch(SANDBOXES, where, name, _of_image("busybox"))
             for kind in ("pods", SANDBOXES, CLAIMS, POOLS):
                 for name in self.story.names(kind, where, lambda one: HOLD in _finalizers(one)):
                     self.story.patch(kind, where, name, {"metadata": {"finalizers": None}})
@@ -265,6 +379,20 @@ class Edits(RuleBasedStateMachine):
         if name:
             self.story.patch(resource, where, name, body, subresource)
             self.story.moments(pause)
+
+
+def _of_image(image: str) -> Json:
+    containers = [{"name": "main", "image": image}]
+    return {"spec": {"podTemplate": {"spec": {"containers": containers}}}}
+
+
+def _is_impossible(sandbox: Json) -> bool:
+    image: str = sandbox["spec"]["podTemplate"]["spec"]["containers"][0]["image"]
+    return image == IMPOSSIBLE
+
+
+def _asks_too_much(claim: Json) -> bool:
+    return REFUSED in claim["spec"].get("additionalPodMetadata", {}).get("labels", {})
 
 
 def _finalizers(one: Json) -> list[str]:

@@ -6,26 +6,39 @@ knows nothing of how the controller gets there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Any
 
 from lean_sandbox.local.controlplane import ControlPlane
+from lean_sandbox.model.names import name_hash
 from tests.faults.details import CANNOT_START, condition
-from tests.support.names import CLAIMS, POOLS, SANDBOXES, TEMPLATES
+from tests.support.names import CLAIMS, POOLS, REF_HASH, SANDBOXES, TEMPLATES, WARM_POOL
 
 __all__ = ["CLAIMS", "POOLS", "SANDBOXES", "TEMPLATES", "violations"]
 
 Json = dict[str, Any]
+# What a claim may bring only if its template lets it, and what it says otherwise.
+_REFUSALS = {
+    "env": "EnvVarsInjectionRejected",
+    "volumeClaimTemplates": "VolumeClaimTemplatesError",
+}
 
 
-def violations(plane: ControlPlane, namespaces: tuple[str, ...]) -> list[str]:
-    """Return in words everything that is not as the specification asks."""
-    return [found for name in namespaces for found in _Namespace(plane, name).violations()]
+def violations(
+    plane: ControlPlane, namespaces: tuple[str, ...], *, disowned: Container[str] = ()
+) -> list[str]:
+    """Return in words everything that is not as the specification asks.
+
+    ``disowned`` are the uids of what others left or made without an owner.
+    """
+    every = [_Namespace(plane, name, disowned) for name in namespaces]
+    return [found for one in every for found in one.violations()]
 
 
 class _Namespace:
-    def __init__(self, plane: ControlPlane, name: str) -> None:
+    def __init__(self, plane: ControlPlane, name: str, disowned: Container[str]) -> None:
         self.name = name
+        self.disowned = disowned
         self.pods = plane.store.list("pods", name)
         self.services = plane.store.list("services", name)
         self.volume_claims = plane.store.list("persistentvolumeclaims", name)
@@ -56,16 +69,20 @@ class _Namespace:
             for kind in (self.sandboxes, self.claims, self.pools)
             for one in kind
         }
+        pools = {name_hash(one["metadata"]["name"]) for one in self.pools}
         for one in (*self.pods, *self.services, *self.volume_claims, *self.sandboxes):
             owners = [ref["uid"] for ref in _controllers(one)]
             if len(owners) > 1:
                 yield f"{_title(one)} has several controllers"
             if any(uid not in uids for uid in owners):
                 yield f"{_title(one)} has an owner that is gone, or of another namespace"
-            if one["kind"] == "Pod" and not owners:
+            is_disowned = one["metadata"]["uid"] in self.disowned
+            if one["kind"] == "Pod" and not owners and not is_disowned:
                 yield f"{_title(one)} belongs to nobody"
-            if one["kind"] == "Sandbox" and not owners and not _is_users(one):
+            if one["kind"] == "Sandbox" and not owners and not _is_users(one) and not is_disowned:
                 yield f"{_title(one)} belongs to nobody"
+            if one["kind"] == "Sandbox" and not owners and _pool_label(one) in pools:
+                yield f"{_title(one)} has the label of a pool and no owner"
 
     def _children(self, owner: Json, of: list[Json]) -> list[Json]:
         uid = owner["metadata"]["uid"]
@@ -87,13 +104,17 @@ class _Namespace:
         if one["spec"].get("operatingMode") == "Suspended":
             if pods:
                 yield f"{title} is suspended and has {_names(pods)}"
-            if condition(one, "Suspended").get("status") != "True":
+            name = one["metadata"]["name"]
+            is_in_the_way = any(it["metadata"]["name"] == name for it in self.pods)
+            reason = "PodNotOwned" if is_in_the_way else "PodTerminated"
+            if condition(one, "Suspended").get("reason") != reason:
                 yield f"{title} is suspended and does not say so: {one.get('status')}"
             if ready.get("status") != "False":
                 yield f"{title} is suspended and Ready"
             return
-        services = self._children(one, self.services)
-        if bool(services) != bool(one["spec"].get("service")):
+        services, is_wanted = self._children(one, self.services), one["spec"].get("service")
+        # One that is no longer asked for stays, until it is unwanted (sandboxes, 3.9).
+        if is_wanted is not None and bool(services) != is_wanted:
             yield f"{title} has Services {_names(services)}"
         if len(pods) != 1:
             yield f"{title} has Pods {_names(pods)}"
@@ -104,7 +125,8 @@ class _Namespace:
                 yield f"{title} has ended and says {one.get('status')}"
             return
         is_ready = condition(pod, "Ready").get("status") == "True"
-        wanted = "True" if is_ready and pod["status"]["phase"] == "Running" else "False"
+        is_there = pod["status"]["phase"] == "Running" and bool(pod["status"].get("podIPs"))
+        wanted = "True" if is_ready and is_there else "False"
         if ready.get("status") != wanted:
             yield f"{title} is Ready={ready} with a Pod {pod['status']}"
         addresses = [found["ip"] for found in pod["status"].get("podIPs", ())]
@@ -116,7 +138,7 @@ class _Namespace:
     def _claim(self, one: Json) -> Iterator[str]:
         owned = self._children(one, self.sandboxes)
         title, ready, bound = _title(one), condition(one, "Ready"), _bound(one)
-        if one["spec"].get("lifecycle", {}).get("shutdownTime"):
+        if _is_over(one):
             if one["spec"]["lifecycle"]["shutdownPolicy"] != "Retain":
                 yield f"{title} is over and still there"
             if owned:
@@ -127,11 +149,13 @@ class _Namespace:
         pool = next((p for p in self.pools if p["metadata"]["name"] == _pool_of(one)), None)
         template = pool and self.templates.get(pool["spec"]["sandboxTemplateRef"]["name"])
         if not owned:
-            if one["spec"].get("env") and not _allows_env(template):
+            spec = one["spec"]
+            refused = [why for part, why in _REFUSALS.items() if spec.get(part)]
+            if refused and not _allows_additions(template):
                 # Nor does it learn that the template which refused them has gone.
-                reasons = ("EnvVarsInjectionRejected", *(CANNOT_START if template is None else ()))
+                reasons = (*refused, *(CANNOT_START if template is None else ()))
                 if ready.get("reason") not in reasons:
-                    yield f"{title} may not bring variables and says {one.get('status')}"
+                    yield f"{title} may not bring what it does and says {one.get('status')}"
                 return
             # One that cannot start keeps the name of the Sandbox that it had (claims, 5.4).
             if bound and ready.get("reason") not in CANNOT_START:
@@ -154,8 +178,9 @@ class _Namespace:
         template = self.templates.get(one["spec"]["sandboxTemplateRef"]["name"])
         if template is None:
             return
-        owned, wanted = self._children(one, self.sandboxes), one["spec"].get("replicas", 0)
-        title = _title(one)
+        wanted, title = one["spec"].get("replicas", 0), _title(one)
+        label = name_hash(one["metadata"]["name"])
+        owned = [it for it in self._children(one, self.sandboxes) if _pool_label(it) == label]
         if len(owned) != wanted:
             yield f"{title} wants {wanted} and owns {_names(owned)}"
             return
@@ -166,9 +191,14 @@ class _Namespace:
         if (status.get("replicas", 0), status.get("readyReplicas", 0)) != (wanted, ready):
             yield f"{title} has {wanted}, {ready} Ready, and says {status}"
         if one["spec"].get("updateStrategy", {}).get("type") == "Recreate":
-            images = {_image(sandbox["spec"]) for sandbox in owned} - {_image(template["spec"])}
-            if images:
-                yield f"{title} has members of an older template: {images}"
+            # One whose spec somebody has edited still has the stamp of its template (pools, 6.2).
+            untouched = [it for it in owned if it["metadata"]["generation"] == 1]
+            made = {_blueprint(sandbox["spec"]) for sandbox in untouched}
+            if older := made - {_blueprint(template["spec"])}:
+                yield f"{title} has members of an older template: {older}"
+            key = name_hash(template["metadata"]["name"])
+            if {sandbox["metadata"]["labels"].get(REF_HASH) for sandbox in owned} - {key}:
+                yield f"{title} has members of another template"
 
 
 def _title(one: Json) -> str:
@@ -196,9 +226,23 @@ def _pool_of(claim: Json) -> str:
     return str(claim["spec"]["warmPoolRef"]["name"])
 
 
-def _image(spec: Json) -> str:
-    return str(spec["podTemplate"]["spec"]["containers"][0]["image"])
+def _is_over(claim: Json) -> bool:
+    lifecycle = claim["spec"].get("lifecycle", {})
+    is_timed = "ttlSecondsAfterFinished" in lifecycle
+    return "shutdownTime" in lifecycle or (is_timed and bool(condition(claim, "Finished")))
 
 
-def _allows_env(template: Json | None) -> bool:
+def _pool_label(sandbox: Json) -> str | None:
+    label: str | None = sandbox["metadata"].get("labels", {}).get(WARM_POOL)
+    return label
+
+
+def _blueprint(spec: Json) -> tuple[str, str, bool | None, tuple[str, ...]]:
+    """Return what tells apart the Sandboxes that stories make of templates."""
+    pod = spec["podTemplate"]["spec"]
+    volumes = tuple(one["metadata"]["name"] for one in spec.get("volumeClaimTemplates") or ())
+    return pod["containers"][0]["image"], pod.get("nodeName", ""), spec.get("service"), volumes
+
+
+def _allows_additions(template: Json | None) -> bool:
     return template is not None and template["spec"].get("envVarsInjectionPolicy") == "Allowed"

@@ -195,6 +195,9 @@ class History:
             self._objects.pop(uid, None)
         else:
             self._objects[uid] = one
+        if not is_ours and change.before and _owner(change.before) and not _owner(one):
+            # Whoever takes it from its owner answers for it.
+            self._made.pop(uid, None)
         if is_ours and change.before is None:
             self._made[uid] = _title(one)
             if _owner(one) is None:
@@ -209,15 +212,17 @@ class History:
             self._take_generations(change, change.before, change.after)
 
     def _take_pod(self, change: Change, pod: Json) -> None:
-        owner = _owner(pod)
-        if owner is not None and owner["kind"] == "Sandbox":
-            self._pods[owner["uid"]].add(change.version, _pod_fact(change.after))
         for version in (change.before, change.after):
             owner = version and _owner(version)
             if owner:
+                # Somebody may have taken it from its Sandbox.
+                is_its = change.after is not None and _owner(change.after) == owner
+                if owner["kind"] == "Sandbox":
+                    fact = _pod_fact(change.after if is_its else None)
+                    self._pods[owner["uid"]].add(change.version, fact)
                 living = self._living[owner["uid"]]
                 living.discard(pod["metadata"]["uid"])
-                if version is change.after and _lives(pod):
+                if is_its and _lives(pod):
                     living.add(pod["metadata"]["uid"])
                 self._lives[owner["uid"]].add(change.version, bool(living))
 
@@ -482,4 +487,5 @@ def _bound_name(claim: Json) -> str:
 
 
 def _is_expired(claim: Json) -> bool:
-    return "shutdownTime" in (claim["spec"].get("lifecycle") or {})
+    lifecycle = claim["spec"].get("lifecycle") or {}
+    return not {"shutdownTime", "ttlSecondsAfterFinished"}.isdisjoint(lifecycle)

@@ -43,7 +43,7 @@ class Story(Acts):
         self._set_at_s = -2 * _SEEN_S
         self._is_late = False
         self.events: list[HeldEvents] = []
-        self._is_over = False
+        self._is_over = self._is_down = False
         self._gone = asyncio.Event()
         self._starts = asyncio.Event()
         self._starts.set()
@@ -91,13 +91,17 @@ class Story(Acts):
 
     def kill(self) -> None:
         """Kill the controller; until :meth:`start` there is none."""
-        self.tell("the controller is killed")
-        self._run(self._kill())
+        if not self._is_down:
+            self.tell("the controller is killed")
+            self._run(self._kill())
+            self._is_down = True
 
     def start(self) -> None:
-        """Start a controller."""
-        self.tell(f"another controller starts {self._options or ''}")
-        self._run(self._start())
+        """Start a controller, unless one runs."""
+        if self._is_down:
+            self.tell(f"another controller starts {self._options or ''}")
+            self._run(self._start())
+            self._is_down = False
 
     async def _start(self) -> None:
         self._starts.set()
@@ -113,6 +117,9 @@ class Story(Acts):
 
     async def _close(self) -> None:
         self._is_over = True
+        if self._is_down:
+            await self._start()
+            self._is_down = False
         self.proxy.clear()
         self._starts.set()
         await super()._close()
@@ -121,6 +128,13 @@ class Story(Acts):
     def users(self) -> list[str]:
         """As whom it asks."""
         return [CONTROLLER]
+
+    def end(self) -> list[str]:
+        """End all faults, with a controller that serves everything."""
+        if not self._options.keys().isdisjoint(("namespaces", "exclude_namespaces")):
+            self.restart({})
+        self.start()
+        return super().end()
 
     def explain(self) -> str:
         """Return what the controller is at."""

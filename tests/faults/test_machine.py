@@ -8,25 +8,30 @@ is restored from backups as well.
 
 from __future__ import annotations
 
+from typing import Any
+
 import hypothesis.strategies as st
 import pytest
 from hypothesis.stateful import initialize, rule
 
-from tests.faults.disturbances import Disturbances
+from tests.faults.disturbances import OPTIONS, Disturbances
 from tests.faults.edits import CLAIM, PAUSE, STOLEN, WHERE, WHICH
 from tests.faults.oracle import CLAIMS
 from tests.faults.telling import SHRINKS, Stories
 from tests.faults.users import BEGUN, REPLICAS
 
+Json = dict[str, Any]
 STORIES = Stories("SANDBOX_TESTS_STORIES", 100)
 
 
 class Interleavings(Disturbances):
     """Anything that happens in a cluster, at any moment."""
 
-    @initialize(replicas=REPLICAS, begun=BEGUN)
-    def begin(self, replicas: int, begun: int) -> None:
-        """Begin with what there may be a backup of."""
+    @initialize(replicas=REPLICAS, begun=BEGUN, options=OPTIONS)
+    def begin(self, replicas: int, begun: int, options: Json) -> None:
+        """Begin with what an operator has set, and what there may be a backup of."""
+        if options:
+            self.story.restart(options)
         self.furnish(replicas, begun)
         self.story.save()
 

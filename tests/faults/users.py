@@ -6,7 +6,8 @@ import hypothesis.strategies as st
 from hypothesis.stateful import rule
 
 from tests.faults.acts import NAMESPACES
-from tests.faults.edits import CLAIM, OVER, PAUSE, SANDBOX, WHERE, WHICH, Edits
+from tests.faults.edits import CLAIM, OVER, PAUSE, POOL, SANDBOX, TEMPLATE, WHERE, WHICH
+from tests.faults.neighbours import Neighbours
 from tests.faults.oracle import CLAIMS, POOLS, SANDBOXES, TEMPLATES
 
 __all__ = ["BEGUN", "REPLICAS", "Users"]
@@ -18,7 +19,7 @@ BEGUN = st.sampled_from((0, 1, 2, 2))
 KINDS = ("pods", SANDBOXES, CLAIMS, POOLS, TEMPLATES, "services")
 
 
-class Users(Edits):
+class Users(Neighbours):
     """Objects come, change and go, and Pods run."""
 
     def furnish(self, replicas: int, begun: int) -> None:
@@ -72,25 +73,35 @@ class Users(Edits):
         self.story.claim(where, name)
         self.story.moments(pause)
 
-    @rule(where=WHERE, replicas=st.integers(0, 3), image=IMAGE, strategy=st.booleans(), pause=PAUSE)
+    @rule(
+        where=WHERE,
+        name=POOL,
+        template=TEMPLATE,
+        replicas=st.integers(0, 3),
+        image=IMAGE,
+        strategy=st.booleans(),
+        pause=PAUSE,
+    )
     def create_pool(
         self,
         where: str,
+        name: str,
+        template: str,
         replicas: int,
         image: str,
         strategy: bool,  # noqa: FBT001
         pause: int,
     ) -> None:
         """Create template and pool."""
-        self.story.template(where, image)
+        self.story.template(where, image, name=template)
         self.story.moments(pause)
-        self.story.pool(where, replicas, "Recreate" if strategy else "OnReplenish")
+        self.story.pool(where, replicas, "Recreate" if strategy else "OnReplenish", name)
         self.story.moments(pause)
 
-    @rule(where=WHERE, replicas=st.integers(0, 3), pause=PAUSE)
-    def scale(self, where: str, replicas: int, pause: int) -> None:
-        """Scale the pool."""
-        self.story.patch(POOLS, where, "p", {"spec": {"replicas": replicas}})
+    @rule(where=WHERE, name=POOL, replicas=st.integers(0, 3), pause=PAUSE)
+    def scale(self, where: str, name: str, replicas: int, pause: int) -> None:
+        """Scale a pool."""
+        self.story.patch(POOLS, where, name, {"spec": {"replicas": replicas}})
         self.story.moments(pause)
 
     @rule(where=WHERE, image=IMAGE, pause=PAUSE)
@@ -110,11 +121,11 @@ class Users(Edits):
         self.story.patch(SANDBOXES, where, name, {"spec": {"operatingMode": mode}})
         self.story.moments(pause)
 
-    @rule(where=WHERE, name=SANDBOX, service=st.booleans(), pause=PAUSE)
-    def set_service(self, where: str, name: str, service: bool, pause: int) -> None:  # noqa: FBT001
+    @rule(where=WHERE, which=WHICH, service=st.sampled_from((True, False, None)), pause=PAUSE)
+    def set_service(self, where: str, which: int, service: bool | None, pause: int) -> None:  # noqa: FBT001
         """Switch the Service of a Sandbox on or off."""
-        self.story.patch(SANDBOXES, where, name, {"spec": {"service": service}})
-        self.story.moments(pause)
+        name = self._pick(SANDBOXES, where, which)
+        self._patch(SANDBOXES, where, name, {"spec": {"service": service}}, pause)
 
     @rule(where=WHERE, name=SANDBOX, policy=st.sampled_from(("Retain", "Delete")), pause=PAUSE)
     def expire_sandbox(self, where: str, name: str, policy: str, pause: int) -> None:
@@ -148,7 +159,7 @@ class Users(Edits):
         what=st.sampled_from(
             ((SANDBOXES, "a"), (SANDBOXES, "b"), (CLAIMS, "c"), (CLAIMS, "d"), (POOLS, "p"))
         ),
-        policy=st.sampled_from((None, "Background", "Foreground")),
+        policy=st.sampled_from((None, "Background", "Foreground", "Orphan")),
         pause=PAUSE,
     )
     def delete(self, where: str, what: tuple[str, str], policy: str | None, pause: int) -> None:
@@ -156,10 +167,10 @@ class Users(Edits):
         self.story.delete(what[0], where, what[1], policy=policy)
         self.story.moments(pause)
 
-    @rule(where=WHERE, pause=PAUSE)
-    def delete_template(self, where: str, pause: int) -> None:
-        """Delete the template."""
-        self.story.delete(TEMPLATES, where, "t")
+    @rule(where=WHERE, name=TEMPLATE, pause=PAUSE)
+    def delete_template(self, where: str, name: str, pause: int) -> None:
+        """Delete a template."""
+        self.story.delete(TEMPLATES, where, name)
         self.story.moments(pause)
 
     @rule(where=WHERE, which=WHICH, kind=st.sampled_from(KINDS), value=WHICH, pause=PAUSE)
@@ -184,13 +195,22 @@ class Users(Edits):
 
     @rule(
         where=WHERE, which=WHICH, ready=st.sampled_from((True, True, False)), moves=st.booleans(),
-        pause=PAUSE,
+        has_ip=st.sampled_from((True, True, True, False)), pause=PAUSE,
     )  # fmt: skip
-    def run_pod(self, where: str, which: int, ready: bool, moves: bool, pause: int) -> None:  # noqa: FBT001
+    def run_pod(
+        self,
+        where: str,
+        which: int,
+        ready: bool,  # noqa: FBT001
+        moves: bool,  # noqa: FBT001
+        has_ip: bool,  # noqa: FBT001
+        pause: int,
+    ) -> None:
         """Run a Pod, Ready or not."""
         names = self.story.names("pods", where)
         if names:
-            self.story.run_pod(where, names[which % len(names)], ready=ready, moves=moves)
+            name = names[which % len(names)]
+            self.story.run_pod(where, name, ready=ready, moves=moves, has_ip=has_ip)
             self.story.moments(pause)
 
     @rule(where=WHERE, which=WHICH, phase=st.sampled_from(("Succeeded", "Failed")), pause=PAUSE)

@@ -78,7 +78,7 @@ class Relays(Users):
                 for name in ("c", "d"):
                     story.claim(where, name)
             elif what == "members":
-                self.scale(where, 3, 0)
+                self.scale(where, "p", 3, 0)
             elif what == "rollout":
                 self.edit_template(where, "alpine", 0)
             elif what == "modes":
@@ -87,7 +87,7 @@ class Relays(Users):
                     self.set_mode(where, name, "Suspended", 0)
             elif what == "labels":
                 for name in story.names(CLAIMS, where):
-                    self.edit_claim_metadata(where, name, "v1", "v2", 0)
+                    self.edit_claim_metadata(where, name, "v1", "v2", True, 0)  # noqa: FBT003
             elif what == "pods":
                 for name in story.names("pods", where):
                     story.delete("pods", where, name, grace_s=0)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from lean_sandbox.local.controlplane import ControlPlane
-from tests.support.world import running_status, write_pod_status
+from lean_sandbox.local.verbs import WriteOptions
+from tests.support.world import pod_conditions, running_status, write_pod_status
 
 __all__ = ["Kubelets"]
 
+Json = dict[str, Any]
 _ENDED = ("Succeeded", "Failed")
 
 
@@ -18,18 +22,34 @@ class Kubelets:
         self._plane = plane
         self._namespaces = namespaces
 
+    def bind(self, namespace: str, name: str) -> None:
+        """Give a Pod a node, as a scheduler does once its gates are lifted."""
+        verbs, kind = self._plane._verbs, self._plane._registry.by_resource("pods")
+
+        def binding(pod: Json) -> Json:
+            pod["spec"]["nodeName"] = "node-2"
+            pod["spec"].pop("schedulingGates", None)
+            conditions = pod.setdefault("status", {}).setdefault("conditions", [])
+            conditions[:] = [one for one in conditions if one["type"] != "PodScheduled"]
+            conditions.append(pod_conditions(ready=False)[0])
+            return pod
+
+        verbs.update(kind, namespace, name, binding, WriteOptions(trusted=True))
+
     def work(self) -> bool:
         """Bring every Pod to where it is to be; return whether there was anything to do."""
         store, did = self._plane.store, False
         for namespace in self._namespaces:
             for pod in store.list("pods", namespace):
                 name, status = pod["metadata"]["name"], pod.get("status", {})
-                ready = any(
+                ready = bool(status.get("podIPs")) and any(
                     one["type"] == "Ready" and one["status"] == "True"
                     for one in status.get("conditions", ())
                 )
                 if "deletionTimestamp" in pod["metadata"]:
                     store.delete("pods", namespace, name, grace_s=0)
+                elif not pod["spec"].get("nodeName"):
+                    self.bind(namespace, name)
                 elif not ready and status.get("phase") not in _ENDED:
                     status = running_status(ips=(self._address(),))
                     write_pod_status(self._plane, name, status, namespace)

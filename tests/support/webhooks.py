@@ -23,5 +23,6 @@ def add_webhook(plane: ControlPlane, webhook: Webhook) -> None:
     def admitting(kind: Kind, obj: Json) -> None:
         default(kind, obj)
         webhook(kind, obj)
+        default(kind, obj)
 
     admission.default = admitting  # type: ignore[method-assign]
