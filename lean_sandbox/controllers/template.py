@@ -90,7 +90,9 @@ class TemplateController(Controller[TemplateEntry]):
 
     async def reconcile(self, item: Item[Key]) -> Result:
         """Label one template and bring its NetworkPolicy to the rules it asks for."""
-        if _POLICY_GONE in item.reasons and item.key in self.cache:
+        policy = key_of(item.key.namespace, policy_name(item.key.name))
+        may_create = policy not in self._policies and item.key in self.cache
+        if _POLICY_GONE in item.reasons and may_create:
             # Perhaps the template is gone too, and the watch has not shown it yet.
             await self._writer.get(self.cache, item.key)
         entry = self.cache.get(item.key)

@@ -334,6 +334,19 @@ async def test_managed_a_foreign_policy_is_refused_until_it_goes(kind: str) -> N
         assert spec_of(world)["ingress"] == [{"from": [ROUTER]}]
 
 
+async def test_a_policy_replaced_by_a_foreign_one_costs_no_request() -> None:
+    """However often the refusal is repeated: no policy is created, so the template is not read."""
+    async with open_pools() as world:
+        await world.create(placed())
+        await rest(world)
+        world.forget_requests()
+        world.plane.store.delete(POLICIES, NS, NAME)
+        world.plane.store.create(theirs())
+        await world.advance(600.0)
+        assert errors(world) >= 5
+        assert world.asked() == {}
+
+
 @pytest.mark.template_case(31)
 async def test_the_old_policy_of_a_claim_of_the_same_name_makes_way() -> None:
     """Template case 31: refused while it is there; the claim controller deletes it, ours comes."""
