@@ -417,6 +417,16 @@ async def test_a_claim_edited_during_its_binding_keeps_its_sandbox() -> None:
         assert (bound_name(world), ready_of(world)[1]) == ("c", "InvalidMetadata")
 
 
+async def test_a_claim_whose_status_somebody_has_emptied_says_what_it_lacks() -> None:
+    """An empty status is not one that was never written, nor one that names a Sandbox."""
+    async with open_pools(pool(replicas=0)) as world:
+        world.plane.store.create(claim())
+        empty = {"status": {"sandbox": None}}
+        world.plane.store.patch(CLAIMS, NS, "c", empty, subresource="status")
+        await world.advance(1.0)
+        assert ready_of(world)[1] == "TemplateNotFound"
+
+
 async def test_what_a_webhook_adds_to_a_member_as_it_is_taken_over_holds() -> None:
     """The end that it sets in the patch of the adoption comes, though no patch of ours asked it."""
     async with open_claims("m1") as world:

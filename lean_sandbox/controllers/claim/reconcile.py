@@ -345,9 +345,12 @@ class ClaimReconcile(Binding):
             try:
                 return await self._patch_status(body, new)
             except Invalid:
-                # Another claim may have the name by now.
-                await self._whole()
-                raise
+                # Another claim may have the name by now, or somebody have emptied the status.
+                fresh = await self._whole()
+                if not is_free or fresh.status != old:
+                    raise
+                body = _guarded(entry, patch, fresh.metadata.resource_version)
+                return await self._patch_status(body, new)
         version = "" if old == EMPTY_CLAIM_STATUS else self._version_of_status()
         for patches in range(1, MOST_PATCHES + 1):
             try:
