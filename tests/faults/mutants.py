@@ -242,7 +242,7 @@ MUTANTS = (
     Mutant(
         "a policy that went is made anew for a template that went",
         "controllers/template.py",
-        "if _POLICY_GONE in item.reasons and item.key in self.cache:",
+        "if _POLICY_GONE in item.reasons and may_create:",
         "if False:",
     ),
     Mutant(
