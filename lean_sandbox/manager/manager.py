@@ -255,10 +255,10 @@ class Manager:
         That takes a request for each page of them; reconciles would take one for each object.
         """
         caches, most = self.caches, self._page_size
-        for sandbox in caches.sandboxes:
+        for sandbox in list(caches.sandboxes):
             # Of two writes of its status within a second rows show but one.
             if sandbox.version > caches.sandboxes.listed_at(sandbox.key.namespace):
-                sandbox.status = None
+                caches.sandboxes.forget_status(sandbox)
         unknown = (
             (caches.sandboxes, sum(sandbox.needs_look for sandbox in caches.sandboxes)),
             (caches.pods, sum(pod.is_stale for pod in caches.pods)),

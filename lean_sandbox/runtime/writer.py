@@ -145,7 +145,7 @@ class ObjectWriter:
                 is_clear = isinstance(error, ApiError) and error.status < 500
                 now: Any = cache.latest(entry)
                 if status is not None and not is_clear and now is not None:
-                    cache.put(msgspec.structs.replace(now, status=None))
+                    cache.forget_status(now)
                 if isinstance(error, ApiError) and error.is_of_another:
                     raise Conflict(409, error.said, error.asked) from error
                 raise

@@ -251,6 +251,10 @@ class Cache(Generic[E]):
         if entry is not None:
             entry.version, entry.seen = 0, ()
 
+    def forget_status(self, entry: E) -> None:
+        """Note that the status of an object is unknown: its row or a response may hide another."""
+        self.put(msgspec.structs.replace(entry, status=None))
+
     def present(self, namespace: str, name: str) -> None:
         """Note that a list contains an object, even if the object itself cannot be applied."""
         for listing in self._lists_of(namespace):

@@ -191,7 +191,7 @@ class ClaimReconcile(Binding):
         if expires_now:
             return self._expired()
         if written and not is_first:
-            # Before a status that is guarded by the version they would be in its way.
+            # Not in parallel: they change the version that may guard this status.
             self._annotate(new)
         await self._drop_unnamed()
         if written:
