@@ -80,24 +80,15 @@ async def test_an_expired_sandbox_is_deleted(asked: str) -> None:
 
 
 @each_body
-async def test_a_claim_gets_the_ready_member(body: bytes) -> None:
-    """The member whose adoption did not reach the server stays in the warm queue."""
+@pytest.mark.parametrize("asked", ["patch sandboxes", "patch sandboxclaims/status"])
+async def test_a_claim_gets_the_ready_member(asked: str, body: bytes) -> None:
+    """A write of the binding that did not reach the server loses neither claim nor member."""
     async with open_claims("m1") as world:
-        misroute(world, "patch sandboxes", body)
+        misroute(world, asked, body)
         await world.create(claim())
         await world.advance(3.0)
         assert (bound_name(world), ready_of(world)[0]) == ("m1", "True")
         assert world.find("sandboxes", "c") is None
-
-
-@each_body
-async def test_a_claim_is_told_of_its_sandbox(body: bytes) -> None:
-    """A claim whose status did not reach the server is not forgotten."""
-    async with open_claims("m1") as world:
-        misroute(world, "patch sandboxclaims/status", body)
-        await world.create(claim())
-        await world.advance(3.0)
-        assert (bound_name(world), ready_of(world)[0]) == ("m1", "True")
 
 
 async def test_a_claim_does_not_report_a_pool_as_missing() -> None:
