@@ -271,7 +271,7 @@ async def _version_of(client: Client) -> str:
         for resource in (SANDBOXES, SANDBOXCLAIMS):
             await client.list_page(resource, None, bytes, limit=1)
         return msgspec.json.decode(answer.body, type=dict[str, str]).get("gitVersion", "")
-    except NotServed as error:
+    except (NotServed, NotFound) as error:
         raise UsageError(f"the server does not know {error.asked.resource}: {_CRD_HELP}") from error
     except ControlPlaneError as error:
         server = client.transport.connection.server

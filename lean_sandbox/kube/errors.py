@@ -153,7 +153,7 @@ class NotServed(ApiError):
     """404: the path is unknown to the server, or to a proxy; it says nothing about an object."""
 
 
-class NotFound(NotServed):
+class NotFound(ApiError):
     """404 with a Status of this reason: no such object or namespace."""
 
 

@@ -187,7 +187,7 @@ class Reflector(Generic[E]):
             if error.asked.verb == "watch" and self._fall_back(str(error)):
                 return
             self._failed(str(error))
-        except errors.NotServed as error:
+        except (errors.NotServed, errors.NotFound) as error:
             # Without the kind there are no objects, and the version means nothing.
             self._must_list = True
             self._failed(why_unserved(self._kind.resource) or str(error))
