@@ -25,18 +25,19 @@ VOLUME: Json = {
 async def end_unseen(world: World, resource: str, name: str) -> dict[str, int]:
     """Delete an owner while the events of its kind are held, and let a minute pass.
 
-    Returns what was created meanwhile.
+    Returns what was created or patched meanwhile.
     """
     held = world.plane.hold_events(resource.partition(".")[0])
     world.forget_requests()
     world.plane.store.delete(resource, NS, name)
     await world.advance(60.0)
-    created = {what: n for what, n in world.asked().items() if what.startswith("create ")}
+    verbs = ("create ", "patch ")
+    written = {what: n for what, n in world.asked().items() if what.startswith(verbs)}
     held.release()
     for pod in world.plane.store.list("pods", NS):
         world.plane.store.delete("pods", NS, pod["metadata"]["name"], grace_s=0)
     await world.settle()
-    return created
+    return written
 
 
 async def test_the_policy_of_a_template_whose_end_is_told_late() -> None:
@@ -67,6 +68,24 @@ async def test_the_children_of_a_sandbox_whose_end_is_told_late() -> None:
         assert max(created.values(), default=0) <= 1
         for resource in ("pods", "services", "persistentvolumeclaims"):
             assert not world.plane.store.list(resource, NS), resource
+
+
+@pytest.mark.parametrize("resource", ["pods", "services", "persistentvolumeclaims"])
+async def test_a_shared_child_of_a_sandbox_whose_end_is_told_late(resource: str) -> None:
+    """It is not taken back when the garbage collector takes the owner that is gone out of it."""
+    async with open_pools() as world:
+        store = world.plane.store
+        spec = {"service": True, "volumeClaimTemplates": [VOLUME]}
+        await world.ready_sandbox(sandbox(spec=spec))
+        kind = {"apiVersion": "v1", "kind": "ConfigMap"}
+        other = store.create({**kind, "metadata": {"name": "other"}}, NS)
+        owner = {**kind, "name": "other", "uid": other["metadata"]["uid"]}
+        (child,) = store.list(resource, NS)
+        owners = [*child["metadata"]["ownerReferences"], owner]
+        body = {"metadata": {"ownerReferences": owners}}
+        store.patch(resource, NS, child["metadata"]["name"], body)
+        await world.settle()
+        assert f"patch {resource}" not in await end_unseen(world, SANDBOXES, "sb-1")
 
 
 @pytest.mark.parametrize("replicas", [1, 3])

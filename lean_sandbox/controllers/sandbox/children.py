@@ -176,7 +176,7 @@ class Children:
         text = plans.refusal("PVC", pvc, self.key.name)
         if text is not None:
             raise ReconcileError(text)
-        patch = {"metadata": self._ownership(pvc)}
+        patch = {"metadata": await self._ownership(pvc)}
         with failing_as(Failure.PVC_PATCH):
             made = await self._requests.patch(self._caches.pvcs, pvc, patch)
         if not is_controlled_by(made.entry.owner, self.entry.uid):
@@ -199,8 +199,10 @@ class Children:
             found = looked
         return found.entry
 
-    def _ownership(self, child: PodEntry | PvcEntry | ServiceEntry) -> dict[str, Any]:
+    async def _ownership(self, child: PodEntry | PvcEntry | ServiceEntry) -> dict[str, Any]:
         """Return the metadata that makes an object the Sandbox's own, guarded by its version."""
+        # It may have lost its owner together with the Sandbox, whose end is not known yet.
+        await self._whole()
         controller = sandbox_reference(self.key.name, self.entry.uid)
         references = with_controller_reference(child.others, controller)
         return {"resourceVersion": str(child.version), "ownerReferences": references}
@@ -376,7 +378,7 @@ class Children:
         self._check_template()
         metadata: dict[str, Any] = dict(self._missing_metadata(pod) or {})
         if adopts:
-            metadata |= self._ownership(pod)
+            metadata |= await self._ownership(pod)
         # Until it is adopted, the Pod is not the Sandbox's.
         self._pod = None if adopts else pod
         if not metadata or (not adopts and self._is_deferred()):
@@ -452,7 +454,7 @@ class Children:
                 await self._requests.delete_service(service)
             case plans.Adopt(service):
                 body = self._missing_in(service) or {}
-                body["metadata"] = body.get("metadata", {}) | self._ownership(service)
+                body["metadata"] = body.get("metadata", {}) | await self._ownership(service)
                 with failing_as(Failure.SERVICE_UPDATE):
                     await self._requests.patch(cache, service, body, as_metadata=False)
             case plans.Keep(service) if patch := self._missing_in(service):
