@@ -182,3 +182,24 @@ async def test_owner_references_edited_by_hand_end_in_one_owner_or_none(how: str
         await world.patch(CLAIMS, "c", {"metadata": {"labels": {"touched": "1"}}})
         await world.advance(60.0)
         assert not [one for one in world.writes() if "claims" in one or one == "patch sandboxes"]
+
+
+async def test_a_claim_edited_while_it_gets_another_sandbox_keeps_that() -> None:
+    """The view with the edit is older than the status that names the other one."""
+    async with open_claims("m1", "m2") as world:
+        await world.create(claim())
+        had = bound_name(world)
+        held = world.plane.hold("patch", "sandboxes")
+        world.plane.store.delete(SANDBOXES, NS, had, grace_s=0)
+        await world.clock.advance(1.0)
+        await world.until(lambda: held.waiting)
+        world.plane.hold_events("sandboxclaims")
+        refused = {"spec": {"additionalPodMetadata": {"labels": {"plain": "x"}}}}
+        world.plane.store.patch(CLAIMS, NS, "c", refused)
+        held.release()
+        await world.until(lambda: bound_name(world) != had)
+        has = bound_name(world)
+        await world.clock.advance(1.0)
+        world.plane.faults.clear()
+        await world.advance(3.0)
+        assert (bound_name(world), ready_of(world)[1]) == (has, "InvalidMetadata")

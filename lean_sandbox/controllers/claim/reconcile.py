@@ -339,7 +339,7 @@ class ClaimReconcile(Binding):
             # during its binding: a view with that edit may be older than the status that binds.
             is_end = has_reason(new.conditions, names.READY, names.REASON_CLAIM_EXPIRED)
             is_free = not new.bound.name
-            is_dated = is_end or (is_free and old != EMPTY_CLAIM_STATUS)
+            is_dated = is_end or (self._sandbox is None and old != EMPTY_CLAIM_STATUS)
             guard = self._version_of_status() if is_dated else ""
             body = _guarded(entry, patch, guard, is_first=is_free)
             try:
