@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.model.times import format_rfc3339
 from tests.support.builders import claim
-from tests.support.clock import EPOCH
+from tests.support.clock import EPOCH, FakeClock
 from tests.support.extensions import (
     bound_name,
     events_of,
@@ -22,7 +23,7 @@ from tests.support.extensions import (
     writes_in_order,
 )
 from tests.support.names import CLAIMS
-from tests.support.world import World, condition, pod_conditions
+from tests.support.world import World, condition, pod_conditions, sandbox
 
 Json = dict[str, Any]
 EXPIRED = ("False", "ClaimExpired", "Claim expired. Sandbox cleanup initiated.")
@@ -95,6 +96,33 @@ async def test_a_sandbox_of_another_claim_outlives_the_expired_one() -> None:
         world.forget_requests()
         await world.advance(60.0)
         assert not [one for one in world.asked() if "claims" in one]
+
+
+@pytest.mark.claim_case(99)
+async def test_what_was_said_of_a_foreign_sandbox_is_said_by_the_next_process() -> None:
+    """Claim case 99: status names none any more, and says until an edit what was skipped."""
+    clock = FakeClock()
+    async with ControlPlane(clock=clock) as plane:
+        async with open_claims(plane=plane, clock=clock) as world:
+            await world.create(sandbox("m1"))
+            await world.create(ends(0.0))
+            await world.advance(3.0)
+            assert ready_of(world) == EXPIRED
+            named = {"status": {"sandbox": {"name": "m1"}}}
+            await world.patch(CLAIMS, "c", named, subresource="status")
+            await world.advance(3.0)
+            told = ready_of(world)
+            assert told[2].endswith("; deletion skipped.")
+            assert not bound_name(world)
+        async with open_claims(plane=plane, clock=clock) as fresh:
+            await fresh.advance(3.0)
+            assert ready_of(fresh) == told
+            await fresh.patch(CLAIMS, "c", {"spec": ends(1.0)["spec"]})
+            await fresh.advance(3.0)
+            assert ready_of(fresh) == EXPIRED
+            claim_now = get_claim(fresh)
+            generation = claim_now["metadata"]["generation"]
+            assert condition(claim_now, "Ready")["observedGeneration"] == generation == 2
 
 
 @pytest.mark.claim_case(100)
