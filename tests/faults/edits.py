@@ -239,6 +239,19 @@ class Edits(RuleBasedStateMachine):
         other = self._pick(SANDBOXES, where, which) if to == "a Sandbox" else to
         self._patch(CLAIMS, where, name, {"metadata": {"annotations": {ANNOTATION: other}}}, pause)
 
+    @rule(where=WHERE, which=WHICH, pause=PAUSE)
+    def misname_expired(self, where: str, which: int, pause: int) -> None:
+        """Let a claim end and stay, and write into its status a Sandbox that no claim has."""
+        name = self._pick(CLAIMS, where, which)
+        lifecycle = {"shutdownTime": OVER, "shutdownPolicy": "Retain"}
+        self._patch(CLAIMS, where, name, {"spec": {"lifecycle": lifecycle}}, pause)
+        # Its own Sandbox is gone by then.
+        self.story.time(1.0)
+        other = self._pick(SANDBOXES, where, which, "SandboxWarmPool", "")
+        if name and other:
+            status = {"sandbox": {"name": other}}
+            self._patch(CLAIMS, where, name, {"status": status}, pause, "status")
+
     @rule(where=WHERE, which=WHICH, what=STATUSES, pause=PAUSE)
     def write_status(self, where: str, which: int, what: tuple[str, Json], pause: int) -> None:
         """Write a status that is not so."""

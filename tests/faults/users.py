@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import hypothesis.strategies as st
+import msgspec
 from hypothesis.stateful import rule
 
+from lean_sandbox.local.answers import Ask
+from lean_sandbox.local.auth import User
+from lean_sandbox.local.controlplane import ControlPlane
+from lean_sandbox.local.subresources import Subresources
+from lean_sandbox.local.target import Target
 from tests.faults.acts import NAMESPACES
 from tests.faults.edits import CLAIM, OVER, PAUSE, POOL, SANDBOX, TEMPLATE, WHERE, WHICH
 from tests.faults.neighbours import Neighbours
@@ -12,11 +20,22 @@ from tests.faults.oracle import CLAIMS, POOLS, SANDBOXES, TEMPLATES
 
 __all__ = ["BEGUN", "REPLICAS", "Users"]
 
+Json = dict[str, Any]
 IMAGE = st.sampled_from(("busybox", "alpine"))
 REPLICAS = st.integers(0, 2)
 # How much there is: nothing yet, or objects, or all of them running.
 BEGUN = st.sampled_from((0, 1, 2, 2))
 KINDS = ("pods", SANDBOXES, CLAIMS, POOLS, TEMPLATES, "services")
+
+
+def ask_scale(plane: ControlPlane, where: str, name: str, scale: Json | None = None) -> Json:
+    """Read the subresource of a pool, or write it."""
+    target = Target("update" if scale else "get", "", namespace=where, name=name)
+    kind, body = plane._registry.by_resource(POOLS), msgspec.json.encode(scale)
+    ask = Ask(target, kind, User("autoscaler"), body, "application/json", "", "autoscaler")
+    answer = Subresources(plane._verbs, plane._authenticator)._scale(ask)
+    shown: Json = msgspec.json.decode(answer.body)
+    return shown
 
 
 class Users(Neighbours):
@@ -102,6 +121,19 @@ class Users(Neighbours):
     def scale(self, where: str, name: str, replicas: int, pause: int) -> None:
         """Scale a pool."""
         self.story.patch(POOLS, where, name, {"spec": {"replicas": replicas}})
+        self.story.moments(pause)
+
+    @rule(where=WHERE, name=POOL, by=st.sampled_from((-1, 1, 2)), pause=PAUSE)
+    def autoscale(self, where: str, name: str, by: int, pause: int) -> None:
+        """Scale a pool as an autoscaler does: read its /scale, and write that version of it."""
+        plane = self.story.plane
+
+        def scaling() -> None:
+            scale = ask_scale(plane, where, name)
+            scale["spec"]["replicas"] = max(0, scale["spec"].get("replicas", 0) + by)
+            ask_scale(plane, where, name, scale)
+
+        self.story.act(f"/scale of SandboxWarmPool {where}/{name} changes by {by}", scaling)
         self.story.moments(pause)
 
     @rule(where=WHERE, image=IMAGE, pause=PAUSE)
