@@ -18,7 +18,7 @@ from lean_sandbox.local.errors import StatusError
 from lean_sandbox.local.faults import HeldRequests, Loss
 from lean_sandbox.local.registry import Kind
 from tests.faults.details import CANNOT_START, condition, discrepancies, owner_of
-from tests.faults.oracle import CLAIMS, POOLS, SANDBOXES, TEMPLATES, violations
+from tests.faults.oracle import CLAIMS, POOLS, SANDBOXES, TEMPLATES, Scope, violations
 from tests.faults.promises import OBJECTS
 from tests.support.clock import ClockLoop, EndlessError, FakeClock, settle
 from tests.support.kubelets import Kubelets
@@ -29,7 +29,8 @@ from tests.support.world import NS, running_status, write_pod_status
 __all__ = ["NAMESPACES", "VOLUME", "Acts"]
 
 Json = dict[str, Any]
-NAMESPACES = (NS, "other")
+# Of two shards each has one of them.
+NAMESPACES = (NS, "away")
 _FINISHED = ("Succeeded", "Failed")
 # Every window, pause and backoff that a story leads to is over by then.
 _LONG_S = 130.0
@@ -85,6 +86,11 @@ class Acts(ABC):
     @abstractmethod
     def users(self) -> list[str]:
         """As whom those ask who have ever served."""
+
+    @property
+    def scope(self) -> Scope:
+        """What is served at present."""
+        return Scope()
 
     @abstractmethod
     def explain(self) -> str:
@@ -402,8 +408,9 @@ class Acts(ABC):
             if not self._kubelets.work():
                 break
             await self._time(_LONG_S)
-        found = violations(self.plane, NAMESPACES, disowned=self._disowned)
-        return found + discrepancies(self.plane, NAMESPACES)
+        scope = self.scope
+        found = violations(self.plane, NAMESPACES, disowned=self._disowned, scope=scope)
+        return found + discrepancies(self.plane, NAMESPACES, scope.serves)
 
     async def _stay_at_rest(self) -> list[str]:
         """Return what is asked for while nothing happens, and what whoever begins anew writes."""

@@ -6,7 +6,7 @@ labels, annotations, generations, and what one object repeats of another.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from lean_sandbox.local.controlplane import ControlPlane
@@ -37,9 +37,13 @@ _ENDED = ("Succeeded", "Failed")
 _PARTS = ("labels", "annotations")
 
 
-def discrepancies(plane: ControlPlane, namespaces: tuple[str, ...]) -> list[str]:
-    """Return in words every detail that is not as the specification asks."""
-    return [found for name in namespaces for found in _Details(plane, name).found()]
+def discrepancies(
+    plane: ControlPlane,
+    namespaces: tuple[str, ...],
+    is_served: Callable[[Json], bool] = lambda _: True,
+) -> list[str]:
+    """Return in words every detail that is not as the specification asks of what is served."""
+    return [found for name in namespaces for found in _Details(plane, name).found(is_served)]
 
 
 class _Details:
@@ -55,14 +59,14 @@ class _Details:
         self.pools = named(POOLS)
         self.templates = named(TEMPLATES)
 
-    def found(self) -> Iterator[str]:
+    def found(self, is_served: Callable[[Json], bool]) -> Iterator[str]:
         for kind, look in (
             (self.sandboxes, self._sandbox),
             (self.claims, self._claim),
             (self.pools, self._pool),
             (self.templates, self._template),
         ):
-            for one in kind.values():
+            for one in filter(is_served, kind.values()):
                 title = f"{one['kind']} {one['metadata']['namespace']}/{one['metadata']['name']}"
                 for text in look(one):
                     yield f"{title} {text}"

@@ -11,6 +11,7 @@ from hypothesis.stateful import precondition, rule
 from lean_sandbox.local.faults import Loss
 from tests.faults.acts import NAMESPACES
 from tests.faults.edits import PAUSE, WHICH
+from tests.faults.oracle import SELECTORS
 from tests.faults.proxy import Break, Grain
 from tests.faults.story import Story
 from tests.faults.users import Users
@@ -85,6 +86,8 @@ PLURAL = st.sampled_from((*PLURALS, "pods", "sandboxes", "pods", "sandboxes"))
 SHARE = st.sampled_from((0.0, 0.3, 0.9))
 
 
+# Of the server's hash: it has one namespace of stories on either side.
+BOUND = "0x4000000000000000"
 # What operators set, alone or together; {} is the default.
 _SET: tuple[Json, ...] = (
     {},
@@ -108,11 +111,23 @@ _SET: tuple[Json, ...] = (
     {"namespaces": NAMESPACES[:1]},
     {"exclude_namespaces": NAMESPACES[1:]},
 )
-OPTIONS = (
-    st.lists(st.sampled_from(_SET), min_size=1, max_size=2)
-    .map(lambda chosen: {name: value for one in chosen for name, value in one.items()})
-    .filter(lambda options: not {"namespaces", "exclude_namespaces"} <= options.keys())
+# Which share of all there is: most have it all.
+_SERVED: tuple[Json, ...] = (
+    *({},) * 6,
+    {"shards": ("0/2", "1/2")},
+    {"shards": (f"0/{BOUND}", f"1/{BOUND}")},
+    {"extensions": False},
+    *({"extensions": False, "sandbox_label_selector": selector} for selector in SELECTORS),
 )
+# Of those that say which namespaces are served, a controller takes one at most.
+_DIVIDING = {"namespaces", "exclude_namespaces", "shards"}
+OPTIONS = (
+    st.tuples(st.sampled_from(_SERVED), st.sampled_from(_SET), st.sampled_from(_SET))
+    .map(lambda chosen: {name: value for one in chosen for name, value in one.items()})
+    .filter(lambda options: len(_DIVIDING & options.keys()) <= 1)
+)
+# All processes of the controller, or a shard.
+WHO = st.sampled_from((None, 0, 1))
 
 
 class Disturbances(Users):
@@ -138,7 +153,7 @@ class Disturbances(Users):
 
         Whatever was due meanwhile is due at once then, the looks of the safety net among it.
         """
-        self.story.world.net_may_catch = True
+        self.story.excuse_net()
         self.story.disturb(f"nothing runs for {seconds} s", lambda: self.story.clock.leap(seconds))
 
     # -- faults ----------------------------------------------------------------------------------
@@ -190,15 +205,15 @@ class Disturbances(Users):
             self.story.disturb("history is compacted", self.story.plane.compact)
         self.story.moments(pause)
 
-    @rule()
-    def restart(self) -> None:
-        """Kill the controller and start another."""
-        self.story.restart()
+    @rule(which=WHO)
+    def restart(self, which: int | None) -> None:
+        """Kill the controller, or a shard, and start another."""
+        self.story.restart(which=which)
 
-    @rule()
-    def stop(self) -> None:
-        """Kill the controller; users go on without."""
-        self.story.kill()
+    @rule(which=WHO)
+    def stop(self, which: int | None) -> None:
+        """Kill the controller, or a shard; users go on without."""
+        self.story.kill(which)
 
     @rule(pause=PAUSE)
     def start(self, pause: int) -> None:
@@ -280,7 +295,7 @@ class Disturbances(Users):
         """Break the watches of a kind, at once or in the midst of the next line."""
         when = "now" if share is None else f"after {share:.0%} of what comes next"
         if how is Break.MUTE:
-            self.story.world.net_may_catch = True
+            self.story.excuse_net()
         self.story.disturb(
             f"the watch of {plural} is {how.value} {when}",
             lambda: self.story.proxy.break_watches(plural, how, share),
@@ -313,7 +328,7 @@ class Disturbances(Users):
         A list on a mute one takes half a minute, in which the safety net may look at what is late.
         """
         if how is Break.MUTE:
-            self.story.world.net_may_catch = True
+            self.story.excuse_net()
         self.story.disturb(
             f"idle connections are {how.value}", lambda: self.story.proxy.drop_idle(how)
         )

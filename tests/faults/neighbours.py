@@ -17,7 +17,7 @@ from lean_sandbox.model.names import name_hash
 from tests.faults.acts import NAMESPACES
 from tests.faults.details import TEAM, owner_of
 from tests.faults.edits import HOLD, PAUSE, POOL, SANDBOX, WHERE, WHICH, Edits
-from tests.faults.oracle import POOLS, SANDBOXES, TEMPLATES
+from tests.faults.oracle import POOLS, SANDBOXES, SLOW, TEMPLATES, TIER
 from tests.support.names import CLAIM_UID, EXTENSIONS, NAME_HASH, POLICIES, REF_HASH, WARM_POOL
 from tests.support.world import pod_conditions, write_pod_status
 
@@ -116,6 +116,12 @@ class Neighbours(Edits):
         name = self._pick(SANDBOXES, where, which, "SandboxWarmPool")
         label = name_hash(pool) if value == "" else value
         self._patch(SANDBOXES, where, name, {"metadata": {"labels": {WARM_POOL: label}}}, pause)
+
+    @rule(where=WHERE, which=WHICH, tier=st.sampled_from((SLOW, SLOW, None)), pause=PAUSE)
+    def relabel_sandbox(self, where: str, which: int, tier: str | None, pause: int) -> None:
+        """Take a Sandbox out of a selection, or into it."""
+        name = self._pick(SANDBOXES, where, which)
+        self._patch(SANDBOXES, where, name, {"metadata": {"labels": {TIER: tier}}}, pause)
 
     @rule(where=WHERE, which=WHICH, name=st.sampled_from(("a", "b", "c", "")), pause=PAUSE)
     def retrack_pod(self, where: str, which: int, name: str, pause: int) -> None:

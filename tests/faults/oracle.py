@@ -9,14 +9,29 @@ from __future__ import annotations
 from collections.abc import Container, Iterator
 from typing import Any
 
+import msgspec
+
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.model.names import name_hash
 from tests.faults.details import CANNOT_START, condition
 from tests.support.names import CLAIMS, POOLS, REF_HASH, SANDBOXES, TEMPLATES, WARM_POOL
 
-__all__ = ["CLAIMS", "POOLS", "SANDBOXES", "TEMPLATES", "violations"]
+__all__ = [
+    "CLAIMS",
+    "POOLS",
+    "SANDBOXES",
+    "SELECTORS",
+    "SLOW",
+    "TEMPLATES",
+    "TIER",
+    "Scope",
+    "violations",
+]
 
 Json = dict[str, Any]
+# A label of Sandboxes, by which some controllers choose those that they serve.
+TIER, SLOW = "example.com/tier", "slow"
+SELECTORS = (f"{TIER}={SLOW}", f"{TIER}!={SLOW}")
 # What a claim may bring only if its template lets it, and what it says otherwise.
 _REFUSALS = {
     "env": "EnvVarsInjectionRejected",
@@ -24,21 +39,48 @@ _REFUSALS = {
 }
 
 
+class Scope(msgspec.Struct, frozen=True):
+    """Which kinds and which Sandboxes are served; whatever else there is is left alone."""
+
+    has_extensions: bool = True
+    selector: str = ""
+
+    def selects(self, sandbox: Json) -> bool:
+        """Say whether a Sandbox is served."""
+        is_slow = (sandbox["metadata"].get("labels") or {}).get(TIER) == SLOW
+        return self.selector in ("", SELECTORS[0] if is_slow else SELECTORS[1])
+
+    def serves(self, one: Json) -> bool:
+        """Say whether an object of any kind of the API is served."""
+        return self.selects(one) if one["kind"] == "Sandbox" else self.has_extensions
+
+
+_ALL = Scope()
+
+
 def violations(
-    plane: ControlPlane, namespaces: tuple[str, ...], *, disowned: Container[str] = ()
+    plane: ControlPlane,
+    namespaces: tuple[str, ...],
+    *,
+    disowned: Container[str] = (),
+    scope: Scope = _ALL,
 ) -> list[str]:
     """Return in words everything that is not as the specification asks.
 
-    ``disowned`` are the uids of what others left or made without an owner.
+    ``disowned`` are the uids of what others left or made without an owner. Of what is not in the
+    ``scope`` nothing is asked.
     """
-    every = [_Namespace(plane, name, disowned) for name in namespaces]
+    every = [_Namespace(plane, name, disowned, scope) for name in namespaces]
     return [found for one in every for found in one.violations()]
 
 
 class _Namespace:
-    def __init__(self, plane: ControlPlane, name: str, disowned: Container[str]) -> None:
+    def __init__(
+        self, plane: ControlPlane, name: str, disowned: Container[str], scope: Scope
+    ) -> None:
         self.name = name
         self.disowned = disowned
+        self.scope = scope
         self.pods = plane.store.list("pods", name)
         self.services = plane.store.list("services", name)
         self.volume_claims = plane.store.list("persistentvolumeclaims", name)
@@ -53,8 +95,10 @@ class _Namespace:
                 if "deletionTimestamp" in one["metadata"]:
                     yield f"{_title(one)} is still being deleted"
         yield from self._strays()
-        for one in self.sandboxes:
+        for one in filter(self.scope.selects, self.sandboxes):
             yield from self._sandbox(one)
+        if not self.scope.has_extensions:
+            return
         for one in self.claims:
             yield from self._claim(one)
         for one in self.pools:
@@ -81,7 +125,8 @@ class _Namespace:
                 yield f"{_title(one)} belongs to nobody"
             if one["kind"] == "Sandbox" and not owners and not _is_users(one) and not is_disowned:
                 yield f"{_title(one)} belongs to nobody"
-            if one["kind"] == "Sandbox" and not owners and _pool_label(one) in pools:
+            is_served = self.scope.has_extensions
+            if is_served and one["kind"] == "Sandbox" and not owners and _pool_label(one) in pools:
                 yield f"{_title(one)} has the label of a pool and no owner"
 
     def _children(self, owner: Json, of: list[Json]) -> list[Json]:

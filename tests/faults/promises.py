@@ -399,14 +399,15 @@ class History:
                 yield f"{Promise.BACKOFF.name}: {text}, and {excused} changes by others"
 
 
-_HISTORIES: WeakKeyDictionary[ControlPlane, History] = WeakKeyDictionary()
+_HISTORIES: WeakKeyDictionary[ControlPlane, dict[str, History]] = WeakKeyDictionary()
 
 
-def history_of(plane: ControlPlane) -> History:
-    """Return the history of a plane; it begins when it is asked for first."""
-    if plane not in _HISTORIES:
-        _HISTORIES[plane] = History(plane)
-    return _HISTORIES[plane]
+def history_of(plane: ControlPlane, user: str = CONTROLLER) -> History:
+    """Return a user's history of a plane; it begins when it is asked for first."""
+    histories = _HISTORIES.setdefault(plane, {})
+    if user not in histories:
+        histories[user] = History(plane, user=user)
+    return histories[user]
 
 
 def _most_within(times: list[float]) -> tuple[int, float]:

@@ -1,20 +1,23 @@
-"""A story of one controller, of the network between it and its server, and of its successors."""
+"""A story of one controller or two shards, of the network before the server, of successors."""
 
 from __future__ import annotations
 
-import asyncio
 import random
+from collections import Counter
 from datetime import datetime, timedelta
 from typing import Any
 
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.faults import HeldEvents
-from tests.faults.acts import Acts
-from tests.faults.promises import History, history_of
+from tests.faults.acts import NAMESPACES, Acts
+from tests.faults.oracle import POOLS, SANDBOXES, Scope
+from tests.faults.process import Borders, Process
+from tests.faults.promises import history_of
 from tests.faults.proxy import Proxy, open_proxy
 from tests.support.backup import Backup
+from tests.support.clients import cluster_admin
 from tests.support.extensions import settings
-from tests.support.world import CONTROLLER, World, open_world
+from tests.support.world import CONTROLLER
 
 __all__ = ["Story"]
 
@@ -33,9 +36,9 @@ class Story(Acts):
 
     def __init__(self) -> None:
         """Start server and controller, with nothing stored."""
-        self.history: History
         self.proxy: Proxy
-        self.world: World
+        self.borders: Borders
+        self.processes: list[Process] = []
         self.backup: Backup | None = None
         self.restores = 0
         self._options: Json = {}
@@ -43,17 +46,16 @@ class Story(Acts):
         self._set_at_s = -2 * _SEEN_S
         self._is_late = False
         self.events: list[HeldEvents] = []
-        self._is_over = self._is_down = False
-        self._gone = asyncio.Event()
-        self._starts = asyncio.Event()
-        self._starts.set()
         super().__init__()
 
     # -- the controller --------------------------------------------------------------------------
 
     async def _begin(self) -> None:
         await super()._begin()
-        await self.world.until(self.world.controller.synced.is_set)
+        self._equip({})
+        await self._start(self.processes)
+        for process in self.processes:
+            await process.world.until(process.world.controller.synced.is_set)
 
     async def _serve(self) -> None:
         chance = random.Random(1)  # noqa: S311 - the same names in every run
@@ -62,83 +64,83 @@ class Story(Acts):
             open_proxy(plane.url) as proxy,
         ):
             self._furnish(plane)
-            self.proxy, self.history = proxy, history_of(plane)
-            while True:
-                await self._starts.wait()
-                self._starts.clear()
-                if self._is_over:
-                    break
-                # Small pages: what a server does in the midst of a list happens here too.
-                async with open_world(
-                    settings(page_size=2, **self._options),
-                    plane=plane,
-                    clock=self.clock,
-                    url=proxy.url,
-                    is_served=False,
-                ) as world:
-                    self.world = world
-                    self._up.set()
-                    await self._down.wait()
-                    self._down.clear()
-                self._gone.set()
+            self.proxy, self.borders = proxy, Borders(plane)
+            self._up.set()
+            await self._down.wait()
 
-    def restart(self, options: Json | None = None) -> None:
-        """Kill the controller and start another, perhaps with other options."""
+    def _equip(self, options: Json) -> None:
+        """Say what the processes to come are told: ``shards`` are the values of ``--shard``."""
+        self._options = options
+        told = {name: value for name, value in options.items() if name != "shards"}
+        # Small pages: what a server does in the midst of a list happens here too. Shards have a
+        # Lease each, so they never wait for each other: no election takes part.
+        told = {"page_size": 2, **told}
+        self.processes = [
+            Process(settings(**told, shard=shard)) for shard in options.get("shards", ("",))
+        ]
+
+    def restart(self, options: Json | None = None, which: int | None = None) -> None:
+        """Kill the controller, or one shard, and start another; with other options all of it."""
+        self.kill(which if options is None else None)
         if options is not None:
-            self._options = options
-        self.kill()
+            self._equip(options)
         self.start()
 
-    def kill(self) -> None:
-        """Kill the controller; until :meth:`start` there is none."""
-        if not self._is_down:
-            self.tell("the controller is killed")
-            self._run(self._kill())
-            self._is_down = True
+    def kill(self, which: int | None = None) -> None:
+        """Kill the controller, or one shard; until :meth:`start` there is none."""
+        every = self.processes
+        for one in every if which is None else [every[which % len(every)]]:
+            if one.runs:
+                self.tell(f"{one.name} is killed")
+                self._run(one.kill())
 
     def start(self) -> None:
-        """Start a controller, unless one runs."""
-        if self._is_down:
-            self.tell(f"another controller starts {self._options or ''}")
-            self._run(self._start())
-            self._is_down = False
+        """Start what does not run."""
+        missing = [one for one in self.processes if not one.runs]
+        if missing:
+            named = ", ".join(one.name for one in missing)
+            self.tell(f"{named} starts anew {self._options or ''}")
+            self._run(self._start(missing))
 
-    async def _start(self) -> None:
-        self._starts.set()
-        await self._when(self._up)
-
-    async def _kill(self) -> None:
-        self._down.set()
-        await self._when(self._gone)
+    async def _start(self, processes: list[Process]) -> None:
+        for one in processes:
+            if one.user not in self.borders.users:
+                self.borders.grant(one.user, one.settings)
+                if one.user != CONTROLLER:
+                    name = one.user.rpartition(":")[2]
+                    self.plane.store.create(cluster_admin(one.user, name=name))
+            await one.start(self.plane, self.clock, self.proxy.url)
 
     async def _replace(self) -> None:
-        await self._kill()
-        await self._start()
+        for one in self.processes:
+            await one.kill()
+        await self._start(self.processes)
 
     async def _close(self) -> None:
-        self._is_over = True
-        if self._is_down:
-            await self._start()
-            self._is_down = False
+        self.plane.faults.clear()
         self.proxy.clear()
-        self._starts.set()
+        for one in self.processes:
+            await one.kill()
         await super()._close()
 
     @property
     def users(self) -> list[str]:
-        """As whom it asks."""
-        return [CONTROLLER]
+        """As whom they ask and have asked."""
+        return self.borders.users
 
-    def end(self) -> list[str]:
-        """End all faults, with a controller that serves everything."""
-        if not self._options.keys().isdisjoint(("namespaces", "exclude_namespaces")):
-            self.restart({})
-        self.start()
-        return super().end()
+    @property
+    def scope(self) -> Scope:
+        """What is served at present."""
+        return self.processes[0].scope
+
+    def excuse_net(self) -> None:
+        """Let the safety net find what was missed, as long as those run who run now."""
+        for one in self.processes:
+            one.world.net_may_catch = True
 
     def explain(self) -> str:
         """Return what the controller is at."""
-        return self.world.explain()
+        return "\n".join(one.world.explain() for one in self.processes)
 
     # -- time --------------------------------------------------------------------------------------
 
@@ -150,7 +152,7 @@ class Story(Acts):
         if self.clock.monotonic() - self._set_at_s > _SEEN_S:
             self._set_at_s = self.clock.monotonic()
             # What is due by then may be found by the safety net before that look.
-            self.world.net_may_catch = True
+            self.excuse_net()
             self.tell(f"the controller's wall clock is set by {seconds} s")
             self._ahead_s += seconds
             self.clock.set_wall(seconds)
@@ -199,7 +201,7 @@ class Story(Acts):
         """Restore the last backup, once: of what has happened since nothing is known any more."""
         backup, self.backup = self.backup, None
         if backup is not None:
-            self.world.net_may_catch = True
+            self.excuse_net()
             self.restores += 1
             self._is_late |= not self._is_up()
 
@@ -213,8 +215,21 @@ class Story(Acts):
 
     # -- the end -----------------------------------------------------------------------------------
 
+    def end(self) -> list[str]:
+        """End all faults, with a controller that serves everything.
+
+        One that leaves kinds or Sandboxes alone is judged before, by the rest.
+        """
+        if not self._options.keys().isdisjoint(("namespaces", "exclude_namespaces")):
+            self.restart({})
+        self.start()
+        found = super().end()
+        if not found and self.scope != Scope():
+            self.restart({})
+            found = super().end()
+        return found
+
     async def _end(self) -> list[str]:
-        world = self.world
         self.plane.faults.clear()
         self.proxy.clear()
         if self._ahead_s:
@@ -228,24 +243,51 @@ class Story(Acts):
             if self.proxy.mute_watches:
                 longest_s = _UP_S + _MUTE_S
             if self.clock.monotonic() - began_s >= longest_s:
-                return [f"the watches do not come back: {world.explain()}"]
+                return [f"the watches do not come back: {self.explain()}"]
             await self._time(5.0 if self.proxy.mute_watches else 0.5)
         # A watch that works again asks after five seconds whether the store was restored. One that
         # first begins after that, on a list from before, is silent until the server ends it.
         await self._time(_MUTE_S if self._is_late else 6.0)
-        before = world.controller.activity().caught
+        before = self._caught()
         found = await self._come_to_rest()
-        await world.settle()
+        for one in self.processes:
+            await one.world.settle()
         if self.restores:
             # A Service for a spec that is no more is kept by one that asks for none either way; a
             # claim that cannot be served keeps the name of the Sandbox that it had (claims, 5.4).
             unknown = ("has Services", "which is not its own")
             found = [one for one in found if not any(text in one for text in unknown)]
-        found += self.history.violations()
-        for name, number in world.controller.activity().caught.items():
-            if number > before[name]:
-                found.append(f"the safety net caught {number - before[name]} of {name}")
-        return found + await self._stay_at_rest()
+        for user in self.users:
+            found += history_of(self.plane, user).violations()
+        for name, number in (self._caught() - before).items():
+            found.append(f"the safety net caught {number} of {name}")
+        found += await self._stay_at_rest()
+        return found + await self._meddle_outside() + self.borders.crossed
+
+    async def _meddle_outside(self) -> list[str]:
+        """Change what is not served; return what is asked for, if anything is."""
+        scope, store = self.scope, self.plane.store
+        if scope == Scope():
+            return []
+        self.plane.audit.reset()
+        for where in NAMESPACES:
+            for kind in (SANDBOXES, POOLS):
+                for one in store.list(kind, where):
+                    if scope.serves(one):
+                        continue
+                    name, mode = one["metadata"]["name"], one["spec"].get("operatingMode")
+                    other = "Running" if mode == "Suspended" else "Suspended"
+                    spec = {"operatingMode": other} if kind == SANDBOXES else {"replicas": 1}
+                    store.patch(kind, where, name, {"spec": spec})
+                    if kind == SANDBOXES and store.find("pods", where, name):
+                        store.delete("pods", where, name, grace_s=0)
+        await self._time(_UP_S)
+        asked = self._asked()
+        return [f"what is not served is not left alone: {dict(asked)}"] if asked else []
+
+    def _caught(self) -> Counter[str]:
+        every = [Counter(one.world.controller.activity().caught) for one in self.processes]
+        return sum(every, Counter())
 
     async def _work(self, seconds: float) -> None:
         """Let more than so much time pass, and kubelets work."""
@@ -255,8 +297,10 @@ class Story(Acts):
             self._kubelets.work()
 
     def _is_up(self) -> bool:
-        controller = self.world.controller
-        watches = sum(len(seen) for seen in controller.seen_versions().values())
-        is_complete = controller.activity().streams == watches == self.plane.open_watches
-        is_complete = is_complete and not self.proxy.mute_watches
-        return is_complete and controller.synced.is_set()
+        if self.proxy.mute_watches:
+            return False
+        controllers = [one.world.controller for one in self.processes]
+        streams = [one.activity().streams for one in controllers]
+        watches = [sum(len(seen) for seen in one.seen_versions().values()) for one in controllers]
+        is_complete = streams == watches and sum(streams) == self.plane.open_watches
+        return is_complete and all(one.synced.is_set() for one in controllers)

@@ -39,9 +39,9 @@ _REST_S = 3.0
 
 
 def settings(**more: Any) -> Settings:
-    """Return settings with extensions, and windows that no test waits for."""
-    given = {"sandbox_status_window": 1.0, "sandbox_status_step_window": 0.0, **more}
-    return Settings(extensions=True, **given)
+    """Return settings, with extensions by default, and windows that no test waits for."""
+    windows = {"sandbox_status_window": 1.0, "sandbox_status_step_window": 0.0}
+    return Settings(**{"extensions": True, **windows, **more})
 
 
 def add_member(

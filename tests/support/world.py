@@ -397,6 +397,7 @@ async def open_world(
     kubeconfig: Callable[[ControlPlane, Path], Path] | None = None,
     url: str | None = None,
     is_served: bool = True,
+    user: str = CONTROLLER,
 ) -> AsyncIterator[World]:
     """Start a world; ``before`` are objects that exist before the controller starts.
 
@@ -410,6 +411,7 @@ async def open_world(
     ``url`` is where the controller finds the server, if something stands before it.
     Without ``is_served``, some kinds cannot be watched yet: nothing is waited for, and
     :meth:`World.pass_time` moves the clock.
+    ``user`` is as whom the controller asks, with rights of the test's making if it is another one.
 
     At the end no wake-up may have been lost, and no promise (``tests/faults/promises.py``) broken.
     """
@@ -424,7 +426,7 @@ async def open_world(
         if plane is None:
             fresh = ControlPlane(local or LocalSettings(), clock=FakeClock())
             plane = await stack.enter_async_context(fresh)
-        history = history_of(plane)
+        history = history_of(plane, user)
         history.go_by(clock.monotonic)
         if plane.store.find("namespaces", "", NS) is None:
             plane.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NS}})
@@ -437,7 +439,7 @@ async def open_world(
             connection = (
                 load(str(kubeconfig(plane, Path(folder))))
                 if kubeconfig
-                else connection_to(plane, CONTROLLER)
+                else connection_to(plane, user)
             )
         if url is not None:
             connection = msgspec.structs.replace(connection, server=url)
@@ -457,7 +459,7 @@ async def open_world(
             tracing=tracing,
         )
         controller.sandboxes.workers.on_end.append(reports.append)
-        world = World(plane, controller, clock, admin)
+        world = World(plane, controller, clock, admin, user)
         world.reports = reports
         worlds.append(world)
         async with anyio.create_task_group() as group:
