@@ -271,6 +271,18 @@ MUTANTS = (
         "                pass",
     ),
     Mutant(
+        "a shard serves what is others'",
+        "manager/manager.py",
+        "                cache.admits_namespace = admits",
+        "                pass",
+    ),
+    Mutant(
+        "a Sandbox that a response shows outside of the selection is kept",
+        _CACHE,
+        "        if not self._selector.matches(row.labels):",
+        "        if False:",
+    ),
+    Mutant(
         "a response from a restored store wakes its key",
         _CACHE,
         "if 0 < version < known.version:",
