@@ -17,6 +17,7 @@ from lean_sandbox.local.direct import Change
 from lean_sandbox.local.errors import StatusError
 from lean_sandbox.local.faults import HeldRequests, Loss
 from lean_sandbox.local.registry import Kind
+from lean_sandbox.runtime.queue import BACKOFF_CAP_S
 from tests.faults.details import CANNOT_START, condition, discrepancies, owner_of
 from tests.faults.oracle import CLAIMS, POOLS, SANDBOXES, TEMPLATES, Scope, violations
 from tests.faults.promises import OBJECTS
@@ -32,8 +33,9 @@ Json = dict[str, Any]
 # Of two shards each has one of them.
 NAMESPACES = (NS, "away")
 _FINISHED = ("Succeeded", "Failed")
-# Every window, pause and backoff that a story leads to is over by then.
+# Every window and pause that a story leads to is over by then, and the backoff of so many failures.
 _LONG_S = 130.0
+_FEW_FAILURES = 15
 _REST_S = 65.0
 # What is asked beside the work.
 _BESIDE = ("events", "leases")
@@ -63,6 +65,8 @@ class Acts(ABC):
         self.plane: ControlPlane
         self._kubelets: Kubelets
         self.requests: list[HeldRequests] = []
+        # How many failures of requests were told: one object may have met all of them.
+        self._failures = 0
         self.webhooks: list[Webhook] = []
         self._disowned: set[str] = set()
         """The uids of what others left or made without an owner."""
@@ -360,6 +364,7 @@ class Acts(ABC):
         """Let the next such requests fail."""
         done = ", carried out" if after else ""
         self.tell(f"the next {times} {verb} {resource} fail: {how}{done}")
+        self._failures += times
         retry = 1 if how in (429, 503) else None
         self.plane.fail_next(verb, resource, how, times, after=after, retry_after=retry)
 
@@ -403,7 +408,7 @@ class Acts(ABC):
             await self._time(4.0)
             if not self._kubelets.work():
                 break
-        await self._time(_LONG_S)
+        await self._time(BACKOFF_CAP_S if self._failures > _FEW_FAILURES else _LONG_S)
         for _ in range(5):
             if not self._kubelets.work():
                 break
