@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -158,6 +159,12 @@ class History:
                     self._take(Change(resource, version, "", None, one))
         plane.store.follow(self._take, OBJECTS)
         plane.audit.listeners.append(self._note)
+
+    def know(self, earlier: History) -> None:
+        """Take over what was so before this history began from one of another user."""
+        of_store = ("_named", "_owned_by", "_pods", "_living", "_lives")
+        for facts in (*of_store, "_bound", "_said", "_sandboxes"):
+            setattr(self, facts, deepcopy(getattr(earlier, facts)))
 
     def go_by(self, now: Callable[[], float]) -> None:
         """Go by the clock of a controller: what was asked before another one was asked long ago."""
@@ -406,7 +413,10 @@ def history_of(plane: ControlPlane, user: str = CONTROLLER) -> History:
     """Return a user's history of a plane; it begins when it is asked for first."""
     histories = _HISTORIES.setdefault(plane, {})
     if user not in histories:
-        histories[user] = History(plane, user=user)
+        history = History(plane, user=user)
+        for earlier in list(histories.values())[:1]:
+            history.know(earlier)
+        histories[user] = history
     return histories[user]
 
 
