@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from copy import deepcopy
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -120,7 +119,8 @@ class History:
     ) -> None:
         """Follow a plane; ``user`` is the controller, ``now`` the clock that it goes by."""
         began = plane.store.version
-        self._user = user
+        self.users = {user}
+        """The controllers that are judged. Of several, each serves objects of its own."""
         self._now = now or plane.clock.monotonic
         self._ahead_s = 0.0
         self._is_over = False
@@ -141,17 +141,19 @@ class History:
         """By uid of Sandbox: the uids of its Pods that live."""
         self._lives: dict[str, _Facts] = defaultdict(lambda: _Facts([(0, False)]))
         """By uid of Sandbox: whether a Pod of it lived."""
-        self._pods_known: dict[str, int] = defaultdict(lambda: began)
-        """By namespace, empty for all: the version from which Pods were watched last."""
+        self._pods_known: dict[tuple[str, str], int] = defaultdict(lambda: began)
+        """By user and namespace, empty for all: the version from which Pods were watched last."""
         self._said: dict[str, _Facts] = defaultdict(_Facts)
         """By uid of Sandbox: what it said of itself."""
         self._sandboxes: dict[tuple[str, str], _Facts] = defaultdict(_Facts)
         """By uids of claim and Sandbox: what was so of that, also before it was the claim's."""
         self._told_by: dict[str, str] = {}
         """By uid: who has told the generations of the conditions last."""
-        self._requests: dict[tuple[str, str], list[tuple[float, AuditEntry]]] = defaultdict(list)
-        self._others: list[float] = []
-        """When somebody else changed something."""
+        self._requests: dict[tuple[str, str, str], list[tuple[float, AuditEntry]]]
+        self._requests = defaultdict(list)
+        """By user, verb with resource, and path."""
+        self._changes: list[tuple[float, str]] = []
+        """When something changed, and by whom."""
         for resource in OBJECTS:
             with suppress(KeyError):  # a kind that is not defined yet has no objects
                 for one in plane.store.list(resource):
@@ -159,12 +161,6 @@ class History:
                     self._take(Change(resource, version, "", None, one))
         plane.store.follow(self._take, OBJECTS)
         plane.audit.listeners.append(self._note)
-
-    def know(self, earlier: History) -> None:
-        """Take over what was so before this history began from one of another user."""
-        of_store = ("_named", "_owned_by", "_pods", "_living", "_lives")
-        for facts in (*of_store, "_bound", "_said", "_sandboxes"):
-            setattr(self, facts, deepcopy(getattr(earlier, facts)))
 
     def go_by(self, now: Callable[[], float]) -> None:
         """Go by the clock of a controller: what was asked before another one was asked long ago."""
@@ -192,9 +188,8 @@ class History:
     def _take(self, change: Change) -> None:
         if self._is_over:
             return
-        is_ours = change.by == self._user
-        if not is_ours:
-            self._others.append(self._time())
+        is_ours = change.by in self.users
+        self._changes.append((self._time(), change.by))
         one = change.after if change.after is not None else change.before
         assert one is not None
         uid = one["metadata"]["uid"]
@@ -297,7 +292,7 @@ class History:
         once, the later one counts.
         """
         namespace, name = claim["metadata"]["namespace"], _bound_name(claim)
-        known = max(self._pods_known[""], self._pods_known[namespace])
+        known = max(self._pods_known[change.by, where] for where in ("", namespace))
         owned = [one for one in self._named[namespace, name] if uid in self._owned_by[one]]
         if owned and not any(
             self._lives[one].may_show(fact=True, since=max(known, self._pods[one].seen))
@@ -347,9 +342,9 @@ class History:
             return
         # What another controller has told may be news to this one.
         uid = after["metadata"]["uid"]
-        was_ours = self._told_by.get(uid, self._user) == self._user
+        was_its_own = self._told_by.get(uid, change.by) == change.by
         self._told_by[uid] = change.by
-        if change.by != self._user or not was_ours:
+        if change.by not in self.users or not was_its_own:
             return
         for what, generation in told.items():
             # A status is written by name: the first of an object may be of one that it replaced.
@@ -386,38 +381,34 @@ class History:
     # -- every request ---------------------------------------------------------------------------
 
     def _note(self, entry: AuditEntry) -> None:
-        if entry.user == self._user and not self._is_over:
-            self._requests[entry.what, entry.path].append((self._time(), entry))
+        if entry.user in self.users and not self._is_over:
+            self._requests[entry.user, entry.what, entry.path].append((self._time(), entry))
             if entry.what == "watch pods":
                 version = int(parse_qs(entry.query).get("resourceVersion", ["0"])[0])
-                known = self._pods_known[entry.namespace]
-                self._pods_known[entry.namespace] = max(known, version)
+                place = entry.user, entry.namespace
+                self._pods_known[place] = max(self._pods_known[place], version)
 
     def _loops(self) -> Iterator[str]:
-        for (what, path), noted in self._requests.items():
+        for (user, what, path), noted in self._requests.items():
             # What is created has its name in the body: only refused creates are the same again.
             times = [at for at, entry in noted if entry.verb != "create" or entry.code >= 400]
             number, since = _most_within(times)
             if number <= _IDENTICAL:
                 continue
-            excused = sum(abs(at - since) <= _WINDOW_S for at in self._others)
+            excused = sum(abs(at - since) <= _WINDOW_S for at, by in self._changes if by != user)
             if number > _IDENTICAL + excused:
                 text = f"{number} times {what} {path} within {_WINDOW_S:g} s"
                 yield f"{Promise.BACKOFF.name}: {text}, and {excused} changes by others"
 
 
-_HISTORIES: WeakKeyDictionary[ControlPlane, dict[str, History]] = WeakKeyDictionary()
+_HISTORIES: WeakKeyDictionary[ControlPlane, History] = WeakKeyDictionary()
 
 
-def history_of(plane: ControlPlane, user: str = CONTROLLER) -> History:
-    """Return a user's history of a plane; it begins when it is asked for first."""
-    histories = _HISTORIES.setdefault(plane, {})
-    if user not in histories:
-        history = History(plane, user=user)
-        for earlier in list(histories.values())[:1]:
-            history.know(earlier)
-        histories[user] = history
-    return histories[user]
+def history_of(plane: ControlPlane) -> History:
+    """Return the history of a plane; it begins when it is asked for first."""
+    if plane not in _HISTORIES:
+        _HISTORIES[plane] = History(plane)
+    return _HISTORIES[plane]
 
 
 def _most_within(times: list[float]) -> tuple[int, float]:

@@ -257,8 +257,7 @@ class Story(Acts):
             # claim that cannot be served keeps the name of the Sandbox that it had (claims, 5.4).
             unknown = ("has Services", "which is not its own")
             found = [one for one in found if not any(text in one for text in unknown)]
-        for user in self.users:
-            found += history_of(self.plane, user).violations()
+        found += history_of(self.plane).violations()
         for name, number in (self._caught() - before).items():
             found.append(f"the safety net caught {number} of {name}")
         found += await self._stay_at_rest()

@@ -123,6 +123,22 @@ async def scene() -> AsyncIterator[Scene]:
             yield Scene(plane, controller)
 
 
+async def test_a_controller_that_comes_later_is_judged_by_what_was_before_it() -> None:
+    """A claim may still name the Sandbox that it had before that controller began, and no other."""
+    async with served() as at:
+        await at.bind("one", "sb", ready=True)
+        at.plane.store.delete(*SB)
+        later = f"{CONTROLLER}-later"
+        at.plane.store.create(cluster_admin(later, name="later"))
+        at.history.users.add(later)
+        async with connected(connection_to(at.plane, later), clock=FakeClock()) as at.controller:
+            note = {"metadata": {"annotations": {"example.com/noted": "yes"}}}
+            await at.patch(SANDBOXCLAIMS, "one", note)
+            assert not at.broken()
+            await at.bind("one", "never", ready=True)
+            assert at.broken() == [Promise.READY_IS_OWNED.name]
+
+
 async def test_a_sandbox_that_goes_from_claim_to_claim_is_told() -> None:
     """By its owner reference, or because another claim names it."""
     async with scene() as at:

@@ -426,7 +426,8 @@ async def open_world(
         if plane is None:
             fresh = ControlPlane(local or LocalSettings(), clock=FakeClock())
             plane = await stack.enter_async_context(fresh)
-        history = history_of(plane, user)
+        history = history_of(plane)
+        history.users.add(user)
         history.go_by(clock.monotonic)
         if plane.store.find("namespaces", "", NS) is None:
             plane.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NS}})
