@@ -19,8 +19,9 @@ from lean_sandbox.local.faults import HeldRequests, Loss
 from lean_sandbox.local.registry import Kind
 from lean_sandbox.runtime.queue import BACKOFF_CAP_S
 from tests.faults.details import CANNOT_START, condition, discrepancies, owner_of
-from tests.faults.oracle import CLAIMS, POOLS, SANDBOXES, TEMPLATES, Scope, violations
+from tests.faults.oracle import CLAIMS, POOLS, SANDBOXES, TEMPLATES, violations
 from tests.faults.promises import OBJECTS
+from tests.faults.scope import EVERYTHING, Scope
 from tests.support.clock import ClockLoop, EndlessError, FakeClock, settle
 from tests.support.kubelets import Kubelets
 from tests.support.names import EXTENSIONS, REF_HASH
@@ -30,11 +31,12 @@ from tests.support.world import NS, running_status, write_pod_status
 __all__ = ["NAMESPACES", "VOLUME", "Acts"]
 
 Json = dict[str, Any]
-# Of two shards each has one of them.
+# Each of two shards serves one of them.
 NAMESPACES = (NS, "away")
 _FINISHED = ("Succeeded", "Failed")
-# Every window and pause that a story leads to is over by then, and the backoff of so many failures.
+# Every window and pause that a story leads to is over by then.
 _LONG_S = 130.0
+# So is the pause after this many failures in a row; the next one is longer.
 _FEW_FAILURES = 15
 _REST_S = 65.0
 # What is asked beside the work.
@@ -65,7 +67,7 @@ class Acts(ABC):
         self.plane: ControlPlane
         self._kubelets: Kubelets
         self.requests: list[HeldRequests] = []
-        # How many failures of requests were told: one object may have met all of them.
+        # How many requests were told to fail: one object may have met all of these failures.
         self._failures = 0
         self.webhooks: list[Webhook] = []
         self._disowned: set[str] = set()
@@ -94,7 +96,7 @@ class Acts(ABC):
     @property
     def scope(self) -> Scope:
         """What is served at present."""
-        return Scope()
+        return EVERYTHING
 
     @abstractmethod
     def explain(self) -> str:
@@ -415,7 +417,7 @@ class Acts(ABC):
             await self._time(_LONG_S)
         scope = self.scope
         found = violations(self.plane, NAMESPACES, disowned=self._disowned, scope=scope)
-        return found + discrepancies(self.plane, NAMESPACES, scope.serves)
+        return found + discrepancies(self.plane, NAMESPACES, scope=scope)
 
     async def _stay_at_rest(self) -> list[str]:
         """Return what is asked for while nothing happens, and what whoever begins anew writes."""

@@ -6,11 +6,12 @@ labels, annotations, generations, and what one object repeats of another.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.model.names import name_hash
+from tests.faults.scope import EVERYTHING, Scope
 from tests.support.names import (
     CLAIMS,
     CREATED_BY,
@@ -40,10 +41,11 @@ _PARTS = ("labels", "annotations")
 def discrepancies(
     plane: ControlPlane,
     namespaces: tuple[str, ...],
-    is_served: Callable[[Json], bool] = lambda _: True,
+    *,
+    scope: Scope = EVERYTHING,
 ) -> list[str]:
-    """Return in words every detail that is not as the specification asks of what is served."""
-    return [found for name in namespaces for found in _Details(plane, name).found(is_served)]
+    """Return in words every detail that is not as the specification asks, of what is served."""
+    return [found for name in namespaces for found in _Details(plane, name).found(scope)]
 
 
 class _Details:
@@ -59,14 +61,14 @@ class _Details:
         self.pools = named(POOLS)
         self.templates = named(TEMPLATES)
 
-    def found(self, is_served: Callable[[Json], bool]) -> Iterator[str]:
+    def found(self, scope: Scope) -> Iterator[str]:
         for kind, look in (
             (self.sandboxes, self._sandbox),
             (self.claims, self._claim),
             (self.pools, self._pool),
             (self.templates, self._template),
         ):
-            for one in filter(is_served, kind.values()):
+            for one in filter(scope.serves, kind.values()):
                 title = f"{one['kind']} {one['metadata']['namespace']}/{one['metadata']['name']}"
                 for text in look(one):
                     yield f"{title} {text}"

@@ -11,8 +11,8 @@ from hypothesis.stateful import precondition, rule
 from lean_sandbox.local.faults import Loss
 from tests.faults.acts import NAMESPACES
 from tests.faults.edits import PAUSE, WHICH
-from tests.faults.oracle import SELECTORS
 from tests.faults.proxy import Break, Grain
+from tests.faults.scope import SELECTORS
 from tests.faults.story import Story
 from tests.faults.users import Users
 
@@ -86,7 +86,7 @@ PLURAL = st.sampled_from((*PLURALS, "pods", "sandboxes", "pods", "sandboxes"))
 SHARE = st.sampled_from((0.0, 0.3, 0.9))
 
 
-# Of the server's hash: it has one namespace of stories on either side.
+# A bound of ranges of the server's hash: each of the two shards has one namespace of stories.
 BOUND = "0x4000000000000000"
 # What operators set, alone or together; {} is the default.
 _SET: tuple[Json, ...] = (
@@ -111,7 +111,7 @@ _SET: tuple[Json, ...] = (
     {"namespaces": NAMESPACES[:1]},
     {"exclude_namespaces": NAMESPACES[1:]},
 )
-# Which share of all there is: most have it all.
+# What a controller serves: in most stories everything.
 _SERVED: tuple[Json, ...] = (
     *({},) * 6,
     {"shards": ("0/2", "1/2")},
@@ -119,7 +119,7 @@ _SERVED: tuple[Json, ...] = (
     {"extensions": False},
     *({"extensions": False, "sandbox_label_selector": selector} for selector in SELECTORS),
 )
-# Of those that say which namespaces are served, a controller takes one at most.
+# Options that say which namespaces are served: a controller takes one of them at most.
 _DIVIDING = {"namespaces", "exclude_namespaces", "shards"}
 OPTIONS = (
     st.tuples(st.sampled_from(_SERVED), st.sampled_from(_SET), st.sampled_from(_SET))

@@ -17,7 +17,8 @@ from lean_sandbox.model.names import name_hash
 from tests.faults.acts import NAMESPACES
 from tests.faults.details import TEAM, owner_of
 from tests.faults.edits import HOLD, PAUSE, POOL, SANDBOX, WHERE, WHICH, Edits
-from tests.faults.oracle import POOLS, SANDBOXES, SLOW, TEMPLATES, TIER
+from tests.faults.oracle import POOLS, SANDBOXES, TEMPLATES
+from tests.faults.scope import SLOW, TIER
 from tests.support.names import CLAIM_UID, EXTENSIONS, NAME_HASH, POLICIES, REF_HASH, WARM_POOL
 from tests.support.world import pod_conditions, write_pod_status
 

@@ -9,29 +9,15 @@ from __future__ import annotations
 from collections.abc import Container, Iterator
 from typing import Any
 
-import msgspec
-
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.model.names import name_hash
 from tests.faults.details import CANNOT_START, condition
+from tests.faults.scope import EVERYTHING, Scope
 from tests.support.names import CLAIMS, POOLS, REF_HASH, SANDBOXES, TEMPLATES, WARM_POOL
 
-__all__ = [
-    "CLAIMS",
-    "POOLS",
-    "SANDBOXES",
-    "SELECTORS",
-    "SLOW",
-    "TEMPLATES",
-    "TIER",
-    "Scope",
-    "violations",
-]
+__all__ = ["CLAIMS", "POOLS", "SANDBOXES", "TEMPLATES", "violations"]
 
 Json = dict[str, Any]
-# A label of Sandboxes, by which some controllers choose those that they serve.
-TIER, SLOW = "example.com/tier", "slow"
-SELECTORS = (f"{TIER}={SLOW}", f"{TIER}!={SLOW}")
 # What a claim may bring only if its template lets it, and what it says otherwise.
 _REFUSALS = {
     "env": "EnvVarsInjectionRejected",
@@ -39,31 +25,12 @@ _REFUSALS = {
 }
 
 
-class Scope(msgspec.Struct, frozen=True):
-    """Which kinds and which Sandboxes are served; whatever else there is is left alone."""
-
-    has_extensions: bool = True
-    selector: str = ""
-
-    def selects(self, sandbox: Json) -> bool:
-        """Say whether a Sandbox is served."""
-        is_slow = (sandbox["metadata"].get("labels") or {}).get(TIER) == SLOW
-        return self.selector in ("", SELECTORS[0] if is_slow else SELECTORS[1])
-
-    def serves(self, one: Json) -> bool:
-        """Say whether an object of any kind of the API is served."""
-        return self.selects(one) if one["kind"] == "Sandbox" else self.has_extensions
-
-
-_ALL = Scope()
-
-
 def violations(
     plane: ControlPlane,
     namespaces: tuple[str, ...],
     *,
     disowned: Container[str] = (),
-    scope: Scope = _ALL,
+    scope: Scope = EVERYTHING,
 ) -> list[str]:
     """Return in words everything that is not as the specification asks.
 

@@ -11,7 +11,8 @@ from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.direct import Change
 from lean_sandbox.manager.preflight import admits
 from tests.faults.details import owner_of
-from tests.faults.oracle import SANDBOXES, SELECTORS, Scope
+from tests.faults.oracle import SANDBOXES
+from tests.faults.scope import SELECTORS, Scope
 from tests.support.clock import FakeClock
 from tests.support.names import CONTROLLER
 from tests.support.world import World, open_world
@@ -29,7 +30,7 @@ def scope_of(settings: Settings) -> Scope:
 
 
 def user_of(settings: Settings) -> str:
-    """Return as whom a controller asks: those that serve something else are somebody else."""
+    """Return the user that a controller asks as: one for each thing that it may serve."""
     selector = settings.sandbox_label_selector
     parts = [
         f"shard-{settings.shard[0]}" if settings.shard else "",
@@ -53,7 +54,7 @@ class Borders:
 
     @property
     def users(self) -> list[str]:
-        """Those who serve, or have served."""
+        """The users of the controllers that serve, or have served."""
         return list(self._served)
 
     def grant(self, user: str, settings: Settings) -> None:

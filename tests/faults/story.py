@@ -10,10 +10,11 @@ from typing import Any
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.faults import HeldEvents
 from tests.faults.acts import NAMESPACES, Acts
-from tests.faults.oracle import POOLS, SANDBOXES, Scope
+from tests.faults.oracle import POOLS, SANDBOXES
 from tests.faults.process import Borders, Process
 from tests.faults.promises import history_of
 from tests.faults.proxy import Proxy, open_proxy
+from tests.faults.scope import EVERYTHING, Scope
 from tests.support.backup import Backup
 from tests.support.clients import cluster_admin
 from tests.support.extensions import settings
@@ -125,7 +126,7 @@ class Story(Acts):
 
     @property
     def users(self) -> list[str]:
-        """As whom they ask and have asked."""
+        """The users of the controllers that serve, or have served."""
         return self.borders.users
 
     @property
@@ -216,15 +217,15 @@ class Story(Acts):
     # -- the end -----------------------------------------------------------------------------------
 
     def end(self) -> list[str]:
-        """End all faults, with a controller that serves everything.
+        """End all faults; return what is not as it should be.
 
-        One that leaves kinds or Sandboxes alone is judged before, by the rest.
+        A controller that serves only a part is judged by that part, then one by everything.
         """
         if not self._options.keys().isdisjoint(("namespaces", "exclude_namespaces")):
             self.restart({})
         self.start()
         found = super().end()
-        if not found and self.scope != Scope():
+        if not found and self.scope != EVERYTHING:
             self.restart({})
             found = super().end()
         return found
@@ -266,7 +267,7 @@ class Story(Acts):
     async def _meddle_outside(self) -> list[str]:
         """Change what is not served; return what is asked for, if anything is."""
         scope, store = self.scope, self.plane.store
-        if scope == Scope():
+        if scope == EVERYTHING:
             return []
         self.plane.audit.reset()
         for where in NAMESPACES:
