@@ -200,8 +200,11 @@ class Children:
         return found.entry
 
     async def _ownership(self, child: PodEntry | PvcEntry | ServiceEntry) -> dict[str, Any]:
-        """Return the metadata that makes an object the Sandbox's own, guarded by its version."""
-        # It may have lost its owner together with the Sandbox, whose end is not known yet.
+        """Return the metadata that makes an object the Sandbox's own, guarded by its version.
+
+        At most one GET. Raises OvertakenError if the Sandbox has changed or is gone.
+        """
+        # The object may have lost its owner together with the Sandbox, whose end is not known yet.
         await self._whole()
         controller = sandbox_reference(self.key.name, self.entry.uid)
         references = with_controller_reference(child.others, controller)
