@@ -146,7 +146,7 @@ async def test_launches_that_hang_make_no_window_longer(launches: int) -> None:
     """Their first statuses were published long ago: one more launch has its own soon."""
     async with open_world(Settings(sandbox_status_window=1.0)) as world:
         await launched(world, launches)
-        await world.advance(3600.0)
+        await world.advance(900.0)
         assert await until_told(world, "late") <= 3.0
 
 
