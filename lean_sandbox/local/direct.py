@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from typing import Any
-from uuid import uuid4
 
 from lean_sandbox.local.deletion import Deletion
 from lean_sandbox.local.errors import StatusError
@@ -100,7 +99,7 @@ class DirectAccess:
         kept: Json = held.load()["metadata"] if held is not None else {}
         body["metadata"] = {
             "namespace": namespace,
-            "uid": kept.get("uid") or str(uuid4()),
+            "uid": kept.get("uid") or self._verbs.new_uid(),
             "creationTimestamp": kept.get("creationTimestamp") or "2026-01-02T03:04:05Z",
             **given,
             "generation": kept.get("generation", 0) + 1,

@@ -86,7 +86,7 @@ class GarbageCollector:
     def _follow(self, collection: Collection, event: Event) -> None:
         if collection.storage == _DEFINITIONS and self._stuck:
             stuck, self._stuck = self._stuck, set()
-            for place in stuck:
+            for place in sorted(stuck):
                 self._enqueue(place)
         if event.type != "DELETED":
             if collection.storage not in ("events", "leases.coordination.k8s.io"):
@@ -98,7 +98,7 @@ class GarbageCollector:
             owner = self._store.uids.get(uid)
             if owner is not None:
                 self._enqueue((owner[0].storage, owner[1]))
-        for dependent in self._dependents.pop(event.entry.uid, ()):
+        for dependent in sorted(self._dependents.pop(event.entry.uid, ())):
             self._enqueue(dependent)
 
     async def run(self) -> None:

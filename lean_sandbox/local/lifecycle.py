@@ -203,7 +203,7 @@ class Lifecycle:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            for name in list(self._ending):
+            for name in sorted(self._ending):
                 try:
                     self._end_namespace(name)
                 except StatusError:

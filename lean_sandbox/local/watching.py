@@ -126,7 +126,8 @@ class Watches:
         self._clock = clock
         self._limit = backlog_limit
         self._interval_s = bookmark_interval_s
-        self._open: set[Watch] = set()
+        # In the order in which they were opened.
+        self._open: dict[Watch, None] = {}
 
     def __len__(self) -> int:
         return len(self._open)
@@ -160,7 +161,7 @@ class Watches:
         # Registered before the first await: no change can slip between the state and the stream.
         plan.collection.watchers[id(watch)] = watch.deliver
         plan.collection.enders[id(watch)] = watch.end
-        self._open.add(watch)
+        self._open[watch] = None
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         response.enable_chunked_encoding()
         try:
@@ -175,7 +176,7 @@ class Watches:
         finally:
             plan.collection.watchers.pop(id(watch), None)
             plan.collection.enders.pop(id(watch), None)
-            self._open.discard(watch)
+            self._open.pop(watch, None)
         return response
 
     async def _run(self, response: web.StreamResponse, watch: Watch, audit: AuditEntry) -> None:

@@ -101,7 +101,7 @@ class Proxy:
         """Connections are reset as they come."""
         #: What was done how often, by its name.
         self.done: Counter[str] = Counter()
-        self.links: set[_Link] = set()
+        self.links: dict[_Link, None] = {}
         self._faults: list[_Fault] = []
 
     # -- what is to happen -----------------------------------------------------------------------
@@ -200,7 +200,7 @@ class _Link(asyncio.Protocol):
         """Begin a connection to the server."""
         assert isinstance(transport, asyncio.Transport)
         self.client = transport
-        self.proxy.links.add(self)
+        self.proxy.links[self] = None
         if self.proxy.is_away:
             self.end(Break.RESET)
         else:
@@ -224,7 +224,7 @@ class _Link(asyncio.Protocol):
     def connection_lost(self, _problem: Exception | None) -> None:
         """End the other connection: the client has left."""
         self.is_over = True
-        self.proxy.links.discard(self)
+        self.proxy.links.pop(self, None)
         if self._is_connected:
             self.server.abort()
 
