@@ -19,13 +19,20 @@ from tests.faults.details import TEAM, owner_of
 from tests.faults.edits import HOLD, PAUSE, POOL, SANDBOX, WHERE, WHICH, Edits
 from tests.faults.oracle import POOLS, SANDBOXES, TEMPLATES
 from tests.faults.scope import SLOW, TIER
-from tests.support.names import CLAIM_UID, EXTENSIONS, NAME_HASH, POLICIES, REF_HASH, WARM_POOL
+from tests.support.names import (
+    ADOPTABLE,
+    CLAIM_UID,
+    EXTENSIONS,
+    NAME_HASH,
+    POLICIES,
+    REF_HASH,
+    WARM_POOL,
+)
 from tests.support.world import pod_conditions, write_pod_status
 
 __all__ = ["Neighbours"]
 
 Json = dict[str, Any]
-ADOPTABLE = "agents.x-k8s.io/adoptable"
 # A label of what stands in the way.
 FOREIGN = "example.com/foreign"
 _POLICY = "t-network-policy"

@@ -13,7 +13,16 @@ from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.model.names import name_hash
 from tests.faults.details import CANNOT_START, condition
 from tests.faults.scope import EVERYTHING, Scope
-from tests.support.names import CLAIMS, POOLS, REF_HASH, SANDBOXES, TEMPLATES, WARM_POOL
+from tests.support.names import (
+    ADOPTABLE,
+    CLAIMS,
+    NAME_HASH,
+    POOLS,
+    REF_HASH,
+    SANDBOXES,
+    TEMPLATES,
+    WARM_POOL,
+)
 
 __all__ = ["CLAIMS", "POOLS", "SANDBOXES", "TEMPLATES", "violations"]
 
@@ -100,6 +109,9 @@ class _Namespace:
         uid = owner["metadata"]["uid"]
         return [one for one in of if any(ref["uid"] == uid for ref in _controllers(one))]
 
+    def _named(self, owner: Json, of: list[Json]) -> list[Json]:
+        return [one for one in of if one["metadata"]["name"] == owner["metadata"]["name"]]
+
     def _sandbox(self, one: Json) -> Iterator[str]:
         pods = self._children(one, self.pods)
         title, ready = _title(one), condition(one, "Ready")
@@ -116,9 +128,7 @@ class _Namespace:
         if one["spec"].get("operatingMode") == "Suspended":
             if pods:
                 yield f"{title} is suspended and has {_names(pods)}"
-            name = one["metadata"]["name"]
-            is_in_the_way = any(it["metadata"]["name"] == name for it in self.pods)
-            reason = "PodNotOwned" if is_in_the_way else "PodTerminated"
+            reason = "PodNotOwned" if self._named(one, self.pods) else "PodTerminated"
             if condition(one, "Suspended").get("reason") != reason:
                 yield f"{title} is suspended and does not say so: {one.get('status')}"
             if ready.get("status") != "False":
@@ -128,6 +138,11 @@ class _Namespace:
         # One that is no longer asked for stays, until it is unwanted (sandboxes, 3.9).
         if is_wanted is not None and bool(services) != is_wanted:
             yield f"{title} has Services {_names(services)}"
+        if not pods and any(map(_is_no_ones, self._named(one, self.pods))):
+            # Without its owner and its label a Pod is nobody's, and in the way.
+            if ready.get("reason") != "ReconcilerError":
+                yield f"{title} does not tell that a Pod is in its way: {one.get('status')}"
+            return
         if len(pods) != 1:
             yield f"{title} has Pods {_names(pods)}"
             return
@@ -160,6 +175,11 @@ class _Namespace:
             return
         pool = next((p for p in self.pools if p["metadata"]["name"] == _pool_of(one)), None)
         template = pool and self.templates.get(pool["spec"]["sandboxTemplateRef"]["name"])
+        if not owned and any(map(self.scope.selects, self._named(one, self.sandboxes))):
+            # It cannot have a Sandbox of its own, whatever its pool and its template allow.
+            if bound or "is not controlled by claim" not in ready.get("message", ""):
+                yield f"{title} does not tell that its name is taken: {one.get('status')}"
+            return
         if not owned:
             spec = one["spec"]
             refused = [why for part, why in _REFUSALS.items() if spec.get(part)]
@@ -224,6 +244,12 @@ def _names(objects: list[Json]) -> list[str]:
 def _controllers(one: Json) -> list[Json]:
     references: list[Json] = one["metadata"].get("ownerReferences", [])
     return [ref for ref in references if ref.get("controller")]
+
+
+def _is_no_ones(pod: Json) -> bool:
+    labels = pod["metadata"].get("labels") or {}
+    is_tracked = labels.get(NAME_HASH) == name_hash(pod["metadata"]["name"])
+    return not _controllers(pod) and not is_tracked and labels.get(ADOPTABLE) != "true"
 
 
 def _is_users(sandbox: Json) -> bool:

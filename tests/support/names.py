@@ -16,6 +16,7 @@ EXTENSIONS = "extensions.agents.x-k8s.io/v1beta1"
 CONTROLLER = "system:serviceaccount:agent-sandbox-system:agent-sandbox-controller"
 
 # Labels and annotations.
+ADOPTABLE = "agents.x-k8s.io/adoptable"
 ANNOTATION = "agents.x-k8s.io/sandbox-name"
 CLAIM_UID = "agents.x-k8s.io/claim-uid"
 CREATED_BY = "agents.x-k8s.io/created-by"
