@@ -321,36 +321,50 @@ class ClaimReconcile(Binding):
     async def _write_status(self, new: SandboxClaimStatus) -> bool:
         """Write a status that differs; false when the claim is gone or bound elsewhere.
 
-        A Sandbox can be taken by one adopter only, but two processes could each take one for the
-        same claim. So the status that binds it is guarded, and the first to write it wins. For a
-        claim without a status, as nearly all are, the patch tests that it has none, so that its
-        annotations may be written in parallel; for others it carries the version decided on.
-
-        No request, or one PATCH. Each conflict of a binding costs a GET and a PATCH more; if
-        another process was first, a GET of its Sandbox and a DELETE of the one taken in vain.
-        Raises Conflict when others keep writing to the claim, NotYetError when it is being deleted.
+        No request, or those of :meth:`_report` and :meth:`_name`, which say what is raised.
         """
-        entry, old = self._entry, self._old
-        patch = claim_status_patch(old, new)
+        patch = claim_status_patch(self._old, new)
         if patch is None:
             return True
-        if not new.bound.name or new.bound.name == old.bound.name:
-            # Its user may have moved the shutdown time just before it came, or edited the claim
-            # during its binding: a view with that edit may be older than the status that binds.
-            is_end = has_reason(new.conditions, names.READY, names.REASON_CLAIM_EXPIRED)
-            is_free = not new.bound.name
-            is_dated = is_end or (self._sandbox is None and old != EMPTY_CLAIM_STATUS)
-            guard = self._version_of_status() if is_dated else ""
-            body = _guarded(entry, patch, guard, is_first=is_free)
-            try:
-                return await self._patch_status(body, new)
-            except Invalid:
-                # Another claim may have the name by now, or somebody have emptied the status.
-                fresh = await self._whole()
-                if not is_free or fresh.status != old:
-                    raise
-                body = _guarded(entry, patch, fresh.metadata.resource_version)
-                return await self._patch_status(body, new)
+        is_naming = new.bound.name not in ("", self._old.bound.name)
+        return await (self._name if is_naming else self._report)(new, patch)
+
+    async def _report(self, new: SandboxClaimStatus, patch: dict[str, Any]) -> bool:
+        """Write a status that names no other Sandbox than before.
+
+        One PATCH, and where a guard of it failed a GET and a PATCH more. Raises Conflict if the
+        claim was edited during its binding, or its shutdown time moved just before it came: a view
+        with that edit may be older than the status that binds.
+        """
+        entry, old = self._entry, self._old
+        is_end = has_reason(new.conditions, names.READY, names.REASON_CLAIM_EXPIRED)
+        is_free = not new.bound.name
+        is_dated = is_end or (self._sandbox is None and old != EMPTY_CLAIM_STATUS)
+        guard = self._version_of_status() if is_dated else ""
+        body = _guarded(entry, patch, guard, is_first=is_free)
+        try:
+            return await self._patch_status(body, new)
+        except Invalid:
+            # Another claim may have the name by now, or somebody have emptied the status.
+            fresh = await self._whole()
+            if not is_free or fresh.status != old:
+                raise
+            body = _guarded(entry, patch, fresh.metadata.resource_version)
+            return await self._patch_status(body, new)
+
+    async def _name(self, new: SandboxClaimStatus, patch: dict[str, Any]) -> bool:
+        """Write a status that names a Sandbox; false also when another process was first.
+
+        A Sandbox can be taken by one adopter only, but two processes could each take one for the
+        same claim. So this status is guarded, and the first to write it wins. For a claim without a
+        status, as nearly all are, the patch tests that it has none, so that its annotations may be
+        written in parallel; for others it carries the version decided on.
+
+        One PATCH. Each conflict costs a GET and a PATCH more; if another process was first, a GET
+        of its Sandbox and a DELETE of the one taken in vain. Raises Conflict when others keep
+        writing to the claim, NotYetError when it is being deleted.
+        """
+        entry, old = self._entry, self._old
         version = "" if old == EMPTY_CLAIM_STATUS else self._version_of_status()
         for patches in range(1, MOST_PATCHES + 1):
             try:
@@ -368,9 +382,10 @@ class ClaimReconcile(Binding):
                     await self._writer.delete(self._sandboxes, in_vain)
                 return False
             version = fresh.metadata.resource_version
-            patch = claim_status_patch(fresh.status, new)
-            if patch is None:
+            renewed = claim_status_patch(fresh.status, new)
+            if renewed is None:
                 return True
+            patch = renewed
         return False
 
     def _version_of_status(self) -> str:
