@@ -44,6 +44,9 @@ class Admission:
         self._structures: dict[Kind, Node] = {}
         self._schemas: dict[Kind, Json] = {}
 
+    def mutate(self, kind: Kind, obj: Json) -> None:
+        """Do what mutating webhooks do to an object that is created or changed: nothing."""
+
     def schema(self, kind: Kind) -> Json:
         """Return the schema of a kind; empty for a kind nothing is known of."""
         found = self._schemas.get(kind)

@@ -211,6 +211,7 @@ class Verbs:
         if not _UNSERVED.isdisjoint((kind.group, kind.plural)):
             why = f"nothing on this server acts on kind {kind.kind}: it is stored, and no more"
             options.warnings.append(warning_header(why))
+        self.admission.mutate(kind, obj)
         sent = set(obj.get("spec") or ())
         prepare_create(kind, obj)
         if kind.is_custom and kind.has_status:
@@ -294,6 +295,8 @@ class Verbs:
         metadata = new["metadata"]
         options.warnings.extend(tidy_metadata(kind, metadata, old["metadata"]))
         self._keep_system(old["metadata"], metadata)
+        if not options.subresource:
+            self.admission.mutate(kind, new)
         prepare_update(kind, new, old, options.subresource)
         self.admission.default(kind, new)
         self.admission.validate(kind, new, old)
@@ -481,6 +484,8 @@ class Verbs:
         self._check_identity(kind, entry, metadata, is_put=False)
         managed = metadata["managedFields"]
         self._keep_system(old["metadata"], metadata)
+        if not options.subresource:
+            self.admission.mutate(kind, new)
         prepare_update(kind, new, old, options.subresource)
         self.admission.default(kind, new)
         self.admission.validate(kind, new, old)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from lean_sandbox.local.registry import Kind
 from tests.support.builders import claim, template
 from tests.support.extensions import (
     bound_name,
@@ -17,6 +18,7 @@ from tests.support.extensions import (
     ready_of,
 )
 from tests.support.names import CLAIMS, TEMPLATES
+from tests.support.webhooks import add_webhook
 from tests.support.world import NS, World
 
 Json = dict[str, Any]
@@ -201,14 +203,14 @@ async def test_a_stamp_that_a_webhook_puts_back_makes_no_loop() -> None:
     stamps = itertools.count()
     async with open_claims("m1") as world:
 
-        def stamp(plural: str, stored: Json) -> None:
-            if plural == "sandboxes":
+        def stamp(kind: Kind, stored: Json) -> None:
+            if kind.plural == "sandboxes":
                 meta = stored["spec"]["podTemplate"].setdefault("metadata", {})
                 annotations = meta.get("annotations") or {}
                 meta["annotations"] = {"webhook.io/at": str(next(stamps))} | annotations
 
         world.net_may_catch = True
-        world.admit_with(stamp)
+        add_webhook(world.plane, stamp)
         await world.create(claim())
         await world.run_pod("m1", ready=False)
         assert ready_of(world)[0] == "False"

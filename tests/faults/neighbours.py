@@ -122,8 +122,16 @@ class Neighbours(Edits):
     ) -> None:
         """Take a member from its pool by the label, or give it to a pool by name."""
         name = self._pick(SANDBOXES, where, which, "SandboxWarmPool")
-        label = name_hash(pool) if value == "" else value
-        self._patch(SANDBOXES, where, name, {"metadata": {"labels": {WARM_POOL: label}}}, pause)
+        label, store = name_hash(pool) if value == "" else value, self.story.plane.store
+
+        def relabelling() -> None:
+            # A claim that has taken it meanwhile has taken off its label once and for all.
+            if owner_of(store.get(SANDBOXES, where, name)).get("kind") == "SandboxWarmPool":
+                store.patch(SANDBOXES, where, name, {"metadata": {"labels": {WARM_POOL: label}}})
+
+        if name:
+            self.story.act(f"label member {where}/{name} as one of {label}", relabelling)
+            self.story.moments(pause)
 
     @rule(where=WHERE, which=WHICH, tier=st.sampled_from((SLOW, SLOW, None)), pause=PAUSE)
     def relabel_sandbox(self, where: str, which: int, tier: str | None, pause: int) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from lean_sandbox.local.faults import Loss
+from lean_sandbox.local.registry import Kind
 from tests.support import patience
 from tests.support.clock import FakeClock
+from tests.support.names import SANDBOXES
+from tests.support.webhooks import add_webhook
 from tests.support.world import NS, condition, open_world, pod_conditions, sandbox, status_managers
 
 
@@ -89,3 +94,26 @@ async def test_what_never_rests_says_what_it_waits_for(monkeypatch: pytest.Monke
         await world.patch("pods", "sb-1", {"metadata": {"annotations": {"a": "b"}}})
         assert "watch of pods has seen" in world.explain()
         assert "(events held)" in world.explain()
+
+
+async def test_a_webhooks_edit_is_a_generation_and_a_status_brings_none() -> None:
+    """As on kube-apiserver 1.36: whatever changes the spec is counted, and no status does."""
+    async with open_world() as world:
+        store, adds = world.plane.store, False
+
+        def add_end(kind: Kind, obj: dict[str, Any]) -> None:
+            if adds and kind.plural == "sandboxes":
+                obj["spec"]["shutdownTime"] = "2036-01-01T00:00:00Z"
+
+        add_webhook(world.plane, add_end)
+        store.create(sandbox())
+        adds = True
+        status = {"status": {"nodeName": "node-1"}}
+        told = store.patch(SANDBOXES, NS, "sb-1", status, subresource="status")
+        assert told["status"]["nodeName"] == "node-1"
+        assert "shutdownTime" not in told["spec"]
+        assert told["metadata"]["generation"] == 1
+        note = {"metadata": {"annotations": {"note": "1"}}}
+        noted = store.patch(SANDBOXES, NS, "sb-1", note)
+        assert "shutdownTime" in noted["spec"]
+        assert noted["metadata"]["generation"] == 2

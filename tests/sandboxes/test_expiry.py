@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from lean_sandbox.local.registry import Kind
 from lean_sandbox.model.times import format_rfc3339
 from tests.support.clock import EPOCH
+from tests.support.webhooks import add_webhook
 from tests.support.world import (
     NS,
     World,
@@ -415,11 +417,11 @@ async def test_a_pod_that_is_never_as_wanted_does_not_put_off_the_end() -> None:
     """A webhook undoes each patch of the Pod: its retries, ever rarer, do not sleep through it."""
     async with open_world() as world:
 
-        def force(plural: str, stored: Json) -> None:
-            if plural == "pods":
+        def force(kind: Kind, stored: Json) -> None:
+            if kind.plural == "pods":
                 stored["metadata"].setdefault("labels", {})["team"] = "forced"
 
-        world.admit_with(force)
+        add_webhook(world.plane, force)
         template = {"metadata": {"labels": {"team": "blue"}}}
         await world.ready_sandbox(sandbox(template=template, spec={"shutdownTime": at(1500.0)}))
         await world.advance(1490.0)

@@ -48,9 +48,9 @@ class Kubelets:
                 )
                 if "deletionTimestamp" in pod["metadata"]:
                     store.delete("pods", namespace, name, grace_s=0)
-                elif not pod["spec"].get("nodeName"):
-                    self.bind(namespace, name)
                 elif not ready and status.get("phase") not in _ENDED:
+                    if not pod["spec"].get("nodeName"):
+                        self.bind(namespace, name)
                     status = running_status(ips=(self._address(),))
                     write_pod_status(self._plane, name, status, namespace)
                 else:

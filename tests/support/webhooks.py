@@ -16,13 +16,16 @@ Webhook = Callable[[Kind, Json], None]
 
 
 def add_webhook(plane: ControlPlane, webhook: Webhook) -> None:
-    """Let a webhook see each object that is created or updated, before it is validated."""
+    """Let a webhook see each object that is created or updated, with its defaults.
+
+    Of a status it sees nothing: such a webhook would have to be registered for the subresource.
+    """
     admission = plane._verbs.admission
-    default = admission.default
+    before = admission.mutate
 
-    def admitting(kind: Kind, obj: Json) -> None:
-        default(kind, obj)
+    def mutating(kind: Kind, obj: Json) -> None:
+        before(kind, obj)
+        admission.default(kind, obj)
         webhook(kind, obj)
-        default(kind, obj)
 
-    admission.default = admitting  # type: ignore[method-assign]
+    admission.mutate = mutating  # type: ignore[method-assign]

@@ -214,17 +214,6 @@ class World(Rest):
         count = int(held.get(_POKE, "0")) + 1
         await self.patch("sandboxes", name, {"metadata": {"annotations": {_POKE: str(count)}}})
 
-    def admit_with(self, webhook: Callable[[str, Json], None]) -> None:
-        """Have a mutating webhook change each object as it is written; it is given the plural."""
-        admission: Any = self.plane.store._verbs.admission
-        before = admission.default
-
-        def default(kind: Any, stored: Json) -> None:
-            before(kind, stored)
-            webhook(kind.plural, stored)
-
-        admission.default = default
-
     def meanwhile(self, verb: str, resource: str, act: Callable[[], object]) -> None:
         """Do something once, at the moment a request arrives and before it is answered."""
         pending = [act]
