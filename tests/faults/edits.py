@@ -9,8 +9,9 @@ import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from lean_sandbox.model.times import format_rfc3339
-from tests.faults.acts import NAMESPACES, VOLUME, Acts
+from tests.faults.acts import NAMESPACES, VOLUME
 from tests.faults.details import MARK, NOTE, TEAM, owner_of
+from tests.faults.ending import Ending
 from tests.faults.oracle import CLAIMS, POOLS, SANDBOXES, TEMPLATES
 from tests.support.names import (
     ANNOTATION,
@@ -102,7 +103,7 @@ STATUSES = st.sampled_from(
 class Edits(RuleBasedStateMachine):
     """Every part of an object that the specification says something about may change."""
 
-    story: Acts
+    story: Ending
 
     @rule(where=WHERE, name=SANDBOX, label=VALUE, note=VALUE, pause=PAUSE)
     def edit_pod_metadata(

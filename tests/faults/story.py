@@ -9,7 +9,8 @@ from typing import Any
 
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.faults import HeldEvents
-from tests.faults.acts import NAMESPACES, Acts
+from tests.faults.acts import NAMESPACES
+from tests.faults.ending import Ending
 from tests.faults.oracle import POOLS, SANDBOXES
 from tests.faults.process import Borders, Process
 from tests.faults.promises import history_of
@@ -32,7 +33,7 @@ _MUTE_S = 380.0
 _SEEN_S = 60.0
 
 
-class Story(Acts):
+class Story(Ending):
     """One example: what was done, and the world it was done to."""
 
     def __init__(self) -> None:

@@ -14,8 +14,9 @@ import anyio.lowlevel
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.faults import HeldRequests
 from lean_sandbox.local.target import Target
-from tests.faults.acts import NAMESPACES, Acts
+from tests.faults.acts import NAMESPACES
 from tests.faults.details import CANNOT_START, condition
+from tests.faults.ending import Ending
 from tests.faults.oracle import CLAIMS, POOLS, SANDBOXES
 from tests.faults.promises import History
 from tests.leading.ends import End
@@ -47,7 +48,7 @@ class Handover:
         return f"Handover({self.end.__name__}, {self.are_done}, {self.moments}, {self.page_size})"
 
 
-class Relay(Acts):
+class Relay(Ending):
     """Two replicas, and another one for each that ends."""
 
     def __init__(self) -> None:
