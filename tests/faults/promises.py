@@ -273,7 +273,8 @@ class History:
                     f"{title} is Ready and names {name}, which it has never owned",
                     change,
                 )
-            for one in owned or ever[-1:]:
+            # A name that somebody wrote there, and that the controller left, binds nothing.
+            for one in owned or (ever[-1:] if name != before else ()):
                 self._bind(one, {}, uid, title, change)
         is_over = "deletionTimestamp" in claim["metadata"] or _is_expired(claim)
         if before and name != before and not is_over and self._is_still_there(claim, before):
