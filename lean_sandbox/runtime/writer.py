@@ -116,8 +116,9 @@ class ObjectWriter:
         its status when it is unknown whether the write took place. ``columns`` are the cells that a
         Table would have for the object now.
 
-        A response that shows another object is not applied, nor, with a ``generation``, one that
-        shows another spec: the watch has yet to deliver that to all controllers. Changes by others
+        A response that shows another object is not applied, and the cache forgets the one that had
+        its name. Nor is, with a ``generation``, one that shows another spec: the watch has yet to
+        deliver that to all controllers. Changes by others
         that a response shows are reported to handlers like an event: their own event is stale.
         """
         type_, options = self._form(cache, as_metadata=as_metadata)
@@ -150,6 +151,9 @@ class ObjectWriter:
                     raise Conflict(409, error.said, error.asked) from error
                 raise
             row, before = item.metadata, cache.latest(entry)
+            if row.uid != entry.uid:
+                # Another has the name: this object is gone, whatever the watch has yet to show.
+                cache.forget(entry.key, entry.uid)
             if row.uid != entry.uid or (generation and row.generation != generation):
                 response = Response(item, entry, Change.NONE, is_latest=False)
             else:

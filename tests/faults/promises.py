@@ -254,6 +254,9 @@ class History:
         ready = _ready(one)
         if change.before is not None and ready == _ready(change.before):
             return
+        if len(self._named[_key(one)]) > 1 and change.before and not change.before.get("status"):
+            # A status is written by name: the first of an object may be of one that it replaced.
+            return
         text = ready.get("message", "").partition(";")[0]
         if text in _OF_POD:
             addresses = one["status"].get("podIPs") or [""]
@@ -348,7 +351,7 @@ class History:
         if change.by not in self.users or not was_its_own:
             return
         for what, generation in told.items():
-            # A status is written by name: the first of an object may be of one that it replaced.
+            # See :meth:`_told_of_pod` for the first.
             if generation < known.get(what, 0) <= after["metadata"]["generation"]:
                 text = f"{_title(after)} tells {what} of generation {generation}, not {known[what]}"
                 self._break(Promise.NEVER_UNDONE, text, change)

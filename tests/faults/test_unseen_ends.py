@@ -13,7 +13,7 @@ import pytest
 from tests.support.builders import claim, placed, pool
 from tests.support.extensions import open_pools
 from tests.support.names import CLAIMS, POOLS, SANDBOXES, TEMPLATES
-from tests.support.world import NS, World, sandbox
+from tests.support.world import NS, World, condition, sandbox
 
 Json = dict[str, Any]
 VOLUME: Json = {
@@ -108,3 +108,24 @@ async def test_the_sandbox_of_a_claim_whose_end_is_told_late() -> None:
         assert world.plane.store.list(SANDBOXES, NS)
         assert not await end_unseen(world, CLAIMS, "c")
         assert not world.plane.store.list(SANDBOXES, NS)
+
+
+async def test_a_sandbox_that_took_a_name_unseen_gets_one_status_of_another_at_most() -> None:
+    """A status is written by name, and its response shows who has the name by now."""
+    async with open_pools() as world:
+        store = world.plane.store
+        await world.ready_sandbox(sandbox())
+        held = world.plane.hold_events("sandboxes")
+        world.forget_requests()
+        store.delete(SANDBOXES, NS, "sb-1")
+        store.create(sandbox())
+        await world.advance(5.0)
+        assert world.writes()["patch sandboxes/status"] == 1
+        await world.delete("pods", "sb-1")
+        await world.advance(60.0)
+        assert world.writes() == {"patch sandboxes/status": 1}
+        held.release()
+        await world.settle()
+        await world.run_pod()
+        assert condition(world.get(), "Ready")["status"] == "True"
+        assert world.get()["status"]["podIPs"] == ["10.244.0.5"]
