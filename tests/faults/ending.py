@@ -43,7 +43,8 @@ class Ending(Acts):
             await self._time(4.0)
             if not self._kubelets.work():
                 break
-        await self._time(BACKOFF_CAP_S if self._failures > _FEW_FAILURES else _LONG_S)
+        is_long = self._failures > _FEW_FAILURES or self._is_anything_in_the_way()
+        await self._time(BACKOFF_CAP_S if is_long else _LONG_S)
         for _ in range(5):
             if not self._kubelets.work():
                 break
@@ -51,6 +52,11 @@ class Ending(Acts):
         scope = self.scope
         found = violations(self.plane, NAMESPACES, disowned=self._disowned, scope=scope)
         return found + discrepancies(self.plane, NAMESPACES, scope=scope)
+
+    def _is_anything_in_the_way(self) -> bool:
+        """Return whether a Sandbox met what no watch shows, such as a Pod without its label."""
+        every = [one for where in NAMESPACES for one in self.plane.store.list(SANDBOXES, where)]
+        return any(condition(one, "Ready").get("reason") == "ReconcilerError" for one in every)
 
     async def _stay_at_rest(self) -> list[str]:
         """Return what is asked for while nothing happens, and what whoever begins anew writes."""
