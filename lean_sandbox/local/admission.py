@@ -45,7 +45,7 @@ class Admission:
         self._schemas: dict[Kind, Json] = {}
 
     def mutate(self, kind: Kind, obj: Json) -> None:
-        """Do what mutating webhooks do to an object that is created or changed: nothing."""
+        """Change an object that is created or updated, as webhooks do; here there are none."""
 
     def schema(self, kind: Kind) -> Json:
         """Return the schema of a kind; empty for a kind nothing is known of."""

@@ -295,11 +295,7 @@ class Verbs:
         metadata = new["metadata"]
         options.warnings.extend(tidy_metadata(kind, metadata, old["metadata"]))
         self._keep_system(old["metadata"], metadata)
-        if not options.subresource:
-            self.admission.mutate(kind, new)
-        prepare_update(kind, new, old, options.subresource)
-        self.admission.default(kind, new)
-        self.admission.validate(kind, new, old)
+        self._admit_changed(kind, new, old, options)
         metadata = new["metadata"]
         metadata["managedFields"], changed = track_update(
             old,
@@ -326,6 +322,14 @@ class Verbs:
             shown = {"kind": kind.kind, "apiVersion": kind.api_version, **new}
             why = error.message.partition(f"cannot be handled as a {kind.kind}: ")[2]
             raise unreadable_patch(msgspec.json.encode(shown).decode(), why) from None
+
+    def _admit_changed(self, kind: Kind, new: Json, old: Json, options: WriteOptions) -> None:
+        """Prepare and check an update; webhooks come first, so a generation counts their edits."""
+        if not options.subresource:
+            self.admission.mutate(kind, new)
+        prepare_update(kind, new, old, options.subresource)
+        self.admission.default(kind, new)
+        self.admission.validate(kind, new, old)
 
     def _check_identity(self, kind: Kind, entry: Entry, metadata: Json, *, is_put: bool) -> None:
         name = metadata.get("name")
@@ -484,11 +488,7 @@ class Verbs:
         self._check_identity(kind, entry, metadata, is_put=False)
         managed = metadata["managedFields"]
         self._keep_system(old["metadata"], metadata)
-        if not options.subresource:
-            self.admission.mutate(kind, new)
-        prepare_update(kind, new, old, options.subresource)
-        self.admission.default(kind, new)
-        self.admission.validate(kind, new, old)
+        self._admit_changed(kind, new, old, options)
         new["metadata"]["managedFields"] = managed
         return self._store_changed(kind, entry, old, new, options, changed=False), False
 

@@ -116,10 +116,10 @@ class ObjectWriter:
         its status when it is unknown whether the write took place. ``columns`` are the cells that a
         Table would have for the object now.
 
-        A response that shows another object is not applied, and the cache forgets the one that had
-        its name. Nor is, with a ``generation``, one that shows another spec: the watch has yet to
-        deliver that to all controllers. Changes by others
-        that a response shows are reported to handlers like an event: their own event is stale.
+        A response that shows another object of the name is not applied, and the cache forgets
+        ``entry``, which is gone. With a ``generation``, one that shows another spec is not applied
+        either: the watch has yet to deliver that to all controllers. Changes by others that a
+        response shows are reported to handlers like an event: their own event is stale.
         """
         type_, options = self._form(cache, as_metadata=as_metadata)
         held = cache.latest(entry)
@@ -151,10 +151,10 @@ class ObjectWriter:
                     raise Conflict(409, error.said, error.asked) from error
                 raise
             row, before = item.metadata, cache.latest(entry)
-            if row.uid != entry.uid:
-                # Another has the name: this object is gone, whatever the watch has yet to show.
+            if is_gone := row.uid != entry.uid:
+                # Another has the name by now, whatever the watch has yet to show.
                 cache.forget(entry.key, entry.uid)
-            if row.uid != entry.uid or (generation and row.generation != generation):
+            if is_gone or (generation and row.generation != generation):
                 response = Response(item, entry, Change.NONE, is_latest=False)
             else:
                 shown = row.as_answered(columns) if as_metadata else item

@@ -43,7 +43,8 @@ class Ending(Acts):
             await self._time(4.0)
             if not self._kubelets.work():
                 break
-        is_long = self._failures > _FEW_FAILURES or self._is_anything_in_the_way()
+        # That a Pod without its label has gone is shown by no watch: a retry finds the name free.
+        is_long = self._failures > _FEW_FAILURES or "ReconcilerError" in self._reasons(SANDBOXES)
         await self._time(BACKOFF_CAP_S if is_long else _LONG_S)
         for _ in range(5):
             if not self._kubelets.work():
@@ -53,17 +54,13 @@ class Ending(Acts):
         found = violations(self.plane, NAMESPACES, disowned=self._disowned, scope=scope)
         return found + discrepancies(self.plane, NAMESPACES, scope=scope)
 
-    def _is_anything_in_the_way(self) -> bool:
-        """Return whether a Sandbox met what no watch shows, such as a Pod without its label."""
-        every = [one for where in NAMESPACES for one in self.plane.store.list(SANDBOXES, where)]
-        return any(condition(one, "Ready").get("reason") == "ReconcilerError" for one in every)
-
     async def _stay_at_rest(self) -> list[str]:
         """Return what is asked for while nothing happens, and what whoever begins anew writes."""
         found = []
         self.plane.audit.reset()
         await self._time(_REST_S)
-        waits = any("cannot start" in one or "NotFound" in one for one in self._reasons())
+        reasons = self._reasons(CLAIMS, POOLS)
+        waits = any("cannot start" in one or "NotFound" in one for one in reasons)
         asked = self._asked()
         if any(not waits or not what.startswith("get ") for what in asked):
             found.append(f"at rest the controller still asks: {dict(asked)}")
@@ -108,11 +105,11 @@ class Ending(Acts):
             for labels in [metadata.get("labels", {})]
         }
 
-    def _reasons(self) -> list[str]:
+    def _reasons(self, *kinds: str) -> list[str]:
         return [
             condition["reason"]
             for namespace in NAMESPACES
-            for resource in (CLAIMS, POOLS)
+            for resource in kinds
             for one in self.plane.store.list(resource, namespace)
             for condition in one.get("status", {}).get("conditions") or ()
         ]

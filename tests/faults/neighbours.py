@@ -125,7 +125,7 @@ class Neighbours(Edits):
         label, store = name_hash(pool) if value == "" else value, self.story.plane.store
 
         def relabelling() -> None:
-            # A claim that has taken it meanwhile has taken off its label once and for all.
+            # A claim may have taken the member meanwhile: it removes the label then, and only then.
             if owner_of(store.get(SANDBOXES, where, name)).get("kind") == "SandboxWarmPool":
                 store.patch(SANDBOXES, where, name, {"metadata": {"labels": {WARM_POOL: label}}})
 

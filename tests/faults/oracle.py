@@ -138,8 +138,8 @@ class _Namespace:
         # One that is no longer asked for stays, until it is unwanted (sandboxes, 3.9).
         if is_wanted is not None and bool(services) != is_wanted:
             yield f"{title} has Services {_names(services)}"
-        if not pods and any(map(_is_no_ones, self._named(one, self.pods))):
-            # Without its owner and its label a Pod is nobody's, and in the way.
+        if not pods and any(map(_cannot_be_adopted, self._named(one, self.pods))):
+            # A Pod that others took from its owner and unlabelled stays, and keeps the name.
             if ready.get("reason") != "ReconcilerError":
                 yield f"{title} does not tell that a Pod is in its way: {one.get('status')}"
             return
@@ -175,12 +175,12 @@ class _Namespace:
             return
         pool = next((p for p in self.pools if p["metadata"]["name"] == _pool_of(one)), None)
         template = pool and self.templates.get(pool["spec"]["sandboxTemplateRef"]["name"])
-        if not owned and any(map(self.scope.selects, self._named(one, self.sandboxes))):
-            # It cannot have a Sandbox of its own, whatever its pool and its template allow.
-            if bound or "is not controlled by claim" not in ready.get("message", ""):
-                yield f"{title} does not tell that its name is taken: {one.get('status')}"
-            return
         if not owned:
+            if any(map(self.scope.selects, self._named(one, self.sandboxes))):
+                # It cannot have a Sandbox of its own, whatever its pool and its template allow.
+                if bound or "is not controlled by claim" not in ready.get("message", ""):
+                    yield f"{title} does not tell that its name is taken: {one.get('status')}"
+                return
             spec = one["spec"]
             refused = [why for part, why in _REFUSALS.items() if spec.get(part)]
             if refused and not _allows_additions(template):
@@ -246,7 +246,7 @@ def _controllers(one: Json) -> list[Json]:
     return [ref for ref in references if ref.get("controller")]
 
 
-def _is_no_ones(pod: Json) -> bool:
+def _cannot_be_adopted(pod: Json) -> bool:
     labels = pod["metadata"].get("labels") or {}
     is_tracked = labels.get(NAME_HASH) == name_hash(pod["metadata"]["name"])
     return not _controllers(pod) and not is_tracked and labels.get(ADOPTABLE) != "true"

@@ -351,7 +351,7 @@ class History:
         if change.by not in self.users or not was_its_own:
             return
         for what, generation in told.items():
-            # See :meth:`_told_of_pod` for the first.
+            # A status is written by name: the first of an object may be of one that it replaced.
             if generation < known.get(what, 0) <= after["metadata"]["generation"]:
                 text = f"{_title(after)} tells {what} of generation {generation}, not {known[what]}"
                 self._break(Promise.NEVER_UNDONE, text, change)

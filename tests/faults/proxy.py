@@ -101,6 +101,7 @@ class Proxy:
         """Connections are reset as they come."""
         #: What was done how often, by its name.
         self.done: Counter[str] = Counter()
+        #: In the order in which they were opened.
         self.links: dict[_Link, None] = {}
         self._faults: list[_Fault] = []
 

@@ -21,10 +21,10 @@ class _Aloud(Interleavings):
         self.story.plane.audit.listeners.append(self._say)
 
     def _say(self, entry: AuditEntry) -> None:
-        # Each Event has a name that nothing depends on.
+        # The name of an Event is random, and nothing depends on it.
         name = "" if entry.resource == "events" else entry.name
         what = f"{entry.what} {entry.namespace}/{name} {entry.query}"
-        # What is logged goes to the other one, with the time of day.
+        # The log goes to standard output: it has the time of day.
         print(f"{self.story.clock.monotonic():.4f} {entry.user} {what}", file=sys.stderr)  # noqa: T201
 
 

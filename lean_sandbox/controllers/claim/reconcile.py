@@ -321,20 +321,22 @@ class ClaimReconcile(Binding):
     async def _write_status(self, new: SandboxClaimStatus) -> bool:
         """Write a status that differs; false when the claim is gone or bound elsewhere.
 
-        No request, or those of :meth:`_report` and :meth:`_name`, which say what is raised.
+        No request, or those of one of the two methods that follow, which say what they raise.
         """
         patch = claim_status_patch(self._old, new)
         if patch is None:
             return True
-        is_naming = new.bound.name not in ("", self._old.bound.name)
-        return await (self._name if is_naming else self._report)(new, patch)
+        if new.bound.name in ("", self._old.bound.name):
+            return await self._write_other_status(new, patch)
+        return await self._write_binding_status(new, patch)
 
-    async def _report(self, new: SandboxClaimStatus, patch: dict[str, Any]) -> bool:
+    async def _write_other_status(self, new: SandboxClaimStatus, patch: dict[str, Any]) -> bool:
         """Write a status that names no other Sandbox than before.
 
-        One PATCH, and where a guard of it failed a GET and a PATCH more. Raises Conflict if the
-        claim was edited during its binding, or its shutdown time moved just before it came: a view
-        with that edit may be older than the status that binds.
+        One PATCH; if the server finds its guard broken, a GET and a PATCH more. Raises Conflict if
+        the claim was written to since the version that was decided on: its user may have moved the
+        shutdown time just before that came, or edited the claim during its binding, so that the
+        view with this edit is older than the status that binds.
         """
         entry, old = self._entry, self._old
         is_end = has_reason(new.conditions, names.READY, names.REASON_CLAIM_EXPIRED)
@@ -352,7 +354,7 @@ class ClaimReconcile(Binding):
             body = _guarded(entry, patch, fresh.metadata.resource_version)
             return await self._patch_status(body, new)
 
-    async def _name(self, new: SandboxClaimStatus, patch: dict[str, Any]) -> bool:
+    async def _write_binding_status(self, new: SandboxClaimStatus, patch: dict[str, Any]) -> bool:
         """Write a status that names a Sandbox; false also when another process was first.
 
         A Sandbox can be taken by one adopter only, but two processes could each take one for the
