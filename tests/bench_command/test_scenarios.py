@@ -44,8 +44,6 @@ _SMALL: dict[str, Any] = {
 
 _BRIEF: Final = 1.0
 
-pytestmark = pytest.mark.timeout(90)
-
 
 _QUIET = Screen(quiet=True)
 

@@ -99,7 +99,6 @@ async def overloaded() -> AsyncIterator[tuple[World, Witness]]:
         yield world, witness
 
 
-@pytest.mark.timeout(120)
 async def test_an_overloaded_server_is_asked_for_what_clients_wait_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -156,7 +155,6 @@ async def test_an_overloaded_server_is_asked_for_what_clients_wait_for(
         await world.settle()
 
 
-@pytest.mark.timeout(120)
 async def test_a_reconcile_that_waits_for_its_turn_is_not_cut_off() -> None:
     """A GET and a POST of each of a hundred, 9 s each, outlast a minute; nothing is done twice."""
     clock = FakeClock()

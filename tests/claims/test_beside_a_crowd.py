@@ -6,8 +6,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import pytest
-
 from lean_sandbox.local.controlplane import ControlPlane
 from tests.claims.test_crowd import ANSWER_S, VERBS, is_ready
 from tests.support.builders import claim, placed, pool
@@ -95,7 +93,6 @@ async def test_a_pool_that_grows_beside_a_crowd_grows_to_its_size() -> None:
         assert took_s < 60.0
 
 
-@pytest.mark.timeout(120)  # it takes 15 s on two idle cores, more beside other tests
 async def test_new_members_beside_a_crowd_are_launched_within_their_grace() -> None:
     """A pool with the shortest grace grows, and all Pods run at once: no member is replaced."""
     async with beside_a_crowd() as (world, crowd):

@@ -34,7 +34,7 @@ VOLUME: Json = {
 # A watch that the blocking client leaves by an error stays open until the collector finds it.
 LEFT_OPEN = "ignore:Exception ignored in. <(socket|ssl):pytest.PytestUnraisableExceptionWarning"
 
-_PATIENCE_S = 30.0
+_PATIENCE_S = 120.0
 
 
 class Cluster(ABC):

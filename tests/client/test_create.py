@@ -14,7 +14,7 @@ from kubernetes.client import ApiException
 from lean_sandbox.model.names import name_hash
 from tests.client.cluster import CLAIMS, CONTROLLER, LEFT_OPEN, SANDBOXES, VOLUME, Room, is_ready
 
-pytestmark = [pytest.mark.filterwarnings(LEFT_OPEN), pytest.mark.timeout(120)]
+pytestmark = pytest.mark.filterwarnings(LEFT_OPEN)
 
 
 Client = SandboxClient[Sandbox]

@@ -9,7 +9,7 @@ from kubernetes.client import ApiClient
 
 from tests.client.cluster import LEFT_OPEN, SANDBOXES, Cluster, Room
 
-pytestmark = [pytest.mark.filterwarnings(LEFT_OPEN), pytest.mark.timeout(120)]
+pytestmark = pytest.mark.filterwarnings(LEFT_OPEN)
 
 
 _GROUP = "podsnapshot.gke.io"

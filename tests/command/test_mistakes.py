@@ -105,7 +105,6 @@ def lines(draw: st.DrawFn) -> list[str]:
     return words
 
 
-@pytest.mark.timeout(300)
 @settings(
     max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
@@ -130,7 +129,6 @@ def run(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     "line",
     [

@@ -78,7 +78,7 @@ _GROUPS = {
     "sandboxtemplates": _EXTENSIONS,
     "sandboxwarmpools": _EXTENSIONS,
 }
-_PATIENCE_S = 30.0
+_PATIENCE_S = 120.0
 # The controller tells Events and counts of pools behind everything else.
 _QUIET_S = 2.5
 _READS = ("get", "list", "watch")

@@ -49,7 +49,7 @@ HOME = "agent-sandbox-system"
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
 _LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{HOME}/leases"
-_PATIENCE_S = 50.0
+_PATIENCE_S = 120.0
 _MEMBERS = 5
 
 

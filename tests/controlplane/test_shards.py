@@ -38,7 +38,7 @@ pytestmark = REAL
 Json = dict[str, Any]
 _OVERLAY = Path(__file__).resolve().parents[2] / "manifests" / "overlays" / "shards"
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
-_PATIENCE_S = 30.0
+_PATIENCE_S = 120.0
 # A standby takes over five times sooner than by default.
 _TIMES = {"DURATION_S": 3, "RENEW_DEADLINE_S": 2.0, "RETRY_S": 0.4, "ATTEMPT_S": 1.0}
 _MEMBERS, _CLAIMS = 3, 6

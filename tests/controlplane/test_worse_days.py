@@ -29,7 +29,7 @@ pytestmark = REAL
 
 Json = dict[str, Any]
 _PLACE = "worse-days"
-_POOL, _CLAIMS, _AWAY_S, _PATIENCE_S = 20, 40, 3.0, 30.0
+_POOL, _CLAIMS, _AWAY_S, _PATIENCE_S = 20, 40, 3.0, 120.0
 
 
 @pytest.fixture

@@ -23,7 +23,6 @@ def requests(bill: Bill) -> int:
     return bill.writes + bill.reads + bill.event_posts
 
 
-@pytest.mark.timeout(120)
 def test_all_acts_are_played_billed_and_shown(capsys: pytest.CaptureFixture[str]) -> None:
     """The JSON has the steps, the launch and the burst without a conflict, the screen the point."""
     asked = ["demo", "--sandboxes", "2", "--pool", "3", "--claims", "2", "--output", "json"]
@@ -79,7 +78,6 @@ def test_a_bad_count_is_refused_at_once(words: str, capsys: pytest.CaptureFixtur
     assert "is not a number from" in capsys.readouterr().err
 
 
-@pytest.mark.timeout(60)
 def test_an_interrupted_demo_says_no_more() -> None:
     """Ctrl-C in the middle ends it with 130 and without a traceback."""
     # A shell starts what runs in its background so that Python would not hear SIGINT.

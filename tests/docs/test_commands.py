@@ -64,7 +64,6 @@ def test_the_python_of_every_page_is_run_by_a_test_that_names_the_page() -> None
             assert any(f'"{page.name}"' in source for source in sources), name(page)
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("page", RUN, ids=name)
 def test_the_commands_of_a_page_do_what_it_says(page: Path, tmp_path: Path) -> None:
     """Every command of the page succeeds, one after the other, in one shell."""

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 import yaml
 
 from tests.client.cluster import is_ready
@@ -24,7 +23,6 @@ def _listens(port: int) -> bool:
         return tried.connect_ex(("127.0.0.1", port)) == 0
 
 
-@pytest.mark.timeout(60)
 def test_the_agent_of_the_page_runs_a_command_in_the_runtime_of_the_page(tmp_path: Path) -> None:
     """The official SDK finds the claim's Sandbox, its command is run, the claim goes."""
     with socket.create_server(("127.0.0.1", 0)) as free:

@@ -78,7 +78,6 @@ async def carried_out_late(
         return late.title, run, await run.end(second)
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("name", NAMES)
 async def test_a_write_that_arrives_last_of_all_changes_nothing_for_good(name: str) -> None:
     """Promises: BOUND_ONCE, READY_IS_OWNED, OWNED, CHILDREN_GO at every moment, and SAME_END."""

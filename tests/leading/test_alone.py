@@ -30,7 +30,7 @@ from tests.support.world import NS, sandbox
 FLAG = "--allow-second-controller"
 
 Json = dict[str, Any]
-_PATIENCE_S = 20.0
+_PATIENCE_S = 120.0
 
 
 class Cluster:

@@ -89,7 +89,6 @@ def test_a_port_that_is_taken_is_named(taken: int, capsys: pytest.CaptureFixture
     assert f"cannot listen on 127.0.0.1:{taken}: Address already in use" in capsys.readouterr().err
 
 
-@pytest.mark.timeout(120)
 def test_a_cluster_lives_in_the_background_until_it_is_stopped() -> None:
     """`up -d` returns when it is up, `status` lists it, `down` ends it and its controller."""
     code, greeting = local("up", "-d", "--port", "0", "--tls", "--state", "state.json")
@@ -130,7 +129,6 @@ def test_a_start_in_the_background_that_fails_says_so(taken: int) -> None:
     assert "local up -- --metrics-bind-address=" in told
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("is_served", [True, False])
 def test_who_chose_where_the_metrics_are_is_told_so(taken: int, *, is_served: bool) -> None:
     """In the greeting and in the list; where there are none, nothing points at them."""

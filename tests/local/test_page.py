@@ -44,7 +44,6 @@ def environment(folder: Path) -> dict[str, str]:
     return {"PATH": tools, "HOME": str(folder), **ports}
 
 
-@pytest.mark.timeout(120)
 def test_the_commands_of_the_page_do_what_it_says(tmp_path: Path) -> None:
     """From the start of a cluster to its end, in one shell."""
     if shutil.which("kubectl") is None or shutil.which("curl") is None:

@@ -228,7 +228,6 @@ def _pip(*arguments: str) -> None:
     subprocess.run(command, check=True, timeout=120, env=environment)  # noqa: S603 -- as above
 
 
-@pytest.mark.timeout(180)
 def test_the_wheel_holds_the_program_and_nothing_else(image: Image) -> None:
     """All modules, type markers, the printed definitions, the license; no tests, no manifests."""
     with zipfile.ZipFile(image.wheel) as archive:
@@ -251,7 +250,6 @@ def test_the_wheel_holds_the_program_and_nothing_else(image: Image) -> None:
     assert "lean-sandbox = lean_sandbox.cli:main" in entry_points
 
 
-@pytest.mark.timeout(180)
 def test_the_source_distribution_makes_the_same_wheel_and_holds_nothing_else(
     image: Image, tmp_path: Path
 ) -> None:
@@ -295,7 +293,6 @@ def test_the_description_says_what_cannot_be_beside_it() -> None:
     assert {"authors", "classifiers", "keywords", "license", "urls"} <= PROJECT["project"].keys()
 
 
-@pytest.mark.timeout(180)
 def test_the_entry_point_starts_in_an_environment_of_its_own(image: Image) -> None:
     """It prints version and help, loads itself from there, and writes no complaint."""
     version = image.start("version")
@@ -317,7 +314,6 @@ def test_the_entry_point_starts_in_an_environment_of_its_own(image: Image) -> No
     assert len(where.stdout.split()) == 2
 
 
-@pytest.mark.timeout(180)
 def test_the_arguments_of_the_deployment_get_as_far_as_the_cluster(image: Image) -> None:
     """Started as in a Pod but without a cluster, it refuses that, and not its arguments."""
     refused = image.start("run", "--leader-elect=true", "--extensions")
@@ -336,7 +332,6 @@ def test_bytecode_is_made_after_the_last_change_of_a_files_time() -> None:
     assert "pycache_prefix" in compiled
 
 
-@pytest.mark.timeout(180)
 def test_whatever_a_start_imports_is_in_the_image_as_bytecode(image: Image) -> None:
     """Nobody may write there once it runs; made a second time it is the same, byte for byte."""
     bytecode = image.environment / "bytecode"

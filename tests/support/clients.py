@@ -19,7 +19,7 @@ from tests.support.observable import Observable, ObservedManager
 
 __all__ = ["cluster_admin", "connected", "connection_to", "controlling"]
 
-_PATIENCE_S = 30.0
+_PATIENCE_S = 120.0
 _RBAC = "rbac.authorization.k8s.io"
 
 
