@@ -13,6 +13,15 @@ from lean_sandbox.model.sandbox import PodTemplateMetadata, Sandbox, VolumeClaim
 from lean_sandbox.model.wire import Lenient, OrNull, Value, interned, shared
 
 
+# Labels that only the controller sets on a Pod; :func:`_system_labels` says when.
+_SYSTEM_LABELS = (
+    names.WARM_POOL_LABEL,
+    names.TEMPLATE_REF_HASH_LABEL,
+    names.CREATED_BY_LABEL,
+    names.CLAIM_UID_LABEL,
+)
+
+
 class PodCondition(Lenient, frozen=True):
     """One entry of ``status.conditions`` of a Pod, without its times."""
 
@@ -141,7 +150,7 @@ def metadata_patch(
         held.labels, template.labels, recorded.get(names.PROPAGATED_LABELS_ANNOTATION, "")
     )
     # Only the controller sets these: whoever else did, they are removed when not expected.
-    for key in (names.WARM_POOL_LABEL, names.TEMPLATE_REF_HASH_LABEL, names.CREATED_BY_LABEL):
+    for key in _SYSTEM_LABELS:
         labels.pop(key, None)
     labels[names.NAME_HASH_LABEL] = names.name_hash(sandbox_meta.name)
     labels.update(_system_labels(sandbox_meta))
@@ -201,6 +210,8 @@ def _system_labels(sandbox_meta: ObjectMeta) -> dict[str, str]:
     if owner is not None and owner.group == names.EXTENSIONS_GROUP:
         if owner.kind == names.SANDBOX_WARM_POOL_KIND:
             inherited[names.WARM_POOL_LABEL] = labels.get(names.WARM_POOL_LABEL, "")
+        elif owner.kind == names.SANDBOX_CLAIM_KIND:
+            inherited[names.CLAIM_UID_LABEL] = owner.uid
         inherited[names.TEMPLATE_REF_HASH_LABEL] = labels.get(names.TEMPLATE_REF_HASH_LABEL, "")
     created_by = labels.get(names.CREATED_BY_LABEL)
     inherited[names.CREATED_BY_LABEL] = names.normalise_created_by(created_by)

@@ -87,7 +87,8 @@ def test_reserved_template_keys_never_reach_a_new_pod() -> None:
     [
         ("SandboxWarmPool", "extensions.agents.x-k8s.io/v1beta1", {"warm", "template"}),
         ("SandboxWarmPool", "extensions.agents.x-k8s.io/v1alpha1", {"warm", "template"}),
-        ("SandboxClaim", "extensions.agents.x-k8s.io/v1beta1", {"template"}),
+        ("SandboxClaim", "extensions.agents.x-k8s.io/v1beta1", {"template", "owner-uid"}),
+        ("SandboxClaim", "example.com/v1", set()),
         ("SandboxWarmPool", "example.com/v1", set()),
         (None, "", set()),
     ],

@@ -27,6 +27,7 @@ ANNOTATIONS = "agents.x-k8s.io/propagated-annotations"
 WARM = "agents.x-k8s.io/warm-pool-sandbox"
 REF = "agents.x-k8s.io/sandbox-template-ref-hash"
 CREATED_BY = "agents.x-k8s.io/created-by"
+CLAIM = "agents.x-k8s.io/claim-uid"
 
 
 def patch_of(
@@ -138,7 +139,22 @@ def test_a_claimed_member_no_longer_shows_its_pool() -> None:
     """Case 77: with the claim as owner the pool label goes and the template label stays."""
     meta = sandbox_meta({WARM: "w", REF: "r"}, owner("SandboxClaim"))
 
-    assert patch_of(meta, NOTHING, pod_meta({WARM: "w", REF: "r"})) == {"labels": {WARM: None}}
+    assert patch_of(meta, NOTHING, pod_meta({WARM: "w", REF: "r"})) == {
+        "labels": {WARM: None, CLAIM: meta.owners[0].uid}
+    }
+
+
+def test_the_uid_of_a_claim_is_that_of_the_owner_alone() -> None:
+    """Whatever the Sandbox, its template or the Pod say; it goes with the claim."""
+    forged = PodTemplateMetadata({CLAIM: "forged"})
+    meta = sandbox_meta({CLAIM: "forged"}, owner("SandboxClaim"))
+    assert patch_of(meta, forged, pod_meta({CLAIM: "forged"})) == {
+        "labels": {CLAIM: meta.owners[0].uid}
+    }
+    for other in (owner("SandboxWarmPool"), owner("SandboxClaim", "example.com/v1")):
+        meta = sandbox_meta({CLAIM: "forged"}, other)
+        assert patch_of(meta, forged, pod_meta({CLAIM: "forged"})) == {"labels": {CLAIM: None}}
+        assert patch_of(meta, forged, pod_meta()) is None
 
 
 def test_an_empty_system_label_is_not_expected() -> None:

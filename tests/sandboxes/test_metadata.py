@@ -16,6 +16,7 @@ ANNOTATIONS = "agents.x-k8s.io/propagated-annotations"
 POD_NAME = "agents.x-k8s.io/pod-name"
 TRACE = "opentelemetry.io/trace-context"
 CREATED_BY = "agents.x-k8s.io/created-by"
+CLAIM_UID = "agents.x-k8s.io/claim-uid"
 
 
 def templated(
@@ -263,8 +264,8 @@ async def test_extension_labels_count_only_under_an_extension_owner(group: str |
 async def test_extension_labels_follow_the_owner() -> None:
     """Case 76: a member of a warm pool shows both labels on its Pod.
 
-    Taken by a claim it keeps only the template's (77); released, it loses that too (78). None of it
-    needs a look at the Sandbox: its metadata came with the watch.
+    Taken by a claim it keeps only the template's (77), and shows the claim's uid; released, it
+    loses both (78). None of it needs a look at the Sandbox: its metadata came with the watch.
     """
     async with open_world() as world:
         pool = extension(world, "SandboxWarmPool", "my-warm-pool")
@@ -279,7 +280,7 @@ async def test_extension_labels_follow_the_owner() -> None:
         assert labels_of(world) == {WARM_POOL: "034dafb4", REF_HASH: "11111111"}
         world.forget_requests()
         await world.patch("sandboxes", "sb-1", {"metadata": {"ownerReferences": [claim]}})
-        assert labels_of(world) == {REF_HASH: "11111111"}
+        assert labels_of(world) == {REF_HASH: "11111111", CLAIM_UID: claim["uid"]}
         assert world.asked() == {"patch pods": 1}
         await world.patch("sandboxes", "sb-1", {"metadata": {"ownerReferences": None}})
         assert labels_of(world) == {}

@@ -27,6 +27,9 @@ NO_NODE = ("", "<none>")
 # Placeholder, not a valid label value, for the hash of the Pod's own name: 57 bytes less a Pod.
 _OWN_HASH = "="
 
+# Labels of which each Pod has a value of its own.
+_OWN_LABELS = frozenset({names.NAME_HASH_LABEL, names.CLAIM_UID_LABEL})
+
 # Why a container does not start, and how a Sandbox reports it: reasons that alternate are one.
 _NO_START = {
     "ErrImagePull": "ErrImagePull",
@@ -53,12 +56,13 @@ class PodEntry(OwnedEntry, gc=False):
     state. ``is_delete_sent`` says that the server has accepted our DELETE, which the watch may not
     show yet. ``writes`` is a digest of the status writes that may change what no column shows.
     ``others`` are the owner references of a Pod without a controller. ``template_labels`` are
-    shared by the Pods of a template, ``tracking`` is the one label in which they differ.
+    shared by the Pods of a template; ``tracking`` and ``claim_uid`` are labels in which they differ.
     ``trouble`` is what last kept a container from running, for as long as that may last.
     """
 
     template_labels: dict[str, str] | None = None
     tracking: str | None = None
+    claim_uid: str | None = None
     annotations: dict[str, str] | None = None
     state: PodState | None = None
     is_stale: bool = True
@@ -92,12 +96,15 @@ class PodEntry(OwnedEntry, gc=False):
     @property
     def labels(self) -> dict[str, str] | None:
         """All labels, as a new dict; ``None`` when there are none."""
-        tracking = self.tracking
-        if tracking is None:
-            return None if self.template_labels is None else dict(self.template_labels)
-        if tracking == _OWN_HASH:
-            tracking = names.name_hash(self.key.name)
-        return {**(self.template_labels or {}), names.NAME_HASH_LABEL: tracking}
+        labels = dict(self.template_labels or {})
+        if self.tracking is not None:
+            is_own = self.tracking == _OWN_HASH
+            labels[names.NAME_HASH_LABEL] = (
+                names.name_hash(self.key.name) if is_own else self.tracking
+            )
+        if self.claim_uid is not None:
+            labels[names.CLAIM_UID_LABEL] = self.claim_uid
+        return labels or None
 
 
 def pod_hint(columns: Mapping[str, str] | None) -> str | None:
@@ -180,9 +187,10 @@ def _build_pod(row: ObjectMeta, item: Pod | None, old: PodEntry | None) -> PodEn
         *identity(row, old),
         owner=owner,
         template_labels=shared_map(
-            {name: value for name, value in labels.items() if name != names.NAME_HASH_LABEL}
+            {name: value for name, value in labels.items() if name not in _OWN_LABELS}
         ),
         tracking=_OWN_HASH if tracking == names.name_hash(row.name) else tracking,
+        claim_uid=labels.get(names.CLAIM_UID_LABEL),
         annotations=shared_map(_managed_annotations(row.annotations)),
         hint=interned(hint) if hint is not None else "",
         writes=_hidden_writes(row, hint),
