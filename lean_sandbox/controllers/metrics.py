@@ -81,7 +81,6 @@ class Metrics:
         self._expired = Counters(families.EXPIRED)
         self._suspend_latency = Histograms(families.SUSPEND_LATENCY)
         self._resume_latency = Histograms(families.RESUME_LATENCY)
-        self._adopted_at: dict[Key, float] = {}
         self._creations = Counters(families.CLAIM_CREATIONS)
         self._startup = Histograms(families.CLAIM_STARTUP)
         self._controller_startup = Histograms(families.CLAIM_CONTROLLER_STARTUP)
@@ -96,16 +95,6 @@ class Metrics:
                 each.collect(into)
 
     # -- Sandboxes -------------------------------------------------------------------------------
-
-    def adopted(self, key: Key) -> None:
-        """Note that a claim has taken over a Sandbox, whose Pod has yet to follow."""
-        self._adopted_at[key] = self._clock.monotonic()
-
-    def in_order(self, key: Key) -> None:
-        """Note that the Pod of a Sandbox has the metadata that it should have."""
-        began = self._adopted_at.pop(key, None)
-        if began is not None:
-            self.stage("pod_metadata", began)
 
     def looked(self, entry: SandboxEntry, old: SandboxStatus) -> None:
         """Note the mode that the spec asks for, and the published status."""
@@ -155,7 +144,6 @@ class Metrics:
     def forget(self, key: Key) -> None:
         """Drop what is remembered of a Sandbox that is gone or going."""
         self._under_way.pop(key, None)
-        self._adopted_at.pop(key, None)
 
     def _began(self, entry: SandboxEntry, *, is_suspend: bool) -> float | None:
         """Return since when this transition is in progress, ``None`` if it is not."""

@@ -284,7 +284,7 @@ RECORDED = _family(
 CLAIM_STAGES = _family(
     "lean_sandbox_claim_stage_seconds{stage}",
     "Seconds that steps of warm claims took: adopt (the patch that takes a member over), status"
-    " (the patch that its client sees), pod_metadata (from then until its Pod has its labels).",
+    " (the patch that its client sees), pod_metadata (the patch between them, of its Pod).",
     _REQUEST_BUCKETS_S,
 )
 LOG_DROPPED = _family(

@@ -12,7 +12,6 @@ from lean_sandbox.model.meta import ObjectMeta, changed_keys, child_metadata
 from lean_sandbox.model.sandbox import PodTemplateMetadata, Sandbox, VolumeClaimTemplate, visible
 from lean_sandbox.model.wire import Lenient, OrNull, Value, interned, shared
 
-
 # Labels that only the controller sets on a Pod; :func:`_system_labels` says when.
 _SYSTEM_LABELS = (
     names.WARM_POOL_LABEL,

@@ -52,7 +52,7 @@ async def test_the_annotations_do_not_wait_for_the_answer_to_the_status() -> Non
         await world.advance(60.0)
         assert ready_of(world)[0] == "True"
         claims = [one for one in writes_in_order(world) if "claims" in one]
-        assert sorted(claims) == [ANNOTATE, BIND[1]]
+        assert sorted(claims) == [ANNOTATE, BIND[-1]]
 
 
 async def test_in_a_burst_the_annotations_come_behind_all_bindings() -> None:
@@ -67,7 +67,7 @@ async def test_in_a_burst_the_annotations_come_behind_all_bindings() -> None:
         assert all(annotations_of(world, name)[ANNOTATION] for name in names)
         claims = [one for one in writes_in_order(world) if "claims" in one]
         assert claims.count(ANNOTATE) == 12
-        assert claims[:6] == [BIND[1]] * 6
+        assert claims[:6] == [BIND[-1]] * 6
 
 
 async def test_a_refused_claim_says_since_when_the_controller_knows_it() -> None:

@@ -34,7 +34,7 @@ async def replace(world: World) -> None:
 
 
 @pytest.mark.claim_case(52)
-async def test_a_warm_bind_is_one_patch_of_the_sandbox_and_one_of_the_status() -> None:
+async def test_a_warm_bind_is_one_patch_of_the_sandbox_its_pod_and_the_status() -> None:
     """Claim case 52: nothing else happens before the client sees Ready, and nothing is read."""
     async with open_claims("m1", "m2") as world:
         seen: list[str] = []
@@ -46,7 +46,7 @@ async def test_a_warm_bind_is_one_patch_of_the_sandbox_and_one_of_the_status() -
 
         world.plane.store.create(claim())
         await world.until(is_ready)
-        assert seen[:2] == BIND
+        assert seen[:3] == BIND
         await world.settle()
         asked = world.asked()
         assert asked["get sandboxes"] == asked["get sandboxclaims"] == 0
@@ -146,5 +146,5 @@ async def test_a_template_that_marks_its_pods_costs_the_bind_nothing() -> None:
     async with open_claims("m1", templates=(marked,), pool_spec={}) as world:
         world.plane.store.create(claim())
         await world.settle()
-        assert writes_in_order(world)[:2] == BIND
+        assert writes_in_order(world)[:3] == BIND
         assert world.plane.store.get("pods", NS, "m1")["metadata"]["labels"]["x/y"] == "1"

@@ -39,7 +39,7 @@ async def test_a_member_with_the_templates_own_stamp_costs_no_look() -> None:
     async with open_claims("m1", "m2", pool_spec=RECREATE) as world:
         world.plane.store.create(claim())
         await world.settle()
-        assert writes_in_order(world)[:2] == BIND
+        assert writes_in_order(world)[:3] == BIND
         assert bound_name(world) == "m1"
         assert world.asked()["get sandboxes"] == 0
 

@@ -28,6 +28,7 @@ _LAWS = tuple(
         "watching/test_restored",
         "faults/test_unseen_ends",
         "faults/test_refusals",
+        "claims/test_usable",
         "claims/test_wakes",
         "claims/test_races",
         "sandboxes/test_adoption",
@@ -64,10 +65,29 @@ _CACHE = "watch/cache.py"
 _SANDBOX = "controllers/sandbox/controller.py"
 _CLAIM = "controllers/claim/controller.py"
 _POOL = "controllers/warmpool/controller.py"
+_BIND_STATUS = "controllers/claim/reconcile.py"
 _QUEUE = "runtime/queue.py"
 _WORKERS = "runtime/workers.py"
 
 MUTANTS = (
+    Mutant(
+        "a claim is Ready before its Pod is free",
+        _BIND_STATUS,
+        "            await self._attempt(make_usable(self._parts, self._sandbox))\n",
+        "",
+    ),
+    Mutant(
+        "a claim's status is written beside the patch of its Pod",
+        _BIND_STATUS,
+        "        return is_true(new.conditions, names.READY) and (is_another or not was_ready)",
+        "        return is_true(new.conditions, names.READY) and is_another and was_ready",
+    ),
+    Mutant(
+        "a Pod that is refused is taken for free",
+        "controllers/claim/usable.py",
+        "        raise ClaimError(ClaimFault.OTHER, text) from error\n",
+        "        return pod\n",
+    ),
     Mutant(
         "no look after an overtaken answer",
         _CACHE,

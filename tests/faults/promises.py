@@ -18,7 +18,16 @@ from weakref import WeakKeyDictionary
 from lean_sandbox.local.audit import AuditEntry
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.direct import Change
-from tests.support.names import CLAIMS, CONTROLLER, POLICIES, POOLS, SANDBOXES, TEMPLATES
+from tests.support.names import (
+    CLAIMS,
+    CONTROLLER,
+    POLICIES,
+    POOLS,
+    SAFE_TO_EVICT,
+    SANDBOXES,
+    TEMPLATES,
+    WARM_POOL,
+)
 
 __all__ = ["OBJECTS", "History", "Promise", "history_of"]
 
@@ -51,6 +60,7 @@ class Promise(Enum):
         "A claim that reports Ready names a Sandbox that it owns, in its own namespace."
     )
     READY_LIVES = "A claim becomes Ready only while a Pod of its Sandbox lives."
+    READY_IS_USABLE = "A claim becomes Ready only when the Pod of its Sandbox no longer looks free."
     OWNED = "Nothing that the controller created is left without an owner."
     CHILDREN_GO = "The children of a deleted object go."
     STATUS_IS_TRUE = "Status tells the truth within one relist, and never what never was."
@@ -141,6 +151,8 @@ class History:
         """By uid of Sandbox: the uids of its Pods that live."""
         self._lives: dict[str, _Facts] = defaultdict(lambda: _Facts([(0, False)]))
         """By uid of Sandbox: whether a Pod of it lived."""
+        self._marked_by_others: set[str] = set()
+        """The uids of the Pods that somebody else has made look free."""
         self._pods_known: dict[tuple[str, str], int] = defaultdict(lambda: began)
         """By user and namespace, empty for all: the version from which Pods were watched last."""
         self._said: dict[str, _Facts] = defaultdict(_Facts)
@@ -206,6 +218,9 @@ class History:
                 self._break(Promise.OWNED, f"{_title(one)} was created without an owner", change)
         if change.resource == "pods":
             self._take_pod(change, one)
+            is_edit = change.before is not None and change.after is not None
+            if not is_ours and is_edit and _marks(one) - _marks(change.before or one):
+                self._marked_by_others.add(uid)
         elif change.resource == SANDBOXES:
             self._take_sandbox(change, one, is_ours=is_ours)
         elif change.resource == CLAIMS and is_ours and change.after is not None:
@@ -284,8 +299,26 @@ class History:
             text = f"{title} names {name!r} and no longer {before}, which it owns"
             self._break(Promise.NEVER_UNDONE, text, change)
         self._told_of_sandbox(change, uid, claim)
-        if _is_ready(claim) and not (change.before and _is_ready(change.before)):
+        was_ready = change.before is not None and _is_ready(change.before)
+        if _is_ready(claim) and not was_ready:
             self._told_of_life(change, uid, claim)
+        if _is_ready(claim) and not (was_ready and name == before):
+            self._told_usable(change, claim, name)
+
+    def _told_usable(self, change: Change, claim: Json, name: str) -> None:
+        """Judge a claim that becomes Ready, or names another Sandbox, by the marks of the Pod."""
+        owner = claim["metadata"]["uid"]
+        for sandbox_uid in self._named[claim["metadata"]["namespace"], name]:
+            sandbox = self._objects.get(sandbox_uid)
+            if sandbox is None or (_owner(sandbox) or {}).get("uid") != owner:
+                continue
+            template = sandbox["spec"]["podTemplate"].get("metadata") or {}
+            wanted = _marks({"metadata": {"annotations": template.get("annotations")}})
+            for uid in self._living[sandbox_uid] - self._marked_by_others:
+                marks = _marks(self._objects[uid]) - wanted
+                if marks:
+                    text = f"{_title(claim)} becomes Ready, and Pod {name} has {sorted(marks)}"
+                    self._break(Promise.READY_IS_USABLE, text, change)
 
     def _told_of_life(self, change: Change, uid: str, claim: Json) -> None:
         """Judge a claim that becomes Ready by the Pods that the controller may know.
@@ -481,6 +514,14 @@ def _pod_fact(pod: Json | None) -> tuple[str, str]:
 def _lives(pod: Json) -> bool:
     """Say whether a Pod may be used, by what the columns of a list show of it."""
     return "deletionTimestamp" not in pod["metadata"] and _pod_fact(pod)[0] == _READY
+
+
+def _marks(one: Json) -> set[str]:
+    """Return by which keys a Pod looks free: to a router, and to an autoscaler."""
+    metadata = one["metadata"]
+    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    found = {WARM_POOL} if WARM_POOL in labels else set()
+    return found | ({SAFE_TO_EVICT} if annotations.get(SAFE_TO_EVICT) == "true" else set())
 
 
 def _generations(one: Json) -> dict[str, int]:

@@ -26,7 +26,7 @@ from tests.support.world import (
 
 Json = dict[str, Any]
 
-BIND = ["patch sandboxes", "patch sandboxclaims/status"]
+BIND = ["patch sandboxes", "patch pods", "patch sandboxclaims/status"]
 """What stands between a claim and its client on the warm path."""
 _KINDS = {
     "sandboxclaims": CLAIMS,

@@ -102,7 +102,8 @@ class Binding:
         self._view = view
         self._pool = Key(entry.key.namespace, view.pool)
         self._taken: SandboxEntry | None = None
-        self._taken_at = 0.0
+        # When the last write before that of the claim's status was answered.
+        self._bound_at = 0.0
         self._facts = ClaimFacts(
             name=entry.key.name,
             namespace=entry.key.namespace,
@@ -204,7 +205,8 @@ class Binding:
                 raise
             warm.forget(member)
             if taken is not None:
-                self._taken, self._taken_at = taken, self._parts.clock.monotonic()
+                self._taken = taken
+                self._bound_at = self._parts.clock.monotonic()
                 self._parts.metrics.stage("adopt", began)
                 return taken
         return None
@@ -241,7 +243,7 @@ class Binding:
         """
         if self._taken is None:
             return
-        self._parts.metrics.stage("status", self._taken_at)
+        self._parts.metrics.stage("status", self._bound_at)
         self._parts.wakes.sandbox(self._taken.key)
         self._parts.metrics.bound(self._entry, self._taken, names.LAUNCH_TYPE_WARM)
         note = f'Adopted warm pool Sandbox "{self._taken.key.name}"'

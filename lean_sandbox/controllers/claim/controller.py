@@ -15,7 +15,7 @@ from lean_sandbox.controllers.warm import WaitingClaims, WarmQueue
 from lean_sandbox.kube.limits import Lane
 from lean_sandbox.model import names
 from lean_sandbox.model.claim import expire_at
-from lean_sandbox.model.conditions import Condition, find, is_true
+from lean_sandbox.model.conditions import Condition, find
 from lean_sandbox.model.sandbox import SandboxStatus
 from lean_sandbox.model.times import time_left_s
 from lean_sandbox.runtime.controller import Controller
@@ -138,7 +138,7 @@ class ClaimController(Controller[ClaimEntry]):
         if (pool := sandbox.owner_key(names.SANDBOX_WARM_POOL_KIND)) is not None:
             return min(self.before_pool_s(pool), BESIDE_WORK_S)
         claim = self._owner_of(sandbox)
-        if claim is None or not sandbox.is_ready or _waits_for_metadata(claim):
+        if claim is None or not sandbox.is_ready:
             return 0.0
         if claim.generation > 1:
             # Its user may have changed the metadata that its Pod is to have.
@@ -324,12 +324,6 @@ def _repeats(claim: ClaimEntry, status: SandboxStatus) -> bool:
     bound = claim.status.bound
     is_there = (bound.podIPs, bound.serviceFQDN) == (status.podIPs, status.serviceFQDN)
     return is_there and told(claim.status.conditions) == told(status.conditions)
-
-
-def _waits_for_metadata(claim: ClaimEntry) -> bool:
-    if claim.view is None or not claim.view.has_additional_metadata or claim.status is None:
-        return False
-    return not is_true(claim.status.conditions, names.READY)
 
 
 def _attributes(entry: ClaimEntry) -> dict[str, str]:

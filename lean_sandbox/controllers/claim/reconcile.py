@@ -1,12 +1,14 @@
 """One reconcile of one claim.
 
-What a waiting client needs comes first: the patch that takes a member over and the status that
-names it, with the annotations in parallel. Events follow. The reconcile of a bound claim whose
-Sandbox reports nothing new makes no request.
+What a waiting client needs comes first, in three writes: the patch that takes a member over, the
+one by which its Pod ceases to look free, and the status that names it, with the annotations in
+parallel. Events follow. The reconcile of a bound claim whose Sandbox reports nothing new makes no
+request.
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Any
 
 import structlog
@@ -19,6 +21,7 @@ from lean_sandbox.controllers.claim.bind import (
     is_controlled,
     own_sandbox,
 )
+from lean_sandbox.controllers.claim.usable import make_usable
 from lean_sandbox.controllers.metrics import launch_of
 from lean_sandbox.controllers.resolver import NotYetError
 from lean_sandbox.kube.client import ENDING_S
@@ -108,7 +111,7 @@ class ClaimReconcile(Binding):
         try:
             if self._has_expired(self._old):
                 return await self._expire()
-            await self._serve()
+            await self._attempt(self._bind())
             return await self._conclude()
         except NotYetError as wait:
             return Result(requeue_after_s=wait.after_s)
@@ -126,9 +129,10 @@ class ClaimReconcile(Binding):
 
     # -- serving ---------------------------------------------------------------------------------
 
-    async def _serve(self) -> None:
+    async def _attempt(self, step: Awaitable[None]) -> None:
+        """Take a step of serving the claim; what fails in it is what the claim will say."""
         try:
-            await self._bind()
+            await step
         except ClaimError as error:
             self._error = error
         except ControlPlaneError as error:
@@ -174,12 +178,17 @@ class ClaimReconcile(Binding):
     # -- reporting -------------------------------------------------------------------------------
 
     async def _conclude(self) -> Result:
-        entry, error = self._entry, self._error
+        entry = self._entry
         if self._is_unseen():
             raise NotYetError(_LOOK_AGAIN_S)
         now = self._parts.clock.now()
         new = next_claim_status(self._old, self._observed(), now)
-        self._await_pod(new)
+        if self._sandbox is not None and self._is_to_become_ready(new):
+            await self._attempt(make_usable(self._parts, self._sandbox))
+            self._bound_at = self._parts.clock.monotonic()
+            now = self._parts.clock.now()
+            new = next_claim_status(self._old, self._observed(), now)
+        error = self._error
         expires_now = error is None and self._has_expired(new)
         is_first = self._old == EMPTY_CLAIM_STATUS
         if expires_now:
@@ -261,28 +270,11 @@ class ClaimReconcile(Binding):
         for one in unnamed:
             await self._writer.delete(sandboxes, one)
 
-    def _await_pod(self, new: SandboxClaimStatus) -> None:
-        """Raise NotYetError if the claim would be ready before its Pod is, or has its labels.
-
-        The Sandbox's status may describe a Pod that has gone unnoticed. Labels decide which
-        policies select the Pod, so a client must not use it without those that it asked for. A
-        Sandbox's status of its current generation was written after the Pod had got its labels.
-        Claims without additional metadata do not wait for that: none of the labels that adoption
-        changes concern their clients.
-        """
-        sandbox = self._sandbox
-        if self._error is not None or sandbox is None:
-            return
-        if is_true(self._old.conditions, names.READY) or not is_true(new.conditions, names.READY):
-            return
-        ready = sandbox.ready
-        is_told = ready is not None and (ready.observedGeneration or 0) >= sandbox.generation
-        pods = self._parts.caches.pods.owned_by(sandbox.key.namespace, sandbox.uid)
-        is_there = any(pod.may_be_ready for pod in pods)
-        if not is_there or (self._view.has_additional_metadata and not is_told):
-            # The claim waits for the Pod: reconcile the Sandbox at once.
-            self._parts.wakes.launch(sandbox.key, None)
-            raise NotYetError(_LOOK_AGAIN_S)
+    def _is_to_become_ready(self, new: SandboxClaimStatus) -> bool:
+        """Return whether ``new`` tells a client for the first time that it can use the Sandbox."""
+        was_ready = is_true(self._old.conditions, names.READY)
+        is_another = new.bound.name != self._old.bound.name
+        return is_true(new.conditions, names.READY) and (is_another or not was_ready)
 
     def _count_collisions(self) -> int:
         """Return how many creates in a row have collided with a Sandbox that is not seen yet."""

@@ -114,7 +114,6 @@ class Children:
             self.seen.is_service_unknown = not await self._guarded(self._sync_service())
         if not self.failures and self.requeue_after_s is None:
             self._parts.drift_since.pop(self.key, None)
-            self._parts.metrics.in_order(self.key)
 
     async def _guarded(self, step: Awaitable[None]) -> bool:
         """Run one step, collect its error if it has one, and return whether it succeeded."""

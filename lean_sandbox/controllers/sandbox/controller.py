@@ -137,7 +137,6 @@ class SandboxController(Controller[SandboxEntry]):
 
     def look_after(self, key: Key) -> None:
         """Reconcile, in a moment, a Sandbox that was ready when another controller changed it."""
-        self._parts.metrics.adopted(key)
         self.queue.add(key, priority=REFILL, after_s=_LOOK_AFTER_S, reason="owner")
 
     def on_sandbox(self, delta: Delta[SandboxEntry]) -> None:

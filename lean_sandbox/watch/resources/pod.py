@@ -56,7 +56,7 @@ class PodEntry(OwnedEntry, gc=False):
     state. ``is_delete_sent`` says that the server has accepted our DELETE, which the watch may not
     show yet. ``writes`` is a digest of the status writes that may change what no column shows.
     ``others`` are the owner references of a Pod without a controller. ``template_labels`` are
-    shared by the Pods of a template; ``tracking`` and ``claim_uid`` are labels in which they differ.
+    shared by the Pods of a template, ``tracking`` and ``claim_uid`` are labels of each Pod's own.
     ``trouble`` is what last kept a container from running, for as long as that may last.
     """
 

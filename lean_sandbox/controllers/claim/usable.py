@@ -1,0 +1,65 @@
+"""The second write of a binding: the Pod of the Sandbox ceases to look free.
+
+Ready tells a client that it can use what the claim names. But a router does not know a Pod by name
+while that has the label of a pool, and an autoscaler may evict one that is marked as safe to evict.
+So no claim becomes Ready before its Pod has the metadata that its Sandbox asks for.
+"""
+
+from __future__ import annotations
+
+from lean_sandbox.controllers.claim.bind import Parts
+from lean_sandbox.controllers.resolver import NotYetError
+from lean_sandbox.kube.errors import Conflict, ControlPlaneError, NotFound, said
+from lean_sandbox.model.claim_status import ClaimError, ClaimFault
+from lean_sandbox.model.pod import metadata_patch
+from lean_sandbox.model.sandbox import PodTemplateMetadata
+from lean_sandbox.watch.resources.pod import PodEntry
+from lean_sandbox.watch.resources.sandbox import SandboxEntry
+
+# How soon a claim is reconciled again whose Pod is not ready after all.
+_NOT_READY_REQUEUE_S = 0.5
+
+
+async def make_usable(parts: Parts, sandbox: SandboxEntry) -> None:
+    """Bring the metadata of a ready Sandbox's Pod to what the Sandbox asks for.
+
+    No request if it is so; else one PATCH, and a GET if another Pod has taken the name. Raises
+    NotYetError if there is no Pod that is ready as far as is known: the Sandbox's status describes
+    one that is gone, and the Sandbox is reconciled at once. Raises ClaimError if the server refuses
+    the patch or does not answer it.
+    """
+    sandboxes, pods = parts.caches.sandboxes, parts.caches.pods
+    latest = sandboxes.latest(sandbox)
+    if latest is not None and not latest.needs_look:
+        owned = pods.owned_by(latest.key.namespace, latest.uid)
+        found = [await _release(parts, latest, pod) for pod in owned if pod.may_be_ready]
+        if any(pod is not None and pod.may_be_ready for pod in found):
+            return
+    parts.wakes.launch(sandbox.key, None)
+    raise NotYetError(_NOT_READY_REQUEUE_S)
+
+
+async def _release(parts: Parts, sandbox: SandboxEntry, pod: PodEntry) -> PodEntry | None:
+    """Return the Pod with the metadata it is to have, or ``None`` if it is gone."""
+    assert sandbox.view is not None
+    patch = metadata_patch(
+        sandbox.metadata,
+        sandbox.view.template_metadata,
+        PodTemplateMetadata(pod.labels, pod.annotations),
+    )
+    if patch is None:
+        return pod
+    began, pods = parts.clock.monotonic(), parts.caches.pods
+    try:
+        # The whole Pod: it may have ended just before, which metadata would hide.
+        written = await parts.writer.patch(pods, pod, {"metadata": patch}, as_metadata=False)
+    except NotFound:
+        return None
+    except Conflict:
+        await parts.writer.get(pods, pod.key)
+        return None
+    except ControlPlaneError as error:
+        text = f'failed to patch pod "{pod.key.name}": {said(error)}'
+        raise ClaimError(ClaimFault.OTHER, text) from error
+    parts.metrics.stage("pod_metadata", began)
+    return written.entry

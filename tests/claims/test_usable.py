@@ -1,0 +1,256 @@
+"""A claim becomes Ready only when its Sandbox can be used: its Pod no longer looks free."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lean_sandbox.local.controlplane import ControlPlane
+from lean_sandbox.local.faults import Loss
+from tests.support.builders import claim, template
+from tests.support.extensions import (
+    BIND,
+    bound_name,
+    get_claim,
+    open_claims,
+    owner_of,
+    ready_of,
+    run_members,
+    settings,
+    writes_in_order,
+)
+from tests.support.names import CLAIM_UID, SAFE_TO_EVICT, SANDBOXES, WARM_POOL
+from tests.support.world import NS, World, controlled_by, open_world
+
+Json = dict[str, Any]
+LABELS = {"sandbox.users.io/team": "blue"}
+ASKED: Json = {"labels": LABELS, "annotations": {"example.com/note": "x"}}
+WANTED = [{}, {"additionalPodMetadata": ASKED}]
+
+
+def is_ready(world: World, name: str = "c") -> bool:
+    """Tell whether a claim is Ready."""
+    return bool(get_claim(world, name).get("status")) and ready_of(world, name)[0] == "True"
+
+
+def assert_usable(world: World, pod: str, name: str = "c") -> None:
+    """Check that the Pod of a claim shows whose it is, and nothing by which it looks free."""
+    metadata = world.pod(pod)["metadata"]
+    assert WARM_POOL not in metadata["labels"]
+    assert metadata["labels"][CLAIM_UID] == get_claim(world, name)["metadata"]["uid"]
+    assert SAFE_TO_EVICT not in metadata.get("annotations", {})
+
+
+@pytest.mark.parametrize("spec", WANTED)
+async def test_the_pod_is_written_before_the_claim_is_ready(spec: Json) -> None:
+    """A router knows it, no autoscaler takes it, and policies select it: when Ready is seen."""
+    async with open_claims("m1") as world:
+        held = world.plane.hold("patch", "pods", answers=False)
+        world.plane.store.create(claim(**spec))
+        await world.until(lambda: world.plane.faults.waiting)
+        await world.advance(0.5)
+        assert get_claim(world).get("status", {}) == {}
+        held.release()
+        await world.settle()
+        assert is_ready(world)
+        assert_usable(world, "m1")
+        labels = world.pod("m1")["metadata"]["labels"]
+        assert not spec or labels.items() >= LABELS.items()
+        assert [one for one in writes_in_order(world) if one in BIND][:3] == BIND
+
+
+async def test_what_a_claim_asks_for_costs_no_write_more_and_no_timer() -> None:
+    """Labels and annotations go with the same three writes."""
+    async with open_claims("m1") as world:
+        await world.create(claim())
+        await world.advance(3.0)
+        plain = sorted(writes_in_order(world))
+    async with open_claims("m1") as world:
+        await world.create(claim(additionalPodMetadata=ASKED))
+        assert is_ready(world)
+        await world.advance(3.0)
+        assert sorted(writes_in_order(world)) == plain
+
+
+async def test_a_cold_claim_needs_no_write_to_its_pod() -> None:
+    """The Pod was created as that of the claim."""
+    async with open_claims(replicas=0) as world:
+        await world.create(claim(additionalPodMetadata=ASKED))
+        await world.run_pod("c")
+        await world.advance(3.0)
+        assert is_ready(world)
+        assert_usable(world, "c")
+        assert world.writes()["patch pods"] == 0
+
+
+async def test_a_pod_that_already_is_as_asked_is_not_written_again() -> None:
+    """Only the label of the pool has to go; the rest is there."""
+    given = template(metadata={"labels": LABELS, "annotations": {"example.com/note": "x"}})
+    async with open_claims("m1", templates=(given,), enable_warm_pool_eviction=False) as world:
+        await world.create(claim(additionalPodMetadata=ASKED))
+        assert is_ready(world)
+        (patch,) = world.requests("patch", "pods")
+        assert patch.code == 200
+        assert world.pod("m1")["metadata"]["labels"].items() >= LABELS.items()
+        await world.advance(60.0)
+        assert world.writes()["patch pods"] == 1
+
+
+async def test_a_template_that_lets_its_pods_be_evicted_is_obeyed() -> None:
+    """Its mark is no sign of a free member, and stays."""
+    given = template(metadata={"annotations": {SAFE_TO_EVICT: "true"}})
+    async with open_claims("m1", templates=(given,)) as world:
+        await world.create(claim())
+        assert is_ready(world)
+        assert world.pod("m1")["metadata"]["annotations"][SAFE_TO_EVICT] == "true"
+
+
+@pytest.mark.parametrize("code", [403, 422, 429, 500])
+@pytest.mark.parametrize("spec", WANTED)
+async def test_a_pod_that_cannot_be_written_is_what_the_claim_says(code: int, spec: Json) -> None:
+    """It names its Sandbox, is not Ready, and is as soon as the write is let through."""
+    async with open_claims("m1") as world:
+        world.plane.fail_next("patch", "pods", code, times=8)
+        world.plane.store.create(claim(**spec))
+        await world.settle()
+        status, reason, message = ready_of(world)
+        assert (status, reason) == ("False", "ReconcilerError")
+        assert message.startswith('Error seen: failed to patch pod "m1": ')
+        assert bound_name(world) == "m1"
+        assert owner_of(world, "m1") == "SandboxClaim/c"
+        await world.advance(30.0)
+        assert is_ready(world)
+        assert_usable(world, "m1")
+
+
+async def test_a_pod_that_is_slow_to_be_written_is_what_the_claim_says() -> None:
+    """Once the request is given up, the claim says so, and goes on trying."""
+    async with open_claims("m1", request_timeout=15.0) as world:
+        for _ in range(2):
+            world.plane.fail_next("patch", "pods", Loss.SILENCE)
+        world.plane.store.create(claim())
+        await world.until(lambda: world.plane.faults.waiting)
+        await world.clock.advance(16.0)
+        await world.until(lambda: get_claim(world).get("status"))
+        assert ready_of(world)[:2] == ("False", "ReconcilerError")
+        assert 'failed to patch pod "m1"' in ready_of(world)[2]
+        await world.clock.advance(16.0)
+        await world.server_clock.advance(60.0)
+        await world.advance(20.0)
+        assert is_ready(world)
+        assert_usable(world, "m1")
+
+
+async def test_a_pod_that_is_gone_is_replaced_before_the_claim_is_ready() -> None:
+    """The claim says what its Sandbox says, and is Ready with the new Pod alone."""
+    async with open_claims("m1") as world:
+        world.meanwhile(
+            "patch", "pods", lambda: world.plane.store.delete("pods", NS, "m1", grace_s=0)
+        )
+        world.plane.store.create(claim())
+        await world.settle()
+        assert not is_ready(world)
+        await world.advance(3.0)
+        assert ready_of(world)[:2] == ("False", "DependenciesNotReady")
+        assert bound_name(world) == "m1"
+        await run_members(world, "m1")
+        await world.advance(3.0)
+        assert is_ready(world)
+        assert_usable(world, "m1")
+
+
+async def test_a_pod_that_another_has_replaced_is_looked_at_anew() -> None:
+    """The patch names the uid, so it never meets a Pod that nothing is known of."""
+    async with open_claims("m1") as world:
+
+        def replace() -> None:
+            old = world.plane.store.get("pods", NS, "m1")
+            world.plane.store.delete("pods", NS, "m1", grace_s=0)
+            for gone in ("uid", "resourceVersion", "creationTimestamp", "managedFields"):
+                old["metadata"].pop(gone, None)
+            old.pop("status")
+            world.plane.store.create(old)
+
+        world.meanwhile("patch", "pods", replace)
+        await world.create(claim())
+        assert not is_ready(world)
+        await run_members(world, "m1")
+        await world.advance(5.0)
+        assert is_ready(world)
+        assert_usable(world, "m1")
+
+
+async def test_a_pod_that_begins_to_end_just_before_is_not_called_ready() -> None:
+    """The answer to the write shows it before any event does."""
+    async with open_claims("m1") as world:
+        world.meanwhile(
+            "patch", "pods", lambda: world.plane.store.delete("pods", NS, "m1", grace_s=30)
+        )
+        events = world.plane.hold_events("pods")
+        world.plane.store.create(claim())
+        await world.until(lambda: world.writes()["patch pods"])
+        await world.moments(200)
+        assert not is_ready(world)
+        events.release()
+        await world.settle()
+        assert not is_ready(world)
+
+
+@pytest.mark.parametrize("spec", WANTED)
+async def test_a_binding_that_another_process_began_is_completed_in_the_same_order(
+    spec: Json,
+) -> None:
+    """It ended after its first write: the next process frees the Pod, then says Ready."""
+
+    def begin(plane: ControlPlane) -> None:
+        made = plane.store.create(claim(**spec))
+        labels = {WARM_POOL: None, CLAIM_UID: made["metadata"]["uid"]}
+        owners = [controlled_by(made)]
+        body: Json = {"metadata": {"labels": labels, "ownerReferences": owners}}
+        body["spec"] = {"podTemplate": {"metadata": {"annotations": {SAFE_TO_EVICT: None}}}}
+        plane.store.patch(SANDBOXES, NS, "m1", body)
+
+    async with open_claims("m1", "m2") as first:
+        first.controller.stop()
+        begin(first.plane)
+        async with open_world(settings(), plane=first.plane, clock=first.clock) as world:
+            await world.advance(3.0)
+            assert bound_name(world) == "m1"
+            assert is_ready(world)
+            assert_usable(world, "m1")
+            order = [one for one in writes_in_order(world) if one in BIND[1:]]
+            assert order[:2] == BIND[1:]
+
+
+async def test_a_ready_claim_that_gets_another_sandbox_waits_for_its_pod() -> None:
+    """Ready goes on to be true of the Sandbox that is named."""
+    async with open_claims("m1", "m2") as world:
+        await world.create(claim())
+        assert bound_name(world) == "m1"
+        world.forget_requests()
+        held = world.plane.hold("patch", "pods", answers=False)
+        world.plane.store.delete(SANDBOXES, NS, "m1", grace_s=0)
+        await world.moments(100)
+        await world.clock.advance(0.2)
+        await world.until(lambda: world.plane.faults.waiting)
+        await world.moments(200)
+        assert bound_name(world) == "m1" or not is_ready(world)
+        held.release()
+        await world.advance(3.0)
+        assert bound_name(world) == "m2"
+        assert is_ready(world)
+        assert_usable(world, "m2")
+
+
+async def test_a_member_that_is_not_ready_yet_is_told_as_such() -> None:
+    """Waiting is for the step to Ready alone."""
+    async with open_claims("m1", ready=False) as world:
+        await world.run_pod("m1", ready=False)
+        await world.advance(3.0)
+        await world.create(claim(additionalPodMetadata=ASKED))
+        assert ready_of(world)[:2] == ("False", "DependenciesNotReady")
+        await run_members(world, "m1")
+        await world.advance(3.0)
+        assert is_ready(world)
+        assert_usable(world, "m1")
