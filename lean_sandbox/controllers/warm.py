@@ -159,6 +159,17 @@ class WarmQueue:
         self._accepted(pool, _WAITING, accept)
         return None
 
+    def reserve(self, entry: SandboxEntry) -> bool:
+        """Take just this member, at whatever stage; false if it is no free one.
+
+        :meth:`release` or :meth:`forget` must follow.
+        """
+        slot = self._slots.get(entry.key)
+        if slot is None or slot.entry.uid != entry.uid or slot.stage == _ACQUIRED:
+            return False
+        self._move(slot, _ACQUIRED, "")
+        return True
+
     def release(self, entry: SandboxEntry) -> None:
         """Free an acquired member, unless it was forgotten or replaced; it goes to the end."""
         slot = self._slots.get(entry.key)

@@ -156,6 +156,7 @@ class Manager:
             sandbox=sandboxes.look_after,
             launch=sandboxes.launch,
             pool=lambda pool: pools.wake(pool),  # noqa: PLW0108 -- built below
+            refused=lambda sandbox, uid: pools.replace_refused(sandbox, uid),  # noqa: PLW0108
         )
         claims = self.claims = ClaimController(shared, wakes)
         pools = PoolController(

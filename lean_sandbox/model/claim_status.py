@@ -91,13 +91,19 @@ def stale_reference(owner_kind: str, cause: str) -> ClaimError:
     return ClaimError(ClaimFault.OTHER, f"{what}: {cause}")
 
 
-def not_controlled(name: str) -> ClaimError:
-    """Return the error for a Sandbox that has the claim's name but another owner, or none."""
-    return ClaimError(
-        ClaimFault.OTHER,
-        f'sandbox "{name}" is not controlled by claim "{name}". '
-        "Please use a different claim name or delete the sandbox manually",
+def not_controlled(claim: str, *, sandbox: str = "", uid: str = "") -> ClaimError:
+    """Return the error for a Sandbox, by default of the claim's name, with another owner, or none.
+
+    With the ``uid`` of the claim the Sandbox was that of a claim and has no owner, as after a
+    restore from a backup that strips owners, and the text says how to hand it over.
+    """
+    text = (
+        f'sandbox "{sandbox or claim}" is not controlled by claim "{claim}". '
+        "Please use a different claim name or delete the sandbox manually"
     )
+    if uid:
+        text += f'; to give it to this claim, label it "{names.CLAIM_UID_LABEL}={uid}"'
+    return ClaimError(ClaimFault.OTHER, text)
 
 
 def requeue_after_s(
@@ -128,6 +134,8 @@ class ClaimObservation(msgspec.Struct, frozen=True, kw_only=True):
     sandbox_status: SandboxStatus | None = None
     error: ClaimError | None = None
     is_expired: bool = False
+    # The Sandbox is gone after its work had ended, which is not done again.
+    is_over: bool = False
 
 
 def next_claim_status(
@@ -137,6 +145,10 @@ def next_claim_status(
     fault = seen.error.fault if seen.error is not None else None
     if fault is ClaimFault.CREATE_PENDING and old.bound.name:
         return old
+    if seen.is_over and (ended := find(old.conditions, names.FINISHED)) is not None:
+        ready = condition(names.READY, names.FALSE, ended.reason, ended.message, seen.generation)
+        conditions = upsert(old.conditions, ready, now)
+        return SandboxClaimStatus(_sorted(conditions), BoundSandbox())
     conditions = upsert(old.conditions, _ready(seen), now)
     finished = _mirrored(seen, names.FINISHED)
     if finished is not None:

@@ -1,13 +1,15 @@
 """From a claim to its Sandbox: the one it has, one of its pool, or a new one.
 
 A warm claim costs one request here: the patch that takes the member over. A member is handed out in
-memory to one claim at a time; a claim that loses it to another process takes the next at once.
+memory to one claim at a time; a claim that loses it to another process takes the next at once, and
+so does one that may not have it by an admission policy.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -18,8 +20,10 @@ from lean_sandbox.controllers.resolver import NotYetError
 from lean_sandbox.controllers.warm import WarmQueue, pool_of
 from lean_sandbox.kube.errors import (
     AlreadyExists,
+    ApiError,
     Conflict,
     ControlPlaneError,
+    Forbidden,
     Invalid,
     NotFound,
     said,
@@ -35,7 +39,7 @@ from lean_sandbox.model.claim_sandbox import (
     needs_template_touch,
 )
 from lean_sandbox.model.claim_status import ClaimError, ClaimFault, not_controlled, stale_reference
-from lean_sandbox.model.meta import is_controlled_by
+from lean_sandbox.model.meta import OwnerReference, is_controlled_by
 from lean_sandbox.model.sandbox import PodTemplateMetadata, Sandbox
 from lean_sandbox.model.template import TemplateView
 from lean_sandbox.model.warmpool import Staleness, Verdict
@@ -48,16 +52,29 @@ from lean_sandbox.watch.resources.sandbox import SandboxEntry
 # How often a new claim checks whether members of its pool have got an address.
 _LOOK_AGAIN_S = 0.5
 _MOST_TRIES = 64
+# How many members a claim tries that the server refuses to hand over; then it gets a new Sandbox.
+_MOST_REFUSALS = 3
 # How many times a member or a claim is patched while others keep writing to it.
 MOST_PATCHES = 5
 
 
+class MemberRefusedError(Exception):
+    """The server does not let a member be taken over: a policy may be newer than the member.
+
+    Its cause is the server's refusal.
+    """
+
+
 class Wakes(msgspec.Struct, frozen=True):
-    """Callbacks to the other controllers that a binding concerns."""
+    """Callbacks to the other controllers that a binding concerns.
+
+    ``refused`` is called with the key and the uid of a member that cannot be taken over.
+    """
 
     sandbox: Callable[[Key], None]
     launch: Callable[[Key, Sandbox | None], None]
     pool: Callable[[Key], None]
+    refused: Callable[[Key, str], None]
 
 
 class Parts(Shared, kw_only=True):
@@ -141,24 +158,54 @@ class Binding:
             found = own_sandbox(self._sandboxes, entry)
         if found is None and (assigned := assigned_name(entry)):
             found = await self._assigned(assigned)
-        if found is None and entry.key in self._sandboxes:
-            raise not_controlled(entry.key.name)
+        if found is None and (held := self._sandboxes.get(entry.key)) is not None:
+            found = await self._restored(held)
+            if found is None:
+                raise not_controlled(entry.key.name)
         return found
+
+    async def _restored(self, held: SandboxEntry) -> SandboxEntry | None:
+        """Take back a Sandbox that was restored without its owner, if its label names the claim.
+
+        One GET for a Sandbox without an owner, and one PATCH if it is the claim's. Raises
+        ClaimError, which says how to hand it over, if it was some claim's.
+        """
+        status = self._entry.status
+        was_taken = status is not None and status.bound.name == held.key.name
+        if held.owner is not None or held.is_deleting or was_taken:
+            # Somebody took it from the claim while that was bound to it, and it stays taken.
+            return None
+        found = await self._writer.get(self._sandboxes, held.key)
+        if found is None or found.item.metadata.owners or found.item.metadata.deletion_timestamp:
+            return None
+        meta = found.item.metadata
+        claim_uid = (meta.labels or {}).get(names.CLAIM_UID_LABEL)
+        if not claim_uid:
+            return None
+        if claim_uid != self._facts.uid:
+            raise not_controlled(self._facts.name, sandbox=held.key.name, uid=self._facts.uid)
+        metadata = {
+            "resourceVersion": meta.resource_version,
+            "ownerReferences": [self._facts.reference],
+        }
+        return await self._patch(found.entry, {"metadata": metadata})
 
     async def _assigned(self, name: str) -> SandboxEntry | None:
         """Complete an adoption that another process began, or clear a name that is not ours."""
         held = self._sandboxes.get(Key(self._pool.namespace, name))
-        if held is not None and (held.owner is None or held.owner.group != names.EXTENSIONS_GROUP):
-            # Without an owner, or with one of a foreign kind: whoever did that may undo it.
+        if held is not None and held.owner is None:
+            return await self._restored(held)
+        if held is not None and held.owner is not None and not _is_of_ours(held.owner):
+            # With an owner of a foreign kind: whoever did that may undo it.
             return None
         loss: ClaimError | None = None
-        if held is not None and pool_of(held) == self._pool:
-            taken = await self._adopt(held)
-            self._parts.warm.forget(held)
-            if taken is not None:
-                self._parts.wakes.sandbox(taken.key)
-                self._parts.wakes.pool(self._pool)
-                return taken
+        if held is not None and pool_of(held) == self._pool and self._parts.warm.reserve(held):
+            with suppress(MemberRefusedError):
+                taken = await self._take_reserved(held, self._judge())
+                if taken is not None:
+                    self._parts.wakes.sandbox(taken.key)
+                    self._parts.wakes.pool(self._pool)
+                    return taken
             fresh = self._sandboxes.get(held.key)
             is_lost = fresh is not None and pool_of(fresh) != self._pool
             fate = "lost to another owner" if is_lost else "deleted"
@@ -178,15 +225,11 @@ class Binding:
 
         Raises NotYetError while members are starting and the claim is young.
         """
-        warm = self._parts.warm
-        judge: Staleness | None = None
-        pool = self._resolver.known_pool(self._pool)
-        if pool is not None and pool.is_recreate:
-            template = self._resolver.known_template_of(self._pool)
-            if template is None:
-                # It is unknown which members are stale: they stay, and the cold path reports why.
-                return None
-            judge = self._resolver.staleness(template)
+        warm, judge = self._parts.warm, self._judge()
+        if judge is None and self._is_recreate():
+            # It is unknown which members are stale: they stay, and the cold path reports why.
+            return None
+        refusals = 0
 
         def may_be_fresh(member: SandboxEntry) -> bool:
             return judge is None or judge.by_stamp(member.metadata) is not Verdict.STALE
@@ -199,17 +242,52 @@ class Binding:
                 return None
             began = self._parts.clock.monotonic()
             try:
-                taken = await self._take(member, judge)
-            except BaseException:
-                warm.release(member)
-                raise
-            warm.forget(member)
+                taken = await self._take_reserved(member, judge)
+            except MemberRefusedError:
+                refusals += 1
+                if refusals == _MOST_REFUSALS:
+                    return None
+                continue
             if taken is not None:
                 self._taken = taken
                 self._bound_at = self._parts.clock.monotonic()
                 self._parts.metrics.stage("adopt", began)
                 return taken
         return None
+
+    def _is_recreate(self) -> bool:
+        pool = self._resolver.known_pool(self._pool)
+        return pool is not None and pool.is_recreate
+
+    def _judge(self) -> Staleness | None:
+        """Return what says which members are stale, ``None`` if none is or that is unknown."""
+        template = self._resolver.known_template_of(self._pool) if self._is_recreate() else None
+        return self._resolver.staleness(template) if template is not None else None
+
+    async def _take_reserved(
+        self, member: SandboxEntry, judge: Staleness | None
+    ) -> SandboxEntry | None:
+        """Take over a member that the warm queue has reserved; ``None`` if it is not to be had.
+
+        Raises MemberRefusedError, after the member was handed to its pool to be replaced.
+        """
+        warm = self._parts.warm
+        try:
+            taken = await self._take(member, judge)
+        except MemberRefusedError as refusal:
+            warm.forget(member)
+            note = f'Pool Sandbox "{member.key.name}" is passed over: {said(refusal)}'
+            related = reference_to(member, SANDBOXES)
+            self._parts.events.emit(
+                self._entry, "Warning", "SandboxNotAdopted", "Adoption", note, related
+            )
+            self._parts.wakes.refused(member.key, member.uid)
+            raise
+        except BaseException:
+            warm.release(member)
+            raise
+        warm.forget(member)
+        return taken
 
     async def _take(self, member: SandboxEntry, judge: Staleness | None) -> SandboxEntry | None:
         """Adopt an acquired member; ``None`` when it is not available, or no longer fits.
@@ -257,16 +335,19 @@ class Binding:
 
         One PATCH; after a refused one a GET shows whether somebody else has taken the member or it
         has only changed, and then it is patched again, so that its pool does not lose it.
-        Raises ClaimError (AdoptionConflict) when others keep writing to it.
+        Raises ClaimError (AdoptionConflict) when others keep writing to it, MemberRefusedError when
+        the server refuses the patch for its content.
         """
-        refused: Invalid | Conflict | None = None
+        refused: ApiError | None = None
         by_version = False
         for _ in range(MOST_PATCHES):
             try:
                 return await self._patch_over(held, by_version=by_version)
             except NotFound:
                 return None
-            except (Invalid, Conflict) as error:
+            except (Invalid, Conflict, Forbidden) as error:
+                if error.namespace_terminating:
+                    raise
                 refused = error
             except BaseException:
                 self._parts.doubtful[self._entry.uid] = held.key
@@ -280,11 +361,14 @@ class Binding:
             if pool_of(fresh) != self._pool:
                 return None
             before, after = ((one.owner, one.labels, one.annotations) for one in (held, fresh))
-            if isinstance(refused, Invalid) and before == after:
+            is_same = before == after
+            if is_same and isinstance(refused, Forbidden):
+                raise MemberRefusedError(said(refused)) from refused
+            if is_same and isinstance(refused, Invalid):
                 # The pool may not be the first owner, the one that the patch tests; otherwise the
                 # patch was refused for its content, not for the state of the member.
                 if by_version and fresh.version == held.version:
-                    raise refused
+                    raise MemberRefusedError(said(refused)) from refused
                 by_version = True
             held = fresh
         text = f"completing adoption of {held.key.name} for claim {self._entry.key.name}"
@@ -461,6 +545,10 @@ def is_controlled(held: OwnedEntry, claim: ClaimEntry) -> bool:
     """Return whether an object of the claim's namespace has the claim as its controller."""
     is_a_claims = held.owner_key(names.SANDBOX_CLAIM_KIND) is not None
     return is_a_claims and is_controlled_by(held.owner, claim.uid)
+
+
+def _is_of_ours(owner: OwnerReference) -> bool:
+    return owner.group == names.EXTENSIONS_GROUP
 
 
 def assigned_name(claim: ClaimEntry) -> str:

@@ -26,7 +26,14 @@ from lean_sandbox.watch.resources.extensions import ClaimEntry, PoolEntry, Templ
 from lean_sandbox.watch.resources.pod import PodEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
-_WANT_NO_MEMBER = frozenset({names.REASON_INVALID_METADATA, names.REASON_CLAIM_EXPIRED})
+_WANT_NO_MEMBER = frozenset(
+    {
+        names.REASON_INVALID_METADATA,
+        names.REASON_CLAIM_EXPIRED,
+        names.REASON_POD_SUCCEEDED,
+        names.REASON_POD_FAILED,
+    }
+)
 # Reasons of a claim that is not ready and stays so until somebody changes something.
 _SETTLED = frozenset(
     {
@@ -197,8 +204,8 @@ class ClaimController(Controller[ClaimEntry]):
         is_looked_at = new is not None and new.status is None and not new.is_deleting
         if delta.initial or (is_looked_at and delta.change is Change.COLUMNS):
             return
-        if delta.new is None and delta.key in self.cache:
-            # Whoever owned it, the name that the claim needs may be free now.
+        if (delta.new is None or delta.new.owner is None) and delta.key in self.cache:
+            # Whoever owned it, the name that the claim needs may be free, or its own, by now.
             self.queue.add(delta.key, priority=CLIENT, after_s=0.1, reason="sandbox")
         for entry in (delta.old, delta.new):
             claim = self._owner_of(entry) if entry is not None else None

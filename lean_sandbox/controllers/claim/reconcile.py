@@ -104,6 +104,8 @@ class ClaimReconcile(Binding):
         # Both are set when something fails for a bound Sandbox.
         self._sandbox: SandboxEntry | None = None
         self._error: ClaimError | None = None
+        # Whether the work of the claim has ended, and the Sandbox that did it is gone.
+        self._is_over = False
 
     async def run(self) -> Result:
         """Serve the claim, or end it."""
@@ -147,6 +149,9 @@ class ClaimReconcile(Binding):
             raise ClaimError(ClaimFault.OTHER, self._entry.fault)
         validate_additional_metadata(view.additional, self._parts.settings.allowed_label_domains)
         self._sandbox = await self.find()
+        if self._sandbox is None and is_true(self._old.conditions, names.FINISHED):
+            self._is_over = True
+            return
         if self._sandbox is None and self._old.bound.name:
             await self._whole()
         if self._sandbox is None and not view.needs_cold_start:
@@ -241,6 +246,7 @@ class ClaimReconcile(Binding):
             sandbox_status=sandbox.status if sandbox is not None else None,
             error=self._error,
             is_expired=is_expired,
+            is_over=self._is_over,
         )
 
     def _is_unseen(self) -> bool:

@@ -150,6 +150,12 @@ class PoolController(Controller[PoolEntry]):
         if pool in self.cache:
             self.queue.add(pool, priority=REFILL, after_s=_GATHERING_S[reason], reason=reason)
 
+    def replace_refused(self, sandbox: Key, uid: str) -> None:
+        """Wake the pool of a member that no claim can take over."""
+        entry = self.shared.caches.sandboxes.get(sandbox)
+        if entry is not None and entry.uid == uid:
+            self.wake_pool_of(entry)
+
     def on_pool(self, delta: Delta[PoolEntry]) -> None:
         """Wake a pool that changed."""
         self.queue.add(delta.key, priority=REFILL, reason="pool")

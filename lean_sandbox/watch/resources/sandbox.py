@@ -206,7 +206,8 @@ def sandbox_kind(
         predicate=any_of(
             generation(),
             deletion(),
-            labels(*sorted(SANDBOX_LABELS)),
+            # The label of a claim hands over a Sandbox without an owner; nothing else reads it.
+            labels(*sorted(SANDBOX_LABELS | {names.CLAIM_UID_LABEL})),
             annotation(*sorted(SANDBOX_ANNOTATIONS)),
             owners(),
             if_known(column("Ready")),

@@ -1,0 +1,112 @@
+"""A member that the server does not let a claim take over is passed over, not the claim refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lean_sandbox.local.target import Target
+from tests.support.builders import claim
+from tests.support.extensions import (
+    bound_name,
+    events_of,
+    open_claims,
+    owner_of,
+    ready_of,
+    run_members,
+)
+from tests.support.names import ANNOTATION, TEMPLATES
+from tests.support.world import World
+
+Json = dict[str, Any]
+MEMBERS = ("m1", "m2", "m3", "m4", "m5")
+# What a policy answers, without a reason and with Forbidden; it names no field.
+REFUSALS = pytest.mark.parametrize("code", [403, 422])
+
+
+def refuse(world: World, code: int, *names: str) -> None:
+    """Refuse every patch of these Sandboxes that is none of a status, from now on."""
+
+    def is_one(target: Target) -> bool:
+        return target.name in names
+
+    world.plane.fail_next("patch", "sandboxes", code, times=1000, match=is_one)
+
+
+@REFUSALS
+async def test_another_member_serves_the_claim(code: int) -> None:
+    """At once, in the same reconcile, and the claim says nothing of it but an Event."""
+    async with open_claims(*MEMBERS) as world:
+        refuse(world, code, "m1", "m2")
+        await world.create(claim())
+        assert bound_name(world) == "m3"
+        assert ready_of(world)[0] == "True"
+        await world.advance(3.0)
+        passed = events_of(world, "SandboxNotAdopted")
+        assert [note.split('"')[1] for _, _, note in passed] == ["m1", "m2"]
+        assert all(owner_of(world, name) == "SandboxWarmPool/pool" for name in ("m1", "m2"))
+
+
+@REFUSALS
+async def test_a_claim_that_no_member_may_serve_gets_a_new_sandbox(code: int) -> None:
+    """After three members it asks for one of its own: what is made now meets the policy."""
+    async with open_claims(*MEMBERS) as world:
+        refuse(world, code, *MEMBERS)
+        await world.create(claim())
+        assert len([one for one in world.requests("patch", "sandboxes") if one.code == code]) <= 9
+        await run_members(world, "c")
+        await world.advance(3.0)
+        assert bound_name(world) == "c"
+        assert ready_of(world)[0] == "True"
+
+
+@REFUSALS
+async def test_the_next_claims_do_not_try_the_same_members_again(code: int) -> None:
+    """A member that was refused is handed out to nobody until it has changed."""
+    async with open_claims(*MEMBERS) as world:
+        refuse(world, code, "m1", "m2")
+        await world.create(claim("a"))
+        before = len(world.requests("patch", "sandboxes"))
+        await world.create(claim("b"))
+        assert bound_name(world, "b") == "m4"
+        tried = {one.name for one in world.requests("patch", "sandboxes")[before:]}
+        assert not tried & {"m1", "m2"}
+
+
+@REFUSALS
+async def test_a_member_that_an_annotation_names_is_passed_over_as_well(code: int) -> None:
+    """Another process began to hand it over; the claim gets the next."""
+    async with open_claims(*MEMBERS) as world:
+        refuse(world, code, "m2")
+        await world.create(claim(metadata={"annotations": {ANNOTATION: "m2"}}))
+        assert bound_name(world) == "m1"
+        assert ready_of(world)[0] == "True"
+
+
+async def test_a_stale_member_that_an_annotation_names_is_not_taken() -> None:
+    """A claimant may write the annotation; which members fit the template is not for him to say."""
+    strategy: Json = {"updateStrategy": {"type": "Recreate"}}
+    async with open_claims("m1", "m2", pool_spec=strategy) as world:
+        newer = {"spec": {"containers": [{"name": "main", "image": "newer"}]}}
+        # The pool is kept from replacing its members.
+        world.plane.fail_next("delete", "sandboxes", 500, times=1000)
+        await world.patch(TEMPLATES, "tpl", {"spec": {"podTemplate": newer}})
+        await world.create(claim(metadata={"annotations": {ANNOTATION: "m1"}}))
+        assert bound_name(world) != "m1"
+        assert owner_of(world, "m1") == "SandboxWarmPool/pool"
+
+
+async def test_a_member_that_another_claim_is_about_to_get_is_not_taken_by_its_name() -> None:
+    """It is handed out to one claim at a time, by whatever way."""
+    async with open_claims("m1", "m2") as world:
+        held = world.plane.hold("patch", "sandboxes", answers=False)
+        world.plane.store.create(claim("first"))
+        await world.until(lambda: world.plane.faults.waiting)
+        world.plane.store.create(claim("second", metadata={"annotations": {ANNOTATION: "m1"}}))
+        await world.moments(300)
+        held.release()
+        await world.settle()
+        assert bound_name(world, "first") == "m1"
+        assert bound_name(world, "second") == "m2"
+        assert [one.code for one in world.requests("patch", "sandboxes")].count(422) == 0
