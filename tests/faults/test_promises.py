@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+import pytest
+
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.errors import ApiError, Asked
 from lean_sandbox.kube.resources import PODS, SANDBOXCLAIMS, path
@@ -15,7 +17,7 @@ from tests.faults.promises import History, Promise
 from tests.support.builders import claim, pool
 from tests.support.clients import cluster_admin, connected, connection_to
 from tests.support.clock import FakeClock
-from tests.support.names import CLAIMS, SANDBOXES
+from tests.support.names import CLAIMS, SAFE_TO_EVICT, SANDBOXES, WARM_POOL
 from tests.support.world import (
     CONTROLLER,
     NS,
@@ -374,3 +376,29 @@ async def test_a_loop_without_backoff_is_told_unless_others_cause_it() -> None:
             with suppress(ApiError):
                 await at.controller.find(PODS, NS, "none", bytes)
         assert at.broken() == [Promise.BACKOFF.name]
+
+
+@pytest.mark.parametrize(
+    "mark", [{"labels": {WARM_POOL: "p"}}, {"annotations": {SAFE_TO_EVICT: "true"}}]
+)
+async def test_a_claim_that_becomes_ready_while_its_pod_looks_free_is_told(mark: Json) -> None:
+    """As the controller left it; but not of what somebody else has put there since."""
+    async with served() as at:
+        await at.patch(PODS, "sb", {"metadata": mark})
+        await at.bind("one", "sb", ready=True)
+        assert at.broken() == [Promise.READY_IS_USABLE.name]
+    async with served() as at:
+        at.plane.store.patch("pods", NS, "sb", {"metadata": mark})
+        await at.bind("one", "sb", ready=True)
+        assert not at.broken()
+
+
+async def test_what_the_sandboxs_own_template_says_of_eviction_is_no_sign_of_a_pool() -> None:
+    """It lets its Pod be evicted, claimed or not."""
+    async with served() as at:
+        metadata = {"annotations": {SAFE_TO_EVICT: "true"}}
+        template = {"spec": {"podTemplate": {"metadata": metadata}}}
+        at.plane.store.patch(SANDBOXES, NS, "sb", template)
+        await at.patch(PODS, "sb", {"metadata": metadata})
+        await at.bind("one", "sb", ready=True)
+        assert not at.broken()
