@@ -176,6 +176,11 @@ class _Namespace:
         pool = next((p for p in self.pools if p["metadata"]["name"] == _pool_of(one)), None)
         template = pool and self.templates.get(pool["spec"]["sandboxTemplateRef"]["name"])
         if not owned:
+            if condition(one, "Finished").get("status") == "True":
+                # Finished work is not done again when its Sandbox goes.
+                if bound or ready.get("reason") not in ("PodSucceeded", "PodFailed"):
+                    yield f"{title} has finished and says {one.get('status')}"
+                return
             if any(map(self.scope.selects, self._named(one, self.sandboxes))):
                 # It cannot have a Sandbox of its own, whatever its pool and its template allow.
                 if bound or "is not controlled by claim" not in ready.get("message", ""):

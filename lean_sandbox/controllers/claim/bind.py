@@ -131,12 +131,11 @@ class Binding:
         )
 
     async def find(self) -> SandboxEntry | None:
-        """Return the Sandbox that the claim has already. No request in the ordinary case.
+        """Return the Sandbox that the claim is known to have. No request in the ordinary case.
 
         The one that the status names is fetched if the cache shows neither it nor its end as the
         claim's: another process may have bound it, and its event is yet to come. So is one that is
         being deleted with an unknown status: its own controller no longer fetches it.
-        Raises ClaimError when the claim's own name is held by somebody else's Sandbox.
         """
         entry, doubtful = self._entry, self._parts.doubtful
         found = own_sandbox(self._sandboxes, entry)
@@ -156,7 +155,15 @@ class Binding:
             await self._fetch(doubtful[entry.uid])
             doubtful.pop(entry.uid, None)
             found = own_sandbox(self._sandboxes, entry)
-        if found is None and (assigned := assigned_name(entry)):
+        return found
+
+    async def find_named(self) -> SandboxEntry | None:
+        """Return a Sandbox that is to be the claim's by its annotation, or by its own name.
+
+        Raises ClaimError when the claim's own name is held by somebody else's Sandbox.
+        """
+        entry, found = self._entry, None
+        if assigned := assigned_name(entry):
             found = await self._assigned(assigned)
         if found is None and (held := self._sandboxes.get(entry.key)) is not None:
             found = await self._restored(held)

@@ -152,6 +152,8 @@ class ClaimReconcile(Binding):
         if self._sandbox is None and is_true(self._old.conditions, names.FINISHED):
             self._is_over = True
             return
+        if self._sandbox is None:
+            self._sandbox = await self.find_named()
         if self._sandbox is None and self._old.bound.name:
             await self._whole()
         if self._sandbox is None and not view.needs_cold_start:
