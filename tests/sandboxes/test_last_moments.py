@@ -72,17 +72,16 @@ async def test_the_mark_of_a_predecessor_is_not_written_over_and_over() -> None:
     """The watch lags: the old Sandbox expires when another has its name."""
     async with open_world() as world:
         await world.ready_sandbox(dying(60.0))
+        await world.advance(59.0)
         held = world.plane.hold_events("sandboxes")
         store = world.plane.store
         store.delete(SANDBOXES, NS, "sb-1")
         store.create(sandbox())
-        await world.advance(59.0)
         world.forget_requests()
-        await world.advance(1.5)
-        patches = world.requests("patch", "sandboxes")
+        await world.advance(30.0)
+        assert world.writes() == {"patch sandboxes/status": 1}
         held.release()
         await world.settle()
-        assert len(patches) < 20, len(patches)
 
 
 async def test_a_service_with_a_finalizer_that_is_not_wanted_and_wanted_again() -> None:
@@ -93,7 +92,7 @@ async def test_a_service_with_a_finalizer_that_is_not_wanted_and_wanted_again() 
         world.forget_requests()
         await world.patch("sandboxes", "sb-1", {"spec": {"service": False}})
         await world.advance(60.0)
-        assert len(world.requests("delete", "services")) < 4
+        assert len(world.requests("delete", "services")) == 1
         await world.patch("sandboxes", "sb-1", {"spec": {"service": True}})
         await world.advance(10.0)
         await world.patch("services", "sb-1", {"metadata": {"finalizers": None}})

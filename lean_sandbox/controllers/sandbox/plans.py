@@ -138,7 +138,7 @@ def plan_service(entry: SandboxEntry, service: ServiceEntry | None) -> ServiceSt
         return Create() if wanted else Nothing()
     if is_controlled_by(service.owner, entry.uid):
         if wanted is False:
-            return Delete(service)
+            return Nothing() if service.is_deleting else Delete(service)
         return Keep(service) if service.spec is not None else Fetch()
     if wanted is False or (wanted is None and service.owner is None):
         return Nothing()
