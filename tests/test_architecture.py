@@ -28,6 +28,19 @@ ALLOWED: dict[str, set[str]] = {
     "controllers": {"config", "runtime", "watch", "filters", "kube", "metrics", "model"},
     "http": {"kube", "metrics"},
     "local": {"filters", "model", "kube"},
+    "manager": {
+        "config",
+        "controllers",
+        "filters",
+        "http",
+        "kube",
+        "metrics",
+        "model",
+        "runtime",
+        "watch",
+    },
+    "bench": {"config", "kube", "local", "model"},
+    "demo": {"bench", "client", "config", "kube", "local", "manager", "metrics", "model"},
 }
 LEAVES = {"clock", "log", "version"}
 # Third-party packages a room may use besides the standard library; None is any.

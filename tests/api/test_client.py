@@ -131,10 +131,10 @@ async def test_writes_send_bodies_types_and_the_field_manager() -> None:
 
 
 async def test_an_answer_nobody_asked_for_is_not_decoded() -> None:
-    """Without a type a write returns None, whatever the server sent back."""
+    """As bytes, an answer is returned as it came, whatever the server sent back."""
     script = in_turn(reply(200, b"\xff not json"))
     async with running(script) as (_, client, _):
-        await client.patch(PODS, "a", "p", {}, bytes)
+        assert await client.patch(PODS, "a", "p", {}, bytes) == b"\xff not json"
 
 
 async def test_delete_sends_options_only_when_given() -> None:

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.kube import events
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.events import EventRecorder, Pace
@@ -158,32 +157,33 @@ async def test_what_differs_in_type_reason_action_or_object_is_not_folded() -> N
     assert (recorder.counts["posted"], recorder.counts["folded"]) == (6, 0)
 
 
-async def test_namespaces_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_namespaces_take_turns() -> None:
     """One tenant's thousands neither delay nor push out what there is to tell another one."""
-    monkeypatch.setattr(events, "_MOST_WAITING", 4)
     other = msgspec.structs.replace(POD, namespace="single")
     async with recording() as (server, recorder, _):
         for number in range(3):
             recorder.emit(POD, "Normal", f"R{number}", "X", "")
         recorder.emit(other, "Normal", "Single", "X", "")
-        for number in range(3, 6):
+        for number in range(3, 1002):
             recorder.emit(POD, "Normal", f"R{number}", "X", "")
+        assert recorder.counts["dropped"] == 3
     reasons = [request.json["reason"] for request in server.requests]
-    assert reasons == ["R3", "Single", "R4", "R5"]
-    assert recorder.counts["dropped"] == 3
+    assert reasons[:4] == ["R3", "Single", "R4", "R5"]
 
 
-async def test_a_full_queue_drops_the_oldest_and_counts_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Emitting never blocks; what waited longest gives way."""
-    monkeypatch.setattr(events, "_MOST_WAITING", 2)
+async def test_a_full_queue_drops_the_oldest_and_counts_it() -> None:
+    """Emitting never blocks; of more than a thousand, what waited longest gives way."""
     async with recording() as (server, recorder, _):
-        for number in range(5):
+        for number in range(1000):
             recorder.emit(POD, "Normal", f"R{number}", "X", "")
-        assert len(recorder._queue) == 2
-    assert [request.json["reason"] for request in server.requests] == ["R3", "R4"]
-    assert (recorder.counts["posted"], recorder.counts["dropped"]) == (2, 3)
+        assert recorder.counts["dropped"] == 0
+        for number in range(1000, 1003):
+            recorder.emit(POD, "Normal", f"R{number}", "X", "")
+        assert recorder.counts["dropped"] == 3
+    assert [request.json["reason"] for request in server.requests] == [
+        f"R{number}" for number in range(3, 1003)
+    ]
+    assert recorder.counts["posted"] == 1000
 
 
 def test_what_waits_is_bounded_in_bytes() -> None:
@@ -318,13 +318,16 @@ async def test_closing_posts_what_waits_and_takes_no_more() -> None:
     assert recorder.counts["dropped"] == 1
 
 
-async def test_the_memory_of_series_is_bounded(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Forgetting one only means that its next repeat is a new event."""
-    monkeypatch.setattr(events, "_MOST_SERIES", 2)
-    async with recording() as (_, recorder, _):
-        for number in (1, 2, 3, 1):
+@pytest.mark.parametrize(("others", "folded"), [(999, 1), (1000, 0)])
+async def test_a_thousand_series_are_remembered(others: int, folded: int) -> None:
+    """A repeat of one that was forgotten is a new event."""
+    async with recording() as (server, recorder, _):
+        recorder.emit(POD, "Normal", "Back", "Wait", "")
+        await server.received(1)
+        for number in range(others):
             recorder.emit(POD, "Normal", f"R{number}", "X", "")
-        assert len(recorder._series) == 2
-    assert recorder.counts["posted"] == 4
+            # One at a time, so that none is dropped from the queue.
+            await server.received(2 + number)
+        recorder.emit(POD, "Normal", "Back", "Wait", "")
+    assert recorder.counts["folded"] == folded
+    assert recorder.counts["posted"] == 2 + others - folded

@@ -165,7 +165,7 @@ async def test_a_restart_over_a_thousand_healthy_sandboxes_costs_list_pages_only
         assert spent(world) == {"list sandboxes": pages, "list pods": pages, "list services": 1}
         assert len(world.reports) == MANY
         world.forget_requests()
-        await world.advance(600.0)
+        await world.advance(3600.0)
         assert not spent(world)
         assert not world.reports
 

@@ -279,3 +279,4 @@ async def test_a_claim_on_its_way_out_is_left_alone() -> None:
         await run_members(world, "m1")
         await world.advance(3.0)
         assert not [one for one in world.asked() if "claims" in one]
+        assert bound_name(world) == "m1"

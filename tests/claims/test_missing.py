@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lean_sandbox.kube.resources import SANDBOXWARMPOOLS
+from lean_sandbox.local.direct import Change
 from tests.support.builders import claim, pool, template
 from tests.support.extensions import bound_name, get_claim, open_claims, open_pools, ready_of
 from tests.support.names import CLAIMS, POOLS
@@ -59,6 +60,28 @@ async def test_a_claim_is_told_only_what_was_looked_for_after_it_came() -> None:
         world.plane.store.create(claim("second", pool="nope"))
         await world.pass_time(3.0)
         assert bound_name(world, "second") == "second"
+
+
+async def test_a_claim_needs_no_watch_to_have_shown_its_pool_and_template() -> None:
+    """Both were made just before it: they are looked for, and the claim is never told otherwise."""
+    async with open_pools() as world:
+        held = [world.plane.hold_events(one) for one in ("sandboxtemplates", "sandboxwarmpools")]
+        reasons: list[str] = []
+
+        def note(change: Change) -> None:
+            conditions = (change.after or {}).get("status", {}).get("conditions", ())
+            reasons.extend(one["reason"] for one in conditions if one["type"] == "Ready")
+
+        world.plane.store.follow(note, (CLAIMS,))
+        for body in (free("tpl"), pool(replicas=0), claim()):
+            world.plane.store.create(body)
+        await world.advance(5.0)
+        assert bound_name(world) == "c"
+        assert set(reasons) <= {"SandboxNotReady", "DependenciesNotReady"}
+        assert {"get sandboxwarmpools", "get sandboxtemplates"} <= set(world.asked())
+        for one in held:
+            one.release()
+        await world.settle()
 
 
 async def test_names_are_looked_for_by_namespace() -> None:

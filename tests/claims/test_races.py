@@ -444,6 +444,7 @@ async def test_no_claim_is_ready_with_a_pod_that_is_gone_or_going(grace_s: int) 
         async with open_claims(plane=plane, clock=world.clock, ready=False) as second:
             await second.advance(1.0)
             assert "True" not in told
+            assert "False" in told
 
 
 @pytest.mark.parametrize("phase", ["Failed", "Succeeded"])

@@ -65,14 +65,6 @@ def test_a_failed_claim_leaves_nothing_behind(client: Client, room: Room) -> Non
     assert room.members() == set()
 
 
-def test_a_pool_made_just_before_its_claim_is_found(client: Client, room: Room) -> None:
-    """No watch has to have seen pool and template for a claim to be served."""
-    for number in range(5):
-        room.template(f"fresh-{number}")
-        room.pool(f"fresh-{number}", replicas=0, template=f"fresh-{number}")
-        client.create_sandbox(f"fresh-{number}", room.name, _PATIENCE_S)
-
-
 def test_a_named_claim_recovers_when_its_pool_comes(client: Client, room: Room) -> None:
     """A claim that failed for want of a pool is served once there is one."""
     with pytest.raises(SandboxWarmPoolNotFoundError):

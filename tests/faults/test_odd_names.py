@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.support.builders import claim, pool
-from tests.support.extensions import open_claims, ready_of
+from tests.support.extensions import bound_name, get_claim, open_claims, ready_of
 from tests.support.names import ANNOTATION
-from tests.support.world import CONTROLLER, NS, World, condition, open_world, sandbox
+from tests.support.world import CONTROLLER, World, condition, open_world, sandbox
 
 Json = dict[str, Any]
 POD_NAME = "agents.x-k8s.io/pod-name"
@@ -86,10 +86,14 @@ async def test_a_template_of_an_impossible_name_is_a_template_that_does_not_exis
 
 @pytest.mark.parametrize("odd", ODD, ids=ids)
 async def test_a_claim_that_names_an_impossible_sandbox_starts_one_of_its_own(odd: str) -> None:
-    """The annotation is dropped or overwritten; the claim is served."""
+    """The annotation is removed, and the claim gets a Sandbox of its own name."""
     async with open_claims() as world:
         world.forget_requests()
         await world.create(claim("c1", metadata={"annotations": {ANNOTATION: odd}}))
         await world.advance(30.0)
-        assert world.plane.store.find("sandboxes.agents.x-k8s.io", NS, "c1") is not None
+        assert world.find("sandboxes", "c1") is not None
+        assert ANNOTATION not in get_claim(world, "c1")["metadata"]["annotations"]
+        await world.run_pod("c1")
+        assert bound_name(world, "c1") == "c1"
+        assert ready_of(world, "c1")[0] == "True"
         assert_plain(world)

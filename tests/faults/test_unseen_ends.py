@@ -44,6 +44,7 @@ async def test_the_policy_of_a_template_whose_end_is_told_late() -> None:
     """It is not made over and over, and does not stay."""
     async with open_pools() as world:
         await world.create(placed())
+        assert len(world.plane.store.list("networkpolicies.networking.k8s.io", NS)) == 1
         assert not await end_unseen(world, TEMPLATES, "tpl")
         assert not world.plane.store.list("networkpolicies.networking.k8s.io", NS)
 
@@ -94,6 +95,7 @@ async def test_the_members_of_a_pool_whose_end_is_told_late(replicas: int) -> No
     async with open_pools() as world:
         await world.create(placed())
         await world.create(pool(replicas=replicas))
+        assert len(world.plane.store.list(SANDBOXES, NS)) == replicas
         assert not await end_unseen(world, POOLS, "pool")
         assert not world.plane.store.list(SANDBOXES, NS)
 

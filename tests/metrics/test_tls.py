@@ -46,10 +46,12 @@ async def secured(folder: Path, **settings: Any) -> AsyncIterator[Scraper]:
         yield scraper
 
 
-async def ask(scraper: Scraper, folder: Path, **limits: Any) -> httpx.Response:
+async def ask(scraper: Scraper, folder: Path, *, suites: str = "", **limits: Any) -> httpx.Response:
     """Scrape with a client that trusts the authority of a folder."""
     context = ssl.create_default_context(cafile=folder / "ca.crt")
     context.verify_flags |= ssl.VERIFY_X509_STRICT
+    if suites:
+        context.set_ciphers(suites)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         for name, value in limits.items():
@@ -98,7 +100,7 @@ async def test_a_renewed_certificate_is_served_to_the_next_connection(
 async def test_the_oldest_version_is_kept_to(folders: tuple[Path, Path]) -> None:
     """By default TLS 1.2 is the oldest; a higher one can be asked for, and a lower one."""
     first, _ = folders
-    old = {"maximum_version": ssl.TLSVersion.TLSv1_2}
+    old: dict[str, Any] = {"maximum_version": ssl.TLSVersion.TLSv1_2}
     ancient: dict[str, Any] = {
         "minimum_version": ssl.TLSVersion.TLSv1_1,
         "maximum_version": ssl.TLSVersion.TLSv1_1,
@@ -131,9 +133,12 @@ async def test_only_the_suites_that_are_named_are_offered(folders: tuple[Path, P
     assert [one["name"] for one in ciphers if one["protocol"] == "TLSv1.2"] == [
         "ECDHE-ECDSA-AES128-GCM-SHA256"
     ]
-    old = {"maximum_version": ssl.TLSVersion.TLSv1_2}
+    old: dict[str, Any] = {"maximum_version": ssl.TLSVersion.TLSv1_2}
     async with secured(first, tls_cipher_suites=(GCM_256,)) as scraper:
         assert (await ask(scraper, first, **old)).status_code == 200
+        with pytest.raises(httpx.HTTPError):
+            await ask(scraper, first, suites="ECDHE-ECDSA-AES128-GCM-SHA256", **old)
+        assert (await ask(scraper, first, suites="ECDHE-ECDSA-AES256-GCM-SHA384", **old)).is_success
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,11 @@ from structlog.testing import capture_logs
 from lean_sandbox import log
 from lean_sandbox.config.options import Settings
 from lean_sandbox.local.faults import Loss
+from lean_sandbox.model.times import format_rfc3339
 from tests.support.builders import claim
 from tests.support.extensions import change_pool, change_template, open_claims, open_pools, rest
 from tests.support.names import SANDBOXES
-from tests.support.world import open_world, sandbox
+from tests.support.world import condition, open_world, sandbox
 
 Line = MutableMapping[str, Any]
 
@@ -142,8 +143,17 @@ async def test_every_reconcile_has_a_line_at_debug() -> None:
 
 
 async def test_a_level_above_is_silent(capsys: pytest.CaptureFixture[str]) -> None:
-    """A whole life at the level warning writes not one line."""
+    """A whole life at the level warning writes not one line, from created to deleted."""
     log.configure("warning", "json")
     async with open_pools() as world:
         await world.ready_sandbox()
+        await world.patch("sandboxes", "sb-1", {"spec": {"operatingMode": "Suspended"}})
+        await world.delete("pods", "sb-1")
+        assert condition(world.get(), "Suspended")["status"] == "True"
+        await world.patch("sandboxes", "sb-1", {"spec": {"operatingMode": "Running"}})
+        await world.run_pod()
+        ends = {"shutdownTime": format_rfc3339(world.clock.now()), "shutdownPolicy": "Delete"}
+        await world.patch("sandboxes", "sb-1", {"spec": ends})
+        await world.advance(5.0)
+        assert world.find("sandboxes") is None
     assert capsys.readouterr().err == ""

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
-from lean_sandbox.local.errors import StatusError
 from lean_sandbox.model.names import name_hash
 from tests.support.builders import claim, orphan, placed, pool
 from tests.support.clock import FakeClock
@@ -613,45 +612,6 @@ async def test_a_restart_makes_members_without_waiting_for_what_is_there() -> No
             assert len(members(second)) == 2
             assert not second.requests("create", "networkpolicies")
             assert not pool_events(second)
-
-
-@pytest.mark.template_case(50)
-async def test_what_is_not_said_is_stored_as_its_default() -> None:
-    """Template case 50: Managed, and no injection of any kind."""
-    async with open_pools() as world:
-        made = world.plane.store.create(placed())
-        assert made["spec"]["networkPolicyManagement"] == "Managed"
-        assert made["spec"]["envVarsInjectionPolicy"] == "Disallowed"
-        assert made["spec"]["volumeClaimTemplatesPolicy"] == "Disallowed"
-
-
-@pytest.mark.template_case(51)
-@pytest.mark.parametrize(
-    "spec",
-    [
-        {"networkPolicyManagement": "Maybe"},
-        {"envVarsInjectionPolicy": "Sometimes"},
-        {"volumeClaimTemplatesPolicy": "Never"},
-        {"podTemplate": None},
-        {"podTemplate": {"spec": {}}},
-    ],
-)
-async def test_a_template_that_makes_no_sense_is_rejected(spec: Json) -> None:
-    """Template case 51: 422 for unknown words and missing parts."""
-    async with open_pools() as world:
-        body = placed()
-        body["spec"].update(spec)
-        with pytest.raises(StatusError) as refused:
-            world.plane.store.create(body)
-        assert refused.value.code == 422
-
-
-@pytest.mark.template_case(52)
-async def test_a_status_is_pruned() -> None:
-    """Template case 52: the kind has none."""
-    async with open_pools() as world:
-        made = world.plane.store.create({**placed(), "status": {"phase": "Good"}})
-        assert "status" not in made
 
 
 async def test_the_owner_of_a_policy_may_be_stripped_and_given_back() -> None:
