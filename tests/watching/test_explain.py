@@ -18,6 +18,7 @@ from tests.support.world import open_world
 from tests.watching.hand import Hand
 from tests.watching.objects import (
     POD_COLUMNS,
+    SANDBOX_COLUMNS,
     Json,
     event,
     meta,
@@ -26,6 +27,7 @@ from tests.watching.objects import (
     pod_row,
     sandbox,
     sandbox_row,
+    table,
     table_bookmark,
 )
 
@@ -211,3 +213,16 @@ def test_no_object_can_end_an_explanation(kind: str, log: list[Any]) -> None:
     assert sum(summary.counts.values()) >= len(lines)
     last = next(line for line in out.getvalue().splitlines() if "ns/z@9" in line)
     assert last.split()[1] == Outcome.PASSED
+
+
+@pytest.mark.parametrize("missing", ["Ready", "Reason"])
+def test_a_table_without_a_column_is_explained_as_the_controller_takes_it(missing: str) -> None:
+    """An older or newer server may lack one: then no column counts, and metadata decides."""
+    columns = [name for name in SANDBOX_COLUMNS if name != missing]
+    rows = [
+        table("ADDED", meta("a", 1, generation=1), ["a", "x", "1m"], columns),
+        table("MODIFIED", meta("a", 2, generation=1), ["a", "y", "2m"], columns),
+        table("MODIFIED", meta("a", 3, generation=2), ["a", "y", "3m"], columns),
+    ]
+    assert outcomes("Sandbox", rows) == woken("Sandbox", rows, full=False)
+    assert outcomes("Sandbox", rows) == ["passed", "dropped", "passed"]

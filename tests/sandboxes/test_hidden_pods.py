@@ -1,0 +1,30 @@
+"""Pods that lost the label by which they are watched, and got it back."""
+
+from __future__ import annotations
+
+from lean_sandbox.model.names import name_hash
+from tests.support.world import HASH_LABEL, NS, World, condition, open_world, tracking
+
+
+def relabel(world: World) -> None:
+    """Give the Pod its label back, as whoever took it away."""
+    world.plane.store.patch("pods", NS, "sb-1", {"metadata": {"labels": tracking()}})
+
+
+async def test_a_pod_that_a_look_finds_labelled_again_is_in_sight() -> None:
+    """What happens to it from then on the watch shows: its end costs no look for another one."""
+    async with open_world() as world:
+        await world.ready_sandbox()
+        world.meanwhile("get", "pods", lambda: relabel(world))
+        world.forget_requests()
+        await world.patch("pods", "sb-1", {"metadata": {"labels": {HASH_LABEL: None}}})
+        assert world.asked()["get pods"] == 1
+        assert world.pod()["metadata"]["labels"][HASH_LABEL] == name_hash("sb-1")
+        assert world.asked()["patch pods"] == 0
+        world.forget_requests()
+        await world.delete("pods", "sb-1", grace_s=30)
+        await world.delete("pods", "sb-1")
+        assert world.asked()["create pods"] == 1
+        assert world.asked()["get pods"] <= 1
+        await world.run_pod()
+        assert condition(world.get(), "Ready")["status"] == "True"

@@ -1,0 +1,44 @@
+"""A bug in the code of a watch: it ends neither the other watches nor its own."""
+
+from __future__ import annotations
+
+import pytest
+from structlog.testing import capture_logs
+
+from lean_sandbox.watch.decode import EventDecoder
+from tests.support.world import NS, condition, open_world, sandbox
+
+
+async def test_a_bug_in_one_watch_does_not_end_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is logged with its traceback and told as a problem; the watch begins again by itself."""
+    line = EventDecoder.line
+    is_broken = True
+
+    def broken(decoder: EventDecoder[object], raw: bytes) -> None:
+        if is_broken and b'"name":"odd-service"' in raw:
+            raise RuntimeError("a bug")
+        line(decoder, raw)
+
+    monkeypatch.setattr(EventDecoder, "line", broken)
+    with capture_logs() as lines:
+        async with open_world() as world:
+            metadata = {"name": "odd-service", "namespace": NS}
+            service = {"apiVersion": "v1", "kind": "Service", "metadata": metadata}
+            world.plane.store.create({**service, "spec": {"ports": [{"port": 80}]}})
+            await world.pass_time(0.25)
+            assert world.controller.problems == {"services": "RuntimeError: a bug"}
+            # Sandboxes and Pods are watched as before: this one starts, and is told of.
+            world.plane.store.create(sandbox())
+            await world.pass_time(2.0)
+            assert world.find("pods") is not None
+            is_broken = False
+            await world.recover()
+            await world.advance(60.0)
+            assert not world.controller.problems
+            await world.run_pod()
+            assert condition(world.get(), "Ready")["status"] == "True"
+    told = [one for one in lines if one["event"] == "watch_panicked"]
+    assert told
+    assert {(one["log_level"], one["kind"], one["exc_info"]) for one in told} == {
+        ("error", "services", True)
+    }
