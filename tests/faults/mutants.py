@@ -24,13 +24,19 @@ ROOT = Path(__file__).resolve().parents[2]
 _LAWS = tuple(
     f"tests/{name}.py"
     for name in (
+        "watching/test_panic",
         "watching/test_lists",
         "watching/test_restored",
+        "watching/test_explain",
+        "api/test_events",
+        "sandboxes/test_foreign_status",
+        "sandboxes/test_hidden_pods",
         "faults/test_unseen_ends",
         "faults/test_refusals",
         "claims/test_usable",
         "claims/test_wakes",
         "claims/test_races",
+        "claims/test_edit_in_a_crowd",
         "sandboxes/test_adoption",
         "warmpools/test_staleness",
         "faults/test_lost_answers",
@@ -307,6 +313,48 @@ MUTANTS = (
         _CACHE,
         "if 0 < version < known.version:",
         "if False:",
+    ),
+    Mutant(
+        "a bug in one watch ends the others",
+        "watch/reflector.py",
+        '            self._log.exception("watch_panicked")\n',
+        "            raise\n",
+    ),
+    Mutant(
+        "a Table without a column cannot be explained",
+        "watch/explain.py",
+        " or any(name not in columns for name in names)",
+        "",
+    ),
+    Mutant(
+        "ten times as many Events wait",
+        "kube/events.py",
+        "_MOST_WAITING = 1000\n",
+        "_MOST_WAITING = 10000\n",
+    ),
+    Mutant(
+        "ten times as many series are remembered",
+        "kube/events.py",
+        "_MOST_SERIES = 1000\n",
+        "_MOST_SERIES = 10000\n",
+    ),
+    Mutant(
+        "a status that was known is told after each reconcile",
+        "controllers/sandbox/reconcile.py",
+        "was_unknown = entry is not None and entry.status is None",
+        "was_unknown = entry is not None",
+    ),
+    Mutant(
+        "a Pod that is labelled again stays out of sight",
+        "controllers/sandbox/requests.py",
+        "            self.hidden.forget(key)\n        else:",
+        "            pass\n        else:",
+    ),
+    Mutant(
+        "the first edit of a claim waits for the crowd",
+        _CLAIM,
+        "if claim.generation > 1:",
+        "if claim.generation > 2:",
     ),
 )
 
