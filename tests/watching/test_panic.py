@@ -6,6 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from lean_sandbox.watch.decode import EventDecoder
+from lean_sandbox.watch.kind import Entry
 from tests.support.world import NS, condition, open_world, sandbox
 
 
@@ -14,7 +15,7 @@ async def test_a_bug_in_one_watch_does_not_end_the_others(monkeypatch: pytest.Mo
     line = EventDecoder.line
     is_broken = True
 
-    def broken(decoder: EventDecoder[object], raw: bytes) -> None:
+    def broken(decoder: EventDecoder[Entry], raw: bytes) -> None:
         if is_broken and b'"name":"odd-service"' in raw:
             raise RuntimeError("a bug")
         line(decoder, raw)
