@@ -393,8 +393,8 @@ GROUPS: Final[Mapping[str, Mapping[str, Verb]]] = {
             ),
             functools.partial(_with_settings, "run", _run_controller),
             "Uses the kubeconfig, or the Pod's service account inside a cluster. Ends with 0 on"
-            " SIGINT or SIGTERM after running reconciles have ended; a second signal stops at"
-            " once, with 1, and so does the loss of the Lease.",
+            " SIGINT, SIGTERM or SIGHUP after running reconciles have ended; a second signal stops"
+            " at once, with 1, and so does the loss of the Lease.",
             _flags_of("lean_sandbox.config.render"),
             is_raw=True,
         ),

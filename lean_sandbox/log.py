@@ -7,6 +7,7 @@ and counted. A line that cannot be written is counted and dropped.
 from __future__ import annotations
 
 import atexit
+import io
 import logging
 import os
 import sys
@@ -71,6 +72,9 @@ def configure(level: str = "info", form: str = "auto") -> None:
         processors += [_printable, shown]
     else:
         processors.append(_as_json)
+        if isinstance(sys.stderr, io.TextIOWrapper):
+            # JSON is UTF-8, whatever the locale: escapes of another encoding are none of JSON.
+            sys.stderr.reconfigure(encoding="utf-8")
     structlog.configure(
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),

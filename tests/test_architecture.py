@@ -42,7 +42,7 @@ ALLOWED: dict[str, set[str]] = {
     "bench": {"config", "kube", "local", "model"},
     "demo": {"bench", "client", "config", "kube", "local", "manager", "metrics", "model"},
 }
-LEAVES = {"clock", "log", "version"}
+LEAVES = {"clock", "log", "signals", "version"}
 # Third-party packages a room may use besides the standard library; None is any.
 LIBRARIES: dict[str, set[str] | None] = {
     "filters": set(),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any, Final
 
 import anyio
 
+from lean_sandbox import signals
 from lean_sandbox.bench.environment import open_environment
 from lean_sandbox.bench.options import ALL, BenchError, BenchOptions, UsageError, read_flags
 from lean_sandbox.bench.report import BOUNDS, FIGURES, Report, ScenarioReport, Screen, Verdict
@@ -63,8 +63,8 @@ async def _measure(options: BenchOptions, screen: Screen) -> Report | None:
     async with anyio.create_task_group() as group:
 
         async def end_on_signal() -> None:
-            with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-                async for _ in signals:
+            with anyio.open_signal_receiver(*signals.ending()) as received:
+                async for _ in received:
                     screen.progress("interrupted: deleting what was made")
                     group.cancel_scope.cancel()
 

@@ -2,7 +2,7 @@
 
 Starts the embedded control plane, simulated Nodes with their kubelet and, if it is wanted, the
 controller: `lean-sandbox run`, in a process of its own. Writes a kubeconfig, says what to type
-next, waits for SIGINT or SIGTERM, saves the state.
+next, waits for the signal to end, saves the state.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import random
 import shlex
-import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -21,6 +20,7 @@ from pathlib import Path
 import anyio
 from anyio.abc import Process, TaskStatus
 
+from lean_sandbox import signals
 from lean_sandbox.clock import Clock, SystemClock
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.errors import ConfigError
@@ -61,7 +61,7 @@ async def up(
     say: Say = print,
     task_status: TaskStatus[str] = anyio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Run the local cluster until SIGINT or SIGTERM; started, with its URL, once Pods can be made.
+    """Run the local cluster until it is told to end; started, with its URL, once Pods can be made.
 
     The first that ``say`` gets is what to do next. A controller that ends by itself leaves the
     cluster running; one that fails ends it, after the state was saved, and raises ConfigError, as
@@ -83,7 +83,7 @@ async def up(
                 else:
                     say("The controller has ended; the cluster runs on without it.")
 
-            with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            with anyio.open_signal_receiver(*signals.ending()) as arriving:
                 await group.start(kubelet.run)
                 async with _controller(settings) as process:
                     if process is not None:
@@ -104,7 +104,7 @@ async def up(
                     with listed(cluster):
                         say(_greeting(cluster))
                         task_status.started(plane.url)
-                        async for received in signals:
+                        async for received in arriving:
                             say(f"{received.name}: stopping")
                             break
                         group.cancel_scope.cancel()

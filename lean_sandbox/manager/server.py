@@ -17,6 +17,7 @@ import structlog
 from anyio.abc import TaskGroup
 
 from lean_sandbox import log as logging
+from lean_sandbox import signals
 from lean_sandbox.clock import Clock, SystemClock
 from lean_sandbox.config.options import OPTIONS, Settings
 from lean_sandbox.controllers.metrics import survey
@@ -188,7 +189,7 @@ def _nearby(flag: str, address: str) -> str:
 
 
 async def run_until_signalled(settings: Settings) -> bool:
-    """Run the manager with its listeners until SIGINT or SIGTERM; a second signal stops at once.
+    """Run the manager and its listeners until a signal to end; a second one stops at once.
 
     Returns whether it ended in good order, not cut short by a second signal. Raises ConfigError, or
     a group of it, before anything is watched or written; NotLeaderError when the Lease was lost.
@@ -254,15 +255,15 @@ def _open_elector(settings: Settings, client: Client) -> Elector | None:
 
 async def _stop_on_signal(manager: Manager, group: TaskGroup, hurried: anyio.Event) -> None:
     """Stop at the first signal, and at once at the second."""
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        first = await anext(signals)
+    with anyio.open_signal_receiver(*signals.ending()) as received:
+        first = await anext(received)
         if manager.is_active:
             name = signal.Signals(first).name
             structlog.get_logger("controller").info("stopping", signal=name)
             manager.stop()
         else:
             group.start_soon(_end_waiting, manager, group)
-        await anext(signals)
+        await anext(received)
         hurried.set()
         group.cancel_scope.cancel()
 
