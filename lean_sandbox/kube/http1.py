@@ -183,6 +183,11 @@ class HttpConnection:
             self._problem = f"not an HTTP/1.1 answer, or one with the impossible status {status}"
         elif coding is not None and coding.lower() != b"chunked":
             self._problem = f"unknown transfer encoding {coding[:64]!r}"
+        elif (content := headers.get(b"content-encoding", b"identity")).lower() != b"identity":
+            self._problem = (
+                f"an answer with the content encoding {content[:64]!r}, which was not asked for: "
+                "a proxy on the way compresses, and has to leave this server's answers alone"
+            )
         self.status = status
         self._length = int(headers.get(b"content-length", 0))
         self.keeps_alive = self._parser.should_keep_alive()

@@ -267,3 +267,20 @@ async def test_a_request_cannot_be_made_to_say_more_than_one_line(
     """Line breaks and other surprises in targets and headers are refused before sending."""
     with pytest.raises(ValueError, match=r"line break|target|ascii"):
         encode_request("GET", target, header_lines(tuple(headers.items())), b"")
+
+
+@pytest.mark.parametrize("coding", [b"gzip", b"GZIP", b"br", b"identity, gzip"])
+async def test_an_answer_that_was_compressed_on_the_way_is_an_error_that_says_so(
+    coding: bytes,
+) -> None:
+    """Nothing is asked for compressed: a proxy that compresses is named, not its bytes decoded."""
+    head = b"HTTP/1.1 200 OK\r\nContent-Encoding: " + coding + b"\r\nContent-Length: 2\r\n\r\n"
+    with pytest.raises(ProtocolFault, match="a proxy on the way compresses"):
+        await exchange([head + b"\x1f\x8b"])
+
+
+@pytest.mark.parametrize("coding", [b"identity", b"Identity"])
+async def test_an_answer_that_says_it_is_not_compressed_is_read(coding: bytes) -> None:
+    """The word for no coding at all."""
+    head = b"HTTP/1.1 200 OK\r\nContent-Encoding: " + coding + b"\r\nContent-Length: 2\r\n\r\n"
+    assert (await exchange([head + b"{}"])).body == b"{}"
