@@ -268,7 +268,7 @@ class _Connection:
         read_bytes = 0
         while self._request is None:
             try:
-                data = await self._stream.receive(_CHUNK_BYTES)
+                data = await self._stream.receive(min(_CHUNK_BYTES, _HEAD_BYTES - read_bytes))
             except anyio.EndOfStream:
                 return None
             read_bytes += len(data)
@@ -276,7 +276,7 @@ class _Connection:
                 self._parser.feed_data(data)
             except (HttpParserError, HttpParserUpgrade) as problem:
                 self._refuse(400, f"this is not a request of HTTP/1.1: {problem}")
-            if read_bytes > _HEAD_BYTES:
+            if read_bytes >= _HEAD_BYTES:
                 self._refuse(431, f"the head of a request may have {_HEAD_BYTES} bytes")
         return self._request
 

@@ -246,16 +246,14 @@ async def test_an_answer_that_nobody_takes_is_given_up() -> None:
     assert served.counted()["metrics", "timeout"] == 1
 
 
-async def test_a_crowd_of_idle_peers_keeps_nobody_out(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Beyond the limit the connection that was idle for longest makes room."""
-    monkeypatch.setattr("lean_sandbox.http.server._MOST_CONNECTIONS", 3)
+async def test_a_crowd_of_idle_peers_keeps_nobody_out() -> None:
+    """Beyond sixty-four the connection that was idle for longest makes room."""
     async with serve() as served:
         idle = []
-        for _ in range(3):
+        for _ in range(64):
             idle.append(await served.connect())
             await served.until(lambda: served.idle() == len(idle))
+        assert not served.counted()
         assert (await served.say(b"GET /b HTTP/1.0\r\n\r\n")).endswith(b"/b {}")
         assert await rest_of(idle[0]) == b""
         for stream in idle[1:]:
