@@ -1,0 +1,30 @@
+"""How long a list is waited for, as docs/reliability.md says."""
+
+from __future__ import annotations
+
+import asyncio
+
+from lean_sandbox.local.controlplane import ControlPlane
+from tests.support.clock import ClockLoop, FakeClock
+from tests.support.world import open_world
+
+
+def test_a_page_of_a_list_is_given_up_after_half_a_minute() -> None:
+    """A connection went silent: the page is asked for again, and what follows is seen."""
+    clock = FakeClock()
+
+    async def live() -> None:
+        def stall(plane: ControlPlane) -> None:
+            plane.hold("list", "services", times=1)
+
+        async with open_world(clock=clock, prepare=stall, is_served=False) as world:
+            await world.pass_time(29.75)
+            assert not world.controller.problems
+            await world.pass_time(0.5)
+            assert "services" in world.controller.problems
+            await world.pass_time(5.0)
+            assert len(world.requests("list", "services")) == 2
+            assert world.controller.not_ready is None
+
+    with asyncio.Runner(loop_factory=lambda: ClockLoop(clock)) as runner:
+        runner.run(live())
