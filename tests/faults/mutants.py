@@ -279,9 +279,9 @@ MUTANTS = (
     ),
     Mutant(
         "a claim is ready by the word of a Pod that is gone",
-        "controllers/claim/reconcile.py",
-        "        if not is_there or (self._view.has_additional_metadata and not is_told):",
-        "        if self._view.has_additional_metadata and not is_told:",
+        "controllers/claim/usable.py",
+        "        if any(pod is not None and pod.may_be_ready for pod in found):",
+        "        if True:",
     ),
     Mutant(
         "a member is handed out by the word of a Pod that is gone",
