@@ -40,7 +40,8 @@ def _own_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 class Session:
     """One run of ``local up``, stopped by a signal as a user would."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, end: signal.Signals = signal.SIGTERM) -> None:
+        self.end = end
         self.said: list[str] = []
         self.kubeconfig = folder / "config"
         self.state = folder / "state"
@@ -55,7 +56,7 @@ class Session:
         )
 
     async def run(self) -> None:
-        """Start, make sure of a Pod, stop with SIGTERM."""
+        """Start, make sure of a Pod, stop by the signal."""
 
         async def live(*, task_status: anyio.abc.TaskStatus[str]) -> None:
             await up(self.settings(), say=self.said.append, task_status=task_status)
@@ -64,7 +65,7 @@ class Session:
             async with anyio.create_task_group() as group:
                 await group.start(live)
                 await self.use()
-                os.kill(os.getpid(), signal.SIGTERM)
+                os.kill(os.getpid(), self.end)
 
     async def use(self) -> None:
         """Look around through the kubeconfig."""
@@ -80,14 +81,17 @@ class Session:
                 await anyio.sleep(0.005)
 
 
-async def test_it_serves_until_a_signal_and_saves_what_it_had(tmp_path: Path) -> None:
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+async def test_it_serves_until_a_signal_and_saves_what_it_had(
+    tmp_path: Path, end: signal.Signals
+) -> None:
     """The second run has the Pod of the first, and both end without an error."""
-    first, second = Session(tmp_path), Session(tmp_path)
+    first, second = Session(tmp_path, end), Session(tmp_path)
     await first.run()
     assert first.state.exists()
     await second.run()
     assert any("export KUBECONFIG=" in line for line in first.said)
-    assert any("SIGTERM" in line for line in first.said)
+    assert any(end.name in line for line in first.said)
     assert any("State saved" in line for line in first.said)
 
 
