@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -56,6 +57,18 @@ def test_an_eighth_more_is_for_namespaces_that_nobody_works_on() -> None:
     assert taken(queue) == []
     queue.done(Key("burst", "001"))
     assert taken(queue) == [Key("burst", "016")]
+
+
+@pytest.mark.parametrize(("most", "more"), [(1, 1), (15, 1), (16, 2), (50, 6), (100, 12)])
+def test_an_eighth_more_is_an_eighth_and_at_least_one(most: int, more: int) -> None:
+    """Of many namespaces with one key each, so many beside a burst; the rest waits."""
+    queue = new_queue(most)
+    for number in range(most + 1):
+        queue.add(Key("burst", f"{number:03}"))
+    assert len(taken(queue)) == most
+    for number in range(more + 1):
+        queue.add(Key(f"single-{number}", "1"))
+    assert len(taken(queue)) == more
 
 
 def test_a_single_worker_has_one_more_for_others() -> None:
