@@ -29,6 +29,7 @@ PROCESSES = (
     "tests/footprint",
     "tests/leading/test_process.py",
     "tests/leading/test_rolling_upgrade.py",
+    "tests/leading/test_surroundings.py",
     "tests/metrics/test_process.py",
     "tests/running/test_start.py",
 )
