@@ -9,6 +9,7 @@ import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,10 +18,11 @@ import anyio
 import msgspec
 
 from lean_sandbox.bench import load
+from lean_sandbox.bench.arithmetic import per_item, percentile
 from lean_sandbox.bench.controller import Cost, MeasuredController
 from lean_sandbox.bench.load import Load
 from lean_sandbox.bench.options import BenchError, BenchOptions, UsageError
-from lean_sandbox.bench.report import Report, ScenarioReport, Screen, Server, per_item, percentile
+from lean_sandbox.bench.report import Report, ScenarioReport, Screen, Server
 from lean_sandbox.bench.workers import (
     KUBECONFIG,
     NODE_PREFIX,
@@ -37,7 +39,9 @@ from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.errors import ConfigError, ControlPlaneError, NotFound, NotServed
 from lean_sandbox.kube.kubeconfig import load as load_connection
 from lean_sandbox.kube.resources import (
+    METADATA_ACCEPT,
     NAMESPACES,
+    PODS,
     SANDBOXCLAIMS,
     SANDBOXES,
     PartialObject,
@@ -140,9 +144,14 @@ class Environment:
 
     @asynccontextmanager
     async def load(self, resource: Resource, where: str, **metadata: Any) -> AsyncIterator[Load]:
-        """Yield what makes objects of a kind and, in the block, sees them become Ready."""
+        """Yield what makes objects of a kind and, in the block, sees what becomes of them."""
         made = Load(self.client, self.clock, self.options, resource, where, metadata)
-        async with load.following(self.client, self.clock, resource, where, made.see):
+        follow = partial(load.following, self.client, self.clock)
+        async with AsyncExitStack() as watches:
+            if resource == SANDBOXCLAIMS:
+                pods = follow(PODS, where, made.see_pod, accept=METADATA_ACCEPT)
+                await watches.enter_async_context(pods)
+            await watches.enter_async_context(follow(resource, where, made.see))
             yield made
 
     async def until(self, missing: Callable[[], Awaitable[str]]) -> None:
@@ -176,7 +185,7 @@ class Environment:
         before = await self.measured.begin()
         yield report
         if made is not None:
-            add_latencies(report, made)
+            await add_latencies(report, made)
         await self.measured.until_idle(f"the scenario {name}")
         cost = await self.charge(report, before)
         report.figures |= {
@@ -200,24 +209,39 @@ class Environment:
     def add(self, one: ScenarioReport) -> None:
         """Add what a scenario found to the report of the run."""
         self.report.scenarios.append(one)
-        claims, ready = one.figures.get("claims"), one.figures.get("ready")
-        if claims is not None and ready is not None and ready < claims:
+        claims, not_usable = one.figures.get("claims"), one.figures.get("not_usable")
+        if claims and not_usable:
+            never_ready = claims - (one.figures.get("ready") or 0)
             self.report.notes.append(
-                f"{one.name}: {claims - ready:g} of {claims:g} claims were never Ready, and are in"
-                " no percentile"
+                f"{one.name}: {not_usable:g} of {claims:g} claims were never usable,"
+                f" {never_ready:g} of them never Ready; what never was is in no percentile"
             )
 
 
-def add_latencies(report: ScenarioReport, made: Load) -> None:
-    """Add to the figures of a report what a client saw of the objects it made."""
-    latencies_ms = report.latencies_ms = [*made.latencies_ms().values()]
-    answered_ms = made.answered_ms.values()
+async def add_latencies(report: ScenarioReport, load_: Load) -> None:
+    """Add to a report what a client saw of the objects it made, once claims are usable."""
+    await load_.until_usable()
+    made = load_.made.values()
+    if load_.resource == SANDBOXCLAIMS:
+        usable_ms = [one.usable_ms for one in made if one.usable_ms is not None]
+        lags_ms = [one.lag_ms for one in made]
+        report.usable_ms = usable_ms
+        report.figures |= {
+            "not_usable": len(made) - len(usable_ms),
+            "usable_p50_ms": percentile(usable_ms, 50),
+            "usable_p90_ms": percentile(usable_ms, 90),
+            "usable_p99_ms": percentile(usable_ms, 99),
+            "lag_p50_ms": percentile(lags_ms, 50),
+            "lag_max_ms": percentile(lags_ms, 100),
+        }
+    ready_ms = report.ready_ms = [one.ready_ms for one in made if one.ready_ms is not None]
+    answered_ms = [one.answered_ms for one in made]
     report.figures |= {
-        "ready": len(latencies_ms),
-        "p50_ms": percentile(latencies_ms, 50),
-        "p90_ms": percentile(latencies_ms, 90),
-        "p99_ms": percentile(latencies_ms, 99),
-        "max_ms": percentile(latencies_ms, 100),
+        "ready": len(ready_ms),
+        "p50_ms": percentile(ready_ms, 50),
+        "p90_ms": percentile(ready_ms, 90),
+        "p99_ms": percentile(ready_ms, 99),
+        "max_ms": percentile(ready_ms, 100),
         "ack_p50_ms": percentile(answered_ms, 50),
         "ack_p99_ms": percentile(answered_ms, 99),
     }

@@ -7,7 +7,7 @@ claims a second for 0.14 ms of CPU each, lightkube's client 320 for 0.93 ms.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -30,8 +30,15 @@ Manifest = dict[str, Any]
 MARK: Final = "bench.lean-sandbox/run"
 """Label of the namespaces that a run makes."""
 _LIST_S: Final = 60.0
+# One that is not usable by then is reported as such: the controller may never see to its Pod.
+_USABLE_S: Final = 150.0
 TEMPLATE: Final = "t"
 POOL: Final = "p"
+FREE: Final = {
+    "labels": {names.WARM_POOL_LABEL: POOL},
+    "annotations": {names.SAFE_TO_EVICT_ANNOTATION: "true"},
+}
+"""What makes a Pod look free: routers leave it out, and autoscalers may evict it."""
 _POD_SPEC: Final = {
     "containers": [{"name": "main", "image": "busybox", "command": ["sleep", "inf"]}],
     "terminationGracePeriodSeconds": 1,
@@ -91,6 +98,29 @@ class Seen(msgspec.Struct, frozen=True, gc=False):
     metadata: ObjectMeta = ObjectMeta()
     status: _Status | None = None
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether its condition Ready is True."""
+        conditions = (self.status.conditions if self.status is not None else None) or ()
+        return any(one.type == names.READY and one.status == names.TRUE for one in conditions)
+
+    @property
+    def sandbox(self) -> str:
+        """The name of the Sandbox that a claim was given, if any."""
+        given = self.status.sandbox if self.status is not None else None
+        return given.name if given is not None else ""
+
+
+def looks_free(labels: Mapping[str, str] | None, annotations: Mapping[str, str] | None) -> bool:
+    """Return whether a Pod with these labels and annotations still looks like a member's.
+
+    A template may say itself that its Pods are safe to evict; no template of the bench does.
+    """
+    return (
+        names.WARM_POOL_LABEL in (labels or {})
+        or (annotations or {}).get(names.SAFE_TO_EVICT_ANNOTATION) == "true"
+    )
+
 
 @asynccontextmanager
 async def following(
@@ -124,12 +154,48 @@ async def following(
 
 
 @dataclass
-class Load:
-    """Makes objects of one kind in a namespace, and is shown by one watch when each is Ready.
+class Made:
+    """One object of the load: when it was asked for, and when a watching client saw what of it.
 
-    Their names are their numbers. ``sent_at`` is when each was asked for, ``ready_at`` when the
-    watch first showed it Ready, ``answered_ms`` how long its creation took, ``bound`` the
-    Sandbox that a claim was given. ``metadata`` is what they have beside their name.
+    ``sandbox`` is the one that a claim was given, ``answered_ms`` how long the creation took.
+    """
+
+    sent_at: float
+    answered_ms: float | None = None
+    ready_at: float | None = None
+    usable_at: float | None = None
+    sandbox: str = ""
+    is_deleted: bool = False
+    ready: anyio.Event = field(default_factory=anyio.Event)
+    usable: anyio.Event = field(default_factory=anyio.Event)
+
+    @property
+    def ready_ms(self) -> float | None:
+        """How long it took from the creation to Ready, None if it never was."""
+        return _between_ms(self.sent_at, self.ready_at)
+
+    @property
+    def usable_ms(self) -> float | None:
+        """How long it took from the creation until it was usable, None if it never was."""
+        return _between_ms(self.sent_at, self.usable_at)
+
+    @property
+    def lag_ms(self) -> float | None:
+        """How long it was Ready and not usable; None if it never was usable."""
+        return _between_ms(self.ready_at, self.usable_at)
+
+
+def _between_ms(began: float | None, ended: float | None) -> float | None:
+    return None if began is None or ended is None else round((ended - began) * 1000, 1)
+
+
+@dataclass
+class Load:
+    """Makes objects of one kind in a namespace, and is shown by watches what becomes of each.
+
+    Their names are their numbers; ``metadata`` is what they have beside their name. A claim is
+    usable when it has been seen Ready with a Sandbox, and the Pod of that Sandbox, which has its
+    name, as one that does not look free.
     """
 
     client: Client
@@ -138,11 +204,11 @@ class Load:
     resource: Resource
     where: str
     metadata: Mapping[str, Any]
-    sent_at: dict[str, float] = field(default_factory=dict)
-    answered_ms: dict[str, float] = field(default_factory=dict)
-    ready: dict[str, anyio.Event] = field(default_factory=dict)
-    ready_at: dict[str, float] = field(default_factory=dict)
-    bound: dict[str, str] = field(default_factory=dict)
+    made: dict[str, Made] = field(default_factory=dict)
+    _given: defaultdict[str, list[Made]] = field(default_factory=lambda: defaultdict(list))
+    """The claims that each Sandbox was given to."""
+    _taken: set[str] = field(default_factory=set)
+    """The Pods that do not look free."""
 
     async def send(self, numbers: Iterable[int]) -> None:
         """Create objects as fast as the connections allow."""
@@ -159,23 +225,42 @@ class Load:
     async def send_one(self, number: int) -> str:
         """Create one object, note when, and return its name."""
         name = f"n{number}"
-        made = manifest(self.resource, name, **self.metadata)
-        self.ready[name] = anyio.Event()
-        began = self.sent_at[name] = self.clock.monotonic()
-        await self.client.create(self.resource, self.where, made, bytes)
-        self.answered_ms[name] = round((self.clock.monotonic() - began) * 1000, 1)
+        one = self.made[name] = Made(self.clock.monotonic())
+        body = manifest(self.resource, name, **self.metadata)
+        await self.client.create(self.resource, self.where, body, bytes)
+        one.answered_ms = _between_ms(one.sent_at, self.clock.monotonic())
         return name
+
+    async def delete(self, name: str) -> None:
+        """Delete an object; what becomes of it from now on is of use to nobody."""
+        self.made[name].is_deleted = True
+        await self.client.delete(self.resource, self.where, name)
 
     async def until_ready(self) -> None:
         """Wait until all that were made have been seen Ready. Raises BenchError."""
-        with anyio.move_on_after(self.options.wait):
-            for event in self.ready.values():
-                await event.wait()
+        if await self._all(lambda one: one.ready, self.made.values(), self.options.wait):
             return
+        ready = sum(one.ready.is_set() for one in self.made.values())
         raise BenchError(
-            f"waited {self.options.wait:g} s for {len(self.ready)} {self.resource.plural} in"
-            f" {self.where}, of which {len(self.ready_at)} became Ready{self.options.advice}"
+            f"waited {self.options.wait:g} s for {len(self.made)} {self.resource.plural} in"
+            f" {self.where}, of which {ready} became Ready{self.options.advice}"
         )
+
+    async def until_usable(self) -> None:
+        """Wait until all claims that are Ready are usable, or for two and a half minutes."""
+        ready = [one for one in self.made.values() if one.ready.is_set() and not one.is_deleted]
+        await self._all(lambda one: one.usable, ready, min(self.options.wait, _USABLE_S))
+
+    async def _all(
+        self, event_of: Callable[[Made], anyio.Event], made: Iterable[Made], limit_s: float
+    ) -> bool:
+        """Wait until something has happened to all; return whether it did within the limit."""
+        deadline = self.clock.monotonic() + limit_s
+        for one in made:
+            left_s = max(0.0, deadline - self.clock.monotonic())
+            if not await self.clock.wait(event_of(one), left_s):
+                return False
+        return True
 
     async def make(self, numbers: Iterable[int]) -> float:
         """Create objects at once; return the seconds until all were Ready. Raises BenchError."""
@@ -184,29 +269,37 @@ class Load:
         await self.until_ready()
         return round(self.clock.monotonic() - began, 2)
 
-    def latencies_ms(self) -> dict[str, float]:
-        """Return how long each took from its creation to Ready, in the order of creation."""
-        return {
-            name: round((self.ready_at[name] - at) * 1000, 1)
-            for name, at in self.sent_at.items()
-            if name in self.ready_at
-        }
-
     def doubly_bound(self) -> int:
         """Return how many Sandboxes were given to more than one claim."""
-        return sum(number > 1 for number in Counter(self.bound.values()).values())
+        return sum(len(claims) > 1 for claims in self._given.values())
 
     def see(self, seen: Seen) -> None:
-        """Note when an object is Ready for the first time."""
-        name, status = seen.metadata.name, seen.status
-        if name not in self.ready or name in self.ready_at or status is None:
+        """Note when an object is Ready for the first time, and which Sandbox a claim was given."""
+        one = self.made.get(seen.metadata.name)
+        if one is None or one.is_deleted or not seen.is_ready:
             return
-        conditions = status.conditions or ()
-        if any(one.type == names.READY and one.status == names.TRUE for one in conditions):
-            self.ready_at[name] = self.clock.monotonic()
-            self.ready[name].set()
-            if status.sandbox is not None:
-                self.bound[name] = status.sandbox.name
+        if one.ready_at is None:
+            one.ready_at = self.clock.monotonic()
+            one.ready.set()
+        if not one.sandbox and seen.sandbox:
+            one.sandbox = seen.sandbox
+            self._given[one.sandbox].append(one)
+            self._note_usable(one.sandbox)
+
+    def see_pod(self, seen: Seen) -> None:
+        """Note whether a Pod looks free."""
+        pod = seen.metadata
+        if looks_free(pod.labels, pod.annotations):
+            self._taken.discard(pod.name)
+        else:
+            self._taken.add(pod.name)
+            self._note_usable(pod.name)
+
+    def _note_usable(self, sandbox: str) -> None:
+        for one in self._given.get(sandbox, ()):
+            if sandbox in self._taken and one.usable_at is None and not one.is_deleted:
+                one.usable_at = self.clock.monotonic()
+                one.usable.set()
 
 
 async def ready_members(client: Client, where: str) -> int:

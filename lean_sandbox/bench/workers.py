@@ -26,7 +26,7 @@ from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.kubeconfig import load as load_connection
 from lean_sandbox.kube.limits import Lane, Limits
-from lean_sandbox.kube.resources import METADATA_ACCEPT, SANDBOXCLAIMS, SANDBOXES
+from lean_sandbox.kube.resources import METADATA_ACCEPT, PODS, SANDBOXCLAIMS, SANDBOXES
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.kubelet import Kubelet, KubeletSettings
@@ -174,7 +174,7 @@ async def run_kubelet(kubeconfig: str, context: str) -> None:
 async def run_floor(
     kubeconfig: str, context: str, namespace: str, pool_uid: str, in_flight: str
 ) -> None:
-    """Bind the namespace's claims by the three requests a bind needs, to one member after another.
+    """Bind the namespace's claims by the four requests a bind needs, to one member after another.
 
     What their latencies lack to those of the controller's claims is what the controller adds.
     """
@@ -193,6 +193,12 @@ async def run_floor(
                 {"op": "replace", "path": "/metadata/ownerReferences/0", "value": owner},
             ]
             await client.patch(SANDBOXES, namespace, member, guarded, bytes, lane=Lane.CLIENT)
+            taken = {
+                "labels": {names.WARM_POOL_LABEL: None, names.CLAIM_UID_LABEL: claim.metadata.uid},
+                "annotations": {names.SAFE_TO_EVICT_ANNOTATION: None},
+            }
+            changed = {"metadata": taken}
+            await client.patch(PODS, namespace, member, changed, bytes, lane=Lane.CLIENT)
             at = format_rfc3339(clock.now())
             ready = Condition(names.READY, names.TRUE, "Ready", lastTransitionTime=at)
             status = {"status": {"sandbox": {"name": member}, "conditions": [ready]}}

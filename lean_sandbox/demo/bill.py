@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from lean_sandbox.bench.arithmetic import percentile
 from lean_sandbox.bench.controller import Cost
-from lean_sandbox.bench.report import percentile
 
 
 class Bill(msgspec.Struct, frozen=True):

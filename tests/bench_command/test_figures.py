@@ -9,22 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.bench.command import parse, wanted
-from lean_sandbox.bench.report import (
-    BOUNDS,
-    FIGURES,
+from lean_sandbox.bench.arithmetic import (
     STEADY,
-    Bound,
     arrivals,
     growth,
     is_flat,
-    judge,
     medians_of_ends,
     next_rate,
     per_item,
     percentile,
     windows,
 )
+from lean_sandbox.bench.command import parse, wanted
+from lean_sandbox.bench.report import BOUNDS, FIGURES, Bound, judge
 
 _SECONDS = st.floats(min_value=0, max_value=1000, allow_nan=False)
 _PAIRS = st.lists(st.tuples(st.floats(min_value=0, max_value=119), _SECONDS), max_size=60)
@@ -148,13 +145,13 @@ def test_what_was_not_measured_has_no_share(
     ("changes", "carried"),
     [
         ({}, True),
-        ({"last_p50_ms": 13.0}, True),
-        ({"last_p50_ms": 13.1}, False),
-        ({"last_p50_ms": None}, False),
+        ({"last_usable_p50_ms": 13.0}, True),
+        ({"last_usable_p50_ms": 13.1}, False),
+        ({"last_usable_p50_ms": None}, False),
         ({"last_members": 90.0}, True),
         ({"last_members": 89.0}, False),
         ({"last_members": None}, False),
-        ({"ready": 599.0}, False),
+        ({"not_usable": 1.0}, False),
         ({"left_over": 1.0}, False),
     ],
 )
@@ -162,10 +159,10 @@ def test_a_load_is_carried_when_it_ends_as_it_began(
     changes: dict[str, float | None],
     carried: bool,  # noqa: FBT001
 ) -> None:
-    """No slower by a third, its pool not drained by a tenth, every claim served, nothing left."""
-    figures: dict[str, float | None] = {"claims": 600.0, "ready": 600.0, "left_over": 0.0}
+    """No slower by a third, its pool not drained by a tenth, every claim usable, nothing left."""
+    figures: dict[str, float | None] = {"not_usable": 0.0, "left_over": 0.0}
     figures |= {"pool": 100.0, "first_members": 100.0, "last_members": 97.0}
-    figures |= {"first_p50_ms": 10.0, "last_p50_ms": 12.0}
+    figures |= {"first_usable_p50_ms": 10.0, "last_usable_p50_ms": 12.0}
     assert is_flat(figures | changes) is carried
 
 
@@ -217,12 +214,14 @@ def test_a_multiple_is_kept_up_to_its_bound(value: float, base: float) -> None:
     assert judged.bound is not None
     assert judged.bound == pytest.approx(1.5 * base, abs=0.0051)
     assert judged.is_met is (round(value, 2) <= judged.bound)
+    assert judged.multiple == pytest.approx(value / base, abs=0.0051)
 
 
 def test_what_was_not_measured_is_neither_kept_nor_missed() -> None:
     """Without the floor, or without the figure, there is no verdict."""
     (judged,) = judge({"burst": {"p50_ms": 3.0}}, [_BOUND])
     assert (judged.value, judged.bound, judged.is_met) == (3.0, None, None)
+    assert judged.multiple is None
     (judged,) = judge({"burst": {"p50_ms": None}, "floor": {"p50_ms": 2.0}}, [_BOUND])
     assert (judged.value, judged.bound, judged.is_met) == (None, 3.0, None)
 
