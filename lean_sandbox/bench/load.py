@@ -30,8 +30,6 @@ Manifest = dict[str, Any]
 MARK: Final = "bench.lean-sandbox/run"
 """Label of the namespaces that a run makes."""
 _LIST_S: Final = 60.0
-# One that is not usable by then is reported as such: the controller may never see to its Pod.
-_USABLE_S: Final = 150.0
 TEMPLATE: Final = "t"
 POOL: Final = "p"
 FREE: Final = {
@@ -127,12 +125,12 @@ async def following(
     client: Client,
     clock: Clock,
     resource: Resource,
-    where: str,
+    where: str | None,
     see: Callable[[Seen], None],
     *,
     accept: str = JSON_ACCEPT,
 ) -> AsyncIterator[None]:
-    """Show each object and each change of it from the beginning of the block to its end."""
+    """Show each object, and each change of it, while the block lasts; None: of all namespaces."""
     synced = anyio.Event()
     follower = Follower(
         client,
@@ -247,9 +245,12 @@ class Load:
         )
 
     async def until_usable(self) -> None:
-        """Wait until all claims that are Ready are usable, or for two and a half minutes."""
+        """Wait until all claims that are Ready are usable, but for ``usable_wait`` at most.
+
+        One that is not usable by then is a finding: the controller may never see to its Pod.
+        """
         ready = [one for one in self.made.values() if one.ready.is_set() and not one.is_deleted]
-        await self._all(lambda one: one.usable, ready, min(self.options.wait, _USABLE_S))
+        await self._all(lambda one: one.usable, ready, self.options.usable_wait)
 
     async def _all(
         self, event_of: Callable[[Made], anyio.Event], made: Iterable[Made], limit_s: float

@@ -12,8 +12,9 @@ ALL: Final = "all"
 _LEAST_SECONDS: Final = 2.0
 
 _TEXT: Final = """\
-Measure the controller: latencies a client sees, requests by kind, CPU, bytes, memory, each beside
-its bound. Nothing is needed for it: an embedded API server with a simulated kubelet, the controller
+Measure the controller: how long until a client can use its claim, requests by kind, CPU, bytes,
+memory, each beside its bound. A claim is usable when its client has seen it Ready and its Pod no
+longer looks like a member of the pool, which routers leave out and autoscalers may evict. Nothing is needed for it: an embedded API server with a simulated kubelet, the controller
 and the load are started as processes of their own. With --kubeconfig or --context the same runs on
 that server, in namespaces of its own, which are deleted at the end.
 
@@ -155,9 +156,10 @@ class BenchOptions:
         "draw the burst and the memory there as SVG; needs the extra bench", "FOLDER"
     )
     is_check: bool = _switch("exit with 1 when a bound is missed", flag="--check")
-    # No flags: what makes a rate flat is not for the one who measures to say.
+    # No flags: what makes a rate flat, or a claim usable, is not for the one who measures to say.
     search_seconds: float = 60.0
     most_rate: float = 200.0
+    usable_wait: float = 150.0
 
     @property
     def is_embedded(self) -> bool:
