@@ -14,9 +14,11 @@ _LEAST_SECONDS: Final = 2.0
 _TEXT: Final = """\
 Measure the controller: how long until a client can use its claim, requests by kind, CPU, bytes,
 memory, each beside its bound. A claim is usable when its client has seen it Ready and its Pod no
-longer looks like a member of the pool, which routers leave out and autoscalers may evict. Nothing is needed for it: an embedded API server with a simulated kubelet, the controller
-and the load are started as processes of their own. With --kubeconfig or --context the same runs on
-that server, in namespaces of its own, which are deleted at the end.
+longer looks like a member of the pool, which routers leave out and autoscalers may evict.
+
+Nothing is needed for it: an embedded API server with a simulated kubelet, the controller and the
+load are started as processes of their own. With --kubeconfig or --context the same runs on that
+server, in namespaces of its own, which are deleted at the end.
 
 scenarios (default: all, which is all but search, soak and memory and takes some five
 minutes):

@@ -56,15 +56,17 @@ class Launch(msgspec.Struct, frozen=True):
 class Burst(msgspec.Struct, frozen=True):
     """Many claims at once, the refill of their pool included.
 
-    Binding times run from just before a claim is created to when the watch of its owner showed it
-    Ready with a Sandbox.
+    Times run from just before a claim is created to when the watches of its owner had shown it
+    usable: Ready, and the Pod of its Sandbox as one that no longer looks free. ``lag`` is how long
+    it was Ready and not yet usable.
     """
 
     pool: int
     claims: int
     filled_s: float
-    bind_p50_s: float
-    bind_p99_s: float
+    usable_p50_s: float
+    usable_p99_s: float
+    lag_max_s: float
     refilled_s: float
     bill: Bill
 
@@ -109,15 +111,17 @@ def event_rows(cost: Cost) -> dict[str, EventRow]:
 
 
 def burst_of(
-    pool: int, filled_s: float, latencies_s: Sequence[float], refilled_s: float, bill: Bill
+    pool: int, filled_s: float, seen: Sequence[tuple[float, float]], refilled_s: float, bill: Bill
 ) -> Burst:
-    """Return the account of a burst from the binding times that were seen."""
+    """Return the account of a burst; ``seen`` is how long each claim took to Ready, to usable."""
+    usable_s = [usable for _, usable in seen]
     return Burst(
         pool=pool,
-        claims=len(latencies_s),
+        claims=len(seen),
         filled_s=round(filled_s, 3),
-        bind_p50_s=round(percentile(latencies_s, 50) or 0.0, 4),
-        bind_p99_s=round(percentile(latencies_s, 99) or 0.0, 4),
+        usable_p50_s=round(percentile(usable_s, 50) or 0.0, 4),
+        usable_p99_s=round(percentile(usable_s, 99) or 0.0, 4),
+        lag_max_s=round(max(usable - ready for ready, usable in seen), 4),
         refilled_s=round(refilled_s, 3),
         bill=bill,
     )

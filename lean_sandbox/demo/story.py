@@ -24,6 +24,7 @@ from lightkube.resources.core_v1 import Pod
 from lightkube.types import PatchType
 
 from lean_sandbox.bench.controller import Cost, read_metrics
+from lean_sandbox.bench.load import looks_free
 from lean_sandbox.client import (
     READY,
     Sandbox,
@@ -49,7 +50,7 @@ from lean_sandbox.manager.server import Scraper
 from lean_sandbox.metrics.registry import render
 from lean_sandbox.model import names
 
-Kind = TypeVar("Kind", Sandbox, SandboxClaim)
+Kind = TypeVar("Kind", Sandbox, SandboxClaim, Pod)
 
 NAMESPACE: Final = "default"
 _CONTROLLER: Final = "system:serviceaccount:agent-sandbox-system:agent-sandbox-controller"
@@ -106,6 +107,7 @@ async def _run(sandboxes: int, pool: int, claims: int, show: Show) -> Account:
                 user = User(client)
                 group.start_soon(user.follow, Sandbox, user.sandboxes)
                 group.start_soon(user.follow, SandboxClaim, user.claims)
+                group.start_soon(user.follow, Pod, user.pods)
                 account = await Story(user, controller, show).tell(sandboxes, pool, claims)
                 group.cancel_scope.cancel()
         return account
@@ -133,12 +135,13 @@ def _cluster_admin(user: str) -> dict[str, object]:
 
 
 class User:
-    """Creates and changes objects, and has an open watch of Sandboxes and one of claims."""
+    """Creates and changes objects, and has open watches of Sandboxes, claims and Pods."""
 
     def __init__(self, client: AsyncClient) -> None:
         self.client = client
         self.sandboxes: dict[str, Sandbox] = {}
         self.claims: dict[str, SandboxClaim] = {}
+        self.pods: dict[str, Pod] = {}
         self._changed = anyio.Event()
 
     async def follow(self, kind: type[Kind], into: dict[str, Kind]) -> None:
@@ -185,6 +188,19 @@ class User:
         """Return whether a Sandbox has the address of a Pod."""
         sandbox = self.sandboxes.get(name)
         return bool(sandbox is not None and sandbox.status is not None and sandbox.status.podIPs)
+
+    def has_ready(self, name: str) -> bool:
+        """Return whether a claim is Ready."""
+        return name in self.claims and is_ready(self.claims[name])
+
+    def can_use(self, name: str) -> bool:
+        """Return whether a claim is Ready, and the Pod of its Sandbox no longer looks free."""
+        status = self.claims[name].status if self.has_ready(name) else None
+        given = status.sandbox if status is not None else None
+        pod = self.pods.get(str(given.name)) if given is not None else None
+        if pod is None or pod.metadata is None:
+            return False
+        return not looks_free(pod.metadata.labels, pod.metadata.annotations)
 
     def ready_members(self) -> int:
         """Return how many Sandboxes of the pool are Ready and not given to a claim."""
@@ -341,22 +357,21 @@ class Story:
             await self._cost_since(before)
         before = await self._snapshot()
         began = self._clock.monotonic()
-        latencies_s: list[float] = []
+        seen: list[tuple[float, float]] = []
         async with anyio.create_task_group() as group:
             for number in range(claims):
-                group.start_soon(self._claim, f"burst-{number}", latencies_s)
+                group.start_soon(self._claim, f"burst-{number}", seen)
         took_s = self._clock.monotonic() - began
-        with self._show.bar(f"{claims} claims are Ready; members", pool) as advance:
+        with self._show.bar(f"{claims} claims are usable; members", pool) as advance:
             await self._until_all("members of the pool", pool, user.ready_members, advance)
             refilled_s = self._clock.monotonic() - began
             bill = bill_of(await self._cost_since(before), took_s)
-        return burst_of(pool, filled_s, latencies_s, refilled_s, bill)
+        return burst_of(pool, filled_s, seen, refilled_s, bill)
 
-    async def _claim(self, name: str, latencies_s: list[float]) -> None:
-        claims = self._user.claims
-        began = self._clock.monotonic()
-        await self._user.create(SandboxClaim, CLAIM, name)
-        await self._user.until(
-            f"a Sandbox for {name}", lambda: name in claims and is_ready(claims[name])
-        )
-        latencies_s.append(self._clock.monotonic() - began)
+    async def _claim(self, name: str, seen: list[tuple[float, float]]) -> None:
+        user, began = self._user, self._clock.monotonic()
+        await user.create(SandboxClaim, CLAIM, name)
+        await user.until(f"a Sandbox for {name}", lambda: user.has_ready(name))
+        ready_s = self._clock.monotonic() - began
+        await user.until(f"a Pod of its own for {name}", lambda: user.can_use(name))
+        seen.append((ready_s, self._clock.monotonic() - began))

@@ -38,7 +38,8 @@ def test_all_acts_are_played_billed_and_shown(capsys: pytest.CaptureFixture[str]
     assert launch.bill.event_posts == launch.bill.requests["create events"] == 4
     assert burst is not None
     assert (burst.pool, burst.claims, burst.bill.conflicts) == (3, 2, 0)
-    assert 0 < burst.bind_p50_s <= burst.bind_p99_s
+    assert 0 < burst.usable_p50_s <= burst.usable_p99_s
+    assert 0 <= burst.lag_max_s <= burst.usable_p99_s
     assert burst.bill.requests["patch sandboxclaims/status"] == 2
     assert burst.bill.requests["create sandboxes"] == 2
     assert burst.bill.passes["sandboxclaim"] >= 2
@@ -56,7 +57,9 @@ def test_all_acts_are_played_billed_and_shown(capsys: pytest.CaptureFixture[str]
     assert "\033" not in "".join(lines)
     text = " ".join(" ".join(lines).split())
     assert f"{20.3 / (requests(burst.bill) / 2):.1f} x fewer requests" in text
-    assert f"Ready in {FLOORS:g} x the time" in text
+    assert f"usable in {FLOORS:g} x the time" in text
+    assert "usable after" in next(line for line in lines if "claims at once, pool of" in line)
+    assert "claims are Ready" not in text
     assert "Next: lean-sandbox local up" in text
 
 
