@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from lean_sandbox.bench.arithmetic import Window
-from lean_sandbox.bench.command import exit_code, print_bounds, print_scenarios, write_plots
+from lean_sandbox.bench.command import exit_code, print_bounds, print_scenarios
+from lean_sandbox.bench.pictures import write_plots
 from lean_sandbox.bench.report import FIGURES, Report, ScenarioReport, Screen, Server, Verdict
 from lean_sandbox.config.sources import EXIT_FAILED, EXIT_OK
 
