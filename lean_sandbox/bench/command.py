@@ -12,7 +12,15 @@ from lean_sandbox import signals
 from lean_sandbox.bench.environment import open_environment
 from lean_sandbox.bench.options import ALL, BenchError, BenchOptions, UsageError, read_flags
 from lean_sandbox.bench.pictures import PICTURES, reference_mib, require_matplotlib, write_plots
-from lean_sandbox.bench.report import BOUNDS, FIGURES, Report, ScenarioReport, Screen, Verdict
+from lean_sandbox.bench.report import (
+    BOUNDS,
+    COMMANDS,
+    FIGURES,
+    Report,
+    ScenarioReport,
+    Screen,
+    Verdict,
+)
 from lean_sandbox.bench.scenarios import IN_TURNS, SCENARIOS
 from lean_sandbox.clock import Clock, SystemClock
 from lean_sandbox.config.sources import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, nearest
@@ -178,8 +186,8 @@ def print_bounds(report: Report, screen: Screen) -> None:
             ("scenario: figure", "measured", "at most", "which is", ""),
             [_verdict_row(verdict) for verdict in report.bounds],
         )
-        for command in dict.fromkeys(one.command for one in report.bounds if one.is_met is False):
-            screen.say(f"A bound is meant for: {command}")
+        for name in dict.fromkeys(one.scenario for one in report.bounds if one.is_met is False):
+            screen.say(f"A bound is meant for: {COMMANDS[name]}")
     if report.server.kind == "embedded":
         screen.say(
             "The embedded API server is one Python process: times are mostly its own. Requests,"

@@ -162,6 +162,12 @@ class Environment:
                 raise BenchError(f"waited {self.options.wait:g} s for {what}")
             await self.clock.sleep(_LOOK_S)
 
+    async def make_full_pool(self, where: str, pool: int) -> None:
+        """Make a pool with its template and wait until it is full. Raises BenchError."""
+        await load.make_template(self.client, where)
+        await load.make_pool(self.client, where, pool)
+        await self.until_full(where, pool)
+
     async def until_full(self, where: str, pool: int) -> None:
         """Wait until the pool says that so many members are Ready. Raises BenchError."""
 

@@ -88,7 +88,8 @@ def write_plots(report: Report, folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     files = []
     for name, (file, draw) in PICTURES.items():
-        if not report.named(name):
+        runs = report.named(name)
+        if not runs or (name == "burst" and not any(one.usable_ms for one in runs)):
             continue
         figure = Figure(figsize=(8.6, 5.2), layout="constrained")
         axes = figure.subplots()

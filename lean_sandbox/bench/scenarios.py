@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from datetime import timedelta
 from math import ceil
 from typing import Any, Final, NamedTuple
 
@@ -14,7 +13,6 @@ import msgspec
 from lean_sandbox.bench import load
 from lean_sandbox.bench.arithmetic import (
     arrivals,
-    growth,
     is_flat,
     medians_of_ends,
     next_rate,
@@ -25,11 +23,12 @@ from lean_sandbox.bench.arithmetic import (
 from lean_sandbox.bench.controller import Cost
 from lean_sandbox.bench.environment import Environment, add_latencies
 from lean_sandbox.bench.report import ScenarioReport
+from lean_sandbox.bench.soak import soak
 from lean_sandbox.bench.workers import open_client, process_usage, worker
 from lean_sandbox.kube import resources as kinds
 from lean_sandbox.kube.resources import PODS, SANDBOXCLAIMS, SANDBOXES, Page
 from lean_sandbox.model.meta import controller_reference
-from lean_sandbox.model.times import format_rfc3339, parse_rfc3339
+from lean_sandbox.model.times import parse_rfc3339
 
 _ONE_POOL: Final = 2
 _SEARCH_POOL_S: Final = 10.0
@@ -38,9 +37,6 @@ _LATE_S: Final = 60.0
 _LOOK_S: Final = 0.5
 _PAGE_SIZE: Final = 250
 _LARGE: Final = 10_000
-_SOAK_NAMESPACES: Final = 3
-_SOAK_POOL: Final = 5
-_SOAK_LOOKS: Final = 300
 _LISTED: Final = (
     *(SANDBOXES, PODS, kinds.SERVICES, SANDBOXCLAIMS, kinds.SANDBOXTEMPLATES),
     *(kinds.SANDBOXWARMPOOLS, kinds.NETWORKPOLICIES),
@@ -50,17 +46,10 @@ _LISTED: Final = (
 # -- claims on a warm pool -------------------------------------------------------------------------
 
 
-async def _make_pool(env: Environment, where: str, pool: int) -> None:
-    """Make a pool with its template and wait until it is full."""
-    await load.make_template(env.client, where)
-    await load.make_pool(env.client, where, pool)
-    await env.until_full(where, pool)
-
-
 async def _one(env: Environment) -> None:
     rounds = env.options.rounds
     async with env.controller(), env.namespace("one") as where:
-        await _make_pool(env, where, _ONE_POOL)
+        await env.make_full_pool(where, _ONE_POOL)
         await env.measured.until_idle("filling a pool")
         async with (
             env.load(SANDBOXCLAIMS, where) as claims,
@@ -76,7 +65,7 @@ async def _one(env: Environment) -> None:
 async def _burst(env: Environment) -> None:
     count, pool = env.options.count, env.options.burst_pool
     async with env.controller(), env.namespace("burst") as where:
-        await _make_pool(env, where, pool)
+        await env.make_full_pool(where, pool)
         await env.measured.until_idle("filling a pool")
         async with (
             env.load(SANDBOXCLAIMS, where) as claims,
@@ -135,7 +124,7 @@ async def _sustain(
     count = len(times)
     members: list[tuple[float, float]] = []
     async with env.controller(), env.namespace(name) as where:
-        await _make_pool(env, where, pool)
+        await env.make_full_pool(where, pool)
         await env.measured.until_idle("filling a pool")
         async with (
             env.load(SANDBOXCLAIMS, where) as claims,
@@ -334,77 +323,6 @@ async def _list_everything(env: Environment) -> float:
     return env.clock.monotonic() - began
 
 
-# -- everything, again and again -------------------------------------------------------------------
-
-
-async def _soak(env: Environment) -> None:
-    """Let namespaces come and go with all that happens in one, and look at what the process holds.
-
-    The namespaces have the same few names: series of others are kept for an hour by design.
-    """
-    clock, seconds = env.clock, env.options.seconds
-    samples: list[tuple[float, Mapping[str, float]]] = []
-    lives = 0
-
-    async def churn(number: int) -> None:
-        nonlocal lives
-        while clock.monotonic() - began < seconds:
-            async with env.namespace("soak", token=f"{number}") as where:
-                await _live(env, where)
-            lives += 1
-
-    report = ScenarioReport(name="soak", figures={})
-    async with env.controller():
-        await env.measured.until_idle("its start")
-        before, began = await env.measured.begin(), clock.monotonic()
-        async with anyio.create_task_group() as group:
-            for number in range(_SOAK_NAMESPACES):
-                group.start_soon(churn, number)
-            while (at := clock.monotonic() - began) < seconds:
-                found = await env.measured.snapshot()
-                samples.append((at, {**found.held, "rss_mib": found.rss_mib or 0.0}))
-                await clock.sleep(max(_LOOK_S / 2, seconds / _SOAK_LOOKS))
-        await env.measured.until_idle("all was gone")
-        cost = await env.charge(report, before)
-    report.figures = {
-        "lives": lives,
-        "conflicts": cost.conflicts,
-        "caught_by_net": cost.caught,
-        "left_cached": cost.held.get("cached", 0.0) - before.held.get("cached", 0.0),
-        **growth(samples, seconds),
-    }
-    env.add(report)
-
-
-async def _live(env: Environment, where: str) -> None:
-    """Serve more claims than a pool has members, suspend, resume, resize, roll out and expire."""
-    client, size = env.client, _SOAK_POOL
-    await _make_pool(env, where, size)
-    async with env.load(SANDBOXES, where) as cold, env.load(SANDBOXCLAIMS, where) as claims:
-        async with anyio.create_task_group() as group:
-            group.start_soon(claims.make, range(size + 2))
-            # A cold claim gives its Sandbox its own name.
-            group.start_soon(cold.make, range(100, 100 + size))
-        for mode in ("Suspended", "Running"):
-            for name in cold.made:
-                await load.change(client, SANDBOXES, where, name, operatingMode=mode)
-        await load.change(client, kinds.SANDBOXWARMPOOLS, where, load.POOL, replicas=2 * size)
-        changed = {"spec": {"terminationGracePeriodSeconds": 2}}
-        await load.change(client, kinds.SANDBOXTEMPLATES, where, load.TEMPLATE, podTemplate=changed)
-        end = format_rfc3339(env.clock.now() + timedelta(seconds=1))
-        for name in claims.made:
-            lifecycle = {"shutdownTime": end, "shutdownPolicy": "Delete"}
-            await load.change(client, SANDBOXCLAIMS, where, name, lifecycle=lifecycle)
-        await env.until_full(where, 2 * size)
-        await load.change(client, kinds.SANDBOXWARMPOOLS, where, load.POOL, replicas=1)
-
-        async def missing() -> str:
-            left = await load.count(client, SANDBOXCLAIMS, where)
-            return f"{left} claims in {where} to expire" if left else ""
-
-        await env.until(missing)
-
-
 # -- without a controller --------------------------------------------------------------------------
 
 
@@ -480,7 +398,7 @@ _ALL: Final = (
     Scenario(
         "soak",
         "mixed churn for --seconds: does anything that is held grow?",
-        _soak,
+        soak,
         is_in_all=False,
     ),
     Scenario("memory", "memory over --sizes Sandboxes", _memory, is_in_all=False, needs_own=True),

@@ -111,7 +111,6 @@ def test_the_json_keeps_its_form() -> None:
         "most",
         "over",
         "is_met",
-        "command",
     }
     assert set(printed["host"]) == {"cpus", "system", "python"}
 
@@ -234,5 +233,7 @@ def test_both_pictures_are_drawn_with_all_that_is_needed_to_read_them(tmp_path: 
 
 
 def test_a_report_without_figures_has_no_pictures(tmp_path: Path) -> None:
-    """Nothing measured draws nothing, and does not fail."""
+    """Nothing measured draws nothing, and does not fail: neither do claims that nobody can use."""
     assert write_plots(Report(), tmp_path) == []
+    burst = ScenarioReport(name="burst", figures={"claims": 1, "pool": 1}, ready_ms=[1.0])
+    assert write_plots(Report(scenarios=[burst]), tmp_path) == []
