@@ -109,7 +109,7 @@ def adoption_patch(
     annotations: Mapping[str, str] | None,
     is_applied: bool,
     ref_hash: str,
-    version: int = 0,
+    version: str | None = None,
 ) -> list[Json]:
     """Return the JSON Patch (RFC 6902) by which ``claim`` takes a member of the pool ``pool_uid``.
 
@@ -121,8 +121,8 @@ def adoption_patch(
     """
     labels = labels or {}
     guard = {"op": "test", "path": "/metadata/ownerReferences/0/uid", "value": pool_uid}
-    if version:
-        guard = {"op": "test", "path": "/metadata/resourceVersion", "value": str(version)}
+    if version is not None:
+        guard = {"op": "test", "path": "/metadata/resourceVersion", "value": version}
     # Nor may the member be in deletion.
     operations: list[Json] = [
         guard,

@@ -1,7 +1,12 @@
 """Requests for cached objects: each response is applied to the cache like an event.
 
 So the event of our own write is stale when it comes; while a write is in flight the events of its
-object wait for the response. Every method makes exactly one request.
+object wait for the response.
+
+A write that was decided on a version is guarded by it. The version of an entry is 0 while it is not
+known: a restored store has not shown the object yet, or the server's versions are no numbers. That
+is no reason to write without a guard: the object is fetched and compared first. Apart from that
+every method makes exactly one request.
 """
 
 from __future__ import annotations
@@ -12,7 +17,7 @@ import msgspec
 
 from filters import Change
 from lean_sandbox.kube.client import Body, Client, Propagation
-from lean_sandbox.kube.errors import ApiError, Conflict, NotFound
+from lean_sandbox.kube.errors import ApiError, Asked, Conflict, NotFound, Status
 from lean_sandbox.kube.limits import Lane
 from lean_sandbox.kube.resources import METADATA_ACCEPT, PartialObject
 from lean_sandbox.model.meta import as_version
@@ -64,6 +69,25 @@ class ObjectWriter:
                 cache.forget(key, held.uid)
             return None
         return _response(item, cache.apply_fetched(item, known=known))
+
+    async def guard(self, cache: Cache[E], entry: E) -> str:
+        """Return the version of an object by which to guard a write that was decided on ``entry``.
+
+        One GET if that is unknown, as of an object that a restored store has not shown yet, or
+        where the versions of a server are not numbers. Raises NotFound if the object is gone, and
+        Conflict if it is not as ``entry`` says: the cache then knows how it is.
+        """
+        if entry.version:
+            return str(entry.version)
+        found = await self.get(cache, entry.key)
+        asked = Asked("get", cache.kind.resource.qualified, entry.key.namespace, entry.key.name)
+        if found is None:
+            raise NotFound(404, asked=asked)
+        version = str(found.item.metadata.resource_version)
+        if found.is_latest and version not in ("", "0") and _is_same(found.entry, entry):
+            return version
+        message = "it has changed since the write was decided on"
+        raise Conflict(409, Status(reason="Conflict", message=message), asked)
 
     async def create(
         self,
@@ -174,22 +198,23 @@ class ObjectWriter:
         cache: Cache[E],
         entry: E,
         *,
-        version: int = 0,
+        is_guarded: bool = False,
         propagation: Propagation | None = None,
     ) -> bool:
         """Delete exactly this object; false when it was gone already, and the cache forgets it.
 
-        Raises Conflict when another object has its name, or, with ``version``, when it was written
-        to meanwhile.
+        Raises Conflict when another object has its name, or, if the deletion is guarded, when the
+        object was written to since ``entry``; see :meth:`guard`.
         """
         key = entry.key
         try:
+            version = await self.guard(cache, entry) if is_guarded else None
             await self.client.delete(
                 cache.kind.resource,
                 key.namespace,
                 key.name,
                 uid=entry.uid,
-                resource_version=str(version) if version else None,
+                resource_version=version,
                 propagation=propagation,
                 **self.options,
             )
@@ -207,6 +232,11 @@ class ObjectWriter:
         if as_metadata or cache.kind.item_type is PartialObject:
             return PartialObject, self._for_metadata
         return cache.kind.item_type, self.options
+
+
+def _is_same(fetched: Entry, entry: Entry) -> bool:
+    """Return whether a fetched object is the one that was decided on, and as it was then."""
+    return fetched == msgspec.structs.replace(entry, version=fetched.version, seen=fetched.seen)
 
 
 def _as_merge_patch(body: dict[str, Any] | list[dict[str, Any]]) -> dict[str, Any]:

@@ -105,7 +105,7 @@ def test_a_version_is_a_guard_where_the_pool_is_not_the_first_owner() -> None:
     before["metadata"]["resourceVersion"] = "41"
     others = [{"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "o"}]
     before["metadata"]["ownerReferences"] = others + before["metadata"]["ownerReferences"]
-    operations = adoption_patch(facts(), None, **known(before), version=41)
+    operations = adoption_patch(facts(), None, **known(before), version="41")
     after = patched(before, operations)
     assert after["metadata"]["ownerReferences"] == [OWNER]
 

@@ -390,6 +390,7 @@ class Binding:
         current = held.view.template_metadata if held.view is not None else None
         desired = desired_pod_metadata(template, self._facts, ref_hash=ref_hash, current=current)
         touched = desired if needs_template_touch(current, desired) else None
+        version = await self._writer.guard(self._sandboxes, held) if by_version else None
         patch = adoption_patch(
             self._facts,
             touched,
@@ -398,9 +399,8 @@ class Binding:
             annotations=held.annotations,
             is_applied=held.is_applied,
             ref_hash=ref_hash,
-            version=held.version if by_version else 0,
+            version=version,
         )
-
         # The whole response: a webhook may have changed more, or somebody else the status.
         written = await self._writer.patch(self._sandboxes, held, patch, as_metadata=False)
         taken = written.entry

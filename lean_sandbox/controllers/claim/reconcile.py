@@ -326,14 +326,19 @@ class ClaimReconcile(Binding):
         patch = claim_status_patch(self._old, new)
         if patch is None:
             return True
-        if new.bound.name in ("", self._old.bound.name):
-            return await self._write_other_status(new, patch)
-        return await self._write_binding_status(new, patch)
+        try:
+            if new.bound.name not in ("", self._old.bound.name):
+                return await self._write_binding_status(new, patch)
+            await self._write_other_status(new, patch)
+        except NotFound:
+            return False
+        return True
 
-    async def _write_other_status(self, new: SandboxClaimStatus, patch: dict[str, Any]) -> bool:
+    async def _write_other_status(self, new: SandboxClaimStatus, patch: dict[str, Any]) -> None:
         """Write a status that names no other Sandbox than before.
 
-        One PATCH; if the server finds its guard broken, a GET and a PATCH more. Raises Conflict if
+        One PATCH; if the server finds its guard broken, a GET and a PATCH more. A GET before it if
+        the version that guards it is unknown. Raises NotFound if the claim is gone, Conflict if
         the claim was written to since the version that was decided on: its user may have moved the
         shutdown time just before that came, or edited the claim during its binding, so that the
         view with this edit is older than the status that binds.
@@ -342,17 +347,17 @@ class ClaimReconcile(Binding):
         is_end = has_reason(new.conditions, names.READY, names.REASON_CLAIM_EXPIRED)
         is_free = not new.bound.name
         is_dated = is_end or (self._sandbox is None and old != EMPTY_CLAIM_STATUS)
-        guard = self._version_of_status() if is_dated else ""
+        guard = await self._version_of_status() if is_dated else None
         body = _guarded(entry, patch, guard, is_first=is_free)
         try:
-            return await self._patch_status(body, new)
+            await self._patch_status(body, new)
         except Invalid:
             # Another claim may have the name by now, or somebody have emptied the status.
             fresh = await self._whole()
             if not is_free or fresh.status != old:
                 raise
             body = _guarded(entry, patch, fresh.metadata.resource_version)
-            return await self._patch_status(body, new)
+            await self._patch_status(body, new)
 
     async def _write_binding_status(self, new: SandboxClaimStatus, patch: dict[str, Any]) -> bool:
         """Write a status that names a Sandbox; false also when another process was first.
@@ -362,19 +367,23 @@ class ClaimReconcile(Binding):
         status, as nearly all are, the patch tests that it has none, so that its annotations may be
         written in parallel; for others it carries the version decided on.
 
-        One PATCH. Each conflict costs a GET and a PATCH more; if another process was first, a GET
-        of its Sandbox and a DELETE of the one taken in vain. Raises Conflict when others keep
-        writing to the claim, NotYetError when it is being deleted.
+        One PATCH, after a GET if the version is unknown. Each conflict costs a GET and a PATCH
+        more; if another process was first, a GET of its Sandbox and a DELETE of the one taken in
+        vain. Raises Conflict when others keep writing to the claim, NotFound when it is gone,
+        NotYetError when it is being deleted.
         """
         entry, old = self._entry, self._old
-        version = "" if old == EMPTY_CLAIM_STATUS else self._version_of_status()
+        version = None if old == EMPTY_CLAIM_STATUS else await self._version_of_status()
         for patches in range(1, MOST_PATCHES + 1):
             try:
                 body = _guarded(entry, patch, version, is_first=True)
-                return await self._patch_status(body, new)
+                await self._patch_status(body, new)
             except (Conflict, Invalid) as refused:
-                if patches == MOST_PATCHES or (version and isinstance(refused, Invalid)):
+                is_content = version is not None and isinstance(refused, Invalid)
+                if patches == MOST_PATCHES or is_content:
                     raise
+            else:
+                return True
             # The response to another write of ours may hide the event of what others have written.
             fresh = await self._whole()
             if await self._is_bound_elsewhere(fresh.status.bound.name, new.bound.name):
@@ -390,13 +399,17 @@ class ClaimReconcile(Binding):
             patch = renewed
         return False
 
-    def _version_of_status(self) -> str:
-        """Return the latest version known to have the spec and status that were decided on."""
+    def _as_decided_on(self) -> ClaimEntry:
+        """Return the latest entry known to have the spec and status that were decided on."""
         entry = self._entry
         held = self._parts.caches.claims.latest(entry)
-        if held is not None and held.status == entry.status:
-            return str(held.version if held.generation == entry.generation else entry.version)
-        return str(entry.version)
+        if held is None or (held.status, held.generation) != (entry.status, entry.generation):
+            return entry
+        return held
+
+    async def _version_of_status(self) -> str:
+        """Return the version that guards a write. One GET, at most, which may raise Conflict."""
+        return await self._writer.guard(self._parts.caches.claims, self._as_decided_on())
 
     async def _is_bound_elsewhere(self, named: str, wanted: str) -> bool:
         if not named or named == wanted:
@@ -409,16 +422,10 @@ class ClaimReconcile(Binding):
 
     async def _patch_status(
         self, body: list[dict[str, Any]] | dict[str, Any], status: SandboxClaimStatus
-    ) -> bool:
-        """Write the status; false if the claim is gone. A guard raises Conflict or Invalid."""
+    ) -> None:
+        """Write the status. Raises NotFound if the claim is gone; a guard Conflict or Invalid."""
         entry, claims = self._entry, self._parts.caches.claims
-        try:
-            await self._writer.patch(
-                claims, entry, body, status=status, generation=entry.generation
-            )
-        except NotFound:
-            return False
-        return True
+        await self._writer.patch(claims, entry, body, status=status, generation=entry.generation)
 
     # -- expiry ----------------------------------------------------------------------------------
 
@@ -436,8 +443,8 @@ class ClaimReconcile(Binding):
         is_foreground = view.policy == names.SHUTDOWN_POLICY_DELETE_FOREGROUND
         await self._writer.delete(
             self._parts.caches.claims,
-            entry,
-            version=int(self._version_of_status()),
+            self._as_decided_on(),
+            is_guarded=True,
             propagation="Foreground" if is_foreground else None,
         )
         return Result()
@@ -478,14 +485,14 @@ class ClaimReconcile(Binding):
 
 
 def _guarded(
-    entry: ClaimEntry, patch: dict[str, Any], version: str, *, is_first: bool = False
+    entry: ClaimEntry, patch: dict[str, Any], version: str | None, *, is_first: bool = False
 ) -> list[dict[str, Any]] | dict[str, Any]:
     """Return a patch of the status that is refused when another claim has the name by now.
 
     With a ``version`` it is also refused when the claim was written to since. With ``is_first``,
     for a claim without a status, it is refused when somebody else has written one meanwhile.
     """
-    if version:
+    if version is not None:
         return {"status": patch, "metadata": {"resourceVersion": version}}
     bound = {field: value for field, value in patch["sandbox"].items() if value is not None}
     is_new = [{"op": "test", "path": "/status", "value": None}] if is_first else []

@@ -6,7 +6,7 @@ An error of one child does not stop the next: all are collected and shown togeth
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -26,6 +26,7 @@ from lean_sandbox.model.sandbox_status import Failure, Observation, ObservedPod
 from lean_sandbox.model.service import ServiceSpec, build_service, owned_service_patch
 from lean_sandbox.runtime.tracing import traced
 from lean_sandbox.runtime.workers import ReconcileError, failing_as
+from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.kind import Key, key_of
 from lean_sandbox.watch.resources.children import PvcEntry, ServiceEntry
 from lean_sandbox.watch.resources.pod import RUNNING, WAITING, PodEntry
@@ -35,6 +36,7 @@ from lean_sandbox.watch.resources.sandbox import SandboxEntry
 _PVC_LIST_PATIENCE_S = 5.0
 
 OnStatus = Callable[[SandboxEntry, SandboxStatus], None]
+C = TypeVar("C", PodEntry, PvcEntry, ServiceEntry)
 
 
 class OvertakenError(Exception):
@@ -175,7 +177,7 @@ class Children:
         text = plans.refusal("PVC", pvc, self.key.name)
         if text is not None:
             raise ReconcileError(text)
-        patch = {"metadata": await self._ownership(pvc)}
+        patch = {"metadata": await self._ownership(self._caches.pvcs, pvc)}
         with failing_as(Failure.PVC_PATCH):
             made = await self._requests.patch(self._caches.pvcs, pvc, patch)
         if not is_controlled_by(made.entry.owner, self.entry.uid):
@@ -198,16 +200,18 @@ class Children:
             found = looked
         return found.entry
 
-    async def _ownership(self, child: PodEntry | PvcEntry | ServiceEntry) -> dict[str, Any]:
+    async def _ownership(self, cache: Cache[C], child: C) -> dict[str, Any]:
         """Return the metadata that makes an object the Sandbox's own, guarded by its version.
 
-        At most one GET. Raises OvertakenError if the Sandbox has changed or is gone.
+        At most one GET of the Sandbox, and one of the object. Raises OvertakenError if the Sandbox
+        has changed or is gone, Conflict or NotFound if the object has or is.
         """
         # The object may have lost its owner together with the Sandbox, whose end is not known yet.
         await self._whole()
         controller = sandbox_reference(self.key.name, self.entry.uid)
         references = with_controller_reference(child.others, controller)
-        return {"resourceVersion": str(child.version), "ownerReferences": references}
+        version = await self._requests.guard(cache, child)
+        return {"resourceVersion": version, "ownerReferences": references}
 
     # -- the Pod ---------------------------------------------------------------------------------
 
@@ -380,7 +384,7 @@ class Children:
         self._check_template()
         metadata: dict[str, Any] = dict(self._missing_metadata(pod) or {})
         if adopts:
-            metadata |= await self._ownership(pod)
+            metadata |= await self._ownership(self._caches.pods, pod)
         # Until it is adopted, the Pod is not the Sandbox's.
         self._pod = None if adopts else pod
         if not metadata or (not adopts and self._is_deferred()):
@@ -456,7 +460,7 @@ class Children:
                 await self._requests.delete_service(service)
             case plans.Adopt(service):
                 body = self._missing_in(service) or {}
-                body["metadata"] = body.get("metadata", {}) | await self._ownership(service)
+                body["metadata"] = body.get("metadata", {}) | await self._ownership(cache, service)
                 with failing_as(Failure.SERVICE_UPDATE):
                     await self._requests.patch(cache, service, body, as_metadata=False)
             case plans.Keep(service) if patch := self._missing_in(service):

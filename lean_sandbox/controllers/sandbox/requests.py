@@ -93,7 +93,7 @@ class SandboxRequests(ObjectWriter):
         No request while the response to its create is of the newest version that is known.
         """
         created, known = self._created.pop(key, None), self._caches.sandboxes.get(key)
-        if created is not None and known is not None:
+        if created is not None and known is not None and known.version:
             meta = created.metadata
             if (known.uid, known.version) == (meta.uid, as_version(meta.resource_version)):
                 return created
@@ -127,7 +127,7 @@ class SandboxRequests(ObjectWriter):
         Raises Conflict when it was written to meanwhile, perhaps to keep it; it is fetched then.
         """
         try:
-            await self.delete(self._caches.sandboxes, entry, version=entry.version)
+            await self.delete(self._caches.sandboxes, entry, is_guarded=True)
         except Conflict:
             await self.get(self._caches.sandboxes, entry.key)
             raise

@@ -362,7 +362,8 @@ class PoolReconcile:
 
     async def _label(self, member: SandboxEntry) -> None:
         labels = {names.LAUNCH_TYPE_LABEL: names.LAUNCH_TYPE_WARM}
-        await self._patch(member, {"resourceVersion": str(member.version), "labels": labels})
+        version = await self._writer.guard(self._sandboxes, member)
+        await self._patch(member, {"resourceVersion": version, "labels": labels})
 
     async def _patch(self, member: SandboxEntry, metadata: dict[str, Any]) -> None:
         self._has_acted = True
@@ -373,7 +374,7 @@ class PoolReconcile:
         self._has_acted = True
         self._pools.warm.forget(member)
         try:
-            await self._writer.delete(self._sandboxes, member, version=member.version)
+            await self._writer.delete(self._sandboxes, member, is_guarded=True)
         except Conflict:
             self._requeues.append(_LOOK_AGAIN_S)
         except ControlPlaneError as error:
