@@ -28,13 +28,11 @@ from lean_sandbox.model.template import (
     template_of_policy,
 )
 from lean_sandbox.runtime.controller import Controller
-from lean_sandbox.runtime.queue import LOW, NORMAL, Item
+from lean_sandbox.runtime.queue import LOW, NORMAL, Cause, Item
 from lean_sandbox.runtime.workers import ReconcileError, Result, failing_as
 from lean_sandbox.watch.kind import Delta, Key, key_of
 from lean_sandbox.watch.resources.children import PolicyEntry
 from lean_sandbox.watch.resources.extensions import TemplateEntry
-
-_POLICY_GONE = "policy is gone"
 
 
 class TemplateController(Controller[TemplateEntry]):
@@ -55,7 +53,11 @@ class TemplateController(Controller[TemplateEntry]):
     def on_template(self, delta: Delta[TemplateEntry]) -> None:
         """Wake a template that changed."""
         if delta.new is not None:
-            self.queue.add(delta.key, priority=LOW if delta.initial else NORMAL)
+            self.queue.add(
+                delta.key,
+                priority=LOW if delta.initial else NORMAL,
+                cause=Cause.LISTED if delta.initial else Cause.EVENT,
+            )
 
     def on_policy(self, delta: Delta[PolicyEntry]) -> None:
         """Wake the template that controls a policy, or did before the change.
@@ -68,7 +70,7 @@ class TemplateController(Controller[TemplateEntry]):
         template = None if name is None else Key(delta.key.namespace, name)
         if template is not None and template in self.cache:
             if delta.new is None:
-                self.queue.add(template, reason=_POLICY_GONE)
+                self.queue.add(template, cause=Cause.CHILD_GONE, reason="policy is gone")
             elif delta.old is None:
                 self._policy_there(template)
         for entry in (delta.old, delta.new):
@@ -92,7 +94,7 @@ class TemplateController(Controller[TemplateEntry]):
         """Label one template and bring its NetworkPolicy to the rules it asks for."""
         policy = key_of(item.key.namespace, policy_name(item.key.name))
         may_create = policy not in self._policies and item.key in self.cache
-        if _POLICY_GONE in item.reasons and may_create:
+        if Cause.CHILD_GONE in item.causes and may_create:
             # Perhaps the template is gone too, and the watch has not shown it yet.
             await self._writer.get(self.cache, item.key)
         entry = self.cache.get(item.key)

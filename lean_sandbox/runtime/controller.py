@@ -18,7 +18,7 @@ from lean_sandbox.kube.client import ENDING_S
 from lean_sandbox.kube.telemetry import WRITES
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition
-from lean_sandbox.runtime.queue import LOW, SAFETY_NET, Item, WorkQueue
+from lean_sandbox.runtime.queue import LOW, Cause, Item, WorkQueue
 from lean_sandbox.runtime.workers import FAILED, Outcome, ReconcileResult, Result, Workers
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.kind import Entry, Key
@@ -92,7 +92,7 @@ class Controller(Generic[E]):
         """End a pause and queue every cached object, as after a start."""
         self.queue.is_paused = False
         for entry in self.cache:
-            self.queue.add(entry.key, priority=LOW, reason=reason)
+            self.queue.add(entry.key, priority=LOW, cause=Cause.LISTED, reason=reason)
 
     def _begin(self, item: Item[Key]) -> None:
         WRITES.set([])
@@ -128,4 +128,10 @@ class Controller(Generic[E]):
         after_s = max(interval_s, len(self._intervals_s) / _LOOKS_PER_S)
         # A timer within minutes of the look replaces it: merged, its work would count as caught.
         if report.next_s is None or report.next_s > after_s + _LONGEST_S:
-            self.queue.add(key, priority=LOW, after_s=after_s, reason=SAFETY_NET)
+            self.queue.add(
+                key,
+                priority=LOW,
+                after_s=after_s,
+                cause=Cause.SAFETY_NET,
+                reason="safety net",
+            )

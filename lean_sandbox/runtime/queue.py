@@ -3,7 +3,7 @@
 The rules, as in the queues of Kubernetes' own controllers:
 
 * A key has one slot. Adding it again merges: the earliest due time and the highest priority win,
-  the first few distinct reasons are kept.
+  all causes are kept, and of the reasons, which are for the log, the first few distinct ones.
 * A key that is being worked on is locked until :meth:`WorkQueue.done`; what is added meanwhile is
   kept and leads to another reconcile, which starts after that add.
 * The highest priority goes first. Inside a priority the groups (namespaces) take turns, and inside
@@ -24,6 +24,7 @@ import itertools
 import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable
+from enum import IntFlag
 from typing import Any, Final, Generic, TypeVar
 
 import anyio
@@ -43,11 +44,6 @@ NORMAL: Final = 20
 REFILL: Final = 10
 # The initial list and whatever can wait.
 LOW: Final = 0
-
-# Reasons for a reconcile without an event.
-REQUEUE: Final = "requeue"
-SAFETY_NET: Final = "safety net"
-_WITHOUT_EVENT: Final = frozenset({REQUEUE, SAFETY_NET})
 
 # Reasons are for the log; a few distinct ones are enough.
 MAX_REASONS: Final = 4
@@ -73,11 +69,30 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 K = TypeVar("K", bound=Hashable)
 
 
+class Cause(IntFlag):
+    """What has led to a reconcile, as far as that decides what the reconcile does."""
+
+    #: Something has happened to the object or to another that it depends on.
+    EVENT = 1
+    #: The object was queued with all others: a list has shown it, or the work begins.
+    LISTED = 2
+    #: An earlier reconcile has asked for this one.
+    REQUEUE = 4
+    #: Nothing has happened, but the object is not in its final state.
+    SAFETY_NET = 8
+    #: Something that the object owns has gone, perhaps because the object has gone itself.
+    CHILD_GONE = 16
+
+
+_WITHOUT_EVENT: Final = Cause.REQUEUE | Cause.SAFETY_NET
+
+
 class Item(msgspec.Struct, Generic[K], frozen=True, gc=False):
     """A key whose turn has come, and why. All times are monotonic."""
 
     key: K
     reasons: tuple[str, ...]
+    causes: Cause
     priority: int
     # Failed reconciles in a row before this one.
     attempts: int
@@ -88,7 +103,7 @@ class Item(msgspec.Struct, Generic[K], frozen=True, gc=False):
     @property
     def is_safety_net(self) -> bool:
         """Whether the safety net led to this reconcile, and no event."""
-        return SAFETY_NET in self.reasons and _WITHOUT_EVENT.issuperset(self.reasons)
+        return Cause.SAFETY_NET in self.causes and self.causes in _WITHOUT_EVENT
 
 
 class _Slot(msgspec.Struct, Generic[K], gc=False, eq=False):
@@ -97,6 +112,7 @@ class _Slot(msgspec.Struct, Generic[K], gc=False, eq=False):
     key: K
     priority: int
     reasons: tuple[str, ...]
+    causes: Cause
     # When it may run: the earliest of all adds.
     due: float
     # Number of its entry in the heap of delays, 0 without one; its other entries are stale.
@@ -189,7 +205,7 @@ class WorkQueue(Generic[K]):
     def has_event(self, key: K) -> bool:
         """Return whether a key waits because something has happened to it."""
         slot = self._slots.get(key)
-        return slot is not None and not _WITHOUT_EVENT.issuperset(slot.reasons)
+        return slot is not None and slot.causes not in _WITHOUT_EVENT
 
     def clients_in_line(self, group: Hashable) -> int:
         """Return how many keys of a group with a waiting client are ready but not running."""
@@ -229,10 +245,19 @@ class WorkQueue(Generic[K]):
             self._line_up(slot)
 
     def add(
-        self, key: K, *, priority: int = NORMAL, after_s: float = 0.0, reason: str = "asked for"
+        self,
+        key: K,
+        *,
+        priority: int = NORMAL,
+        after_s: float = 0.0,
+        cause: Cause = Cause.EVENT,
+        reason: str = "asked for",
     ) -> None:
-        """Ask for a reconcile of ``key`` in ``after_s``; ignored while paused, and once closed."""
-        self._admit(key, priority, (reason,), after_s)
+        """Ask for a reconcile of ``key`` in ``after_s``; ignored while paused, and once closed.
+
+        ``reason`` is for the log alone.
+        """
+        self._admit(key, priority, (reason,), cause, after_s)
 
     def retry(
         self, key: K, *, no_later_than_s: float | None = None, not_before_s: float = 0.0
@@ -240,7 +265,8 @@ class WorkQueue(Generic[K]):
         """Ask for another reconcile of a key that failed; return the delay in seconds.
 
         It is the backoff of the key, at most ``no_later_than_s`` and at least ``not_before_s``,
-        which wins. A locked key keeps the reasons and the priority of the reconcile that failed.
+        which wins. A locked key keeps the causes, the reasons and the priority of the reconcile
+        that failed.
         """
         earlier = self._failures.get(key, 0)
         self._failures[key] = earlier + 1
@@ -252,7 +278,8 @@ class WorkQueue(Generic[K]):
         failed = self._running.get(key)
         priority = NORMAL if failed is None else failed.priority
         reasons = ("retry",) if failed is None else failed.reasons
-        self._admit(key, priority, reasons, delay_s)
+        causes = Cause.EVENT if failed is None else failed.causes
+        self._admit(key, priority, reasons, causes, delay_s)
         return delay_s
 
     def forget(self, key: K) -> None:
@@ -298,7 +325,13 @@ class WorkQueue(Generic[K]):
         del self._slots[key]
         attempts = self._failures.get(key, 0)
         item = Item(
-            key, slot.reasons, slot.priority, attempts, enqueued_at=slot.due, started_at=now
+            key,
+            slot.reasons,
+            slot.causes,
+            slot.priority,
+            attempts,
+            enqueued_at=slot.due,
+            started_at=now,
         )
         self._running[key] = item
         self._running_in[self._group_of(key)] += 1
@@ -355,7 +388,9 @@ class WorkQueue(Generic[K]):
 
     # -- one slot --------------------------------------------------------------------------------
 
-    def _admit(self, key: K, priority: int, reasons: tuple[str, ...], after_s: float) -> None:
+    def _admit(
+        self, key: K, priority: int, reasons: tuple[str, ...], causes: Cause, after_s: float
+    ) -> None:
         if self.closed.is_set() or self.is_paused:
             return
         now = self._clock.monotonic()
@@ -363,11 +398,12 @@ class WorkQueue(Generic[K]):
         slot = self._slots.get(key)
         if slot is None:
             self.adds += 1
-            slot = self._slots[key] = _Slot(key, priority, reasons, due)
+            slot = self._slots[key] = _Slot(key, priority, reasons, causes, due)
             if key not in self._running:
                 self._place(slot, now)
             return
         self.merged += 1
+        slot.causes |= causes
         for reason in reasons:
             if reason not in slot.reasons and len(slot.reasons) < MAX_REASONS:
                 slot.reasons += (reason,)

@@ -20,7 +20,7 @@ from lean_sandbox.clock import Clock
 from lean_sandbox.kube.errors import ControlPlaneError, said
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition, Histogram
-from lean_sandbox.runtime.queue import REQUEUE, Item, WorkQueue
+from lean_sandbox.runtime.queue import Cause, Item, WorkQueue
 
 # No reconcile takes this long unless a bug holds it up; checked every tenth of it. Each request has
 # a deadline of its own, but may wait minutes for its slot at a slow server. A reconcile that is
@@ -221,7 +221,13 @@ class Workers(Generic[K]):
             return Outcome.SUCCESS, None
         if after_s > 0.0:
             self._queue.forget(key)
-            self._queue.add(key, priority=item.priority, after_s=after_s, reason=REQUEUE)
+            self._queue.add(
+                key,
+                priority=item.priority,
+                after_s=after_s,
+                cause=Cause.REQUEUE,
+                reason="requeue",
+            )
             return Outcome.REQUEUE_AFTER, after_s
         return Outcome.REQUEUE, self._retry(key, 0.0)
 

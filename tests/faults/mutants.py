@@ -231,8 +231,8 @@ MUTANTS = (
     Mutant(
         "a pass that asks for another is not heard",
         _WORKERS,
-        "            self._queue.add(key, priority=item.priority, after_s=after_s, reason=REQUEUE)",
-        "            pass",
+        "self._queue.add(\n                key,\n                priority=item.priority,",
+        "dict(\n                key=key,\n                priority=item.priority,",
     ),
     Mutant(
         "a Sandbox is never reconciled",
@@ -268,13 +268,13 @@ MUTANTS = (
     Mutant(
         "a policy that went is made anew for a template that went",
         "controllers/template.py",
-        "if _POLICY_GONE in item.reasons and may_create:",
+        "if Cause.CHILD_GONE in item.causes and may_create:",
         "if False:",
     ),
     Mutant(
         "members that went are made anew for a pool that went",
         _POOL,
-        "if _MEMBER_GONE in item.reasons and item.key in self.cache:",
+        "if Cause.CHILD_GONE in item.causes and item.key in self.cache:",
         "if False:",
     ),
     Mutant(

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from tests.support.builders import claim, placed, pool
-from tests.support.extensions import open_pools
+from tests.support.extensions import change_pool, change_template, member_names, open_pools
 from tests.support.names import CLAIMS, POOLS, SANDBOXES, TEMPLATES
 from tests.support.world import NS, World, condition, sandbox
 
 Json = dict[str, Any]
+TEMPLATE_REF = "agents.x-k8s.io/sandbox-template-ref"
 VOLUME: Json = {
     "metadata": {"name": "data"},
     "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
@@ -98,6 +99,36 @@ async def test_the_members_of_a_pool_whose_end_is_told_late(replicas: int) -> No
         assert len(world.plane.store.list(SANDBOXES, NS)) == replicas
         assert not await end_unseen(world, POOLS, "pool")
         assert not world.plane.store.list(SANDBOXES, NS)
+
+
+async def test_the_members_of_a_pool_whose_end_is_one_of_many_things_that_happen() -> None:
+    """They are not made anew, whatever else the reconcile is for by then."""
+    async with open_pools(sandbox_warm_pool_concurrent_workers=1) as world:
+        await world.create(placed())
+        await world.create(pool("other", replicas=1))
+        await world.create(pool(replicas=1))
+        await world.advance(15.0)
+        (name,) = member_names(world)
+        # The only worker is busy with another pool, so all that happens to this one is gathered.
+        busy = world.plane.hold("create", "sandboxes", answers=False, times=1)
+        await change_pool(world, {"replicas": 2}, "other")
+        assert busy.waiting
+        metadata = {"annotations": {"changed": "yes"}}
+        await world.patch(POOLS, "pool", {"metadata": metadata})
+        await world.patch("sandboxes", name, {"metadata": {"annotations": {TEMPLATE_REF: "x"}}})
+        await change_template(world, {"networkPolicyManagement": "Unmanaged"})
+        held = world.plane.hold_events("sandboxwarmpools")
+        world.plane.store.delete(POOLS, NS, "pool")
+        await world.settle()
+        assert member_names(world) == []
+        world.forget_requests()
+        busy.release()
+        await world.advance(30.0)
+        # For the other pool.
+        assert world.asked()["create sandboxes"] == 1
+        assert world.asked()["get sandboxwarmpools"] == 1
+        held.release()
+        await world.settle()
 
 
 async def test_the_sandbox_of_a_claim_whose_end_is_told_late() -> None:

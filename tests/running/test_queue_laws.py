@@ -8,16 +8,7 @@ import pytest
 
 from lean_sandbox.metrics.families import LONGEST_RUNNING, UNFINISHED_WORK
 from lean_sandbox.metrics.registry import Exposition
-from lean_sandbox.runtime.queue import (
-    CLIENT,
-    LOW,
-    MAX_REASONS,
-    NORMAL,
-    REFILL,
-    REQUEUE,
-    SAFETY_NET,
-    WorkQueue,
-)
+from lean_sandbox.runtime.queue import CLIENT, LOW, MAX_REASONS, NORMAL, REFILL, Cause, WorkQueue
 from lean_sandbox.watch.kind import Key
 from tests.running.hand_clock import HandClock
 
@@ -53,7 +44,7 @@ def test_a_key_added_many_times_is_handed_out_once(queue: WorkQueue[str]) -> Non
 
 
 def test_merged_adds_keep_the_first_distinct_reasons(queue: WorkQueue[str]) -> None:
-    """Reasons are distinct and bounded."""
+    """Reasons are for the log: distinct and bounded."""
     queue.add("a", reason="r0")
     queue.add("a", reason="r0")
     for n in range(1, 10):
@@ -63,13 +54,33 @@ def test_merged_adds_keep_the_first_distinct_reasons(queue: WorkQueue[str]) -> N
     assert item.reasons == tuple(f"r{n}" for n in range(MAX_REASONS))
 
 
-@pytest.mark.parametrize(("options", "is_look"), [({}, False), ({"reason": REQUEUE}, True)])
+def test_no_cause_is_lost_among_many_reasons(queue: WorkQueue[str]) -> None:
+    """What decides what a reconcile does is kept, whatever else is logged."""
+    for n in range(MAX_REASONS):
+        queue.add("a", reason=f"r{n}")
+    queue.add("a", cause=Cause.CHILD_GONE, reason="member is gone")
+    item = queue.get_nowait()
+    assert item is not None
+    assert item.causes == Cause.EVENT | Cause.CHILD_GONE
+    assert "member is gone" not in item.reasons
+
+
+@pytest.mark.parametrize(
+    ("cause", "is_look"),
+    [
+        (Cause.EVENT, False),
+        (Cause.CHILD_GONE, False),
+        (Cause.LISTED, False),
+        (Cause.REQUEUE, True),
+        (Cause.SAFETY_NET, True),
+    ],
+)
 def test_a_look_of_the_safety_net_that_an_event_joins_is_none_any_more(
-    queue: WorkQueue[str], options: dict[str, str], *, is_look: bool
+    queue: WorkQueue[str], cause: Cause, *, is_look: bool
 ) -> None:
-    """What such a reconcile writes is no sign of a lost wake-up, with or without a reason."""
-    queue.add("a", priority=LOW, after_s=10.0, reason=SAFETY_NET)
-    queue.add("a", **options)  # type: ignore[arg-type]
+    """What such a reconcile writes is no sign of a lost wake-up, whatever the reasons say."""
+    queue.add("a", priority=LOW, after_s=10.0, cause=Cause.SAFETY_NET, reason="r")
+    queue.add("a", cause=cause, reason="r")
     item = queue.get_nowait()
     assert item is not None
     assert item.is_safety_net is is_look
@@ -204,15 +215,17 @@ def test_attempts_tell_the_failures_in_a_row(clock: HandClock, queue: WorkQueue[
 
 
 def test_a_retried_pass_keeps_what_it_was_for(clock: HandClock, queue: WorkQueue[str]) -> None:
-    """Reasons and priority of a failed pass are not lost."""
-    queue.add("a", reason="spec", priority=CLIENT)
+    """Causes, reasons and priority of a failed pass are not lost, whatever comes meanwhile."""
+    queue.add("a", cause=Cause.CHILD_GONE, reason="spec", priority=CLIENT)
     queue.get_nowait()
+    queue.add("a", cause=Cause.LISTED, reason="later", after_s=1.0)
     queue.retry("a")
     queue.done("a")
     clock.move(1)
     item = queue.get_nowait()
     assert item is not None
-    assert (item.reasons, item.priority) == (("spec",), CLIENT)
+    assert item.causes == Cause.CHILD_GONE | Cause.LISTED
+    assert (item.reasons, item.priority) == (("later", "spec"), CLIENT)
 
 
 def test_a_retry_is_not_later_than_what_falls_due(queue: WorkQueue[str]) -> None:

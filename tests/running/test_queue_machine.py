@@ -11,11 +11,12 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from lean_sandbox.runtime import queue as queues
-from lean_sandbox.runtime.queue import CLIENT, LOW, NORMAL, REFILL, Item, WorkQueue
+from lean_sandbox.runtime.queue import CLIENT, LOW, NORMAL, REFILL, Cause, Item, WorkQueue
 from tests.running.hand_clock import HandClock
 
 KEYS = st.sampled_from("abc")
 PRIORITIES = st.sampled_from([LOW, REFILL, NORMAL, CLIENT])
+CAUSES = st.sampled_from(Cause)
 DELAYS = st.sampled_from([0.0, 0.0, 1.0, 2.5, 4.0])
 
 
@@ -24,13 +25,14 @@ class Slot:
     """What the model knows of one waiting key."""
 
     priority: int
+    causes: Cause
     due: float
     place: int
     lined_up: bool = False
 
 
 class QueueMachine(RuleBasedStateMachine):
-    """One slot a key, earliest due, highest priority, FIFO, locked while running, nothing lost."""
+    """One slot a key, earliest due, highest priority, all causes, FIFO, locked while running."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,6 +45,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.running: dict[str, Item[str]] = {}
         self.failures: dict[str, int] = {}
         self.place = itertools.count()
+        self.reasons = itertools.count()
 
     # -- the model ---------------------------------------------------------------------------
 
@@ -58,13 +61,14 @@ class QueueMachine(RuleBasedStateMachine):
             self.slots[key].lined_up = True
             self.slots[key].place = next(self.place)
 
-    def expect_add(self, key: str, priority: int, delay: float) -> None:
+    def expect_add(self, key: str, priority: int, causes: Cause, delay: float) -> None:
         """Merge an add into the model, by the rules."""
         due = self.clock.monotonic() + delay
         slot = self.slots.get(key)
         if slot is None:
-            slot = self.slots[key] = Slot(priority, due, next(self.place))
+            slot = self.slots[key] = Slot(priority, causes, due, next(self.place))
         else:
+            slot.causes |= causes
             if priority > slot.priority:
                 slot.priority = priority
                 if slot.lined_up:
@@ -78,11 +82,12 @@ class QueueMachine(RuleBasedStateMachine):
 
     # -- the operations ----------------------------------------------------------------------
 
-    @rule(key=KEYS, priority=PRIORITIES, delay=DELAYS)
-    def add(self, key: str, priority: int, delay: float) -> None:
-        """Add a key in any way."""
-        self.queue.add(key, priority=priority, after_s=delay)
-        self.expect_add(key, priority, delay)
+    @rule(key=KEYS, priority=PRIORITIES, cause=CAUSES, delay=DELAYS)
+    def add(self, key: str, priority: int, cause: Cause, delay: float) -> None:
+        """Add a key in any way, each time with a reason of its own."""
+        reason = f"add {next(self.reasons)}"
+        self.queue.add(key, priority=priority, after_s=delay, cause=cause, reason=reason)
+        self.expect_add(key, priority, cause, delay)
 
     @rule(seconds=st.sampled_from([0.5, 1.0, 2.0, 4.0]))
     def move(self, seconds: float) -> None:
@@ -107,6 +112,7 @@ class QueueMachine(RuleBasedStateMachine):
         assert item.key not in self.running, "never two passes at once for a key"
         slot = self.slots.pop(expected)
         assert item.priority == slot.priority
+        assert item.causes == slot.causes
         assert item.enqueued_at == slot.due
         assert item.attempts == self.failures.get(expected, 0)
         self.running[expected] = item
@@ -121,7 +127,7 @@ class QueueMachine(RuleBasedStateMachine):
             self.failures[key] = self.failures.get(key, 0) + 1
             delay = min(1000.0, 0.005 * 2.0 ** (self.failures[key] - 1))
             assert self.queue.retry(key) == delay
-            self.expect_add(key, item.priority, delay)
+            self.expect_add(key, item.priority, item.causes, delay)
         else:
             self.queue.forget(key)
             self.failures.pop(key, None)

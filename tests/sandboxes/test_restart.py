@@ -129,6 +129,24 @@ async def test_what_happened_while_no_controller_ran_is_caught_up_with() -> None
             assert condition(world.get("comes"), "Ready")["status"] == "False"
 
 
+async def test_a_timer_is_no_start() -> None:
+    """What a status said before the start is believed once; a later reconcile looks for itself."""
+    clock = FakeClock()
+    async with ControlPlane(clock=FakeClock()) as plane:
+        async with open_world(plane=plane, clock=clock) as world:
+            spec = {"operatingMode": "Suspended", "shutdownTime": "2026-01-02T03:04:45Z"}
+            await world.create(sandbox(spec=spec))
+            assert told(plane) == "SandboxSuspended"
+        plane.audit.reset()
+        async with open_world(plane=plane, clock=clock) as world:
+            assert world.requests("get", "pods") == []
+            # So the timer of its end rings too early.
+            clock.set_wall(-15.0)
+            await world.advance(45.0)
+            assert told(plane) == "SandboxSuspended"
+            assert len(world.requests("get", "pods")) == 1
+
+
 def dies_at_a_status(world: World, record: RequestRecord) -> None:
     """Kill a controller when it is answered that a status was written."""
     if record.resource == f"{SANDBOXES}/status":

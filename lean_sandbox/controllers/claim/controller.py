@@ -19,7 +19,7 @@ from lean_sandbox.model.conditions import Condition, find
 from lean_sandbox.model.sandbox import SandboxStatus
 from lean_sandbox.model.times import time_left_s
 from lean_sandbox.runtime.controller import Controller
-from lean_sandbox.runtime.queue import BESIDE_WORK_S, CLIENT, LOW, Item
+from lean_sandbox.runtime.queue import BESIDE_WORK_S, CLIENT, LOW, Cause, Item
 from lean_sandbox.runtime.workers import Result
 from lean_sandbox.watch.kind import Delta, Key
 from lean_sandbox.watch.resources.extensions import ClaimEntry, PoolEntry, TemplateEntry
@@ -192,7 +192,12 @@ class ClaimController(Controller[ClaimEntry]):
         self.annotator.saw(delta.new)
         if delta.new.view is not None:
             self._parts.resolver.doubt(Key(delta.key.namespace, delta.new.view.pool))
-        self.queue.add(delta.key, priority=LOW if delta.initial else CLIENT, reason="claim")
+        self.queue.add(
+            delta.key,
+            priority=LOW if delta.initial else CLIENT,
+            cause=Cause.LISTED if delta.initial else Cause.EVENT,
+            reason="claim",
+        )
 
     def on_sandbox(self, delta: Delta[SandboxEntry]) -> None:
         """Wake the claims that had or have a Sandbox that changed.

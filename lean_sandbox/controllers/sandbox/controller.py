@@ -21,7 +21,7 @@ from lean_sandbox.model import names
 from lean_sandbox.model.sandbox import Sandbox
 from lean_sandbox.model.times import has_come
 from lean_sandbox.runtime.controller import Controller
-from lean_sandbox.runtime.queue import LOW, NORMAL, REFILL, Item, WorkQueue
+from lean_sandbox.runtime.queue import LOW, NORMAL, REFILL, Cause, Item, WorkQueue
 from lean_sandbox.runtime.workers import Result
 from lean_sandbox.watch.kind import Delta, Key
 from lean_sandbox.watch.resources.children import PvcEntry, ServiceEntry
@@ -103,7 +103,7 @@ class SandboxController(Controller[SandboxEntry]):
     async def reconcile(self, item: Item[Key]) -> Result:
         """Bring one Sandbox to what its spec asks for."""
         # After a list the published status is trusted where a fetch would only confirm it.
-        is_start = item.priority == LOW and not item.is_safety_net
+        is_start = item.causes == Cause.LISTED
         return await reconcile(self._parts, item.key, is_start=is_start)
 
     def _is_spare(self, key: Key) -> bool:
@@ -144,6 +144,7 @@ class SandboxController(Controller[SandboxEntry]):
         self.queue.add(
             delta.key,
             priority=LOW if delta.initial else NORMAL,
+            cause=Cause.LISTED if delta.initial else Cause.EVENT,
             after_s=_RESPONSE_S if self._may_be_our_create(delta) else 0.0,
             reason="sandbox gone" if delta.new is None else "sandbox",
         )

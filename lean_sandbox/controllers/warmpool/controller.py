@@ -46,7 +46,7 @@ from lean_sandbox.model.warmpool import (
     slow_start_groups,
 )
 from lean_sandbox.runtime.controller import Controller
-from lean_sandbox.runtime.queue import BESIDE_WORK_S, REFILL, Item, WorkQueue
+from lean_sandbox.runtime.queue import BESIDE_WORK_S, REFILL, Cause, Item, WorkQueue
 from lean_sandbox.runtime.workers import ReconcileError, Result
 from lean_sandbox.watch.kind import Delta, Key, key_of
 from lean_sandbox.watch.resources.extensions import PoolEntry, TemplateEntry
@@ -66,10 +66,10 @@ _STATUS_INTERVAL_S = 1.0
 _GRACE_JITTER = 0.5
 # How often a pool without its template is reconciled, apart from events.
 _MISSING_TEMPLATE_REQUEUE_S = 60.0
-_MEMBER, _MEMBER_GONE = "member", "member is gone"
 # How long changes of members are gathered: each reconcile of a pool counts all members. One that is
 # gone has to be replaced soon; any other change can wait for a moment.
-_GATHERING_S = {_MEMBER: 0.2, _MEMBER_GONE: 0.05}
+_GATHERING_S = 0.2
+_LOSS_GATHERING_S = 0.05
 
 
 class PoolState(msgspec.Struct):
@@ -117,7 +117,7 @@ class PoolController(Controller[PoolEntry]):
 
     async def reconcile(self, item: Item[Key]) -> Result:
         """Bring one pool to what its spec asks for."""
-        if _MEMBER_GONE in item.reasons and item.key in self.cache:
+        if Cause.CHILD_GONE in item.causes and item.key in self.cache:
             # Perhaps the pool is gone too, and the watch has not shown it yet.
             await self.writer.get(self.cache, item.key)
         entry = self.cache.get(item.key)
@@ -145,10 +145,19 @@ class PoolController(Controller[PoolEntry]):
             and status.replicas == wanted == status.readyReplicas
         )
 
-    def wake(self, pool: Key, reason: str = _MEMBER) -> None:
-        """Reconcile a pool soon; many wake-ups within a moment share one reconcile."""
+    def wake(self, pool: Key, *, is_loss: bool = False) -> None:
+        """Reconcile a pool soon; many wake-ups within a moment share one reconcile.
+
+        ``is_loss``: a member is gone or going.
+        """
         if pool in self.cache:
-            self.queue.add(pool, priority=REFILL, after_s=_GATHERING_S[reason], reason=reason)
+            self.queue.add(
+                pool,
+                priority=REFILL,
+                after_s=_LOSS_GATHERING_S if is_loss else _GATHERING_S,
+                cause=Cause.CHILD_GONE if is_loss else Cause.EVENT,
+                reason="member is gone" if is_loss else "member",
+            )
 
     def replace_refused(self, sandbox: Key, uid: str) -> None:
         """Wake the pool of a member that no claim can take over."""
@@ -177,15 +186,15 @@ class PoolController(Controller[PoolEntry]):
         old, new = delta.old, delta.new
         # A member that the pool has deleted itself is marked as being deleted already.
         was_there = old is not None and not old.is_deleting
-        reason = _MEMBER_GONE if was_there and (new is None or new.is_deleting) else _MEMBER
+        is_loss = was_there and (new is None or new.is_deleting)
         for entry in (old, new):
             if entry is not None:
-                self.wake_pool_of(entry, reason)
+                self.wake_pool_of(entry, is_loss=is_loss)
 
-    def wake_pool_of(self, entry: SandboxEntry, reason: str = _MEMBER) -> None:
+    def wake_pool_of(self, entry: SandboxEntry, *, is_loss: bool = False) -> None:
         """Wake the pool of a Sandbox, or the one that may adopt it if it has no owner."""
         if (owner := entry.owner_key(names.SANDBOX_WARM_POOL_KIND)) is not None:
-            self.wake(owner, reason)
+            self.wake(owner, is_loss=is_loss)
         label = (entry.labels or {}).get(names.WARM_POOL_LABEL)
         if entry.owner is None and label:
             for pool in self.cache:
