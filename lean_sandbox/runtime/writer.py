@@ -96,9 +96,10 @@ class ObjectWriter:
         body: Body,
         *,
         name: str = "",
+        owner: str = "",
         columns: dict[str, str] | None = None,
     ) -> Response[E]:
-        """Create an object; ``name`` is its name unless that is generated.
+        """Create an object called ``name``; if the server is to name it, of the uid ``owner``.
 
         With ``columns``, the cells that a Table would have for the new object, the response is
         asked for as metadata alone, and the event of the same version is applied as well. Raises
@@ -106,7 +107,8 @@ class ObjectWriter:
         """
         type_, options = self._form(cache, as_metadata=columns is not None)
         known = cache.known(namespace, cache.listed_at(namespace))
-        with cache.expect_own_write(Key(namespace, name)):
+        own = cache.own
+        with own.writing(Key(namespace, name)) if name else own.creating(namespace, owner):
             item = await self.client.create(
                 cache.kind.resource,
                 namespace,
@@ -151,7 +153,7 @@ class ObjectWriter:
         old_status = getattr(entry, "status", None)
         if status is None and isinstance(body, dict):
             body = {**body, "metadata": {**body.get("metadata", {}), "uid": entry.uid}}
-        with cache.expect_own_write(entry.key, entry.uid, _as_merge_patch(body)):
+        with cache.own.writing(entry.key, entry.uid, _as_merge_patch(body)):
             try:
                 item = await self.client.patch(
                     cache.kind.resource,
@@ -189,7 +191,7 @@ class ObjectWriter:
             is_ours = response.is_latest or getattr(now, "status", None) is old_status
             if status is not None and is_ours and row.uid == now.uid == entry.uid:
                 now.status = status
-            if response.is_latest and before is not None and not cache.is_ours(before, now):
+            if response.is_latest and before is not None and not cache.own.explain(before, now):
                 cache.notify(Delta(entry.key, response.change, before, now))
             return response
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -23,6 +22,7 @@ from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.model.meta import ObjectMeta, as_version
 from lean_sandbox.watch.kind import Delta, Entry, Key, Kind, key_of
+from lean_sandbox.watch.writes import Event, OwnWrites
 
 E = TypeVar("E", bound=Entry)
 
@@ -42,16 +42,6 @@ class Known(NamedTuple):
     version: int = 0
     ends: int = 0
     listed: int = 0
-
-
-_NO_PATCH: Final[Mapping[str, Any]] = {}
-# Fields of entries, and the field of a patch that changes each.
-_WRITTEN_AS: Final = {
-    "is_deleting": "deletionTimestamp",
-    "owner": "ownerReferences",
-    "generation": "spec",
-    "status": "status",
-}
 
 
 class _Listing(msgspec.Struct):
@@ -110,10 +100,8 @@ class Cache(Generic[E]):
         # By uid, oldest first: version of the deletion, when it was seen, and its number.
         self._tombstones: OrderedDict[str, tuple[int, float, int]] = OrderedDict()
         self._ends = 0
-        # By key and uid of the object written, "" for one being created: the writes in flight as
-        # merge patches, and the newest event held back for their responses.
-        self._expected: dict[tuple[Key, str], list[Mapping[str, Any]]] = {}
-        self._held: dict[tuple[Key, str], tuple[EventType, ObjectMeta, Any]] = {}
+        #: Our own writes in flight, and the events that wait for their responses.
+        self.own = OwnWrites(self._release, self._is_known)
         # Keys known only from the metadata in the response to their create, which shows less than
         # the event of the same version: that is applied as well.
         self._half_known: set[Key] = set()
@@ -224,8 +212,7 @@ class Cache(Generic[E]):
         newest = max(newest, reached)
         self._lists[namespace] = _Listing(namespace, known, newest, resync)
         # An event that waits for a write to end is older, and its object may have ended since.
-        for own in [own for own in self._held if namespace in (None, own[0].namespace)]:
-            del self._held[own]
+        self.own.drop(namespace)
 
     def begin_page(self, namespace: str | None, version: str) -> None:
         """Note the version of a list; if it is too low, the store was restored.
@@ -292,8 +279,37 @@ class Cache(Generic[E]):
         self, event_type: EventType, row: ObjectMeta, item: Any = None, *, initial: bool = False
     ) -> None:
         """Apply an event with metadata, perhaps columns, perhaps the full object."""
-        if self._expected and self._hold(event_type, row, item):
+        if self.own.in_flight and self._hold(event_type, row, item):
             return
+        self._take(event_type, row, item, initial=initial)
+
+    def _hold(self, event_type: EventType, row: ObjectMeta, item: Any) -> bool:
+        # Items of a list never wait: they are compared with the cache when the list ends.
+        if event_type is EventType.DELETED or (self._lists and item is not None):
+            return False
+        return self.own.hold((event_type, row, item))
+
+    def _release(self, event: Event) -> None:
+        try:
+            self._take(*event)
+        except Exception as error:
+            # It must not end the reconcile whose request it has waited for.
+            row = event[1]
+            log.exception(
+                "object_not_understood",
+                kind=self.kind.resource.plural,
+                object=f"{row.namespace}/{row.name}",
+                version=row.resource_version,
+                error=type(error).__name__,
+            )
+
+    def _is_known(self, key: Key, uid: str) -> bool:
+        held = self._entries.get(key)
+        return held is not None and held.uid == uid
+
+    def _take(
+        self, event_type: EventType, row: ObjectMeta, item: Any, *, initial: bool = False
+    ) -> None:
         if self.admits_namespace is not None and not self.admits_namespace(row.namespace):
             self.dropped_elsewhere += 1
             return
@@ -306,40 +322,6 @@ class Cache(Generic[E]):
     def _observe(self, event_type: EventType, row: ObjectMeta, decision: Decision) -> None:
         if self.observer is not None:
             self.observer(self.kind.resource.plural, event_type, row, decision)
-
-    @contextmanager
-    def expect_own_write(
-        self, key: Key, uid: str = "", wrote: Mapping[str, Any] = _NO_PATCH
-    ) -> Iterator[None]:
-        """Hold the events of an object while the body of the ``with`` writes or creates it.
-
-        ``wrote`` is what it writes, as a merge patch. An event before the response, which shows the
-        same, would only lead to an idle reconcile.
-        The newest event is applied after the last of several requests. Deletions are never held,
-        nor are events of an object other than that of ``uid``; a create has no uid yet.
-        """
-        own = (key, uid)
-        self._expected.setdefault(own, []).append(wrote)
-        try:
-            yield
-        finally:
-            self._expected[own].remove(wrote)
-            if not self._expected[own]:
-                del self._expected[own]
-                held = self._held.pop(own, None)
-                if held is not None:
-                    self.apply(*held)
-
-    def _hold(self, event_type: EventType, row: ObjectMeta, item: Any) -> bool:
-        # Items of a list never wait: they are compared with the cache when the list ends.
-        if event_type is EventType.DELETED or (self._lists and item is not None):
-            return False
-        key = Key(row.namespace, row.name)
-        for own in ((key, row.uid), (key, "")):
-            if own in self._expected:
-                self._held[own] = (event_type, row, item)
-                return True
-        return False
 
     def _judge(self, row: ObjectMeta, item: Any, *, initial: bool) -> Decision:
         key = key_of(row.namespace, row.name)
@@ -516,25 +498,6 @@ class Cache(Generic[E]):
             self._half_known.add(key)
         return new, decision.change
 
-    def is_ours(self, before: E, after: E) -> bool:
-        """Return whether our writes in flight explain all that differs between two entries."""
-        wrote = self._expected.get((after.key, after.uid), ())
-        ours = {field for patch in wrote for field in patch}
-        metadata = [patch["metadata"] for patch in wrote if "metadata" in patch]
-        ours |= {field for each in metadata for field in each}
-        for field, part in _WRITTEN_AS.items():
-            was, now = getattr(before, field, None), getattr(after, field, None)
-            if was != now and part not in ours:
-                return False
-        for field in ("labels", "annotations"):
-            was, now = getattr(before, field, None) or {}, getattr(after, field, None) or {}
-            values = [each.get(field) or {} for each in metadata]
-            for key in was.keys() | now.keys() if was != now else ():
-                value = now.get(key)
-                if was.get(key) != value and all(one.get(key, was) != value for one in values):
-                    return False
-        return True
-
     # -- what both have in common ----------------------------------------------------------------
 
     def _build(self, row: ObjectMeta, item: Any, kept: E | None) -> E:
@@ -547,11 +510,7 @@ class Cache(Generic[E]):
 
     def _bury(self, key: Key, uid: str, version: int) -> None:
         """Remember the end of an object and its version; 0 if nothing can follow it."""
-        for own in ((key, uid), (key, "")):
-            row = self._held[own][1] if own in self._held else ObjectMeta()
-            if row.uid == uid and (version == 0 or as_version(row.resource_version) <= version):
-                # An event that waits for a write to end would bring the object back.
-                self._held.pop(own, None)
+        self.own.drop_ended(key, uid, version)
         now = self._monotonic()
         self._ends += 1
         self._tombstones[uid] = (version, now, self._ends)

@@ -11,6 +11,7 @@ from lean_sandbox.model.names import name_hash
 from tests.support.builders import claim, placed, pool
 from tests.support.clock import FakeClock
 from tests.support.extensions import (
+    add_member,
     change_pool,
     fill,
     members,
@@ -218,6 +219,39 @@ async def test_filling_costs_three_writes_a_member() -> None:
         }
         assert world.asked()["get sandboxes"] == 0
         assert not world.conflicts()
+
+
+async def test_a_member_is_launched_from_the_response_to_its_create_however_late() -> None:
+    """The watch shows it seconds before, and nobody fetches it for that."""
+    async with open_pools(placed()) as world:
+        held = world.plane.hold("create", "sandboxes")
+        await world.create(pool(replicas=4))
+        await world.advance(5.0)
+        assert len(members(world)) == len(held.waiting) == 1
+        assert world.asked()["create pods"] == 0
+        held.release()
+        await world.settle()
+        assert world.asked()["create pods"] == 4
+        assert world.requests("get", "sandboxes") == []
+
+
+async def test_a_member_is_launched_at_once_if_the_response_to_its_create_is_lost() -> None:
+    """Then it is fetched; nothing waits for a time that somebody has chosen."""
+    async with open_pools(placed()) as world:
+        world.plane.fail_next("create", "sandboxes", 500, after=True)
+        await world.create(pool(replicas=1))
+        assert len(members(world)) == 1
+        assert world.asked()["create pods"] == 1
+        assert len(world.requests("get", "sandboxes")) == 1
+
+
+async def test_a_member_that_somebody_else_has_made_is_launched_at_once() -> None:
+    """No create of ours is in flight."""
+    async with open_pools(placed(), pool(replicas=1)) as world:
+        await rest(world)
+        add_member(world.plane, "theirs")
+        await world.settle()
+        assert world.find("pods", "theirs") is not None
 
 
 async def test_a_full_pool_rests() -> None:

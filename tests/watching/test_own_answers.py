@@ -48,7 +48,7 @@ def test_the_echo_of_a_write_waits_for_its_answer(boxes: Hand[SandboxEntry]) -> 
     """The watch may be faster: what it shows wakes nobody, since the answer shows it as well."""
     columns = {"Ready": "False", "Reason": "DependenciesNotReady"}
     echo = sandbox_row("MODIFIED", "a", 20, ready="False", reason="DependenciesNotReady")
-    with boxes.cache.expect_own_write(Key("ns", "a"), boxes.get("a").uid):
+    with boxes.cache.own.writing(Key("ns", "a"), boxes.get("a").uid):
         assert boxes.saw(echo) == []
         boxes.learn_metadata(sandbox("a", 20), columns)
     assert boxes.notices == []
@@ -57,7 +57,7 @@ def test_the_echo_of_a_write_waits_for_its_answer(boxes: Hand[SandboxEntry]) -> 
 
 def test_the_echo_of_a_create_waits_for_its_answer(boxes: Hand[SandboxEntry]) -> None:
     """An object that its maker knows from the answer is new to nobody when its event comes."""
-    with boxes.cache.expect_own_write(Key("ns", "new")):
+    with boxes.cache.own.writing(Key("ns", "new")):
         assert boxes.saw(sandbox_row("ADDED", "new", 20)) == []
         boxes.learn_metadata(sandbox("new", 20), READY)
     assert boxes.notices == []
@@ -68,22 +68,22 @@ def test_what_others_create_during_a_create_that_fails_is_told_after_it(
     boxes: Hand[SandboxEntry],
 ) -> None:
     """Somebody else took the name: that is news once the answer has said so."""
-    with boxes.cache.expect_own_write(Key("ns", "new")):
+    with boxes.cache.own.writing(Key("ns", "new")):
         assert boxes.saw(sandbox_row("ADDED", "new", 20)) == []
     assert [notice.change for notice in boxes.notices] == [Change.FIRST_SEEN]
 
 
 def test_a_list_does_not_wait_for_a_write(boxes: Hand[SandboxEntry]) -> None:
     """What a list shows is compared with what is known before the list ends."""
-    with boxes.cache.expect_own_write(Key("ns", "a"), boxes.get("a").uid):
+    with boxes.cache.own.writing(Key("ns", "a"), boxes.get("a").uid):
         boxes.listed(sandbox("a", 30, generation=5))
         assert boxes.get("a").generation == 5
 
 
 def test_the_echoes_of_two_writes_wait_for_both_answers(boxes: Hand[SandboxEntry]) -> None:
     """The answer that comes first does not let go what is still the echo of the other write."""
-    with boxes.cache.expect_own_write(Key("ns", "a"), boxes.get("a").uid):
-        with boxes.cache.expect_own_write(Key("ns", "a"), boxes.get("a").uid):
+    with boxes.cache.own.writing(Key("ns", "a"), boxes.get("a").uid):
+        with boxes.cache.own.writing(Key("ns", "a"), boxes.get("a").uid):
             boxes.learn_metadata(sandbox("a", 20), READY)
         assert boxes.saw(sandbox_row("MODIFIED", "a", 21, generation=2)) == []
         boxes.learn_metadata(sandbox("a", 21, generation=2), READY)
@@ -112,16 +112,16 @@ def test_a_response_shows_what_others_have_written(
     """Whatever our own writes under way do not explain; here there is another beside the one."""
     before = boxes.get("a")
     with (
-        boxes.cache.expect_own_write(Key("ns", "a"), before.uid, written),
-        boxes.cache.expect_own_write(Key("ns", "a"), before.uid, {"status": {"nodeName": "n"}}),
+        boxes.cache.own.writing(Key("ns", "a"), before.uid, written),
+        boxes.cache.own.writing(Key("ns", "a"), before.uid, {"status": {"nodeName": "n"}}),
     ):
         after, _ = boxes.learn_metadata(sandbox("a", 20, **shown), READY)
-        assert boxes.cache.is_ours(before, after) is is_ours
+        assert boxes.cache.own.explain(before, after) is is_ours
 
 
 def test_what_others_write_during_a_write_is_told_after_it(boxes: Hand[SandboxEntry]) -> None:
     """Also when the write fails; other objects and new ones do not wait."""
-    with boxes.cache.expect_own_write(Key("ns", "a"), boxes.get("a").uid):
+    with boxes.cache.own.writing(Key("ns", "a"), boxes.get("a").uid):
         assert boxes.saw(sandbox_row("ADDED", "b", 20)) == [Change.FIRST_SEEN]
         assert boxes.saw(sandbox_row("MODIFIED", "a", 21, generation=2)) == []
         assert boxes.saw(sandbox_row("MODIFIED", "a", 22, generation=3)) == []
@@ -135,13 +135,13 @@ def test_a_successor_does_not_wait_for_the_answer_to_a_write_of_its_predecessor(
     """It is another object, of which the answer says nothing."""
     uid = boxes.get("a").uid
     boxes.saw(sandbox_row("DELETED", "a", 20))
-    with boxes.cache.expect_own_write(Key("ns", "a"), uid):
+    with boxes.cache.own.writing(Key("ns", "a"), uid):
         assert boxes.saw(sandbox_row("ADDED", "a", 21, uid="other")) == [Change.FIRST_SEEN]
 
 
 def test_an_end_during_a_write_is_told_at_once_and_stays_one(boxes: Hand[SandboxEntry]) -> None:
     """What was held back of the object does not bring it to life again."""
-    with boxes.cache.expect_own_write(Key("ns", "a"), boxes.get("a").uid):
+    with boxes.cache.own.writing(Key("ns", "a"), boxes.get("a").uid):
         assert boxes.saw(sandbox_row("MODIFIED", "a", 20, generation=2)) == []
         assert boxes.saw(sandbox_row("DELETED", "a", 21, generation=2)) == [Change.GONE]
     assert boxes.find("a") is None
@@ -151,7 +151,7 @@ def test_what_waits_for_a_create_does_not_outlive_a_list_without_it(
     boxes: Hand[SandboxEntry],
 ) -> None:
     """The name was taken and came free while the watch was away; no event will tell of its end."""
-    with boxes.cache.expect_own_write(Key("ns", "new")):
+    with boxes.cache.own.writing(Key("ns", "new")):
         assert boxes.saw(sandbox_row("ADDED", "new", 20)) == []
         boxes.listed(sandbox("a", 11), sandbox("b", 30))
     assert boxes.find("new") is None
@@ -162,7 +162,7 @@ def test_what_waits_for_a_write_does_not_bring_back_what_a_request_found_gone(
 ) -> None:
     """A 404 is later than any event that came before it."""
     uid = boxes.get("a").uid
-    with boxes.cache.expect_own_write(Key("ns", "a"), uid):
+    with boxes.cache.own.writing(Key("ns", "a"), uid):
         assert boxes.saw(sandbox_row("MODIFIED", "a", 20, generation=2)) == []
         boxes.cache.forget(Key("ns", "a"), uid)
     assert boxes.find("a") is None
@@ -172,7 +172,7 @@ def test_what_waits_for_a_write_ends_with_its_object_though_a_successor_is_known
     boxes: Hand[SandboxEntry],
 ) -> None:
     """A look was ahead of the watch, which then tells of the end of both."""
-    with boxes.cache.expect_own_write(Key("ns", "a"), boxes.get("a").uid):
+    with boxes.cache.own.writing(Key("ns", "a"), boxes.get("a").uid):
         boxes.learn(sandbox("a", 40, uid="other"))
         boxes.saw(
             sandbox_row("MODIFIED", "a", 20),
@@ -186,7 +186,7 @@ def test_what_waits_for_a_write_is_told_if_it_is_later_than_the_answer_without_t
     """The Pod lost the label by which it is watched and has it again: that is the last word."""
     hand = Hand(pod_kind())
     hand.listed(pod("a", 10))
-    with hand.cache.expect_own_write(Key("ns", "a"), hand.get("a").uid):
+    with hand.cache.own.writing(Key("ns", "a"), hand.get("a").uid):
         hand.saw(pod_row("DELETED", "a", 20, first=True))
         hand.saw(pod_row("ADDED", "a", 30))
         hand.learn(pod("a", 21, labels={}))

@@ -30,8 +30,6 @@ from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
 # Delay of the reconcile of a Sandbox that was ready when another controller changed it.
 _LOOK_AFTER_S = 0.1
-# How long a new Sandbox of an extension waits for the response to its create, which saves a GET.
-_RESPONSE_S = 0.1
 _AT_ONCE = (
     Change.GONE
     | Change.DELETING
@@ -145,16 +143,8 @@ class SandboxController(Controller[SandboxEntry]):
             delta.key,
             priority=LOW if delta.initial else NORMAL,
             cause=Cause.LISTED if delta.initial else Cause.EVENT,
-            after_s=_RESPONSE_S if self._may_be_our_create(delta) else 0.0,
             reason="sandbox gone" if delta.new is None else "sandbox",
         )
-
-    def _may_be_our_create(self, delta: Delta[SandboxEntry]) -> bool:
-        entry = delta.new
-        if entry is None or delta.old is not None or delta.initial:
-            return False
-        is_ours = entry.owner is not None and entry.owner.group == names.EXTENSIONS_GROUP
-        return is_ours and entry.needs_look and self._parts.settings.extensions
 
     def on_pod(self, delta: Delta[PodEntry]) -> None:
         """Reconcile the old and the new owner of a Pod that changed; note what the watch shows."""

@@ -453,7 +453,9 @@ class PoolReconcile:
 
     async def _create(self, body: bytes) -> None:
         self._has_acted = True
-        written = await self._writer.create(self._sandboxes, self._view.namespace, body)
+        written = await self._writer.create(
+            self._sandboxes, self._view.namespace, body, owner=self._view.uid
+        )
         meta = written.item.metadata
         if meta.creation_timestamp:
             self._shared.server_time.made_now(meta.creation_timestamp)
