@@ -74,7 +74,7 @@ class Cause(IntFlag):
 
     #: Something has happened to the object or to another that it depends on.
     EVENT = 1
-    #: The object was queued with all others: a list has shown it, or the work begins.
+    #: A list has shown the object, or all were queued, as when the work begins.
     LISTED = 2
     #: An earlier reconcile has asked for this one.
     REQUEUE = 4

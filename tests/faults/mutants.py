@@ -31,6 +31,10 @@ _LAWS = tuple(
         "api/test_events",
         "sandboxes/test_foreign_status",
         "sandboxes/test_hidden_pods",
+        "watching/test_unknown_versions",
+        "watching/test_creates_in_flight",
+        "running/test_queue_laws",
+        "sandboxes/test_restart",
         "faults/test_unseen_ends",
         "faults/test_refusals",
         "claims/test_usable",
@@ -68,6 +72,8 @@ class Mutant:
 
 
 _CACHE = "watch/cache.py"
+_WRITES = "watch/writes.py"
+_WRITER = "runtime/writer.py"
 _SANDBOX = "controllers/sandbox/controller.py"
 _CLAIM = "controllers/claim/controller.py"
 _POOL = "controllers/warmpool/controller.py"
@@ -102,7 +108,7 @@ MUTANTS = (
     ),
     Mutant(
         "what a response shows of others is told to nobody",
-        "runtime/writer.py",
+        _WRITER,
         "                cache.notify(Delta(entry.key, response.change, before, now))",
         "                pass",
     ),
@@ -126,9 +132,9 @@ MUTANTS = (
     ),
     Mutant(
         "an event that waited for an answer is dropped",
-        _CACHE,
-        "                if held is not None:\n                    self.apply(*held",
-        "                if False:\n                    self.apply(*held",
+        _WRITES,
+        "                if (event := self._held.pop(own, None)) is not None:",
+        "                if (event := self._held.pop(own, None)) is None:",
     ),
     Mutant(
         "a deletion is known already",
@@ -355,6 +361,60 @@ MUTANTS = (
         _CLAIM,
         "if claim.generation > 1:",
         "if claim.generation > 2:",
+    ),
+    Mutant(
+        "a deletion whose version is not known has no guard",
+        _WRITER,
+        "            version = await self.guard(cache, entry) if is_guarded else None",
+        "            version = str(entry.version) if is_guarded and entry.version else None",
+    ),
+    Mutant(
+        "a version that is not known is written as 0",
+        _WRITER,
+        "        if entry.version:\n            return str(entry.version)",
+        "        if True:\n            return str(entry.version)",
+    ),
+    Mutant(
+        "what has changed since the decision is written to by its new version",
+        _WRITER,
+        ' and version not in ("", "0") and _is_same(found.entry, entry):',
+        ' and version not in ("", "0"):',
+    ),
+    Mutant(
+        "a cause is lost where others came first",
+        _QUEUE,
+        "        slot.causes |= causes\n",
+        "",
+    ),
+    Mutant(
+        "a retry forgets what the reconcile was for",
+        _QUEUE,
+        "        causes = Cause.EVENT if failed is None else failed.causes",
+        "        causes = Cause.EVENT",
+    ),
+    Mutant(
+        "a timer counts as a start",
+        _SANDBOX,
+        "        is_start = item.causes == Cause.LISTED",
+        "        is_start = item.priority == LOW",
+    ),
+    Mutant(
+        "no event waits for a create whose name the server generates",
+        _WRITES,
+        "        if not creates or self._knows(*own):",
+        "        if True:",
+    ),
+    Mutant(
+        "a new object waits for creates that came later",
+        _WRITES,
+        "_NewObject(event, set(creates))",
+        "_NewObject(event, creates)",
+    ),
+    Mutant(
+        "what waits for a create outlives the object",
+        _WRITES,
+        "        if new is not None and is_over(new.event[1]):",
+        "        if False:",
     ),
 )
 
