@@ -439,6 +439,7 @@ TRANSLATED = {
         "log_format",
     ),
     "zap-devel": Flag(BOOLEAN, "console and debug where neither is chosen otherwise", DEVELOPMENT),
+    "watch-namespaces": Flag(NAMESPACES, "another name of --namespaces", "namespaces"),
 }
 
 IDLE = {
@@ -473,5 +474,6 @@ REMOVED = dict.fromkeys(
 )
 
 FLAGS: Final[dict[str, Flag]] = {**OPTIONS, **TRANSLATED, **IDLE}
-TUNABLE: Final = FLAGS.keys() - {name for name, option in OPTIONS.items() if option.is_own}
+_OWN: Final = {option.name for option in OPTIONS.values() if option.is_own}
+TUNABLE: Final = {name for name, flag in FLAGS.items() if flag.name not in _OWN}
 """What the ConfigMap of all controllers may set."""

@@ -263,11 +263,12 @@ def _in_environment(environment: Mapping[str, str]) -> Iterator[Given]:
 def _in_config_map() -> Iterator[Given]:
     try:
         for file in sorted(MOUNTED.iterdir()) if MOUNTED.exists() else ():
-            # What the keys lead to stands beside them, under names that no key can have.
-            if not file.name.startswith(".."):
+            # Keys that begin so are comments, as in the reference; and the folders that a kubelet
+            # keeps the values in begin with two dots.
+            if not file.name.startswith((".", "_")):
                 text = file.read_text(encoding="utf-8", errors="replace")
                 # A list may have one value a line.
-                in_one_line = ",".join(text.strip("\r\n").splitlines())
+                in_one_line = ",".join(line.strip() for line in text.strip().splitlines())
                 yield Given(file.name, in_one_line, Origin.CONFIG_MAP, str(file))
     except OSError as error:
         place = str(error.filename or MOUNTED)

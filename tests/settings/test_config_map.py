@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given
+from hypothesis.strategies import text
 
 from lean_sandbox.cli import main
 from lean_sandbox.config.options import TUNABLE, Settings, flag_of
@@ -132,6 +133,53 @@ def test_what_a_process_is_cannot_be_tuned() -> None:
     }
 
 
+# Of the reference, which takes no others; allowed-label-domains is a file of its own there.
+THEIRS = {
+    *("kube-api-qps", "kube-api-burst", "api-connections", "separate-watch-connection"),
+    *("pprof-block-profile-rate", "pprof-mutex-profile-fraction"),
+    *("sandbox-concurrent-workers", "sandbox-claim-concurrent-workers"),
+    *("sandbox-warm-pool-concurrent-workers", "sandbox-template-concurrent-workers"),
+    *("sandbox-warm-pool-max-batch-size", "sandbox-warm-pool-replenish-delay"),
+    *("sandbox-warm-pool-max-refill-rate", "sandbox-warm-pool-readiness-grace-period"),
+    "sandbox-warm-pool-unschedulable-recheck-interval",
+    *("sandbox-claim-warm-candidate-grace-period", "enable-warm-pool-eviction"),
+    *("disable-sandbox-events", "disable-claim-events", "disable-claim-observability-annotations"),
+    "sandbox-write-behind-window",
+}
+
+
+def test_every_key_of_the_reference_is_taken() -> None:
+    """What could be tuned under the reference can be tuned here."""
+    assert len(THEIRS) == 21
+    assert THEIRS <= TUNABLE
+
+
+@pytest.mark.parametrize("key", ["_note", "_page-size", ".page-size"])
+def test_a_key_that_begins_like_a_comment_is_one(key: str, tmp_path: Path) -> None:
+    """It sets nothing, and nobody is told, whatever it holds: as in the reference."""
+    found = tuned({key: "many", "page-size": "9"}, folder=tmp_path)
+    assert found.remarks == ()
+    assert found.settings == Settings(page_size=9)
+
+
+@given(
+    entries=assignments(),
+    before=text(alphabet=" \t\r\n"),
+    after=text(alphabet=" \t\r\n"),
+)
+def test_blanks_around_a_value_are_no_part_of_it(
+    entries: dict[str, Any], before: str, after: str
+) -> None:
+    """A block of YAML ends with a line, and a hand leaves blanks: for values of every form."""
+    values = {
+        name.replace("_", "-"): written(name, value)
+        for name, value in entries.items()
+        if name.replace("_", "-") in TUNABLE
+    }
+    blank = {name: before + value + after for name, value in values.items()}
+    assert tuned(blank).settings == tuned(values).settings
+
+
 @pytest.mark.parametrize(
     ("key", "part"),
     [
@@ -139,6 +187,7 @@ def test_what_a_process_is_cannot_be_tuned() -> None:
         ("config.yaml", "unknown flag"),
         ("enable-webhook", "v1.0.0 removed it"),
         ("extensions", "only a flag or the environment"),
+        ("watch-namespaces", "only a flag or the environment"),
         ("leader-election-lease", "only a flag or the environment"),
     ],
 )

@@ -9,6 +9,7 @@ import pytest
 from lean_sandbox.cli import main
 from lean_sandbox.config.options import IDLE, REMOVED, TRANSLATED
 from lean_sandbox.config.sources import EXIT_OK, EXIT_USAGE, effective, scan
+from lean_sandbox.kube.errors import ConfigError
 from tests.settings.strategies import OPTIONS
 
 # Of v1.0.8, in its words; of leader-elect and allowed-label-domains see the README.
@@ -119,6 +120,17 @@ def test_the_log_is_set_up_in_the_words_of_the_reference(
     found = effective(scan(given), {})
     assert (found.settings.log_level, found.settings.log_format) == (level, form)
     assert not found.remarks
+
+
+def test_the_namespaces_have_the_name_that_is_proposed_for_the_reference() -> None:
+    """`--watch-namespaces` is `--namespaces`; two different lists contradict each other."""
+    assert effective(scan(["--watch-namespaces=a,b"]), {}).settings.namespaces == ("a", "b")
+    both = ["--namespaces=a", "--watch-namespaces=a"]
+    assert effective(scan(both), {}).settings.namespaces == ("a",)
+    with pytest.raises(ConfigError, match="contradict each other"):
+        effective(scan(["--namespaces=a", "--watch-namespaces=b"]), {})
+    with pytest.raises(ConfigError, match="cannot be both in --namespaces and in"):
+        effective(scan(["--watch-namespaces=a", "--exclude-namespaces=a"]), {})
 
 
 @pytest.mark.parametrize("name", sorted(REMOVED))

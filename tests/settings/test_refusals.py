@@ -114,7 +114,7 @@ def test_an_unknown_flag_is_wrong_usage(command: str, capsys: pytest.CaptureFixt
 
 def test_an_unknown_flag_is_answered_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     """Whoever misspells a flag is told which one is meant."""
-    assert main(["run", "--watch-namespaces=a"]) == EXIT_USAGE
+    assert main(["run", "--namespace=a"]) == EXIT_USAGE
     assert "did you mean --namespaces?" in capsys.readouterr().err
     assert main(["run", "-page-sise", "3"]) == EXIT_USAGE
     assert "did you mean --page-size?" in capsys.readouterr().err
