@@ -29,7 +29,16 @@ pytestmark = REAL
 
 Json = dict[str, Any]
 
-_LEVEL = "pod-security.kubernetes.io/enforce"
+# What the manifest of the client's router, which shares the namespace, says of its Pods.
+_ROUTER: Json = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "router", "namespace": HOME},
+    "spec": {
+        "securityContext": {"runAsUser": 1000, "runAsGroup": 1000},
+        "containers": [{"name": "router", "image": "busybox"}],
+    },
+}
 # What v0.5 has in its definitions.
 _CONVERTED = """
 kubectl patch customresourcedefinition sandboxes.agents.x-k8s.io --type=merge --patch='
@@ -96,7 +105,10 @@ async def test_owner_references_of_an_old_version_are_renewed_by_the_page(
 async def test_the_steps_of_the_page_go_there_and_back(
     real_server: RealServer, tmp_path: Path
 ) -> None:
-    """Our Deployment takes the place of the reference's, which then takes it again, whole."""
+    """Our Deployment takes the place of the reference's, which then takes it again, whole.
+
+    Whoever shares the namespace is admitted all the time.
+    """
     theirs = tmp_path / "sandbox-with-extensions.yaml"
     theirs.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": _release()}))
     deployment = f"/apis/apps/v1/namespaces/{HOME}/deployments/agent-sandbox-controller"
@@ -105,9 +117,7 @@ async def test_the_steps_of_the_page_go_there_and_back(
     assert len(shown) == 4
     assert all(line.endswith("   [v1beta1]") for line in shown)
 
-    # The namespace is there already where other tests ran, with our label.
     await carry_out(real_server, f"kubectl apply -f {theirs}", tmp_path)
-    await carry_out(real_server, f"kubectl label namespace {HOME} {_LEVEL}-", tmp_path)
     before = real_server.ask("GET", deployment)["spec"]
     await carry_out(real_server, _CONVERTED, tmp_path)
     assert _conversion(real_server) == "Webhook"
@@ -118,15 +128,14 @@ async def test_the_steps_of_the_page_go_there_and_back(
     ours = real_server.ask("GET", deployment)["spec"]
     assert _conversion(real_server) == "None"
     assert ours["replicas"] == 1
-    assert _LEVEL in real_server.ask("GET", f"/api/v1/namespaces/{HOME}")["metadata"]["labels"]
+    real_server.ask("POST", f"/api/v1/namespaces/{HOME}/pods?dryRun=All", _ROUTER)
     (container,) = ours["template"]["spec"]["containers"]
     assert container["image"].startswith("lean-sandbox:")
     assert container["args"] == ["--leader-elect=true", "--extensions"]
     for block in blocks("## Back"):
         await carry_out(real_server, block, tmp_path, tmp_path)
     assert real_server.ask("GET", deployment)["spec"] == before
-    # Under it no Pod of theirs would be admitted.
-    assert _LEVEL not in real_server.ask("GET", f"/api/v1/namespaces/{HOME}")["metadata"]["labels"]
+    real_server.ask("POST", f"/api/v1/namespaces/{HOME}/pods?dryRun=All", _ROUTER)
     real_server.ask("DELETE", deployment)
 
 

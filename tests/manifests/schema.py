@@ -12,7 +12,7 @@ from lean_sandbox.config.forms import BOOLEAN, DURATION, INTEGER, NUMBER
 from lean_sandbox.config.options import FLAGS, Flag
 from tests.manifests.files import ROOT
 
-__all__ = ["FIXED", "SCHEMA", "controller", "value_name"]
+__all__ = ["FIXED", "LABEL", "SCHEMA", "SUBDOMAIN", "controller", "value_name"]
 
 Json = dict[str, Any]
 
@@ -22,6 +22,13 @@ FIXED = {
     *("kubeconfig", "context", "shard"),
     *("metrics-bind-address", "health-probe-bind-address"),
     *("metrics-secure-serving", "metrics-cert-dir", "tls-min-version", "tls-cipher-suites"),
+}
+#: Names that objects, and namespaces, may have; empty is the default.
+SUBDOMAIN = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$"
+LABEL = r"^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)?$"
+_NAMES: dict[str, Json] = {
+    "leader-election-namespace": {"type": "string", "pattern": LABEL},
+    "leader-election-lease": {"type": "string", "pattern": SUBDOMAIN, "maxLength": 253},
 }
 _DURATION = r"^(0|-?([0-9]+(\.[0-9]*)?(ns|us|ms|s|m|h))+)$"
 _FORMS: dict[int, Json] = {
@@ -39,8 +46,8 @@ def value_name(flag: str) -> str:
     return first + "".join("REST" if word == "rest" else word.capitalize() for word in rest)
 
 
-def _value(flag: Flag) -> Json:
-    said = _FORMS.get(id(flag.form), {"type": "string"})
+def _value(name: str, flag: Flag) -> Json:
+    said = _NAMES.get(name) or _FORMS.get(id(flag.form), {"type": "string"})
     if flag.form.words and "" not in flag.form.words:
         said = {"enum": list(flag.form.words)}
     return {"description": flag.help, **said}
@@ -48,7 +55,9 @@ def _value(flag: Flag) -> Json:
 
 def controller() -> Json:
     """Return what may stand below ``controller``: the other flags, and arguments as they are."""
-    values = {value_name(name): _value(flag) for name, flag in FLAGS.items() if name not in FIXED}
+    values = {
+        value_name(name): _value(name, flag) for name, flag in FLAGS.items() if name not in FIXED
+    }
     extra = {"type": "array", "items": {"type": "string"}}
     return values | {"extraArgs": extra}
 

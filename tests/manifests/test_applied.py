@@ -26,6 +26,11 @@ FOLDERS = (
     "overlays/minikube",
     "overlays/shards",
 )
+IN_ITS_NAMESPACE = ("drop-in", "drop-in-extensions", "minikube", "shards")
+ENFORCE = "pod-security.kubernetes.io/enforce"
+BARE = {"containers": [{"name": "main", "image": "busybox"}]}
+# What the manifest of the client's router says of its Pods.
+ROUTER = {**BARE, "securityContext": {"runAsUser": 1000, "runAsGroup": 1000}}
 # Its kind is of an operator that is not there.
 UNSERVED = {"service-monitor", "alerts"}
 
@@ -91,21 +96,46 @@ def test_all_components_together_are_taken(kubectl: Run, tmp_path: Path) -> None
     assert versions(kubectl, folder) == first
 
 
-def test_the_namespace_admits_the_controller_and_no_pod_with_more_rights(
+@pytest.mark.parametrize("overlay", IN_ITS_NAMESPACE)
+def test_whoever_shares_the_namespace_is_admitted_as_before(
+    kubectl: Run, tmp_path: Path, overlay: str
+) -> None:
+    """The client's router sets only a user, the Pod of a Sandbox often nothing.
+
+    What somebody else said of the namespace stays said.
+    """
+    theirs = tmp_path / "theirs.yaml"
+    theirs.write_text(yaml.safe_dump(_namespace()))
+    kubectl("apply", "-f", theirs)
+    kubectl("label", "--overwrite", "namespace", NAMESPACE, f"{ENFORCE}=privileged", "team=red")
+    apply(kubectl, ROOT / "overlays" / overlay)
+    labels = json.loads(kubectl("get", "namespace", NAMESPACE, "-o", "json"))["metadata"]["labels"]
+    assert (labels["team"], labels[ENFORCE]) == ("red", "privileged")
+    kubectl("label", "namespace", NAMESPACE, f"{ENFORCE}-", "team-")
+    for spec in (ROUTER, BARE):
+        admitted(kubectl, tmp_path, spec)
+
+
+def test_the_component_admits_the_controller_and_no_pod_with_more_rights(
     kubectl: Run, tmp_path: Path
 ) -> None:
     """The controller runs under the restricted standard, and the server holds others to it."""
+    folder = combined(tmp_path, ["pod-security"], "drop-in-extensions")
+    apply(kubectl, folder)
+    admitted(kubectl, tmp_path, _pod(kubectl))
+    for spec in (ROUTER, BARE):
+        said = admitted(kubectl, tmp_path, spec, refused=True)
+        assert 'violates PodSecurity "restricted:latest"' in said
     apply(kubectl, ROOT / "overlays/drop-in-extensions")
+    admitted(kubectl, tmp_path, ROUTER)
+
+
+def admitted(kubectl: Run, folder: Path, spec: Json, *, refused: bool = False) -> str:
+    """Ask the server for a Pod in the controller's namespace, and return what it says."""
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": NAMESPACE}}
-    file, create = (
-        tmp_path / "pod.json",
-        ("create", "--dry-run=server", "-f", tmp_path / "pod.json"),
-    )
-    file.write_text(json.dumps({**pod, "spec": _pod(kubectl)}))
-    kubectl(*create)
-    bare = {"containers": [{"name": "main", "image": "busybox"}]}
-    file.write_text(json.dumps({**pod, "spec": bare}))
-    assert 'violates PodSecurity "restricted:latest"' in kubectl(*create, refused=True)
+    (folder / "pod.json").write_text(json.dumps({**pod, "spec": spec}))
+    create = ("create", "--dry-run=server", "-f", folder / "pod.json")
+    return kubectl(*create, refused=refused)
 
 
 def test_the_drop_in_takes_the_place_of_another_deployment_and_gives_it_back(

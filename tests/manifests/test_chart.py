@@ -17,6 +17,7 @@ from tests.manifests.conftest import Run
 from tests.manifests.files import ROOT, by_name
 from tests.manifests.schema import FIXED, controller
 from tests.manifests.test_files import options
+from tests.manifests.test_schema import FREE, HOSTILE, NAMES, TEXTS
 
 pytestmark = REAL
 
@@ -31,6 +32,8 @@ OVERLAYS: list[tuple[str, list[str], Json]] = [
     ("drop-in", [], {}),
     ("drop-in-extensions", [], {"controller": {"extensions": True}}),
     ("drop-in", ["two-replicas"], {"replicaCount": 2}),
+    ("drop-in", ["pod-security"], {"namespace": {"enforceRestricted": True}}),
+    ("drop-in", ["network-policy"], {"networkPolicy": {"enabled": True}}),
     ("drop-in", ["service-monitor"], {"metrics": {"serviceMonitor": {"enabled": True}}}),
     ("drop-in", ["alerts"], {"metrics": {"prometheusRule": {"enabled": True}}}),
     (
@@ -192,6 +195,79 @@ def test_a_wrong_value_is_refused_by_its_name(helm: Run, tmp_path: Path, wrong: 
     assert name in said
 
 
+def test_the_policy_is_of_the_pods_that_the_deployment_selects(helm: Run, tmp_path: Path) -> None:
+    """In whatever namespace; other Pods there are nobody's business."""
+    values = {"namespace": {"name": "mine"}, "networkPolicy": {"enabled": True}}
+    found = by_name(rendered(helm, tmp_path, values))
+    selector = found["Deployment", "mine", NAME]["spec"]["selector"]
+    assert found["NetworkPolicy", "mine", NAME]["spec"]["podSelector"] == selector
+
+
+def nested(path: str, value: Any) -> Json:
+    """Return values of the chart in which one has a place."""
+    for name in reversed(path.split(".")):
+        value = {name: value}
+    return {"imagePullSecrets": [value["imagePullSecrets"]]} if "imagePull" in path else dict(value)
+
+
+@pytest.mark.parametrize("path", NAMES)
+def test_a_hostile_name_is_refused_by_its_place(helm: Run, tmp_path: Path, path: str) -> None:
+    """What would end a line, a list or a quotation never reaches a template."""
+    file = tmp_path / "values.json"
+    for hostile in ('x", y: "z', "x]\nrules: []", "x y"):
+        file.write_text(json.dumps(nested(path, hostile)))
+        said = helm("template", "ours", CHART, "--values", file, refused=True)
+        assert path.rpartition(".")[2] in said, said
+
+
+def leaves(value: Any, path: str = "") -> dict[str, Any]:
+    """Return what is no list or object, by its place."""
+    if isinstance(value, dict):
+        pairs = value.items()
+    elif isinstance(value, list):
+        pairs = dict(enumerate(value)).items()
+    else:
+        return {path: value}
+    return {key: one for name, sub in pairs for key, one in leaves(sub, f"{path}/{name}").items()}
+
+
+QUOTED = (" ".join(HOSTILE).replace("\x00", ""), 'x", y: "z', "'x': y", "- x", "~", "1", "{{ x }}")
+PLAIN = "plain"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *(path for path, said in TEXTS.items() if "pattern" not in said),
+        # The schema can be skipped; what it checks is quoted all the same.
+        *("namespace.name", "service.name", "image.tag", "image.pullPolicy", "image.repository"),
+        *("controller.leaderElectionNamespace", "controller.leaderElectionLease"),
+    ],
+)
+def test_a_text_is_written_as_it_is_and_changes_nothing_beside_it(
+    helm: Run, tmp_path: Path, path: str
+) -> None:
+    """Whatever it holds, what is rendered differs from that of a plain text in this text alone."""
+
+    def found(text: str) -> list[Json]:
+        value: Any = {"key": text} if path in FREE else text
+        values = nested(path, [text] if path == "controller.extraArgs" else value)
+        if path.startswith("metrics."):
+            values["metrics"][path.split(".")[1]]["enabled"] = True
+        return [leaves(one) for one in rendered(helm, tmp_path, values, "--skip-schema-validation")]
+
+    plain = found(PLAIN)
+    assert PLAIN in str(plain)
+    for text in QUOTED:
+        assert found(text) == [
+            {
+                place: one.replace(PLAIN, text) if isinstance(one, str) else one
+                for place, one in held.items()
+            }
+            for held in plain
+        ]
+
+
 # -- a release -------------------------------------------------------------------------------------
 
 
@@ -259,7 +335,8 @@ def test_a_release_of_the_reference_is_upgraded_and_rolled_back(
     assert get("service", NAME)["spec"]["selector"] == THEIRS
     after = get("namespace", NAMESPACE)["metadata"]
     assert after["uid"] == before["uid"]
-    assert after["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+    # What it may hold beside the controller is admitted as before.
+    assert "pod-security.kubernetes.io/enforce" not in after["labels"]
     helm("rollback", "theirs", "1", *where)
     container = get("deployment", NAME)["spec"]["template"]["spec"]["containers"][0]
     assert container["image"] == "registry.k8s.io/agent-sandbox:v1.0.12"

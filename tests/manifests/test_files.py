@@ -86,13 +86,15 @@ def test_every_file_is_listed_by_a_kustomization() -> None:
 
 
 def test_every_patch_names_a_target() -> None:
-    """A patch goes to the Deployment of the base by name, or, beside a host, to each Deployment."""
+    """A patch goes to an object of the base by name, or, beside a host, to each Deployment."""
     patches = list(all_patches())
     assert patches
     for path, patch in patches:
-        name = None if "sidecar" in path.parent.name else DEPLOYMENT["metadata"]["name"]
-        assert patch["target"].get("name") == name, path
-        assert patch["target"]["kind"] == "Deployment"
+        target = patch["target"]
+        if "sidecar" in path.parent.name:
+            assert target == {"kind": "Deployment"}, path
+        else:
+            assert named(objects("base"), target["kind"], target["name"]), path
 
 
 def test_every_overlay_names_the_image_of_this_version() -> None:
@@ -138,6 +140,26 @@ def test_the_base_has_the_names_and_labels_of_the_reference() -> None:
     (container,) = POD["spec"]["containers"]
     assert container["name"] == name
     assert container["args"] == ["--leader-elect=true"]
+
+
+def test_only_what_somebody_chooses_refuses_the_pods_of_others() -> None:
+    """The namespace may hold the client's router, pools and claims, as it may under the reference.
+
+    A component enforces a standard; policies and budgets are of the controller's Pods alone.
+    """
+    for path in files():
+        for body in documents(path) if "crds" not in path.parts else []:
+            if isinstance(body, list):
+                continue
+            labels = body["metadata"].get("labels", {})
+            refuses = [one for one in labels if one.endswith("/enforce")]
+            assert bool(refuses) == (path.parent.name == "pod-security"), path
+            assert body["kind"] not in {"LimitRange", "PriorityClass", "ResourceQuota"}, path
+            assert not body["kind"].endswith(("WebhookConfiguration", "AdmissionPolicy")), path
+            spec = body.get("spec", {})
+            if body["kind"] in ("NetworkPolicy", "PodDisruptionBudget"):
+                selector = spec.get("podSelector", spec.get("selector"))
+                assert selector == {"matchLabels": LABELS}, path
 
 
 def test_ports_are_those_of_the_reference_and_of_our_defaults() -> None:

@@ -3,12 +3,42 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
 
 from lean_sandbox.version import __version__
 from tests.manifests.files import ROOT, documents
 from tests.manifests.schema import SCHEMA, controller
 
 CHART = ROOT / "chart"
+# What YAML, or the template around a value, would read as something else than a name.
+HOSTILE = (
+    *("x\ny: z", "x\n", " x", "x y", "x: y", "x #", "x, y", "x]", "[x", "{x}", "&x", "*x", "!x"),
+    *("'x'", '"x"', 'x"y', "x\\", "@x", "`x`", "%x", "|", ">", "~x", "-x", "{{ x }}", "\x00"),
+    *("../x", "x/", "/x", "x:", "X Y", "é", "x\u2028y"),
+)
+# Texts that mean what somebody else says they mean; each is written as a value of its own.
+FREE = {
+    *("podAnnotations", "podLabels", "nodeSelector"),
+    *("metrics.serviceMonitor.additionalLabels", "metrics.prometheusRule.additionalLabels"),
+}
+
+
+def texts(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield what the schema says of each text below ``path``, by its place."""
+    if "string" in schema.get("type", ()):
+        yield path, schema
+    for name, below in schema.get("properties", {}).items():
+        yield from texts(below, f"{path}.{name}".lstrip("."))
+    for key in ("items", "additionalProperties"):
+        if isinstance(below := schema.get(key), dict):
+            yield from texts(below, path)
+
+
+TEXTS = dict(texts(json.loads(SCHEMA.read_text())))
 
 
 def test_the_chart_is_of_this_version() -> None:
@@ -33,3 +63,44 @@ def test_the_schema_knows_the_names_of_the_reference() -> None:
     values = documents(CHART / "values.yaml")[0]
     schema = json.loads(SCHEMA.read_text())["properties"]
     assert values.keys() == schema.keys() - {"global"}
+
+
+def test_every_text_is_checked_or_quoted_as_a_whole() -> None:
+    """But for options of the program, which reads them itself, a text has a pattern."""
+    free = {path for path, said in TEXTS.items() if "pattern" not in said}
+    assert {path for path in free if not path.startswith("controller.")} == FREE
+    names = {"controller.leaderElectionNamespace", "controller.leaderElectionLease"}
+    assert names.isdisjoint(free)
+
+
+NAMES = [path for path, said in TEXTS.items() if "pattern" in said]
+
+
+@pytest.mark.parametrize("path", NAMES)
+def test_nothing_that_is_more_than_a_name_is_taken_for_one(path: str) -> None:
+    """Neither what would begin another line or field nor what no object can be called."""
+    pattern = TEXTS[path]["pattern"].removesuffix("$") + r"\Z"
+    assert not [one for one in HOSTILE if re.match(pattern, one, re.ASCII)]
+
+
+@pytest.mark.parametrize(
+    ("path", "names"),
+    [
+        ("namespace.name", ["", "agent-sandbox-system", "7", "a" * 63]),
+        ("service.name", ["", "metrics", "a-1", "a" * 63]),
+        (
+            "image.repository",
+            [
+                *("lean-sandbox", "registry.example.com:5000/team/lean_sandbox", "localhost/x"),
+                *("[fd00::1]:5000/x", "registry.example.com/a/b.c/d--e", "r.example.com/x@sha256"),
+            ],
+        ),
+        ("image.tag", ["", "0.1.0", "V1_x", "0.1.0@sha256:" + 64 * "a", 64 * "a"]),
+        ("controller.leaderElectionLease", ["", "a3317529.agent-sandbox.x-k8s.io", "a"]),
+        ("imagePullSecrets.name", ["pull", "my.registry"]),
+        ("metrics.serviceMonitor.interval", ["30s", "1h30m", "500ms", ""]),
+    ],
+)
+def test_names_are_taken(path: str, names: list[str]) -> None:
+    """With ports, digests and dots where these may have them."""
+    assert [one for one in names if not re.search(TEXTS[path]["pattern"], one, re.ASCII)] == []

@@ -2,6 +2,10 @@
 {{ default .Release.Namespace .Values.namespace.name }}
 {{- end }}
 
+{{- define "lean-sandbox.service" -}}
+{{ default "agent-sandbox-controller" .Values.service.name }}
+{{- end }}
+
 {{- /* A Deployment cannot get another selector, so one that is there, the reference's, keeps its own. */}}
 {{- define "lean-sandbox.selector" -}}
 {{- $there := lookup "apps/v1" "Deployment" (include "lean-sandbox.namespace" .) "agent-sandbox-controller" -}}
@@ -9,12 +13,12 @@
 {{- end }}
 
 {{- define "lean-sandbox.arguments" -}}
-- --leader-elect={{ .leaderElect }}
+- {{ printf "--leader-elect=%t" .leaderElect | quote }}
 {{- if .extensions }}
 - --extensions
 {{- end }}
 {{- with .leaderElectionNamespace }}
-- --leader-election-namespace={{ . }}
+- {{ printf "--leader-election-namespace=%s" . | quote }}
 {{- end }}
 {{- range $name, $value := omit . "leaderElect" "extensions" "leaderElectionNamespace" "extraArgs" }}
 {{- /* As JSON, for a large number would be written with an exponent. */}}
