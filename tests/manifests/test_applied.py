@@ -130,6 +130,24 @@ def test_the_component_admits_the_controller_and_no_pod_with_more_rights(
     admitted(kubectl, tmp_path, ROUTER)
 
 
+@pytest.mark.parametrize("overlay", IN_ITS_NAMESPACE)
+def test_the_policy_goes_with_every_overlay_and_selects_its_pods_alone(
+    kubectl: Run, tmp_path: Path, overlay: str
+) -> None:
+    """Metrics for labelled namespaces, the other port for no Pod; nothing is shut without it."""
+    plain = kubectl("kustomize", ROOT / "overlays" / overlay)
+    assert "NetworkPolicy" not in {one["kind"] for one in yaml.safe_load_all(plain)}
+    text = kubectl("kustomize", combined(tmp_path, ["network-policy"], overlay))
+    found = {one["kind"]: one for one in yaml.safe_load_all(text)}
+    policy = found["NetworkPolicy"]["spec"]
+    pods = (found.get("Deployment") or found["StatefulSet"])["spec"]["template"]
+    assert policy["podSelector"]["matchLabels"] == pods["metadata"]["labels"]
+    (container,) = pods["spec"]["containers"]
+    (rule,) = policy["ingress"]
+    assert rule["ports"] == [{"port": "metrics", "protocol": "TCP"}]
+    assert {one["name"] for one in container["ports"]} == {"metrics", "healthz"}
+
+
 def admitted(kubectl: Run, folder: Path, spec: Json, *, refused: bool = False) -> str:
     """Ask the server for a Pod in the controller's namespace, and return what it says."""
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": NAMESPACE}}
