@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TypeAlias, TypeVar
 
 import msgspec
-from cachetools import FIFOCache, TTLCache
+from cachetools import TTLCache
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.kube.client import Client
@@ -35,8 +35,10 @@ from lean_sandbox.model.warmpool import (
     view_of_pool,
 )
 from lean_sandbox.model.wire import ODD
+from lean_sandbox.watch.index import Index
 from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources import Caches
+from lean_sandbox.watch.resources.extensions import PoolEntry, TemplateEntry
 
 T = TypeVar("T")
 
@@ -74,7 +76,11 @@ class TemplateResolver:
         self._clock = clock
         # The latest GET for each name that was not found, or whose GET is in flight.
         self._looks: TTLCache[_Name, _Look] = TTLCache(_MOST_NAMES, _ABSENT_S, clock.monotonic)
-        self._staleness: FIFOCache[Key, Staleness] = FIFOCache(1024)
+        # The verdicts by templates that are cached.
+        self._staleness: dict[Key, Staleness] = {}
+        caches.templates.on_change.append(self._forget_verdicts)
+        self._by_template: Index[PoolEntry] = Index(_template_of)
+        caches.pools.on_change.append(self._by_template.follow)
 
     def known_pool(self, key: Key) -> PoolView | None:
         """Return the pool if the cache has it."""
@@ -97,22 +103,22 @@ class TemplateResolver:
         return None if view is None else self.known_template(Key(pool.namespace, view.template))
 
     def staleness(self, template: TemplateView) -> Staleness:
-        """Return the verdicts by a template, kept as long as it stays the same."""
+        """Return the verdicts by a template, kept as long as the cache has it as it is."""
         key = Key(template.namespace, template.name)
         held = self._staleness.get(key)
         if held is None or held.template is not template:
-            held = self._staleness[key] = Staleness(template)
+            held = Staleness(template)
+            if self.known_template(key) is template:
+                self._staleness[key] = held
         return held
+
+    def _forget_verdicts(self, old: TemplateEntry | None, new: TemplateEntry | None) -> None:
+        if old is not None and (new is None or new.view is not old.view):
+            self._staleness.pop(old.key, None)
 
     def pools_of(self, template: Key) -> list[Key]:
         """Return the cached pools that name a template."""
-        return [
-            pool.key
-            for pool in self._caches.pools
-            if pool.key.namespace == template.namespace
-            and pool.view is not None
-            and pool.view.template == template.name
-        ]
+        return self._by_template.find(*template)
 
     def unprotected(self, template: TemplateView) -> ClaimError | None:
         """Return what keeps Pods from being started: a managed policy that does not exist.
@@ -200,3 +206,7 @@ class TemplateResolver:
             # The watch is late, and the next caller may ask at once.
             self._looks.pop(name, None)
         return found
+
+
+def _template_of(pool: PoolEntry) -> str | None:
+    return pool.view.template if pool.view is not None else None

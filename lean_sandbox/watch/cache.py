@@ -21,6 +21,7 @@ from filters.detector import DELETED, recreated
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.model.meta import ObjectMeta, as_version
+from lean_sandbox.watch.index import Index
 from lean_sandbox.watch.kind import Delta, Entry, Key, Kind, key_of
 from lean_sandbox.watch.writes import Event, OwnWrites
 
@@ -78,17 +79,16 @@ class Cache(Generic[E]):
         #: Called in this order for every relevant change; they must not block. A handler that
         #: raises has a bug: the others are called all the same, and the watch goes on.
         self.handlers: list[Callable[[Delta[E]], None]] = []
-        #: Called with the entry before and after each change, by events or responses: for indexes.
-        self.on_change: Callable[[E | None, E | None], None] | None = None
+        self._owners = Index(kind.owner_of)
+        #: Called in this order with the entry before and after each change, by events or responses:
+        #: for indexes.
+        self.on_change: list[Callable[[E | None, E | None], None]] = [self._owners.follow]
         #: Called with every event of an admitted namespace: the plural of its kind, its type, its
         #: metadata, and what became of it.
         self.observer: Callable[[str, EventType, ObjectMeta, Decision], None] | None = None
         #: Whether the objects of a namespace are served here; ``None`` for all namespaces.
         self.admits_namespace: Callable[[str], bool] | None = None
         self._entries: dict[Key, E] = {}
-        # By namespace, then by uid: a key of both would be one more tuple for each object. Almost
-        # every owner controls one object of a kind, so a single key is stored bare.
-        self._by_owner: dict[str, dict[str, Key | dict[Key, None]]] = {}
         self.detector = ChangeDetector(kind.predicate)
         self._selector = parse_labels(kind.label_selector or "")
         # The lists in progress, by namespace; None is the list of all namespaces.
@@ -144,9 +144,7 @@ class Cache(Generic[E]):
 
     def owned_by(self, namespace: str, uid: str) -> list[E]:
         """Return the entries of a namespace that are controlled by the owner ``uid``."""
-        found = self._by_owner.get(namespace, {}).get(uid, ())
-        keys = (found,) if isinstance(found, Key) else found
-        return [self._entries[key] for key in keys]
+        return [self._entries[key] for key in self._owners.find(namespace, uid)]
 
     def put(self, entry: E) -> None:
         """Insert or replace an entry, without any handler being called."""
@@ -154,50 +152,19 @@ class Cache(Generic[E]):
         self._tombstones.pop(entry.uid, None)
         if old is not None and old.uid != entry.uid:
             self._bury(entry.key, old.uid, 0)
-        owner, before = self.kind.owner_of(entry), self.kind.owner_of(old) if old else None
-        if owner != before:
-            self._unindex(entry.key, before)
-            self._index(entry.key, owner)
         self._entries[entry.key] = entry
         self._half_known.discard(entry.key)
-        if self.on_change is not None:
-            self.on_change(old, entry)
+        for follow in self.on_change:
+            follow(old, entry)
 
     def remove(self, key: Key) -> E | None:
         """Remove and return an entry, without any handler being called; or return ``None``."""
         old = self._entries.pop(key, None)
         if old is not None:
-            self._unindex(key, self.kind.owner_of(old))
             self._half_known.discard(key)
-            if self.on_change is not None:
-                self.on_change(old, None)
+            for follow in self.on_change:
+                follow(old, None)
         return old
-
-    def _index(self, key: Key, owner: str | None) -> None:
-        if owner is None:
-            return
-        here = self._by_owner.setdefault(key.namespace, {})
-        held = here.get(owner)
-        if held is None:
-            here[owner] = key
-        elif isinstance(held, Key):
-            here[owner] = {held: None, key: None}
-        else:
-            held[key] = None
-
-    def _unindex(self, key: Key, owner: str | None) -> None:
-        if owner is None:
-            return
-        here = self._by_owner[key.namespace]
-        held = here[owner]
-        if isinstance(held, Key):
-            del here[owner]
-            if not here:
-                del self._by_owner[key.namespace]
-        else:
-            del held[key]
-            if len(held) == 1:
-                here[owner] = next(iter(held))
 
     # -- lists -----------------------------------------------------------------------------------
 

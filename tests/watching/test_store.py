@@ -96,7 +96,7 @@ class StoreMachine(RuleBasedStateMachine):
             for key, thing in self.model.items()
             if thing.owner_uid is not None
         }
-        held = self.store._by_owner
+        held = self.store._owners._keys
         assert {(namespace, owner) for namespace in held for owner in held[namespace]} == owners
         assert all(held.values())
 

@@ -21,6 +21,7 @@ from lean_sandbox.model.times import time_left_s
 from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.queue import BESIDE_WORK_S, CLIENT, LOW, Cause, Item
 from lean_sandbox.runtime.workers import Result
+from lean_sandbox.watch.index import Index
 from lean_sandbox.watch.kind import Delta, Key
 from lean_sandbox.watch.resources.extensions import ClaimEntry, PoolEntry, TemplateEntry
 from lean_sandbox.watch.resources.pod import PodEntry
@@ -67,8 +68,10 @@ class ClaimController(Controller[ClaimEntry]):
             on_available=self.waiting.available,
             on_released=self.waiting.level,
         )
-        caches.sandboxes.on_change = self.warm.follow
-        caches.pods.on_change = self.follow_pod
+        caches.sandboxes.on_change.append(self.warm.follow)
+        caches.pods.on_change.append(self.follow_pod)
+        self._by_pool: Index[ClaimEntry] = Index(_pool_of)
+        self.cache.on_change.append(self._by_pool.follow)
         self.annotator = AnnotationWriter(shared, self.queue)
         resource = self.cache.kind.resource
         self._parts = Parts(
@@ -297,14 +300,14 @@ class ClaimController(Controller[ClaimEntry]):
     def _wake_claims(
         self, pools: list[Key], reason: str, *, unless: Callable[[ClaimEntry], bool] | None = None
     ) -> None:
-        wanted = frozenset(pools)
-        for claim in self.cache if wanted else ():
-            if claim.view is None or claim.is_deleting:
-                continue
-            if Key(claim.key.namespace, claim.view.pool) not in wanted:
-                continue
-            if unless is None or not unless(claim):
+        keys = [claim for pool in pools for claim in self._by_pool.find(*pool)]
+        for claim in filter(None, map(self.cache.get, keys)):
+            if not claim.is_deleting and (unless is None or not unless(claim)):
                 self.queue.add(claim.key, priority=CLIENT, reason=reason)
+
+
+def _pool_of(claim: ClaimEntry) -> str | None:
+    return claim.view.pool if claim.view is not None else None
 
 
 def _can_take(entry: ClaimEntry) -> bool:

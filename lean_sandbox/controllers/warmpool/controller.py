@@ -48,6 +48,7 @@ from lean_sandbox.model.warmpool import (
 from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.queue import BESIDE_WORK_S, REFILL, Cause, Item, WorkQueue
 from lean_sandbox.runtime.workers import ReconcileError, Result
+from lean_sandbox.watch.index import Index
 from lean_sandbox.watch.kind import Delta, Key, key_of
 from lean_sandbox.watch.resources.extensions import PoolEntry, TemplateEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
@@ -105,6 +106,8 @@ class PoolController(Controller[PoolEntry]):
         super().__init__("sandboxwarmpool", caches.pools, shared.clock, workers=workers)
         self.queue.gate(lambda pool: min(precedence_s(pool), BESIDE_WORK_S), behind=claims)
         self._states: dict[Key, PoolState] = {}
+        self._by_hash: Index[PoolEntry] = Index(_hash_of)
+        self.cache.on_change.append(self._by_hash.follow)
         self.shared = shared
         self.writer = shared.writer_in(Lane.BACKGROUND)
         self.events = ObjectEvents(shared, caches.pools.kind.resource, "sandboxwarmpool-controller")
@@ -197,10 +200,12 @@ class PoolController(Controller[PoolEntry]):
             self.wake(owner, is_loss=is_loss)
         label = (entry.labels or {}).get(names.WARM_POOL_LABEL)
         if entry.owner is None and label:
-            for pool in self.cache:
-                view, place = pool.view, (entry.key.namespace, label)
-                if view is not None and (view.namespace, view.pool_hash) == place:
-                    self.wake(pool.key)
+            for pool in self._by_hash.find(entry.key.namespace, label):
+                self.wake(pool)
+
+
+def _hash_of(pool: PoolEntry) -> str | None:
+    return pool.view.pool_hash if pool.view is not None else None
 
 
 class PoolReconcile:
