@@ -9,7 +9,12 @@ import msgspec
 from lean_sandbox.model import names
 from lean_sandbox.model.conditions import Condition, find
 from lean_sandbox.model.meta import ObjectMeta, OwnerReference, Reference, controller_reference
-from lean_sandbox.model.sandbox import PodTemplateMetadata, VolumeClaimTemplate, shared_metadata
+from lean_sandbox.model.sandbox import (
+    PodTemplateMetadata,
+    VolumeClaimTemplate,
+    metadata_fault,
+    shared_metadata,
+)
 from lean_sandbox.model.times import moment_s
 from lean_sandbox.model.wire import Lenient, OrNull, interned
 
@@ -80,7 +85,9 @@ class ClaimView(msgspec.Struct, frozen=True, gc=False):
     shutdown_time: float | None = None
     ttl_s: int | None = None
     policy: str = names.SHUTDOWN_POLICY_RETAIN
+    # Empty when no Pod is given so much of it, for the reason in ``refusal``.
     additional: PodTemplateMetadata = PodTemplateMetadata()
+    refusal: str = ""
 
     @property
     def has_additional_metadata(self) -> bool:
@@ -117,6 +124,8 @@ def view_of_claim(claim: SandboxClaim) -> ClaimView:
     Raises ValueError: ``spec.lifecycle.shutdownTime`` is not a date-time.
     """
     spec, lifecycle = claim.spec, claim.spec.lifecycle
+    asked = spec.additionalPodMetadata
+    refusal = metadata_fault(asked, "spec.additionalPodMetadata")
     return ClaimView(
         generation=claim.metadata.generation,
         pool=interned(names.clipped_name(spec.warmPoolRef.name)),
@@ -124,7 +133,8 @@ def view_of_claim(claim: SandboxClaim) -> ClaimView:
         shutdown_time=moment_s(lifecycle.shutdownTime, "spec.lifecycle.shutdownTime"),
         ttl_s=lifecycle.ttlSecondsAfterFinished,
         policy=interned(lifecycle.shutdownPolicy or names.SHUTDOWN_POLICY_RETAIN),
-        additional=shared_metadata(spec.additionalPodMetadata),
+        additional=PodTemplateMetadata() if refusal else shared_metadata(asked),
+        refusal=refusal,
     )
 
 

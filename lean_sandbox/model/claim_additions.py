@@ -25,9 +25,14 @@ _MAX_NAME: Final = 63
 
 
 def validate_additional_metadata(
-    asked: PodTemplateMetadata, allowed_domains: Collection[str]
+    asked: PodTemplateMetadata, allowed_domains: Collection[str], *, refusal: str = ""
 ) -> None:
-    """Raise ClaimError (INVALID_METADATA) for the first fault of what is asked, labels first."""
+    """Raise ClaimError (INVALID_METADATA) for the first fault of what is asked, labels first.
+
+    ``refusal`` is the fault of all of it together, if it is not even kept.
+    """
+    if refusal:
+        raise ClaimError(ClaimFault.INVALID_METADATA, f"invalid additionalPodMetadata: {refusal}")
     labels, annotations = asked.labels or {}, asked.annotations or {}
     found = [("label", key, _label_fault(key, labels[key], allowed_domains)) for key in labels]
     found += [("annotation", key, _annotation_fault(key)) for key in annotations]

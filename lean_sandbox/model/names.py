@@ -128,6 +128,8 @@ _CREATED_BY: Final = frozenset({"go-client", "python-client", "controller"})
 CREATED_BY_UNKNOWN: Final = "unknown"
 
 MAX_NAME_CHARACTERS: Final = 253
+# More than twice of what W3C's headers for traces and their baggage may have together.
+_LONGEST_TRACE: Final = 16 * 1024
 _LABEL: Final = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*", re.ASCII)
 
@@ -163,6 +165,11 @@ def is_object_name(text: str) -> bool:
     Any other text that a tenant wrote is never requested, and never a metric's label.
     """
     return len(text) <= MAX_NAME_CHARACTERS and _SUBDOMAIN.fullmatch(text) is not None
+
+
+def clipped_trace(text: str) -> str:
+    """Return a trace context that a tenant wrote as it is remembered: cut if it is too long."""
+    return text[:_LONGEST_TRACE]
 
 
 def clipped_name(text: str) -> str:

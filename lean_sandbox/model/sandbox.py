@@ -82,7 +82,9 @@ class PodTemplate(Lenient, frozen=True):
 
 
 # The limit of API servers for annotations, all keys and values together.
-_POD_ANNOTATIONS = 256 * 1024
+_MOST_BYTES = 256 * 1024
+# Each entry takes some 200 bytes of memory, however short it is in the object.
+_MOST_ENTRIES = 1000
 _read_spec = msgspec.json.Decoder(dict[str, Any] | None)
 
 
@@ -142,19 +144,26 @@ class SandboxView(msgspec.Struct, frozen=True, gc=False):
     template_metadata: PodTemplateMetadata = PodTemplateMetadata()
     ports: tuple[ServicePort, ...] = ()
     claim_templates: tuple[str, ...] = ()
-    # Why no Pod can have the metadata of the template, if so.
+    # Why no Pod is given the metadata of the template, if so.
     refusal: str = ""
 
 
 def view_of(sandbox: Sandbox) -> SandboxView:
     """Return what decisions need of ``sandbox``, detached from the message it came in.
 
-    Raises ValueError for an unusable ``spec.shutdownTime`` or Pod spec; msgspec.ValidationError for
-    containers that are not shaped as core/v1 says.
+    Raises ValueError for an unusable ``spec.shutdownTime`` or Pod spec, or for too many ports or
+    volume claims; msgspec.ValidationError for containers that are not shaped as core/v1 says.
     """
     spec = sandbox.spec
     spec.podTemplate.read_spec()
-    refusal = _too_large(spec.podTemplate.metadata.annotations)
+    ports, claims = derive_ports(spec.podTemplate.spec), spec.volumeClaimTemplates or ()
+    for field, many in (
+        ("spec.podTemplate.spec.containers[].ports", ports),
+        ("spec.volumeClaimTemplates", claims),
+    ):
+        if fault := _too_many(len(many), field):
+            raise ValueError(fault)
+    refusal = metadata_fault(spec.podTemplate.metadata, "spec.podTemplate.metadata")
     metadata = PodTemplateMetadata() if refusal else visible(spec.podTemplate.metadata)
     return SandboxView(
         generation=sandbox.metadata.generation,
@@ -163,17 +172,37 @@ def view_of(sandbox: Sandbox) -> SandboxView:
         shutdown_time=moment_s(spec.shutdownTime, "spec.shutdownTime"),
         is_deleted_at_expiry=spec.shutdownPolicy == names.SHUTDOWN_POLICY_DELETE,
         template_metadata=shared_metadata(metadata),
-        ports=shared(derive_ports(spec.podTemplate.spec)),
-        claim_templates=tuple(interned(t.name) for t in spec.volumeClaimTemplates or ()),
+        ports=shared(ports),
+        claim_templates=tuple(interned(names.clipped_name(t.name)) for t in claims),
         refusal=refusal,
     )
 
 
-def _too_large(annotations: dict[str, str] | None) -> str:
-    size = sum(len(key) + len(value) for key, value in (annotations or {}).items())
-    if size <= _POD_ANNOTATIONS:
+def metadata_fault(metadata: PodTemplateMetadata, field: str) -> str:
+    """Return why no Pod is given these labels and annotations, "" if it can be.
+
+    ``field`` is the path of the metadata in its object. API servers limit the bytes of annotations;
+    the limits of labels and of the number of entries are this controller's own.
+    """
+    for name, values in (("labels", metadata.labels), ("annotations", metadata.annotations)):
+        if not values:
+            continue
+        if fault := _too_many(len(values), f"{field}.{name}"):
+            return fault
+        size = sum(_bytes_of(key) + _bytes_of(value) for key, value in values.items())
+        if size > _MOST_BYTES:
+            return (
+                f"{field}.{name}: {size} bytes; all {name} of a Pod together may have at most"
+                f" {_MOST_BYTES} bytes"
+            )
+    return ""
+
+
+def _too_many(number: int, field: str) -> str:
+    if number <= _MOST_ENTRIES:
         return ""
-    return (
-        f"spec.podTemplate.metadata.annotations: {size} characters;"
-        f" all annotations of a Pod together are at most {_POD_ANNOTATIONS} bytes"
-    )
+    return f"{field}: {number} entries; there may be at most {_MOST_ENTRIES}"
+
+
+def _bytes_of(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())

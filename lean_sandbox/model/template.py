@@ -14,6 +14,7 @@ from lean_sandbox.model.sandbox import (
     PodTemplateMetadata,
     SandboxSpec,
     VolumeClaimTemplate,
+    metadata_fault,
 )
 from lean_sandbox.model.wire import ODD, Lenient, OrNull, interned
 
@@ -68,9 +69,12 @@ class TemplateView(msgspec.Struct, frozen=True, gc=False):
 def view_of_template(template: SandboxTemplate) -> TemplateView:
     """Return what decisions need of ``template``, detached from the message it came in.
 
-    Raises ValueError, naming the field: the spec of Pod, claim or policy is not a readable object.
+    Raises ValueError, naming the field: the spec of Pod, claim or policy is not a readable object,
+    or no Pod is given so many or so large labels and annotations.
     """
     meta, spec = template.metadata, template.spec
+    if fault := metadata_fault(spec.podTemplate.metadata, "spec.podTemplate.metadata"):
+        raise ValueError(fault)
     blueprint = _blueprint(spec)
     is_managed = spec.networkPolicyManagement != names.MANAGEMENT_UNMANAGED
     rules = bytes(spec.networkPolicy)

@@ -59,6 +59,9 @@ E = TypeVar("E", bound=Entry)
 T = TypeVar("T")
 V = TypeVar("V")
 
+# A fault may quote what a tenant wrote.
+_LONGEST_FAULT: Final = 1024
+
 
 class Representation(Enum):
     """How the objects of a watch are sent, in the order of preference.
@@ -149,7 +152,7 @@ def view_or_fault(view_of: Callable[[T], V], item: T) -> tuple[V | None, str]:
     try:
         return view_of(item), ""
     except ODD as error:
-        return None, str(error)
+        return None, str(error)[:_LONGEST_FAULT]
 
 
 def status_writers(writers: Iterable[FieldManager], *, besides: str = "") -> int:

@@ -269,7 +269,7 @@ async def test_annotations_that_no_pod_can_have_are_told_and_not_kept() -> None:
         await world.create(body)
         ready = condition(world.get(), "Ready")
         assert (ready["status"], ready["reason"]) == ("False", "InvalidConfiguration")
-        assert "spec.podTemplate.metadata.annotations: 300001 characters" in ready["message"]
+        assert "spec.podTemplate.metadata.annotations: 300001 bytes" in ready["message"]
         (entry,) = world.whole.caches.sandboxes
         assert len(repr(entry)) < 10_000
         world.plane.store.patch(

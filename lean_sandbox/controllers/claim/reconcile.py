@@ -147,7 +147,8 @@ class ClaimReconcile(Binding):
         view = self._view
         if self._entry.fault:
             raise ClaimError(ClaimFault.OTHER, self._entry.fault)
-        validate_additional_metadata(view.additional, self._parts.settings.allowed_label_domains)
+        domains = self._parts.settings.allowed_label_domains
+        validate_additional_metadata(view.additional, domains, refusal=view.refusal)
         self._sandbox = await self.find()
         if self._sandbox is None and is_true(self._old.conditions, names.FINISHED):
             self._is_over = True

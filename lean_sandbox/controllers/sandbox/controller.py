@@ -102,7 +102,10 @@ class SandboxController(Controller[SandboxEntry]):
         """Bring one Sandbox to what its spec asks for."""
         # After a list the published status is trusted where a fetch would only confirm it.
         is_start = item.causes == Cause.LISTED
-        return await reconcile(self._parts, item.key, is_start=is_start)
+        try:
+            return await reconcile(self._parts, item.key, is_start=is_start)
+        finally:
+            self._parts.requests.drop_created(item.key)
 
     def _is_spare(self, key: Key) -> bool:
         # No client waits for a member of a pool.

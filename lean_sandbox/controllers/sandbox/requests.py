@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
+import msgspec
 from cachetools import LRUCache, TTLCache
 
 from lean_sandbox.clock import Clock
@@ -23,8 +24,10 @@ from lean_sandbox.watch.resources.children import ServiceEntry
 from lean_sandbox.watch.resources.pod import NEW_POD_COLUMNS, WAITING, PodEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry, sandbox_columns
 
-# At 2 to 3 KiB each: as many as a large batch of a pool may create at once.
-_MOST_CREATED = 512
+# Bytes of responses to creates: at 2 to 3 KiB each, as many as a large batch of a pool makes.
+_CREATED_BYTES = 2 * 1024 * 1024
+#: The most of one response. A large one is fetched again, which costs its tenant one request.
+MOST_BYTES_CREATED = 64 * 1024
 _MOST_KNOWN = 4096
 _KNOWN_S = 600.0
 
@@ -76,15 +79,20 @@ class SandboxRequests(ObjectWriter):
         self._caches = shared.caches
         self.hidden = HiddenPods(shared.clock)
         # The responses to creates, for the first reconcile, which needs the whole spec.
-        self._created: LRUCache[Key, Sandbox] = LRUCache(_MOST_CREATED)
+        self._created: LRUCache[Key, Sandbox] = LRUCache(_CREATED_BYTES, getsizeof=_bytes_of)
 
     def keep_created(self, sandbox: Sandbox) -> None:
-        """Keep the response to a create for the first reconcile of the Sandbox."""
-        self._created[key_of(sandbox.metadata.namespace, sandbox.metadata.name)] = sandbox
+        """Keep the response to a create for the first reconcile of the Sandbox, unless large."""
+        if _bytes_of(sandbox) <= MOST_BYTES_CREATED:
+            self._created[key_of(sandbox.metadata.namespace, sandbox.metadata.name)] = sandbox
+
+    def drop_created(self, key: Key) -> None:
+        """Drop the response to the create of a Sandbox, whose first reconcile has ended."""
+        self._created.pop(key, None)
 
     def forget(self, key: Key) -> None:
         """Drop what is kept of a Sandbox that is gone."""
-        self._created.pop(key, None)
+        self.drop_created(key)
         self.hidden.forget(key)
 
     async def get_sandbox(self, key: Key) -> Sandbox | None:
@@ -185,3 +193,8 @@ class SandboxRequests(ObjectWriter):
         """Delete exactly this Service; one that is gone is not an error."""
         with failing_as(Failure.SERVICE_DELETE):
             await self.remove(self._caches.services, service)
+
+
+def _bytes_of(sandbox: Sandbox) -> int:
+    # About as many as its message, which its Raw parts keep alive.
+    return len(msgspec.json.encode(sandbox))

@@ -122,12 +122,20 @@ class ClaimEntry(Entry, gc=False):
         return self.view is None or self.status is None or self.view.generation != self.generation
 
 
+def _notes_of(row: ObjectMeta) -> dict[str, str] | None:
+    kept = keep(row.annotations, CLAIM_ANNOTATIONS) or {}
+    for key, text in kept.items():
+        is_trace = key == names.TRACE_CONTEXT_ANNOTATION
+        kept[key] = names.clipped_trace(text) if is_trace else names.clipped_name(text)
+    return kept or None
+
+
 def _build_claim(row: ObjectMeta, item: SandboxClaim | None, old: ClaimEntry | None) -> ClaimEntry:
     entry = ClaimEntry(
         *identity(row, old),
         created_at=row.creation_timestamp or "",
         labels=keep(row.labels, CLAIM_LABELS),
-        annotations=keep(row.annotations, CLAIM_ANNOTATIONS),
+        annotations=_notes_of(row),
     )
     if item is not None:
         view, entry.fault = view_or_fault(view_of_claim, item)

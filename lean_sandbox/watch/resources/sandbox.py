@@ -110,8 +110,11 @@ def build_sandbox(row: ObjectMeta, item: Sandbox | None, old: SandboxEntry | Non
     if notes is not None and names.TEMPLATE_REF_ANNOTATION in notes:
         named = notes[names.TEMPLATE_REF_ANNOTATION]
         notes[names.TEMPLATE_REF_ANNOTATION] = names.clipped_name(named)
-    if notes is not None and names.TRACE_CONTEXT_ANNOTATION not in notes:
-        # A trace context belongs to one object, a template to many.
+    if notes is not None and names.TRACE_CONTEXT_ANNOTATION in notes:
+        # It belongs to one object, a template to many.
+        trace = notes[names.TRACE_CONTEXT_ANNOTATION]
+        notes[names.TRACE_CONTEXT_ANNOTATION] = names.clipped_trace(trace)
+    else:
         notes = shared_map(notes)
     entry = SandboxEntry(
         *identity(row, old),
