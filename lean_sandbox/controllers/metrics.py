@@ -7,6 +7,7 @@ about a millisecond of work, and gives up when it has taken too long.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
@@ -16,17 +17,20 @@ import anyio.lowlevel
 from lean_sandbox.clock import Clock
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import (
+    MOST_BYTES,
     MOST_SERIES,
     Counters,
     Exposition,
+    Family,
     Histograms,
     Labels,
     Living,
+    line_bytes,
 )
 from lean_sandbox.model import names
 from lean_sandbox.model.conditions import find, has_reason, is_true
 from lean_sandbox.model.sandbox import SandboxStatus
-from lean_sandbox.model.times import parse_rfc3339
+from lean_sandbox.model.times import no_earlier, parse_rfc3339
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.extensions import ClaimEntry, PoolEntry
@@ -184,23 +188,26 @@ class Metrics:
         ``first_observed`` is when the controller saw the claim first; empty when it is not known.
         Returns the milliseconds since then.
         """
-        now = self._clock.now()
+        now, namespace = self._clock.now(), entry.key.namespace
         annotations = entry.annotations or {}
         launch = launch_of(sandbox)
         template = _template_of(sandbox) or _UNKNOWN_TEMPLATE_OF_CLAIM
-        for histograms, began in (
-            (self._startup, annotations.get(names.WEBHOOK_FIRST_OBSERVED_AT_ANNOTATION)),
-            (self._controller_startup, first_observed),
-            (self._client_startup, annotations.get(names.CLIENT_FIRST_REQUESTED_AT_ANNOTATION)),
+        # All tenants share these: none can have waited for longer than there has been its claim.
+        for histograms, stamp in (
+            (self._startup, names.WEBHOOK_FIRST_OBSERVED_AT_ANNOTATION),
+            (self._client_startup, names.CLIENT_FIRST_REQUESTED_AT_ANNOTATION),
         ):
-            took_ms = _between_ms(began, now)
+            took_ms = _between_ms(annotations.get(stamp), now, earliest=entry.created_at)
             if took_ms is not None:
-                histograms.observe(took_ms, launch, template)
+                histograms.observe(took_ms, launch, template, tenant=namespace)
+        seen_ms = _between_ms(first_observed, now)
+        if seen_ms is not None:
+            self._controller_startup.observe(seen_ms, launch, template, tenant=namespace)
         ready = sandbox.ready if sandbox.is_ready else None
-        took_ms = _between_ms(sandbox.created_at, ready.lastTransitionTime) if ready else None
+        took_ms = _made_in_ms(sandbox.created_at, ready.lastTransitionTime, now) if ready else None
         if took_ms is not None:
-            self._creation.observe(took_ms, entry.key.namespace, launch, template)
-        return _between_ms(first_observed, now)
+            self._creation.observe(took_ms, namespace, launch, template)
+        return seen_ms
 
 
 def _life_labels(entry: SandboxEntry) -> Labels:
@@ -211,16 +218,27 @@ def _is_true(status: SandboxStatus | None, kind: str) -> bool:
     return status is not None and is_true(status.conditions, kind)
 
 
-def _between_ms(began: str | None, end: datetime | str) -> int | None:
-    """Return whole milliseconds; ``None`` if the beginning is missing, unreadable or later."""
+def _between_ms(began: str | None, end: datetime, *, earliest: str = "") -> int | None:
+    """Return whole milliseconds; ``None`` if the beginning is missing, unreadable or later.
+
+    A beginning before ``earliest`` counts as that.
+    """
     if not began:
         return None
     try:
-        ended = parse_rfc3339(end) if isinstance(end, str) else end
-        took_s = (ended - parse_rfc3339(began)).total_seconds()
+        took_s = (end - no_earlier(began, earliest)).total_seconds()
     except ValueError:
         return None
     return int(took_s * 1000.0 + 1e-6) if took_s >= 0.0 else None
+
+
+def _made_in_ms(created_at: str, ready_at: str, now: datetime) -> int | None:
+    try:
+        ended = parse_rfc3339(ready_at)
+    except ValueError:
+        return None
+    # Whoever may write a status may write any time into it.
+    return _between_ms(created_at, min(ended, now))
 
 
 async def survey(
@@ -244,8 +262,6 @@ async def survey(
                 sizes[pool.key.namespace, pool.key.name, template, status] = 0
     for number, entry in enumerate(list(sandboxes), 1):
         labels = _labels(entry)
-        if labels not in counts and len(counts) >= MOST_SERIES:
-            labels = (*labels[:4], _UNKNOWN_TEMPLATE, *labels[5:])
         counts[labels] = counts.get(labels, 0) + 1
         if alive and entry.owner is not None and not entry.is_deleting:
             held = alive.get((entry.key.namespace, entry.owner.uid))
@@ -263,9 +279,48 @@ async def survey(
         namespaces=frozenset(labels[0] for labels in counts),
         templates=frozenset(labels[4] for labels in counts) | _NO_TEMPLATE,
     )
-    into.add(families.SANDBOXES, list(counts.items()))
-    into.add(families.POOL_SIZE, list(sizes.items()))
+    for family, found in ((families.SANDBOXES, counts), (families.POOL_SIZE, sizes)):
+        into.add(family, list(_bounded(family, found).items()))
+        await anyio.lowlevel.checkpoint()
     return True
+
+
+def _bounded(family: Family, found: dict[Labels, int]) -> dict[Labels, int]:
+    """Return the counts by labels, few enough for a page.
+
+    When there are too many, the namespaces with the most lose the names of their templates, then
+    those of their pools; the sums stay right.
+    """
+    total = sum(line_bytes(family, labels) for labels in found)
+    for name in ("sandbox_template", "warmpool_name"):
+        if len(found) <= MOST_SERIES and total <= MOST_BYTES:
+            return found
+        if name in family.labels:
+            found, total = _folded(family, found, total, family.labels.index(name))
+    return found
+
+
+def _folded(
+    family: Family, found: dict[Labels, int], total: int, place: int
+) -> tuple[dict[Labels, int], int]:
+    """Return the counts, and the bytes of their lines, without one name of some namespaces."""
+    of: dict[str, list[Labels]] = {}
+    sizes: Counter[str] = Counter()
+    for labels in found:
+        of.setdefault(labels[0], []).append(labels)
+        sizes[labels[0]] += line_bytes(family, labels)
+    kept = dict(found)
+    for namespace, _ in sizes.most_common():
+        if len(kept) <= MOST_SERIES and total <= MOST_BYTES:
+            break
+        for labels in of[namespace]:
+            folded = (*labels[:place], _UNKNOWN_TEMPLATE, *labels[place + 1 :])
+            count = kept.pop(labels)
+            total -= line_bytes(family, labels)
+            if folded not in kept:
+                total += line_bytes(family, folded)
+            kept[folded] = kept.get(folded, 0) + count
+    return kept, total
 
 
 def _labels(entry: SandboxEntry) -> Labels:

@@ -6,10 +6,12 @@ connection, and what went wrong with that is counted. There are no threads.
 
 from __future__ import annotations
 
+import errno
 import math
 import re
 import socket
 import ssl
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from typing import Final, TypeAlias
@@ -18,7 +20,7 @@ from urllib.parse import parse_qsl
 import anyio
 import msgspec
 import structlog
-from anyio.abc import ByteStream, SocketListener
+from anyio.abc import ByteStream, SocketStream, TaskGroup
 from anyio.streams.tls import TLSStream
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 
@@ -31,11 +33,17 @@ log = structlog.get_logger("endpoints")
 
 _HEAD_BYTES: Final = 8192
 _CHUNK_BYTES: Final = 4096
+# An answer is sent in pieces: what is written is copied for a peer that does not read.
+_PIECE_BYTES: Final = 64 * 1024
 # From the connect to the whole head of the request.
 _REQUEST_S: Final = 30.0
 # A profile takes up to 60 s.
 _ANSWER_S: Final = 90.0
 _MOST_CONNECTIONS: Final = 64
+# Connections that the system keeps until they are accepted, all of them at once.
+_BACKLOG: Final = 1024
+# Errors of accept(2) that last for a while; others concern the one peer.
+_EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _LINGER_S: Final = 1.0
 _TARGET: Final = re.compile(rb"/[!-~]{0,2047}")
 _REASONS: Final = {
@@ -49,10 +57,10 @@ _REASONS: Final = {
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):
-    """What to answer. A body in blocks is sent as they are made, and never held as a whole."""
+    """What to answer."""
 
     code: int
-    body: bytes | Iterator[bytes]
+    body: bytes
     content_type: str = "text/plain; charset=utf-8"
 
 
@@ -62,8 +70,6 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     path: str
     query: dict[str, str]
     method: str = "GET"
-    #: Whether chunks are understood.
-    is_modern: bool = True
     #: The answer to an invalid request.
     refusal: Answer | None = None
 
@@ -125,11 +131,13 @@ def bind(flag: str, address: str) -> socket.socket:
             # For a host that is not bytes a codec of 260 KiB is loaded.
             found = socket.getaddrinfo(host.encode(), int(port), type=socket.SOCK_STREAM)
             family, *_, place = found[0]
-            made = socket.create_server(place, family=family)
+            made = socket.create_server(place, family=family, backlog=_BACKLOG)
         else:
             both = socket.has_dualstack_ipv6()
             family = socket.AF_INET6 if both else socket.AF_INET
-            made = socket.create_server(("", int(port)), family=family, dualstack_ipv6=both)
+            made = socket.create_server(
+                ("", int(port)), family=family, backlog=_BACKLOG, dualstack_ipv6=both
+            )
     except OSError as error:
         raise ConfigError(
             f"{flag}: cannot listen on {address}: {error.strerror or error}; choose another"
@@ -169,27 +177,44 @@ class Endpoint:
 
     async def serve(self, listening: socket.socket) -> None:
         """Answer until cancelled, then close the listener. Never raises anything else."""
-        listener = await SocketListener.from_socket(listening)
-        async with listener, anyio.create_task_group() as group:
-            while True:
-                try:
-                    stream = await listener.accept()
-                except OSError as error:
-                    # Too many open files, or a peer that left in between: the next may succeed.
-                    self.broken("accept")
-                    log.warning("accept_failed", listener=self.name, error=str(error))
-                    await self.clock.sleep(1.0)
-                    continue
-                if len(self.open) >= _MOST_CONNECTIONS:
-                    self._make_room()
-                connection = _Connection(self, stream)
-                self.open[connection] = None
-                group.start_soon(connection.run)
+        try:
+            async with anyio.create_task_group() as group:
+                while True:
+                    await anyio.wait_readable(listening)
+                    await self._take_in(listening, group)
+        finally:
+            listening.close()
+            # Those whose tasks have not begun.
+            for connection in self.open:
+                connection.accepted.close()
+
+    async def _take_in(self, listening: socket.socket, group: TaskGroup) -> None:
+        """Accept all that have connected, and serve those that are not too many."""
+        arrivals, problem = _Arrivals(), None
+        try:
+            arrivals.accept(listening)
+        except OSError as error:
+            self.broken("accept")
+            log.warning("accept_failed", listener=self.name, error=str(error))
+            problem = error.errno
+        for _ in range(arrivals.refused):
+            self.broken("crowded")
+        for peer, made in arrivals.kept():
+            if len(self.open) >= _MOST_CONNECTIONS:
+                self._make_room()
+            connection = _Connection(self, made, peer)
+            self.open[connection] = None
+            group.start_soon(connection.run)
+        if problem in _EXHAUSTED:
+            await self.clock.sleep(1.0)
 
     def _make_room(self) -> None:
-        # An honest peer is done in milliseconds: the oldest of so many is kept open on purpose.
+        # An honest peer is done in milliseconds: the oldest of so many is kept open on purpose, and
+        # a peer that is alone is not the one that has too many.
         self.broken("crowded")
-        oldest = min(self.open, key=lambda each: each.waits_since)
+        ((crowd, _),) = Counter(each.peer for each in self.open).most_common(1)
+        of_crowd = (each for each in self.open if each.peer == crowd)
+        oldest = min(of_crowd, key=lambda each: each.waits_since)
         del self.open[oldest]
         oldest.scope.cancel()
 
@@ -207,16 +232,52 @@ class Endpoint:
             return text(500, "internal error; see the controller's log\n")
 
 
+class _Arrivals:
+    """The connections that are accepted at one time, by the address of the peer.
+
+    Of those that are too many, the oldest of the peer with the most is closed before anything is
+    made for it, so that one peer keeps no other out.
+    """
+
+    def __init__(self) -> None:
+        self.refused = 0
+        self._number = 0
+        self._by_peer: dict[str, list[socket.socket]] = {}
+
+    def accept(self, listening: socket.socket) -> None:
+        """Accept what has connected. Raises OSError; what was accepted before that is kept."""
+        for _ in range(_BACKLOG):
+            try:
+                made, address = listening.accept()
+            except BlockingIOError:
+                return
+            self._by_peer.setdefault(address[0], []).append(made)
+            self._number += 1
+            if self._number > _MOST_CONNECTIONS:
+                max(self._by_peer.values(), key=len).pop(0).close()
+                self._number -= 1
+                self.refused += 1
+
+    def kept(self) -> Iterator[tuple[str, socket.socket]]:
+        """Yield the peers and their connections."""
+        for peer, line in self._by_peer.items():
+            for made in line:
+                yield peer, made
+
+
 class _Connection:
     """One peer; the methods ``on_...`` are callbacks of llhttp. Bodies of requests are not read."""
 
-    def __init__(self, endpoint: Endpoint, raw: ByteStream) -> None:
+    def __init__(self, endpoint: Endpoint, accepted: socket.socket, peer: str) -> None:
+        self.peer = peer
         self.scope = anyio.CancelScope()
         #: Since when its request is waited for; inf once that has come.
         self.waits_since = endpoint.clock.monotonic()
         self._endpoint = endpoint
         self._clock = endpoint.clock
-        self._raw = self._stream = raw
+        self.accepted = accepted
+        self._raw: ByteStream
+        self._stream: ByteStream
         self._parser = HttpRequestParser(self)
         self._request: Request | None = None
         self._target = b""
@@ -224,14 +285,24 @@ class _Connection:
 
     async def run(self) -> None:
         try:
-            with self.scope:
-                await self._converse()
+            with self.scope, self.accepted:
+                await self._begin()
         except TimeoutError:
             self._endpoint.broken("timeout")
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+        except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
             self._endpoint.broken("reset")
         finally:
             self._endpoint.open.pop(self, None)
+
+    async def _begin(self) -> None:
+        self.accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            self._raw = self._stream = await SocketStream.from_socket(self.accepted)
+        except ValueError as gone:
+            raise OSError("the peer has left") from gone
+        try:
+            await self._converse()
+        finally:
             with anyio.CancelScope(shield=True):
                 await anyio.aclose_forcefully(self._raw)
 
@@ -282,32 +353,22 @@ class _Connection:
 
     async def _send(self, answer: Answer, request: Request) -> None:
         body = answer.body
-        if not (isinstance(body, bytes) or request.is_modern):
-            body = b"".join(body)
         lines = [
             f"HTTP/1.1 {answer.code} {_REASONS[answer.code]}",
             f"Content-Type: {answer.content_type}",
             f"Date: {self._clock.now():%a, %d %b %Y %H:%M:%S} GMT",
             "X-Content-Type-Options: nosniff",
             "Connection: close",
+            f"Content-Length: {len(body)}",
         ]
-        if isinstance(body, bytes):
-            lines.append(f"Content-Length: {len(body)}")
-        else:
-            lines.append("Transfer-Encoding: chunked")
         if answer.code == 405:
             lines.append("Allow: GET, HEAD")
         head = "\r\n".join((*lines, "", "")).encode("latin-1")
-        send = self._stream.send
         if request.method == "HEAD":
-            await send(head)
-        elif isinstance(body, bytes):
-            await send(head + body)
-        else:
-            await send(head)
-            for block in filter(None, body):
-                await send(b"%x\r\n%b\r\n" % (len(block), block))
-            await send(b"0\r\n\r\n")
+            body = b""
+        await self._stream.send(head + body[:_PIECE_BYTES])
+        for at in range(_PIECE_BYTES, len(body), _PIECE_BYTES):
+            await self._stream.send(body[at : at + _PIECE_BYTES])
 
     def _refuse(self, code: int, words: str) -> None:
         """Refuse an invalid request, unless it follows a valid one."""
@@ -331,5 +392,4 @@ class _Connection:
             pairs = dict(parse_qsl(query, keep_blank_values=True, max_num_fields=32))
         except ValueError:
             self._refuse(400, "the query has too many parameters")
-        method, is_modern = self._parser.get_method().decode(), version == "1.1"
-        self._request = self._request or Request(path, pairs, method, is_modern)
+        self._request = self._request or Request(path, pairs, self._parser.get_method().decode())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import msgspec
@@ -31,6 +32,7 @@ from lean_sandbox.local.target import Target, read_target
 from lean_sandbox.local.watching import Watches
 
 _HEALTH: Final = frozenset(("/healthz", "/livez", "/readyz"))
+_HOST: Final = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]*)(?::\d{1,5})?", re.ASCII)
 _OWN_NAMES: Final = ("127.0.0.1", "localhost", "[::1]")
 _REVIEWS: Final = frozenset(("authentication.k8s.io", "authorization.k8s.io"))
 _log = structlog.get_logger("local.server")
@@ -168,13 +170,17 @@ class ApiServer:
         of them comes with every write. That a body has no Content-Type tells nothing, for the
         official Python client sends none with custom objects.
         """
-        name = request.headers.get("Host", "").removesuffix(f":{request.url.port}")
+        host = request.headers.get("Host", "")
+        found = _HOST.fullmatch(host)
+        if found is None:
+            raise StatusError(400, "BadRequest", f"the Host header {host!r} is not a host and port")
+        name = found[1]
         if name not in (*_OWN_NAMES, self._settings.host):
             raise StatusError(
                 403, "Forbidden", f"the Host header names {name!r}, which is not this server"
             )
         site = request.headers.get("Sec-Fetch-Site", "none")
-        own = f"http://{request.headers.get('Host', '')}"
+        own = f"http://{host}"
         if request.headers.get("Origin", own) != own or site not in ("none", "same-origin"):
             raise StatusError(403, "Forbidden", "pages of other sites are not served")
 

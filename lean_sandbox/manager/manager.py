@@ -295,6 +295,11 @@ class Manager:
         """Whether the caches are in sync and no reconcile runs or waits to run."""
         return self.synced.is_set() and not self.sandboxes.queue.is_busy
 
+    @property
+    def reconciles(self) -> int:
+        """How many reconciles have ended."""
+        return sum(sum(one.workers.outcomes.values()) for one in self.controllers)
+
     def stop(self) -> None:
         """Begin no more reconciles; running ones may finish within the grace."""
         for controller in self.controllers:

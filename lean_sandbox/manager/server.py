@@ -42,10 +42,11 @@ _OFF = "0"
 # objects leave behind stays: 16 MiB after forty Sandboxes with 250 kB each.
 _M_MMAP_THRESHOLD = -3
 _LARGE_BYTES = 128 * 1024
+# How often a moment without work is looked for, and the least time between two releases of memory.
+_LOOK_S: Final = 1.0
+_TRIM_INTERVAL_S: Final = 300.0
 # A page serves all readers for this long: they do not decide how often it is made.
 _FRESH_S: Final = 1.0
-# A larger page is streamed as it is made, for each reader anew.
-_MOST_HELD_BYTES: Final = 1024 * 1024
 
 
 class Scraper:
@@ -58,7 +59,9 @@ class Scraper:
         self._clock = clock
         self._others = others
         self._rendering = anyio.Lock()
-        self._page: tuple[float, Answer] | None = None
+        # The page, for as long as it is fresh.
+        self._page: Answer | None = None
+        self._has_page = anyio.Event()
 
     async def scrape(self) -> Exposition:
         """Read everything; lets other tasks run while it counts what the caches hold."""
@@ -79,21 +82,26 @@ class Scraper:
         return found
 
     async def handle(self, _request: Request) -> Answer:
-        """Answer ``/metrics``: a page made within the last second serves all readers."""
+        """Answer ``/metrics``: a page made within the last second serves all readers.
+
+        Its size is bounded by that of the families.
+        """
         async with self._rendering:
-            if self._page is not None and self._clock.monotonic() - self._page[0] < _FRESH_S:
-                return self._page[1]
-            self._page = None
-            found = await self.scrape()
-            page = bytearray()
-            for block in render(found):
-                page += block.encode()
-                if len(page) > _MOST_HELD_BYTES:
-                    return Answer(200, (block.encode() for block in render(found)), TEXT)
-                await anyio.lowlevel.checkpoint()
-            answer = Answer(200, bytes(page), TEXT)
-            self._page = self._clock.monotonic(), answer
-            return answer
+            if self._page is None:
+                blocks = []
+                for block in render(await self.scrape()):
+                    blocks.append(block.encode())
+                    await anyio.lowlevel.checkpoint()
+                self._page = Answer(200, b"".join(blocks), TEXT)
+                self._has_page.set()
+            return self._page
+
+    async def drop_pages(self) -> None:
+        """Drop each page when it is not fresh any more, until cancelled."""
+        while True:
+            await self._has_page.wait()
+            await self._clock.sleep(_FRESH_S)
+            self._page, self._has_page = None, anyio.Event()
 
 
 def process(into: Exposition, proc: Path = Path("/proc")) -> None:
@@ -126,10 +134,9 @@ class Listeners:
 
     def __init__(self, manager: Manager, settings: Settings, clock: Clock) -> None:
         """Bind what the settings ask for. Raises ConfigError, naming the flag."""
+        self._scraper = Scraper(manager, clock, self.collect)
         # What the metrics listener serves, by the first two names of a path.
-        self._pages: dict[str, Handler] = {
-            "/metrics": Scraper(manager, clock, self.collect).handle,
-        }
+        self._pages: dict[str, Handler] = {"/metrics": self._scraper.handle}
         if manager.trace is not None:
             self._pages["/debug/trace"] = manager.trace.handle
         everything = settings.enable_pprof_debug
@@ -178,6 +185,7 @@ class Listeners:
         """Answer until cancelled."""
         log.info("listening", **self.ports)
         async with anyio.create_task_group() as group:
+            group.start_soon(self._scraper.drop_pages)
             for endpoint, made in self._bound:
                 group.start_soon(endpoint.serve, made)
 
@@ -214,7 +222,7 @@ async def run_until_signalled(settings: Settings) -> bool:
             group.start_soon(_stop_on_signal, manager, group, hurried)
             if not settings.extensions:
                 log.info("extensions_off", unserved=SANDBOXCLAIMS.group, fix="--extensions")
-            group.start_soon(_trim_when_idle, manager, clock)
+            group.start_soon(trim_when_idle, manager, clock)
             # In a cluster its operator decides whether to begin beside another controller.
             asks_nobody = settings.leader_elect or settings.allow_second_controller
             if not connection.in_cluster and not asks_nobody:
@@ -287,11 +295,23 @@ def _release_free_memory() -> None:
         trim(0)
 
 
-async def _trim_when_idle(manager: Manager, clock: Clock) -> None:
-    # What the start brought leaves 8 to 12 MiB of 76 free in the allocator, over 10,000 Sandboxes
-    # with their Pods. After two minutes of work without a pause they stay there.
-    for _ in range(120):
-        await clock.sleep(1.0)
+async def trim_when_idle(
+    manager: Manager, clock: Clock, release: Callable[[], None] = _release_free_memory
+) -> None:
+    """Give free memory back to the system at moments without work, until cancelled.
+
+    What a start brought leaves 8 to 12 MiB of 76 free in the allocator, over 10,000 Sandboxes with
+    their Pods; large objects that have come and gone leave more. ``release`` is called soon after
+    the start, then at most every five minutes, and only if there were reconciles since.
+    """
+    done, wait_s = -1, _LOOK_S
+    while True:
+        await clock.sleep(wait_s)
+        wait_s = _TRIM_INTERVAL_S
+        if manager.reconciles == done:
+            continue
         if manager.is_idle:
-            _release_free_memory()
-            return
+            release()
+            done = manager.reconciles
+        else:
+            wait_s = _LOOK_S

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import closing
 from contextvars import ContextVar
 from datetime import timedelta
@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from urllib.parse import urlencode, urlsplit
 
+import anyio
+import anyio.lowlevel
 import msgspec
 
 from filters import Decision, EventType
@@ -26,7 +28,7 @@ from lean_sandbox.kube.errors import ConfigError
 from lean_sandbox.kube.telemetry import RequestRecord
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.log import aligned
-from lean_sandbox.model.meta import ObjectMeta
+from lean_sandbox.model.meta import ObjectMeta, OwnerReference
 from lean_sandbox.model.times import format_micro_time
 from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.queue import Item
@@ -48,6 +50,11 @@ _PLURALS: Final = {noun: plural for plural, noun in NOUNS.items()}
 _CHILDREN: Final = {CLAIMS: ("SandboxClaim", SANDBOXES), SANDBOXES: ("Sandbox", PODS)}
 # Reasons and errors may quote what users wrote.
 _LONGEST_TEXT: Final = 200
+# A kind of ours and a name.
+_LONGEST_OWNER: Final = 280
+# Entries that are looked at without a pause, a millisecond, and those that one answer shows.
+_PIECE: Final = 2000
+_MOST_SHOWN: Final = 2000
 _TIMEOUT_S: Final = 10.0
 _HEAD: Final = ("     AT MS", "OBJECT", "WHAT", "   TOOK MS", "DETAIL")
 _NOTHING: Final = "the controller remembers nothing"
@@ -82,6 +89,8 @@ class TraceBuffer:
         self._clock = clock
         self._caches: dict[str, Cache[Any]] = {}
         self.entries: deque[Entry] = deque(maxlen=most)
+        # One walk at a time, however many ask.
+        self._answering = anyio.Lock()
 
     def follow(
         self,
@@ -117,7 +126,7 @@ class TraceBuffer:
                 held.key if held is not None else key,
                 "event",
                 sys.intern(f"{event_type}, {verdict}: {reason}"),
-                owner=sys.intern(f"{owner.kind}/{owner.name}") if owner is not None else "",
+                owner=sys.intern(_name_of(owner)) if owner is not None else "",
             )
         )
 
@@ -149,27 +158,35 @@ class TraceBuffer:
             Entry(began, plural, key, "request", sys.intern(detail), record.latency_s)
         )
 
-    def about(self, subject: Subject) -> list[Entry]:
-        """Return the entries of an object and of those it controls, in the order of time."""
+    async def about(self, subject: Subject) -> list[Entry]:
+        """Return the entries of an object and of those it controls, in the order of time.
+
+        Lets other tasks run between pieces. Of very many entries the latest are returned.
+        """
         plural, keys = subject[0], {subject[1]}
         family = {plural: keys}
+        kept = list(self.entries)
         while plural in _CHILDREN:
-            keys = self._owned_by(plural, keys)
+            keys = await self._owned_by(plural, keys, kept)
             _, plural = _CHILDREN[plural]
             family[plural] = keys
-        found = [one for one in self.entries if one.key in family.get(one.plural, ())]
+        found: deque[Entry] = deque(maxlen=_MOST_SHOWN)
+        async for piece in _in_pieces(kept):
+            found.extend(one for one in piece if one.key in family.get(one.plural, ()))
         # A reconcile is recorded at its end, but sorted before what happened in it.
         return sorted(found, key=lambda one: (one.at, one.what != "reconcile"))
 
-    def _owned_by(self, plural: str, keys: set[Key]) -> set[Key]:
+    async def _owned_by(self, plural: str, keys: set[Key], kept: list[Entry]) -> set[Key]:
         # Events show children that have ended, the caches those whose events are overwritten.
         kind, child = _CHILDREN[plural]
         owners = {(key.namespace, f"{kind}/{key.name}") for key in keys}
-        found = {
-            one.key
-            for one in self.entries
-            if one.plural == child and (one.key.namespace, one.owner) in owners
-        }
+        found: set[Key] = set()
+        async for piece in _in_pieces(kept):
+            found.update(
+                one.key
+                for one in piece
+                if one.plural == child and (one.key.namespace, one.owner) in owners
+            )
         cache = self._caches.get(plural)
         for held in filter(None, map(cache.get, keys)) if cache is not None else ():
             owned = self._caches[child].owned_by(held.key.namespace, held.uid)
@@ -186,7 +203,8 @@ class TraceBuffer:
         if plural is None or not all(key):
             known = " or ".join(_PLURALS)
             return text(400, f"say kind ({known}), and namespace and name of an object\n")
-        found = self.about((plural, key))
+        async with self._answering:
+            found = await self.about((plural, key))
         if not found:
             return text(404, f"{_NOTHING} of {kind} {key}{self._why_nothing()}\n")
         if query.get("output") == "json":
@@ -223,6 +241,18 @@ class TraceBuffer:
             for one in entries
         ]
         return head + aligned(_HEAD, *rows)
+
+
+def _name_of(owner: OwnerReference) -> str:
+    # Whoever writes an owner reference may write a name of any length.
+    return f"{owner.kind}/{owner.name}"[:_LONGEST_OWNER]
+
+
+async def _in_pieces(entries: list[Entry]) -> AsyncIterator[list[Entry]]:
+    """Yield pieces of a list, and let other tasks run between them."""
+    for at in range(0, len(entries), _PIECE):
+        yield entries[at : at + _PIECE]
+        await anyio.lowlevel.checkpoint()
 
 
 def _of_reconcile(controller: str, report: ReconcileResult[Key], waited_s: float) -> Iterator[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import ClassVar, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
@@ -19,6 +20,10 @@ TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
 # A histogram has a line for each of its buckets.
 MOST_SERIES: Final = 10_000
 MOST_HISTOGRAMS: Final = 2_000
+#: Of the lines of one family on the page: names may be long.
+MOST_BYTES: Final = 4 * 1024 * 1024
+# Stale entries of the heap of shares; with more than this many it is made anew.
+_LEFTOVERS: Final = 64
 # How long the series of a namespace or template are kept after its last Sandbox: longer than any
 # interval of scraping, so that the last values are seen.
 _GONE_S: Final = 3600.0
@@ -92,33 +97,92 @@ class Exposition:
         self.add(family, ((labels, value),))
 
 
+class _Shares:
+    """How many bytes each tenant has of something that is bounded, and who has the most."""
+
+    __slots__ = ("_heap", "_of", "total")
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._of: dict[str, int] = {}
+        # By falling share: at least one entry for each tenant, of no less than its share.
+        self._heap: list[tuple[int, str]] = []
+
+    def add(self, tenant: str, size: int) -> None:
+        """Add to the share of a tenant; a negative ``size`` takes away from it."""
+        self.total += size
+        share = self._of[tenant] = self._of.get(tenant, 0) + size
+        if not share:
+            del self._of[tenant]
+        elif size > 0:
+            heappush(self._heap, (-share, tenant))
+            if len(self._heap) > 2 * len(self._of) + _LEFTOVERS:
+                self._heap = [(-held, one) for one, held in self._of.items()]
+                heapify(self._heap)
+
+    def largest(self) -> str:
+        """Return the tenant that has the most; there has to be one."""
+        while True:
+            known, tenant = self._heap[0]
+            share = self._of.get(tenant, 0)
+            if share == -known:
+                return tenant
+            if share:
+                heapreplace(self._heap, (-share, tenant))
+            else:
+                heappop(self._heap)
+
+
 class _SeriesOf(Generic[V]):
     """The series of one family by the values of their labels.
 
-    Label values come from tenants: a new series beyond ``most`` takes the place of the one counted
-    longest ago, and the series of a namespace (of a template, where the family has no namespaces)
-    go an hour after its last Sandbox, as scrapes see it.
+    Label values come from tenants: beyond ``most`` series, or ``MOST_BYTES`` of their lines, a new
+    one takes the place of the one counted longest ago of the namespace with the most bytes. The
+    series of a namespace (of a template, where the family has no namespaces) go an hour after its
+    last Sandbox, as scrapes see it.
     """
 
-    __slots__ = ("_gone_since", "_place", "_values", "family")
+    __slots__ = ("_gone_since", "_of", "_place", "_shares", "_tenants", "_values", "family")
     most: ClassVar[int] = MOST_SERIES
     dropped: ClassVar[int] = 0
 
     def __init__(self, family: Family) -> None:
         self.family = family
-        # The one counted longest ago comes first.
         self._values: dict[Labels, V] = {}
         self._gone_since: dict[Labels, float] = {}
         self._place = next((name for name in _LIVING if name in family.labels), "")
+        # The namespace that each series counts for, and the other way round: the series of each
+        # namespace, the one counted longest ago first.
+        self._of: dict[Labels, str] = {}
+        self._tenants: dict[str, dict[Labels, None]] = {}
+        self._shares = _Shares()
 
-    def _take(self, labels: Labels) -> V | None:
-        held = self._values.pop(labels, None)
-        if held is None and len(self._values) >= self.most:
-            oldest = next(iter(self._values))
-            del self._values[oldest]
-            self._gone_since.pop(oldest, None)
+    def _take(self, labels: Labels, tenant: str) -> V | None:
+        """Return what is held under these labels, and note that it is counted now."""
+        held = self._values.get(labels)
+        if held is not None:
+            own = self._tenants[self._of[labels]]
+            del own[labels]
+            own[labels] = None
+            return held
+        size = line_bytes(self.family, labels)
+        while self._of and (len(self._of) >= self.most or self._shares.total + size > MOST_BYTES):
+            self._drop(next(iter(self._tenants[self._shares.largest()])))
             _SeriesOf.dropped += 1
-        return held
+        if self._place == "namespace":
+            tenant = labels[self.family.labels.index("namespace")]
+        self._of[labels] = tenant
+        self._tenants.setdefault(tenant, {})[labels] = None
+        self._shares.add(tenant, size)
+        return None
+
+    def _drop(self, labels: Labels) -> None:
+        tenant = self._of.pop(labels)
+        del self._values[labels], self._tenants[tenant][labels]
+        self._gone_since.pop(labels, None)
+        if not self._tenants[tenant]:
+            del self._tenants[tenant]
+        self._shares.add(tenant, -line_bytes(self.family, labels))
 
     def collect(self, into: Exposition) -> None:
         self._drop_gone(into.living)
@@ -133,7 +197,7 @@ class _SeriesOf(Generic[V]):
             if labels[place] in alive:
                 self._gone_since.pop(labels, None)
             elif living.now_s - self._gone_since.setdefault(labels, living.now_s) >= _GONE_S:
-                del self._values[labels], self._gone_since[labels]
+                self._drop(labels)
 
 
 def dropped_series() -> int:
@@ -146,9 +210,9 @@ class Counters(_SeriesOf[int]):
 
     __slots__ = ()
 
-    def add(self, *labels: str) -> None:
-        """Count one."""
-        self._values[labels] = (self._take(labels) or 0) + 1
+    def add(self, *labels: str, tenant: str = "") -> None:
+        """Count one; ``tenant`` is the namespace that it counts for if no label says so."""
+        self._values[labels] = (self._take(labels, tenant) or 0) + 1
 
 
 class Histograms(_SeriesOf[Histogram]):
@@ -157,10 +221,17 @@ class Histograms(_SeriesOf[Histogram]):
     __slots__ = ()
     most = MOST_HISTOGRAMS
 
-    def observe(self, value: float, *labels: str) -> None:
-        """Count one value."""
-        held = self._values[labels] = self._take(labels) or Histogram(self.family.buckets)
+    def observe(self, value: float, *labels: str, tenant: str = "") -> None:
+        """Count one value; ``tenant`` is the namespace that it counts for if no label says so."""
+        held = self._values[labels] = self._take(labels, tenant) or Histogram(self.family.buckets)
         held.observe(value)
+
+
+def line_bytes(family: Family, labels: Labels) -> int:
+    """Return about how many bytes the lines of one series have on the page."""
+    pairs = sum(map(len, family.labels)) + sum(map(len, labels)) + 4 * len(labels)
+    lines = len(family.buckets) + 3 if family.buckets else 1
+    return lines * (len(family.name) + pairs + 16)
 
 
 def render(found: Exposition) -> Iterator[str]:

@@ -54,6 +54,12 @@ def parse_rfc3339(text: str) -> datetime:
         return _EARLIEST if text.startswith("0001") else _LATEST
 
 
+def no_earlier(text: str, than: str) -> datetime:
+    """Return the later of two written instants; an empty ``than`` is none. Raises ValueError."""
+    written = parse_rfc3339(text)
+    return max(written, parse_rfc3339(than)) if than else written
+
+
 def parse_http_date(text: str) -> datetime:
     """Return the instant of a date as servers write it (RFC 9110, 5.6.7); raises ValueError."""
     _, day, month, year, clock, _ = text.split()

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import anyio
+import hypothesis.strategies as st
 import pytest
+from hypothesis import given
 from prometheus_client.parser import text_string_to_metric_families
 
 from lean_sandbox.config.options import Settings
+from lean_sandbox.manager import server
 from lean_sandbox.manager.server import Listeners
 from lean_sandbox.metrics import families
-from lean_sandbox.metrics.registry import Exposition
+from lean_sandbox.metrics.registry import (
+    MOST_BYTES,
+    Counters,
+    Exposition,
+    Family,
+    Histograms,
+    line_bytes,
+    render,
+)
 from tests.metrics.scrape import scraping, serving
 from tests.support.clock import FakeClock
 from tests.support.names import TEMPLATE_REF
@@ -56,17 +70,114 @@ async def test_a_page_serves_everybody_for_a_second(monkeypatch: pytest.MonkeyPa
         assert made == 2
 
 
-async def test_a_large_page_is_written_as_it_is_made() -> None:
-    """Thousands of templates: the page comes in chunks, whole, and is read as any other."""
+async def test_a_large_page_is_made_once_for_all_its_readers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Thousands of templates, sixteen readers at once: one page, whole, read as any other."""
+    made = 0
+    draw = render
+
+    def counted(found: Exposition) -> Iterator[str]:
+        nonlocal made
+        made += 1
+        return draw(found)
+
+    monkeypatch.setattr(server, "render", counted)
     async with open_world() as world:
         counter = world.whole.sandboxes._parts.metrics._expired
         for number in range(8_000):
             counter.add(NS, f"{number}-" + "x" * 200, "None", "Retain")
+        pages: list[bytes] = []
         async with serving(world) as served:
-            answer = await served.get("/metrics")
-    assert answer.headers["transfer-encoding"] == "chunked"
-    read = {one.name: one for one in text_string_to_metric_families(answer.text)}
-    assert len(read[families.EXPIRED.name.removesuffix("_total")].samples) == 8_000
+
+            async def read() -> None:
+                pages.append((await served.get("/metrics")).content)
+
+            async with anyio.create_task_group() as group:
+                for _ in range(16):
+                    group.start_soon(read)
+            assert made == 1
+            assert served.listeners._scraper._page is not None
+            await world.clock.advance(1.0)
+            assert served.listeners._scraper._page is None
+    assert len(pages) == 16
+    assert len(set(pages)) == 1
+    assert len(pages[0]) > 1024 * 1024
+    read_page = text_string_to_metric_families(pages[0].decode())
+    found = {one.name: one for one in read_page}
+    assert len(found[families.EXPIRED.name.removesuffix("_total")].samples) == 8_000
+
+
+LONG = "x" * 240
+LIFE = Family("life_ms", ("namespace", "sandbox_template"), "Times.", (1.0,) * 14)
+SHARED = Family("start_ms", ("launch_type", "sandbox_template"), "Times.", (1.0,) * 15)
+
+
+@pytest.mark.parametrize("family", [LIFE, SHARED], ids=lambda family: family.name)
+def test_one_tenants_templates_drop_no_series_of_others(family: Family) -> None:
+    """Beyond the limit the namespace with the most loses its oldest; the bytes are bounded."""
+    histograms = Histograms(family)
+
+    def observe(namespace: str, template: str) -> None:
+        first = namespace if family is LIFE else "warm"
+        histograms.observe(1.0, first, template, tenant=namespace)
+
+    for number in range(50):
+        observe(f"quiet-{number}", f"python-{number}")
+    for number in range(5_000):
+        observe("loud", f"{number}-{LONG}")
+    found = Exposition()
+    histograms.collect(found)
+    kept = [labels[1] for labels, _ in found.families[family.name][1]]
+    assert {f"python-{number}" for number in range(50)} <= set(kept)
+    assert f"4999-{LONG}" in kept
+    assert f"0-{LONG}" not in kept
+    page = "".join(render(found)).encode()
+    assert MOST_BYTES / 2 < len(page) < 1.1 * MOST_BYTES
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 6), st.integers(0, 40))))
+def test_series_are_never_more_than_they_may_be(
+    counted: list[tuple[str, int, int]],
+) -> None:
+    """Whatever is counted: within the limit, the newest is there, and who has the fewest keeps."""
+    family = Family("a_total", ("namespace", "x"), "Counts.")
+    counters = Counters(family)
+    counters.__class__ = type("Few", (Counters,), {"__slots__": (), "most": 5})
+    for namespace, number, length in counted:
+        counters.add(namespace, f"{number}{'y' * length}")
+        held = list(counters._values)
+        assert held.count((namespace, f"{number}{'y' * length}")) == 1
+        assert len(held) <= 5
+        assert counters._shares.total == sum(line_bytes(family, labels) for labels in held)
+        by_tenant = {labels for own in counters._tenants.values() for labels in own}
+        assert by_tenant == set(held) == set(counters._of)
+
+
+async def test_gauges_of_a_tenant_with_many_templates_lose_their_names_not_their_numbers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Above the limit the namespace with the most says unknown; the others say what they did."""
+    monkeypatch.setattr("lean_sandbox.controllers.metrics.MOST_SERIES", 20)
+    async with open_world(Settings(sandbox_status_window=1.0)) as world:
+        for number in range(30):
+            note = {"annotations": {TEMPLATE_REF: f"t-{number}"}}
+            body = sandbox(f"loud-{number}", spec={"operatingMode": "Suspended"}, metadata=note)
+            world.plane.store.create(body)
+        world.plane.store.create(
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "quiet"}}
+        )
+        quiet = {"annotations": {TEMPLATE_REF: "python"}}
+        world.plane.store.create(
+            sandbox("q", spec={"operatingMode": "Suspended"}, metadata=quiet, namespace="quiet")
+        )
+        await world.settle()
+        found = await scraping(world)
+    ((labels, value),) = found.find("agent_sandboxes", namespace="quiet")
+    assert (labels["sandbox_template"], value) == ("python", 1)
+    loud = found.find("agent_sandboxes", namespace=NS)
+    assert {labels["sandbox_template"] for labels, _ in loud} == {"unknown"}
+    assert sum(value for _, value in loud) == 30
 
 
 @pytest.mark.parametrize(("is_in_a_pod", "host"), [(True, ""), (False, "127.0.0.1")])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
+from lean_sandbox.model.times import parse_rfc3339
 from tests.metrics.scrape import Scraped, scraping
 from tests.support.builders import claim, pool, template
 from tests.support.clock import FakeClock
@@ -261,3 +262,71 @@ async def test_each_step_of_a_warm_claim_is_timed() -> None:
         found = await scraping(world)
     steps = {labels["stage"]: n for labels, n in found.find(f"{STAGES}_count")}
     assert steps == {"adopt": 1.0, "status": 1.0, "pod_metadata": 1.0}
+
+
+HOUR_AGO = "2026-01-02T02:04:05Z"
+
+
+@pytest.mark.parametrize("stamp", ["0001-01-02T00:00:00Z", "1970-01-01T00:00:00Z", HOUR_AGO])
+@pytest.mark.parametrize(
+    ("annotation", "name"),
+    [
+        ("agents.x-k8s.io/webhook-first-observed-at", WEBHOOK),
+        ("agents.x-k8s.io/client-first-requested-at", CLIENT),
+        (SEEN_AT, CONTROLLER),
+    ],
+)
+@pytest.mark.parametrize("is_seen_before", [False, True])
+async def test_no_claim_waits_for_longer_than_it_exists(
+    annotation: str, name: str, stamp: str, *, is_seen_before: bool
+) -> None:
+    """Whatever its user has stamped, what all tenants share gets at most the age of the claim."""
+    body = claim(metadata={"annotations": {annotation: stamp}})
+    before = (body,) if is_seen_before else ()
+    async with open_claims("m1", before=before) as world:
+        if not is_seen_before:
+            await world.create(body)
+        await world.advance(5.0)
+        found = await scraping(world)
+        created = parse_rfc3339(get_claim(world)["metadata"]["creationTimestamp"])
+        most_ms = (world.clock.now() - created).total_seconds() * 1000.0
+    labels = {"launch_type": "warm", "sandbox_template": "tpl"}
+    assert found.value(f"{name}_count", **labels) == 1
+    assert 0 <= found.value(f"{name}_sum", **labels) <= most_ms < 60_000
+
+
+async def test_the_stamp_of_a_process_before_this_one_counts() -> None:
+    """A claim that waits since before a restart is measured from then, not from the restart."""
+    clock = FakeClock()
+
+    def furnish(plane: ControlPlane) -> None:
+        plane.store.create(template())
+        plane.store.create(pool(replicas=0))
+        plane.store.create(claim())
+
+    async with ControlPlane(LocalSettings(), clock=clock) as plane:
+        async with open_world(settings(), plane=plane, clock=clock, prepare=furnish) as world:
+            await world.advance(60.0)
+            assert SEEN_AT in get_claim(world)["metadata"]["annotations"]
+        async with open_world(settings(), plane=plane, clock=clock) as world:
+            await world.run_pod("c")
+            await world.advance(5.0)
+            found = await scraping(world)
+    labels = {"launch_type": "cold", "sandbox_template": "tpl"}
+    assert found.value(f"{CONTROLLER}_sum", **labels) >= 60_000
+
+
+@pytest.mark.parametrize("when", ["9999-12-31T23:59:59Z", "2030-01-01T00:00:00Z"])
+async def test_a_forged_time_of_readiness_is_not_later_than_now(when: str) -> None:
+    """Whoever may write a status cannot add years to how long Sandboxes take."""
+    async with open_claims("m1") as world:
+        held = world.get("m1")["status"]["conditions"]
+        forged = [{**one, "lastTransitionTime": when} for one in held]
+        await world.patch(
+            "sandboxes", "m1", {"status": {"conditions": forged}}, subresource="status"
+        )
+        await world.create(claim())
+        await world.advance(5.0)
+        found = await scraping(world)
+    assert sum(value for _, value in found.find(f"{CREATION}_count")) == 1
+    assert sum(value for _, value in found.find(f"{CREATION}_sum")) < 60_000

@@ -6,6 +6,8 @@ import math
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -14,7 +16,7 @@ from anyio.abc import SocketStream
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.http.server import Answer, Endpoint, Handler, Request, bind, text
+from lean_sandbox.http.server import Answer, Endpoint, Handler, Request, _Connection, bind, text
 from lean_sandbox.kube.errors import ConfigError
 from lean_sandbox.metrics.registry import Exposition
 from tests.support.clock import FakeClock
@@ -303,19 +305,114 @@ async def test_a_body_that_is_not_sent_is_waited_for_one_second() -> None:
         await served.until(lambda: not served.endpoint.open)
 
 
-@pytest.mark.parametrize(("version", "ending"), [(b"1.1", b"0\r\n\r\n"), (b"1.0", b"two")])
-async def test_a_body_in_blocks_is_sent_as_it_is_made(version: bytes, ending: bytes) -> None:
-    """In chunks, so that its end is certain; to older clients as a whole."""
+async def test_a_large_answer_comes_whole_and_waits_in_pieces() -> None:
+    """Whoever does not read it keeps a piece of it in memory; whoever does gets all of it."""
+    large = bytes(range(256)) * 80_000
 
-    async def blocks(_request: Request) -> Answer:
-        return Answer(200, iter([b"one", b"", b"two"]))
+    async def much(_request: Request) -> Answer:
+        return Answer(200, large)
 
-    data = b"GET /a HTTP/" + version + b"\r\nHost: x\r\n\r\n"
-    async with serve(blocks) as served:
-        answer = await served.say(data)
-    assert (b"Transfer-Encoding: chunked" in answer) == (version == b"1.1")
-    assert answer.endswith(ending)
-    assert (b"3\r\none\r\n3\r\ntwo\r\n" in answer) == (version == b"1.1")
+    async with serve(much) as served, await served.connect() as stream:
+        await stream.send(GET)
+        await settle(served)
+        (waiting,) = served.endpoint.open
+        assert waiting._raw._transport.get_write_buffer_size() <= 256 * 1024  # type: ignore[attr-defined]
+        answer = bytearray()
+        with anyio.fail_after(30):
+            async for piece in stream:
+                answer += piece
+    head, _, body = bytes(answer).partition(b"\r\n\r\n")
+    assert b"Content-Length: 20480000" in head
+    assert body == large
+
+
+# -- crowds ----------------------------------------------------------------------------------------
+
+
+def connect_at_once(served: Served, number: int, source: str = "127.0.0.1") -> list[socket.socket]:
+    """Open connections while the server has no turn to accept them."""
+    address = ("127.0.0.1", served.port)
+    return [socket.create_connection(address, 10.0, (source, 0)) for _ in range(number)]
+
+
+def close_all(crowd: list[socket.socket]) -> None:
+    """Close connections."""
+    for one in crowd:
+        one.close()
+
+
+async def test_what_is_too_much_is_closed_before_anything_is_made_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of a hundred connections at once eight get a task; the next request is answered."""
+    monkeypatch.setattr("lean_sandbox.http.server._MOST_CONNECTIONS", 8)
+    made = 0
+    begin = _Connection.__init__
+
+    def counted(self: _Connection, *arguments: Any) -> None:
+        nonlocal made
+        made += 1
+        begin(self, *arguments)
+
+    monkeypatch.setattr(_Connection, "__init__", counted)
+    async with serve() as served:
+        await settle(served)
+        crowd = connect_at_once(served, 100)
+        await served.until(lambda: ("metrics", "crowded") in served.counted())
+        await settle(served)
+        assert made == 8
+        assert served.counted() == {("metrics", "crowded"): 92}
+        assert (await served.say(GET)).endswith(b"/a {}")
+        close_all(crowd)
+
+
+async def test_a_crowd_of_one_peer_keeps_no_other_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Room is made among the connections of the peer that has the most, however old another is."""
+    monkeypatch.setattr("lean_sandbox.http.server._MOST_CONNECTIONS", 8)
+    async with serve() as served:
+
+        def is_above(before: float) -> bool:
+            return served.counted().get(("metrics", "crowded"), 0) > before
+
+        (other,) = connect_at_once(served, 1, "127.0.0.2")
+        await served.until(lambda: served.endpoint.open)
+        for _ in range(5):
+            crowd = connect_at_once(served, 60)
+            before = served.counted().get(("metrics", "crowded"), 0)
+            await served.until(partial(is_above, before))
+            close_all(crowd)
+        waiting = [each.peer for each in served.endpoint.open]
+        assert "127.0.0.2" in waiting
+        other.settimeout(0)
+        other.send(GET)
+        await settle(served)
+        with anyio.fail_after(10):
+            await anyio.wait_readable(other)
+        assert other.recv(1000).endswith(b"/a {}")
+        other.close()
+
+
+async def test_a_probe_within_a_crowd_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of another address among very many that arrive at one time is not the one closed."""
+    monkeypatch.setattr("lean_sandbox.http.server._MOST_CONNECTIONS", 8)
+    async with serve() as served:
+        await settle(served)
+        crowd = connect_at_once(served, 50)
+        (probe,) = connect_at_once(served, 1, "127.0.0.2")
+        crowd += connect_at_once(served, 50)
+        probe.settimeout(0)
+        probe.send(GET)
+        with anyio.fail_after(10):
+            await anyio.wait_readable(probe)
+        assert probe.recv(1000).endswith(b"/a {}")
+        close_all([*crowd, probe])
+
+
+async def test_the_system_keeps_hundreds_of_connections_until_they_are_accepted() -> None:
+    """A busy moment of the controller loses no probe behind a crowd."""
+    with bind(FLAG, "127.0.0.1:0") as listening:
+        address = listening.getsockname()
+        close_all([socket.create_connection(address, 5.0) for _ in range(300)])
 
 
 async def test_a_failing_accept_is_counted_and_tried_again(

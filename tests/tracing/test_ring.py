@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import Literal
 
+import anyio
+import anyio.lowlevel
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lean_sandbox.config.options import Settings
 from lean_sandbox.http.server import Request
 from lean_sandbox.kube.telemetry import RequestRecord
 from lean_sandbox.manager.trace import CLAIMS, PATH, PODS, SANDBOXES, Entry, TraceBuffer
 from lean_sandbox.watch.kind import Key
 from tests.support.clock import FakeClock
+from tests.support.world import open_world, sandbox
 
 NAMES = st.sampled_from("abc")
 TIMES = st.floats(0.0, 100.0)
@@ -49,7 +53,7 @@ def test_the_ring_never_holds_more_than_it_may_and_the_last_are_kept(
 
 
 @given(st.lists(entries(), max_size=40))
-def test_about_finds_each_entry_of_the_family_once_in_the_order_of_time(
+async def test_about_finds_each_entry_of_the_family_once_in_the_order_of_time(
     coming: list[Entry],
 ) -> None:
     """The object, what its events' owners lead to, and nothing else."""
@@ -65,17 +69,17 @@ def test_about_finds_each_entry_of_the_family_once_in_the_order_of_time(
         if one.plural == PODS and one.owner in {f"Sandbox/{name}" for name in sandboxes}
     }
     wanted = {CLAIMS: {"a"}, SANDBOXES: sandboxes, PODS: pods}
-    found = ring.about((CLAIMS, Key("ns", "a")))
+    found = await ring.about((CLAIMS, Key("ns", "a")))
     assert [one.at for one in found] == sorted(one.at for one in found)
     family = [one for one in coming if one.key.name in wanted[one.plural]]
     assert sorted(map(repr, found)) == sorted(map(repr, family))
 
 
-def test_owners_of_another_namespace_are_others() -> None:
+async def test_owners_of_another_namespace_are_others() -> None:
     """Names are unique in a namespace only."""
     ring = TraceBuffer(10, FakeClock())
     ring.entries.append(saw(PODS, "x", "Sandbox/a"))
-    assert ring.about((SANDBOXES, Key("other", "a"))) == []
+    assert await ring.about((SANDBOXES, Key("other", "a"))) == []
 
 
 def test_requests_outside_of_passes_are_not_kept() -> None:
@@ -93,9 +97,44 @@ async def test_the_table_has_a_line_for_each_entry(found: list[Entry]) -> None:
     ring.entries.append(saw(CLAIMS, "a"))
     for one in found:
         ring.entries.append(one)
-    kept = ring.about((CLAIMS, Key("ns", "a")))
+    kept = await ring.about((CLAIMS, Key("ns", "a")))
     query = {"kind": "claim", "namespace": "ns", "name": "a"}
     shown = (await ring.handle(Request(PATH, query))).body
-    assert isinstance(shown, bytes)
     assert len(shown.decode().splitlines()) == len(kept) + 2
     assert shown.decode().replace("\n", "").isprintable()
+
+
+async def test_others_run_while_a_ring_is_walked() -> None:
+    """A large ring is looked at in pieces, for one reader at a time, while more comes."""
+    ring = TraceBuffer(20_000, FakeClock())
+    for number in range(20_000):
+        ring.entries.append(saw(CLAIMS, "a" if number % 2 else "b", at=float(number)))
+    turns, answers = 0, list[bytes]()
+    query = {"kind": "claim", "namespace": "ns", "name": "a"}
+
+    async def ask() -> None:
+        answers.append((await ring.handle(Request(PATH, query))).body)
+
+    async with anyio.create_task_group() as group:
+        for _ in range(3):
+            group.start_soon(ask)
+        while len(answers) < 3:
+            await anyio.lowlevel.checkpoint()
+            ring.entries.append(saw(PODS, "x"))
+            turns += 1
+    # Three readers, three walks for each, ten pieces in each walk.
+    assert turns >= 3 * 3 * 10
+    assert "2000 entries" in answers[0].decode().splitlines()[0]
+
+
+async def test_an_owner_reference_of_any_length_takes_little_of_the_ring() -> None:
+    """What the name of an owner may have is kept, no more."""
+    async with open_world(Settings(trace_entries=100)) as world:
+        reference = {"apiVersion": "v1", "kind": "Odd", "uid": "u", "controller": True}
+        owner = {**reference, "name": "x" * 500_000}
+        world.plane.store.plant(sandbox(metadata={"ownerReferences": [owner]}))
+        await world.settle()
+        assert world.whole.trace is not None
+        kept = [one.owner for one in world.whole.trace.entries if one.owner]
+    assert kept
+    assert max(map(len, kept)) < 300

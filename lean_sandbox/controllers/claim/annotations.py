@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from datetime import datetime
 from typing import Any
 
 from lean_sandbox.controllers.common import Shared
 from lean_sandbox.kube.errors import NotFound
 from lean_sandbox.kube.limits import Lane
 from lean_sandbox.model import names
-from lean_sandbox.model.times import format_micro_time
+from lean_sandbox.model.times import format_micro_time, no_earlier
 from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.queue import LOW, Item, WorkQueue
 from lean_sandbox.runtime.workers import Result
@@ -54,8 +55,8 @@ class AnnotationWriter(Controller[ClaimEntry]):
         """Remember when a claim that has never been ready was first seen."""
         carried, key = entry.annotations or {}, names.CLAIM_FIRST_READY_AT_ANNOTATION
         if not carried.get(key) and key not in self._pending.get(entry.uid, ()):
-            stamped = carried.get(names.CONTROLLER_FIRST_OBSERVED_AT_ANNOTATION)
-            self._first_seen.setdefault(entry.uid, stamped or self._now())
+            stamped = carried.get(names.CONTROLLER_FIRST_OBSERVED_AT_ANNOTATION, "")
+            self._first_seen.setdefault(entry.uid, self._seen_before(stamped, entry.created_at))
 
     def first_seen(self, uid: str) -> str | None:
         """Return, only once, when a claim that has just become ready was first seen."""
@@ -114,9 +115,21 @@ class AnnotationWriter(Controller[ClaimEntry]):
         }
         return {key: value for key, value in found.items() if value and not carried.get(key)}
 
+    def _seen_before(self, stamped: str, created_at: str) -> str:
+        """Return when a claim that is seen now was seen first, by this process or one before it.
+
+        Its user may have written the stamp, so it counts only as far as it is between the creation
+        and now. Empty if it is not a time.
+        """
+        now = self._clock.now()
+        try:
+            seen = min(no_earlier(stamped, created_at), now) if stamped else now
+        except ValueError:
+            return ""
+        return _written(seen)
+
     def _now(self) -> str:
-        """Return the time with as many digits of fraction as it needs."""
-        return format_micro_time(self._clock.now()).rstrip("Z").rstrip("0").rstrip(".") + "Z"
+        return _written(self._clock.now())
 
     def _add(self, entry: ClaimEntry, changes: dict[str, str], after_s: float) -> None:
         if self.cache.latest(entry) is None:
@@ -155,3 +168,8 @@ class AnnotationWriter(Controller[ClaimEntry]):
             await self._writer.patch(
                 self.cache, entry, patch, as_metadata=False, generation=entry.generation
             )
+
+
+def _written(instant: datetime) -> str:
+    """Return an instant with as many digits of fraction as it needs."""
+    return format_micro_time(instant).rstrip("Z").rstrip("0").rstrip(".") + "Z"
