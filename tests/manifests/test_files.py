@@ -289,6 +289,10 @@ def test_containers_are_probed_and_bounded() -> None:
             assert asked["path"] == target, path
             listens = options(container["args"]).health_probe_bind_address
             assert ports[asked["port"]] == listens
+        alive = container["livenessProbe"]
+        # Two minutes of no answer within five seconds; a crowd of peers is over by then.
+        assert alive["timeoutSeconds"] == 5
+        assert alive["periodSeconds"] * alive["failureThreshold"] == 120
         resources = container["resources"]
         assert set(resources["limits"]) == {"memory"}
         assert _mebibytes(resources["requests"]) < _mebibytes(resources["limits"])
