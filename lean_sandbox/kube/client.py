@@ -29,6 +29,8 @@ Propagation = Literal["Background", "Foreground", "Orphan"]
 #: How long a refusal to create holds, and its reconcile waits, as in the reference since v1.0.3.
 ENDING_S: Final = 30.0
 _MOST_ENDING: Final = 256
+# What is kept of the reason that the server gave.
+_LONGEST_REFUSAL: Final = 1024
 # How long other creates wait for the answer to the one that is tried again.
 _ENDING_ANSWER_S: Final = 5.0
 _LIST_TIMEOUT_S: Final = 60.0
@@ -64,13 +66,18 @@ class TerminatingNamespaces:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        # Until when, and the refusal.
-        self._refusals: LRUCache[str, tuple[float, errors.ApiError]] = LRUCache(_MOST_ENDING)
+        # Until when, the code and what was said. Not the error itself: its traceback holds the
+        # request that was refused.
+        self._refusals: LRUCache[str, tuple[float, int, errors.Status]] = LRUCache(_MOST_ENDING)
 
     def remember(self, namespace: str, refusal: errors.ApiError) -> None:
         """Note a refusal, if the end of the namespace is its cause."""
         if refusal.namespace_terminating:
-            self._refusals[namespace] = self._clock.monotonic() + ENDING_S, refusal
+            until = self._clock.monotonic() + ENDING_S
+            # The text before the reason names the object that was refused.
+            why = refusal.message.rpartition(" is forbidden: ")[2][:_LONGEST_REFUSAL]
+            said = msgspec.structs.replace(refusal.said, message=why)
+            self._refusals[namespace] = until, refusal.status, said
 
     def forget(self, namespace: str) -> None:
         """Forget a refusal: an object was created, so the namespace is another one."""
@@ -87,15 +94,12 @@ class TerminatingNamespaces:
         Once a refusal is old, one create passes, and the others wait for its answer.
         """
         if namespace in self:
-            _, refusal = self._refusals[namespace]
-            # The text before the reason names the object that was refused then.
-            why = refusal.message.rpartition(" is forbidden: ")[2]
-            told = msgspec.structs.replace(refusal.said, message=why)
+            _, status, said = self._refusals[namespace]
             asked = errors.Asked("create", namespace=namespace)
             # A new one each time: raising an error writes its traceback into it.
-            raise errors.Forbidden(refusal.status, told, asked)
+            raise errors.Forbidden(status, said, asked)
         if (held := self._refusals.get(namespace)) is not None:
-            self._refusals[namespace] = self._clock.monotonic() + _ENDING_ANSWER_S, held[1]
+            self._refusals[namespace] = (self._clock.monotonic() + _ENDING_ANSWER_S, *held[1:])
 
 
 class Client:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -98,3 +101,24 @@ def test_the_memory_is_bounded_and_keeps_the_latest(numbers: list[int]) -> None:
     latest = list(dict.fromkeys(reversed(numbers)))[:256]
     assert len(ending._refusals) == len(latest)
     assert all(f"n{number}" in ending for number in latest)
+
+
+def test_the_memory_of_a_refusal_holds_neither_the_request_nor_a_long_reason() -> None:
+    """An error that was raised keeps what its request was made of; that is not kept along."""
+    ending = TerminatingNamespaces(FakeClock())
+    made: list[weakref.ref[set[str]]] = []
+
+    def create() -> None:
+        body = {"stands for a large body"}
+        made.append(weakref.ref(body))
+        raise Forbidden(403, Status(message="x" * 1_000_000, details=ENDS), Asked(namespace="a"))
+
+    try:
+        create()
+    except Forbidden as error:
+        ending.remember("a", error)
+    gc.collect()
+    assert made[0]() is None
+    with pytest.raises(Forbidden) as refused:
+        ending.enter("a")
+    assert len(said(refused.value)) < 2_000
