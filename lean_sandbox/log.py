@@ -20,6 +20,7 @@ import structlog
 
 # A closed stream raises ValueError, a process without standard error AttributeError.
 _UNWRITABLE = (OSError, ValueError, AttributeError)
+_LONGEST_VALUE = 4096
 
 
 class _LineWriter:
@@ -63,6 +64,7 @@ def configure(level: str = "info", form: str = "auto") -> None:
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
         structlog.processors.format_exc_info,
+        _shortened,
     ]
     if console:
         plain = structlog.dev.plain_traceback
@@ -95,6 +97,14 @@ def _as_json(_logger: object, _method: str, event: dict[str, Any]) -> str:
     # What a person looks for first comes first.
     head = {"ts": event.pop("ts"), "level": event.pop("level"), "msg": event.pop("event")}
     return msgspec.json.encode(head | event, enc_hook=repr).decode()
+
+
+def _shortened(_logger: object, _method: str, event: dict[str, Any]) -> dict[str, Any]:
+    """Cut long values: an error may quote what somebody wrote into an object. Tracebacks stay."""
+    for key, value in event.items():
+        if isinstance(value, str) and len(value) > _LONGEST_VALUE and key != "exception":
+            event[key] = f"{value[:_LONGEST_VALUE]}... ({len(value)} characters)"
+    return event
 
 
 def _printable(_logger: object, _method: str, event: dict[str, Any]) -> dict[str, Any]:

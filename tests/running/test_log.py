@@ -83,3 +83,14 @@ def test_a_terminal_is_told_nothing_by_what_is_logged(capsys: pytest.CaptureFixt
     assert shown.count("\\x1b]0;title") == 3
     assert "Traceback" in shown
     assert "\n" in shown
+
+
+@pytest.mark.parametrize("form", ["json", "console"])
+def test_no_value_fills_the_log(form: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """What somebody has written into an object is cut, and how long it was is told."""
+    log.configure("info", form)
+    structlog.get_logger().warning("refused", error="x" * 1_000_000, key="ns/sb-1")
+    line = capsys.readouterr().err
+    assert len(line) < 6_000
+    assert "1000000 characters" in line
+    assert "ns/sb-1" in line
