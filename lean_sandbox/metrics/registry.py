@@ -1,7 +1,7 @@
 """Metric families, the counters and histograms that cannot be read from elsewhere, and the page.
 
 Why not the prometheus_client library: beside a controller it costs 3.9 MiB of resident memory, a
-count by labels 1,046 ns (here 135), and a scrape of 200 histograms holds up the event loop for
+count by labels takes five times as long, and a scrape of 200 histograms holds up the event loop for
 46 ms, where 3 ms in blocks suffice (measured with version 0.26 and CPython 3.11).
 """
 
