@@ -42,8 +42,8 @@ _ANSWER_S: Final = 90.0
 _MOST_CONNECTIONS: Final = 64
 # Connections that the system keeps until they are accepted, all of them at once.
 _BACKLOG: Final = 1024
-# Errors of accept(2) that last for a while; others concern the one peer.
-_EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+# Errors of accept(2) that concern one peer alone; others, such as too many files, last for a while.
+_OF_A_PEER: Final = frozenset({errno.ECONNABORTED, errno.EPROTO})
 _LINGER_S: Final = 1.0
 _TARGET: Final = re.compile(rb"/[!-~]{0,2047}")
 _REASONS: Final = {
@@ -190,13 +190,15 @@ class Endpoint:
 
     async def _take_in(self, listening: socket.socket, group: TaskGroup) -> None:
         """Accept all that have connected, and serve those that are not too many."""
-        arrivals, problem = _Arrivals(), None
+        arrivals = _Arrivals()
+        is_failing = False
         try:
             arrivals.accept(listening)
         except OSError as error:
             self.broken("accept")
-            log.warning("accept_failed", listener=self.name, error=str(error))
-            problem = error.errno
+            is_failing = error.errno not in _OF_A_PEER
+            if is_failing:
+                log.warning("accept_failed", listener=self.name, error=str(error))
         for _ in range(arrivals.refused):
             self.broken("crowded")
         for peer, made in arrivals.kept():
@@ -205,7 +207,7 @@ class Endpoint:
             connection = _Connection(self, made, peer)
             self.open[connection] = None
             group.start_soon(connection.run)
-        if problem in _EXHAUSTED:
+        if is_failing:
             await self.clock.sleep(1.0)
 
     def _make_room(self) -> None:

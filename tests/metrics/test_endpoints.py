@@ -434,6 +434,22 @@ async def test_a_failing_accept_is_counted_and_tried_again(
             assert (await rest_of(stream)).endswith(b"/b {}")
 
 
+async def test_a_peer_that_leaves_before_it_is_accepted_delays_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is counted, and the next connection is accepted without a pause."""
+    async with serve() as served:
+        original = socket.socket.accept
+
+        def aborted(self: socket.socket) -> object:
+            monkeypatch.setattr(socket.socket, "accept", original)
+            raise ConnectionAbortedError(103, "Software caused connection abort")
+
+        monkeypatch.setattr(socket.socket, "accept", aborted)
+        assert (await served.say(GET)).endswith(b"/a {}")
+    assert served.counted() == {("metrics", "accept"): 1}
+
+
 # -- addresses -------------------------------------------------------------------------------------
 
 
