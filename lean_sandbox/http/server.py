@@ -12,7 +12,7 @@ import re
 import socket
 import ssl
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Final, TypeAlias
 from urllib.parse import parse_qsl
@@ -211,14 +211,15 @@ class Endpoint:
             await self.clock.sleep(1.0)
 
     def _make_room(self) -> None:
-        # An honest peer is done in milliseconds: the oldest of so many is kept open on purpose, and
-        # a peer that is alone is not the one that has too many.
+        # An honest peer says at once what it wants, and is done in milliseconds: the oldest of so
+        # many is kept open on purpose. A peer that is alone is not the one that has too many.
         self.broken("crowded")
         ((crowd, _),) = Counter(each.peer for each in self.open).most_common(1)
-        of_crowd = (each for each in self.open if each.peer == crowd)
-        oldest = min(of_crowd, key=lambda each: each.waits_since)
-        del self.open[oldest]
-        oldest.scope.cancel()
+        of_crowd = [each for each in self.open if each.peer == crowd]
+        of_crowd.sort(key=lambda each: each.waits_since)
+        chosen = of_crowd[_silent([each.accepted for each in of_crowd])]
+        del self.open[chosen]
+        chosen.scope.cancel()
 
     async def answer(self, request: Request) -> Answer:
         """Return the answer to a request."""
@@ -237,8 +238,8 @@ class Endpoint:
 class _Arrivals:
     """The connections that are accepted at one time, by the address of the peer.
 
-    Of those that are too many, the oldest of the peer with the most is closed before anything is
-    made for it, so that one peer keeps no other out.
+    Of those that are too many, one of the peer with the most is closed before anything is made for
+    it, so that one peer keeps no other out: the oldest that has sent nothing, or else the oldest.
     """
 
     def __init__(self) -> None:
@@ -256,7 +257,8 @@ class _Arrivals:
             self._by_peer.setdefault(address[0], []).append(made)
             self._number += 1
             if self._number > _MOST_CONNECTIONS:
-                max(self._by_peer.values(), key=len).pop(0).close()
+                line = max(self._by_peer.values(), key=len)
+                line.pop(_silent(line)).close()
                 self._number -= 1
                 self.refused += 1
 
@@ -265,6 +267,18 @@ class _Arrivals:
         for peer, line in self._by_peer.items():
             for made in line:
                 yield peer, made
+
+
+def _silent(oldest_first: Iterable[socket.socket]) -> int:
+    """Return the place of the first connection on which nothing waits to be read, else 0."""
+    for place, accepted in enumerate(oldest_first):
+        try:
+            if not accepted.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT):
+                return place
+        except OSError:
+            # Nothing yet, or never more.
+            return place
+    return 0
 
 
 class _Connection:

@@ -392,16 +392,22 @@ async def test_a_crowd_of_one_peer_keeps_no_other_out(monkeypatch: pytest.Monkey
         other.close()
 
 
-async def test_a_probe_within_a_crowd_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One of another address among very many that arrive at one time is not the one closed."""
+@pytest.mark.parametrize("source", ["127.0.0.1", "127.0.0.2"])
+async def test_a_probe_within_a_crowd_is_answered(
+    source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Among very many that arrive at one time and say nothing, the one that asks is not closed.
+
+    Even if it has the address of the crowd.
+    """
     monkeypatch.setattr("lean_sandbox.http.server._MOST_CONNECTIONS", 8)
     async with serve() as served:
         await settle(served)
         crowd = connect_at_once(served, 50)
-        (probe,) = connect_at_once(served, 1, "127.0.0.2")
-        crowd += connect_at_once(served, 50)
+        (probe,) = connect_at_once(served, 1, source)
         probe.settimeout(0)
         probe.send(GET)
+        crowd += connect_at_once(served, 50)
         with anyio.fail_after(10):
             await anyio.wait_readable(probe)
         assert probe.recv(1000).endswith(b"/a {}")
