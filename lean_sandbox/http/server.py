@@ -12,7 +12,7 @@ import re
 import socket
 import ssl
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final, TypeAlias
 from urllib.parse import parse_qsl
@@ -25,6 +25,7 @@ from anyio.streams.tls import TLSStream
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 
 from lean_sandbox.clock import Clock
+from lean_sandbox.http.arrivals import BACKLOG, Arrivals, silent
 from lean_sandbox.kube.errors import ConfigError
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Counters, Exposition
@@ -40,8 +41,6 @@ _REQUEST_S: Final = 30.0
 # A profile takes up to 60 s.
 _ANSWER_S: Final = 90.0
 _MOST_CONNECTIONS: Final = 64
-# Connections that the system keeps until they are accepted, all of them at once.
-_BACKLOG: Final = 1024
 # Errors of accept(2) that concern one peer alone; others, such as too many files, last for a while.
 _OF_A_PEER: Final = frozenset({errno.ECONNABORTED, errno.EPROTO})
 _LINGER_S: Final = 1.0
@@ -131,12 +130,12 @@ def bind(flag: str, address: str) -> socket.socket:
             # For a host that is not bytes a codec of 260 KiB is loaded.
             found = socket.getaddrinfo(host.encode(), int(port), type=socket.SOCK_STREAM)
             family, *_, place = found[0]
-            made = socket.create_server(place, family=family, backlog=_BACKLOG)
+            made = socket.create_server(place, family=family, backlog=BACKLOG)
         else:
             both = socket.has_dualstack_ipv6()
             family = socket.AF_INET6 if both else socket.AF_INET
             made = socket.create_server(
-                ("", int(port)), family=family, backlog=_BACKLOG, dualstack_ipv6=both
+                ("", int(port)), family=family, backlog=BACKLOG, dualstack_ipv6=both
             )
     except OSError as error:
         raise ConfigError(
@@ -190,7 +189,7 @@ class Endpoint:
 
     async def _take_in(self, listening: socket.socket, group: TaskGroup) -> None:
         """Accept all that have connected, and serve those that are not too many."""
-        arrivals = _Arrivals()
+        arrivals = Arrivals(_MOST_CONNECTIONS)
         is_failing = False
         try:
             arrivals.accept(listening)
@@ -217,7 +216,7 @@ class Endpoint:
         ((crowd, _),) = Counter(each.peer for each in self.open).most_common(1)
         of_crowd = [each for each in self.open if each.peer == crowd]
         of_crowd.sort(key=lambda each: each.waits_since)
-        chosen = of_crowd[_silent([each.accepted for each in of_crowd])]
+        chosen = of_crowd[silent([each.accepted for each in of_crowd])]
         del self.open[chosen]
         chosen.scope.cancel()
 
@@ -233,52 +232,6 @@ class Endpoint:
             # A bug of ours ends neither the server nor the peer's connection.
             log.exception("answer_failed", listener=self.name, path=request.path)
             return text(500, "internal error; see the controller's log\n")
-
-
-class _Arrivals:
-    """The connections that are accepted at one time, by the address of the peer.
-
-    Of those that are too many, one of the peer with the most is closed before anything is made for
-    it, so that one peer keeps no other out: the oldest that has sent nothing, or else the oldest.
-    """
-
-    def __init__(self) -> None:
-        self.refused = 0
-        self._number = 0
-        self._by_peer: dict[str, list[socket.socket]] = {}
-
-    def accept(self, listening: socket.socket) -> None:
-        """Accept what has connected. Raises OSError; what was accepted before that is kept."""
-        for _ in range(_BACKLOG):
-            try:
-                made, address = listening.accept()
-            except BlockingIOError:
-                return
-            self._by_peer.setdefault(address[0], []).append(made)
-            self._number += 1
-            if self._number > _MOST_CONNECTIONS:
-                line = max(self._by_peer.values(), key=len)
-                line.pop(_silent(line)).close()
-                self._number -= 1
-                self.refused += 1
-
-    def kept(self) -> Iterator[tuple[str, socket.socket]]:
-        """Yield the peers and their connections."""
-        for peer, line in self._by_peer.items():
-            for made in line:
-                yield peer, made
-
-
-def _silent(oldest_first: Iterable[socket.socket]) -> int:
-    """Return the place of the first connection on which nothing waits to be read, else 0."""
-    for place, accepted in enumerate(oldest_first):
-        try:
-            if not accepted.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT):
-                return place
-        except OSError:
-            # Nothing yet, or never more.
-            return place
-    return 0
 
 
 class _Connection:
