@@ -103,3 +103,21 @@ async def test_templates_that_cannot_be_read_cost_no_member() -> None:
         await rest(world)
         assert len(members(world)) == 2
         assert not ids(members(world)) & before
+
+
+async def test_another_reason_is_told_as_well() -> None:
+    """A pool that is created before its template says both that it is missing and its fault."""
+    large = placed(metadata={"annotations": {"a": "x" * 300_000}})
+    async with open_pools() as world:
+        await world.create(pool(replicas=1))
+        await rest(world)
+        await world.create(large)
+        await rest(world)
+        notes = [
+            note for _, reason, note in pool_events(world) if reason.endswith("NotProgressing")
+        ]
+        assert len(notes) == 2
+        assert "not found" in notes[0]
+        assert "spec.podTemplate.metadata.annotations: 300001 bytes" in notes[1]
+        await world.advance(300.0)
+        assert len(pool_events(world)) == 2

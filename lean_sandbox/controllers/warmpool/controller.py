@@ -19,7 +19,7 @@ from typing import Any
 import anyio
 import msgspec
 
-from lean_sandbox.controllers.common import ObjectEvents, Shared
+from lean_sandbox.controllers.common import ObjectEvents, Shared, reference_to
 from lean_sandbox.controllers.warm import WarmQueue
 from lean_sandbox.controllers.warmpool.members import (
     PoolMembers,
@@ -30,6 +30,7 @@ from lean_sandbox.controllers.warmpool.members import (
 from lean_sandbox.kube.client import ENDING_S
 from lean_sandbox.kube.errors import Conflict, ControlPlaneError
 from lean_sandbox.kube.limits import Lane
+from lean_sandbox.kube.resources import SANDBOXTEMPLATES, ObjectReference
 from lean_sandbox.model import names
 from lean_sandbox.model.claim_status import ClaimFault
 from lean_sandbox.model.conditions import whole_status
@@ -81,7 +82,8 @@ class PoolState(msgspec.Struct):
     bucket: TokenBucket
     status_at: float = -math.inf
     differs_since: float | None = None
-    is_stuck: bool = False
+    # Why it makes no progress, as the last Event said; empty if it does.
+    stuck_for: str = ""
     # The last generation at which the pool was full, and since when its refill waits for claims.
     full_at: int = 0
     put_off_since: float | None = None
@@ -469,16 +471,25 @@ class PoolReconcile:
     # -- what is reported ------------------------------------------------------------------------
 
     def _signal(self, members: PoolMembers) -> None:
-        """Emit an Event when the pool stops or resumes progress; requeue while it makes none."""
+        """Emit an Event when the pool stops or resumes progress, or another reason stops it.
+
+        The pool is requeued while it makes none.
+        """
         view, state = self._view, self._state
-        note = ""
+        note = cause = ""
+        related: ObjectReference | None = None
         if self._template is None and view.replicas > 0:
-            fault = self._resolver.template_fault(Key(view.namespace, view.template))
-            note = fault or f'SandboxTemplate not found: "{view.template}"'
+            template = Key(view.namespace, view.template)
+            fault = self._resolver.template_fault(template)
+            if fault and (held := self._shared.caches.templates.get(template)) is not None:
+                # Otherwise it would be a repetition of the Event that the template is missing.
+                related = reference_to(held, SANDBOXTEMPLATES)
+            note = cause = fault or f'SandboxTemplate not found: "{view.template}"'
             self._requeues.append(_MISSING_TEMPLATE_REQUEUE_S)
         elif policy_note := self._policy_note(members):
-            note = policy_note
+            note = cause = policy_note
         elif members.held:
+            cause = "unschedulable"
             note = (
                 f"{members.held}/{view.replicas} sandboxes are unschedulable past the "
                 f"{format_duration(self._grace_s)} readiness grace period; holding them instead of "
@@ -486,12 +497,12 @@ class PoolReconcile:
             )
             self._requeues.append(self._settings.sandbox_warm_pool_unschedulable_recheck_interval)
         emit = self._pools.events.emit
-        if note and not state.is_stuck:
-            emit(self._entry, "Warning", "WarmPoolNotProgressing", "Reconciling", note)
-        elif not note and state.is_stuck:
+        if note and cause != state.stuck_for:
+            emit(self._entry, "Warning", "WarmPoolNotProgressing", "Reconciling", note, related)
+        elif not note and state.stuck_for:
             text = "Warm pool is progressing again"
             emit(self._entry, "Normal", "WarmPoolProgressing", "Reconciling", text)
-        state.is_stuck = bool(note)
+        state.stuck_for = cause
 
     def _policy_note(self, members: PoolMembers) -> str:
         """Return why a NetworkPolicy prevents new members, "" if none does or it may come soon."""
