@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import anyio
 import pytest
 
 from lean_sandbox.http.server import Request
@@ -13,6 +14,7 @@ from lean_sandbox.metrics.registry import (
     Histograms,
     Living,
     dropped_series,
+    render,
 )
 from tests.metrics.test_endpoints import serve
 from tests.support.world import NS, open_world
@@ -21,6 +23,13 @@ COUNTER = Family("lean_sandbox_probe_total", ("namespace", "name"), "Of a test."
 OF_TEMPLATES = Family("lean_sandbox_probe_total", ("sandbox_template",), "Of a test.")
 HISTOGRAM = Family("lean_sandbox_probe_seconds", ("namespace", "name"), "Of a test.", (1.0,))
 HOUR_S = 3600.0
+
+
+def found_in(series: Counters | Histograms) -> Exposition:
+    """Return what a scrape finds."""
+    into = Exposition()
+    series.collect(into)
+    return into
 
 
 def held(series: Counters | Histograms, living: Living | None = None) -> list[tuple[str, ...]]:
@@ -90,9 +99,9 @@ async def test_a_head_of_eight_kib_is_read_and_no_larger_one() -> None:
         assert (await served.say(start + filler + b"a" + end)).startswith(b"HTTP/1.1 431 ")
 
 
-@pytest.mark.parametrize(("kib", "pages"), [(900, 1), (1100, 2)])
-async def test_a_page_of_a_mib_is_held_for_a_second_and_no_larger_one(kib: int, pages: int) -> None:
-    """A larger one is rendered for each reader, in blocks while it is sent."""
+@pytest.mark.parametrize("kib", [900, 1100, 10_000])
+async def test_a_page_of_any_size_is_made_once_for_its_readers(kib: int) -> None:
+    """Its second over, the next reader has it made anew."""
     rendered = 0
 
     def collect(into: Exposition) -> None:
@@ -101,8 +110,24 @@ async def test_a_page_of_a_mib_is_held_for_a_second_and_no_larger_one(kib: int, 
         # 1,024 bytes a line.
         into.add(COUNTER, (((NS, f"{number:05}" + "x" * 966), 1) for number in range(kib)))
 
-    async with open_world() as world:
+    async with open_world() as world, anyio.create_task_group() as group:
         scraper = Scraper(world.whole, world.clock, collect)
+        group.start_soon(scraper.drop_pages)
         answers = [await scraper.handle(Request("/metrics", {})) for _ in range(2)]
-    assert rendered == pages
-    assert [isinstance(one.body, bytes) for one in answers] == [pages == 1] * 2
+        assert rendered == 1
+        assert answers[0].body is answers[1].body
+        assert len(answers[0].body) > kib * 1024
+        await world.clock.advance(1.0)
+        await scraper.handle(Request("/metrics", {}))
+        assert rendered == 2
+        group.cancel_scope.cancel()
+
+
+def test_a_family_has_four_mib_of_lines_at_most() -> None:
+    """A long name takes the place of several short ones, of the namespace with the most."""
+    histograms, name = Histograms(HISTOGRAM), "x" * 4_000
+    for number in range(2_000):
+        histograms.observe(1.0, NS, f"{number:05}{name}")
+    lines = "".join(render(found_in(histograms)))
+    assert 3.5 * 1024 * 1024 < len(lines) < 4.1 * 1024 * 1024
+    assert held(histograms)[-1] == (NS, f"01999{name}")
