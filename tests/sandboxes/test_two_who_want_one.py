@@ -35,7 +35,7 @@ async def test_a_repair_of_a_service_does_not_wait_for_a_crowd() -> None:
             lambda: "a" not in store.get("services", NS, "m-0")["spec"]["selector"],
         )
         # What is left to do for the others comes later.
-        assert world.writes()["patch pods"] <= 1
+        assert world.writes()["patch sandboxes/status"] <= 1
 
 
 async def test_a_claim_that_was_adopted_meanwhile_is_not_taken() -> None:
