@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
-# The date-time format of a CRD schema ignores case, so "t" and "z" can be stored.
+# Whatever Go's time.Parse reads: hours of one digit, a comma, offsets of up to 24:60. The date-time
+# format of a CRD schema ignores case, so "t" and "z" can be stored as well.
 _DATE_TIME: Final = re.compile(
-    r"\d{4}-\d\d-\d\d[Tt](?:[01]\d|2[0-3]):\d\d:\d\d(?:\.\d+)?(?:[Zz]|[+-]\d\d:\d\d)", re.ASCII
+    r"(\d{4})-(\d\d)-(\d\d)[Tt](\d\d?):(\d\d):(\d\d)(?:[.,](\d+))?"
+    r"(?:[Zz]|([+-])([01]\d|2[0-4]):([0-5]\d|60))",
+    re.ASCII,
 )
 _DURATION: Final = re.compile(
     r"[+-]?(?:0|(?:(?:\d+(?:\.\d*)?|\.\d+)(?:ns|us|µs|μs|ms|s|m|h))+)", re.ASCII
@@ -39,19 +42,24 @@ def parse_rfc3339(text: str) -> datetime:
 
     Digits beyond microseconds are cut; one outside the years 1 to 9999 becomes the nearest inside.
     """
-    if _DATE_TIME.fullmatch(text) is None:
+    found = _DATE_TIME.fullmatch(text)
+    if found is None:
         raise ValueError(f'"{text}" is not an RFC 3339 date-time')
-    # Year 0 is legal in RFC 3339 but unknown to datetime.
-    if text.startswith("0000"):
-        return _EARLIEST
+    *parts, fraction, sign, hours, minutes = found.groups()
+    year, month, day, hour, minute, second = map(int, parts)
+    microsecond = int((fraction or "")[:6].ljust(6, "0"))
     try:
-        written = datetime.fromisoformat(text.upper())
+        # Year 0 is unknown to datetime; it has the days of the year 4.
+        clock = datetime(year or 4, month, day, hour, minute, second, microsecond, UTC)
     except ValueError as error:
         raise ValueError(f'"{text}" is not an RFC 3339 date-time: {error}') from None
+    if year == 0:
+        return _EARLIEST
+    ahead = timedelta(hours=int(hours or 0), minutes=int(minutes or 0))
     try:
-        return written.astimezone(UTC)
+        return clock + ahead if sign == "-" else clock - ahead
     except OverflowError:
-        return _EARLIEST if text.startswith("0001") else _LATEST
+        return _LATEST if sign == "-" else _EARLIEST
 
 
 def no_earlier(text: str, than: str) -> datetime:

@@ -30,6 +30,10 @@ from tests.model.support import NOW, sandbox
         ("2026-01-02T03:04:05.123456789-00:30", datetime(2026, 1, 2, 3, 34, 5, 123456, UTC)),
         ("2026-10-22T17:15:00.123456+00:00", datetime(2026, 10, 22, 17, 15, 0, 123456, UTC)),
         ("2026-01-02t03:04:05z", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)),
+        ("2026-01-02T03:04:05,5Z", datetime(2026, 1, 2, 3, 4, 5, 500000, UTC)),
+        ("2026-01-02T03:04:05+24:60", datetime(2026, 1, 1, 2, 4, 5, tzinfo=UTC)),
+        ("2026-01-02T03:04:05-24:00", datetime(2026, 1, 3, 3, 4, 5, tzinfo=UTC)),
+        ("2026-01-02T3:04:05Z", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)),
     ],
 )
 def test_offset_and_fraction_are_honoured(text: str, expected: datetime) -> None:
@@ -51,7 +55,12 @@ def test_offset_and_fraction_are_honoured(text: str, expected: datetime) -> None
         "2026-01-02T24:00:00Z",
         "2026-01-02T03:04:60Z",
         "2026-01-02T03:04:05.Z",
-        "2026-01-02T03:04:05+99:00",
+        "2026-01-02T03:04:05;5Z",
+        "2026-01-02T03:04:05+25:00",
+        "2026-01-02T03:04:05+00:61",
+        "2026-01-02T03:04:05+0100",
+        "2026-01-02T03:4:05Z",
+        "0000-02-30T03:04:05Z",
         "2026-01-02T03:04:05Z\n",
         "٢٠٢٦-01-02T03:04:05Z",
     ],
@@ -63,6 +72,30 @@ def test_what_is_no_date_time_is_refused(text: str) -> None:
     assert text in str(error.value)
 
 
+@given(
+    moment=st.datetimes(datetime(1, 1, 3), datetime(9999, 12, 29)),  # noqa: DTZ001
+    digits=st.text("0123456789", min_size=1, max_size=12) | st.just(""),
+    separators=st.tuples(st.sampled_from("Tt"), st.sampled_from(".,"), st.sampled_from("Zz")),
+    offset=st.none() | st.tuples(st.sampled_from("+-"), st.integers(0, 24), st.integers(0, 60)),
+)
+def test_whatever_a_schema_and_go_let_through_is_read(
+    moment: datetime,
+    digits: str,
+    separators: tuple[str, str, str],
+    offset: tuple[str, int, int] | None,
+) -> None:
+    """Either separator of the fraction, any number of digits, offsets of up to 24:60."""
+    between, point, zone = separators
+    text = moment.isoformat(between, "seconds") + (point + digits if digits else "")
+    ahead = timedelta()
+    if offset is not None:
+        sign, hours, minutes = offset
+        zone = f"{sign}{hours:02}:{minutes:02}"
+        ahead = timedelta(hours=hours, minutes=minutes) * (-1 if sign == "-" else 1)
+    microsecond = int(digits[:6].ljust(6, "0"))
+    assert parse_rfc3339(text + zone) == moment.replace(microsecond=microsecond, tzinfo=UTC) - ahead
+
+
 def test_instants_beyond_the_calendar_are_clamped() -> None:
     """A date-time used as "never" stays usable when its offset leads out of the calendar."""
     latest = datetime.max.replace(tzinfo=UTC)
@@ -71,6 +104,7 @@ def test_instants_beyond_the_calendar_are_clamped() -> None:
     assert parse_rfc3339("9999-12-31T23:59:59-05:00") == latest
     assert parse_rfc3339("0001-01-01T00:00:00+05:00") == earliest
     assert parse_rfc3339("0000-01-01T00:00:00Z") == earliest
+    assert parse_rfc3339("0000-02-29T23:00:00-24:60") == earliest
 
 
 @given(st.datetimes(min_value=datetime(1, 1, 2), max_value=datetime(9999, 12, 30)))  # noqa: DTZ001

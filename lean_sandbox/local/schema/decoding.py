@@ -9,8 +9,9 @@ from typing import Any
 
 from lean_sandbox.local.schema import errors
 from lean_sandbox.local.schema.builtin import builtin_schema
-from lean_sandbox.local.schema.formats import INTEGER_RANGES, is_date_time
+from lean_sandbox.local.schema.formats import INTEGER_RANGES
 from lean_sandbox.model.comparison import parse_quantity
+from lean_sandbox.model.times import parse_rfc3339
 
 Json = dict[str, Any]
 
@@ -86,11 +87,20 @@ def _check_int_or_string(value: Any, schema: Json, where: str) -> None:
         raise _mismatch(value, schema, where)
 
 
+def _is_go_time(text: str) -> bool:
+    # Go tells "T" and "Z" from "t" and "z".
+    try:
+        parse_rfc3339(text)
+    except ValueError:
+        return False
+    return text == text.upper()
+
+
 def _check_text(value: Any, schema: Json, where: str) -> None:
     if not isinstance(value, str):
         raise _mismatch(value, schema, where)
     form = schema.get("format")
-    if form == "date-time" and not is_date_time(value):
+    if form == "date-time" and not _is_go_time(value):
         layout = "2006-01-02T15:04:05Z07:00"
         raise _Undecodable(
             f'parsing time "{value}" as "{layout}": cannot parse "{value}" as "2006"'
