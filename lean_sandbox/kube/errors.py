@@ -17,6 +17,8 @@ from lean_sandbox.model.wire import ODD, Lenient, OrNull
 
 #: What is kept of a body that is not a Kubernetes Status (a proxy's HTML page, plain text).
 _TEXT_LIMIT_BYTES = 256
+#: How a server begins to pass on what a webhook has answered.
+_BY_WEBHOOK = 'admission webhook "'
 #: No working server asks for a longer wait.
 _LONGEST_RETRY_AFTER_S = 3600.0
 
@@ -77,6 +79,8 @@ class ControlPlaneError(Exception):
     retry_after_s: float | None = None
     #: Whether a create was refused because its namespace is being deleted, or is gone.
     namespace_terminating: bool = False
+    #: Whether the object breaks the rules of its kind: then only a change of it can help.
+    is_schema_refusal: bool = False
 
 
 class ApiError(ControlPlaneError):
@@ -104,6 +108,11 @@ class ApiError(ControlPlaneError):
         is_gone = asked.verb == "create" and said.details.kind == "namespaces"
         is_ending = status == 403 and self.has_cause("NamespaceTerminating")
         self.namespace_terminating = is_ending or (status == 404 and is_gone)
+        # Causes of the server's own validation name the fields. What a policy refuses, or a test of
+        # a JSON patch, has no such cause; a webhook's answer may have, but shows in the message.
+        has_fields = bool(self.causes) and all(cause.field for cause in self.causes)
+        is_by_webhook = self.message.startswith(_BY_WEBHOOK)
+        self.is_schema_refusal = status == 422 and has_fields and not is_by_webhook
         # Any other refusal may pass by itself, even 400 or 422: admission policies answer so, too.
         self.retryable = not self.namespace_terminating
         super().__init__(self._sentence())
@@ -174,7 +183,7 @@ class Gone(ApiError):
 
 
 class Invalid(ApiError):
-    """422: validation failed; the message names the fields."""
+    """422: validation or a policy refuses the object, or a test of a JSON patch does not hold."""
 
 
 class TooManyRequests(ApiError):

@@ -73,7 +73,7 @@ class Observation(msgspec.Struct, kw_only=True):
     many_pods: int = 0
     # Failures worth a retry, in the order PVC, Pod, Service.
     errors: tuple[str, ...] = ()
-    # The server's refusal (422) of a child: no retry mends it.
+    # Why the schema of a child refuses it: no retry mends that.
     invalid: str | None = None
 
     @property

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lean_sandbox.kube import errors
+from tests.support import refusals
 
 # Bodies as kube-apiserver sends them.
 NOT_FOUND = b"""{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",
@@ -88,6 +90,33 @@ def test_the_servers_words_are_kept() -> None:
     assert "spec.containers: Required value" in error.message
     assert error.has_cause("FieldValueRequired")
     assert error.has_cause("FieldValueInvalid")
+
+
+@pytest.mark.parametrize(
+    ("refusal", "is_final"),
+    [
+        (refusals.BY_SCHEMA, True),
+        (refusals.BY_POLICY, False),
+        (refusals.BY_WEBHOOK, False),
+        (refusals.INVALID_BY_WEBHOOK, False),
+        (refusals.TEST_FAILED, False),
+        (
+            {**refusals.BY_SCHEMA, "details": {"causes": [{"field": "spec"}, {"reason": "x"}]}},
+            False,
+        ),
+        ({}, False),
+    ],
+)
+def test_of_all_422_only_a_schema_refusal_is_final(
+    refusal: dict[str, object], *, is_final: bool
+) -> None:
+    """Every cause names a field, and no webhook says so."""
+    assert made(422, msgspec.json.encode(refusal)).is_schema_refusal is is_final
+
+
+def test_causes_with_fields_do_not_make_another_code_a_schema_refusal() -> None:
+    """A namespace that ends names a field, too."""
+    assert not made(403, TERMINATING).is_schema_refusal
 
 
 def test_already_exists_is_a_conflict() -> None:

@@ -14,6 +14,7 @@ from tests.support.builders import claim, pool, template
 from tests.support.clock import FakeClock
 from tests.support.extensions import get_claim, open_claims, settings
 from tests.support.names import TEMPLATES
+from tests.support.refusals import BY_SCHEMA
 from tests.support.world import NS, World, condition, open_world, sandbox
 
 Json = dict[str, Any]
@@ -80,7 +81,7 @@ async def test_a_name_that_no_service_can_have_is_an_invalid_configuration() -> 
 async def test_an_object_whose_status_the_server_refuses_is_not_hot_looped() -> None:
     """An older object that breaks a newer rule fails every update: a few tries in an hour."""
     async with open_world() as world:
-        world.plane.fail_next("patch", "sandboxes/status", 422, times=10_000)
+        world.plane.fail_next("patch", "sandboxes/status", 422, times=10_000, body=BY_SCHEMA)
         world.forget_requests()
         await world.create(sandbox())
         await world.run_pod()

@@ -15,6 +15,7 @@ from lean_sandbox.model.times import format_rfc3339
 from tests.support.builders import claim
 from tests.support.extensions import change_pool, change_template, open_claims, open_pools, rest
 from tests.support.names import SANDBOXES
+from tests.support.refusals import BY_SCHEMA
 from tests.support.world import condition, open_world, sandbox
 
 Line = MutableMapping[str, Any]
@@ -80,7 +81,7 @@ async def test_a_sandbox_that_fails_says_why_once() -> None:
     """A refused Pod, and readiness that is lost: a warning with reason and message."""
     with capture_logs() as lines:
         async with open_world() as world:
-            world.plane.fail_next("create", "pods", 422)
+            world.plane.fail_next("create", "pods", 422, body=BY_SCHEMA)
             await world.create(sandbox("refused"))
             await world.ready_sandbox()
             await world.run_pod(ready=False)

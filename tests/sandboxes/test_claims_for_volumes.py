@@ -8,6 +8,7 @@ import pytest
 
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from tests.support.clock import FakeClock
+from tests.support.refusals import BY_SCHEMA
 from tests.support.world import (
     HASH_LABEL,
     NS,
@@ -239,7 +240,7 @@ async def test_the_first_template_that_fails_ends_the_claims_of_the_pass() -> No
 async def test_a_claim_the_server_finds_invalid_is_final_until_the_spec_changes() -> None:
     """Case 106: a 422 is InvalidConfiguration (changes, v1.0.4): shown, the Pod made, no retry."""
     async with open_world() as world:
-        world.plane.fail_next("create", "persistentvolumeclaims", 422)
+        world.plane.fail_next("create", "persistentvolumeclaims", 422, body=BY_SCHEMA)
         await world.create(with_claims(claim_template()))
         await world.advance(1.0)
         ready = condition(world.get(), "Ready")

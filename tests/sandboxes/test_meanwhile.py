@@ -9,6 +9,7 @@ import pytest
 from lean_sandbox.local.controlplane import ControlPlane
 from tests.sandboxes.test_expiry import dying
 from tests.support.names import SANDBOXES
+from tests.support.refusals import BY_SCHEMA
 from tests.support.world import NS, condition, open_world, pod_body, sandbox, tracking
 
 Json = dict[str, Any]
@@ -22,7 +23,7 @@ async def test_expiry_of_an_object_whose_status_is_refused_is_no_hot_loop(policy
     async with open_world() as world:
         await world.ready_sandbox(dying(60.0, policy=policy))
         world.forget_requests()
-        world.plane.fail_next("patch", "sandboxes/status", 422, times=100_000)
+        world.plane.fail_next("patch", "sandboxes/status", 422, times=100_000, body=BY_SCHEMA)
         # 60 s until expiry, and one tenth of a second of it.
         await world.advance(60.0)
         await world.advance(0.1)
@@ -34,7 +35,7 @@ async def test_expiry_of_an_object_whose_status_is_refused_ends_its_pod(policy: 
     """The Pod (and with Delete the object) goes although nothing can be said about it."""
     async with open_world() as world:
         await world.ready_sandbox(dying(60.0, policy=policy))
-        world.plane.fail_next("patch", "sandboxes/status", 422, times=100_000)
+        world.plane.fail_next("patch", "sandboxes/status", 422, times=100_000, body=BY_SCHEMA)
         await world.advance(60.0)
         await world.advance(0.01)
         pod = world.find("pods")

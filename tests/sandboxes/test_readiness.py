@@ -9,6 +9,7 @@ import pytest
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.runtime.workers import Outcome
 from tests.support.clock import FakeClock
+from tests.support.refusals import BY_SCHEMA
 from tests.support.world import (
     NS,
     World,
@@ -277,7 +278,7 @@ async def test_a_status_that_the_server_refuses_for_good_is_not_repeated() -> No
     """Case 46: a 422 on the status (an object that breaks its own rules) starts no hot loop."""
     async with open_world() as world:
         await world.create(sandbox())
-        world.plane.fail_next("patch", "sandboxes/status", 422, times=100)
+        world.plane.fail_next("patch", "sandboxes/status", 422, times=100, body=BY_SCHEMA)
         await world.run_pod()
         await world.advance(600.0)
         assert len(world.requests("patch", "sandboxes")) == 1

@@ -15,7 +15,7 @@ from lean_sandbox.controllers.common import ObjectEvents, Shared, reference_to
 from lean_sandbox.controllers.sandbox import plans
 from lean_sandbox.controllers.sandbox.requests import SandboxRequests
 from lean_sandbox.controllers.sandbox.throttle import StatusThrottle, is_before_ready
-from lean_sandbox.kube.errors import AlreadyExists, ControlPlaneError, Invalid, said
+from lean_sandbox.kube.errors import AlreadyExists, ControlPlaneError, said
 from lean_sandbox.kube.resources import PODS
 from lean_sandbox.model import names
 from lean_sandbox.model.conditions import find
@@ -121,17 +121,24 @@ class Children:
         """Run one step, collect its error if it has one, and return whether it succeeded."""
         try:
             await step
-        except (Invalid, UnusableTemplateError) as error:
-            # Only a change of the Sandbox can cure it: shown in the status, not retried.
-            self.seen.invalid = self.seen.invalid or said(error)
-            return False
-        except (ControlPlaneError, ReconcileError) as error:
-            if isinstance(error, ControlPlaneError) and error.namespace_terminating:
+        except ControlPlaneError as error:
+            if error.namespace_terminating:
                 self.is_namespace_terminating = True
+            elif error.is_schema_refusal:
+                self._show_invalid(error)
             else:
                 self.failures.append(error)
-            return False
-        return True
+        except UnusableTemplateError as error:
+            self._show_invalid(error)
+        except ReconcileError as error:
+            self.failures.append(error)
+        else:
+            return True
+        return False
+
+    def _show_invalid(self, error: Exception) -> None:
+        # Only a change of the Sandbox can cure it: shown in the status, not retried.
+        self.seen.invalid = self.seen.invalid or said(error)
 
     def _repeat_in(self, seconds: float) -> None:
         waits = self.requeue_after_s

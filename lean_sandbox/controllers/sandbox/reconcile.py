@@ -280,6 +280,8 @@ class SandboxReconcile(Children):
         try:
             await self._requests.patch_status(entry, {"status": patch}, new)
         except Invalid as error:
+            if not error.is_schema_refusal:
+                raise
             # The schema refuses any update of the object until the object is changed.
             log.warning("status_refused", key=str(entry.key), reason=error.message)
             parts.refused[entry.key] = (entry.uid, entry.generation)

@@ -1,0 +1,40 @@
+"""Refusals as kube-apiserver 1.36 sends them: answers for ``fail_next``, by who refuses.
+
+``tests/controlplane/test_refusals.py`` asks a real server for the same ones.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["BY_POLICY", "BY_SCHEMA", "BY_WEBHOOK", "INVALID_BY_WEBHOOK", "TEST_FAILED"]
+
+Json = dict[str, Any]
+
+
+def _refusal(message: str, details: Json | None, reason: str = "Invalid") -> Json:
+    status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
+    said = {"message": message, "details": details, "reason": reason, "code": 422}
+    return {**status, **{key: value for key, value in said.items() if value is not None}}
+
+
+_DENIED = "ValidatingAdmissionPolicy 'p' with binding 'p' denied request: not now"
+_BROKEN = "Invalid value: 70000: must be between 1 and 65535, inclusive"
+_PORT = "spec.containers[0].ports[0].containerPort"
+_CAUSE = {"reason": "FieldValueInvalid", "message": _BROKEN, "field": _PORT}
+_INVALID = f'Pod "sb-1" is invalid: {_PORT}: {_BROKEN}'
+_HOOK = 'admission webhook "w.example.com" denied the request: '
+
+#: An object that breaks a rule of its kind.
+BY_SCHEMA = _refusal(_INVALID, {"name": "sb-1", "kind": "Pod", "causes": [_CAUSE]})
+#: A ValidatingAdmissionPolicy whose validation gives no reason, or the reason Invalid.
+BY_POLICY = _refusal(
+    f'pods "sb-1" is forbidden: {_DENIED}',
+    {"name": "sb-1", "kind": "pods", "causes": [{"message": _DENIED}]},
+)
+#: A webhook that gives the code 422 and a sentence.
+BY_WEBHOOK = _refusal(f"{_HOOK}not now", None, reason="")
+#: A webhook that answers as the server itself does for an object that breaks a rule.
+INVALID_BY_WEBHOOK = {**BY_SCHEMA, "message": f"{_HOOK}{_INVALID}"}
+#: A JSON patch of which a test does not hold.
+TEST_FAILED = _refusal("the server rejected our request due to an error in our request", {})
