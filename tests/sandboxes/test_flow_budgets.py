@@ -35,6 +35,8 @@ LAUNCH = {"get sandboxes": 1, "create pods": 1, "get pods": 1, "patch sandboxes/
 RUNNING = {"operatingMode": "Running"}
 SUSPENDED = {"operatingMode": "Suspended"}
 POD_NAME = "agents.x-k8s.io/pod-name"
+# Steps of a launch after the first that was told.
+SLOW_STEPS = Settings(sandbox_status_window=1.0, sandbox_status_step_window=60.0)
 
 
 def claim_template(name: str) -> Json:
@@ -106,8 +108,7 @@ async def test_a_launch_longer_than_the_window_costs_one_status_more() -> None:
 
     Steps between the two are told only when they take very long.
     """
-    settings = Settings(sandbox_status_window=1.0, sandbox_status_step_window=60.0)
-    async with open_world(settings) as world:
+    async with open_world(SLOW_STEPS) as world:
         world.forget_requests()
         await world.create(sandbox())
         await world.advance(1.0)
@@ -119,8 +120,7 @@ async def test_a_launch_longer_than_the_window_costs_one_status_more() -> None:
 
 async def test_an_address_waits_for_the_first_window_only() -> None:
     """Case 14: a Pod that runs and is not ready costs a status of its own, others wait longer."""
-    settings = Settings(sandbox_status_window=1.0, sandbox_status_step_window=60.0)
-    async with open_world(settings) as world:
+    async with open_world(SLOW_STEPS) as world:
         await world.create(sandbox())
         await world.advance(5.0)
         world.forget_requests()
@@ -187,23 +187,24 @@ async def test_suspension_during_a_launch_looks_at_the_pod_once() -> None:
 
 
 @pytest.mark.case(111)
-async def test_resumption_costs_what_a_launch_costs() -> None:
-    """Case 111: look at the Sandbox, POST Pod, look at it, status; nothing for what is kept."""
-    async with open_world() as world:
+async def test_resumption_costs_what_a_launch_costs_and_one_status() -> None:
+    """Case 111: the first status says that it is resumed, the second that it is ready."""
+    async with open_world(SLOW_STEPS) as world:
         await world.ready_sandbox(rich())
         await change(world, **SUSPENDED)
         await world.delete("pods", "sb-1")
         world.forget_requests()
         await change(world, **RUNNING)
+        assert await spent(world, passes=1) == {**LOOK, "create pods": 1, **STATUS}
         await world.run_pod()
         assert is_ready(world)
-        assert await spent(world, passes=2) == LAUNCH
+        assert await spent(world, passes=1) == {"get pods": 1, **STATUS}
 
 
 @pytest.mark.case(112)
 async def test_a_sandbox_born_suspended_costs_one_look_at_the_name_and_one_status() -> None:
     """Case 112: a Pod nobody labelled may hold the name; that is looked up once, not at a spec."""
-    async with open_world() as world:
+    async with open_world(SLOW_STEPS) as world:
         world.forget_requests()
         await world.create(sandbox(spec=SUSPENDED))
         assert await spent(world, passes=1) == {**LOOK, "get pods": 1, **STATUS}
@@ -212,7 +213,7 @@ async def test_a_sandbox_born_suspended_costs_one_look_at_the_name_and_one_statu
         await change(world, **RUNNING)
         await world.run_pod()
         assert is_ready(world)
-        assert await spent(world, passes=2) == LAUNCH
+        assert await spent(world, passes=2) == {**LAUNCH, "patch sandboxes/status": 2}
 
 
 # -- changes of the spec -------------------------------------------------------------------------
@@ -238,6 +239,36 @@ async def test_any_other_change_of_the_spec_costs_one_status() -> None:
         world.forget_requests()
         await change(world, shutdownPolicy="Delete")
         assert await spent(world, passes=1) == {**LOOK, **STATUS}
+
+
+@pytest.mark.case(23)
+@pytest.mark.parametrize("waited_s", [5.0, 400.0])
+async def test_a_change_of_the_spec_of_an_unready_sandbox_is_told_at_once(waited_s: float) -> None:
+    """Case 23: by one status, however long the steps of its launch may wait."""
+    settings = Settings(sandbox_status_window=1.0, sandbox_status_step_window=300.0)
+    async with open_world(settings) as world:
+        await world.create(sandbox())
+        await world.advance(waited_s)
+        await world.bind()
+        world.forget_requests()
+        await change(world, shutdownPolicy="Delete")
+        generation = world.get()["metadata"]["generation"]
+        for one in world.get()["status"]["conditions"]:
+            assert one["observedGeneration"] == generation
+        assert world.asked() == {**LOOK, **STATUS}
+
+
+@pytest.mark.case(23)
+async def test_a_change_of_the_spec_before_the_first_status_waits_with_it() -> None:
+    """Case 23: a launch whose Sandbox was edited costs one status all the same."""
+    async with open_world() as world:
+        world.forget_requests()
+        await world.create(sandbox())
+        await change(world, shutdownPolicy="Delete")
+        assert "status" not in world.get()
+        await world.run_pod()
+        assert is_ready(world)
+        assert world.writes() == {"create pods": 1, **STATUS}
 
 
 @pytest.mark.case(15, 83, 87)

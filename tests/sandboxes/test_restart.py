@@ -210,9 +210,11 @@ async def test_a_pod_made_since_an_expiry_goes_at_the_next() -> None:
         async with open_world(plane=plane) as world:
             await world.create(sandbox(spec=PAST["spec"]))
         async with open_world(plane=plane) as world:
+            plane.fail_next("patch", "sandboxes/status", 500, times=100)
             await world.patch("sandboxes", "sb-1", {"spec": {"shutdownTime": None}})
             assert world.find("pods")
         assert told(plane) == "SandboxExpired"
+        plane.faults.clear()
         hide(plane)
         plane.store.patch(SANDBOXES, NS, "sb-1", PAST)
         async with open_world(plane=plane) as world:

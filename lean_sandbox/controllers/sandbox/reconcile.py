@@ -11,7 +11,12 @@ import msgspec
 import structlog
 
 from lean_sandbox.controllers.sandbox.children import Children, OvertakenError, Parts
-from lean_sandbox.controllers.sandbox.throttle import facts, is_on_the_way_up, is_unplaced
+from lean_sandbox.controllers.sandbox.throttle import (
+    acknowledges,
+    facts,
+    is_on_the_way_up,
+    is_unplaced,
+)
 from lean_sandbox.kube.client import ENDING_S
 from lean_sandbox.kube.errors import Invalid
 from lean_sandbox.kube.events import EventType
@@ -254,7 +259,7 @@ class SandboxReconcile(Children):
         is_step = is_going_up and sandbox_status.status_patch(old, new) is not None
         tells = facts(trouble=observation.pod and observation.pod.trouble, address=new.podIPs)
         wait_s = 0.0
-        if is_step and not self.failures:
+        if is_step and not self.failures and not acknowledges(old, new):
             wait_s = throttle.remaining_s(
                 key, parts.clock.monotonic(), is_news=is_unplaced(old, new), tells=tells
             )

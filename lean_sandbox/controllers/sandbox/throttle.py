@@ -1,7 +1,8 @@
 """Delays not-ready statuses, so that a quick launch costs one status write.
 
 The steps of a launch are published only when it takes longer than a window: a quick launch costs
-one status write, a slow one two. Readiness, its loss, an error, the end and suspension never wait.
+one status write, a slow one two. Readiness, its loss, an error, the end, suspension and the first
+status after a change of the spec never wait.
 
 When hundreds of launches outlast the window, they wait for the server, and a status write for each
 would make them wait longer. So the steps of a namespace take turns, and the Pod of a Sandbox is not
@@ -58,6 +59,14 @@ def is_before_ready(status: SandboxStatus) -> bool:
     """Return whether a published status says no more than that the Sandbox is not up yet."""
     ready = find(status.conditions, names.READY)
     return ready is None or (ready.status != "True" and ready.reason in _BEFORE)
+
+
+def acknowledges(old: SandboxStatus, new: SandboxStatus) -> bool:
+    """Return whether a status is the first of a generation after one of another generation."""
+    now, before = find(new.conditions, names.READY), find(old.conditions, names.READY)
+    if now is None or before is None:
+        return False
+    return now.observedGeneration != before.observedGeneration
 
 
 def is_unplaced(old: SandboxStatus, new: SandboxStatus) -> bool:
