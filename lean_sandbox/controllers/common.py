@@ -1,4 +1,4 @@
-"""Shared by the controllers: their dependencies, Events and log lines, and the server's time."""
+"""Shared by the controllers: dependencies, Events and log lines, undone writes, server time."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 import structlog
+from cachetools import LRUCache
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.config.options import Settings
@@ -28,6 +29,8 @@ from lean_sandbox.watch.kind import Entry
 from lean_sandbox.watch.reflector import ReflectorGroup
 from lean_sandbox.watch.resources import Caches
 
+# Of how many objects an undone write is remembered.
+_MOST_UNDONE = 4096
 # Dates of objects are whole seconds, and a response takes a while.
 _CLOCKS_AGREE_S = 5.0
 
@@ -78,6 +81,25 @@ class ObjectEvents:
         """Log one line about an object, at the level that its type has as an Event."""
         tell = self._log.warning if type_ == "Warning" else self._log.info
         tell(_snake_case(what), key=str(entry.key), **facts)
+
+
+class Undone:
+    """Remembers what of our writes the server has undone.
+
+    A mutating policy may put back what a patch changes. The same patch of the same state would be
+    undone again, so it waits until the object changes, or something else is wanted of it.
+    """
+
+    def __init__(self) -> None:
+        self._states: LRUCache[str, object] = LRUCache(_MOST_UNDONE)
+
+    def is_in_vain(self, uid: str, state: object) -> bool:
+        """Return whether a patch of an object in this state was undone; ``state`` says it all."""
+        return bool(self._states.get(uid) == state)
+
+    def note(self, uid: str, state: object) -> None:
+        """Note that a patch of an object was undone, which left it in this state."""
+        self._states[uid] = state
 
 
 class ServerTime:

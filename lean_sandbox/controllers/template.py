@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lean_sandbox.controllers.common import Shared
+from lean_sandbox.controllers.common import Shared, Undone
 from lean_sandbox.kube.client import ENDING_S
 from lean_sandbox.kube.errors import ControlPlaneError, NotFound
 from lean_sandbox.kube.limits import Lane
@@ -45,6 +45,7 @@ class TemplateController(Controller[TemplateEntry]):
         super().__init__("sandboxtemplate", caches.templates, shared.clock, workers=workers)
         self._writer = shared.writer_in(Lane.BACKGROUND)
         self._policies = caches.policies
+        self._undone = Undone()
         #: Called with each template whose policy has been created.
         self.on_policy_there: list[Callable[[Key], None]] = []
         caches.templates.handlers.append(self.on_template)
@@ -112,13 +113,18 @@ class TemplateController(Controller[TemplateEntry]):
     async def _label(self, entry: TemplateEntry) -> bool:
         """Label the template with its hash; false when it is gone. At most one PATCH."""
         patch = ref_hash_patch(entry.key.name, entry.labels)
-        if patch is None:
+        if patch is None or self._undone.is_in_vain(entry.uid, entry.version):
             return True
         with failing_as(f'failed to label sandbox template "{entry.key}" with template ref hash'):
             try:
-                await self._writer.patch(self.cache, entry, patch, generation=entry.generation)
+                written = await self._writer.patch(
+                    self.cache, entry, patch, generation=entry.generation
+                )
             except NotFound:
                 return False
+        made = written.entry
+        if ref_hash_patch(made.key.name, made.labels) is not None:
+            self._undone.note(made.uid, made.version)
         return True
 
     async def _policy(self, entry: TemplateEntry, view: TemplateView) -> None:
@@ -145,5 +151,9 @@ class TemplateController(Controller[TemplateEntry]):
         elif not is_controlled_by(held.owner, entry.uid):
             raise ReconcileError(policy_refusal(entry.key.name))
         elif not is_policy_as_desired(view, held.spec_json):
-            patch = policy_patch(view, held.uid)
-            await self._writer.patch(self._policies, held, patch, as_metadata=False)
+            state = entry.generation, held.version
+            if not self._undone.is_in_vain(held.uid, state):
+                patch = policy_patch(view, held.uid)
+                made = await self._writer.patch(self._policies, held, patch, as_metadata=False)
+                if not is_policy_as_desired(view, made.entry.spec_json):
+                    self._undone.note(held.uid, (entry.generation, made.entry.version))

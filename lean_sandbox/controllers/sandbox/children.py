@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from lean_sandbox.config.options import LONGEST_WRITE_BEHIND_S
-from lean_sandbox.controllers.common import ObjectEvents, Shared, reference_to
+from lean_sandbox.controllers.common import ObjectEvents, Shared, Undone, reference_to
 from lean_sandbox.controllers.sandbox import plans
 from lean_sandbox.controllers.sandbox.requests import SandboxRequests
 from lean_sandbox.controllers.sandbox.throttle import StatusThrottle, is_before_ready
@@ -27,13 +27,17 @@ from lean_sandbox.model.service import ServiceSpec, build_service, owned_service
 from lean_sandbox.runtime.tracing import traced
 from lean_sandbox.runtime.workers import ReconcileError, failing_as
 from lean_sandbox.watch.cache import Cache
-from lean_sandbox.watch.kind import Key, key_of
+from lean_sandbox.watch.kind import Entry, Key, key_of
 from lean_sandbox.watch.resources.children import PvcEntry, ServiceEntry
 from lean_sandbox.watch.resources.pod import RUNNING, WAITING, PodEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
+_OWNER = "owner"
 # How long to wait for the first list of volume claims.
 _PVC_LIST_PATIENCE_S = 5.0
+
+# Whether an object lacks its controller reference, and the merge patch of what else it lacks.
+Lacking = tuple[bool, dict[str, Any]]
 
 OnStatus = Callable[[SandboxEntry, SandboxStatus], None]
 C = TypeVar("C", PodEntry, PvcEntry, ServiceEntry)
@@ -61,6 +65,7 @@ class Parts(Shared, kw_only=True):
     drift_since: dict[Key, float] = msgspec.field(default_factory=dict)
     # Sandboxes of which the server refuses any update: their uid, and the generation refused.
     refused: dict[Key, tuple[str, int]] = msgspec.field(default_factory=dict)
+    undone: Undone = msgspec.field(default_factory=Undone)
 
     def forget(self, key: Key) -> None:
         """Drop what is remembered between the reconciles of a Sandbox."""
@@ -144,6 +149,16 @@ class Children:
         waits = self.requeue_after_s
         self.requeue_after_s = seconds if waits is None else min(seconds, waits)
 
+    def _is_in_vain(self, child: Entry, lacking: object) -> bool:
+        return self._parts.undone.is_in_vain(child.uid, (child.version, lacking))
+
+    def _judge(self, made: Entry, sent: object, lacking: object) -> None:
+        """After a patch: repeat it if others have written meanwhile, not if it was undone."""
+        if lacking == sent:
+            self._parts.undone.note(made.uid, (made.version, lacking))
+        elif lacking:
+            self._repeat_in(0.0)
+
     async def _whole(self) -> Sandbox:
         """Return the whole Sandbox, fetched once; raises OvertakenError if it has changed."""
         sandbox = self._sandbox or await self._requests.get_sandbox(self.key)
@@ -184,11 +199,14 @@ class Children:
         text = plans.refusal("PVC", pvc, self.key.name)
         if text is not None:
             raise ReconcileError(text)
-        patch = {"metadata": await self._ownership(self._caches.pvcs, pvc)}
-        with failing_as(Failure.PVC_PATCH):
-            made = await self._requests.patch(self._caches.pvcs, pvc, patch)
-        if not is_controlled_by(made.entry.owner, self.entry.uid):
-            self._repeat_in(0.0)
+        if not self._is_in_vain(pvc, _OWNER):
+            patch = {"metadata": await self._ownership(self._caches.pvcs, pvc)}
+            with failing_as(Failure.PVC_PATCH):
+                pvc = (await self._requests.patch(self._caches.pvcs, pvc, patch)).entry
+            if is_controlled_by(pvc.owner, self.entry.uid):
+                return
+            self._judge(pvc, _OWNER, _OWNER)
+        raise ReconcileError(plans.disowned("PVC", pvc))
 
     async def _create_pvc(self, index: int, key: Key) -> PvcEntry:
         """Create a volume claim, or return the one of its name that exists already."""
@@ -329,8 +347,13 @@ class Children:
         if names.NAME_HASH_LABEL in (pod.labels or {}):
             return pod
         labels = {names.NAME_HASH_LABEL: names.name_hash(self.key.name)}
+        if self._is_in_vain(pod, labels):
+            return pod
         with failing_as(Failure.POD_PATCH):
-            return await self._patch_pod(pod, {"labels": labels})
+            made = await self._patch_pod(pod, {"labels": labels})
+        is_labelled = names.NAME_HASH_LABEL in (made.labels or {})
+        self._judge(made, labels, None if is_labelled else labels)
+        return made
 
     async def _patch_pod(self, pod: PodEntry, metadata: dict[str, Any]) -> PodEntry:
         patch = {"metadata": metadata}
@@ -380,35 +403,49 @@ class Children:
             await self._fetch_state(pod)
 
     async def _clear_annotation(self) -> None:
+        entry = self.entry
+        # Each status that we write makes another version, which says nothing of the annotation.
+        state, undone = (entry.generation, entry.pod_name), self._parts.undone
+        if undone.is_in_vain(entry.uid, state):
+            return
         with failing_as(Failure.POD_NAME_CLEAR):
-            await self._requests.annotate(self.entry, names.POD_NAME_ANNOTATION, None)
-        if self.entry.pod_key != self.key:
+            await self._requests.annotate(entry, names.POD_NAME_ANNOTATION, None)
+        self.entry = self._check_unchanged()
+        if self.entry.pod_name == entry.pod_name:
+            undone.note(entry.uid, state)
+        elif entry.pod_key != self.key:
             # The plan was for the Pod that the annotation named; now another is expected.
             self._repeat_in(0.0)
-        self.entry = self._check_unchanged()
 
     async def _sync_metadata(self, pod: PodEntry, *, adopts: bool) -> None:
         self._check_template()
-        metadata: dict[str, Any] = dict(self._missing_metadata(pod) or {})
-        if adopts:
-            metadata |= await self._ownership(self._caches.pods, pod)
         # Until it is adopted, the Pod is not the Sandbox's.
         self._pod = None if adopts else pod
-        if not metadata or (not adopts and self._is_deferred()):
+        lacking = self._pod_lacks(pod)
+        if lacking is None:
             return
-        with failing_as(Failure.POD_PATCH):
-            made = self._pod = await self._patch_pod(pod, metadata)
-        self._parts.drift_since.pop(self.key, None)
-        if self._missing_metadata(made):
-            # Somebody else wrote to it between the event behind the plan and this response.
-            self._repeat_in(0.0)
+        if not self._is_in_vain(pod, lacking):
+            if not adopts and self._is_deferred():
+                return
+            metadata = lacking[1] | (
+                await self._ownership(self._caches.pods, pod) if adopts else {}
+            )
+            with failing_as(Failure.POD_PATCH):
+                pod = await self._patch_pod(pod, metadata)
+            self._parts.drift_since.pop(self.key, None)
+            self._judge(pod, lacking, self._pod_lacks(pod))
+        if not self._is_own(pod):
+            raise ReconcileError(plans.disowned("pod", pod))
+        self._pod = pod
 
-    def _missing_metadata(self, pod: PodEntry) -> dict[str, Any] | None:
-        return metadata_patch(
+    def _pod_lacks(self, pod: PodEntry) -> Lacking | None:
+        missing = metadata_patch(
             self.entry.metadata,
             self._view.template_metadata,
             PodTemplateMetadata(pod.labels, pod.annotations),
         )
+        lacking: Lacking = not self._is_own(pod), missing or {}
+        return lacking if any(lacking) else None
 
     def _is_deferred(self) -> bool:
         # A drift of the Pod's metadata may wait, as it may in the reference controller.
@@ -424,7 +461,7 @@ class Children:
     # -- the Service -----------------------------------------------------------------------------
 
     async def _sync_service(self) -> None:
-        before = service = self._caches.services.get(self.key)
+        service = self._caches.services.get(self.key)
         # Nothing loops here either.
         for _ in range(4):
             step = plans.plan_service(self.entry, service)
@@ -441,9 +478,6 @@ class Children:
             text = "it was created and deleted repeatedly meanwhile"
             raise ReconcileError(f"{Failure.SERVICE_GET}: {text}")
         self.seen.service_present = isinstance(step, plans.Create | plans.Adopt | plans.Keep)
-        after = self._caches.services.get(self.key)
-        if after is not before and not self._is_wanted_service(after):
-            self._repeat_in(0.0)
 
     async def _create_service(self) -> bool:
         """Create the Service; false when one of its name exists already."""
@@ -451,35 +485,50 @@ class Children:
         await self._whole()
         body = build_service(self.entry.metadata, self._view.ports)
         try:
-            await self._requests.create(
+            made = await self._requests.create(
                 self._caches.services, self.key.namespace, body, name=self.key.name
             )
         except AlreadyExists:
             return False
+        if self._service_lacks(made.entry):
+            self._repeat_in(0.0)
         return True
 
     async def _carry_out_service(self, step: plans.ServiceStep) -> None:
-        cache = self._caches.services
         match step:
             case plans.Refuse(text):
                 raise ReconcileError(text)
             case plans.Delete(service):
                 await self._requests.delete_service(service)
-            case plans.Adopt(service):
-                body = self._missing_in(service) or {}
-                body["metadata"] = body.get("metadata", {}) | await self._ownership(cache, service)
-                with failing_as(Failure.SERVICE_UPDATE):
-                    await self._requests.patch(cache, service, body, as_metadata=False)
-            case plans.Keep(service) if patch := self._missing_in(service):
-                with failing_as(Failure.SERVICE_PATCH):
-                    await self._requests.patch(cache, service, patch, as_metadata=False)
+            case plans.Adopt(service) | plans.Keep(service) if lacking := self._service_lacks(
+                service
+            ):
+                await self._repair_service(service, lacking)
 
-    def _is_wanted_service(self, service: ServiceEntry | None) -> bool:
-        match plans.plan_service(self.entry, service):
-            case plans.Keep(found):
-                return self._missing_in(found) is None
-            case step:
-                return isinstance(step, plans.Nothing)
+    async def _repair_service(self, service: ServiceEntry, lacking: Lacking) -> None:
+        if not self._is_in_vain(service, lacking):
+            adopts, body = lacking
+            if adopts:
+                metadata = body.get("metadata", {}) | await self._ownership(
+                    self._caches.services, service
+                )
+                body = {**body, "metadata": metadata}
+            with failing_as(Failure.SERVICE_UPDATE if adopts else Failure.SERVICE_PATCH):
+                made = await self._requests.patch(
+                    self._caches.services, service, body, as_metadata=False
+                )
+            service = made.entry
+            self._judge(service, lacking, self._service_lacks(service))
+        if not is_controlled_by(service.owner, self.entry.uid):
+            raise ReconcileError(plans.disowned("service", service))
+
+    def _service_lacks(self, service: ServiceEntry) -> tuple[bool, dict[str, Any]] | None:
+        """Return whether a Service lacks its owner, and what else; ``None`` if nothing."""
+        wanted = (
+            not is_controlled_by(service.owner, self.entry.uid),
+            self._missing_in(service) or {},
+        )
+        return wanted if any(wanted) else None
 
     def _missing_in(self, service: ServiceEntry) -> dict[str, Any] | None:
         # The Sandbox decides on the ports only where spec.service asks for a Service.

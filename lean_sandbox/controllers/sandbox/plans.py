@@ -85,6 +85,11 @@ def refusal(kind: str, found: T, sandbox_name: str) -> str | None:
     )
 
 
+def disowned(kind: str, found: T) -> str:
+    """Return the error of an adoption that the server has undone."""
+    return f'{kind} "{found.key.name}" cannot be adopted: the server drops its controller reference'
+
+
 def plan_pod(
     entry: SandboxEntry,
     owned: Iterable[PodEntry],

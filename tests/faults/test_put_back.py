@@ -1,0 +1,196 @@
+"""A mutating policy puts back what the controller writes: the controller leaves it at that.
+
+It writes again when the object changes or something else is wanted of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from lean_sandbox.local.registry import Kind
+from tests.support.builders import placed
+from tests.support.extensions import open_pools
+from tests.support.names import TEMPLATES
+from tests.support.webhooks import add_webhook
+from tests.support.world import World, condition, open_world, sandbox
+
+Json = dict[str, Any]
+Force = Callable[[Json], None]
+# As many writes as the reference controller makes before it waits.
+MOST = 4
+HOUR_S = 3600.0
+CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+WHOLE = {"service": True, "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": CLAIM}]}
+POD_NAME = "agents.x-k8s.io/pod-name"
+REF_HASH = "agents.x-k8s.io/sandbox-template-ref-hash"
+HASH = "agents.x-k8s.io/sandbox-name-hash"
+TEAM = {"metadata": {"labels": {"team": "blue"}}}
+PORT = {"containers": [{"name": "main", "image": "busybox", "ports": [{"containerPort": 80}]}]}
+BODY = sandbox(spec=WHOLE, template=TEAM, pod_spec=PORT)
+
+
+class Policy:
+    """Forces something on the objects of a kind, while it is on.
+
+    With ``stamps``, no two answers are alike: each has another annotation.
+    """
+
+    def __init__(self, world: World, plural: str, force: Force, *, stamps: bool = False) -> None:
+        self.is_on = True
+        self._plural = plural
+        self._force = force
+        self._stamps = stamps
+        self._seen = 0
+        add_webhook(world.plane, self._see)
+
+    def _see(self, kind: Kind, stored: Json) -> None:
+        if not self.is_on or kind.plural != self._plural:
+            return
+        self._force(stored)
+        self._seen += 1
+        if self._stamps:
+            annotations = stored["metadata"].setdefault("annotations", {})
+            annotations["example.com/stamp"] = str(self._seen)
+
+
+def label(key: str, value: str | None) -> Force:
+    """Return what forces a label, or takes it away."""
+
+    def force(stored: Json) -> None:
+        labels = stored["metadata"].setdefault("labels", {})
+        labels.pop(key, None)
+        if value is not None:
+            labels[key] = value
+
+    return force
+
+
+def disown(stored: Json) -> None:
+    """Take away all owners."""
+    stored["metadata"]["ownerReferences"] = []
+
+
+def rename_port(stored: Json) -> None:
+    """Give the port of a Service another name."""
+    for port in stored["spec"].get("ports") or ():
+        port["name"] = "forced"
+
+
+def select_nobody(stored: Json) -> None:
+    """Let a Service select other Pods."""
+    stored["spec"]["selector"] = {"app": "forced"}
+
+
+def name_pod(stored: Json) -> None:
+    """Let a Sandbox name a Pod that is not there."""
+    stored["metadata"].setdefault("annotations", {})[POD_NAME] = "nobody"
+
+
+def free_egress(stored: Json) -> None:
+    """Take the rules for outgoing traffic out of a NetworkPolicy."""
+    stored["spec"]["policyTypes"] = ["Ingress"]
+
+
+def name_of(plural: str) -> str:
+    """Return the name of the one object of a kind."""
+    return "data-sb-1" if plural == "persistentvolumeclaims" else "sb-1"
+
+
+children = pytest.mark.parametrize(
+    ("plural", "force", "is_fatal"),
+    [
+        pytest.param("services", rename_port, False, id="port"),
+        pytest.param("services", select_nobody, False, id="selector"),
+        pytest.param("services", disown, True, id="owner of Service"),
+        pytest.param("pods", label("team", "forced"), False, id="label"),
+        pytest.param("pods", label("team", None), False, id="no label"),
+        pytest.param("pods", disown, True, id="owner of Pod"),
+        pytest.param("persistentvolumeclaims", disown, True, id="owner of claim"),
+        pytest.param("sandboxes", name_pod, False, id="name of the Pod"),
+    ],
+)
+
+
+@children
+@pytest.mark.parametrize("is_ready", [True, False])
+@pytest.mark.parametrize("stamps", [True, False])
+async def test_what_is_put_back_is_not_written_again_and_again(
+    plural: str, force: Force, *, is_fatal: bool, is_ready: bool, stamps: bool
+) -> None:
+    """At most four writes in an hour, none of them by the safety net, and no status flaps."""
+    async with open_world() as world:
+        await world.create(BODY)
+        Policy(world, plural, force, stamps=stamps)
+        if is_ready:
+            await world.run_pod()
+        await world.patch(plural, name_of(plural), {"metadata": {"annotations": {"a": "b"}}})
+        world.forget_requests()
+        await world.advance(HOUR_S)
+        assert world.asked()[f"patch {plural}"] <= MOST
+        assert world.asked()["patch sandboxes/status"] <= 2
+        ready = condition(world.get(), "Ready")
+        if is_fatal:
+            assert ready["reason"] == "ReconcilerError"
+            assert "the server drops its controller reference" in ready["message"]
+        else:
+            assert (ready["status"] == "True") == is_ready
+
+
+@children
+async def test_once_a_policy_is_gone_a_change_has_it_put_right(
+    plural: str, force: Force, *, is_fatal: bool
+) -> None:
+    """The next change of the object is followed by the write that was undone."""
+    del is_fatal
+    async with open_world() as world:
+        await world.ready_sandbox(BODY)
+        before = world.find(plural, name_of(plural))
+        policy = Policy(world, plural, force)
+        await world.patch(plural, name_of(plural), {"metadata": {"labels": {"example.com/a": "b"}}})
+        await world.advance(HOUR_S)
+        assert world.find(plural, name_of(plural)) != before
+        policy.is_on = False
+        await world.patch(plural, name_of(plural), {"metadata": {"labels": {"example.com/a": "c"}}})
+        if plural == "sandboxes":
+            await world.patch(plural, "sb-1", {"spec": {"shutdownPolicy": "Delete"}})
+        await world.advance(HOUR_S)
+        after = world.find(plural, name_of(plural))
+        assert before is not None
+        assert after is not None
+        for found in (before, after):
+            found["metadata"]["labels"] = dict(found["metadata"].get("labels") or {})
+            found["metadata"]["labels"].pop("example.com/a", None)
+        assert after["metadata"]["labels"] == before["metadata"]["labels"]
+        assert after["metadata"].get("ownerReferences") == before["metadata"].get("ownerReferences")
+        assert not (after["metadata"].get("annotations") or {}).get(POD_NAME)
+        assert plural == "sandboxes" or after["spec"] == before["spec"]
+        assert condition(world.get(), "Ready")["status"] == "True"
+
+
+@pytest.mark.parametrize("stamps", [True, False])
+@pytest.mark.parametrize(
+    ("plural", "force"),
+    [
+        pytest.param("sandboxtemplates", label(REF_HASH, None), id="no label"),
+        pytest.param("sandboxtemplates", label(REF_HASH, "forced"), id="label"),
+        pytest.param("networkpolicies", free_egress, id="policy"),
+    ],
+)
+async def test_what_is_put_back_of_a_template_is_not_written_again_and_again(
+    plural: str, force: Force, *, stamps: bool
+) -> None:
+    """At most four writes in an hour, of the template's label and of its policy."""
+    async with open_pools() as world:
+        Policy(world, plural, force, stamps=stamps)
+        await world.create(placed())
+        resource, name = TEMPLATES, "tpl"
+        if plural == "networkpolicies":
+            resource = "networkpolicies.networking.k8s.io"
+            name = world.plane.store.list(resource, "ns")[0]["metadata"]["name"]
+        await world.patch(resource, name, {"metadata": {"labels": {"example.com/a": "b"}}})
+        await world.patch(TEMPLATES, "tpl", {"spec": {"envVarsInjectionPolicy": "Allowed"}})
+        await world.advance(HOUR_S)
+        assert world.asked()[f"patch {plural}"] <= MOST
