@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from lean_sandbox.local.registry import Kind
-from tests.support.builders import placed
-from tests.support.extensions import open_pools
+from tests.support.builders import claim, placed, pool
+from tests.support.extensions import bound_name, members, open_claims, open_pools
 from tests.support.names import TEMPLATES
 from tests.support.webhooks import add_webhook
 from tests.support.world import World, condition, open_world, sandbox
@@ -26,7 +26,9 @@ CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage":
 WHOLE = {"service": True, "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": CLAIM}]}
 POD_NAME = "agents.x-k8s.io/pod-name"
 REF_HASH = "agents.x-k8s.io/sandbox-template-ref-hash"
-HASH = "agents.x-k8s.io/sandbox-name-hash"
+LAUNCH_TYPE = "agents.x-k8s.io/launch-type"
+CREATED_BY = "agents.x-k8s.io/created-by"
+NOTE = "example.com/team"
 TEAM = {"metadata": {"labels": {"team": "blue"}}}
 PORT = {"containers": [{"name": "main", "image": "busybox", "ports": [{"containerPort": 80}]}]}
 BODY = sandbox(spec=WHOLE, template=TEAM, pod_spec=PORT)
@@ -194,3 +196,71 @@ async def test_what_is_put_back_of_a_template_is_not_written_again_and_again(
         await world.patch(TEMPLATES, "tpl", {"spec": {"envVarsInjectionPolicy": "Allowed"}})
         await world.advance(HOUR_S)
         assert world.asked()[f"patch {plural}"] <= MOST
+
+
+def propagated(key: str, value: str | None) -> Force:
+    """Return what forces an annotation that a Sandbox hands on to its Pod, or takes it away."""
+
+    def force(stored: Json) -> None:
+        metadata = stored["spec"]["podTemplate"].setdefault("metadata", {})
+        annotations = metadata.setdefault("annotations", {})
+        annotations.pop(key, None)
+        if value is not None:
+            annotations[key] = value
+
+    return force
+
+
+@pytest.mark.parametrize(
+    "force",
+    [
+        pytest.param(propagated(NOTE, "forced"), id="annotation"),
+        pytest.param(propagated(NOTE, None), id="no annotation"),
+        pytest.param(label(LAUNCH_TYPE, None), id="launch type"),
+        pytest.param(label(REF_HASH, None), id="hash of the template"),
+        pytest.param(label(CREATED_BY, "forced"), id="creator"),
+    ],
+)
+@pytest.mark.parametrize("is_ready", [True, False])
+@pytest.mark.parametrize("stamps", [True, False])
+async def test_what_is_put_back_of_a_bound_sandbox_is_not_written_again_and_again(
+    force: Force, *, is_ready: bool, stamps: bool
+) -> None:
+    """At most four writes in an hour for the metadata of a claim, and none by the safety net."""
+    body = claim(
+        metadata={"labels": {CREATED_BY: "python-client"}},
+        additionalPodMetadata={"annotations": {NOTE: "blue"}},
+    )
+    async with open_claims("m1") as world:
+        await world.create(body)
+        await world.advance(5.0)
+        assert bound_name(world) == "m1"
+        await world.run_pod("m1", ready=is_ready)
+        Policy(world, "sandboxes", force, stamps=stamps)
+        world.forget_requests()
+        await world.patch("sandboxes", "m1", {"metadata": {"annotations": {"example.com/a": "b"}}})
+        await world.advance(HOUR_S)
+        written = world.requests("patch", "sandboxes")
+        assert len([one for one in written if one.name == "m1" and not one.subresource]) <= MOST
+
+
+@pytest.mark.parametrize("value", [None, "forced"])
+@pytest.mark.parametrize("is_ready", [True, False])
+@pytest.mark.parametrize("stamps", [True, False])
+async def test_what_is_put_back_of_a_member_is_not_written_again_and_again(
+    value: str | None, *, is_ready: bool, stamps: bool
+) -> None:
+    """At most four writes in the four minutes before an unready member is replaced."""
+    async with open_pools() as world:
+        await world.create(placed())
+        await world.create(pool(replicas=1))
+        await world.advance(5.0)
+        (made,) = members(world)
+        name = made["metadata"]["name"]
+        if is_ready:
+            await world.run_pod(name)
+        Policy(world, "sandboxes", label(LAUNCH_TYPE, value), stamps=stamps)
+        world.forget_requests()
+        await world.patch("sandboxes", name, {"metadata": {"annotations": {"example.com/a": "b"}}})
+        await world.advance(240.0)
+        assert world.asked()["patch sandboxes"] <= MOST

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from lean_sandbox.controllers.claim.annotations import AnnotationWriter
-from lean_sandbox.controllers.common import ObjectEvents, Shared, reference_to
+from lean_sandbox.controllers.common import ObjectEvents, Shared, Undone, reference_to
 from lean_sandbox.controllers.resolver import NotYetError
 from lean_sandbox.controllers.warm import WarmQueue, pool_of
 from lean_sandbox.kube.errors import (
@@ -94,6 +94,7 @@ class Parts(Shared, kw_only=True):
     ended: dict[str, str] = msgspec.field(default_factory=dict)
     # By uid of the claim: how many creates in a row collided with a Sandbox that is not seen yet.
     collisions: dict[str, int] = msgspec.field(default_factory=dict)
+    undone: Undone = msgspec.field(default_factory=Undone)
 
     def forget(self, uid: str) -> None:
         """Drop what is remembered between the reconciles of a claim."""
@@ -465,8 +466,12 @@ class Binding:
             assigned=assigned_name(self._entry),
             claim=self._entry.key.name,
         )
-        if backfill is not None:
+        undone, label = self._parts.undone, names.LAUNCH_TYPE_LABEL
+        if backfill is not None and not undone.is_in_vain(f"{sandbox.uid} {label}", sandbox.labels):
+            before = (sandbox.labels or {}).get(label)
             sandbox = await self._patch(sandbox, backfill)
+            if (sandbox.labels or {}).get(label) == before:
+                undone.note(f"{sandbox.uid} {label}", sandbox.labels)
         template = self._resolver.known_template_of(self._pool)
         if template is None:
             if not self._view.has_additional_metadata:
@@ -479,14 +484,9 @@ class Binding:
                 text = f"failed to get template for metadata propagation: {error.text}"
                 raise ClaimError(error.fault, text) from error
         desired = desired_pod_metadata(template, self._facts, ref_hash=template.ref_hash)
-        view, labels = sandbox.view, sandbox.labels or {}
-        if (
-            labels.get(names.TEMPLATE_REF_HASH_LABEL) == template.ref_hash
-            and labels.get(names.CREATED_BY_LABEL, "") == self._facts.created_by
-            and view is not None
-            and view.generation == sandbox.generation
-            and not needs_template_touch(view.template_metadata, desired)
-        ):
+        if self._is_synced(sandbox, template, desired):
+            return sandbox
+        if undone.is_in_vain(sandbox.uid, (sandbox.generation, sandbox.labels, desired)):
             return sandbox
         try:
             found = await self._writer.get(self._sandboxes, sandbox.key)
@@ -506,8 +506,22 @@ class Binding:
                 ClaimFault.OTHER,
                 f'failed to patch sandbox metadata for claim "{self._facts.name}": {said(error)}',
             ) from error
+        if not self._is_synced(sandbox, template, desired):
+            undone.note(sandbox.uid, (sandbox.generation, sandbox.labels, desired))
         self._parts.wakes.sandbox(sandbox.key)
         return sandbox
+
+    def _is_synced(
+        self, sandbox: SandboxEntry, template: TemplateView, desired: PodTemplateMetadata
+    ) -> bool:
+        view, labels = sandbox.view, sandbox.labels or {}
+        return (
+            labels.get(names.TEMPLATE_REF_HASH_LABEL) == template.ref_hash
+            and labels.get(names.CREATED_BY_LABEL, "") == self._facts.created_by
+            and view is not None
+            and view.generation == sandbox.generation
+            and not needs_template_touch(view.template_metadata, desired)
+        )
 
     async def _patch(self, sandbox: SandboxEntry, patch: dict[str, Any]) -> SandboxEntry:
         written = await self._writer.patch(self._sandboxes, sandbox, patch, as_metadata=False)

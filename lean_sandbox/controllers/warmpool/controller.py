@@ -19,7 +19,7 @@ from typing import Any
 import anyio
 import msgspec
 
-from lean_sandbox.controllers.common import ObjectEvents, Shared, reference_to
+from lean_sandbox.controllers.common import ObjectEvents, Shared, Undone, reference_to
 from lean_sandbox.controllers.warm import WarmQueue
 from lean_sandbox.controllers.warmpool.members import (
     PoolMembers,
@@ -113,6 +113,7 @@ class PoolController(Controller[PoolEntry]):
         self.shared = shared
         self.writer = shared.writer_in(Lane.BACKGROUND)
         self.events = ObjectEvents(shared, caches.pools.kind.resource, "sandboxwarmpool-controller")
+        self.undone = Undone()
         self.precedence_s = precedence_s
         self.warm = warm
         self.launch = launch
@@ -351,7 +352,12 @@ class PoolReconcile:
             "ownerReferences": owners,
             "labels": {names.LAUNCH_TYPE_LABEL: names.LAUNCH_TYPE_WARM},
         }
-        await self._patch(orphan, patch)
+        undone = self._pools.undone
+        if undone.is_in_vain(orphan.uid, orphan.generation):
+            return
+        made = await self._patch(orphan, patch)
+        if made.owner is None:
+            undone.note(made.uid, made.generation)
         self._pools.launch(orphan.key, None)
 
     async def _drop_if_stale(self, member: SandboxEntry, *, is_orphan: bool) -> Sandbox | None:
@@ -377,13 +383,19 @@ class PoolReconcile:
         return whole
 
     async def _label(self, member: SandboxEntry) -> None:
-        labels = {names.LAUNCH_TYPE_LABEL: names.LAUNCH_TYPE_WARM}
+        undone, label = self._pools.undone, names.LAUNCH_TYPE_LABEL
+        if undone.is_in_vain(member.uid, member.labels):
+            return
+        labels = {label: names.LAUNCH_TYPE_WARM}
         version = await self._writer.guard(self._sandboxes, member)
-        await self._patch(member, {"resourceVersion": version, "labels": labels})
+        made = await self._patch(member, {"resourceVersion": version, "labels": labels})
+        if (made.labels or {}).get(label) != names.LAUNCH_TYPE_WARM:
+            undone.note(made.uid, made.labels)
 
-    async def _patch(self, member: SandboxEntry, metadata: dict[str, Any]) -> None:
+    async def _patch(self, member: SandboxEntry, metadata: dict[str, Any]) -> SandboxEntry:
         self._has_acted = True
-        await self._writer.patch(self._sandboxes, member, {"metadata": metadata})
+        written = await self._writer.patch(self._sandboxes, member, {"metadata": metadata})
+        return written.entry
 
     async def _delete(self, member: SandboxEntry, why: str) -> None:
         """Delete a Sandbox unless it changed meanwhile; until it is gone, claims cannot take it."""
