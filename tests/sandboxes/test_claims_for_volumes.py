@@ -132,26 +132,63 @@ async def test_a_claim_that_was_there_before_the_controller_is_found_by_its_watc
 
 
 @pytest.mark.case(102)
-async def test_a_claim_of_another_owner_is_refused_and_the_pod_still_made() -> None:
-    """Case 102: the claim stays as it is, Ready says why, and the Pod is created all the same."""
+@pytest.mark.parametrize("kind", ["StatefulSet", "Sandbox"])
+async def test_no_pod_is_made_on_the_claim_of_another_owner(kind: str) -> None:
+    """Case 102: the claim stays as it is, Ready says why, and no Pod mounts it.
+
+    Better than the reference controller, whose Pod runs on another's disk.
+    """
     async with open_world() as world:
-        owner = world.stranger("StatefulSet", "db")
+        owner = world.stranger(kind, "db")
         world.plane.store.create(claim_body(labels=ADOPTABLE, owners=(owner,)))
         before = claim_of(world)
-        await world.create(with_claims(claim_template()))
+        await world.create(with_claims(claim_template(), claim_template("own"), service=True))
+        await world.advance(60.0)
         ready = condition(world.get(), "Ready")
         assert (ready["status"], ready["reason"]) == ("False", "ReconcilerError")
         assert ready["message"] == (
-            f'Error seen: PVC "data-sb-1" is owned by StatefulSet/db (UID: {owner["uid"]}), '
+            f'Error seen: PVC "data-sb-1" is owned by {kind}/db (UID: {owner["uid"]}), '
             'not by sandbox "sb-1"'
         )
-        await world.run_pod()
-        status = world.get()["status"]
-        assert condition(world.get(), "Ready")["reason"] == "ReconcilerError"
-        assert status["podIPs"] == ["10.244.0.5"]
         assert condition(world.get(), "Suspended")["reason"] == "NotSuspended"
+        assert world.find("pods") is None
+        assert world.find("services") is not None
         assert claim_of(world) == before
         assert not asked_of_claims(world)
+
+
+@pytest.mark.case(102)
+async def test_once_the_claim_of_another_owner_is_gone_the_pod_is_made() -> None:
+    """Case 102: with a claim of the Sandbox's own."""
+    async with open_world() as world:
+        world.plane.store.create(claim_body(owners=(world.stranger(),)))
+        await world.create(with_claims(claim_template()))
+        await world.advance(60.0)
+        assert world.find("pods") is None
+        claim = {"metadata": {"finalizers": None}}
+        world.plane.store.patch("persistentvolumeclaims", NS, "data-sb-1", claim)
+        await world.delete("persistentvolumeclaims", "data-sb-1")
+        await world.run_pod()
+        assert claim_of(world)["metadata"]["ownerReferences"][0]["name"] == "sb-1"
+        assert condition(world.get(), "Ready")["status"] == "True"
+
+
+@pytest.mark.case(102)
+async def test_a_pod_that_runs_is_kept_when_a_claim_is_no_longer_the_sandboxs() -> None:
+    """Case 102: it is reported as before; after a suspension no other is made."""
+    async with open_world() as world:
+        await world.ready_sandbox(with_claims(claim_template()))
+        owner = world.stranger()
+        taken = {"metadata": {"ownerReferences": [owner]}}
+        await world.patch("persistentvolumeclaims", "data-sb-1", taken)
+        await world.run_pod(ips=("10.244.0.9",))
+        assert world.get()["status"]["podIPs"] == ["10.244.0.9"]
+        await world.patch("sandboxes", "sb-1", {"spec": {"operatingMode": "Suspended"}})
+        await world.delete("pods", "sb-1")
+        assert condition(world.get(), "Suspended")["status"] == "True"
+        await world.patch("sandboxes", "sb-1", {"spec": {"operatingMode": "Running"}})
+        await world.advance(60.0)
+        assert world.find("pods") is None
 
 
 @pytest.mark.case(103, 104)
@@ -227,7 +264,7 @@ async def test_the_first_template_that_fails_ends_the_claims_of_the_pass() -> No
         assert ready["message"].startswith("Error seen: ")
         assert world.find("persistentvolumeclaims", "first-sb-1") is None
         assert world.find("persistentvolumeclaims", "second-sb-1") is None
-        assert world.pod()
+        assert world.find("pods") is None
         await world.advance(0.005)
         assert claim_of(world, "first-sb-1")
         assert claim_of(world, "second-sb-1")
@@ -238,14 +275,14 @@ async def test_the_first_template_that_fails_ends_the_claims_of_the_pass() -> No
 
 @pytest.mark.case(106)
 async def test_a_claim_the_server_finds_invalid_is_final_until_the_spec_changes() -> None:
-    """Case 106: a 422 is InvalidConfiguration (changes, v1.0.4): shown, the Pod made, no retry."""
+    """Case 106: InvalidConfiguration (changes, v1.0.4): shown, no Pod made, no retry."""
     async with open_world() as world:
         world.plane.fail_next("create", "persistentvolumeclaims", 422, body=BY_SCHEMA)
         await world.create(with_claims(claim_template()))
         await world.advance(1.0)
         ready = condition(world.get(), "Ready")
         assert (ready["status"], ready["reason"]) == ("False", "InvalidConfiguration")
-        assert world.pod()
+        assert world.find("pods") is None
         world.forget_requests()
         await world.advance(30.0)
         assert not world.asked()
@@ -275,8 +312,8 @@ async def test_a_claim_made_behind_the_watch_is_looked_at_once() -> None:
 
 
 @pytest.mark.case(102)
-async def test_claims_that_cannot_be_listed_do_not_hold_back_the_pod() -> None:
-    """Case 102: while the claims cannot be read, Ready says so and the Pod is made all the same.
+async def test_no_pod_is_made_while_its_claims_cannot_be_listed() -> None:
+    """Case 102: Ready says so; a claim of the name might be somebody else's.
 
     Nothing is asked about single claims, and all is well once the list succeeds.
     """
@@ -291,7 +328,7 @@ async def test_claims_that_cannot_be_listed_do_not_hold_back_the_pod() -> None:
         ready = condition(world.get(), "Ready")
         assert (ready["status"], ready["reason"]) == ("False", "ReconcilerError")
         assert ready["message"].startswith("Error seen: failed to get PVC: ")
-        assert world.pod()
+        assert world.find("pods") is None
         assert not asked_of_claims(world)
         for _ in range(20):
             await world.clock.advance(5.0)

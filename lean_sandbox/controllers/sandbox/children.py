@@ -97,6 +97,8 @@ class Children:
         self._sandbox = sandbox
         self._is_start = is_start
         self._pod: PodEntry | None = None
+        # Whether each volume claim is known to be the Sandbox's own.
+        self._has_claims = False
         assert entry.status is not None
         self._old = entry.status
         self.entry = entry
@@ -114,7 +116,7 @@ class Children:
     async def sync(self) -> None:
         """Bring all children to the desired state, as far as possible. Raises OvertakenError."""
         tracing = self._parts.tracing
-        await self._guarded(traced(tracing, "reconcilePVCs", self._sync_pvcs()))
+        self._has_claims = await self._guarded(traced(tracing, "reconcilePVCs", self._sync_pvcs()))
         pod = traced(tracing, "reconcilePod", self._sync_pod())
         self.seen.has_pod_failed = not await self._guarded(pod)
         if not self.seen.many_pods:
@@ -251,7 +253,8 @@ class Children:
         for _ in range(4):
             step, clears = self._plan_pod(fetched, was_fetched=was_fetched)
             if isinstance(step, plans.Create):
-                if await self._create_pod(clears_annotation=clears):
+                # Claims are mounted by name: a Pod could write to the disk of somebody else.
+                if not self._has_claims or await self._create_pod(clears_annotation=clears):
                     return
                 with failing_as(Failure.POD_GET_AFTER_CREATE):
                     fetched = await self._requests.get_pod(self.key)
