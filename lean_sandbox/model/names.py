@@ -119,6 +119,7 @@ POD_PENDING: Final = "Pending"
 POD_RUNNING: Final = "Running"
 POD_SUCCEEDED: Final = "Succeeded"
 POD_FAILED: Final = "Failed"
+DISRUPTION_TARGET: Final = "DisruptionTarget"
 
 FIELD_MANAGER: Final = "sandbox-controller"
 

@@ -98,6 +98,8 @@ class PodState(msgspec.Struct, frozen=True, gc=False):
     ips: tuple[str, ...] = ()
     node: str = ""
     scheduled: PodCondition | None = None
+    # It failed because its node was shut down or it was evicted, not because its work ended.
+    is_disrupted: bool = False
 
 
 def pod_state(pod: Pod) -> PodState:
@@ -106,6 +108,7 @@ def pod_state(pod: Pod) -> PodState:
     for condition in pod.status.conditions:
         first.setdefault(condition.type, condition)
     scheduled = first.get(names.POD_SCHEDULED)
+    disrupted = first.get(names.DISRUPTION_TARGET)
     needed = [names.READY, *(gate.conditionType for gate in pod.spec.readinessGates)]
     return PodState(
         phase=interned(pod.status.phase),
@@ -113,6 +116,11 @@ def pod_state(pod: Pod) -> PodState:
         ips=tuple(entry.ip for entry in pod.status.podIPs),
         node=interned(pod.spec.nodeName),
         scheduled=shared(scheduled),
+        is_disrupted=(
+            pod.status.phase == names.POD_FAILED
+            and disrupted is not None
+            and disrupted.status == names.TRUE
+        ),
     )
 
 

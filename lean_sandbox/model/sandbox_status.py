@@ -55,6 +55,8 @@ class ObservedPod(msgspec.Struct, frozen=True):
     state: PodState = PodState()
     # What keeps one of its containers from running.
     trouble: str = ""
+    # It failed by a disruption, and another is to follow.
+    is_replaced: bool = False
 
 
 class Observation(msgspec.Struct, kw_only=True):
@@ -231,7 +233,7 @@ def _expired(generation: int) -> Condition:
 
 
 def _outcome(pod: ObservedPod) -> tuple[str, str] | None:
-    if pod.is_terminating:
+    if pod.is_terminating or pod.is_replaced:
         return None
     if pod.state.phase == names.POD_SUCCEEDED:
         return names.REASON_POD_SUCCEEDED, "Pod completed successfully"

@@ -18,7 +18,7 @@ from lean_sandbox.controllers.sandbox.throttle import StatusThrottle, is_before_
 from lean_sandbox.kube.errors import AlreadyExists, ControlPlaneError, said
 from lean_sandbox.kube.resources import PODS
 from lean_sandbox.model import names
-from lean_sandbox.model.conditions import find
+from lean_sandbox.model.conditions import find, is_true
 from lean_sandbox.model.meta import is_controlled_by, sandbox_reference, with_controller_reference
 from lean_sandbox.model.pod import PodState, build_pod, build_pvc, metadata_patch, pvc_name
 from lean_sandbox.model.sandbox import PodTemplateMetadata, Sandbox, SandboxStatus, SandboxView
@@ -336,9 +336,25 @@ class Children:
                     # A refused patch of the metadata must not hide the state of the Pod.
                     await self._refresh()
                 self._trace_pod("ExistingPodStatusObserved")
+                await self._end_disrupted()
 
     def _is_own(self, pod: PodEntry) -> bool:
         return is_controlled_by(pod.owner, self.entry.uid)
+
+    async def _end_disrupted(self) -> None:
+        """Delete the Pod if a disruption has ended it; its removal brings the next."""
+        pod = self._pod
+        if pod is not None and self._is_replaced(pod):
+            await self._delete_pod(pod)
+
+    def _is_replaced(self, pod: PodEntry) -> bool:
+        """Return whether another Pod has to follow one that a disruption has ended.
+
+        Work that was reported as finished is not done again because its node goes afterwards.
+        """
+        if not self._is_own(pod) or pod.state is None or pod.is_terminating:
+            return False
+        return pod.state.is_disrupted and not is_true(self._old.conditions, names.FINISHED)
 
     def _trace_pod(self, event: str) -> None:
         tracing, pod = self._parts.tracing, self._pod
@@ -549,7 +565,8 @@ class Children:
             is_owned = self._is_own(self._pod)
             state = (self._pod.state if is_owned else None) or PodState()
             trouble = self._pod.trouble if is_owned else ""
-            seen.pod = ObservedPod(is_owned, self._pod.is_terminating, state, trouble)
+            is_replaced = self._is_replaced(self._pod)
+            seen.pod = ObservedPod(is_owned, self._pod.is_terminating, state, trouble, is_replaced)
         # The Sandbox may have changed meanwhile.
         seen.generation = self.entry.generation
         seen.is_suspended = self._view.is_suspended
