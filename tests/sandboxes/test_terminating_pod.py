@@ -115,6 +115,21 @@ async def test_a_finished_pod_that_is_deleted_is_finished_no_more() -> None:
         assert types(world) == ["PodScheduled", "Ready", "Suspended"]
 
 
+@pytest.mark.parametrize("phase", LAST_PHASES)
+async def test_the_work_of_a_finished_pod_that_is_gone_is_done_again(phase: str) -> None:
+    """Whoever deletes it, such as the collector of Pods that have ended: as by the reference."""
+    async with open_world() as world:
+        await world.ready_sandbox()
+        old = world.pod()["metadata"]["uid"]
+        await world.pod_status(phase=phase, conditions=pod_conditions(ready=False))
+        assert told(world, "Finished")[1] == f"Pod{phase}"
+        await world.delete("pods", "sb-1")
+        assert world.pod()["metadata"]["uid"] != old
+        assert "Finished" not in types(world)
+        await world.run_pod()
+        assert told(world, "Ready")[0] == "True"
+
+
 async def test_resumed_during_the_termination_a_sandbox_is_never_finished() -> None:
     """The dying Pod neither serves nor ends the resumed Sandbox; its removal brings the new one."""
     async with open_world() as world:
