@@ -6,7 +6,7 @@ import re
 import socket
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
@@ -103,44 +103,56 @@ class Undone:
 
 
 class ServerTime:
-    """The time of the server's clock, taken from our own until the date of an object corrects it.
+    """The time of the server's clock, from the dates of its answers and of the objects it makes.
 
-    A wall clock that differs from the server's, or is set while we run, could have young members
-    replaced and claims wait for hours: so our monotonic clock counts on from the server's dates.
+    A wall clock that differs from the server's, or is set while we run, could end what has time
+    left, have young members replaced, and claims wait for hours. So our monotonic clock counts on
+    from the server's dates. Our wall clock counts while no date is known.
     """
 
     def __init__(self, clock: Clock) -> None:
-        self._monotonic = clock.monotonic
-        self._zero_s = clock.now().timestamp() - clock.monotonic()
+        self._clock = clock
+        # The server's time when the monotonic clock was zero.
+        self._zero_s: float | None = None
+
+    def now(self) -> datetime:
+        """Return the time now, in UTC."""
+        return datetime.fromtimestamp(self.now_s(), UTC)
 
     def now_s(self) -> float:
         """Return the time now, in seconds since the epoch."""
-        return self._zero_s + self._monotonic()
+        return self._at_s(self._clock.monotonic())
+
+    def _at_s(self, moment_s: float) -> float:
+        if self._zero_s is not None:
+            return self._zero_s + moment_s
+        return self._clock.now().timestamp() - (self._clock.monotonic() - moment_s)
 
     def age_s(self, created_at: str) -> float:
         """Return how old an object is, at least 0.
 
         No object is created in the future: a date that is later than our time corrects it.
         """
-        age_s = self.now_s() - parse_rfc3339(created_at).timestamp()
+        created_s = parse_rfc3339(created_at).timestamp()
+        age_s = self.now_s() - created_s
         if age_s < 0:
-            self._zero_s -= age_s
+            self._zero_s = created_s - self._clock.monotonic()
             return 0.0
         return age_s
 
     def made_now(self, created_at: str) -> None:
         """Correct our time by an object that the server has just created."""
-        self._is_now(parse_rfc3339(created_at))
+        self._was(parse_rfc3339(created_at), self._clock.monotonic())
 
-    def answered(self, date: bytes) -> None:
-        """Correct our time by the HTTP date of an answer that has just come, if it has one."""
+    def answered(self, date: bytes, moment_s: float) -> None:
+        """Correct our time by the HTTP date of an answer, which came at this monotonic time."""
         with suppress(ValueError):
-            self._is_now(parse_http_date(date.decode("latin-1")))
+            self._was(parse_http_date(date.decode("latin-1")), moment_s)
 
-    def _is_now(self, moment: datetime) -> None:
-        ahead_s = self.now_s() - moment.timestamp()
-        if abs(ahead_s) > _CLOCKS_AGREE_S:
-            self._zero_s -= ahead_s
+    def _was(self, date: datetime, moment_s: float) -> None:
+        ours_s, theirs_s = self._at_s(moment_s), date.timestamp()
+        agrees = abs(ours_s - theirs_s) <= _CLOCKS_AGREE_S
+        self._zero_s = (ours_s if agrees else theirs_s) - moment_s
 
 
 class Shared(msgspec.Struct, kw_only=True):

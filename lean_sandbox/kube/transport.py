@@ -85,8 +85,9 @@ class Transport:
         self.clock = clock or SystemClock()
         self.fence: Callable[[], None] | None = None
         self.observer: Callable[[RequestRecord], None] | None = None
-        #: The time of the last answer by the server's clock, as an HTTP date.
+        #: When the last answer came: by the server's clock, as an HTTP date, and by ours.
         self.date = b""
+        self.dated_at = -math.inf
         self._limiter = Limiter(self.clock, limits)
         self.counted = counted if counted is not None else RequestCounters()
         self.counted.host = address.authority
@@ -198,6 +199,7 @@ class Transport:
         exchange.started = self.clock.monotonic()
         try:
             connection = await self._send(exchange)
+            self.date, self.dated_at = connection.headers.get(b"date", b""), self.clock.monotonic()
             if exchange.is_stream and connection.status == 200:
                 connection.stream.limit(math.inf)
                 return Response(connection.status, b"", connection.headers)
@@ -214,7 +216,6 @@ class Transport:
             was_cancelled = isinstance(problem, anyio.get_cancelled_exc_class())
             self._end(exchange, "Cancelled" if was_cancelled else type(problem).__name__)
             raise
-        self.date = connection.headers.get(b"date", self.date)
         self._end(exchange, keep=connection.keeps_alive and not self._closed)
         return Response(connection.status, body, connection.headers)
 

@@ -24,7 +24,9 @@ from lean_sandbox.controllers.template import TemplateController
 from lean_sandbox.controllers.warmpool.controller import PoolController
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.connection import Connection
+from lean_sandbox.kube.errors import ControlPlaneError
 from lean_sandbox.kube.limits import Limits
+from lean_sandbox.kube.resources import SANDBOXES
 from lean_sandbox.kube.telemetry import RequestCounters
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.metrics import families
@@ -198,7 +200,7 @@ class Manager:
             group.start_soon(self._complete, task_status)
             group.start_soon(self._follow_wall_clock)
             await self.reflectors.synced(*self._own)
-            self._server_time.answered(self._client.transport.date)
+            self._note_server_time()
             if self.elector is None:
                 await self._work()
             else:
@@ -220,22 +222,36 @@ class Manager:
     async def _follow_wall_clock(self) -> None:
         """Reconcile everything once the wall clock was moved, or the machine has slept.
 
-        Timers count monotonic time, so what is due at a time of day would come late; so would what
-        was reconciled while the clock was wrong for a moment.
+        Timers count monotonic time, so what is due at a time of day would come late. The server is
+        asked for the time first, and again after a minute if it does not answer.
         """
+        self._note_wall_clock()
         while True:
-            self._wall_ahead_s = math.inf, -math.inf
-            self._note_wall_clock()
             await self._clock.sleep(_LOOK_AT_CLOCK_S)
             self._note_wall_clock()
             least_s, most_s = self._wall_ahead_s
             moved_s = most_s - least_s
-            if moved_s <= _CLOCK_SLACK_S:
-                continue
-            log.warning("wall_clock_moved", by_s=round(moved_s, 1))
-            for controller in self.controllers:
-                if not controller.queue.is_paused:
-                    controller.enqueue_all("wall clock moved")
+            if moved_s > _CLOCK_SLACK_S:
+                log.warning("wall_clock_moved", by_s=round(moved_s, 1))
+                if not await self._ask_the_time():
+                    continue
+                for controller in self.controllers:
+                    if not controller.queue.is_paused:
+                        controller.enqueue_all("wall clock moved")
+            self._wall_ahead_s = math.inf, -math.inf
+            self._note_wall_clock()
+
+    async def _ask_the_time(self) -> bool:
+        """Return whether the server answered, whatever it said. One request."""
+        asked_at = self._clock.monotonic()
+        with suppress(ControlPlaneError):
+            await self._client.list_page(SANDBOXES, None, bytes, limit=1)
+        self._note_server_time()
+        return self._client.transport.dated_at >= asked_at
+
+    def _note_server_time(self) -> None:
+        transport = self._client.transport
+        self._server_time.answered(transport.date, transport.dated_at)
 
     async def _work_when_elected(self, elector: Elector) -> None:
         async with anyio.create_task_group() as group:

@@ -9,7 +9,8 @@ import pytest
 
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.model.times import format_rfc3339
-from tests.support.builders import claim
+from tests.support.builders import claim, pool, template
+from tests.support.clients import cluster_admin
 from tests.support.clock import EPOCH, FakeClock
 from tests.support.extensions import (
     bound_name,
@@ -23,7 +24,7 @@ from tests.support.extensions import (
     writes_in_order,
 )
 from tests.support.names import CLAIMS
-from tests.support.world import World, condition, pod_conditions, sandbox
+from tests.support.world import CONTROLLER, World, condition, pod_conditions, sandbox
 
 Json = dict[str, Any]
 EXPIRED = ("False", "ClaimExpired", "Claim expired. Sandbox cleanup initiated.")
@@ -280,3 +281,27 @@ async def test_a_claim_on_its_way_out_is_left_alone() -> None:
         await world.advance(3.0)
         assert not [one for one in world.asked() if "claims" in one]
         assert bound_name(world) == "m1"
+
+
+@pytest.mark.parametrize("ahead_s", [-600.0, 600.0])
+@pytest.mark.parametrize(
+    "lifecycle", [{"shutdownTime": at(60.0)}, {"ttlSecondsAfterFinished": 50}], ids=["time", "ttl"]
+)
+async def test_with_a_clock_apart_from_the_servers_a_claim_ends_at_its_time(
+    lifecycle: Json, ahead_s: float
+) -> None:
+    """With ten minutes too many or too few on the controller's clock, a minute is a minute."""
+    clock = FakeClock(EPOCH + timedelta(seconds=ahead_s))
+    async with ControlPlane(clock=clock.elsewhere(-ahead_s)) as plane:
+        plane.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}})
+        plane.store.create(cluster_admin(CONTROLLER))
+        plane.store.create(template())
+        plane.store.create(pool(replicas=0))
+        async with open_claims(plane=plane, clock=clock) as world:
+            await world.create(claim(lifecycle=lifecycle))
+            await world.run_pod("c")
+            await finish(world, "c")
+            await world.advance(43.0)
+            assert ready_of(world)[1] == "PodSucceeded"
+            await world.advance(25.0)
+            assert ready_of(world)[1] == "ClaimExpired"

@@ -11,7 +11,6 @@ from lean_sandbox.config.options import Settings
 from lean_sandbox.kube.resources import SANDBOXES
 from lean_sandbox.local.controlplane import ControlPlane
 from tests.support.builders import claim, pool, template
-from tests.support.clock import FakeClock
 from tests.support.extensions import get_claim, open_claims, settings
 from tests.support.names import TEMPLATES
 from tests.support.refusals import BY_SCHEMA
@@ -92,21 +91,6 @@ async def test_an_object_whose_status_the_server_refuses_is_not_hot_looped() -> 
         await world.patch("sandboxes", "sb-1", {"spec": {"shutdownPolicy": "Delete"}})
         await world.advance(1.0)
         assert condition(world.get(), "Ready")["status"] == "True"
-
-
-@pytest.mark.parametrize("skew_s", [-3600.0, 3600.0])
-async def test_only_the_controllers_own_clock_decides_about_expiry(skew_s: float) -> None:
-    """The server's clock is an hour off: expiry follows the controller's, to the second."""
-    theirs = FakeClock()
-    await theirs.advance(3600.0 + skew_s)
-    ours = FakeClock()
-    await ours.advance(3600.0)
-    async with ControlPlane(clock=theirs) as plane, open_world(plane=plane, clock=ours) as world:
-        await world.ready_sandbox(sandbox(spec={"shutdownTime": "2026-01-02T04:05:05Z"}))
-        await world.advance(59.0)
-        assert condition(world.get(), "Ready")["status"] == "True"
-        await world.advance(2.0)
-        assert condition(world.get(), "Ready")["reason"] == "SandboxExpired"
 
 
 async def test_times_far_away_are_taken_as_they_are() -> None:

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from lean_sandbox.local.controlplane import ControlPlane
+from lean_sandbox.local.faults import Loss
 from lean_sandbox.local.registry import Kind
 from lean_sandbox.model.times import format_rfc3339
-from tests.support.clock import EPOCH
+from tests.support.clock import EPOCH, FakeClock
 from tests.support.webhooks import add_webhook
 from tests.support.world import (
     NS,
@@ -341,26 +343,64 @@ async def test_the_pod_of_another_sandbox_survives_expiry() -> None:
         assert reason(world) == "SandboxExpired"
 
 
-async def test_a_clock_that_is_put_right_does_not_delay_expiry() -> None:
-    """The machine slept, or its wall clock was moved: it has expired within a minute."""
+async def test_a_machine_that_slept_does_not_delay_expiry_by_more_than_a_minute() -> None:
+    """Its timers stood still while the time of day, here and at the server, went on."""
     async with open_world() as world:
         await world.ready_sandbox(dying(3600.0))
-        world.clock.set_wall(7200.0)
-        await world.advance(60.0)
+        for clock in (world.clock, world.server_clock):
+            clock.set_wall(7200.0)
+        await world.advance(61.0)
         assert reason(world) == "SandboxExpired"
 
 
-async def test_a_clock_that_was_wrong_for_seconds_does_not_delay_expiry() -> None:
-    """A reconcile that saw it counted on hours that there were not, and looks again."""
+async def test_a_server_that_is_away_when_a_machine_has_slept_is_asked_again() -> None:
+    """A minute later, until it answers and so tells the time."""
     async with open_world() as world:
         await world.ready_sandbox(dying(3600.0))
-        world.clock.set_wall(-7200.0)
+        for clock in (world.clock, world.server_clock):
+            clock.set_wall(7200.0)
+        world.plane.fail_next("list", "sandboxes", Loss.RESET, times=4)
+        await world.advance(61.0)
+        assert reason(world) == "DependenciesReady"
+        await world.advance(300.0)
+        assert reason(world) == "SandboxExpired"
+
+
+@pytest.mark.parametrize("ahead_s", [-7200.0, 7200.0])
+async def test_a_wall_clock_that_is_set_neither_hastens_nor_delays_expiry(ahead_s: float) -> None:
+    """The server's clock counts, and it was not set."""
+    clock = FakeClock()
+    async with (
+        ControlPlane(clock=clock.elsewhere()) as plane,
+        open_world(plane=plane, clock=clock) as world,
+    ):
+        await world.ready_sandbox(dying(3600.0))
+        world.clock.set_wall(ahead_s)
         edit = {"spec": {"service": True}}
-        world.plane.store.patch("sandboxes.agents.x-k8s.io", NS, "sb-1", edit)
-        await world.advance(5.0)
-        world.clock.set_wall(7200.0)
-        await world.advance(3600.0)
+        await world.patch("sandboxes", "sb-1", edit)
+        await world.advance(3590.0)
+        assert condition(world.get(), "Ready")["status"] == "True"
+        await world.advance(20.0)
         assert reason(world) == "SandboxExpired"
+
+
+@pytest.mark.parametrize("ahead_s", [-600.0, 600.0])
+async def test_with_a_clock_apart_from_the_servers_a_sandbox_ends_at_its_time(
+    ahead_s: float,
+) -> None:
+    """With ten minutes too many or too few on the controller's clock, a minute is a minute."""
+    clock = FakeClock(EPOCH + timedelta(seconds=ahead_s))
+    async with (
+        ControlPlane(clock=clock.elsewhere(-ahead_s)) as plane,
+        open_world(plane=plane, clock=clock) as world,
+    ):
+        await world.ready_sandbox(dying(60.0))
+        await world.advance(50.0)
+        assert reason(world) == "DependenciesReady"
+        await world.advance(20.0)
+        assert reason(world) == "SandboxExpired"
+        expired = condition(world.get(), "Ready")["lastTransitionTime"]
+        assert at(59.0) <= expired <= at(61.0)
 
 
 async def test_expiry_far_away_costs_no_request_until_it_comes() -> None:

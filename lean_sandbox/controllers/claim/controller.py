@@ -160,7 +160,7 @@ class ClaimController(Controller[ClaimEntry]):
         entry = self.cache.get(key)
         if entry is None or entry.view is None or entry.status is None:
             return None
-        return time_left_s(expire_at(entry.view, entry.status), self._parts.clock.now())
+        return time_left_s(expire_at(entry.view, entry.status), self._parts.server_time.now())
 
     def is_final(self, entry: ClaimEntry) -> bool:
         """Return whether a claim is in its final state until something else changes."""

@@ -127,7 +127,7 @@ class ClaimReconcile(Binding):
                 self._parts.forget(entry.uid)
 
     def _has_expired(self, status: SandboxClaimStatus) -> bool:
-        return has_come(expire_at(self._view, status), self._parts.clock.now())
+        return has_come(expire_at(self._view, status), self._parts.server_time.now())
 
     # -- serving ---------------------------------------------------------------------------------
 
@@ -189,12 +189,12 @@ class ClaimReconcile(Binding):
         entry = self._entry
         if self._is_unseen():
             raise NotYetError(_LOOK_AGAIN_S)
-        now = self._parts.clock.now()
+        now = self._parts.server_time.now()
         new = next_claim_status(self._old, self._observed(), now)
         if self._sandbox is not None and self._is_to_become_ready(new):
             await self._attempt(make_usable(self._parts, self._sandbox))
             self._bound_at = self._parts.clock.monotonic()
-            now = self._parts.clock.now()
+            now = self._parts.server_time.now()
             new = next_claim_status(self._old, self._observed(), now)
         error = self._error
         expires_now = error is None and self._has_expired(new)
@@ -434,7 +434,7 @@ class ClaimReconcile(Binding):
         """Report that the claim has expired; once that is reported, delete what its policy says."""
         entry, view = self._entry, self._view
         if not has_reason(self._old.conditions, names.READY, names.REASON_CLAIM_EXPIRED):
-            now = self._parts.clock.now()
+            now = self._parts.server_time.now()
             marked = expired_claim_status(self._old, entry.generation, now)
             await self._write_status(marked)
             return self._expired()
@@ -481,7 +481,7 @@ class ClaimReconcile(Binding):
             # Whether it has finished is not known; its deletion wakes the claim.
             return Result()
         seen = self._observed(is_expired=True)
-        await self._write_status(next_claim_status(self._old, seen, self._parts.clock.now()))
+        await self._write_status(next_claim_status(self._old, seen, self._parts.server_time.now()))
         return Result()
 
 

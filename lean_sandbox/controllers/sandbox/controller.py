@@ -90,7 +90,7 @@ class SandboxController(Controller[SandboxEntry]):
         if (
             view is None
             or entry.needs_look
-            or has_come(view.shutdown_time, self._parts.clock.now())
+            or has_come(view.shutdown_time, self._parts.server_time.now())
         ):
             return True
         service, pod = caches.services.get(entry.key), caches.pods.get(entry.pod_key)
@@ -121,7 +121,7 @@ class SandboxController(Controller[SandboxEntry]):
         entry = self.cache.get(key)
         if entry is None or entry.view is None:
             return None
-        return due_in_s(entry.view, self._parts.clock.now())
+        return due_in_s(entry.view, self._parts.server_time.now())
 
     def doubt(self, key: Key) -> None:
         """Mark the Pod as stale, so that it is fetched: the watch may not show a change of it."""

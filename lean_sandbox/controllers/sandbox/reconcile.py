@@ -108,7 +108,7 @@ def is_final(parts: Parts, entry: SandboxEntry) -> bool:
         return False
     if ready.reason == names.REASON_INVALID_CONFIGURATION:
         return True
-    now = parts.clock.now()
+    now = parts.server_time.now()
     if has_come(view.shutdown_time, now):
         cleared = sandbox_status.expired_cleared(status, entry.generation, now)
         return (
@@ -152,12 +152,12 @@ class SandboxReconcile(Children):
         refused = sandbox_status.ready(
             sandbox_status.Observation(generation=self.entry.generation, invalid=fault)
         )
-        listed = upsert(self._old.conditions, refused, self._parts.clock.now())
+        listed = upsert(self._old.conditions, refused, self._parts.server_time.now())
         await self._write_status(msgspec.structs.replace(self._old, conditions=listed))
         return Result()
 
     def _is_expired(self) -> bool:
-        return has_come(self._view.shutdown_time, self._parts.clock.now())
+        return has_come(self._view.shutdown_time, self._parts.server_time.now())
 
     async def _expire(self) -> Result:
         entry, old = self.entry, self._old
@@ -181,7 +181,7 @@ class SandboxReconcile(Children):
         if failures:
             raise ReconcileError("\n".join(map(str, failures)), *failures)
         if not is_mute:
-            now = self._parts.clock.now()
+            now = self._parts.server_time.now()
             await self._write_status(sandbox_status.expired_cleared(old, entry.generation, now))
         return Result()
 
@@ -197,7 +197,7 @@ class SandboxReconcile(Children):
         if is_looked_for and await self._find_pod() is not None:
             selector = sandbox_status.selector_of(self.key.name)
             status = msgspec.structs.replace(status, selector=selector)
-        now = self._parts.clock.now()
+        now = self._parts.server_time.now()
         await self._write_status(sandbox_status.expired_mark(status, entry.generation, now))
         return Result(requeue_after_s=_MARKED_REQUEUE_S)
 
@@ -240,7 +240,7 @@ class SandboxReconcile(Children):
             # Everything in it is being deleted; a status would only add to the work.
             return Result(requeue_after_s=ENDING_S)
         parts, old, key = self._parts, self._old, self.key
-        now, throttle = parts.clock.now(), parts.throttle
+        now, throttle = parts.server_time.now(), parts.throttle
         observation = self.observation()
         new = sandbox_status.next_status(
             old,
@@ -254,7 +254,7 @@ class SandboxReconcile(Children):
             parts.metrics.failed(self.entry)
         if self._is_expired():
             return await self._mark_expired(new)
-        requeues = [self.requeue_after_s, due_in_s(self._view, parts.clock.now())]
+        requeues = [self.requeue_after_s, due_in_s(self._view, parts.server_time.now())]
         is_going_up = is_on_the_way_up(old, new)
         is_step = is_going_up and sandbox_status.status_patch(old, new) is not None
         tells = facts(trouble=observation.pod and observation.pod.trouble, address=new.podIPs)
