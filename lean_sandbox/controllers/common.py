@@ -95,7 +95,7 @@ class Undone:
 
     def is_in_vain(self, uid: str, state: object) -> bool:
         """Return whether a patch of an object in this state was undone; ``state`` says it all."""
-        return bool(self._states.get(uid) == state)
+        return uid in self._states and bool(self._states[uid] == state)
 
     def note(self, uid: str, state: object) -> None:
         """Note that a patch of an object was undone, which left it in this state."""

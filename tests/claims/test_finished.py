@@ -61,7 +61,7 @@ async def test_the_next_process_does_not_do_it_either(phase: str, reason: str) -
 async def test_its_time_to_live_counts_from_the_end_of_the_work(phase: str, reason: str) -> None:
     """The deletion of the Sandbox in between changes nothing."""
     lifecycle = {"ttlSecondsAfterFinished": 600, "shutdownPolicy": "Delete"}
-    async with open_claims("m1", "m2") as world:
+    async with open_claims("m1", "m2", one_time=True) as world:
         await world.create(claim(lifecycle=lifecycle))
         write_pod_status(world.plane, "m1", {"phase": phase})
         await world.advance(300.0)

@@ -72,6 +72,7 @@ async def open_claims(
     prepare: Callable[[ControlPlane], None] | None = None,
     before: tuple[Json, ...] = (),
     tracing: Tracing | None = None,
+    one_time: bool = False,
     **more: Any,
 ) -> AsyncIterator[World]:
     """Open a world with template ``tpl``, pool ``pool`` and the members named, all of them Ready.
@@ -93,7 +94,12 @@ async def open_claims(
 
     furnishing = furnish if plane is None else prepare
     async with open_world(
-        settings(**more), plane=plane, clock=clock, prepare=furnishing, tracing=tracing
+        settings(**more),
+        plane=plane,
+        clock=clock,
+        prepare=furnishing,
+        tracing=tracing,
+        one_time=one_time,
     ) as world:
         if ready and plane is None:
             await run_members(world, *names)

@@ -387,6 +387,7 @@ async def open_world(
     url: str | None = None,
     is_served: bool = True,
     user: str = CONTROLLER,
+    one_time: bool = False,
 ) -> AsyncIterator[World]:
     """Start a world; ``before`` are objects that exist before the controller starts.
 
@@ -400,6 +401,7 @@ async def open_world(
     ``url`` is where the controller finds the server, if something stands before it.
     Without ``is_served``, some kinds cannot be watched yet: nothing is waited for, and
     :meth:`World.pass_time` moves the clock.
+    With ``one_time``, time passes at the server as well; otherwise its clock stands still.
     ``user`` is as whom the controller asks, with rights of the test's making if it is another one.
 
     At the end no wake-up may have been lost, and no promise (``tests/faults/promises.py``) broken.
@@ -413,7 +415,8 @@ async def open_world(
 
     async with AsyncExitStack() as stack:
         if plane is None:
-            fresh = ControlPlane(local or LocalSettings(), clock=FakeClock())
+            theirs = clock.elsewhere() if one_time else FakeClock()
+            fresh = ControlPlane(local or LocalSettings(), clock=theirs)
             plane = await stack.enter_async_context(fresh)
         history = history_of(plane)
         history.users.add(user)
