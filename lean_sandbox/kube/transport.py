@@ -199,10 +199,10 @@ class Transport:
         exchange.started = self.clock.monotonic()
         try:
             connection = await self._send(exchange)
-            self.date, self.dated_at = connection.headers.get(b"date", b""), self.clock.monotonic()
             if exchange.is_stream and connection.status == 200:
                 connection.stream.limit(math.inf)
                 return Response(connection.status, b"", connection.headers)
+            self.date, self.dated_at = connection.headers.get(b"date", b""), self.clock.monotonic()
             body = await connection.body(exchange.limit_bytes)
         except DeadlinePassed:
             self._end(exchange, RequestTimeout.__name__)
