@@ -163,7 +163,6 @@ class Manager:
         claims = self.claims = ClaimController(shared, wakes)
         pools = PoolController(
             shared,
-            claims=claims.queue,
             warm=claims.warm,
             precedence_s=claims.before_pool_s,
             launch=sandboxes.launch,

@@ -268,6 +268,11 @@ CALLBACK_ERRORS = _family(
     "lean_sandbox_reconcile_callback_errors_total{controller}",
     "Callbacks of reconciles, and checks of the queue's gate, that raised an error; each is a bug.",
 )
+POOLS_STUCK = _family(
+    "lean_sandbox_warmpool_not_progressing{namespace,warmpool_name,cause}",
+    "1 for each pool that makes no progress: template, policy, create (members are refused), "
+    "refused (their Pods are), unschedulable or failing (members end, or stay unready).",
+)
 SAFETY_NET = _family(
     "lean_sandbox_safety_net_total{controller}",
     "Reconciles by the safety net alone that wrote something; each is a bug, a lost wake-up.",

@@ -20,6 +20,12 @@ from lean_sandbox.model.wire import ODD, Lenient, OrNull, interned
 LEAST_GRACE_S: Final = 30
 # How many verdicts on members are remembered for one state of a template.
 _MOST_VERDICTS: Final = 4096
+# The pauses between replacements that may be of no use, as between the restarts of a container.
+_FIRST_PAUSE_S: Final = 10.0
+_LONGEST_PAUSE_S: Final = 300.0
+_FORGOTTEN_AFTER_S: Final = 600.0
+# Dates of objects are whole seconds, and clocks need not agree.
+_DATES_AGREE_S: Final = 6.0
 
 
 class UpdateStrategy(Lenient, frozen=True):
@@ -209,9 +215,9 @@ def _parts(spec: SandboxSpec) -> tuple[Any, ...]:
     return canonical(pod_spec), claims, spec.service
 
 
-def slow_start_groups(total: int) -> Iterator[int]:
+def slow_start_groups(total: int, first: int = 1) -> Iterator[int]:
     """Yield the sizes of the groups in which ``total`` requests are sent: 1, 2, 4..., the rest."""
-    size = 1
+    size = first
     while total > 0:
         yield min(size, total)
         total -= size
@@ -269,3 +275,59 @@ class TokenBucket:
     def give_back(self, count: int) -> None:
         """Return tokens of creates that were never tried; those of failed ones are spent."""
         self._tokens = min(self._capacity, self._tokens + count)
+
+
+class ReplacementPace:
+    """Spaces out replacements of members that may have to be replaced as well.
+
+    The first comes at once, the next 10 s later. The pause doubles, up to five minutes, whenever
+    the member replaced was itself made since the last replacement. All times are the server's, in
+    seconds.
+    """
+
+    def __init__(self) -> None:
+        self._last_at_s = -math.inf
+        self._pause_s = 0.0
+
+    def wait_s(self, now_s: float) -> float:
+        """Return for how long no member may be replaced."""
+        return max(0.0, self._last_at_s + self._pause_s - now_s)
+
+    def replaced(self, created_s: float, now_s: float) -> None:
+        """Note that a member created at ``created_s`` is replaced now."""
+        is_repeated = created_s >= self._last_at_s - _DATES_AGREE_S
+        is_recent = now_s - self._last_at_s < _FORGOTTEN_AFTER_S
+        doubled_s = min(2.0 * self._pause_s, _LONGEST_PAUSE_S)
+        self._pause_s = doubled_s if is_repeated and is_recent else _FIRST_PAUSE_S
+        self._last_at_s = now_s
+
+
+class Outcomes:
+    """What became of the newest members of a pool: whether one made now is likely to be of use.
+
+    Members are compared by when they were created, as written; ``now_s`` is monotonic.
+    """
+
+    def __init__(self) -> None:
+        self._newest_ready = ""
+        self._newest_failed = ""
+        self._failed_at_s = -math.inf
+        self._why = ""
+
+    def ready(self, created_at: str) -> None:
+        """Note that a member has become ready."""
+        self._newest_ready = max(self._newest_ready, created_at)
+
+    def failed(self, created_at: str, why: str, now_s: float) -> None:
+        """Note that a member has ended, or did not become ready in time."""
+        if created_at >= self._newest_failed:
+            self._newest_failed, self._why = created_at, why
+        self._failed_at_s = now_s
+
+    def failure(self, now_s: float, *, lasts_s: float) -> str:
+        """Return why the newest member failed, "" if one as new became ready.
+
+        A failure older than ``lasts_s`` is forgotten: claims may have taken what became ready.
+        """
+        is_over = self._newest_failed <= self._newest_ready
+        return "" if is_over or now_s - self._failed_at_s > lasts_s else self._why

@@ -8,7 +8,14 @@ from typing import Any
 
 from lean_sandbox.local.controlplane import ControlPlane
 from tests.support.builders import claim, placed, pool
-from tests.support.extensions import BIND, add_member, bound_name, open_pools
+from tests.support.extensions import (
+    BIND,
+    add_member,
+    bound_name,
+    members,
+    open_pools,
+    pool_status,
+)
 from tests.support.names import CLAIMS, POOLS, SANDBOXES
 from tests.support.world import NS, World, condition, running_status, write_pod_status
 
@@ -159,3 +166,34 @@ async def test_a_pool_that_its_user_changes_does_not_wait_for_the_crowd() -> Non
 
         await seconds_until(world, lambda: len(world.plane.store.list(SANDBOXES)) > MEMBERS)
         assert number_ready(world) < CROWD - 1
+
+
+async def test_two_seconds_after_a_crowd_the_pool_tells_how_many_members_are_left() -> None:
+    """Law: a reader of readyReplicas never takes an emptied pool for a full one; few patches do."""
+    async with open_pools(prepare=lambda plane: furnish(plane, {})) as world:
+        for number in range(MEMBERS):
+            write_pod_status(world.plane, f"m-{number}", running_status())
+        await world.advance(3.0)
+        assert pool_status(world)["readyReplicas"] == MEMBERS
+        world.forget_requests()
+        for verb in VERBS:
+            world.plane.delay(verb, "*", 0.05)
+        for number in range(CROWD):
+            world.plane.store.create(claim(f"c-{number}"))
+        while number_ready(world) < CROWD:
+            await world.moments(40)
+            await world.clock.advance(0.02)
+        ended_s = world.clock.monotonic()
+        while world.clock.monotonic() < ended_s + 2.0:
+            await world.moments(40)
+            await world.clock.advance(0.02)
+        ready = [one for one in members(world) if is_sandbox_ready(one)]
+        assert pool_status(world).get("readyReplicas", 0) - len(ready) <= 15
+        assert world.writes()["patch sandboxwarmpools/status"] <= 6
+        for verb in VERBS:
+            world.plane.delay(verb, "*", 0.0)
+
+
+def is_sandbox_ready(stored: Json) -> bool:
+    """Tell whether a Sandbox is Ready."""
+    return "status" in stored and condition(stored, "Ready")["status"] == "True"

@@ -249,6 +249,7 @@ def drop(world: World) -> bool:
 async def test_a_member_whose_pod_failed_is_no_claims() -> None:
     """The only member has a failed Pod that still has its addresses."""
     async with open_claims("m1", templates=(placed(),)) as world:
+        world.plane.fail_next("delete", "sandboxes", 500, times=1000)
         await world.pod_status("m1", phase="Failed")
         await world.advance(3.0)
         assert condition(world.get("m1"), "Ready")["reason"] == "PodFailed"
@@ -357,9 +358,7 @@ async def test_a_member_refused_as_stale_is_handed_out_once_it_is_fresh_again() 
     spec = {"updateStrategy": {"type": "Recreate"}}
     async with open_claims("m1", pool_spec=spec) as world:
         store = world.plane.store
-        busy = world.plane.hold("get", "sandboxclaims")
-        store.create(claim("busy", env=[{"name": "A", "value": "1"}]))
-        await world.until(lambda: busy.waiting)
+        world.plane.fail_next("delete", "sandboxes", 500)
         was = store.get(TEMPLATES, NS, "tpl")["spec"]["podTemplate"]["spec"]
         newer = {"containers": [{"name": "main", "image": "newer"}]}
         store.patch(TEMPLATES, NS, "tpl", {"spec": {"podTemplate": {"spec": newer}}})
@@ -369,7 +368,6 @@ async def test_a_member_refused_as_stale_is_handed_out_once_it_is_fresh_again() 
         assert bound_name(world, "early") == "early"
         store.patch(TEMPLATES, NS, "tpl", {"spec": {"podTemplate": {"spec": was}}})
         await world.settle()
-        busy.release()
         await world.advance(60.0)
         assert world.get("m1")["status"]["conditions"][-1]["status"] == "True"
         await world.create(claim("late"))

@@ -451,6 +451,8 @@ async def test_no_claim_is_ready_with_a_pod_that_is_gone_or_going(grace_s: int) 
 async def test_a_member_whose_pod_has_ended_is_not_handed_out(phase: str) -> None:
     """Also before its status says so: the claim would be told of that end, for good."""
     async with open_claims("m1") as world:
+        # The pool would replace it at once.
+        world.plane.fail_next("delete", "sandboxes", 500, times=1000)
         held = world.plane.hold("patch", "sandboxes/status", answers=False)
         await world.pod_status("m1", phase=phase, conditions=pod_conditions(ready=False))
         await world.create(claim())

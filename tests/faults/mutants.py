@@ -267,7 +267,7 @@ MUTANTS = (
     ),
     Mutant(
         "a pool never has too many",
-        _POOL,
+        "controllers/warmpool/reconcile.py",
         "        await self._shrink(members)\n",
         "",
     ),

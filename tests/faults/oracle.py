@@ -217,10 +217,12 @@ class _Namespace:
             return
         wanted, title = one["spec"].get("replicas", 0), _title(one)
         label = name_hash(one["metadata"]["name"])
-        owned = [it for it in self._children(one, self.sandboxes) if _pool_label(it) == label]
+        owned = list(self._children(one, self.sandboxes))
         if len(owned) != wanted:
             yield f"{title} wants {wanted} and owns {_names(owned)}"
             return
+        if any(_pool_label(it) != label for it in owned):
+            yield f"{title} has members without its label"
         status = one.get("status", {})
         ready = sum(condition(sandbox, "Ready").get("status") == "True" for sandbox in owned)
         if ready != wanted:

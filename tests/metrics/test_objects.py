@@ -119,6 +119,8 @@ async def test_an_expired_sandbox_is_told_apart() -> None:
 async def test_a_pool_shows_all_four_statuses() -> None:
     """Members count as what they report; a status that none has is zero."""
     async with open_claims("m1", "m2", "m3", "m4", ready=False) as world:
+        # What has ended is replaced at once otherwise.
+        world.plane.fail_next("delete", "sandboxes", 500, times=1000)
         await world.run_pod("m1")
         await world.pod_status("m2", phase="Succeeded")
         await world.pod_status("m3", phase="Failed")

@@ -6,11 +6,12 @@ from datetime import UTC, datetime
 from typing import Any
 from unittest.mock import patch
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.controllers.warmpool.members import PoolMembers, take_census, victims
+from lean_sandbox.controllers.warmpool.members import Census, PoolMembers, victims
 from lean_sandbox.model import names
 from lean_sandbox.model.conditions import Condition
 from lean_sandbox.model.meta import OwnerReference, controller_reference
@@ -46,11 +47,20 @@ def member(name: str = "m", age_s: float | None = None, *conditions: Condition) 
     )
 
 
-def counted(*members: SandboxEntry, grace_s: float = GRACE_S, late_s: float = 0.0) -> PoolMembers:
+def counted(
+    *members: SandboxEntry, grace_s: float = GRACE_S, late_s: float = 0.0, ahead_s: float = 0.0
+) -> PoolMembers:
     """Return the census of these members, ``late_s`` after now."""
-    cache = build_caches().sandboxes
-    with patch.object(cache, "owned_by", lambda *_: list(members)):
-        return take_census(cache, POOL, now_s=NOW_S + late_s, readiness_grace_s=grace_s)
+    caches, now_s = build_caches(), NOW_S + late_s
+    with patch.object(caches.sandboxes, "owned_by", lambda *_: list(members)):
+        return Census(
+            POOL,
+            caches.sandboxes,
+            caches.pods,
+            now_s=now_s,
+            ahead_s=ahead_s,
+            readiness_grace_s=grace_s,
+        ).take()
 
 
 # --- readiness -----------------------------------------------------------------------------------
@@ -60,7 +70,7 @@ def counted(*members: SandboxEntry, grace_s: float = GRACE_S, late_s: float = 0.
 def test_a_young_member_is_kept_and_looked_at_later() -> None:
     """Pool cases 62, 63: at 2 of 5 minutes the look is due in 3m2s; that of the eldest counts."""
     found = counted(member("a", 60, UNREADY), member("b", 120, UNREADY), member("c", 0, UNREADY))
-    assert (len(found.active), min(found.looks_s), found.stuck, found.held) == (3, 182, [], 0)
+    assert (len(found.active), min(found.looks_s), found.stuck, found.held) == (3, 182, [], [])
     found = counted(member("a", 120, READY))
     assert (found.ready, found.looks_s) == (1, [])
 
@@ -79,7 +89,7 @@ def test_past_its_grace_only_a_waiting_member_stays() -> None:
     old = member("m", 600, UNREADY)
     assert counted(old).stuck == [old]
     found = counted(member("m", 600, UNREADY, UNSCHEDULABLE))
-    assert (found.held, found.stuck, found.looks_s) == (1, [], [])
+    assert (len(found.held), found.stuck, found.looks_s) == (1, [], [])
     assert not counted(member("m", 360, UNREADY), grace_s=600).stuck
     assert counted(member("m", 3600, READY)).ready == 1
     ageless = counted(member("m", None, UNREADY))
@@ -105,7 +115,46 @@ def test_waiting_is_told_by_the_mirrored_condition(
 ) -> None:
     """Pool cases 65, 66, 67, 70, 71: False with one of two reasons."""
     found = counted(member("m", 600, *([condition] if condition else [])))
-    assert (found.held, len(found.stuck)) == ((1, 0) if expected else (0, 1))
+    assert (len(found.held), len(found.stuck)) == ((1, 0) if expected else (0, 1))
+
+
+@pytest.mark.parametrize("ahead_s", [-1000.0, 0.0, 1000.0])
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_grace_counts_from_the_loss_of_readiness_by_the_clock_of_the_server(
+    ahead_s: float,
+    is_ours: bool,  # noqa: FBT001
+) -> None:
+    """A wrong clock of ours shortens no grace, whoever dated the condition: it, or a right one."""
+    lost = datetime.fromtimestamp(NOW_S - 40 + (ahead_s if is_ours else 0.0), UTC)
+    unready = msgspec.structs.replace(UNREADY, lastTransitionTime=format_rfc3339(lost))
+    one = member("m", 3600, unready)
+    found = counted(one, ahead_s=ahead_s)
+    assert found.stuck == []
+    assert found.looks_s[0] >= GRACE_S - 40
+    if is_ours:
+        assert counted(one, ahead_s=ahead_s, late_s=GRACE_S).stuck == [one]
+
+
+@pytest.mark.parametrize("reason", ["PodFailed", "PodSucceeded", "SandboxExpired"])
+def test_what_has_ended_waits_for_no_node(reason: str) -> None:
+    """A Pod that ended without a node leaves PodScheduled=False behind."""
+    one = member("m", 600, Condition("Ready", "False", reason), UNSCHEDULABLE)
+    assert (counted(one).ended, counted(one).held) == ([one], [])
+
+
+def test_what_is_ending_waits_for_no_node() -> None:
+    """A Pod without a node that is deleted is not held; its member goes after its grace."""
+    one = member("m", 600, Condition("Ready", "False", "PodTerminating"), UNSCHEDULABLE)
+    assert (counted(one).stuck, counted(one).held) == ([one], [])
+
+
+def test_what_is_refused_is_kept_unless_newer_members_become_ready() -> None:
+    """Then the refusal concerns this member alone, and it goes after its grace."""
+    refused = member("m", 600, Condition("Ready", "False", "ReconcilerError", "forbidden"))
+    found = counted(refused, member("old", 900, READY))
+    assert (found.refused, found.stuck, found.is_refused) == ([refused], [], True)
+    found = counted(refused, member("new", 300, READY))
+    assert (found.refused, found.stuck, found.is_refused) == ([], [refused], False)
 
 
 # --- scale down ----------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from lean_sandbox.local.registry import Kind
 from tests.support.builders import claim, orphan, placed, pool
 from tests.support.extensions import (
     change_pool,
@@ -19,6 +20,7 @@ from tests.support.extensions import (
     run_all,
 )
 from tests.support.names import LAUNCH_TYPE, POOLS, REF_HASH, SANDBOXES, WARM_POOL
+from tests.support.webhooks import add_webhook
 from tests.support.world import NS, World, controlled_by
 
 Json = dict[str, Any]
@@ -124,14 +126,16 @@ async def test_whom_others_control_is_neither_counted_nor_touched() -> None:
     async with open_pools(placed()) as world:
         made = await world.create(pool(replicas=0))
         mine = controlled_by(made)
-        other = controlled_by(world.plane.store.create(pool("q", replicas=0)))
+        other = controlled_by(world.plane.store.create(pool("q", replicas=1)))
         world.plane.store.create(orphan("foreign", owner=world.stranger("ReplicaSet")))
         world.plane.store.create(orphan("other", owner=other))
         world.plane.store.patch(POOLS, NS, "pool", {"spec": {"replicas": 2}})
         world.plane.store.create(orphan("own", owner=mine))
         world.plane.store.create(orphan("orphan"))
         await rest(world)
-        assert names_of(members(world)) == ["foreign", "orphan", "other", "own"]
+        assert names_of(members(world)) == ["foreign", "orphan", "own"]
+        # It is a member of the pool that owns it, which puts its own label back.
+        assert names_of(members(world, "q")) == ["other"]
         assert pool_status(world)["replicas"] == 2
         assert world.writes()["create sandboxes"] == 0
         assert world.get("other")["metadata"]["ownerReferences"] == [other]
@@ -197,16 +201,41 @@ async def test_orphans_of_other_namespaces_are_no_concern() -> None:
         assert len(members(world)) == 1
 
 
-async def test_a_member_that_loses_the_label_leaves_the_pool() -> None:
-    """Law: what does not carry the pool's label is not counted, and is replaced."""
+@pytest.mark.parametrize("lost", [(WARM_POOL,), (REF_HASH,), (WARM_POOL, REF_HASH, LAUNCH_TYPE)])
+async def test_a_member_that_loses_its_labels_stays_one_and_gets_them_back(
+    lost: tuple[str, ...],
+) -> None:
+    """Law: what a pool owns is its member, is counted, and can be claimed; one patch mends it."""
+    async with open_pools() as world:
+        await fill(world, pool(replicas=2))
+        before = ids(members(world))
+        name = names_of(members(world))[0]
+        labels = world.get(name)["metadata"]["labels"]
+        await world.patch("sandboxes", name, {"metadata": {"labels": dict.fromkeys(lost)}})
+        await rest(world)
+        assert ids(members(world)) == before
+        assert world.get(name)["metadata"]["labels"] == labels
+        assert world.writes()["patch sandboxes"] == 1
+        assert not world.requests("create", "sandboxes")
+        assert pool_status(world)["readyReplicas"] == 2
+        assert world.pod(name)["metadata"]["labels"][WARM_POOL] == labels[WARM_POOL]
+
+
+async def test_a_label_that_is_taken_away_with_each_write_is_not_written_over_and_over() -> None:
+    """Law: a member that cannot have its label is counted, and costs one patch."""
     async with open_pools() as world:
         await fill(world, pool(replicas=2))
         name = names_of(members(world))[0]
+
+        def strip(kind: Kind, stored: Json) -> None:
+            if kind.plural == "sandboxes":
+                stored["metadata"].get("labels", {}).pop(WARM_POOL, None)
+
+        add_webhook(world.plane, strip)
         await world.patch("sandboxes", name, {"metadata": {"labels": {WARM_POOL: None}}})
-        await rest(world)
-        assert name not in names_of(members(world))
-        assert len(members(world)) == 2
-        assert world.find("sandboxes", name) is not None
+        await world.advance(60.0)
+        assert world.writes()["patch sandboxes"] == 1
+        assert not world.requests("create", "sandboxes")
 
 
 @pytest.mark.pool_case(103)

@@ -20,6 +20,7 @@ from tests.support.extensions import (
     pool_events,
     pool_status,
     rest,
+    run_all,
     start,
 )
 from tests.support.world import NS, World, pod_conditions, write_pod_status
@@ -163,12 +164,14 @@ async def test_a_gated_member_is_held_too() -> None:
 
 @pytest.mark.pool_case(65)
 async def test_a_held_member_that_got_a_place_and_hangs_is_replaced() -> None:
-    """Pool case 65: the next look, a minute later at most, finds no reason to wait."""
+    """Pool case 65: it has its grace from when it got a node, however long it waited for one."""
     async with open_pools() as world:
         (name,) = await waiting(world)
         await world.advance(600.0)
         await scheduling(world, name, None)
-        await world.advance(61.0)
+        await world.advance(GRACE_S - 60.0)
+        assert names_of(members(world)) == [name]
+        await world.advance(1.5 * GRACE_S)
         assert names_of(members(world)) != [name]
         assert len(members(world)) == 1
 
@@ -246,18 +249,40 @@ async def test_a_stuck_member_that_cannot_be_deleted_still_counts() -> None:
 
 
 @pytest.mark.pool_case(73)
-async def test_an_old_member_that_turns_unready_is_replaced() -> None:
-    """Pool case 73: the age of the object counts, not the time it has been unready."""
+async def test_an_old_member_that_turns_unready_has_its_grace_from_then() -> None:
+    """Pool case 73: a kubelet that stops for a moment empties no pool."""
     async with open_pools() as world:
         await fill(world, pool(replicas=2))
         await world.advance(3600.0)
-        name, other = names_of(members(world))
+        before = names_of(members(world))
+        for _ in range(2):
+            for name in before:
+                start(world, name, ready=False)
+            await world.advance(40.0)
+            assert names_of(members(world)) == before
+            await run_all(world)
+        start(world, before[0], ready=False)
+        await world.advance(1.6 * GRACE_S)
+        assert before[0] not in names_of(members(world))
+        assert before[1] in names_of(members(world))
+
+
+async def test_the_loss_of_readiness_is_remembered_over_a_restart() -> None:
+    """The status says since when: a new process neither forgets it nor begins anew."""
+    clock = FakeClock()
+    async with open_pools(clock=clock) as world:
+        await fill(world, pool(replicas=1))
+        await world.advance(3600.0)
+        (name,) = names_of(members(world))
         start(world, name, ready=False)
-        await rest(world)
-        left = names_of(members(world))
-        assert name not in left
-        assert other in left
-        assert len(left) == 2
+        await world.advance(200.0)
+        world.controller.stop()
+        await world.settle()
+        async with open_pools(plane=world.plane, clock=clock) as second:
+            await second.advance(60.0)
+            assert names_of(members(second)) == [name]
+            await second.advance(GRACE_S)
+            assert names_of(members(second)) != [name]
 
 
 @pytest.mark.pool_case(74)
@@ -269,7 +294,7 @@ async def test_a_suspended_member_is_replaced_past_its_grace() -> None:
         await world.advance(GRACE_S + 10.0)
         await world.patch("sandboxes", name, {"spec": {"operatingMode": "Suspended"}})
         await world.delete("pods", name)
-        await rest(world)
+        await world.advance(1.6 * GRACE_S)
         assert name not in names_of(members(world))
         assert len(members(world)) == 1
 

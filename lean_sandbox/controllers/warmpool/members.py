@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from typing import Final
 
 import msgspec
 
 from lean_sandbox.model import names
-from lean_sandbox.model.conditions import find
+from lean_sandbox.model.conditions import find, is_true
 from lean_sandbox.model.times import parse_rfc3339
 from lean_sandbox.model.warmpool import PoolView
 from lean_sandbox.watch.cache import Cache
+from lean_sandbox.watch.resources.pod import PodEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry, orphans_of
 
 # By which age a member's status is known, unless another process led before.
@@ -21,6 +23,15 @@ _LOOK_AGAIN_S = 1.0
 # A member's grace is checked this much after it ended, so that clocks need not agree.
 _GRACE_SLACK_S = 2.0
 _WAITING = frozenset({names.REASON_UNSCHEDULABLE, names.REASON_SCHEDULING_GATED})
+# Conditions from whose last change on a member has its grace to become ready.
+_BEGINNINGS = frozenset({(names.READY, names.FALSE), (names.POD_SCHEDULED, names.TRUE)})
+# Reasons of Ready of a member whose Pod waits for no node any more.
+_ENDING = frozenset({names.REASON_POD_TERMINATING, names.REASON_SANDBOX_SUSPENDED})
+_ENDED = frozenset(
+    {names.REASON_POD_FAILED, names.REASON_POD_SUCCEEDED, names.REASON_SANDBOX_EXPIRED}
+)
+_REFUSED = frozenset({names.REASON_RECONCILER_ERROR, names.REASON_INVALID_CONFIGURATION})
+_NONE_KEPT: Final[Mapping[str, float]] = {}
 
 
 class PoolMembers(msgspec.Struct):
@@ -29,82 +40,189 @@ class PoolMembers(msgspec.Struct):
     active: list[SandboxEntry] = []
     ready: int = 0
     terminating: int = 0
-    held: int = 0
+    # Past their grace, with a Pod that no node takes: another one would wait as well.
+    held: list[SandboxEntry] = []
+    # Whose Pod, Service or volume claims the server refuses: those of another would be, too.
+    refused: list[SandboxEntry] = []
+    # Whose Pod has run to its end: it never becomes ready.
+    ended: list[SandboxEntry] = []
+    # Past their grace for any other reason.
+    stuck: list[SandboxEntry] = []
     # Without a known status since another process led: neither ready nor stuck.
     unknown: int = 0
-    stuck: list[SandboxEntry] = []
-    # Without the label of a warm launch.
+    # Without a label that members have.
     unlabelled: list[SandboxEntry] = []
     # Seconds until members have to be checked again, for each of them that has to be.
     looks_s: list[float] = []
+    # When the newest ready member was created; empty without one.
+    newest_ready: str = ""
 
     @property
     def total(self) -> int:
         """Members that take a place, those being deleted included."""
         return len(self.active) + self.terminating
 
+    @property
+    def no_use(self) -> list[SandboxEntry]:
+        """Members that stay as they are until their template changes, or their surroundings do."""
+        return [*self.refused, *self.ended, *self.held]
 
-def take_census(
-    sandboxes: Cache[SandboxEntry],
-    pool: PoolView,
-    *,
-    now_s: float,
-    readiness_grace_s: float,
-) -> PoolMembers:
-    """Count the members of a pool; the loop is hot, so a ready member costs next to nothing."""
-    census = PoolMembers()
-    for entry in sandboxes.owned_by(pool.namespace, pool.uid):
-        labels = entry.labels or {}
-        if labels.get(names.WARM_POOL_LABEL) != pool.pool_hash:
-            continue
-        if entry.owner_key(names.SANDBOX_WARM_POOL_KIND) is None:
-            continue
-        if entry.is_deleting:
-            census.terminating += 1
-            continue
-        census.active.append(entry)
-        if labels.get(names.LAUNCH_TYPE_LABEL) != names.LAUNCH_TYPE_WARM:
-            census.unlabelled.append(entry)
-        if entry.is_ready:
-            census.ready += 1
-        elif entry.created_at:
-            _judge(census, entry, now_s - _seconds_of(entry.created_at), readiness_grace_s)
-    return census
+    @property
+    def is_refused(self) -> bool:
+        """Whether the newest member of which anything is known was refused."""
+        return newest(self.refused) > self.newest_ready
 
 
-def _judge(census: PoolMembers, entry: SandboxEntry, age_s: float, grace_s: float) -> None:
-    """Count a member that is not ready, by its age, not by how long it has been unready."""
-    if entry.status is None and age_s > _LOOKED_AT_S:
-        census.unknown += 1
-        census.looks_s.append(_LOOK_AGAIN_S)
-    elif age_s <= grace_s:
-        census.looks_s.append(grace_s - age_s + _GRACE_SLACK_S)
-    elif _waits_for_a_place(entry):
-        census.held += 1
-    else:
-        census.stuck.append(entry)
+class Census:
+    """Counts the members of a pool.
+
+    ``now_s`` is the time by the server's clock, ``ahead_s`` by how much ours is ahead of it.
+    ``kept_at`` is, by uid, when a member was last refused or held: its grace begins after that.
+    """
+
+    def __init__(
+        self,
+        pool: PoolView,
+        sandboxes: Cache[SandboxEntry],
+        pods: Cache[PodEntry],
+        *,
+        now_s: float,
+        ahead_s: float,
+        readiness_grace_s: float,
+        kept_at: Mapping[str, float] = _NONE_KEPT,
+    ) -> None:
+        self._pool = pool
+        self._sandboxes = sandboxes
+        self._pods = pods
+        self._now_s = now_s
+        self._ahead_s = ahead_s
+        self._grace_s = readiness_grace_s
+        self._kept_at = kept_at
+
+    def take(self) -> PoolMembers:
+        """Return the members; the loop is hot, so a ready member costs next to nothing.
+
+        A member is what the pool owns, whatever its labels say.
+        """
+        pool, found = self._pool, PoolMembers()
+        for entry in self._sandboxes.owned_by(pool.namespace, pool.uid):
+            if entry.owner_key(names.SANDBOX_WARM_POOL_KIND) is None:
+                continue
+            if entry.is_deleting:
+                found.terminating += 1
+                continue
+            found.active.append(entry)
+            if not has_labels(entry, pool.pool_hash):
+                found.unlabelled.append(entry)
+            if entry.is_ready:
+                found.ready += 1
+                found.newest_ready = max(found.newest_ready, entry.created_at)
+            else:
+                self._judge(found, entry)
+        # Where newer ones become ready, what was refused was refused to this member alone.
+        alone = [one for one in found.refused if one.created_at < found.newest_ready]
+        for entry in alone:
+            found.refused.remove(entry)
+            self._judge_by_time(found, entry)
+        return found
+
+    def _judge(self, found: PoolMembers, entry: SandboxEntry) -> None:
+        ready = entry.ready
+        reason = ready.reason if ready is not None else ""
+        if reason in _ENDED or _is_finished(entry):
+            found.ended.append(entry)
+        elif reason in _REFUSED and entry.generation <= 1:
+            # One whose spec somebody has edited says nothing of those made after it.
+            found.refused.append(entry)
+        else:
+            self._judge_by_time(found, entry)
+
+    def _judge_by_time(self, found: PoolMembers, entry: SandboxEntry) -> None:
+        if not entry.created_at:
+            return
+        unready_s = self._now_s - self._unready_since_s(entry)
+        if entry.status is None and unready_s > _LOOKED_AT_S:
+            found.unknown += 1
+            found.looks_s.append(_LOOK_AGAIN_S)
+            return
+        if unready_s > self._grace_s and self._waits_for_a_place(entry):
+            found.held.append(entry)
+            return
+        unready_s = min(unready_s, self._now_s - self._kept_at.get(entry.uid, 0.0))
+        if unready_s <= self._grace_s:
+            found.looks_s.append(self._grace_s - unready_s + _GRACE_SLACK_S)
+        else:
+            found.stuck.append(entry)
+
+    def _unready_since_s(self, entry: SandboxEntry) -> float:
+        """Return since when a member that is not refused or held could have become ready.
+
+        That is since it was created, lost its readiness, or got a node.
+        """
+        since_s = seconds_of(entry.created_at)
+        for found in entry.status.conditions if entry.status is not None else ():
+            if (found.type, found.status) in _BEGINNINGS:
+                since_s = max(since_s, self._dated_s(found.lastTransitionTime))
+        return since_s
+
+    def _dated_s(self, moment: str) -> float:
+        """Return the date of a condition by the server's clock; 0 for one that is unreadable.
+
+        It was written by the clock of a controller: ours, or another's that goes as the server's
+        does. Of the two moments that it may mean the later one that has come counts.
+        """
+        try:
+            dated_s = seconds_of(moment)
+        except ValueError:
+            return 0.0
+        possible = [at for at in (dated_s, dated_s - self._ahead_s) if at <= self._now_s]
+        return max(possible, default=self._now_s)
+
+    def _waits_for_a_place(self, entry: SandboxEntry) -> bool:
+        ready, conditions = entry.ready, entry.status.conditions if entry.status else ()
+        found = find(conditions, names.POD_SCHEDULED)
+        if found is None or found.status != names.FALSE or found.reason not in _WAITING:
+            return False
+        if ready is not None and ready.reason in _ENDING:
+            return False
+        pods = self._pods.owned_by(entry.key.namespace, entry.uid)
+        return not pods or any(not (pod.is_terminating or pod.has_ended) for pod in pods)
 
 
-def _waits_for_a_place(entry: SandboxEntry) -> bool:
-    held = entry.status.conditions if entry.status is not None else ()
-    found = find(held, names.POD_SCHEDULED)
-    return found is not None and found.status == names.FALSE and found.reason in _WAITING
+def has_labels(entry: SandboxEntry, pool_hash: str) -> bool:
+    """Return whether a member has the labels by which its pool and claims find it."""
+    labels = entry.labels or {}
+    return (
+        labels.get(names.WARM_POOL_LABEL) == pool_hash
+        and labels.get(names.LAUNCH_TYPE_LABEL) == names.LAUNCH_TYPE_WARM
+        and names.TEMPLATE_REF_HASH_LABEL in labels
+    )
+
+
+def newest(members: Iterable[SandboxEntry]) -> str:
+    """Return when the newest of some members was created; empty without any."""
+    return max((one.created_at for one in members), default="")
+
+
+def _is_finished(entry: SandboxEntry) -> bool:
+    return entry.status is not None and is_true(entry.status.conditions, names.FINISHED)
 
 
 def victims(members: Iterable[SandboxEntry], count: int) -> list[SandboxEntry]:
     """Return the ``count`` members to delete first: unready before ready, the newest first."""
 
     def order(entry: SandboxEntry) -> tuple[bool, float, str]:
-        created_s = _seconds_of(entry.created_at) if entry.created_at else 0.0
+        created_s = seconds_of(entry.created_at) if entry.created_at else 0.0
         return entry.is_ready, -created_s, entry.key.name
 
     return sorted(members, key=order)[: max(0, count)]
 
 
 @lru_cache(maxsize=1024)
-def _seconds_of(created_at: str) -> float:
+def seconds_of(moment: str) -> float:
+    """Return a written moment in seconds since the epoch; raises ValueError."""
     # Whole seconds: the members of one batch share a few of them.
-    return parse_rfc3339(created_at).timestamp()
+    return parse_rfc3339(moment).timestamp()
 
 
 def find_orphans(sandboxes: Cache[SandboxEntry], pool: PoolView) -> list[SandboxEntry]:

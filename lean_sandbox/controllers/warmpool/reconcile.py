@@ -1,0 +1,311 @@
+"""One reconcile of one pool.
+
+It creates missing members, deletes surplus, stale and stuck ones, adopts orphans, and writes the
+counts: at most once a second, and while a pool is being filled only after a window.
+
+Responses are applied to the cache: a created member is there before the next reconcile counts, and
+a deleted one still takes its place in the pool.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import msgspec
+
+from lean_sandbox.controllers.warmpool.members import (
+    Census,
+    PoolMembers,
+    find_orphans,
+    newest,
+    seconds_of,
+    victims,
+)
+from lean_sandbox.controllers.warmpool.report import PoolReport, why_unready
+from lean_sandbox.controllers.warmpool.requests import MemberRequests, Parts
+from lean_sandbox.controllers.warmpool.state import Outcome, PoolState
+from lean_sandbox.kube.client import ENDING_S
+from lean_sandbox.kube.errors import ApiError, ControlPlaneError, said
+from lean_sandbox.model import names
+from lean_sandbox.model.times import format_duration
+from lean_sandbox.model.warmpool import PoolView, build_member
+from lean_sandbox.runtime.queue import BESIDE_WORK_S
+from lean_sandbox.runtime.workers import ReconcileError, Result
+from lean_sandbox.watch.kind import Key
+from lean_sandbox.watch.resources.extensions import PoolEntry
+from lean_sandbox.watch.resources.sandbox import SandboxEntry
+
+# How soon work that exceeded the batch, the rate or the time is continued.
+_NEXT_BATCH_S = 0.05
+# For how long one reconcile creates members: then its status and other pools go first.
+_LONGEST_BATCH_S = 0.5
+# How soon a refill that waits for claims is looked at again.
+_AFTER_CLAIMS_S = 0.2
+# The share by which the check of the earliest grace may be delayed, to spread the pools.
+_GRACE_JITTER = 0.5
+# The first pause after a create that was refused; doubled up to that of all refusals.
+_FIRST_RETRY_S = 0.1
+# Statuses with which admission, quotas and rights refuse a create.
+_REFUSALS = frozenset({400, 403, 422})
+
+
+class PoolReconcile:
+    """One reconcile of one pool: the pool, its template, and the outcome so far."""
+
+    def __init__(self, parts: Parts, entry: PoolEntry, view: PoolView, state: PoolState) -> None:
+        self._parts = parts
+        self._entry = entry
+        self._view = view
+        self._state = state
+        self._template = parts.resolver.known_template(Key(view.namespace, view.template))
+        self._outcome = Outcome()
+        own_s, settings = view.readiness_grace_s, parts.settings
+        self._grace_s = (
+            settings.sandbox_warm_pool_readiness_grace_period if own_s is None else own_s
+        )
+        self._requests = MemberRequests(parts, entry, view, self._template, self._outcome)
+        self._report = PoolReport(
+            parts, entry, view, self._template, state, self._outcome, self._grace_s
+        )
+
+    async def run(self) -> Result:
+        """Bring the pool to its spec; raises ReconcileError when that has to be retried."""
+        outcome = self._outcome
+        members = await self._put_in_order()
+        was_full = self._state.full_at == self._view.generation
+        if was_full and self._report.tells_too_many(members):
+            # Before the refill, which takes a while: meanwhile its reader would take it for full.
+            await self._report.write_status(members)
+        await self._refill(members)
+        await self._shrink(members)
+        members = self._recounted(members)
+        self._try_refused(members)
+        self._report.signal(members)
+        if members.looks_s:
+            spread = 1 + _GRACE_JITTER * self._parts.uniform()
+            outcome.requeues_s.append(min(members.looks_s) * spread)
+        await self._report.write_status(members)
+        errors = outcome.errors
+        if not all(error.namespace_terminating for error in errors):
+            raise ReconcileError("; ".join(map(str, errors)), *errors)
+        if errors:
+            return Result(requeue_after_s=ENDING_S)
+        return Result(requeue_after_s=min((s for s in outcome.requeues_s if s > 0), default=None))
+
+    # -- who belongs to the pool -----------------------------------------------------------------
+
+    def _recounted(self, members: PoolMembers) -> PoolMembers:
+        return self._count() if self._outcome.has_acted else members
+
+    def _count(self) -> PoolMembers:
+        self._outcome.has_acted = False
+        parts, state, now_s = self._parts, self._state, self._now_s
+        census = Census(
+            self._view,
+            parts.caches.sandboxes,
+            parts.caches.pods,
+            now_s=now_s,
+            ahead_s=parts.clock.now().timestamp() - now_s,
+            readiness_grace_s=self._grace_s,
+            kept_at=state.kept_at,
+        )
+        members = census.take()
+        kept = [*members.refused, *members.held]
+        if kept or state.kept_at:
+            unready = {one.uid for one in members.active if not one.is_ready}
+            before = {uid: at for uid, at in state.kept_at.items() if uid in unready}
+            state.kept_at = before | dict.fromkeys([one.uid for one in kept], now_s)
+        state.outcomes.ready(members.newest_ready)
+        return members
+
+    @property
+    def _now_s(self) -> float:
+        return self._parts.server_time.now_s()
+
+    async def _put_in_order(self) -> PoolMembers:
+        """Adopt orphans, delete stale and stuck members, and count the rest."""
+        requests, sandboxes = self._requests, self._parts.caches.sandboxes
+        await requests.for_each(find_orphans(sandboxes, self._view), requests.take_in)
+        members = self._count()
+        if self._template is not None:
+            self._follow(self._template.blueprint_hash)
+            # Members of no use are replaced by better ones whatever the strategy.
+            checked = members.active if self._view.is_recreate else members.no_use
+            await requests.for_each(checked, partial(requests.drop_if_stale, is_orphan=False))
+            members = self._recounted(members)
+            for member in members.active if self._view.is_recreate else ():
+                # A claim may have dropped it as stale, and the template been changed back since.
+                self._parts.warm.offer(member)
+        # If that fails, they are members all the same.
+        await requests.for_each(members.unlabelled, requests.label)
+        for member in members.stuck:
+            why = f"not ready within {format_duration(self._grace_s)}: {why_unready(member)}"
+            self._note_failure(member, why)
+        await requests.for_each(members.stuck, partial(requests.delete, why="not ready in time"))
+        await self._replace(members)
+        return self._recounted(members)
+
+    def _follow(self, blueprint: str) -> None:
+        """Forget the failures of members that were made from another template."""
+        state = self._state
+        if state.blueprint not in ("", blueprint):
+            state.outcomes, state.pace = type(state.outcomes)(), type(state.pace)()
+        state.blueprint = blueprint
+
+    async def _replace(self, members: PoolMembers) -> None:
+        """Replace members that have ended, and those that claims cannot take over, at a pace.
+
+        The next may fare no better: so only one is replaced at a time, the newest. All that have
+        ended are replaced where newer ones become ready.
+        """
+        state, now_s = self._state, self._now_s
+        for member in members.ended:
+            self._note_failure(member, f'sandbox "{member.key.name}": {why_unready(member)}')
+        state.passed_over.intersection_update([one.uid for one in members.active])
+        passed_over = [one for one in members.active if one.uid in state.passed_over]
+        candidates = [*members.ended, *passed_over]
+        if not candidates:
+            return
+        if (wait_s := state.pace.wait_s(now_s)) > 0:
+            self._outcome.requeues_s.append(wait_s)
+            return
+        first = max(candidates, key=lambda one: one.created_at)
+        chosen = [first]
+        if members.ended and newest(members.ended) <= members.newest_ready:
+            chosen = members.ended
+        state.pace.replaced(seconds_of(first.created_at) if first.created_at else 0.0, now_s)
+        ended = {one.uid for one in members.ended}
+        for member in chosen:
+            why = "ended" if member.uid in ended else "claims cannot take it"
+            await self._requests.delete(member, why)
+
+    def _note_failure(self, member: SandboxEntry, why: str) -> None:
+        now = self._parts.clock.monotonic()
+        self._state.outcomes.failed(member.created_at, f"new sandboxes fail, {why}", now)
+
+    def _try_refused(self, members: PoolMembers) -> None:
+        """Have refused members tried again: one at a time, more as soon as some get on.
+
+        Their own pauses grow to minutes, and no event tells that a quota or a policy has changed.
+        """
+        state, now = self._state, self._parts.clock.monotonic()
+        refused = [one for one in members.refused if _may_be_let_in(one)]
+        before, state.refused = state.refused, len(refused)
+        if not refused:
+            return
+        retry_s = self._parts.retry_s()
+        if not before:
+            state.try_at = now + retry_s
+        progress = max(0, before - len(refused))
+        number = 2 * progress if progress else int(now >= state.try_at)
+        for _ in range(min(number, len(refused))):
+            state.tries += 1
+            self._parts.launch(refused[state.tries % len(refused)].key, None)
+        if number:
+            state.try_at = now + retry_s
+        self._outcome.requeues_s.append(state.try_at - now)
+
+    async def _shrink(self, members: PoolMembers) -> None:
+        surplus = len(members.active) - self._view.replicas
+        if surplus <= 0:
+            return
+        batch = min(surplus, self._parts.settings.sandbox_warm_pool_max_batch_size)
+        chosen = iter(victims(members.active, batch))
+        done = await self._requests.in_groups(
+            batch, lambda: self._requests.delete(next(chosen), "surplus")
+        )
+        if surplus > done.tried:
+            self._outcome.requeues_s.append(_NEXT_BATCH_S)
+
+    # -- what is missing -------------------------------------------------------------------------
+
+    async def _refill(self, members: PoolMembers) -> None:
+        view, state, template = self._view, self._state, self._template
+        requeues_s, settings = self._outcome.requeues_s, self._parts.settings
+        now = self._parts.clock.monotonic()
+        hold_s = state.hold.observe(len(members.active), view.replicas, now)
+        missing = view.replicas - members.total
+        if missing <= 0:
+            state.refusal = ""
+        if template is None or self._parts.resolver.unprotected(template) is not None:
+            return
+        if hold_s > 0:
+            requeues_s.append(hold_s)
+            return
+        if missing <= 0:
+            state.full_at, state.put_off_since = view.generation, None
+            return
+        if members.is_refused:
+            # What is refused to the newest member would be refused to the next as well.
+            return
+        if (put_off_s := self._put_off_s()) > 0:
+            short_s = min(_AFTER_CLAIMS_S, put_off_s)
+            requeues_s.append(short_s if put_off_s <= BESIDE_WORK_S else BESIDE_WORK_S)
+            return
+        wanted = min(missing, settings.sandbox_warm_pool_max_batch_size)
+        granted, wait_s = state.bucket.take(wanted, now)
+        if granted == 0:
+            requeues_s.append(wait_s)
+            return
+        eviction = settings.enable_warm_pool_eviction
+        body = msgspec.json.encode(build_member(view, template, eviction=eviction))
+
+        def is_over() -> bool:
+            is_late = self._parts.clock.monotonic() > now + _LONGEST_BATCH_S
+            return is_late or self._put_off_s(of_crowd=True) > 0
+
+        known = len(self._outcome.errors)
+        done = await self._requests.in_groups(
+            granted,
+            lambda: self._requests.create(body),
+            first=state.next_size,
+            is_over=is_over,
+        )
+        state.bucket.give_back(granted - done.tried)
+        state.hold.created(done.succeeded)
+        self._take_refusals(known)
+        is_whole = missing <= done.succeeded
+        state.next_size = 1 if is_whole else done.next_size
+        if not (is_whole or state.refusal):
+            requeues_s.append(_NEXT_BATCH_S)
+
+    def _take_refusals(self, known: int) -> None:
+        """Tell refused creates from errors: they are told once, and tried again after a pause."""
+        state, errors = self._state, self._outcome.errors
+        refusals = [error for error in errors[known:] if _is_refusal(error)]
+        if not refusals:
+            state.refusal, state.refusals = "", 0
+            return
+        errors[known:] = [error for error in errors[known:] if not _is_refusal(error)]
+        state.refusal = said(refusals[0])
+        pause_s = min(_FIRST_RETRY_S * 2.0**state.refusals, self._parts.retry_s())
+        state.refusals = min(state.refusals + 1, 16)
+        self._outcome.requeues_s.append(pause_s)
+
+    def _put_off_s(self, *, of_crowd: bool = False) -> float:
+        """Return how long the refill still waits for claims; ``of_crowd``: for many of them.
+
+        Longest if the pool was full since its spec was changed.
+        """
+        state, now = self._state, self._parts.clock.monotonic()
+        longest_s = self._parts.precedence_s(self._entry.key)
+        if state.full_at != self._view.generation:
+            longest_s = min(longest_s, BESIDE_WORK_S)
+        if longest_s <= 0.0:
+            state.put_off_since = None
+        if longest_s <= (BESIDE_WORK_S if of_crowd else 0.0):
+            return 0.0
+        if state.put_off_since is None:
+            state.put_off_since = now
+        return max(0.0, state.put_off_since + longest_s - now)
+
+
+def _may_be_let_in(member: SandboxEntry) -> bool:
+    # A spec that the schema refuses is refused until it is edited.
+    ready = member.ready
+    return ready is not None and ready.reason == names.REASON_RECONCILER_ERROR
+
+
+def _is_refusal(error: ControlPlaneError) -> bool:
+    is_of_admission = isinstance(error, ApiError) and error.status in _REFUSALS
+    return is_of_admission and not error.namespace_terminating

@@ -1,0 +1,200 @@
+"""What a pool tells: that it makes no progress and why, and the counts of its status."""
+
+from __future__ import annotations
+
+import msgspec
+
+from lean_sandbox.controllers.common import reference_to
+from lean_sandbox.controllers.warmpool.members import PoolMembers, newest
+from lean_sandbox.controllers.warmpool.requests import Parts
+from lean_sandbox.controllers.warmpool.state import Outcome, PoolState
+from lean_sandbox.kube.errors import ControlPlaneError
+from lean_sandbox.kube.resources import SANDBOXTEMPLATES, ObjectReference
+from lean_sandbox.model.claim_status import ClaimFault
+from lean_sandbox.model.conditions import whole_status
+from lean_sandbox.model.template import TemplateView
+from lean_sandbox.model.times import format_duration
+from lean_sandbox.model.warmpool import PoolView, SandboxWarmPoolStatus
+from lean_sandbox.watch.kind import Key
+from lean_sandbox.watch.resources.extensions import PoolEntry
+from lean_sandbox.watch.resources.sandbox import SandboxEntry
+
+# How long what may pass by itself, such as a refusal, is waited for before it is told.
+_PATIENCE_S = 5.0
+# The counts are written at most this often.
+_STATUS_INTERVAL_S = 1.0
+# By how many ready members the status may be ahead of the truth while a window is waited for.
+_MOST_AHEAD = 10
+# How often a pool without its template is reconciled, apart from events.
+_MISSING_TEMPLATE_REQUEUE_S = 60.0
+# How long failed members count as the newest outcome, at least and in periods of grace.
+_LEAST_FAILURE_S = 600.0
+_FAILURE_GRACES = 2.0
+
+
+class Cause(msgspec.Struct, frozen=True):
+    """Why a pool makes no progress: a word for metrics, and a sentence.
+
+    ``may_pass``: it is told only once it has lasted for a moment.
+    """
+
+    name: str
+    note: str
+    requeue_s: float | None = None
+    may_pass: bool = False
+    related: ObjectReference | None = None
+
+    @property
+    def told_as(self) -> str:
+        """What makes it another cause than one that was told: numbers and messages do not."""
+        return self.note if self.name in ("template", "policy") else self.name
+
+
+class PoolReport:
+    """The Events and the status of one reconcile of a pool."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        entry: PoolEntry,
+        view: PoolView,
+        template: TemplateView | None,
+        state: PoolState,
+        outcome: Outcome,
+        grace_s: float,
+    ) -> None:
+        self._parts = parts
+        self._entry = entry
+        self._view = view
+        self._template = template
+        self._state = state
+        self._outcome = outcome
+        self._grace_s = grace_s
+
+    def signal(self, members: PoolMembers) -> None:
+        """Emit an Event when the pool stops or resumes progress, or another reason stops it.
+
+        The pool is requeued while it makes none.
+        """
+        state, emit = self._state, self._parts.events.emit
+        cause, now = self._cause(members), self._parts.clock.monotonic()
+        if cause is None:
+            state.stuck_since = None
+            if state.cause:
+                text = "Warm pool is progressing again"
+                emit(self._entry, "Normal", "WarmPoolProgressing", "Reconciling", text)
+            state.cause = state.told = ""
+            return
+        if cause.requeue_s is not None:
+            self._outcome.requeues_s.append(cause.requeue_s)
+        if state.stuck_since is None:
+            state.stuck_since = now
+        left_s = state.stuck_since + _PATIENCE_S - now if cause.may_pass else 0.0
+        if not state.cause and left_s > 0:
+            self._outcome.requeues_s.append(left_s)
+            return
+        if cause.told_as != state.told:
+            note, related = cause.note, cause.related
+            emit(self._entry, "Warning", "WarmPoolNotProgressing", "Reconciling", note, related)
+        state.cause, state.told = cause.name, cause.told_as
+
+    def _cause(self, members: PoolMembers) -> Cause | None:
+        view, state, parts = self._view, self._state, self._parts
+        if self._template is None:
+            if view.replicas == 0:
+                return None
+            key = Key(view.namespace, view.template)
+            fault, held = parts.resolver.template_fault(key), parts.caches.templates.get(key)
+            note = fault or f'SandboxTemplate not found: "{view.template}"'
+            # Otherwise it would be a repetition of the Event that the template is missing.
+            related = reference_to(held, SANDBOXTEMPLATES) if fault and held is not None else None
+            return Cause("template", note, _MISSING_TEMPLATE_REQUEUE_S, related=related)
+        if members.total < view.replicas:
+            lack = parts.resolver.unprotected(self._template)
+            if lack is not None:
+                may_pass = lack.fault is not ClaimFault.POLICY_IMPOSSIBLE
+                return Cause("policy", lack.text, may_pass=may_pass)
+            if state.refusal:
+                note = f"creating sandboxes is refused: {state.refusal}"
+                return Cause("create", note, may_pass=True)
+        if members.refused:
+            note = self._of_members(members.refused, "are refused and tried again")
+            return Cause("refused", note, may_pass=True)
+        if members.held:
+            text = (
+                f"{len(members.held)}/{view.replicas} sandboxes are unschedulable past the "
+                f"{format_duration(self._grace_s)} readiness grace period; holding them instead of "
+                "replacing (replacements would be equally unschedulable)"
+            )
+            recheck_s = parts.settings.sandbox_warm_pool_unschedulable_recheck_interval
+            return Cause("unschedulable", text, recheck_s)
+        lasts_s = max(_LEAST_FAILURE_S, _FAILURE_GRACES * self._grace_s)
+        failure = state.outcomes.failure(parts.clock.monotonic(), lasts_s=lasts_s)
+        if failure and view.replicas > 0:
+            return Cause("failing", failure, may_pass=True)
+        return None
+
+    def _of_members(self, members: list[SandboxEntry], what: str) -> str:
+        at = newest(members)
+        latest = next(one for one in members if one.created_at == at)
+        return f"{len(members)}/{self._view.replicas} sandboxes {what}: {why_unready(latest)}"
+
+    async def write_status(self, members: PoolMembers) -> None:
+        """Write the counts if they changed, or requeue if it is too early for that.
+
+        A pool that is being refilled differs from its status for a moment only: when it is full
+        again within the window, nothing has to be written at all. A new pool's status is written at
+        once: whoever scales it or waits for it needs its selector. So is that of a pool with far
+        fewer ready members than its status says: its reader would take it for full.
+        """
+        if members.unknown:
+            return
+        parts, entry, state = self._parts, self._entry, self._state
+        now = parts.clock.monotonic()
+        # None after a write whose response was lost.
+        old = entry.status
+        new = SandboxWarmPoolStatus(
+            replicas=len(members.active),
+            readyReplicas=members.ready,
+            selector=self._view.selector,
+            observedGeneration=self._view.generation,
+        )
+        if new == old:
+            state.differs_since = None
+            return
+        is_full = new.replicas == new.readyReplicas == self._view.replicas
+        is_new = old is not None and not old.selector
+        is_failing = bool(self._outcome.errors or state.refusal)
+        is_due = is_full or is_new or is_failing or self.tells_too_many(members)
+        window_s = 0.0 if is_due else parts.settings.sandbox_status_window
+        if state.differs_since is None:
+            state.differs_since = now
+        due = max(state.status_at + _STATUS_INTERVAL_S, state.differs_since + window_s)
+        if due > now:
+            self._outcome.requeues_s.append(due - now)
+            return
+        try:
+            await parts.writer.patch(
+                parts.pools,
+                entry,
+                {"status": whole_status(new)},
+                status=new,
+                generation=entry.generation,
+            )
+        except ControlPlaneError as error:
+            # The backoff of the pool says when to try again.
+            self._outcome.errors.append(error)
+        else:
+            state.status_at = parts.clock.monotonic()
+            state.differs_since = None
+
+    def tells_too_many(self, members: PoolMembers) -> bool:
+        """Return whether the status tells of far more ready members than there are."""
+        old = self._entry.status
+        return old is not None and old.readyReplicas - members.ready > _MOST_AHEAD
+
+
+def why_unready(member: SandboxEntry) -> str:
+    """Return what a member says of itself."""
+    ready = member.ready
+    return (ready.message or ready.reason) if ready is not None else "nothing is known of it yet"

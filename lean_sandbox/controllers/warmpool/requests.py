@@ -1,0 +1,252 @@
+"""The requests of one reconcile of a pool: members are created, adopted, labelled and deleted.
+
+A delete is guarded by uid and version: a Sandbox that a claim took a moment ago has another
+version, so the claim keeps it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from itertools import islice
+from typing import Any, NamedTuple
+
+import anyio
+
+from lean_sandbox.controllers.common import ObjectEvents, Shared, Undone
+from lean_sandbox.controllers.warm import WarmQueue
+from lean_sandbox.controllers.warmpool.members import has_labels
+from lean_sandbox.controllers.warmpool.state import Outcome
+from lean_sandbox.kube.errors import Conflict, ControlPlaneError
+from lean_sandbox.model import names
+from lean_sandbox.model.meta import with_controller_reference
+from lean_sandbox.model.sandbox import Sandbox
+from lean_sandbox.model.template import TemplateView
+from lean_sandbox.model.warmpool import PoolView, Verdict, slow_start_groups
+from lean_sandbox.runtime.writer import ObjectWriter
+from lean_sandbox.watch.cache import Cache
+from lean_sandbox.watch.kind import Key, key_of
+from lean_sandbox.watch.resources.extensions import PoolEntry
+from lean_sandbox.watch.resources.sandbox import SandboxEntry
+
+# How many members are acted on at a time, and how many are created or deleted at a time.
+_AT_ONCE = 8
+_MOST_AT_ONCE = 32
+# A refused write met a version that the watch has not shown yet. It will within this time.
+_LOOK_AGAIN_S = 1.0
+
+
+class Parts(Shared, kw_only=True):
+    """What the reconciles of all pools share.
+
+    ``precedence_s`` is for how long a pool's refill waits for claims; ``launch`` has the Sandbox
+    controller reconcile a member.
+    """
+
+    writer: ObjectWriter
+    events: ObjectEvents
+    pools: Cache[PoolEntry]
+    warm: WarmQueue
+    precedence_s: Callable[[Key], float]
+    launch: Callable[[Key, Sandbox | None], None]
+    # The least seconds between two attempts at what the server has refused.
+    retry_s: Callable[[], float]
+    undone: Undone
+
+
+class Tries(NamedTuple):
+    """How often something was tried in groups, how often with success, and what may follow."""
+
+    tried: int
+    succeeded: int
+    next_size: int
+
+
+class MemberRequests:
+    """Acts on the members of one pool; errors are collected in ``outcome``."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        entry: PoolEntry,
+        view: PoolView,
+        template: TemplateView | None,
+        outcome: Outcome,
+    ) -> None:
+        self._parts = parts
+        self._sandboxes = parts.caches.sandboxes
+        self._entry = entry
+        self._view = view
+        self._staleness = parts.resolver.staleness(template) if template is not None else None
+        self._outcome = outcome
+
+    async def for_each(
+        self, members: list[SandboxEntry], act: Callable[[SandboxEntry], Awaitable[object]]
+    ) -> None:
+        """Act on each of some Sandboxes: first on one, then on a few at a time.
+
+        What the first shows may hold for all that are made alike. One after the other, a rollout of
+        thousands would keep other pools waiting.
+        """
+        waiting = iter(members)
+
+        async def work(most: int | None = None) -> None:
+            for member in islice(waiting, most):
+                await self._attempt(act, member)
+
+        await work(1)
+        if len(members) > 1:
+            async with anyio.create_task_group() as group:
+                for _ in range(min(_AT_ONCE, len(members) - 1)):
+                    group.start_soon(work)
+
+    async def _attempt(self, act: Callable[..., Awaitable[object]], *arguments: Any) -> None:
+        """Act on one Sandbox; an error is collected and does not stop the others."""
+        try:
+            await act(*arguments)
+        except ControlPlaneError as error:
+            self._outcome.errors.append(error)
+
+    async def in_groups(
+        self,
+        total: int,
+        act: Callable[[], Awaitable[None]],
+        *,
+        first: int = 1,
+        is_over: Callable[[], bool] = lambda: False,
+    ) -> Tries:
+        """Act up to ``total`` times, in groups that grow; ``first`` is the size of the first.
+
+        Each begins when the one before has ended, and none after an error or once it ``is_over``;
+        nor does a group go on then that has more members than are acted on at once.
+        """
+        errors = self._outcome.errors
+        tried, failed = 0, len(errors)
+
+        def is_stopped() -> bool:
+            return len(errors) > failed or is_over()
+
+        async def work(turns: int) -> None:
+            nonlocal tried
+            for turn in range(turns):
+                if turn and is_stopped():
+                    return
+                tried += 1
+                await self._attempt(act)
+
+        size = 0
+        for size in slow_start_groups(total, first):
+            workers = min(size, _MOST_AT_ONCE)
+            async with anyio.create_task_group() as group:
+                for begin in range(workers):
+                    group.start_soon(work, len(range(begin, size, workers)))
+            if is_stopped():
+                break
+        new = len(errors) - failed
+        return Tries(tried, tried - new, next_size=1 if new else min(2 * size, _MOST_AT_ONCE))
+
+    async def create(self, body: bytes) -> None:
+        """Create a member. One POST."""
+        self._outcome.has_acted = True
+        parts = self._parts
+        written = await parts.writer.create(
+            self._sandboxes, self._view.namespace, body, owner=self._view.uid
+        )
+        meta = written.item.metadata
+        if meta.creation_timestamp:
+            parts.server_time.made_now(meta.creation_timestamp)
+        parts.launch(key_of(meta.namespace, meta.name), written.item)
+
+    async def take_in(self, orphan: SandboxEntry) -> None:
+        """Adopt an orphan that fits the template, delete it otherwise.
+
+        With the template missing all are adopted. One GET and one PATCH, or one DELETE (after a GET
+        if the labels do not decide).
+        """
+        whole = await self.drop_if_stale(orphan, is_orphan=True)
+        if whole is None:
+            return
+        meta = whole.metadata
+        if meta.deletion_timestamp or meta.controller is not None:
+            # The watch is late; its event leads to another reconcile.
+            return
+        owners = with_controller_reference(meta.owners, self._view.reference)
+        patch = {
+            "resourceVersion": meta.resource_version,
+            "ownerReferences": owners,
+            "labels": {names.LAUNCH_TYPE_LABEL: names.LAUNCH_TYPE_WARM},
+        }
+        undone = self._parts.undone
+        if undone.is_in_vain(orphan.uid, orphan.generation):
+            return
+        made = await self._patch(orphan, patch)
+        if made.owner is None:
+            undone.note(made.uid, made.generation)
+        self._parts.launch(orphan.key, None)
+
+    async def drop_if_stale(self, member: SandboxEntry, *, is_orphan: bool) -> Sandbox | None:
+        """Delete a Sandbox that does not fit the template; return one that does, if it was fetched.
+
+        At most one DELETE, and one GET if the labels do not decide.
+        """
+        staleness = self._staleness
+        verdict = Verdict.UNDECIDED
+        if staleness is not None:
+            verdict = staleness.by_labels(member.metadata, is_orphan=is_orphan)
+        whole: Sandbox | None = None
+        if verdict is Verdict.UNDECIDED:
+            self._outcome.has_acted = True
+            whole = await self._parts.writer.peek(self._sandboxes, member.key)
+            if whole is None or whole.metadata.uid != member.uid:
+                return None
+            if staleness is not None:
+                verdict = staleness.by_spec(whole.metadata, whole.spec, is_orphan=is_orphan)
+        if verdict is Verdict.STALE:
+            await self.delete(member, "stale")
+            return None
+        return whole
+
+    async def label(self, member: SandboxEntry) -> None:
+        """Give a member the labels that it lacks. One PATCH, unless one was undone just so."""
+        undone = self._parts.undone
+        if undone.is_in_vain(member.uid, member.labels):
+            return
+        labels = {
+            names.WARM_POOL_LABEL: self._view.pool_hash,
+            names.LAUNCH_TYPE_LABEL: names.LAUNCH_TYPE_WARM,
+        }
+        if names.TEMPLATE_REF_HASH_LABEL not in (member.labels or {}):
+            made_from = (member.notes or {}).get(names.TEMPLATE_REF_ANNOTATION)
+            template = made_from or self._view.template
+            labels[names.TEMPLATE_REF_HASH_LABEL] = names.name_hash(template)
+        version = await self._parts.writer.guard(self._sandboxes, member)
+        now = await self._patch(member, {"resourceVersion": version, "labels": labels})
+        if not has_labels(now, self._view.pool_hash):
+            undone.note(now.uid, now.labels)
+        # Its Pod has the same labels.
+        self._parts.launch(member.key, None)
+
+    async def _patch(self, member: SandboxEntry, metadata: dict[str, Any]) -> SandboxEntry:
+        self._outcome.has_acted = True
+        body = {"metadata": metadata}
+        return (await self._parts.writer.patch(self._sandboxes, member, body)).entry
+
+    async def delete(self, member: SandboxEntry, why: str) -> None:
+        """Delete a Sandbox unless it changed meanwhile; until it is gone, claims cannot take it."""
+        parts, outcome = self._parts, self._outcome
+        outcome.has_acted = True
+        parts.warm.forget(member)
+        try:
+            await parts.writer.delete(self._sandboxes, member, is_guarded=True)
+        except Conflict:
+            outcome.requeues_s.append(_LOOK_AGAIN_S)
+        except ControlPlaneError as error:
+            outcome.errors.append(error)
+        else:
+            # No event of a later version can say otherwise.
+            member.is_deleting = True
+            parts.events.log(
+                self._entry, "Normal", "MemberDeleted", sandbox=member.key.name, why=why
+            )
+            return
+        if (held := self._sandboxes.latest(member)) is not None:
+            parts.warm.offer(held)

@@ -1,0 +1,57 @@
+"""What is remembered of a pool from one reconcile to the next, and what one has come to so far."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from lean_sandbox.kube.errors import ControlPlaneError
+from lean_sandbox.model.warmpool import Outcomes, ReplacementPace, ReplenishHold, TokenBucket
+
+
+class PoolState(msgspec.Struct):
+    """What is remembered of one pool, by uid: a successor of the same name starts anew.
+
+    Nothing here is needed for a pool to end as its spec asks: a new process begins without it.
+    """
+
+    uid: str
+    hold: ReplenishHold
+    bucket: TokenBucket
+    pace: ReplacementPace = msgspec.field(default_factory=ReplacementPace)
+    outcomes: Outcomes = msgspec.field(default_factory=Outcomes)
+    # The template that the members of ``outcomes`` were made from.
+    blueprint: str = ""
+    status_at: float = -math.inf
+    differs_since: float | None = None
+    # The last generation at which the pool was full, and since when its refill waits for claims.
+    full_at: int = 0
+    put_off_since: float | None = None
+    # How many members are created at once when its refill goes on.
+    next_size: int = 1
+    # Since when something keeps the pool from progressing, and its name once it was told.
+    stuck_since: float | None = None
+    cause: str = ""
+    told: str = ""
+    # Why the last member could not be created, and how many in a row were refused.
+    refusal: str = ""
+    refusals: int = 0
+    # How many members were refused when last counted, which of them is tried next, and when.
+    refused: int = 0
+    tries: int = 0
+    try_at: float = -math.inf
+    # By uid: when a member was last refused or held, by the server's clock.
+    kept_at: dict[str, float] = msgspec.field(default_factory=dict)
+    # Uids of members that claims cannot take over.
+    passed_over: set[str] = msgspec.field(default_factory=set)
+
+
+class Outcome(msgspec.Struct):
+    """What one reconcile has come to so far."""
+
+    errors: list[ControlPlaneError] = msgspec.field(default_factory=list)
+    # Seconds until the pool has to be reconciled again; the shortest counts.
+    requeues_s: list[float] = msgspec.field(default_factory=list)
+    # Whether a request was made since the members were counted: they may have changed.
+    has_acted: bool = False

@@ -1,0 +1,157 @@
+"""A pool that cannot progress: it says so once, makes nothing in vain, and goes on by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lean_sandbox.local.controlplane import ControlPlane
+from lean_sandbox.watch.kind import Key
+from tests.metrics.scrape import scraping
+from tests.support.builders import claim, placed, pool
+from tests.support.extensions import (
+    change_template,
+    fill,
+    ids,
+    members,
+    names_of,
+    open_pools,
+    pool_events,
+    pool_status,
+    rest,
+    run_all,
+)
+from tests.support.names import CLAIMS
+from tests.support.world import NS, World, write_pod_status
+
+Json = dict[str, Any]
+NOT_PROGRESSING = "WarmPoolNotProgressing"
+STUCK = "lean_sandbox_warmpool_not_progressing"
+
+
+def refuse(plane: ControlPlane, resource: str, code: int = 403) -> None:
+    """Have an admission policy refuse every create of a kind."""
+    plane.fail_next("create", resource, code, times=100_000)
+
+
+def reasons(world: World) -> list[str]:
+    """Return the reasons of the Events about pools."""
+    return [reason for _, reason, _ in pool_events(world)]
+
+
+async def test_a_pool_whose_pods_are_refused_keeps_its_members_and_heals_in_seconds() -> None:
+    """One Event, no member more than wanted; the end of the policy fills it within 5 s."""
+    async with open_pools(sandbox_warm_pool_readiness_grace_period=15.0) as world:
+        refuse(world.plane, "pods")
+        await world.create(placed())
+        await world.create(pool(replicas=2))
+        await world.advance(100.0)
+        before = ids(members(world))
+        assert len(before) == 2
+        assert world.writes()["create sandboxes"] == 2
+        assert reasons(world) == [NOT_PROGRESSING]
+        assert "2/2 sandboxes are refused" in pool_events(world)[0][2]
+        found = await scraping(world)
+        assert [value for _, value in found.find(STUCK, cause="refused")] == [1.0]
+        world.plane.faults.clear()
+        await world.advance(5.0)
+        assert all(world.find("pods", name) for name in names_of(members(world)))
+        await run_all(world)
+        assert ids(members(world)) == before
+        assert reasons(world) == [NOT_PROGRESSING, "WarmPoolProgressing"]
+
+
+async def test_a_pool_whose_pods_are_refused_makes_no_more_members() -> None:
+    """What a claim takes is not replaced in vain: the next one would be refused as well."""
+    async with open_pools() as world:
+        await fill(world, pool(replicas=3))
+        refuse(world.plane, "pods")
+        await world.advance(10.0)
+        for name in "ab":
+            await world.create(claim(name))
+            await world.advance(5.0)
+        assert world.writes()["create sandboxes"] == 1
+        world.plane.faults.clear()
+        await world.advance(6.0)
+        assert len(members(world)) == 3
+        assert world.plane.store.list(CLAIMS, NS)
+
+
+async def test_a_template_edit_replaces_refused_members_at_once() -> None:
+    """Also with OnReplenish: nobody would take what cannot run."""
+    async with open_pools() as world:
+        await world.create(placed(pod_spec={"containers": [{"name": "Main", "image": "x"}]}))
+        await world.create(pool(replicas=2))
+        await world.advance(30.0)
+        before = ids(members(world))
+        assert reasons(world) == [NOT_PROGRESSING]
+        mended = {"containers": [{"name": "main", "image": "x"}], "nodeName": "node-1"}
+        await change_template(world, {"podTemplate": {"spec": mended}})
+        await rest(world)
+        assert len(members(world)) == 2
+        assert not ids(members(world)) & before
+        await run_all(world)
+        assert reasons(world)[-1] == "WarmPoolProgressing"
+
+
+@pytest.mark.parametrize("code", [400, 403, 422])
+async def test_a_pool_that_may_create_no_members_says_so_once_and_goes_on_in_seconds(
+    code: int,
+) -> None:
+    """A quota or a policy for Sandboxes: one Event, a try every few seconds."""
+    async with open_pools() as world:
+        refuse(world.plane, "sandboxes", code)
+        await world.create(placed())
+        await world.create(pool(replicas=2))
+        await world.advance(600.0)
+        assert reasons(world) == [NOT_PROGRESSING]
+        assert world.writes()["create sandboxes"] <= 170
+        world.plane.faults.clear()
+        await world.advance(5.0)
+        assert len(members(world)) == 2
+
+
+async def test_a_member_that_has_ended_is_replaced_at_once() -> None:
+    """It can never become ready, so it does not hold its place for the grace."""
+    async with open_pools() as world:
+        await fill(world, pool(replicas=2))
+        name = names_of(members(world))[0]
+        write_pod_status(world.plane, name, {"phase": "Failed"})
+        await rest(world)
+        assert name not in names_of(members(world))
+        assert len(members(world)) == 2
+
+
+async def test_a_pool_whose_members_all_end_is_no_hot_loop_and_says_so_once() -> None:
+    """Pauses between the replacements grow, as between the restarts of a container."""
+    async with open_pools() as world:
+        await world.create(placed())
+        await world.create(pool(replicas=3))
+        for _ in range(50):
+            for name in names_of(members(world)):
+                if world.find("pods", name) is not None:
+                    write_pod_status(world.plane, name, {"phase": "Failed"})
+            await world.advance(1.0)
+        assert world.writes()["create sandboxes"] <= 6
+        assert reasons(world) == [NOT_PROGRESSING]
+        assert "Pod failed" in pool_events(world)[0][2]
+        assert pool_status(world)["replicas"] == 3
+
+
+async def test_members_that_claims_cannot_take_are_replaced_one_at_a_time() -> None:
+    """A policy that refuses every adoption does not churn the pool."""
+    async with open_pools() as world:
+        await fill(world, pool(replicas=3))
+        pools = world.controller.controllers[2]
+        before = ids(members(world))
+        for one in members(world):
+            pools.replace_refused(Key(NS, one["metadata"]["name"]), one["metadata"]["uid"])
+        pools.replace_refused(Key(NS, names_of(members(world))[0]), "another")
+        await rest(world)
+        assert len(ids(members(world)) & before) == 2
+        await world.advance(5.0)
+        assert len(ids(members(world)) & before) == 2
+        await world.advance(60.0)
+        assert not ids(members(world)) & before
+        assert len(members(world)) == 3
