@@ -8,14 +8,7 @@ from typing import Any
 
 from lean_sandbox.local.controlplane import ControlPlane
 from tests.support.builders import claim, placed, pool
-from tests.support.extensions import (
-    BIND,
-    add_member,
-    bound_name,
-    members,
-    open_pools,
-    pool_status,
-)
+from tests.support.extensions import BIND, add_member, bound_name, members, open_pools, pool_status
 from tests.support.names import CLAIMS, POOLS, SANDBOXES
 from tests.support.world import NS, World, condition, running_status, write_pod_status
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from lean_sandbox.controllers.warmpool.controller import PoolController
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.watch.kind import Key
 from tests.metrics.scrape import scraping
@@ -143,7 +144,7 @@ async def test_members_that_claims_cannot_take_are_replaced_one_at_a_time() -> N
     """A policy that refuses every adoption does not churn the pool."""
     async with open_pools() as world:
         await fill(world, pool(replicas=3))
-        pools = world.controller.controllers[2]
+        pools = next(it for it in world.whole.controllers if isinstance(it, PoolController))
         before = ids(members(world))
         for one in members(world):
             pools.replace_refused(Key(NS, one["metadata"]["name"]), one["metadata"]["uid"])
