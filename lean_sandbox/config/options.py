@@ -224,7 +224,8 @@ class Settings:
     )
     sandbox_warm_pool_readiness_grace_period: float = _duration(
         300.0,
-        "a member that is not ready at this age is replaced, unless it cannot be scheduled",
+        "a member that is unready for this long is replaced, unless it cannot be scheduled "
+        "or is refused",
         _positive,
     )
     sandbox_warm_pool_unschedulable_recheck_interval: float = _duration(
