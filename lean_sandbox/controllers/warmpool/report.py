@@ -87,10 +87,10 @@ class PoolReport:
             return
         if cause.requeue_s is not None:
             self._outcome.requeues_s.append(cause.requeue_s)
-        if state.stuck_since is None:
-            state.stuck_since = now
+        if state.stuck_since is None or state.stuck_by != cause.told_as:
+            state.stuck_since, state.stuck_by = now, cause.told_as
         left_s = state.stuck_since + _PATIENCE_S - now if cause.may_pass else 0.0
-        if not state.cause and left_s > 0:
+        if cause.told_as != state.told and left_s > 0:
             self._outcome.requeues_s.append(left_s)
             return
         if cause.told_as != state.told:

@@ -32,6 +32,7 @@ class PoolState(msgspec.Struct):
     next_size: int = 1
     # Since when something keeps the pool from progressing, and its name once it was told.
     stuck_since: float | None = None
+    stuck_by: str = ""
     cause: str = ""
     told: str = ""
     # Why the last member could not be created, and how many in a row were refused.
