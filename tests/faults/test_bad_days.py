@@ -236,9 +236,10 @@ async def test_a_pool_that_may_not_make_members_holds_up_no_sandbox() -> None:
         assert is_ready(world)
         world.forget_requests()
         await world.advance(600.0)
-        assert 1 <= refusals(world) <= 8
+        # One attempt in four seconds, so that it goes on within five once the right is there.
+        assert 1 <= refusals(world) <= 600.0 / 4.0 + 1
         revoke(world)
-        await world.advance(1000.0)
+        await world.advance(5.0)
         assert len(world.plane.store.list("sandboxes.agents.x-k8s.io", NS)) == 3
 
 

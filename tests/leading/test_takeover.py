@@ -13,6 +13,7 @@ from lean_sandbox.config.options import Settings
 from lean_sandbox.local.direct import Change
 from tests.leading.replicas import Replica, Replicas, open_replicas
 from tests.support.builders import claim, pool, template
+from tests.support.extensions import BIND
 from tests.support.names import CLAIMS, POOLS, SANDBOXES, TEMPLATES
 from tests.support.world import NS, condition, sandbox
 
@@ -110,7 +111,7 @@ async def test_a_new_claim_takes_a_ready_member_after_a_takeover() -> None:
         await replicas.settle()
         held = replicas.plane.store.get(CLAIMS, NS, "c")
         assert condition(held, "Ready")["status"] == "True"
-        assert written(two)[:2] == ["patch sandboxes", "patch sandboxclaims/status"]
+        assert written(two)[:3] == BIND
 
 
 @pytest.mark.parametrize("ended", ["killed", "stopped"])
