@@ -14,8 +14,8 @@ from anyio.abc import TaskStatus
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.config.options import Settings
-from lean_sandbox.controllers.claim.bind import Wakes
 from lean_sandbox.controllers.claim.controller import ClaimController
+from lean_sandbox.controllers.claim.parts import Wakes
 from lean_sandbox.controllers.common import ServerTime, Shared
 from lean_sandbox.controllers.metrics import Metrics
 from lean_sandbox.controllers.resolver import TemplateResolver

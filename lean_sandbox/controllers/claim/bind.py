@@ -7,45 +7,35 @@ so does one that may not have it by an admission policy.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-import msgspec
-
-from lean_sandbox.controllers.claim.annotations import AnnotationWriter
-from lean_sandbox.controllers.common import ObjectEvents, Shared, Undone, reference_to
-from lean_sandbox.controllers.resolver import NotYetError
-from lean_sandbox.controllers.warm import WarmQueue, pool_of
-from lean_sandbox.kube.errors import (
-    AlreadyExists,
-    ApiError,
-    Conflict,
-    ControlPlaneError,
-    Forbidden,
-    Invalid,
-    NotFound,
-    said,
+from lean_sandbox.controllers.claim.adopt import Adoption, MemberRefusedError
+from lean_sandbox.controllers.claim.owned import (
+    assigned_name,
+    is_controlled,
+    is_of_extensions,
+    own_sandbox,
 )
+from lean_sandbox.controllers.claim.parts import Parts
+from lean_sandbox.controllers.common import reference_to
+from lean_sandbox.controllers.resolver import NotYetError
+from lean_sandbox.controllers.warm import pool_of
+from lean_sandbox.kube.errors import AlreadyExists, ControlPlaneError, said
 from lean_sandbox.kube.resources import SANDBOXES
 from lean_sandbox.model import names
 from lean_sandbox.model.claim import ClaimFacts, ClaimView, SandboxClaimSpec
 from lean_sandbox.model.claim_additions import bound_sync_patch, desired_pod_metadata
 from lean_sandbox.model.claim_sandbox import (
-    adoption_patch,
     build_cold_sandbox,
     launch_type_patch,
     needs_template_touch,
 )
 from lean_sandbox.model.claim_status import ClaimError, ClaimFault, not_controlled, stale_reference
-from lean_sandbox.model.meta import OwnerReference, is_controlled_by
-from lean_sandbox.model.sandbox import PodTemplateMetadata, Sandbox
+from lean_sandbox.model.sandbox import PodTemplateMetadata
 from lean_sandbox.model.template import TemplateView
-from lean_sandbox.model.warmpool import Staleness, Verdict
-from lean_sandbox.runtime.writer import ObjectWriter
-from lean_sandbox.watch.cache import Cache
-from lean_sandbox.watch.kind import Key, OwnedEntry
+from lean_sandbox.model.warmpool import Verdict
+from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.extensions import ClaimEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
@@ -54,54 +44,6 @@ _LOOK_AGAIN_S = 0.5
 _MOST_TRIES = 64
 # How many members a claim tries that the server refuses to hand over; then it gets a new Sandbox.
 _MOST_REFUSALS = 3
-# How many times a member or a claim is patched while others keep writing to it.
-MOST_PATCHES = 5
-
-
-class MemberRefusedError(Exception):
-    """The server does not let a member be taken over: a policy may be newer than the member.
-
-    Its cause is the server's refusal.
-    """
-
-
-class Wakes(msgspec.Struct, frozen=True):
-    """Callbacks to the other controllers that a binding concerns.
-
-    ``refused`` is called with the key and the uid of a member that cannot be taken over.
-    """
-
-    sandbox: Callable[[Key], None]
-    launch: Callable[[Key, Sandbox | None], None]
-    pool: Callable[[Key], None]
-    refused: Callable[[Key, str], None]
-
-
-class Parts(Shared, kw_only=True):
-    """What the reconciles of all claims share."""
-
-    # For the requests that a client waits for.
-    writer: ObjectWriter
-    warm: WarmQueue
-    events: ObjectEvents
-    annotator: AnnotationWriter
-    wakes: Wakes
-    # When the work began (monotonic): a new leader learns only then which members are ready.
-    began_at: float = -math.inf
-    # By uid of the claim: the member whose adoption ended without a clear answer.
-    doubtful: dict[str, Key] = msgspec.field(default_factory=dict)
-    # By uid of the claim: the last Sandbox of it whose end was seen.
-    ended: dict[str, str] = msgspec.field(default_factory=dict)
-    # By uid of the claim: how many creates in a row collided with a Sandbox that is not seen yet.
-    collisions: dict[str, int] = msgspec.field(default_factory=dict)
-    undone: Undone = msgspec.field(default_factory=Undone)
-
-    def forget(self, uid: str) -> None:
-        """Drop what is remembered between the reconciles of a claim."""
-        self.doubtful.pop(uid, None)
-        self.ended.pop(uid, None)
-        self.collisions.pop(uid, None)
-        self.annotator.forget(uid)
 
 
 class Binding:
@@ -130,6 +72,7 @@ class Binding:
             trace_context=parts.annotator.trace_of(entry),
             additional=view.additional,
         )
+        self._adoption = Adoption(parts, entry, self._facts, self._pool)
 
     async def find(self) -> SandboxEntry | None:
         """Return the Sandbox that the claim is known to have. No request in the ordinary case.
@@ -203,13 +146,13 @@ class Binding:
         held = self._sandboxes.get(Key(self._pool.namespace, name))
         if held is not None and held.owner is None:
             return await self._restored(held)
-        if held is not None and held.owner is not None and not _is_of_ours(held.owner):
+        if held is not None and held.owner is not None and not is_of_extensions(held.owner):
             # With an owner of a foreign kind: whoever did that may undo it.
             return None
         loss: ClaimError | None = None
         if held is not None and pool_of(held) == self._pool and self._parts.warm.reserve(held):
             with suppress(MemberRefusedError):
-                taken = await self._take_reserved(held, self._judge())
+                taken = await self._adoption.take(held, self._adoption.judge())
                 if taken is not None:
                     self._parts.wakes.sandbox(taken.key)
                     self._parts.wakes.pool(self._pool)
@@ -233,8 +176,8 @@ class Binding:
 
         Raises NotYetError while members are starting and the claim is young.
         """
-        warm, judge = self._parts.warm, self._judge()
-        if judge is None and self._is_recreate():
+        warm, judge = self._parts.warm, self._adoption.judge()
+        if judge is None and self._adoption.is_recreate():
             # It is unknown which members are stale: they stay, and the cold path reports why.
             return None
         refusals = 0
@@ -250,7 +193,7 @@ class Binding:
                 return None
             began = self._parts.clock.monotonic()
             try:
-                taken = await self._take_reserved(member, judge)
+                taken = await self._adoption.take(member, judge)
             except MemberRefusedError:
                 refusals += 1
                 if refusals == _MOST_REFUSALS:
@@ -262,56 +205,6 @@ class Binding:
                 self._parts.metrics.stage("adopt", began)
                 return taken
         return None
-
-    def _is_recreate(self) -> bool:
-        pool = self._resolver.known_pool(self._pool)
-        return pool is not None and pool.is_recreate
-
-    def _judge(self) -> Staleness | None:
-        """Return what says which members are stale, ``None`` if none is or that is unknown."""
-        template = self._resolver.known_template_of(self._pool) if self._is_recreate() else None
-        return self._resolver.staleness(template) if template is not None else None
-
-    async def _take_reserved(
-        self, member: SandboxEntry, judge: Staleness | None
-    ) -> SandboxEntry | None:
-        """Take over a member that the warm queue has reserved; ``None`` if it is not to be had.
-
-        Raises MemberRefusedError, after the member was handed to its pool to be replaced.
-        """
-        warm = self._parts.warm
-        try:
-            taken = await self._take(member, judge)
-        except MemberRefusedError as refusal:
-            warm.forget(member)
-            note = f'Pool Sandbox "{member.key.name}" is passed over: {said(refusal)}'
-            related = reference_to(member, SANDBOXES)
-            self._parts.events.emit(
-                self._entry, "Warning", "SandboxNotAdopted", "Adoption", note, related
-            )
-            self._parts.wakes.refused(member.key, member.uid)
-            raise
-        except BaseException:
-            warm.release(member)
-            raise
-        warm.forget(member)
-        return taken
-
-    async def _take(self, member: SandboxEntry, judge: Staleness | None) -> SandboxEntry | None:
-        """Adopt an acquired member; ``None`` when it is not available, or no longer fits.
-
-        At most one GET for each unknown stamp, before the patch.
-        """
-        if judge is not None:
-            verdict = judge.by_stamp(member.metadata)
-            if verdict is Verdict.UNDECIDED:
-                whole: Sandbox | None = await self._writer.peek(self._sandboxes, member.key)
-                if whole is None or whole.metadata.uid != member.uid:
-                    return None
-                verdict = judge.by_spec(whole.metadata, whole.spec, is_orphan=False)
-            if verdict is not Verdict.FRESH:
-                return None
-        return await self._adopt(member)
 
     def _wait_while_young(self) -> None:
         if self._entry.created_at:
@@ -337,78 +230,6 @@ class Binding:
         related = reference_to(self._taken, SANDBOXES)
         self._parts.events.emit(self._entry, "Normal", "SandboxAdopted", "Adoption", note, related)
         self._parts.wakes.pool(self._pool)
-
-    async def _adopt(self, held: SandboxEntry) -> SandboxEntry | None:
-        """Take one member over; ``None`` when it is no longer available.
-
-        One PATCH; after a refused one a GET shows whether somebody else has taken the member or it
-        has only changed, and then it is patched again, so that its pool does not lose it.
-        Raises ClaimError (AdoptionConflict) when others keep writing to it, MemberRefusedError when
-        the server refuses the patch for its content.
-        """
-        refused: ApiError | None = None
-        by_version = False
-        for _ in range(MOST_PATCHES):
-            try:
-                return await self._patch_over(held, by_version=by_version)
-            except NotFound:
-                return None
-            except (Invalid, Conflict, Forbidden) as error:
-                if error.namespace_terminating:
-                    raise
-                refused = error
-            except BaseException:
-                self._parts.doubtful[self._entry.uid] = held.key
-                raise
-            fresh = await self._fetch(held.key)
-            if fresh is None or fresh.uid != held.uid:
-                return None
-            if is_controlled(fresh, self._entry):
-                # An earlier patch of ours was applied, but its response was lost.
-                return fresh
-            if pool_of(fresh) != self._pool:
-                return None
-            before, after = ((one.owner, one.labels, one.annotations) for one in (held, fresh))
-            is_same = before == after
-            if is_same and isinstance(refused, Forbidden):
-                raise MemberRefusedError(said(refused)) from refused
-            if is_same and isinstance(refused, Invalid):
-                # The pool may not be the first owner, the one that the patch tests; otherwise the
-                # patch was refused for its content, not for the state of the member.
-                if by_version and fresh.version == held.version:
-                    raise MemberRefusedError(said(refused)) from refused
-                by_version = True
-            held = fresh
-        text = f"completing adoption of {held.key.name} for claim {self._entry.key.name}"
-        raise ClaimError(ClaimFault.ADOPTION_CONFLICT, text, conflict=str(refused)) from refused
-
-    async def _patch_over(self, held: SandboxEntry, *, by_version: bool) -> SandboxEntry:
-        assert held.owner is not None
-        template = self._resolver.known_template_of(self._pool)
-        ref_hash = (held.labels or {}).get(names.TEMPLATE_REF_HASH_LABEL, "")
-        if not ref_hash and template is not None:
-            ref_hash = template.ref_hash
-        current = held.view.template_metadata if held.view is not None else None
-        desired = desired_pod_metadata(template, self._facts, ref_hash=ref_hash, current=current)
-        touched = desired if needs_template_touch(current, desired) else None
-        version = await self._writer.guard(self._sandboxes, held) if by_version else None
-        patch = adoption_patch(
-            self._facts,
-            touched,
-            pool_uid=held.owner.uid,
-            labels=held.labels,
-            annotations=held.annotations,
-            is_applied=held.is_applied,
-            ref_hash=ref_hash,
-            version=version,
-        )
-        # The whole response: a webhook may have changed more, or somebody else the status.
-        written = await self._writer.patch(self._sandboxes, held, patch, as_metadata=False)
-        taken = written.entry
-        if self._facts.trace_context and not held.annotations:
-            annotations = {names.TRACE_CONTEXT_ANNOTATION: self._facts.trace_context}
-            return await self._patch(taken, {"metadata": {"annotations": annotations}})
-        return taken
 
     # -- cold ------------------------------------------------------------------------------------
 
@@ -530,58 +351,3 @@ class Binding:
     async def _fetch(self, key: Key) -> SandboxEntry | None:
         found = await self._writer.get(self._sandboxes, key)
         return found.entry if found is not None else None
-
-
-def own_sandbox(sandboxes: Cache[SandboxEntry], claim: ClaimEntry) -> SandboxEntry | None:
-    """Return the Sandbox of a claim: the one it names, the one of its own name, or one taken over.
-
-    Whoever creates a Sandbox may write any owner reference, so it must also be a Sandbox that this
-    controller made for the claim or took over for it.
-
-    A Sandbox that is named stays the claim's until it is gone. One that was taken over, but not
-    named before the process ended, is found by its labels, unless it is being deleted.
-    """
-    owned = _owned(sandboxes, claim)
-    bound = claim.status.bound.name if claim.status is not None else ""
-    for name in (bound, assigned_name(claim), claim.key.name):
-        if name in owned:
-            return owned[name]
-    taken = filter(_was_taken_over, owned.values())
-    return min(taken, key=lambda one: one.key.name, default=None)
-
-
-def acquired(sandboxes: Cache[SandboxEntry], claim: ClaimEntry) -> list[SandboxEntry]:
-    """Return the living Sandboxes that were created for a claim, or taken over for it."""
-    owned = _owned(sandboxes, claim).values()
-    made = [one for one in owned if one.key == claim.key and not one.is_deleting]
-    return [*made, *filter(_was_taken_over, owned)]
-
-
-def _owned(sandboxes: Cache[SandboxEntry], claim: ClaimEntry) -> dict[str, SandboxEntry]:
-    owned = sandboxes.owned_by(claim.key.namespace, claim.uid)
-    return {one.key.name: one for one in owned if is_controlled(one, claim)}
-
-
-def is_controlled(held: OwnedEntry, claim: ClaimEntry) -> bool:
-    """Return whether an object of the claim's namespace has the claim as its controller."""
-    is_a_claims = held.owner_key(names.SANDBOX_CLAIM_KIND) is not None
-    return is_a_claims and is_controlled_by(held.owner, claim.uid)
-
-
-def _is_of_ours(owner: OwnerReference) -> bool:
-    return owner.group == names.EXTENSIONS_GROUP
-
-
-def assigned_name(claim: ClaimEntry) -> str:
-    """Return the Sandbox that a claim's annotation names, or its label from old releases."""
-    key = names.SANDBOX_NAME_ANNOTATION
-    return (claim.annotations or {}).get(key) or (claim.labels or {}).get(key, "")
-
-
-def _was_taken_over(sandbox: SandboxEntry) -> bool:
-    labels = sandbox.labels or {}
-    return (
-        not sandbox.is_deleting
-        and labels.get(names.LAUNCH_TYPE_LABEL) == names.LAUNCH_TYPE_WARM
-        and names.WARM_POOL_LABEL not in labels
-    )

@@ -8,7 +8,7 @@ import msgspec
 
 from filters import Change
 from lean_sandbox.controllers.claim.annotations import AnnotationWriter
-from lean_sandbox.controllers.claim.bind import Parts, Wakes
+from lean_sandbox.controllers.claim.parts import Parts, Wakes
 from lean_sandbox.controllers.claim.reconcile import reconcile
 from lean_sandbox.controllers.common import ObjectEvents, Shared
 from lean_sandbox.controllers.warm import WaitingClaims, WarmQueue

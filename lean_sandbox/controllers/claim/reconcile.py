@@ -13,14 +13,10 @@ from typing import Any
 
 import structlog
 
-from lean_sandbox.controllers.claim.bind import (
-    MOST_PATCHES,
-    Binding,
-    Parts,
-    acquired,
-    is_controlled,
-    own_sandbox,
-)
+from lean_sandbox.controllers.claim.adopt import MOST_PATCHES
+from lean_sandbox.controllers.claim.bind import Binding
+from lean_sandbox.controllers.claim.owned import acquired, is_controlled, own_sandbox
+from lean_sandbox.controllers.claim.parts import Parts
 from lean_sandbox.controllers.claim.usable import make_usable
 from lean_sandbox.controllers.metrics import launch_of
 from lean_sandbox.controllers.resolver import NotYetError

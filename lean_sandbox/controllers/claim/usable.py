@@ -7,7 +7,7 @@ So no claim becomes Ready before its Pod has the metadata that its Sandbox asks 
 
 from __future__ import annotations
 
-from lean_sandbox.controllers.claim.bind import Parts
+from lean_sandbox.controllers.claim.parts import Parts
 from lean_sandbox.controllers.resolver import NotYetError
 from lean_sandbox.kube.errors import Conflict, ControlPlaneError, NotFound, said
 from lean_sandbox.model.claim_status import ClaimError, ClaimFault

@@ -1,0 +1,174 @@
+"""Takes a member of a pool over for a claim: one guarded patch of the Sandbox."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lean_sandbox.controllers.claim.owned import is_controlled
+from lean_sandbox.controllers.claim.parts import Parts
+from lean_sandbox.controllers.common import reference_to
+from lean_sandbox.controllers.warm import pool_of
+from lean_sandbox.kube.errors import ApiError, Conflict, Forbidden, Invalid, NotFound, said
+from lean_sandbox.kube.resources import SANDBOXES
+from lean_sandbox.model import names
+from lean_sandbox.model.claim import ClaimFacts
+from lean_sandbox.model.claim_additions import desired_pod_metadata
+from lean_sandbox.model.claim_sandbox import adoption_patch, needs_template_touch
+from lean_sandbox.model.claim_status import ClaimError, ClaimFault
+from lean_sandbox.model.sandbox import Sandbox
+from lean_sandbox.model.warmpool import Staleness, Verdict
+from lean_sandbox.watch.kind import Key
+from lean_sandbox.watch.resources.extensions import ClaimEntry
+from lean_sandbox.watch.resources.sandbox import SandboxEntry
+
+# How many times a member or a claim is patched while others keep writing to it.
+MOST_PATCHES = 5
+
+
+class MemberRefusedError(Exception):
+    """The server does not let a member be taken over: a policy may be newer than the member.
+
+    Its cause is the server's refusal.
+    """
+
+
+class Adoption:
+    """Takes members of the claim's pool over, in one reconcile of the claim."""
+
+    def __init__(self, parts: Parts, entry: ClaimEntry, facts: ClaimFacts, pool: Key) -> None:
+        self._parts = parts
+        self._sandboxes = parts.caches.sandboxes
+        self._resolver = parts.resolver
+        self._writer = parts.writer
+        self._entry = entry
+        self._facts = facts
+        self._pool = pool
+
+    def is_recreate(self) -> bool:
+        """Return whether stale members of the pool are not to be taken."""
+        pool = self._resolver.known_pool(self._pool)
+        return pool is not None and pool.is_recreate
+
+    def judge(self) -> Staleness | None:
+        """Return what says which members are stale, ``None`` if none is or that is unknown."""
+        template = self._resolver.known_template_of(self._pool) if self.is_recreate() else None
+        return self._resolver.staleness(template) if template is not None else None
+
+    async def take(self, member: SandboxEntry, judge: Staleness | None) -> SandboxEntry | None:
+        """Take over a member that the warm queue has reserved; ``None`` if it is not to be had.
+
+        Raises MemberRefusedError, after the member was handed to its pool to be replaced.
+        """
+        warm = self._parts.warm
+        try:
+            taken = await self._take(member, judge)
+        except MemberRefusedError as refusal:
+            warm.forget(member)
+            note = f'Pool Sandbox "{member.key.name}" is passed over: {said(refusal)}'
+            related = reference_to(member, SANDBOXES)
+            self._parts.events.emit(
+                self._entry, "Warning", "SandboxNotAdopted", "Adoption", note, related
+            )
+            self._parts.wakes.refused(member.key, member.uid)
+            raise
+        except BaseException:
+            warm.release(member)
+            raise
+        warm.forget(member)
+        return taken
+
+    async def _take(self, member: SandboxEntry, judge: Staleness | None) -> SandboxEntry | None:
+        """Adopt an acquired member; ``None`` when it is not available, or no longer fits.
+
+        At most one GET for each unknown stamp, before the patch.
+        """
+        if judge is not None:
+            verdict = judge.by_stamp(member.metadata)
+            if verdict is Verdict.UNDECIDED:
+                whole: Sandbox | None = await self._writer.peek(self._sandboxes, member.key)
+                if whole is None or whole.metadata.uid != member.uid:
+                    return None
+                verdict = judge.by_spec(whole.metadata, whole.spec, is_orphan=False)
+            if verdict is not Verdict.FRESH:
+                return None
+        return await self._adopt(member)
+
+    async def _adopt(self, held: SandboxEntry) -> SandboxEntry | None:
+        """Take one member over; ``None`` when it is no longer available.
+
+        One PATCH; after a refused one a GET shows whether somebody else has taken the member or it
+        has only changed, and then it is patched again, so that its pool does not lose it.
+        Raises ClaimError (AdoptionConflict) when others keep writing to it, MemberRefusedError when
+        the server refuses the patch for its content.
+        """
+        refused: ApiError | None = None
+        by_version = False
+        for _ in range(MOST_PATCHES):
+            try:
+                return await self._patch_over(held, by_version=by_version)
+            except NotFound:
+                return None
+            except (Invalid, Conflict, Forbidden) as error:
+                if error.namespace_terminating:
+                    raise
+                refused = error
+            except BaseException:
+                self._parts.doubtful[self._entry.uid] = held.key
+                raise
+            fresh = await self._fetch(held.key)
+            if fresh is None or fresh.uid != held.uid:
+                return None
+            if is_controlled(fresh, self._entry):
+                # An earlier patch of ours was applied, but its response was lost.
+                return fresh
+            if pool_of(fresh) != self._pool:
+                return None
+            before, after = ((one.owner, one.labels, one.annotations) for one in (held, fresh))
+            is_same = before == after
+            if is_same and isinstance(refused, Forbidden):
+                raise MemberRefusedError(said(refused)) from refused
+            if is_same and isinstance(refused, Invalid):
+                # The pool may not be the first owner, the one that the patch tests; otherwise the
+                # patch was refused for its content, not for the state of the member.
+                if by_version and fresh.version == held.version:
+                    raise MemberRefusedError(said(refused)) from refused
+                by_version = True
+            held = fresh
+        text = f"completing adoption of {held.key.name} for claim {self._entry.key.name}"
+        raise ClaimError(ClaimFault.ADOPTION_CONFLICT, text, conflict=str(refused)) from refused
+
+    async def _patch_over(self, held: SandboxEntry, *, by_version: bool) -> SandboxEntry:
+        assert held.owner is not None
+        template = self._resolver.known_template_of(self._pool)
+        ref_hash = (held.labels or {}).get(names.TEMPLATE_REF_HASH_LABEL, "")
+        if not ref_hash and template is not None:
+            ref_hash = template.ref_hash
+        current = held.view.template_metadata if held.view is not None else None
+        desired = desired_pod_metadata(template, self._facts, ref_hash=ref_hash, current=current)
+        touched = desired if needs_template_touch(current, desired) else None
+        version = await self._writer.guard(self._sandboxes, held) if by_version else None
+        patch = adoption_patch(
+            self._facts,
+            touched,
+            pool_uid=held.owner.uid,
+            labels=held.labels,
+            annotations=held.annotations,
+            is_applied=held.is_applied,
+            ref_hash=ref_hash,
+            version=version,
+        )
+        # The whole response: a webhook may have changed more, or somebody else the status.
+        written = await self._writer.patch(self._sandboxes, held, patch, as_metadata=False)
+        taken = written.entry
+        if self._facts.trace_context and not held.annotations:
+            annotations = {names.TRACE_CONTEXT_ANNOTATION: self._facts.trace_context}
+            return await self._patch(taken, {"metadata": {"annotations": annotations}})
+        return taken
+
+    async def _patch(self, sandbox: SandboxEntry, patch: dict[str, Any]) -> SandboxEntry:
+        written = await self._writer.patch(self._sandboxes, sandbox, patch, as_metadata=False)
+        return written.entry
+
+    async def _fetch(self, key: Key) -> SandboxEntry | None:
+        found = await self._writer.get(self._sandboxes, key)
+        return found.entry if found is not None else None

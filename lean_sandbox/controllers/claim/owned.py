@@ -1,0 +1,66 @@
+"""Which Sandboxes are a claim's, as the cache shows them."""
+
+from __future__ import annotations
+
+from lean_sandbox.model import names
+from lean_sandbox.model.meta import OwnerReference, is_controlled_by
+from lean_sandbox.watch.cache import Cache
+from lean_sandbox.watch.kind import OwnedEntry
+from lean_sandbox.watch.resources.extensions import ClaimEntry
+from lean_sandbox.watch.resources.sandbox import SandboxEntry
+
+
+def own_sandbox(sandboxes: Cache[SandboxEntry], claim: ClaimEntry) -> SandboxEntry | None:
+    """Return the Sandbox of a claim: the one it names, the one of its own name, or one taken over.
+
+    Whoever creates a Sandbox may write any owner reference, so it must also be a Sandbox that this
+    controller made for the claim or took over for it.
+
+    A Sandbox that is named stays the claim's until it is gone. One that was taken over, but not
+    named before the process ended, is found by its labels, unless it is being deleted.
+    """
+    owned = _owned(sandboxes, claim)
+    bound = claim.status.bound.name if claim.status is not None else ""
+    for name in (bound, assigned_name(claim), claim.key.name):
+        if name in owned:
+            return owned[name]
+    taken = filter(_was_taken_over, owned.values())
+    return min(taken, key=lambda one: one.key.name, default=None)
+
+
+def acquired(sandboxes: Cache[SandboxEntry], claim: ClaimEntry) -> list[SandboxEntry]:
+    """Return the living Sandboxes that were created for a claim, or taken over for it."""
+    owned = _owned(sandboxes, claim).values()
+    made = [one for one in owned if one.key == claim.key and not one.is_deleting]
+    return [*made, *filter(_was_taken_over, owned)]
+
+
+def _owned(sandboxes: Cache[SandboxEntry], claim: ClaimEntry) -> dict[str, SandboxEntry]:
+    owned = sandboxes.owned_by(claim.key.namespace, claim.uid)
+    return {one.key.name: one for one in owned if is_controlled(one, claim)}
+
+
+def is_controlled(held: OwnedEntry, claim: ClaimEntry) -> bool:
+    """Return whether an object of the claim's namespace has the claim as its controller."""
+    is_a_claims = held.owner_key(names.SANDBOX_CLAIM_KIND) is not None
+    return is_a_claims and is_controlled_by(held.owner, claim.uid)
+
+
+def is_of_extensions(owner: OwnerReference) -> bool:
+    """Return whether an owner is a claim, a pool or a template."""
+    return owner.group == names.EXTENSIONS_GROUP
+
+
+def assigned_name(claim: ClaimEntry) -> str:
+    """Return the Sandbox that a claim's annotation names, or its label from old releases."""
+    key = names.SANDBOX_NAME_ANNOTATION
+    return (claim.annotations or {}).get(key) or (claim.labels or {}).get(key, "")
+
+
+def _was_taken_over(sandbox: SandboxEntry) -> bool:
+    labels = sandbox.labels or {}
+    return (
+        not sandbox.is_deleting
+        and labels.get(names.LAUNCH_TYPE_LABEL) == names.LAUNCH_TYPE_WARM
+        and names.WARM_POOL_LABEL not in labels
+    )
