@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from lean_sandbox.local.registry import Kind
 from lean_sandbox.local.target import Target
 from tests.support.builders import claim
 from tests.support.extensions import (
@@ -17,6 +18,7 @@ from tests.support.extensions import (
     run_members,
 )
 from tests.support.names import ANNOTATION, TEMPLATES
+from tests.support.webhooks import add_webhook
 from tests.support.world import World
 
 Json = dict[str, Any]
@@ -112,3 +114,21 @@ async def test_a_member_that_another_claim_is_about_to_get_is_not_taken_by_its_n
         assert bound_name(world, "first") == "m1"
         assert bound_name(world, "second") == "m2"
         assert [one.code for one in world.requests("patch", "sandboxes")].count(422) == 0
+
+
+async def test_a_member_that_is_not_handed_over_for_all_the_answer_says_is_passed_over() -> None:
+    """A webhook lets no claim own a Sandbox of a pool: the claim is not told that it has one."""
+
+    def strip(kind: Kind, one: Json) -> None:
+        owners = one["metadata"].get("ownerReferences") or [{}]
+        is_claims = kind.plural == "sandboxes" and owners[0].get("kind") == "SandboxClaim"
+        if is_claims and one["metadata"]["name"] != "c":
+            del one["metadata"]["ownerReferences"]
+
+    async with open_claims("m1", "m2", prepare=lambda plane: add_webhook(plane, strip)) as world:
+        await world.create(claim())
+        await world.advance(1.0)
+        assert bound_name(world) == "c"
+        assert owner_of(world, "c") == "SandboxClaim/c"
+        await world.advance(60.0)
+        assert world.writes()["patch sandboxes"] < 40

@@ -139,6 +139,8 @@ class History:
         """What is stored, by uid."""
         self._made: dict[str, str] = {}
         """The title of everything that the controller created, by uid."""
+        self._ownerless: dict[str, str] = {}
+        """What is stored and was created without an owner, by uid."""
         self._named: dict[tuple[str, str], list[str]] = defaultdict(list)
         """The uids of all Sandboxes that ever had a name in a namespace."""
         self._bound: dict[str, dict[str, str]] = defaultdict(dict)
@@ -186,7 +188,7 @@ class History:
 
     def broken(self) -> list[str]:
         """Return in words every promise that was broken at some moment."""
-        return [*self._found, *self._loops()]
+        return [*self._found, *self._ownerless.values(), *self._loops()]
 
     def violations(self) -> list[str]:
         """Return in words every promise that was broken, or is by what is stored at rest."""
@@ -207,6 +209,8 @@ class History:
         uid = one["metadata"]["uid"]
         if change.after is None:
             self._objects.pop(uid, None)
+            if is_ours:
+                self._ownerless.pop(uid, None)
         else:
             self._objects[uid] = one
         if not is_ours and change.before and _owner(change.before) and not _owner(one):
@@ -215,7 +219,8 @@ class History:
         if is_ours and change.before is None:
             self._made[uid] = _title(one)
             if _owner(one) is None:
-                self._break(Promise.OWNED, f"{_title(one)} was created without an owner", change)
+                text = f"{_title(one)} was created without an owner (version {change.version})"
+                self._ownerless[uid] = f"{Promise.OWNED.name}: {text}"
         if change.resource == "pods":
             self._take_pod(change, one)
             is_edit = change.before is not None and change.after is not None

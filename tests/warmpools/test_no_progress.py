@@ -8,6 +8,7 @@ import pytest
 
 from lean_sandbox.controllers.warmpool.controller import PoolController
 from lean_sandbox.local.controlplane import ControlPlane
+from lean_sandbox.local.registry import Kind
 from lean_sandbox.watch.kind import Key
 from tests.metrics.scrape import scraping
 from tests.support.builders import claim, placed, pool
@@ -23,7 +24,8 @@ from tests.support.extensions import (
     rest,
     run_all,
 )
-from tests.support.names import CLAIMS
+from tests.support.names import CLAIMS, SANDBOXES
+from tests.support.webhooks import add_webhook
 from tests.support.world import NS, World, write_pod_status
 
 Json = dict[str, Any]
@@ -155,4 +157,27 @@ async def test_members_that_claims_cannot_take_are_replaced_one_at_a_time() -> N
         assert len(ids(members(world)) & before) == 2
         await world.advance(60.0)
         assert not ids(members(world)) & before
+        assert len(members(world)) == 3
+
+
+async def test_members_whose_owner_is_taken_from_them_are_not_made_over_and_over() -> None:
+    """A webhook strips owners: each attempt is undone, nothing is left, and one Event says so."""
+    is_on = [True]
+
+    def strip(kind: Kind, one: Json) -> None:
+        if kind.plural == "sandboxes" and is_on[0]:
+            one["metadata"].pop("ownerReferences", None)
+
+    async with open_pools(prepare=lambda plane: add_webhook(plane, strip)) as world:
+        await world.create(placed())
+        await world.create(pool(replicas=3))
+        await world.advance(60.0)
+        # The first pauses double from a tenth of a second to the four that follow.
+        assert 2 <= world.writes()["create sandboxes"] <= 60.0 / 4.0 + 6
+        assert world.plane.store.list(SANDBOXES, NS) == []
+        assert reasons(world) == [NOT_PROGRESSING]
+        assert "without its pool as owner" in pool_events(world)[0][2]
+        is_on.clear()
+        is_on.append(False)
+        await world.advance(6.0)
         assert len(members(world)) == 3

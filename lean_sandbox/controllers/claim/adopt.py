@@ -105,7 +105,7 @@ class Adoption:
         by_version = False
         for _ in range(MOST_PATCHES):
             try:
-                return await self._patch_over(held, by_version=by_version)
+                taken = await self._patch_over(held, by_version=by_version)
             except NotFound:
                 return None
             except (Invalid, Conflict, Forbidden) as error:
@@ -115,6 +115,11 @@ class Adoption:
             except BaseException:
                 self._parts.doubtful[self._entry.uid] = held.key
                 raise
+            else:
+                if is_controlled(taken, self._entry):
+                    return taken
+                # A mutating policy or a webhook has put another owner in its place, or none.
+                raise MemberRefusedError("it was accepted without the claim as its owner")
             fresh = await self._fetch(held.key)
             if fresh is None or fresh.uid != held.uid:
                 return None

@@ -9,6 +9,7 @@ a deleted one still takes its place in the pool.
 
 from __future__ import annotations
 
+import math
 from functools import partial
 
 import msgspec
@@ -150,6 +151,7 @@ class PoolReconcile:
         state = self._state
         if state.blueprint not in ("", blueprint):
             state.outcomes, state.pace = type(state.outcomes)(), type(state.pace)()
+            state.create_at = -math.inf
         state.blueprint = blueprint
 
     async def _replace(self, members: PoolMembers) -> None:
@@ -235,6 +237,9 @@ class PoolReconcile:
         if missing <= 0:
             state.full_at, state.put_off_since = view.generation, None
             return
+        if now < state.create_at:
+            requeues_s.append(state.create_at - now)
+            return
         if members.is_refused:
             # What is refused to the newest member would be refused to the next as well.
             return
@@ -280,6 +285,8 @@ class PoolReconcile:
         state.refusal = said(refusals[0])
         pause_s = min(_FIRST_RETRY_S * 2.0**state.refusals, self._parts.retry_s())
         state.refusals = min(state.refusals + 1, 16)
+        # Whatever wakes the pool until then: the attempt itself may do so.
+        state.create_at = self._parts.clock.monotonic() + pause_s
         self._outcome.requeues_s.append(pause_s)
 
     def _put_off_s(self, *, of_crowd: bool = False) -> float:

@@ -16,9 +16,9 @@ from lean_sandbox.controllers.common import ObjectEvents, Shared, Undone
 from lean_sandbox.controllers.warm import WarmQueue
 from lean_sandbox.controllers.warmpool.members import has_labels
 from lean_sandbox.controllers.warmpool.state import Outcome
-from lean_sandbox.kube.errors import Conflict, ControlPlaneError
+from lean_sandbox.kube.errors import Conflict, ControlPlaneError, Invalid, Status
 from lean_sandbox.model import names
-from lean_sandbox.model.meta import with_controller_reference
+from lean_sandbox.model.meta import is_controlled_by, with_controller_reference
 from lean_sandbox.model.sandbox import Sandbox
 from lean_sandbox.model.template import TemplateView
 from lean_sandbox.model.warmpool import PoolView, Verdict, slow_start_groups
@@ -145,7 +145,10 @@ class MemberRequests:
         return Tries(tried, tried - new, next_size=1 if new else min(2 * size, _MOST_AT_ONCE))
 
     async def create(self, body: bytes) -> None:
-        """Create a member. One POST."""
+        """Create a member. One POST, and a DELETE if the server has taken its owner away.
+
+        Raises Invalid then: a mutating policy or a webhook does so with each member.
+        """
         self._outcome.has_acted = True
         parts = self._parts
         written = await parts.writer.create(
@@ -154,6 +157,10 @@ class MemberRequests:
         meta = written.item.metadata
         if meta.creation_timestamp:
             parts.server_time.made_now(meta.creation_timestamp)
+        if not is_controlled_by(meta.controller, self._view.uid):
+            await parts.writer.delete(self._sandboxes, written.entry)
+            text = f'sandbox "{meta.name}" was accepted without its pool as owner'
+            raise Invalid(422, Status(reason="Invalid", message=text))
         parts.launch(key_of(meta.namespace, meta.name), written.item)
 
     async def take_in(self, orphan: SandboxEntry) -> None:

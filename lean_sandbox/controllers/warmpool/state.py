@@ -35,9 +35,11 @@ class PoolState(msgspec.Struct):
     stuck_by: str = ""
     cause: str = ""
     told: str = ""
-    # Why the last member could not be created, and how many in a row were refused.
+    # Why the last member could not be created, how many in a row were refused, and when the next
+    # may be tried.
     refusal: str = ""
     refusals: int = 0
+    create_at: float = -math.inf
     # How many members were refused when last counted, which of them is tried next, and when.
     refused: int = 0
     tries: int = 0
