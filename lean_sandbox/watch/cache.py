@@ -23,6 +23,7 @@ from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.model.meta import ObjectMeta, as_version
 from lean_sandbox.watch.index import Index
 from lean_sandbox.watch.kind import Delta, Entry, Key, Kind, key_of
+from lean_sandbox.watch.shown import ShownVersions
 from lean_sandbox.watch.writes import Event, OwnWrites
 
 E = TypeVar("E", bound=Entry)
@@ -90,6 +91,8 @@ class Cache(Generic[E]):
         self.admits_namespace: Callable[[str], bool] | None = None
         self._entries: dict[Key, E] = {}
         self.detector = ChangeDetector(kind.predicate)
+        #: What the watch shows of the objects that somebody waits for.
+        self.shown = ShownVersions()
         self._selector = parse_labels(kind.label_selector or "")
         # The lists in progress, by namespace; None is the list of all namespaces.
         self._lists: dict[str | None, _Listing] = {}
@@ -246,6 +249,8 @@ class Cache(Generic[E]):
         self, event_type: EventType, row: ObjectMeta, item: Any = None, *, initial: bool = False
     ) -> None:
         """Apply an event with metadata, perhaps columns, perhaps the full object."""
+        if self.shown:
+            self.shown.note(row.namespace, row.name, as_version(row.resource_version))
         if self.own.in_flight and self._hold(event_type, row, item):
             return
         self._take(event_type, row, item, initial=initial)

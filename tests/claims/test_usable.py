@@ -254,3 +254,39 @@ async def test_a_member_that_is_not_ready_yet_is_told_as_such() -> None:
         await world.advance(3.0)
         assert is_ready(world)
         assert_usable(world, "m1")
+
+
+async def test_ready_waits_until_the_watch_has_shown_the_pod() -> None:
+    """Routers learn of it by watches of their own, which a busy server serves late."""
+    async with open_claims("m1") as world:
+        events = world.plane.hold_events("pods")
+        world.plane.store.create(claim())
+        await world.until(lambda: world.writes()["patch pods"])
+        await world.moments(200)
+        assert_pod_is_free_of_its_pool(world)
+        assert not is_ready(world)
+        events.release()
+        await world.settle()
+        assert is_ready(world)
+
+
+async def test_a_watch_that_shows_nothing_holds_ready_up_for_a_second() -> None:
+    """It may be broken, and the Pod is as it should be."""
+    async with open_claims("m1") as world:
+        events = world.plane.hold_events("pods")
+        world.plane.store.create(claim())
+        await world.until(lambda: world.writes()["patch pods"])
+        await world.moments(200)
+        await world.clock.advance(0.9)
+        await world.moments(200)
+        assert not is_ready(world)
+        await world.clock.advance(0.2)
+        await world.until(lambda: is_ready(world))
+        events.release()
+        await world.settle()
+        assert_usable(world, "m1")
+
+
+def assert_pod_is_free_of_its_pool(world: World) -> None:
+    """Check that the Pod was written."""
+    assert WARM_POOL not in world.pod("m1")["metadata"]["labels"]

@@ -95,6 +95,12 @@ MUTANTS = (
         "        return is_true(new.conditions, names.READY) and is_another and was_ready",
     ),
     Mutant(
+        "Ready does not wait until the watch has shown the Pod",
+        "controllers/claim/usable.py",
+        "            await shown.until(written.entry.version, parts.clock, _SHOWN_WITHIN_S)\n",
+        "",
+    ),
+    Mutant(
         "a Pod that is refused is taken for free",
         "controllers/claim/usable.py",
         "        raise ClaimError(ClaimFault.OTHER, text) from error\n",

@@ -2,7 +2,9 @@
 
 Ready tells a client that it can use what the claim names. But a router does not know a Pod by name
 while that has the label of a pool, and an autoscaler may evict one that is marked as safe to evict.
-So no claim becomes Ready before its Pod has the metadata that its Sandbox asks for.
+So no claim becomes Ready before its Pod has the metadata that its Sandbox asks for, and our watch
+has shown it so: a router learns of it by a watch as well, and a busy server sends to all of them
+late.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
 # How soon a claim is reconciled again whose Pod is not ready after all.
 _NOT_READY_REQUEUE_S = 0.5
+# How long a claim waits at most for the watch to show its Pod as it was written.
+_SHOWN_WITHIN_S = 1.0
 
 
 async def make_usable(parts: Parts, sandbox: SandboxEntry) -> None:
@@ -51,8 +55,10 @@ async def _release(parts: Parts, sandbox: SandboxEntry, pod: PodEntry) -> PodEnt
         return pod
     began, pods = parts.clock.monotonic(), parts.caches.pods
     try:
-        # The whole Pod: it may have ended just before, which metadata would hide.
-        written = await parts.writer.patch(pods, pod, {"metadata": patch}, as_metadata=False)
+        with pods.shown.of(pod.key) as shown:
+            # The whole Pod: it may have ended just before, which metadata would hide.
+            written = await parts.writer.patch(pods, pod, {"metadata": patch}, as_metadata=False)
+            await shown.until(written.entry.version, parts.clock, _SHOWN_WITHIN_S)
     except NotFound:
         return None
     except Conflict:
@@ -62,4 +68,4 @@ async def _release(parts: Parts, sandbox: SandboxEntry, pod: PodEntry) -> PodEnt
         text = f'failed to patch pod "{pod.key.name}": {said(error)}'
         raise ClaimError(ClaimFault.OTHER, text) from error
     parts.metrics.stage("pod_metadata", began)
-    return written.entry
+    return pods.latest(written.entry)
