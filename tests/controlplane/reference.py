@@ -382,7 +382,7 @@ class Reference:
             owners=owner(made, version),
             labels={**identity, **launch, **reference},
             annotations={f"{DOMAIN}/sandbox-template-ref": template},
-            pod_labels=reference,
+            pod_labels={**identity, **reference},
             secure=True,
             template={"labels": {**identity, **reference}},
             **spec,

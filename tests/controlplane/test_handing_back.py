@@ -189,7 +189,7 @@ async def test_claims_and_their_sandboxes(scene: Scene, launch: str) -> None:
     assert labels(made["spec"]["podTemplate"]) == {**shared, **identity}
     assert notes(made) == {REF: "t"}
     assert made["metadata"]["ownerReferences"] == owner(claim)
-    told = {**shared, TRACKING: name_hash(bound)}
+    told = {**shared, **identity, TRACKING: name_hash(bound)}
     pods = await scene.until("pods", lambda found: told in [labels(each) for each in found])
     (pod,) = (each for each in pods if each["metadata"]["name"] == bound)
     assert labels(pod) == told

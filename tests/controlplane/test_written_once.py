@@ -80,6 +80,13 @@ async def claimed_without_launch_type(made: Reference) -> None:
     await made.scene.patch("sandboxes", "s", change)
 
 
+async def pod_of_a_claim_without_its_uid(made: Reference) -> None:
+    """Before the Pods of claims said whose they are."""
+    await made.claim("c", await pooled(made), sandbox="s")
+    change = {"metadata": {"labels": {f"{DOMAIN}/claim-uid": None}}}
+    await made.scene.patch("pods", "s", change)
+
+
 async def member_without_launch_type(made: Reference) -> None:
     """The same, in a pool."""
     await pooled(made)
@@ -122,6 +129,7 @@ ONCE: dict[str, Callable[[Reference], Awaitable[None]]] = {
     "a Ready claim without `claim-first-ready-at`": never_stamped,
     "a claim's status without `serviceFQDN`": without_address_in_the_claim,
     "a claimed Sandbox without `launch-type`": claimed_without_launch_type,
+    "a Pod of a claim without `claim-uid`": pod_of_a_claim_without_its_uid,
     "a member without `launch-type`": member_without_launch_type,
     "a Sandbox's status without `nodeName`": without_node,
     "a suspended Sandbox with `pod-name`": asleep_with_a_pod_name,
