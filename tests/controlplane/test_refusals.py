@@ -18,7 +18,7 @@ from aiohttp import web
 
 from lean_sandbox.kube.errors import ApiError, from_response
 from tests.conformance.api import JSON_PATCH, Reply, pod, until
-from tests.controlplane.objects import all_ready, condition, sandbox
+from tests.controlplane.objects import all_ready, condition, extension, fill, sandbox
 from tests.controlplane.plugin import REAL
 from tests.controlplane.scene import Scene
 from tests.support import refusals
@@ -46,8 +46,10 @@ def shape(status: Json) -> Json:
 
 
 @asynccontextmanager
-async def policy(scene: Scene, resource: str, reason: str = "") -> AsyncIterator[None]:
-    """Refuse updates and creates of a kind in the namespace, unless a label lets them through."""
+async def policy(
+    scene: Scene, resource: str, reason: str = "", *, admits: str = "false"
+) -> AsyncIterator[None]:
+    """Refuse updates and creates of a kind in the namespace but those that CEL ``admits``."""
     group, _, plural = resource.rpartition("/")
     if plural == "status":
         group, plural = "agents.x-k8s.io", "sandboxes/status"
@@ -57,7 +59,7 @@ async def policy(scene: Scene, resource: str, reason: str = "") -> AsyncIterator
         "operations": ["CREATE", "UPDATE"],
         "resources": [plural],
     }
-    validation = {"expression": "false", "message": "not now"}
+    validation = {"expression": admits, "message": "not now"}
     room = scene.room
     spec: Json = {
         "matchConstraints": {
@@ -231,3 +233,25 @@ async def test_a_status_that_a_policy_refuses_is_written_once_the_policy_is_gone
     await scene.until(
         "sandboxes", lambda found: any(condition(one, "Ready") == "True" for one in found)
     )
+
+
+@pytest.mark.parametrize("reason", ["", "Forbidden"])
+async def test_members_that_a_policy_lets_nobody_have_are_passed_over(
+    scene: Scene, reason: str
+) -> None:
+    """It came after the members were made: the claim gets a Sandbox of its own within seconds."""
+    await fill(scene, 3)
+    passes = "!object.metadata.name.startsWith('p-')"
+    async with policy(scene, "agents.x-k8s.io/sandboxes", reason, admits=passes):
+        (member, *_) = await scene.objects("sandboxes")
+        path = f"{scene.path('sandboxes')}/{member['metadata']['name']}"
+
+        async def is_refused() -> bool:
+            change = {"metadata": {"labels": {"trial": "x"}}}
+            return (await scene.room.api.patch(path, change, dryRun="All")).status >= 300
+
+        await until(is_refused, every_s=0.2)
+        claim = extension("SandboxClaim", "c", warmPoolRef={"name": "p"})
+        await scene.create("sandboxclaims", claim)
+        (bound,) = await scene.until("sandboxclaims", all_ready(1))
+        assert bound["status"]["sandbox"]["name"] == "c"
