@@ -120,7 +120,7 @@ class Adoption:
                     return taken
                 # A mutating policy or a webhook has put another owner in its place, or none.
                 raise MemberRefusedError("it was accepted without the claim as its owner")
-            fresh = await self._fetch(held.key)
+            fresh = await self.fetch(held.key)
             if fresh is None or fresh.uid != held.uid:
                 return None
             if is_controlled(fresh, self._entry):
@@ -167,13 +167,15 @@ class Adoption:
         taken = written.entry
         if self._facts.trace_context and not held.annotations:
             annotations = {names.TRACE_CONTEXT_ANNOTATION: self._facts.trace_context}
-            return await self._patch(taken, {"metadata": {"annotations": annotations}})
+            return await self.patch(taken, {"metadata": {"annotations": annotations}})
         return taken
 
-    async def _patch(self, sandbox: SandboxEntry, patch: dict[str, Any]) -> SandboxEntry:
+    async def patch(self, sandbox: SandboxEntry, patch: dict[str, Any]) -> SandboxEntry:
+        """Patch a Sandbox; the whole response is taken, as others may have written too."""
         written = await self._writer.patch(self._sandboxes, sandbox, patch, as_metadata=False)
         return written.entry
 
-    async def _fetch(self, key: Key) -> SandboxEntry | None:
+    async def fetch(self, key: Key) -> SandboxEntry | None:
+        """Fetch a Sandbox; ``None`` when it is gone. One GET."""
         found = await self._writer.get(self._sandboxes, key)
         return found.entry if found is not None else None

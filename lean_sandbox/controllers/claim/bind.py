@@ -8,7 +8,6 @@ so does one that may not have it by an admission policy.
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
 
 from lean_sandbox.controllers.claim.adopt import Adoption, MemberRefusedError
 from lean_sandbox.controllers.claim.owned import (
@@ -89,14 +88,14 @@ class Binding:
             known.append(found.key.name)
         if named and named not in known:
             try:
-                await self._fetch(Key(entry.key.namespace, named))
+                await self._adoption.fetch(Key(entry.key.namespace, named))
             except ControlPlaneError as error:
                 # The claim's status stays as it is until the Sandbox can be read.
                 text = f'sandbox "{named}" cannot be read'
                 raise ClaimError(ClaimFault.CREATE_PENDING, text) from error
             found = own_sandbox(self._sandboxes, entry)
         if found is None and entry.uid in doubtful:
-            await self._fetch(doubtful[entry.uid])
+            await self._adoption.fetch(doubtful[entry.uid])
             doubtful.pop(entry.uid, None)
             found = own_sandbox(self._sandboxes, entry)
         return found
@@ -139,7 +138,7 @@ class Binding:
             "resourceVersion": meta.resource_version,
             "ownerReferences": [self._facts.reference],
         }
-        return await self._patch(found.entry, {"metadata": metadata})
+        return await self._adoption.patch(found.entry, {"metadata": metadata})
 
     async def _assigned(self, name: str) -> SandboxEntry | None:
         """Complete an adoption that another process began, or clear a name that is not ours."""
@@ -265,7 +264,7 @@ class Binding:
         key = self._entry.key
         pending = ClaimError(ClaimFault.CREATE_PENDING, f'sandbox "{key.name}" already exists')
         try:
-            found = await self._fetch(key)
+            found = await self._adoption.fetch(key)
         except ControlPlaneError as error:
             raise pending from error
         if found is None:
@@ -290,7 +289,7 @@ class Binding:
         undone, label = self._parts.undone, names.LAUNCH_TYPE_LABEL
         if backfill is not None and not undone.is_in_vain(f"{sandbox.uid} {label}", sandbox.labels):
             before = (sandbox.labels or {}).get(label)
-            sandbox = await self._patch(sandbox, backfill)
+            sandbox = await self._adoption.patch(sandbox, backfill)
             if (sandbox.labels or {}).get(label) == before:
                 undone.note(f"{sandbox.uid} {label}", sandbox.labels)
         template = self._resolver.known_template_of(self._pool)
@@ -321,7 +320,7 @@ class Binding:
             )
             if patch is None:
                 return sandbox
-            sandbox = await self._patch(sandbox, patch)
+            sandbox = await self._adoption.patch(sandbox, patch)
         except ControlPlaneError as error:
             raise ClaimError(
                 ClaimFault.OTHER,
@@ -343,11 +342,3 @@ class Binding:
             and view.generation == sandbox.generation
             and not needs_template_touch(view.template_metadata, desired)
         )
-
-    async def _patch(self, sandbox: SandboxEntry, patch: dict[str, Any]) -> SandboxEntry:
-        written = await self._writer.patch(self._sandboxes, sandbox, patch, as_metadata=False)
-        return written.entry
-
-    async def _fetch(self, key: Key) -> SandboxEntry | None:
-        found = await self._writer.get(self._sandboxes, key)
-        return found.entry if found is not None else None
