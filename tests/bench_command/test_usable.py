@@ -7,6 +7,7 @@ that stands still until the test moves it, so that a lag is what the test made i
 from __future__ import annotations
 
 import dataclasses
+import secrets
 import subprocess
 import sys
 from collections import Counter
@@ -303,8 +304,11 @@ def at_rest() -> Iterator[str]:
 
 
 @asynccontextmanager
-async def stub_controller(kubeconfig: str, *, takes: bool) -> AsyncIterator[None]:
-    """Call every pool full, and give every claim a member; ``takes`` says whether its Pod too."""
+async def stub_controller(kubeconfig: str, within: str, *, takes: bool) -> AsyncIterator[None]:
+    """Call every pool full, and give every claim a member; ``takes`` says whether its Pod too.
+
+    Other tests may use the same server, so it serves only namespaces whose names begin so.
+    """
     clock, served = SystemClock(), set[str]()
     connection = load_connection(kubeconfig, None, clock=clock)
 
@@ -322,9 +326,10 @@ async def stub_controller(kubeconfig: str, *, takes: bool) -> AsyncIterator[None
 
     def once(serve: Callable[[ObjectMeta], Coroutine[Any, Any, None]]) -> Callable[[Seen], None]:
         def see(seen: Seen) -> None:
-            if seen.metadata.uid not in served:
-                served.add(seen.metadata.uid)
-                group.start_soon(serve, seen.metadata)
+            metadata = seen.metadata
+            if metadata.namespace.startswith(within) and metadata.uid not in served:
+                served.add(metadata.uid)
+                group.start_soon(serve, metadata)
 
         return see
 
@@ -345,17 +350,19 @@ async def test_a_burst_of_claims_that_are_ready_and_not_usable_is_measured_and_m
     not_usable: int,
 ) -> None:
     """With --check such a run fails, however fast the claims became Ready."""
+    within = f"usable-{secrets.token_hex(3)}"
     with at_rest() as process:
         options = BenchOptions(
             scenarios=("burst",),
             kubeconfig=kubeconfig,
+            namespace=within,
             against=(process,),
             count=5,
             pool=6,
             quiet=0.2,
             usable_wait=60.0 if takes else 0.1,
         )
-        async with stub_controller(kubeconfig, takes=takes):
+        async with stub_controller(kubeconfig, within, takes=takes):
             report = await measure(options, SystemClock(), _QUIET)
     (burst,) = report.scenarios
     assert (burst.figures["ready"], burst.figures["not_usable"]) == (5, not_usable)
