@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import platform
+import re
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Final
 
+from lean_sandbox.local import recorded
 from lean_sandbox.local.kinds import Kind
 
 Json = dict[str, Any]
@@ -13,42 +15,8 @@ Json = dict[str, Any]
 # The Kubernetes release whose API the server speaks.
 RELEASE = ("1", "36", "v1.36.3")
 
-_VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
-# Resources that only take requests: nothing of them is stored.
-_CREATE_ONLY = frozenset(
-    {
-        "bindings",
-        "localsubjectaccessreviews",
-        "selfsubjectaccessreviews",
-        "selfsubjectreviews",
-        "selfsubjectrulesreviews",
-        "subjectaccessreviews",
-        "tokenreviews",
-    }
-)
-_SUBRESOURCE_VERBS: dict[str, list[str]] = {
-    "binding": ["create"],
-    "eviction": ["create"],
-    "finalize": ["update"],
-    "log": ["get"],
-    "token": ["create"],
-}
-_READ_WRITE = ["get", "patch", "update"]
-# Subresources whose bodies are of another kind: group, version, kind.
-_SUBRESOURCE_KINDS: dict[str, tuple[str, str, str]] = {
-    "binding": ("", "v1", "Binding"),
-    "eviction": ("policy", "v1", "Eviction"),
-    "scale": ("autoscaling", "v1", "Scale"),
-    "token": ("authentication.k8s.io", "v1", "TokenRequest"),
-}
-
-
-def _verbs(kind: Kind) -> list[str]:
-    if kind.plural in _CREATE_ONLY:
-        return ["create"]
-    if (kind.group, kind.plural) == ("", "namespaces"):
-        return [verb for verb in _VERBS if verb != "deletecollection"]
-    return list(_VERBS)
+_VERSION: Final = re.compile(r"v([1-9]\d*)(?:(alpha|beta)([1-9]\d*))?")
+_STAGES: Final = {"": 0, "beta": 1, "alpha": 2}
 
 
 def _group_version(group: str, version: str) -> str:
@@ -56,11 +24,26 @@ def _group_version(group: str, version: str) -> str:
 
 
 def _groups(kinds: Iterable[Kind]) -> dict[str, dict[str, list[Kind]]]:
-    """Return group -> version -> kinds in the order of the input (first version preferred)."""
+    """Return group -> version -> kinds, versions and groups in order of preference."""
     found: dict[str, dict[str, list[Kind]]] = {}
     for kind in kinds:
         found.setdefault(kind.group, {}).setdefault(kind.version, []).append(kind)
-    return found
+    built_in = [group["metadata"].get("name", "") for group in recorded.discovery()]
+    custom = sorted(found.keys() - built_in)
+    return {
+        name: dict(sorted(found[name].items(), key=lambda item: _priority(item[0])))
+        for name in [*built_in, *custom]
+        if name in found
+    }
+
+
+def _priority(version: str) -> tuple[Any, ...]:
+    """Return what sorts versions as clients prefer them: v2, v1, v2beta1, v1alpha1, other."""
+    match = _VERSION.fullmatch(version)
+    if match is None:
+        return (3, version)
+    major, stage, minor = match.groups()
+    return (_STAGES[stage or ""], -int(major), -int(minor or 0))
 
 
 def api_versions(server_address: str) -> Json:
@@ -98,20 +81,20 @@ def _listed(kind: Kind) -> Iterator[Json]:
         "singularName": kind.singular,
         "namespaced": kind.namespaced,
         "kind": kind.kind,
-        "verbs": _verbs(kind),
+        "verbs": list(kind.verbs),
     }
     if kind.short_names:
         entry["shortNames"] = list(kind.short_names)
     if kind.categories:
         entry["categories"] = list(kind.categories)
     yield entry
-    for name in sorted(kind.subresources):
+    for name, subresource in kind.subresources.items():
+        group, version, inner = subresource.identity
         sub: Json = {"name": f"{kind.plural}/{name}", "singularName": ""}
         sub["namespaced"] = kind.namespaced
-        group, version, inner = _SUBRESOURCE_KINDS.get(name, ("", "", kind.kind))
-        if group:
+        if (group, version) != (kind.group, kind.version):
             sub.update(group=group, version=version)
-        sub.update(kind=inner, verbs=_SUBRESOURCE_VERBS.get(name, _READ_WRITE))
+        sub.update(kind=inner, verbs=list(subresource.verbs))
         yield sub
 
 
@@ -123,37 +106,39 @@ def resource_list(kinds: Iterable[Kind], group: str, version: str) -> Json | Non
     resources = [entry for kind in found for entry in _listed(kind)]
     return {
         "kind": "APIResourceList",
-        "apiVersion": "v1",
+        **({"apiVersion": "v1"} if group else {}),
         "groupVersion": _group_version(group, version),
         "resources": resources,
     }
 
 
-def _response_kind(group: str, version: str, kind: str) -> Json:
-    return {"group": group, "version": version, "kind": kind}
-
-
 def _aggregated(kind: Kind) -> Json:
+    own = (kind.group, kind.version)
+
+    def body(group: str, version: str, name: str) -> Json:
+        if not kind.is_custom and (group, version) == own:
+            group = version = ""  # as the group version that lists it
+        return {"group": group, "version": version, "kind": name}
+
     entry: Json = {
         "resource": kind.plural,
-        "responseKind": _response_kind(kind.group, kind.version, kind.kind),
+        "responseKind": body(*own, kind.kind),
         "scope": "Namespaced" if kind.namespaced else "Cluster",
         "singularResource": kind.singular,
-        "verbs": _verbs(kind),
+        "verbs": list(kind.verbs),
     }
     if kind.short_names:
         entry["shortNames"] = list(kind.short_names)
     if kind.categories:
         entry["categories"] = list(kind.categories)
     if kind.subresources:
-        own = (kind.group, kind.version, kind.kind)
         entry["subresources"] = [
             {
                 "subresource": name,
-                "responseKind": _response_kind(*_SUBRESOURCE_KINDS.get(name, own)),
-                "verbs": _SUBRESOURCE_VERBS.get(name, _READ_WRITE),
+                "responseKind": body(*subresource.identity),
+                "verbs": list(subresource.verbs),
             }
-            for name in sorted(kind.subresources)
+            for name, subresource in kind.subresources.items()
         ]
     return entry
 

@@ -1,14 +1,20 @@
-"""What a kind is, and the table of built-in ones."""
+"""What a kind is, and which built-in ones are served; the rest is as kube-apiserver has it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from functools import cache
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from lean_sandbox.local import recorded
 from lean_sandbox.local.errors import qualified
+
+Json = dict[str, Any]
+
+_VERBS: Final = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +27,13 @@ class PrinterColumn:
     priority: int = 0
     description: str = ""
     format: str = ""
+
+
+class Subresource(NamedTuple):
+    """What can be done with a subresource, and group, version and kind of its bodies."""
+
+    verbs: tuple[str, ...]
+    identity: tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,14 +49,17 @@ class Kind:
     list_kind: str = ""
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
-    subresources: frozenset[str] = frozenset()
+    verbs: tuple[str, ...] = _VERBS
+    subresources: Mapping[str, Subresource] = field(default_factory=dict)
+    unserved: frozenset[str] = frozenset()
+    """Subresources that kube-apiserver has and this server has not."""
     is_custom: bool = False
     has_generation: bool = False
     returns_deleted: bool = False
     selectable: tuple[str, ...] = ()
     storage: str = ""
     """Collection the objects live in; versions and synonyms of a kind share one."""
-    schema: dict[str, Any] | None = None
+    schema: Json | None = None
     """Schema of a custom kind; control planes of one process share it, so nobody changes it."""
     columns: tuple[PrinterColumn, ...] = ()
     scale: Mapping[str, str] | None = None
@@ -73,259 +89,139 @@ def make_kind(group: str, version: str, plural: str, kind: str, **more: Any) -> 
     more.setdefault("singular", kind.lower())
     more.setdefault("list_kind", kind + "List")
     more["storage"] = more.get("storage") or qualified(group, plural)
-    more["subresources"] = frozenset(more.get("subresources", ()))
     return Kind(group, version, plural, kind, head=head, **more)
 
 
-_POD_FIELDS = (
-    "spec.nodeName",
-    "spec.restartPolicy",
-    "spec.schedulerName",
-    "spec.serviceAccountName",
-    "spec.hostNetwork",
-    "status.phase",
-    "status.podIP",
-    "status.nominatedNodeName",
-)
-_EVENT_FIELDS = (
-    "involvedObject.kind",
-    "involvedObject.namespace",
-    "involvedObject.name",
-    "involvedObject.uid",
-    "involvedObject.apiVersion",
-    "involvedObject.resourceVersion",
-    "involvedObject.fieldPath",
-    "reason",
-    "reportingComponent",
-    "source",
-    "type",
-)
-_STATUS = ("status",)
-_SCALED = ("status", "scale")
-
-
-def _core() -> Iterator[Kind]:
-    yield make_kind(
-        "",
-        "v1",
-        "namespaces",
-        "Namespace",
-        namespaced=False,
-        short_names=("ns",),
-        subresources=("status", "finalize"),
-        selectable=("status.phase",),
-    )
-    yield make_kind(
-        "",
-        "v1",
-        "nodes",
-        "Node",
-        namespaced=False,
-        short_names=("no",),
-        subresources=_STATUS,
-        selectable=("spec.unschedulable",),
-    )
-    yield make_kind(
-        "",
-        "v1",
-        "pods",
-        "Pod",
-        short_names=("po",),
-        categories=("all",),
-        subresources=("status", "binding", "eviction"),
-        has_generation=True,
-        returns_deleted=True,
-        selectable=_POD_FIELDS,
-    )
-    yield make_kind(
-        "",
-        "v1",
-        "services",
-        "Service",
-        short_names=("svc",),
-        categories=("all",),
-        subresources=_STATUS,
-        returns_deleted=True,
-        selectable=("spec.clusterIP", "spec.type"),
-    )
-    yield make_kind("", "v1", "endpoints", "Endpoints", short_names=("ep",), singular="endpoints")
-    yield make_kind(
-        "",
-        "v1",
-        "persistentvolumeclaims",
-        "PersistentVolumeClaim",
-        short_names=("pvc",),
-        subresources=_STATUS,
-        returns_deleted=True,
-    )
-    yield make_kind(
-        "",
-        "v1",
-        "persistentvolumes",
-        "PersistentVolume",
-        namespaced=False,
-        short_names=("pv",),
-        subresources=_STATUS,
-        returns_deleted=True,
-    )
-    yield make_kind("", "v1", "configmaps", "ConfigMap", short_names=("cm",))
-    yield make_kind("", "v1", "secrets", "Secret", selectable=("type",))
-    yield make_kind(
-        "",
-        "v1",
-        "serviceaccounts",
-        "ServiceAccount",
-        short_names=("sa",),
-        subresources=("token",),
-        returns_deleted=True,
-    )
-    yield make_kind("", "v1", "events", "Event", short_names=("ev",), selectable=_EVENT_FIELDS)
-    yield make_kind("", "v1", "limitranges", "LimitRange", short_names=("limits",))
-    yield make_kind(
-        "",
-        "v1",
-        "resourcequotas",
-        "ResourceQuota",
-        short_names=("quota",),
-        subresources=_STATUS,
-        returns_deleted=True,
-    )
-
-
-def _workloads() -> Iterator[Kind]:
-    scale = {"spec": ".spec.replicas", "status": ".status.replicas"}
-    for plural, kind, short in (
-        ("deployments", "Deployment", "deploy"),
-        ("replicasets", "ReplicaSet", "rs"),
-        ("statefulsets", "StatefulSet", "sts"),
-    ):
-        yield make_kind(
-            "apps",
-            "v1",
-            plural,
-            kind,
-            short_names=(short,),
-            categories=("all",),
-            subresources=_SCALED,
-            has_generation=True,
-            scale=scale,
-        )
-    yield make_kind(
-        "apps",
-        "v1",
-        "daemonsets",
-        "DaemonSet",
-        short_names=("ds",),
-        categories=("all",),
-        subresources=_STATUS,
-        has_generation=True,
-    )
-    yield make_kind(
-        "batch",
-        "v1",
-        "jobs",
-        "Job",
-        categories=("all",),
-        subresources=_STATUS,
-        has_generation=True,
-    )
-    yield make_kind(
-        "batch",
-        "v1",
-        "cronjobs",
-        "CronJob",
-        short_names=("cj",),
-        categories=("all",),
-        subresources=_STATUS,
-        has_generation=True,
-    )
-
-
-def _others() -> Iterator[Kind]:
-    net, rbac = "networking.k8s.io", "rbac.authorization.k8s.io"
-    yield make_kind(
-        net, "v1", "networkpolicies", "NetworkPolicy", short_names=("netpol",), has_generation=True
-    )
-    yield make_kind(
-        net,
-        "v1",
-        "ingresses",
-        "Ingress",
-        short_names=("ing",),
-        subresources=_STATUS,
-        has_generation=True,
-    )
-    yield make_kind(
-        "policy",
-        "v1",
-        "poddisruptionbudgets",
-        "PodDisruptionBudget",
-        short_names=("pdb",),
-        subresources=_STATUS,
-        has_generation=True,
-    )
-    yield make_kind(rbac, "v1", "roles", "Role")
-    yield make_kind(rbac, "v1", "rolebindings", "RoleBinding")
-    yield make_kind(rbac, "v1", "clusterroles", "ClusterRole", namespaced=False)
-    yield make_kind(rbac, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False)
-    yield make_kind("coordination.k8s.io", "v1", "leases", "Lease")
-    yield make_kind(
-        "events.k8s.io",
-        "v1",
+_SERVED: Final[Mapping[str, tuple[str, ...]]] = {
+    "v1": (
+        "configmaps",
+        "endpoints",
         "events",
-        "Event",
-        short_names=("ev",),
-        storage="events",
-        selectable=tuple(name.replace("involvedObject", "regarding") for name in _EVENT_FIELDS),
-    )
-    yield make_kind(
-        "storage.k8s.io",
-        "v1",
-        "storageclasses",
-        "StorageClass",
-        namespaced=False,
-        short_names=("sc",),
-        returns_deleted=True,
-    )
-    yield make_kind(
-        "scheduling.k8s.io",
-        "v1",
-        "priorityclasses",
-        "PriorityClass",
-        namespaced=False,
-        short_names=("pc",),
-    )
-    yield make_kind("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False)
-    yield make_kind(
-        "discovery.k8s.io", "v1", "endpointslices", "EndpointSlice", has_generation=True
-    )
-    yield make_kind(
-        "apiextensions.k8s.io",
-        "v1",
-        "customresourcedefinitions",
-        "CustomResourceDefinition",
-        namespaced=False,
-        short_names=("crd", "crds"),
-        categories=("api-extensions",),
-        subresources=_STATUS,
-        has_generation=True,
-    )
-
-
-REVIEWS: Final = tuple(
-    make_kind(group, "v1", plural, kind, namespaced=False)
-    for group, plural, kind in (
-        ("authentication.k8s.io", "selfsubjectreviews", "SelfSubjectReview"),
-        ("authorization.k8s.io", "selfsubjectaccessreviews", "SelfSubjectAccessReview"),
-        ("authorization.k8s.io", "selfsubjectrulesreviews", "SelfSubjectRulesReview"),
-        ("authorization.k8s.io", "subjectaccessreviews", "SubjectAccessReview"),
+        "limitranges",
+        "namespaces",
+        "nodes",
+        "persistentvolumeclaims",
+        "persistentvolumes",
+        "pods",
+        "resourcequotas",
+        "secrets",
+        "serviceaccounts",
+        "services",
+    ),
+    "apiextensions.k8s.io/v1": ("customresourcedefinitions",),
+    "apps/v1": ("daemonsets", "deployments", "replicasets", "statefulsets"),
+    "authentication.k8s.io/v1": ("selfsubjectreviews",),
+    "authorization.k8s.io/v1": (
+        "selfsubjectaccessreviews",
+        "selfsubjectrulesreviews",
+        "subjectaccessreviews",
+    ),
+    "batch/v1": ("cronjobs", "jobs"),
+    "coordination.k8s.io/v1": ("leases",),
+    "discovery.k8s.io/v1": ("endpointslices",),
+    "events.k8s.io/v1": ("events",),
+    "networking.k8s.io/v1": ("ingresses", "networkpolicies"),
+    "node.k8s.io/v1": ("runtimeclasses",),
+    "policy/v1": ("poddisruptionbudgets",),
+    "rbac.authorization.k8s.io/v1": (
+        "clusterrolebindings",
+        "clusterroles",
+        "rolebindings",
+        "roles",
+    ),
+    "scheduling.k8s.io/v1": ("priorityclasses",),
+    "storage.k8s.io/v1": ("storageclasses",),
+}
+_UNSERVED_SUBRESOURCES: Final = frozenset(
+    ("attach", "ephemeralcontainers", "exec", "log", "portforward", "proxy", "resize")
+)
+_HAVE_GENERATION: Final = frozenset(
+    (
+        "cronjobs.batch",
+        "customresourcedefinitions.apiextensions.k8s.io",
+        "daemonsets.apps",
+        "deployments.apps",
+        "endpointslices.discovery.k8s.io",
+        "ingresses.networking.k8s.io",
+        "jobs.batch",
+        "networkpolicies.networking.k8s.io",
+        "poddisruptionbudgets.policy",
+        "pods",
+        "replicasets.apps",
+        "statefulsets.apps",
     )
 )
-"""Kinds that are asked by POST and stored nowhere."""
+# A DELETE of these answers with the object that is gone, of others with a Status.
+_RETURN_DELETED: Final = frozenset(
+    (
+        "persistentvolumeclaims",
+        "persistentvolumes",
+        "pods",
+        "resourcequotas",
+        "serviceaccounts",
+        "services",
+        "storageclasses.storage.k8s.io",
+    )
+)
+_STORED_AS: Final = {"events.events.k8s.io": "events"}
+_SCALE: Final = {"spec": ".spec.replicas", "status": ".status.replicas"}
 
 
-def builtin_kinds() -> Iterator[Kind]:
-    """Yield the kinds every server has."""
-    yield from _core()
-    yield from _workloads()
-    yield from _others()
+def builtin_kinds() -> tuple[Kind, ...]:
+    """Return the kinds that every server stores, in the order of discovery."""
+    return tuple(kind for kind in _recorded_kinds() if kind.verbs != ("create",))
+
+
+def review_kinds() -> tuple[Kind, ...]:
+    """Return the kinds that are asked by POST and stored nowhere."""
+    return tuple(kind for kind in _recorded_kinds() if kind.verbs == ("create",))
+
+
+@cache
+def _recorded_kinds() -> tuple[Kind, ...]:
+    return tuple(
+        _recorded_kind(group["metadata"].get("name", ""), version["version"], resource)
+        for group in recorded.discovery()
+        for version in group["versions"]
+        for resource in version["resources"]
+        if resource["resource"]
+        in _SERVED.get(
+            "/".join(filter(None, (group["metadata"].get("name"), version["version"]))), ()
+        )
+    )
+
+
+def _recorded_kind(group: str, version: str, resource: Json) -> Kind:
+    plural = resource["resource"]
+    name = qualified(group, plural)
+    subresources = dict(_subresources(resource, (group, version)))
+    return make_kind(
+        group,
+        version,
+        plural,
+        resource["responseKind"]["kind"],
+        namespaced=resource["scope"] == "Namespaced",
+        singular=resource["singularResource"],
+        short_names=tuple(resource.get("shortNames", ())),
+        categories=tuple(resource.get("categories", ())),
+        verbs=tuple(resource["verbs"]),
+        subresources={
+            key: value for key, value in subresources.items() if key not in _UNSERVED_SUBRESOURCES
+        },
+        unserved=_UNSERVED_SUBRESOURCES.intersection(subresources),
+        has_generation=name in _HAVE_GENERATION,
+        returns_deleted=name in _RETURN_DELETED,
+        selectable=tuple(
+            path for path in resource.get("selectable", ()) if not path.startswith("metadata.")
+        ),
+        storage=_STORED_AS.get(name, ""),
+        scale=_SCALE if "scale" in subresources else None,
+    )
+
+
+def _subresources(resource: Json, own: tuple[str, str]) -> Iterator[tuple[str, Subresource]]:
+    for found in resource.get("subresources", ()):
+        body = found["responseKind"]
+        group, version = body.get("group") or own[0], body.get("version") or own[1]
+        identity = (group, version, body["kind"])
+        yield found["subresource"], Subresource(tuple(found["verbs"]), identity)

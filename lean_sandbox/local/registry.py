@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
-from lean_sandbox.local.kinds import REVIEWS, Kind, PrinterColumn, builtin_kinds, make_kind
+from lean_sandbox.local.kinds import Kind, PrinterColumn, Subresource, builtin_kinds, make_kind
 
-__all__ = ["REVIEWS", "Definition", "Kind", "PrinterColumn", "Registry", "read_definition"]
+__all__ = ["Definition", "Kind", "PrinterColumn", "Registry", "read_definition"]
 
 Json = dict[str, Any]
+
+_READ_WRITE: Final = ("get", "patch", "update")
+_SCALE: Final = ("autoscaling", "v1", "Scale")
 
 
 def _columns(version: Mapping[str, Any]) -> tuple[PrinterColumn, ...]:
@@ -61,6 +64,7 @@ def _kinds_of(spec: Json) -> list[Kind]:
             continue
         subresources = version.get("subresources") or {}
         scale = subresources.get("scale")
+        own = (spec["group"], version["name"], names["kind"])
         kinds.append(
             make_kind(
                 spec["group"],
@@ -72,7 +76,11 @@ def _kinds_of(spec: Json) -> list[Kind]:
                 list_kind=names.get("listKind") or names["kind"] + "List",
                 short_names=tuple(names.get("shortNames") or ()),
                 categories=tuple(names.get("categories") or ()),
-                subresources=tuple(subresources),
+                subresources={
+                    name: Subresource(_READ_WRITE, _SCALE if name == "scale" else own)
+                    for name in ("status", "scale")
+                    if name in subresources
+                },
                 is_custom=True,
                 has_generation=True,
                 selectable=tuple(

@@ -8,49 +8,24 @@ from typing import Any
 import msgspec
 import pytest
 
-from lean_sandbox.local import discovery
+from lean_sandbox.local import discovery, recorded
 from lean_sandbox.local.crds.definitions import definitions
-from lean_sandbox.local.kinds import Kind, make_kind
+from lean_sandbox.local.kinds import builtin_kinds, make_kind, review_kinds
 from lean_sandbox.local.openapi import OpenApiDocuments
+from lean_sandbox.local.registry import read_definition
 from lean_sandbox.local.schema.builtin import BUILTIN_KINDS, builtin_schema, model_module
 
 Json = dict[str, Any]
 
 
-def _custom() -> list[Kind]:
-    found = []
-    for crd in definitions().values():
-        names, version = crd["spec"]["names"], crd["spec"]["versions"][0]
-        found.append(
-            make_kind(
-                crd["spec"]["group"],
-                version["name"],
-                names["plural"],
-                names["kind"],
-                singular=names["singular"],
-                short_names=tuple(names["shortNames"]),
-                subresources=version.get("subresources", ()),
-                is_custom=True,
-                schema=version["schema"]["openAPIV3Schema"],
-            )
-        )
-    return found
-
-
+_BUILT_IN = ("namespaces", "pods", "deployments.apps")
 KINDS = [
-    make_kind("", "v1", "namespaces", "Namespace", namespaced=False, singular="namespace"),
-    make_kind(
-        "",
-        "v1",
-        "pods",
-        "Pod",
-        singular="pod",
-        short_names=("po",),
-        categories=("all",),
-        subresources=("status", "binding", "eviction"),
+    *(kind for kind in builtin_kinds() if kind.qualified_plural in _BUILT_IN),
+    *(
+        kind
+        for definition in definitions().values()
+        for kind in read_definition(msgspec.json.encode(definition["spec"])).kinds
     ),
-    make_kind("apps", "v1", "deployments", "Deployment", subresources=("scale", "status")),
-    *_custom(),
 ]
 
 
@@ -80,6 +55,48 @@ def test_groups_and_their_preferred_version() -> None:
     }
     assert discovery.api_group(KINDS, "nope") is None
     assert discovery.api_versions("h:1")["versions"] == ["v1"]
+
+
+@pytest.mark.parametrize("path", ["api", "apis"])
+def test_built_in_kinds_are_described_as_a_real_server_does(path: str) -> None:
+    """Discovery is the recording without the kinds and subresources that are not served."""
+    kinds = [*builtin_kinds(), *review_kinds()]
+    served = {(kind.group, kind.version, kind.plural): kind for kind in kinds}
+    said = discovery.aggregated_discovery(kinds, is_core=path == "api")["items"]
+    expected = []
+    for group in recorded.discovery():
+        name = group["metadata"].get("name", "")
+        versions = []
+        for version in group["versions"]:
+            resources = []
+            for recording in version["resources"]:
+                resource = dict(recording)
+                kind = served.get((name, version["version"], resource["resource"]))
+                resource.pop("selectable", None)
+                subresources = resource.pop("subresources", [])
+                if kind is None:
+                    continue
+                if kept := [sub for sub in subresources if sub["subresource"] not in kind.unserved]:
+                    resource["subresources"] = kept
+                resources.append(resource)
+            if resources:
+                versions.append({**version, "resources": resources, "freshness": "Current"})
+        if versions and bool(name) is (path == "apis"):
+            expected.append({"metadata": group["metadata"], "versions": versions})
+    assert said == expected
+
+
+def test_the_most_stable_version_is_preferred() -> None:
+    """Versions go by stage and number, groups of definitions by name after the built-in ones."""
+    versions = ["foo1", "v1", "v10", "v11alpha2", "v1beta1", "v2", "v2beta1", "v2beta10", "foo10"]
+    kinds = [make_kind("z.dev", name, "a", "A", is_custom=True) for name in versions]
+    more = [make_kind("b.dev", "v1", "a", "A", is_custom=True), *KINDS]
+    groups = discovery.group_list([*kinds, *more])["groups"]
+    order = ["apps", "agents.x-k8s.io", "b.dev", "extensions.agents.x-k8s.io", "z.dev"]
+    assert [group["name"] for group in groups] == order
+    assert [version["version"] for version in groups[-1]["versions"]] == [
+        "v10", "v2", "v1", "v2beta10", "v2beta1", "v1beta1", "v11alpha2", "foo1", "foo10",
+    ]  # fmt: skip
 
 
 def test_resources_and_subresources() -> None:
