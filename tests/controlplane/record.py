@@ -115,15 +115,15 @@ class Recorder:
         found = self._ask(f"{path}?labelSelector=kubernetes.io/bootstrapping=rbac-defaults")[
             "items"
         ]
-        return [
-            {
-                "name": role["metadata"]["name"],
-                "labels": role["metadata"].get("labels", {}),
-                **{key: role[key] for key in ("aggregationRule", "rules") if role.get(key)},
-            }
-            for role in found
-            if not role["metadata"]["name"].startswith(_CONTROLLERS)
-        ]
+        roles = []
+        for role in found:
+            metadata = role["metadata"]
+            if not metadata["name"].startswith(_CONTROLLERS):
+                # What an aggregated role gathers follows from the others.
+                part = "aggregationRule" if role.get("aggregationRule") else "rules"
+                labels = metadata.get("labels", {})
+                roles.append({"name": metadata["name"], "labels": labels, part: role[part]})
+        return roles
 
 
 def _listed(groups: Iterable[Json]) -> Iterator[tuple[Json, Json, Json]]:

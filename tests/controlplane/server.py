@@ -38,8 +38,10 @@ _TOKENS = {
 _MASTERS = "system:masters"
 _START_LIMIT_S = 90.0
 _DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-# What tests need of it: owners, namespaces, accounts, nodes without their first taint, volumes.
+# What tests need of it: roles, owners, namespaces, accounts, nodes without their first taint,
+# volumes.
 _CONTROLLERS = (
+    "clusterrole-aggregation-controller",
     "garbage-collector-controller",
     "namespace-controller",
     "node-lifecycle-controller",
