@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from lean_sandbox.local.errors import StatusError
@@ -43,6 +43,9 @@ class Admission:
     def __init__(self) -> None:
         self._structures: dict[Kind, Node] = {}
         self._schemas: dict[Kind, Json] = {}
+
+        self.guard: Callable[[Kind, Json, Json | None], None] | None = None
+        """Is shown a new state of an object and the old one, before anything else is checked."""
 
     def mutate(self, kind: Kind, obj: Json) -> None:
         """Change an object that is created or updated, as webhooks do; here there are none."""
@@ -119,6 +122,8 @@ class Admission:
             StatusError: 422 with one cause for each broken rule.
 
         """
+        if self.guard is not None:
+            self.guard(kind, obj, old)
         errors: Iterable[FieldError]
         if kind.is_custom:
             # Only the validation rules look at this object, so kind and apiVersion may stay out.

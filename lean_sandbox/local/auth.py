@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -13,7 +13,15 @@ from typing import Any, Final
 
 import msgspec
 
-_ISSUER: Final = "https://kubernetes.default.svc"
+ISSUER: Final = "https://kubernetes.default.svc"
+"""Who signs the tokens of service accounts, and the audience that the server itself is."""
+AUTHENTICATED: Final = "system:authenticated"
+_EXTRA: Final = "authentication.kubernetes.io"
+_BOUND: Final = {"pod": "pods", "secret": "secrets", "node": "nodes"}
+"""The members of a token that name what it is bound to, and the collections of these objects."""
+
+FindUid = Callable[[str, str, str], str | None]
+"""Returns the uid of an object by collection, namespace and name; None when there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,19 +31,73 @@ class User:
     name: str
     groups: tuple[str, ...] = ()
     uid: str = ""
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    def info(self) -> dict[str, Any]:
+        """Return the user as reviews show it."""
+        shown = {
+            "username": self.name,
+            "uid": self.uid,
+            "groups": list(self.groups),
+            "extra": {key: list(values) for key, values in self.extra},
+        }
+        return {key: value for key, value in shown.items() if value}
 
 
 ANONYMOUS: Final = User("system:anonymous", ("system:unauthenticated",))
-UNSECURED: Final = User("system:unsecured", ("system:masters", "system:authenticated"))
+UNSECURED: Final = User("system:unsecured", ("system:masters", AUTHENTICATED))
 """Who asks without credentials where those are trusted."""
 
 
-def _b64(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+def account_groups(namespace: str) -> tuple[str, ...]:
+    """Return the groups of the service accounts of a namespace."""
+    return (
+        "system:serviceaccounts",
+        f"system:serviceaccounts:{namespace}",
+        AUTHENTICATED,
+    )
 
 
-def _unb64(text: str) -> bytes:
-    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+class Named(msgspec.Struct):
+    """An object that a token is for, or bound to."""
+
+    name: str
+    uid: str = ""
+
+
+class _Place(msgspec.Struct, omit_defaults=True):
+    namespace: str
+    serviceaccount: Named
+    pod: Named | None = None
+    secret: Named | None = None
+    node: Named | None = None
+
+
+class _Claims(msgspec.Struct, rename={"place": "kubernetes.io"}):
+    aud: list[str]
+    exp: int
+    iat: int
+    iss: str
+    jti: str
+    place: _Place
+    nbf: int
+    sub: str
+
+    def user(self) -> User:
+        place = self.place
+        extra = [(f"{_EXTRA}/credential-id", (f"JTI={self.jti}",))]
+        for member in ("node", "pod"):
+            bound: Named | None = getattr(place, member)
+            if bound is not None:
+                extra.append((f"{_EXTRA}/{member}-name", (bound.name,)))
+                extra.append((f"{_EXTRA}/{member}-uid", (bound.uid,)))
+        return User(
+            self.sub, account_groups(place.namespace), place.serviceaccount.uid, tuple(extra)
+        )
+
+
+class TokenError(Exception):
+    """A token that is not accepted; the message says why."""
 
 
 class Authenticator:
@@ -45,14 +107,16 @@ class Authenticator:
         self,
         key: bytes,
         now: Callable[[], datetime],
-        account_uid: Callable[[str, str], str | None],
+        find_uid: FindUid,
+        new_id: Callable[[], str],
         *,
         nobody: User = ANONYMOUS,
     ) -> None:
         self._nobody = nobody
         self._key = key
         self._now = now
-        self._account_uid = account_uid
+        self._find_uid = find_uid
+        self._new_id = new_id
         self._static: dict[str, User] = {}
 
     def add(self, token: str, user: User) -> None:
@@ -65,23 +129,31 @@ class Authenticator:
         return f"local-{digest[:40]}"
 
     def issue(
-        self, namespace: str, name: str, uid: str, lifetime_s: int, audiences: list[str]
+        self,
+        namespace: str,
+        account: Named,
+        lifetime_s: int,
+        *,
+        audiences: Iterable[str] = (ISSUER,),
+        bound: Mapping[str, Named] | None = None,
     ) -> tuple[str, datetime]:
-        """Return a service account token and when it expires."""
+        """Return a service account token and when it expires.
+
+        It dies with the objects in ``bound``, which are named by ``pod``, ``secret`` and ``node``.
+        """
         start = self._now()
         end = start + timedelta(seconds=lifetime_s)
-        claims = {
-            "aud": audiences,
-            "exp": int(end.timestamp()),
-            "iat": int(start.timestamp()),
-            "nbf": int(start.timestamp()),
-            "iss": _ISSUER,
-            "kubernetes.io": {
-                "namespace": namespace,
-                "serviceaccount": {"name": name, "uid": uid},
-            },
-            "sub": f"system:serviceaccount:{namespace}:{name}",
-        }
+        second = int(start.timestamp())
+        claims = _Claims(
+            aud=list(audiences),
+            exp=second + lifetime_s,
+            iat=second,
+            iss=ISSUER,
+            jti=self._new_id(),
+            place=_Place(namespace, account, **(bound or {})),
+            nbf=second,
+            sub=f"system:serviceaccount:{namespace}:{account.name}",
+        )
         head = _b64(msgspec.json.encode({"alg": "HS256", "typ": "JWT"}))
         signed = f"{head}.{_b64(msgspec.json.encode(claims))}"
         return f"{signed}.{_b64(_sign(self._key, signed))}", end
@@ -91,32 +163,58 @@ class Authenticator:
         if not authorization:
             return self._nobody
         scheme, _, token = authorization.partition(" ")
-        token = token.strip()
-        if scheme.lower() != "bearer" or not token:
+        if scheme.lower() != "bearer":
             return None
-        return self._static.get(token) or self._account(token)
-
-    def _account(self, token: str) -> User | None:
-        said = _said(self._key, token)
-        if said is None or said.expires_at < self._now().timestamp():
+        try:
+            return self.authenticate(token.strip())[0]
+        except TokenError:
             return None
-        if self._account_uid(said.namespace, said.account) != said.user.uid:
-            return None
-        return said.user
 
+    def authenticate(
+        self, token: str, audiences: Iterable[str] = (ISSUER,)
+    ) -> tuple[User, list[str]]:
+        """Return who a token is of, and for which of the ``audiences``.
 
-@dataclass(frozen=True, slots=True)
-class _Said:
-    """What the token of a service account says."""
+        Raises:
+            TokenError: nobody whose token is known, or meant for one of the audiences.
 
-    user: User
-    namespace: str
-    account: str
-    expires_at: int
+        """
+        wanted = list(audiences)
+        user = self._static.get(token)
+        if user is not None and ISSUER in wanted:
+            return user, [ISSUER]
+        claims = _read_token(self._key, token)
+        if claims is None:
+            raise TokenError("invalid bearer token")
+        found = [one for one in claims.aud if one in wanted]
+        if not found:
+            listed, aims = ([f'"{one}"' for one in names] for names in (claims.aud, wanted))
+            self._refuse(
+                f"token audiences [{' '.join(listed)}] is invalid for the target audiences"
+                f" [{' '.join(aims)}]"
+            )
+        if claims.exp < self._now().timestamp():
+            self._refuse("service account token has expired")
+        place = claims.place
+        self._check_alive("serviceaccounts", place.namespace, place.serviceaccount)
+        for member, plural in _BOUND.items():
+            bound: Named | None = getattr(place, member)
+            # The node of a bound Pod is for information only.
+            if bound is not None and not (member == "node" and place.pod is not None):
+                self._check_alive(plural, "" if member == "node" else place.namespace, bound)
+        return claims.user(), found
+
+    def _check_alive(self, plural: str, namespace: str, meant: Named) -> None:
+        if self._find_uid(plural, namespace, meant.name) != meant.uid:
+            self._refuse(f'{plural} "{meant.name}" with the UID of the token not found')
+
+    @staticmethod
+    def _refuse(why: str) -> None:
+        raise TokenError(f"[invalid bearer token, {why}]")
 
 
 @lru_cache(maxsize=256)
-def _said(key: bytes, token: str) -> _Said | None:
+def _read_token(key: bytes, token: str) -> _Claims | None:
     """Return what a token says that was signed with a key, None for any other.
 
     Remembered, because it comes with every request of its holder.
@@ -125,19 +223,18 @@ def _said(key: bytes, token: str) -> _Said | None:
     try:
         if not hmac.compare_digest(_unb64(signature), _sign(key, signed)):
             return None
-        claims: Any = msgspec.json.decode(_unb64(signed.split(".")[1]))
-        place = claims["kubernetes.io"]
-        namespace, account = place["namespace"], place["serviceaccount"]
-        groups = (
-            "system:serviceaccounts",
-            f"system:serviceaccounts:{namespace}",
-            "system:authenticated",
-        )
-        user = User(claims["sub"], groups, account["uid"])
-        return _Said(user, namespace, account["name"], claims["exp"])
-    except (ValueError, KeyError, IndexError, msgspec.DecodeError):
+        return msgspec.json.decode(_unb64(signed.split(".")[1]), type=_Claims)
+    except (ValueError, IndexError, msgspec.DecodeError):
         return None
 
 
 def _sign(key: bytes, text: str) -> bytes:
     return hmac.new(key, text.encode(), hashlib.sha256).digest()
+
+
+def _b64(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def _unb64(text: str) -> bytes:
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))

@@ -19,7 +19,7 @@ from aiohttp import web
 from lean_sandbox.clock import Clock, SystemClock
 from lean_sandbox.kube.errors import ConfigError
 from lean_sandbox.local.audit import AuditEntry, AuditLog
-from lean_sandbox.local.auth import ANONYMOUS, UNSECURED, Authenticator, User
+from lean_sandbox.local.auth import ANONYMOUS, UNSECURED, Authenticator, Named, User
 from lean_sandbox.local.certificates import serving_context
 from lean_sandbox.local.claimprotection import ClaimProtection
 from lean_sandbox.local.direct import DirectAccess
@@ -30,10 +30,11 @@ from lean_sandbox.local.handlers import Handlers
 from lean_sandbox.local.kubeconfig import kubeconfig, write_kubeconfig
 from lean_sandbox.local.lifecycle import Lifecycle
 from lean_sandbox.local.persistence import load_state, save_state
-from lean_sandbox.local.rbac import BOOTSTRAP, Authorizer
+from lean_sandbox.local.rbac import Authorizer
 from lean_sandbox.local.registry import Kind, Registry
 from lean_sandbox.local.represent import Renderer
-from lean_sandbox.local.reviews import Reviews
+from lean_sandbox.local.reviews import Reviews, TokenRequests
+from lean_sandbox.local.roles import Aggregation, RoleGuard, first_roles
 from lean_sandbox.local.server import ApiServer
 from lean_sandbox.local.serversettings import LocalSettings
 from lean_sandbox.local.store import Entry, Store
@@ -195,8 +196,10 @@ class ControlPlane:
         )
 
     def _server(self) -> ApiServer:
-        authorizer = Authorizer(self._store) if self.settings.rbac else None
-        subresources = Subresources(self._verbs, self._authenticator)
+        authorizer = Authorizer(self._store)
+        self._verbs.admission.guard = RoleGuard(self._store, authorizer).check
+        tokens = TokenRequests(self._authenticator, self._store, self._verbs.now)
+        subresources = Subresources(self._verbs, tokens)
         handlers = Handlers(self._verbs, self._renderer, self.settings, subresources, self._rng)
         return ApiServer(
             settings=self.settings,
@@ -206,7 +209,7 @@ class ControlPlane:
             watches=self._watches,
             authenticator=self._authenticator,
             authorizer=authorizer,
-            reviews=Reviews(authorizer, self._verbs.now),
+            reviews=Reviews(self._authenticator, authorizer, self._verbs.now),
             audit=self.audit,
             faults=self.faults,
             documents=Documents(self._registry, lambda: self.url),
@@ -226,7 +229,8 @@ class ControlPlane:
         self._authenticator = Authenticator(
             self._key,
             self.clock.now,
-            self._account_uid,
+            self._find_uid,
+            self._verbs.new_uid,
             nobody=UNSECURED if trusted else ANONYMOUS,
         )
         self._authenticator.add(
@@ -236,17 +240,19 @@ class ControlPlane:
         self._protection.rebuild()
         self._collector.rebuild()
 
-    def _account_uid(self, namespace: str, name: str) -> str | None:
-        entry = self._store.collection("serviceaccounts").entries.get(f"{namespace}/{name}")
+    def _find_uid(self, plural: str, namespace: str, name: str) -> str | None:
+        key = f"{namespace}/{name}" if namespace else name
+        entry = self._store.collection(plural).entries.get(key)
         return None if entry is None else entry.uid
 
     def _bootstrap(self) -> None:
         """Create what every cluster has, unless the state file brought it."""
         for name in _NAMESPACES:
             self._furnish("v1", "Namespace", msgspec.json.encode({"metadata": {"name": name}}))
-        for obj in BOOTSTRAP:
-            body = {key: value for key, value in obj.items() if key != "kind"}
-            self._furnish("rbac.authorization.k8s.io/v1", obj["kind"], msgspec.json.encode(body))
+        for kind, body in _first_roles():
+            self._furnish("rbac.authorization.k8s.io/v1", kind, body)
+        cluster_roles = _kind(self._registry, "rbac.authorization.k8s.io/v1", "ClusterRole")
+        Aggregation(self._store, self._verbs, cluster_roles)
         self._ensure(
             "v1",
             "Service",
@@ -308,9 +314,8 @@ class ControlPlane:
             self._ensure("v1", "Namespace", {"metadata": {"name": namespace}})
             account = {"metadata": {"name": name, "namespace": namespace}}
             self._ensure("v1", "ServiceAccount", account)
-            uid = self._account_uid(namespace, name) or ""
-            audiences = ["https://kubernetes.default.svc"]
-            return self._authenticator.issue(namespace, name, uid, lifetime_s, audiences)[0]
+            uid = self._find_uid("serviceaccounts", namespace, name) or ""
+            return self._authenticator.issue(namespace, Named(name, uid), lifetime_s)[0]
         token = self._authenticator.derive(user)
         if user != _ADMIN:
             known = User(user, (*groups, "system:authenticated"))
@@ -365,7 +370,12 @@ def _project_definitions() -> tuple[bytes, ...]:
     return tuple(map(msgspec.json.encode, definitions().values()))
 
 
-@lru_cache(maxsize=64)
+@cache
+def _first_roles() -> tuple[tuple[str, bytes], ...]:
+    return tuple((one.pop("kind"), msgspec.json.encode(one)) for one in first_roles())
+
+
+@lru_cache(maxsize=128)
 def _admitted(api_version: str, kind_name: str, body: bytes) -> tuple[str, Entry]:
     """Return where any server would store an object without a namespace, and as what.
 

@@ -54,7 +54,9 @@ class DirectAccess:
                 return
             before = None if event.prev is None else self._shown(kind, event.prev)
             after = None if event.type == "DELETED" else self._shown(kind, event.entry)
-            tell(Change(kind.qualified_plural, event.version, self._store.writer, before, after))
+            writer = self._store.writer
+            by = "" if writer is None else writer.name
+            tell(Change(kind.qualified_plural, event.version, by, before, after))
 
         self._store.listeners.append(take)
 

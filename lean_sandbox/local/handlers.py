@@ -84,11 +84,11 @@ class Handlers:
             StatusError: the refusal.
 
         """
-        self._verbs.store.writer = ask.user.name
+        self._verbs.store.writer = ask.user
         try:
             return self._answer(ask)
         finally:
-            self._verbs.store.writer = ""
+            self._verbs.store.writer = None
 
     def _answer(self, ask: Ask) -> Answer:
         target, kind = ask.target, ask.kind

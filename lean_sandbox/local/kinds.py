@@ -110,8 +110,9 @@ _SERVED: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "apiextensions.k8s.io/v1": ("customresourcedefinitions",),
     "apps/v1": ("daemonsets", "deployments", "replicasets", "statefulsets"),
-    "authentication.k8s.io/v1": ("selfsubjectreviews",),
+    "authentication.k8s.io/v1": ("selfsubjectreviews", "tokenreviews"),
     "authorization.k8s.io/v1": (
+        "localsubjectaccessreviews",
         "selfsubjectaccessreviews",
         "selfsubjectrulesreviews",
         "subjectaccessreviews",

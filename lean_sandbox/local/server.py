@@ -13,7 +13,6 @@ from lean_sandbox.clock import Clock
 from lean_sandbox.local.answers import Answer, Ask
 from lean_sandbox.local.audit import AuditEntry, AuditLog
 from lean_sandbox.local.auth import Authenticator, User
-from lean_sandbox.local.bodies import read_plain
 from lean_sandbox.local.documents import Documents
 from lean_sandbox.local.errors import (
     PageNotFoundError,
@@ -24,7 +23,7 @@ from lean_sandbox.local.errors import (
 )
 from lean_sandbox.local.faults import AnswerLostError, ChosenFailure, Faults
 from lean_sandbox.local.handlers import Handlers
-from lean_sandbox.local.rbac import Authorizer, refusal
+from lean_sandbox.local.rbac import Authorizer, impersonated
 from lean_sandbox.local.registry import Registry
 from lean_sandbox.local.reviews import Reviews
 from lean_sandbox.local.serversettings import LocalSettings
@@ -34,7 +33,6 @@ from lean_sandbox.local.watching import Watches
 _HEALTH: Final = frozenset(("/healthz", "/livez", "/readyz"))
 _HOST: Final = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]*)(?::\d{1,5})?", re.ASCII)
 _OWN_NAMES: Final = ("127.0.0.1", "localhost", "[::1]")
-_REVIEWS: Final = frozenset(("authentication.k8s.io", "authorization.k8s.io"))
 _log = structlog.get_logger("local.server")
 
 
@@ -50,7 +48,7 @@ class ApiServer:
         handlers: Handlers,
         watches: Watches,
         authenticator: Authenticator,
-        authorizer: Authorizer | None,
+        authorizer: Authorizer,
         reviews: Reviews,
         audit: AuditLog,
         faults: Faults,
@@ -144,11 +142,11 @@ class ApiServer:
             entry.user = ""
             raise unauthorized()
         entry.user = user.name
+        user = impersonated(user, request.headers, self._authorizer)
         body = await self._read(request)
         entry.request_bytes = len(body)
         await self._faults.arrive(target, entry, self._clock)
-        if self._authorizer is not None and not self._authorizer.allows(user, target):
-            raise refusal(user, target)
+        self._authorizer.check(user, target)
         if not target.is_resource:
             return self._plain(target, entry.accept)
         kind = self._registry.get(target.group, target.version, target.resource)
@@ -206,11 +204,9 @@ class ApiServer:
 
     def _unknown(self, target: Target, body: bytes, user: User, entry: AuditEntry) -> Answer:
         """Answer a resource path without a stored kind: a review, or nothing there."""
-        if target.group in _REVIEWS and target.verb == "create":
-            asked = read_plain(body, entry.content_type)
-            review = self._reviews.answer(target.group, target.resource, asked, user)
-            if review is not None:
-                return Answer(201, msgspec.json.encode(review))
+        review = self._reviews.answer(target, body, entry.content_type, user)
+        if review is not None:
+            return Answer(201, msgspec.json.encode(review))
         found = self._documents.answer(target.path, entry.accept)
         if found is not None:
             return Answer(found[0], found[1], content_type=found[2])

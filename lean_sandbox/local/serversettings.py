@@ -22,8 +22,6 @@ class LocalSettings:
     kubectl keeps its credentials to itself on plain HTTP, so without this it could not do anything
     there.
     """
-    rbac: bool = True
-    """Check Role and ClusterRole bindings; without it every known user may do everything."""
     tables: bool = True
     """Answer ``as=Table``; without it such an Accept header alone is refused with 406."""
     partial_metadata: bool = True

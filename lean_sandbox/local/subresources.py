@@ -9,7 +9,6 @@ import msgspec
 
 from lean_sandbox.local import bodies
 from lean_sandbox.local.answers import Answer, Ask
-from lean_sandbox.local.auth import Authenticator
 from lean_sandbox.local.deletion import Deletion
 from lean_sandbox.local.errors import (
     Cause,
@@ -17,12 +16,12 @@ from lean_sandbox.local.errors import (
     conflict,
     internal,
     invalid,
-    not_found,
     status_success,
 )
 from lean_sandbox.local.jsonpath import parse_path
 from lean_sandbox.local.patch import json_patch, merge_patch
 from lean_sandbox.local.registry import Kind
+from lean_sandbox.local.reviews import TokenRequests
 from lean_sandbox.local.store import Entry
 from lean_sandbox.local.verbs import Verbs, WriteOptions
 from lean_sandbox.local.writeoptions import read_options
@@ -40,9 +39,9 @@ def _set_path(obj: Json, path: str, value: Any) -> None:
 class Subresources:
     """Handlers of the special subresources."""
 
-    def __init__(self, verbs: Verbs, authenticator: Authenticator) -> None:
+    def __init__(self, verbs: Verbs, tokens: TokenRequests) -> None:
         self._verbs = verbs
-        self._authenticator = authenticator
+        self._tokens = tokens
 
     def handler(self, kind: Kind, subresource: str) -> Callable[[Ask], Answer] | None:
         """Return what answers a subresource, None for those that are plain parts."""
@@ -179,32 +178,4 @@ class Subresources:
     # ------------------------------------------------------------------ tokens
 
     def _token(self, ask: Ask) -> Answer:
-        target = ask.target
-        account = self._verbs.collection(ask.kind).entries.get(f"{target.namespace}/{target.name}")
-        if account is None:
-            raise not_found("", "serviceaccounts", target.name)
-        spec = self._body(ask).get("spec") or {}
-        lifetime = spec.get("expirationSeconds") or 3600
-        if lifetime < 600:
-            text = f"Invalid value: {lifetime}: may not specify a duration less than 10 minutes"
-            cause = Cause("FieldValueInvalid", text, "spec.expirationSeconds")
-            raise invalid("authentication.k8s.io", "TokenRequest", "", [cause])
-        audiences = spec.get("audiences") or ["https://kubernetes.default.svc"]
-        token, end = self._authenticator.issue(
-            target.namespace, target.name, account.uid, lifetime, audiences
-        )
-        body = {
-            "kind": "TokenRequest",
-            "apiVersion": "authentication.k8s.io/v1",
-            "metadata": {
-                "name": target.name,
-                "namespace": target.namespace,
-                "creationTimestamp": self._verbs.now(),
-            },
-            "spec": {"audiences": audiences, "expirationSeconds": lifetime, "boundObjectRef": None},
-            "status": {
-                "token": token,
-                "expirationTimestamp": end.strftime("%Y-%m-%dT%H:%M:%SZ"),
-            },
-        }
-        return self._reply(201, body)
+        return self._reply(201, self._tokens.answer(ask.target, ask.body, ask.content_type))

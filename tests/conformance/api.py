@@ -8,7 +8,7 @@ import itertools
 import json
 import os
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Self
@@ -222,6 +222,7 @@ class Api:
         content: str = "",
         accept: str = "",
         agent: str = "",
+        headers: Sequence[tuple[str, str]] = (),
         **query: Any,
     ) -> Reply:
         """Make one request; keywords become query parameters (``continue_`` for ``continue``)."""
@@ -233,7 +234,10 @@ class Api:
             method,
             self.url + self._target(path, params),
             data=io.BytesIO(data) if data and len(data) > 1 << 20 else data,
-            headers=self._headers(Content_Type=kind, Accept=accept, User_Agent=agent),
+            headers=[
+                *self._headers(Content_Type=kind, Accept=accept, User_Agent=agent).items(),
+                *headers,
+            ],
             skip_auto_headers=("Content-Type",),
         ) as response:
             return Reply(response.status, response.headers, await response.read())

@@ -343,14 +343,6 @@ async def test_pages_can_be_capped() -> None:
         assert len(rest["items"]) == 1
 
 
-async def test_without_rbac_every_user_may_do_everything() -> None:
-    """rbac=False still wants a known user."""
-    async with running(rbac=False) as (plane, api):
-        user = api.as_user(plane.create_token("somebody"))
-        assert (await user.get(MAPS)).status == 200
-        assert (await api.as_user("nobody").get(MAPS)).status == 401
-
-
 async def test_tokens_are_for_users_groups_and_accounts(plane: ControlPlane, api: Api) -> None:
     """A named user has its groups' rights; a service account is made if it is missing."""
     stranger = api.as_user(plane.create_token("somebody"))
