@@ -131,7 +131,6 @@ async def following(
     accept: str = JSON_ACCEPT,
 ) -> AsyncIterator[None]:
     """Show each object, and each change of it, while the block lasts; None: of all namespaces."""
-    synced = anyio.Event()
     follower = Follower(
         client,
         clock,
@@ -139,13 +138,12 @@ async def following(
         Seen,
         on_change=see,
         on_gone=lambda _uid: None,
-        on_synced=synced.set,
         namespace=where,
         accept=accept,
     )
     async with anyio.create_task_group() as group:
         group.start_soon(follower.run)
-        if not await clock.wait(synced, _LIST_S):
+        if not await clock.wait(follower.synced, _LIST_S):
             raise BenchError(f"{resource.qualified} could not be listed within {_LIST_S:g} s")
         yield
         group.cancel_scope.cancel()

@@ -1,4 +1,4 @@
-"""A small list-and-watch loop, enough for the simulated kubelet.
+"""A small list-and-watch loop, enough for the simulated kubelet and the bench.
 
 It lists, watches from that version, watches again from the last version seen when a connection
 ends, and lists again when the server says that version is gone. Deletions missed in between are
@@ -19,9 +19,11 @@ import structlog
 from lean_sandbox.clock import Clock
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.errors import Asked, ControlPlaneError, Gone, from_status
+from lean_sandbox.kube.http1 import LineSplitter
 from lean_sandbox.kube.resources import JSON_ACCEPT, Resource, path
 
 log = structlog.get_logger("kubelet")
+_PAGE = 500
 _WATCH_TIMEOUT_S = 290
 # Longer than the server lets a watch live: only a dead connection is silent for so long.
 _SILENCE_S = _WATCH_TIMEOUT_S + 30.0
@@ -67,11 +69,14 @@ class _Event(msgspec.Struct, frozen=True):
     object: msgspec.Raw = msgspec.Raw(b"{}")
 
 
+_events = msgspec.json.Decoder(_Event)
+
+
 class Follower(Generic[O]):
     """Follows one kind, across all namespaces unless one is named.
 
     ``on_change`` is called with each object seen, ``on_gone`` with the uid of each one that is no
-    more; both must not block. ``on_synced`` is called after each complete list. ``accept`` is the
+    more; both must not block. ``synced`` is set after the first complete list. ``accept`` is the
     form that watches are asked for.
     """
 
@@ -84,10 +89,8 @@ class Follower(Generic[O]):
         *,
         on_change: Callable[[O], None],
         on_gone: Callable[[str], None],
-        on_synced: Callable[[], None],
         namespace: str | None = None,
         label_selector: str | None = None,
-        page_size: int = 500,
         accept: str = JSON_ACCEPT,
     ) -> None:
         self._client = client
@@ -96,21 +99,19 @@ class Follower(Generic[O]):
         self._decoder = msgspec.json.Decoder(type_)
         self._on_change = on_change
         self._on_gone = on_gone
-        self._on_synced = on_synced
         self._namespace = namespace
         self._label_selector = label_selector
         self._accept = accept
-        self._page_size = page_size
         self._known: set[str] = set()
         self._version = ""
         self._events = 0
+        self.synced = anyio.Event()
 
     async def run(self) -> None:
         """Follow until cancelled."""
         backoff_s = _BACKOFF_FIRST_S
         while True:
-            began = self._clock.monotonic()
-            before = self._events
+            began, before = self._clock.monotonic(), self._events
             try:
                 if not self._version:
                     await self._list()
@@ -119,8 +120,7 @@ class Follower(Generic[O]):
                 self._version = ""
             except (ControlPlaneError, msgspec.MsgspecError, TimeoutError) as problem:
                 log.debug("watch failed", of=self._resource.plural, problem=repr(problem))
-            lived_s = self._clock.monotonic() - began
-            if self._events > before or lived_s > _LIVED_S:
+            if self._events > before or self._clock.monotonic() - began > _LIVED_S:
                 backoff_s = _BACKOFF_FIRST_S
             await self._clock.sleep(backoff_s)
             backoff_s = min(_BACKOFF_CAP_S, backoff_s * 2)
@@ -133,7 +133,7 @@ class Follower(Generic[O]):
                 self._resource,
                 self._namespace,
                 _List,
-                limit=self._page_size,
+                limit=_PAGE,
                 continue_=token or None,
                 label_selector=self._label_selector,
             )
@@ -148,7 +148,7 @@ class Follower(Generic[O]):
         for uid in self._known - seen:
             self._on_gone(uid)
         self._known, self._version = seen, version
-        self._on_synced()
+        self.synced.set()
 
     async def _watch(self) -> None:
         query = {
@@ -156,31 +156,25 @@ class Follower(Generic[O]):
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(_WATCH_TIMEOUT_S),
             "resourceVersion": self._version,
+            "labelSelector": self._label_selector or "",
         }
-        if self._label_selector:
-            query["labelSelector"] = self._label_selector
-        target = f"{path(self._resource, self._namespace)}?{urlencode(query)}"
+        splitter = LineSplitter()
         async with self._client.transport.stream(
-            target,
+            f"{path(self._resource, self._namespace)}?{urlencode(query)}",
             headers={"Accept": self._accept},
             connect_timeout_s=_CONNECT_TIMEOUT_S,
             asked=Asked("watch", self._resource.qualified),
         ) as stream:
-            rest = b""
             with anyio.fail_after(_SILENCE_S) as deadline:
 
                 def take(chunk: bytes) -> None:
-                    nonlocal rest
                     deadline.deadline = anyio.current_time() + _SILENCE_S
-                    *lines, rest = (rest + chunk).split(b"\n")
-                    for line in lines:
+                    for line in splitter.feed(chunk):
                         self._take(line)
 
                 await stream.feed(take)
 
     def _take(self, line: bytes) -> None:
-        if not line.strip():
-            return
         event = _events.decode(line)
         if event.type == "ERROR":
             raise from_status(bytes(event.object), Asked("watch", self._resource.qualified))
@@ -203,6 +197,3 @@ class Follower(Generic[O]):
         except (msgspec.MsgspecError, UnicodeDecodeError) as problem:
             log.warning("cannot be read", of=self._resource.plural, problem=repr(problem))
             return None
-
-
-_events = msgspec.json.Decoder(_Event)

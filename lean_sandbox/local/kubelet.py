@@ -1,53 +1,58 @@
-"""The simulated kubelet: drives Pods through their lives over the API alone, on any API server.
+"""Simulated nodes, their kubelets and their scheduler: Pods live over the API alone.
 
-What a Pod does beyond starting, getting ready and going away when deleted is asked for by the Pod:
-see :mod:`lean_sandbox.local.script` for the annotations under ``kubelet.lean-sandbox/``, image
-names and commands. What comes next for a Pod is decided by pure functions (:mod:`.pods`,
-:mod:`.scheduling`); this module keeps the timers and makes the requests.
+What comes next for a Pod is decided by pure functions (:mod:`.pods`, :mod:`.scheduling`); this
+module waits and makes the requests, on any API server.
 
-Requests: LIST and WATCH of Pods and Nodes; POST nodes where asked to; for each start one POST
-pods/binding (where it schedules) and 1, 2 or 4 PATCHes of pods/status; for each deletion one
-DELETE, and before it one PATCH of pods/status with the last phase of a Pod that had started. A Pod
-that fails to start, is evicted or fits nowhere gets an Event, one that does well gets none.
+Requests: LIST and WATCH of Pods and Nodes; one POST for each Node, or one PATCH of nodes/status if
+it is there; for each start one POST pods/binding and four PATCHes of pods/status; for each deletion
+one DELETE, and before it one PATCH of pods/status with the last phase of a Pod that had started. A
+Pod that fails to start, is evicted or fits nowhere gets an Event, one that does well gets none.
 """
 
 from __future__ import annotations
 
 import math
 import random
-from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import defaultdict
+from dataclasses import dataclass, field
+from datetime import datetime
 from enum import Enum, auto
-from functools import partial
 
 import anyio
 import structlog
-from anyio.abc import TaskStatus
-from anyio.streams.memory import MemoryObjectReceiveStream
+from anyio.abc import TaskGroup, TaskStatus
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.kube.client import Client
-from lean_sandbox.kube.errors import Conflict, ControlPlaneError, NotFound
-from lean_sandbox.kube.events import EventRecorder
+from lean_sandbox.kube.errors import AlreadyExists, Conflict, ControlPlaneError, NotFound
+from lean_sandbox.kube.events import EventRecorder, EventType
 from lean_sandbox.kube.resources import NODES, PODS, ObjectReference
 from lean_sandbox.local.addresses import AddressesUsedUpError, AddressPool
 from lean_sandbox.local.follow import Follower
-from lean_sandbox.local.kubelet_settings import Delay, KubeletSettings, WritesPerStart
-from lean_sandbox.local.nodekeeper import NodeKeeper
-from lean_sandbox.local.nodes import SIMULATED_LABEL
-from lean_sandbox.local.pods import Step, StepKind, next_step
-from lean_sandbox.local.podstatus import troubles
-from lean_sandbox.local.podview import NodeView, PodView
-from lean_sandbox.local.podwriter import PodWriter
-from lean_sandbox.local.scheduling import next_binding
-from lean_sandbox.local.script import read_script
-from lean_sandbox.local.timers import Timers
+from lean_sandbox.local.pods import (
+    NODE_ADDRESS,
+    Delay,
+    KubeletSettings,
+    Step,
+    StepKind,
+    next_step,
+    perform,
+    read_script,
+)
+from lean_sandbox.local.podstatus import FAILED_SCHEDULING, status_patch, troubles
+from lean_sandbox.local.podview import Json, NodeView, PodView
+from lean_sandbox.local.scheduling import Use, demand_of, next_binding
+from lean_sandbox.model.times import format_rfc3339
 
-__all__ = ["Delay", "Kubelet", "KubeletSettings", "WritesPerStart"]
+__all__ = ["Delay", "Kubelet", "KubeletSettings"]
 
-_RETRY_FIRST_S = 0.2
+# Marks what must never be mistaken for a machine that runs anything.
+SIMULATED_LABEL = "kubelet.lean-sandbox/simulated"
+_SCHEDULER = "default-scheduler"
+_POD_NETWORK = "10.64.0.0/10"
+_RETRY_FIRST_S = 0.4
 _RETRY_CAP_S = 30.0
+_REQUEST_S = 15.0
 log = structlog.get_logger("kubelet")
 
 
@@ -60,22 +65,19 @@ class _Outcome(Enum):
 
 @dataclass(slots=True, eq=False)
 class _Entry:
-    """One Pod and what is to be done with it."""
+    """A Pod, and what its task has to know."""
 
     pod: PodView
-    # The Node it counts for: where it is, or where it is about to be bound.
+    # The Node on which it counts: where it is, or where it is about to be bound.
     node: str = ""
-    step: Step | None = None
-    # The number of the step's timer; zero without one.
-    timer: int = 0
-    is_busy: bool = False
-    failures: int = 0
+    changed: anyio.Event = field(default_factory=anyio.Event)
     # The last request of a kind that is answered by an event and not by the Pod.
     asked: StepKind | None = None
+    is_gone: bool = False
 
 
 class Kubelet:
-    """Simulated nodes, their kubelets and, if asked, their scheduler.
+    """Simulated nodes, their kubelets and their scheduler.
 
     ``chance`` gives the jitter; seed it and the delays are the same again. A kubelet keeps nothing
     that is not in the API: one that starts anew continues where another stopped.
@@ -84,44 +86,24 @@ class Kubelet:
     def __init__(
         self, client: Client, settings: KubeletSettings, *, clock: Clock, chance: random.Random
     ) -> None:
+        self._client = client
         self._settings = settings
         self._clock = clock
         self._chance = chance
-        ranges = (settings.ipv4_range, settings.ipv6_range)
-        self._addresses = AddressPool(ranges if settings.dual_stack else ranges[:1])
-        self._writer = PodWriter(client, settings, clock, self._addresses)
-        self._node_keeper = NodeKeeper(client, settings, clock)
-        self._recorder = EventRecorder(client, clock, "kubelet", settings.node_prefix)
+        self._group: TaskGroup
+        self._in_flight = anyio.CapacityLimiter(settings.max_in_flight)
+        self._addresses = AddressPool((_POD_NETWORK,))
+        self._recorders: dict[str, EventRecorder] = {}
         self._entries: dict[str, _Entry] = {}
         self._nodes: dict[str, NodeView] = {}
         self._node_names: dict[str, str] = {}
-        self._pods_on: Counter[str] = Counter()
-        self._timers: Timers[str] = Timers(clock)
+        # Nodes that were taken away: nobody else ends what was on them.
+        self._lost: set[str] = set()
+        self._uses: defaultdict[str, Use] = defaultdict(Use)
+        # Pods that fit nowhere.
+        self._waiting: dict[str, _Entry] = {}
         #: Requests that have failed so far.
         self.errors = 0
-        self._pods_synced = anyio.Event()
-        self._nodes_synced = anyio.Event()
-        self._pod_follower = Follower(
-            client,
-            clock,
-            PODS,
-            PodView,
-            on_change=self._see_pod,
-            on_gone=self._forget_pod,
-            on_synced=self._pods_synced.set,
-            page_size=settings.page_size,
-        )
-        self._node_follower = Follower(
-            client,
-            clock,
-            NODES,
-            NodeView,
-            on_change=self._see_node,
-            on_gone=self._forget_node,
-            on_synced=self._nodes_synced.set,
-            label_selector=_node_selector(settings),
-            page_size=settings.page_size,
-        )
 
     @property
     def pods(self) -> int:
@@ -133,46 +115,86 @@ class Kubelet:
 
         Raises nothing of its own: what fails is counted and tried again.
         """
-        settings = self._settings
-        send, receive = anyio.create_memory_object_stream[_Entry](math.inf)
-        async with send, receive, anyio.create_task_group() as group:
-            if settings.creates_nodes:
-                await self._node_keeper.register()
-                if settings.node_heartbeat_s > 0:
-                    group.start_soon(self._node_keeper.beat)
-            group.start_soon(self._recorder.run)
-            group.start_soon(self._node_follower.run)
-            await self._nodes_synced.wait()
-            group.start_soon(self._pod_follower.run)
-            await self._pods_synced.wait()
-            group.start_soon(self._timers.run, partial(self._ring, send.send_nowait))
-            for _ in range(settings.max_in_flight):
-                group.start_soon(self._work, receive)
+        async with anyio.create_task_group() as self._group:
+            for number in range(self._settings.nodes):
+                await self._register(f"{self._settings.node_prefix}-{number}")
+            nodes = Follower(
+                self._client,
+                self._clock,
+                NODES,
+                NodeView,
+                on_change=self._see_node,
+                on_gone=self._forget_node,
+                # Never a machine that runs real containers.
+                label_selector=f"{SIMULATED_LABEL}=true",
+            )
+            pods = Follower(
+                self._client,
+                self._clock,
+                PODS,
+                PodView,
+                on_change=self._see_pod,
+                on_gone=self._forget_pod,
+            )
+            for follower in (nodes, pods):
+                self._group.start_soon(follower.run)
+                await follower.synced.wait()
             task_status.started()
+
+    async def _register(self, name: str) -> None:
+        """Create a Node, trying again until it is there and Ready."""
+        node = node_object(name, self._clock.now())
+        while True:
+            try:
+                return await self._create_node(name, node)
+            except ControlPlaneError:
+                self.errors += 1
+                await self._clock.sleep(_RETRY_FIRST_S)
+
+    async def _create_node(self, name: str, node: Json) -> None:
+        try:
+            made = await self._client.create(NODES, None, node, NodeView)
+        except AlreadyExists:
+            # What it can hold may have been changed by hand.
+            status = {"status": {"conditions": node["status"]["conditions"]}}
+            await self._client.patch(NODES, None, name, status, bytes, subresource="status")
+            return
+        if made.spec.taints:
+            # A server keeps Pods away from a new Node until a controller finds that it is ready.
+            await self._client.patch(NODES, None, name, {"spec": {"taints": None}}, bytes)
 
     # What the watches say.
 
     def _see_pod(self, pod: PodView) -> None:
-        entry = self._entries.get(pod.metadata.uid)
+        meta = pod.metadata
+        entry = self._entries.get(meta.uid)
         if entry is None:
-            entry = self._entries[pod.metadata.uid] = _Entry(pod)
-            self._note_mistakes(pod)
+            entry = self._entries[meta.uid] = _Entry(pod)
+            for mistake in read_script(meta.annotations).mistakes:
+                self._emit(pod, "Warning", "InvalidAnnotation", mistake)
+            self._group.start_soon(self._live, entry)
         elif 0 < _version(pod) <= _version(entry.pod):
             # An event our own write has overtaken, or a list that tells nothing new.
             return
+        self._addresses.note(meta.uid, tuple(ip["ip"] for ip in pod.status.podIPs))
+        self._renew(entry, pod)
+        entry.changed.set()
+
+    def _renew(self, entry: _Entry, pod: PodView) -> None:
         entry.pod = pod
-        self._addresses.note(pod.metadata.uid, tuple(ip.ip for ip in pod.status.podIPs))
-        if pod.spec.nodeName:
+        if pod.status.is_terminal:
+            self._place(entry, "")
+        elif pod.spec.nodeName:
             self._place(entry, pod.spec.nodeName)
-        if not entry.is_busy:
-            self._plan(entry)
 
     def _forget_pod(self, uid: str) -> None:
         entry = self._entries.pop(uid, None)
         if entry is not None:
-            entry.timer = 0
             self._place(entry, "")
+            self._waiting.pop(uid, None)
             self._addresses.free(uid)
+            entry.is_gone = True
+            entry.changed.set()
 
     def _see_node(self, node: NodeView) -> None:
         name = node.metadata.name
@@ -185,162 +207,228 @@ class Kubelet:
     def _forget_node(self, uid: str) -> None:
         name = self._node_names.pop(uid, "")
         if self._nodes.pop(name, None) is not None:
+            self._lost.add(name)
             self._plan_again(name)
 
     def _plan_again(self, node: str) -> None:
-        """Plan afresh for Pods of ``node`` and for those that have none."""
+        """Let Pods of ``node`` and those that have none look for their next step."""
         for entry in self._entries.values():
-            if entry.pod.spec.nodeName in ("", node) and not entry.is_busy:
-                self._plan(entry)
-
-    def _note_mistakes(self, pod: PodView) -> None:
-        mistakes = read_script(pod, self._settings).mistakes
-        if mistakes:
-            log.warning("annotations cannot be read", keys=mistakes, **_named(pod))
-
-    # What to do next, and when.
-
-    def _plan(self, entry: _Entry) -> None:
-        """Set the entry's timer for its next step, or stop it."""
-        try:
-            step = self._decide(entry)
-        except Exception as problem:  # noqa: BLE001 - one odd Pod must not stop the others
-            log.warning("nothing can be decided", problem=repr(problem), **_named(entry.pod))
-            step = None
-        if step is None:
-            entry.step, entry.timer = None, 0
-            if not entry.pod.spec.nodeName and entry.asked is not StepKind.BIND:
-                self._place(entry, "")
-            return
-        if entry.step is not None and entry.timer and self._is_same(entry.step, step):
-            return
-        entry.step = step
-        if step.kind is StepKind.BIND:
-            self._place(entry, step.node)
-        delay = step.delay
-        self._set_timer(entry, delay.base_s + delay.jitter_s * self._chance.random())
-
-    def _decide(self, entry: _Entry) -> Step | None:
-        pod, settings, now = entry.pod, self._settings, self._clock.now()
-        if entry.asked is StepKind.DELETE:
-            return None
-        node = pod.spec.nodeName
-        if node:
-            if node in self._nodes:
-                return next_step(pod, settings, now)
-            # The Node was taken away. Where we also schedule, nobody else ends what was on it.
-            return next_step(pod, settings, now) if settings.schedules and pod.is_deleting else None
-        if pod.is_deleting:
-            return next_step(pod, settings, now)
-        if not settings.schedules or entry.asked is StepKind.BIND:
-            return None
-        return next_binding(pod, self._nodes, self._pods_on, settings, now)
-
-    def _is_same(self, old: Step, new: Step) -> bool:
-        # The emptiest Node changes all the time; a binding on its way stays with the one it chose.
-        if old.kind is StepKind.BIND and new.kind is StepKind.BIND:
-            return old.node in self._nodes
-        return old.key == new.key
+            if entry.pod.spec.nodeName in ("", node):
+                entry.changed.set()
 
     def _place(self, entry: _Entry, node: str) -> None:
-        if entry.node != node:
-            if entry.node:
-                self._pods_on[entry.node] -= 1
-            if node:
-                self._pods_on[node] += 1
-            entry.node = node
+        """Count a Pod on ``node`` and no longer where it was; empty for nowhere."""
+        uid, old = entry.pod.metadata.uid, entry.node
+        if old:
+            self._uses[old].remove(uid)
+        if node:
+            self._uses[node].add(uid, demand_of(entry.pod))
+            self._waiting.pop(uid, None)
+        entry.node = node
+        if old not in ("", node):
+            # There may be room now for one that waits.
+            for other in self._waiting.values():
+                other.changed.set()
 
-    # Making the requests.
+    # The life of one Pod.
 
-    def _ring(self, hand_over: Callable[[_Entry], None], uid: str, timer: int) -> None:
-        entry = self._entries.get(uid)
-        if entry is not None and entry.timer == timer and not entry.is_busy:
-            entry.is_busy = True
-            hand_over(entry)
+    async def _live(self, entry: _Entry) -> None:
+        """Take one step after the other until the Pod is gone."""
+        step: Step | None = None
+        due, failures = math.inf, 0
+        while not entry.is_gone:
+            entry.changed = anyio.Event()
+            before, step = step, self._decide(entry)
+            if step is not None and (before is None or before.key != step.key):
+                wait_s = step.delay.base_s + step.delay.jitter_s * self._chance.random()
+                due = self._clock.monotonic() + wait_s
+            left_s = None if step is None else due - self._clock.monotonic()
+            if await self._clock.wait(entry.changed, left_s) or step is None:
+                continue
+            outcome = await self._take(entry, step)
+            step = None
+            failures = failures + 1 if outcome is _Outcome.AGAIN else 0
+            if outcome is not _Outcome.DONE:
+                again_s = min(_RETRY_CAP_S, _RETRY_FIRST_S * 2.0 ** min(failures - 1, 20))
+                await self._clock.wait(
+                    entry.changed, again_s if outcome is _Outcome.AGAIN else None
+                )
 
-    def _set_timer(self, entry: _Entry, delay_s: float) -> None:
-        entry.timer = self._timers.set(entry.pod.metadata.uid, delay_s)
-
-    async def _work(self, receive: MemoryObjectReceiveStream[_Entry]) -> None:
-        async for entry in receive:
-            if entry.step is not None:
-                await self._carry_out(entry, entry.step)
-
-    async def _carry_out(self, entry: _Entry, step: Step) -> None:
-        """Make the step's request, then plan what follows from its outcome."""
-        seen = entry.pod
-        entry.timer = 0
+    def _decide(self, entry: _Entry) -> Step | None:
+        pod = entry.pod
+        node = pod.spec.nodeName
         try:
-            outcome = await self._request(entry, step)
+            if entry.asked is StepKind.DELETE:
+                return None
+            # A Node that is not ours has a kubelet of its own.
+            if node in self._nodes or (node in self._lost and pod.is_deleting):
+                return next_step(pod, self._settings, self._clock.now())
+            return None if node or entry.asked is StepKind.BIND else self._schedule(entry)
         except Exception as problem:  # noqa: BLE001 - one odd Pod must not stop the others
-            outcome = self._outcome_of(entry, problem)
-        entry.is_busy = False
-        if entry.pod.metadata.uid not in self._entries:
-            return
-        if outcome is _Outcome.AGAIN and entry.pod is seen:
-            entry.failures += 1
-            delay_s = _RETRY_FIRST_S * 2.0 ** min(entry.failures, 20)
-            self._set_timer(entry, min(_RETRY_CAP_S, delay_s))
-            return
-        entry.step = None
-        if outcome is not _Outcome.PARK or entry.pod is not seen:
-            self._plan(entry)
+            log.warning("nothing can be decided", problem=repr(problem), **_named(pod))
+            return None
 
-    async def _request(self, entry: _Entry, step: Step) -> _Outcome:
-        pod, writer = entry.pod, self._writer
-        if step.kind is StepKind.STATUS:
-            written = await writer.write_status(pod, step)
-            if _version(written) == _version(pod):
-                # Nothing came of the write; the same one again would not do better.
-                return _Outcome.PARK
-            self._tell(pod, written)
-            if _version(written) >= _version(entry.pod):
-                entry.pod = written
-        elif step.kind is StepKind.BIND:
-            await writer.bind(pod, step.node)
-            entry.asked = step.kind
-        else:
-            await writer.finish(pod)
-            entry.asked = step.kind
-        entry.failures = 0
-        return _Outcome.DONE
+    def _schedule(self, entry: _Entry) -> Step | None:
+        pod = entry.pod
+        step = next_binding(pod, self._nodes, self._uses, self._settings)
+        node = step.node if step is not None else ""
+        if node != entry.node:
+            self._place(entry, node)
+        if not node and not pod.is_deleting:
+            self._waiting[pod.metadata.uid] = entry
+        return step
 
-    def _tell(self, before: PodView, after: PodView) -> None:
-        """Emit an Event for each trouble that is new."""
-        meta, known = after.metadata, troubles(before.status)
-        about = ObjectReference("v1", "Pod", meta.name, meta.namespace, meta.uid)
-        for reason, message in troubles(after.status).items():
-            if known.get(reason) != message:
-                self._recorder.emit(about, "Warning", reason, reason, message)
-
-    def _outcome_of(self, entry: _Entry, problem: Exception) -> _Outcome:
-        if isinstance(problem, NotFound):
+    async def _take(self, entry: _Entry, step: Step) -> _Outcome:
+        """Make the request of a step; whatever fails is told by the outcome."""
+        try:
+            async with self._in_flight:
+                return await self._request(entry, step)
+        except NotFound:
             # Gone already; the watch will say so.
             entry.asked = StepKind.DELETE
             return _Outcome.PARK
-        if isinstance(problem, Conflict):
+        except Conflict:
             # What changed comes through the watch.
             return _Outcome.AGAIN
-        self.errors += 1
-        again = isinstance(problem, AddressesUsedUpError) or (
-            isinstance(problem, ControlPlaneError) and problem.retryable
+        except Exception as problem:  # noqa: BLE001 - one odd Pod must not stop the others
+            self.errors += 1
+            is_passing = isinstance(problem, AddressesUsedUpError) or (
+                isinstance(problem, ControlPlaneError) and problem.retryable
+            )
+            log.warning(
+                "a step failed", problem=repr(problem), again=is_passing, **_named(entry.pod)
+            )
+            return _Outcome.AGAIN if is_passing else _Outcome.PARK
+
+    async def _request(self, entry: _Entry, step: Step) -> _Outcome:
+        meta = entry.pod.metadata
+        if step.kind is StepKind.STATUS:
+            return await self._write_status(entry, step)
+        if step.kind is StepKind.BIND:
+            body: Json = {
+                "apiVersion": "v1",
+                "kind": "Binding",
+                # The uid keeps a Pod of the same name made meanwhile from being bound.
+                "metadata": {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid},
+                "target": {"apiVersion": "v1", "kind": "Node", "name": step.node},
+            }
+            await self._client.create(
+                PODS, meta.namespace, body, bytes, name=meta.name, subresource="binding"
+            )
+        else:
+            # Its containers have stopped.
+            await self._client.delete(PODS, meta.namespace, meta.name, uid=meta.uid, grace_s=0)
+        entry.asked = step.kind
+        return _Outcome.DONE
+
+    async def _write_status(self, entry: _Entry, step: Step) -> _Outcome:
+        pod, meta = entry.pod, entry.pod.metadata
+        address = ""
+        if step.move == "network":
+            (address,) = (NODE_ADDRESS,) if pod.spec.hostNetwork else self._addresses.take(meta.uid)
+        patch = status_patch(pod.status, perform(pod, step, self._clock.now(), address))
+        # Whole arrays are written, so the write holds only against the version it was made from: a
+        # condition that another writer set in between would be lost.
+        guard = {"uid": meta.uid, "resourceVersion": meta.resource_version}
+        written = await self._client.patch(
+            PODS,
+            meta.namespace,
+            meta.name,
+            {"metadata": guard, "status": patch},
+            PodView,
+            subresource="status",
+            # Operators tell the scheduler's writes from the kubelet's by this name.
+            field_manager="kube-scheduler" if step.unschedulable else "kubelet",
         )
-        if not again or entry.failures == 0:
-            log.warning("a step failed", problem=repr(problem), again=again, **_named(entry.pod))
-        return _Outcome.AGAIN if again else _Outcome.PARK
+        if _version(written) == _version(pod):
+            # Nothing came of the write; the same one again would not do better.
+            return _Outcome.PARK
+        for kind, reason, note in sorted(troubles(written) - troubles(pod)):
+            self._emit(written, kind, reason, note)
+        if _version(written) >= _version(entry.pod):
+            self._renew(entry, written)
+        return _Outcome.DONE
+
+    def _emit(self, pod: PodView, kind: EventType, reason: str, note: str) -> None:
+        """Record an Event of the scheduler, or of the kubelet of the Pod's Node."""
+        meta, is_scheduling = pod.metadata, reason == FAILED_SCHEDULING
+        reporter = _SCHEDULER if is_scheduling else "kubelet"
+        instance = _SCHEDULER if is_scheduling else pod.spec.nodeName or self._settings.node_prefix
+        recorder = self._recorders.get(instance)
+        if recorder is None:
+            recorder = EventRecorder(self._client, self._clock, reporter, instance)
+            self._recorders[instance] = recorder
+            self._group.start_soon(recorder.run)
+        about = ObjectReference("v1", "Pod", meta.name, meta.namespace, meta.uid)
+        recorder.emit(about, kind, reason, "Scheduling" if is_scheduling else reason, note)
 
 
-def _node_selector(settings: KubeletSettings) -> str | None:
-    labels = settings.node_labels
-    if settings.creates_nodes:
-        # Never a machine that runs real containers.
-        labels = ((SIMULATED_LABEL, "true"), *labels)
-    return ",".join(f"{key}={value}" for key, value in labels) or None
+def node_object(name: str, now: datetime) -> Json:
+    """Return the Node ``name`` as its kubelet registers it: Ready, roomy, labelled like others."""
+    stamp = format_rfc3339(now)
+    room = {
+        "cpu": "100000",
+        "memory": "100000Gi",
+        "ephemeral-storage": "100000Gi",
+        "pods": "5000",
+    }
+    conditions = [
+        {
+            "type": kind,
+            "status": status,
+            "reason": reason,
+            "message": message,
+            "lastHeartbeatTime": stamp,
+            "lastTransitionTime": stamp,
+        }
+        for kind, status, reason, message in _CONDITIONS
+    ]
+    nothing = dict.fromkeys(("bootID", "kubeProxyVersion", "machineID", "systemUUID"), "")
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": name,
+            "labels": {
+                "kubernetes.io/hostname": name,
+                "kubernetes.io/os": "linux",
+                "kubernetes.io/arch": "amd64",
+                SIMULATED_LABEL: "true",
+            },
+        },
+        "spec": {"providerID": f"simulated://{name}"},
+        "status": {
+            "capacity": room,
+            "allocatable": room,
+            "conditions": conditions,
+            "addresses": [
+                {"type": "InternalIP", "address": NODE_ADDRESS},
+                {"type": "Hostname", "address": name},
+            ],
+            "nodeInfo": nothing
+            | {
+                "architecture": "amd64",
+                "containerRuntimeVersion": "simulated://0",
+                "kernelVersion": "simulated",
+                "kubeletVersion": "v0.0.0-simulated",
+                "operatingSystem": "linux",
+                "osImage": "simulated",
+            },
+        },
+    }
+
+
+_CONDITIONS = (
+    ("MemoryPressure", "False", "KubeletHasSufficientMemory", "memory is sufficient"),
+    ("DiskPressure", "False", "KubeletHasNoDiskPressure", "disks have room"),
+    ("PIDPressure", "False", "KubeletHasSufficientPID", "process ids are left"),
+    ("Ready", "True", "KubeletReady", "the simulated kubelet is ready"),
+)
 
 
 def _offer(node: NodeView) -> tuple[object, ...]:
-    """Return what of a Node matters to scheduling; heartbeats do not."""
-    return (node.metadata.labels, node.spec.unschedulable, node.max_pods)
+    """Return what of a Node matters to Pods; heartbeats do not."""
+    return (node.metadata.labels, node.spec, node.status)
 
 
 def _version(pod: PodView) -> int:

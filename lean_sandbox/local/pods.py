@@ -3,21 +3,25 @@
 :func:`next_step` looks at a Pod alone. All progress is read from the Pod's own status, so a
 kubelet that starts again continues where another one stopped. :func:`perform` gives the status
 after a step.
+
+What a Pod does beyond starting, getting ready and going away when deleted is asked for by its
+annotations under ``kubelet.lean-sandbox/``, which docs/local.md lists.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
+from typing import Any
 
 from msgspec.structs import replace
 
 from lean_sandbox.local import podstatus
-from lean_sandbox.local.kubelet_settings import AT_ONCE, Delay, KubeletSettings, WritesPerStart
 from lean_sandbox.local.podview import (
+    CRASH_LOOP,
     ContainerStatus,
     PodStatus,
     PodView,
@@ -25,20 +29,153 @@ from lean_sandbox.local.podview import (
     condition,
     condition_is,
 )
-from lean_sandbox.local.script import Script, read_script
-from lean_sandbox.model.times import format_rfc3339
+from lean_sandbox.model.times import format_rfc3339, parse_duration
 
-# Addresses of a projected Pod: compressed starts look ahead before any address is taken.
-_PROJECTED = ("192.0.2.1",)
-_COUNTED_FROM_NOW = frozenset({"ready", "gates", "backoff", "restart"})
-_FOLDED = {
-    WritesPerStart.ONE: frozenset({"waiting", "network", "running", "ready"}),
-    WritesPerStart.TWO: frozenset({"waiting", "network", "running"}),
+PREFIX = "kubelet.lean-sandbox/"
+
+NODE_ADDRESS = "127.0.0.1"
+# How long an error or an end is shown before the back-off that follows.
+_ERROR_SHOWN_S = 2.0
+# The first wait before a failed pull or a crashed container is tried again; it doubles.
+_BACKOFF_S = 10.0
+_BACKOFF_CAP_S = 300.0
+_CRASH_AFTER_S = 1.0
+_MOST_EXIT_CODE = 255
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """A wait of ``base_s`` seconds and a random part of up to ``jitter_s`` more."""
+
+    base_s: float = 0.0
+    jitter_s: float = 0.0
+
+
+_AT_ONCE = Delay()
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletSettings:
+    """Options of the simulated Nodes, which are called ``<node_prefix>-<i>``; how long steps take.
+
+    ``max_in_flight`` bounds the requests that are made at once.
+    """
+
+    nodes: int = 2
+    node_prefix: str = "node"
+    max_in_flight: int = 16
+
+    schedule: Delay = Delay(0.02)
+    waiting: Delay = Delay(0.02)
+    network: Delay = Delay(0.1, 0.16)
+    running: Delay = Delay(0.1, 0.16)
+    ready: Delay = Delay(0.1, 0.16)
+    termination: Delay = Delay(0.05)
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """What annotations ask of a Pod. Durations in seconds; infinity means for ever, None never."""
+
+    ready_delay: float = 0.0
+    never_ready: bool = False
+    unready_after: float | None = None
+    unready_for: float | None = None
+    image_pull_error: float | None = None
+    crash_loop: float | None = None
+    complete_after: float | None = None
+    exit_code: int | None = None
+    evict_after: float | None = None
+    termination_delay: float | None = None
+    mistakes: tuple[str, ...] = ()
+
+    @property
+    def ends_after(self) -> float | None:
+        """Return how long containers run before they end by themselves."""
+        return self.complete_after if self.crash_loop is None else self.crash_loop
+
+    @property
+    def end_code(self) -> int:
+        """Return the code with which they end then."""
+        if self.exit_code is not None:
+            return self.exit_code
+        return 0 if self.crash_loop is None else 1
+
+
+_NOTHING = Script()
+
+
+def read_script(annotations: Mapping[str, str] | None) -> Script:
+    """Return what annotations ask for; what cannot be read is left out and told in ``mistakes``."""
+    asked = {k: v for k, v in (annotations or {}).items() if k.startswith(PREFIX)}
+    if not asked:
+        return _NOTHING
+    found: dict[str, Any] = {}
+    mistakes = []
+    for key, value in sorted(asked.items()):
+        name = key.removeprefix(PREFIX)
+        read, meaning = _READERS.get(name, (_unknown, "the name of an annotation"))
+        try:
+            found[name.replace("-", "_")] = read(value.strip().lower())
+        except ValueError:
+            said = name if read is _unknown else repr(value)
+            mistakes.append(f"{key}: {said} is not {meaning}")
+    return Script(**found, mistakes=tuple(mistakes))
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = parse_duration(text)
+    if not math.isfinite(value) or value < 0:
+        raise ValueError(text)
+    return value
+
+
+def _flag(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise ValueError(text)
+    return text == "true"
+
+
+def _spell(when_true: float) -> Callable[[str], float | None]:
+    def read(text: str) -> float | None:
+        if text == "false":
+            return None
+        return when_true if text == "true" else _seconds(text)
+
+    return read
+
+
+def _code(text: str) -> int:
+    value = int(text)
+    if not 0 <= value <= _MOST_EXIT_CODE:
+        raise ValueError(text)
+    return value
+
+
+def _unknown(text: str) -> None:
+    raise ValueError(text)
+
+
+_DURATION = (_seconds, "a duration such as 1m30s, nor a number of seconds")
+_READERS: dict[str, tuple[Callable[[str], Any], str]] = {
+    "ready-delay": _DURATION,
+    "never-ready": (_flag, "true or false"),
+    "unready-after": _DURATION,
+    "unready-for": _DURATION,
+    "image-pull-error": (_spell(math.inf), "true, false or a duration such as 30s"),
+    "crash-loop": (_spell(_CRASH_AFTER_S), "true, false or a duration such as 30s"),
+    "complete-after": _DURATION,
+    "exit-code": (_code, f"a number from 0 to {_MOST_EXIT_CODE}"),
+    "evict-after": _DURATION,
+    "termination-delay": _DURATION,
 }
 
 
 class StepKind(Enum):
-    """The request a step costs."""
+    """The request that a step costs."""
 
     BIND = "POST pods/binding"
     STATUS = "PATCH pods/status"
@@ -46,92 +183,55 @@ class StepKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
-    """One change of a Pod's status and the containers it concerns; see :mod:`podstatus`."""
-
-    name: str
-    targets: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
 class Step:
     """One request to make after a delay counted from the moment the Pod was seen.
 
-    Two steps with the same :attr:`key` are the same intent: a timer set for one serves the other.
+    Two steps with the same :attr:`key` are the same intent: time waited for one counts for the
+    other.
     """
 
     kind: StepKind
-    delay: Delay = AT_ONCE
-    moves: tuple[Move, ...] = ()
+    delay: Delay = _AT_ONCE
+    # What a kubelet writes; see :mod:`podstatus`.
+    move: str = ""
     node: str = ""
-    # The PodScheduled condition of a Pod that cannot be bound: (reason, message).
-    verdict: tuple[str, str] | None = None
+    # What the scheduler writes: the message of PodScheduled of a Pod that cannot be bound.
+    unschedulable: str = ""
 
     @property
     def key(self) -> tuple[object, ...]:
         """Return what identifies the intent of the step."""
-        return (self.kind, self.moves, self.node, self.verdict)
-
-    @property
-    def needs_addresses(self) -> bool:
-        """Whether the Pod gets its addresses in this step."""
-        return any(move.name == "network" for move in self.moves)
+        return (self.kind, self.move, self.node, self.unschedulable)
 
 
 def next_step(pod: PodView, settings: KubeletSettings, now: datetime) -> Step | None:
-    """Return the kubelet's next request for ``pod``, or None while it has nothing to do.
-
-    Pods without a node are the scheduler's (:mod:`scheduling`), except for their deletion.
-    """
-    script = read_script(pod, settings)
-    if script.is_ignored:
-        return None
+    """Return the next request of the kubelet of ``pod``, or None while it has nothing to do."""
+    script = read_script(pod.metadata.annotations)
     if pod.is_deleting:
         return _deletion(pod, script, settings)
-    if not pod.spec.nodeName:
+    if pod.status.is_terminal:
         return None
-    first = _next_move(pod, script, settings, now)
-    if first is None:
-        return None
-    move, delay = first
-    folded = _FOLDED.get(settings.writes_per_start, frozenset())
-    moves, base_s, jitter_s = [move], delay.base_s, delay.jitter_s
-    while moves[-1].name in folded:
-        moment = podstatus.Moment(pod, script, settings, now, _PROJECTED)
-        status = podstatus.advance(moment, pod.status, moves[-1].name, moves[-1].targets)
-        pod = replace(pod, status=status)
-        following = _next_move(pod, script, settings, now)
-        if following is None or following[0].name not in folded:
-            break
-        moves.append(following[0])
-        base_s, jitter_s = base_s + following[1].base_s, jitter_s + following[1].jitter_s
-    return Step(StepKind.STATUS, Delay(base_s, jitter_s), tuple(moves))
+    candidates = _candidates(pod, script, settings, now)
+    first = min(candidates, key=lambda found: found[1].base_s, default=None)
+    return None if first is None else Step(StepKind.STATUS, first[1], first[0])
 
 
-def perform(
-    pod: PodView,
-    step: Step,
-    settings: KubeletSettings,
-    now: datetime,
-    addresses: tuple[str, ...] = (),
-) -> PodStatus:
-    """Return the Pod's status after ``step``; ``addresses`` are used when the step needs them."""
-    if step.verdict is not None:
-        reason, message = step.verdict
-        return _unscheduled(pod.status, now, reason, message)
-    moment = podstatus.Moment(pod, read_script(pod, settings), settings, now, addresses)
-    status = pod.status
-    for move in step.moves:
-        status = podstatus.advance(moment, status, move.name, move.targets)
-    return status
-
-
-def _unscheduled(status: PodStatus, now: datetime, reason: str, message: str) -> PodStatus:
+def perform(pod: PodView, step: Step, now: datetime, address: str = "") -> PodStatus:
+    """Return the Pod's status after ``step``; a Pod gets ``address`` with the move "network"."""
     stamp = format_rfc3339(now)
-    conditions = podstatus.set_condition(
-        status.conditions, "PodScheduled", "False", stamp, reason=reason, message=message
-    )
-    return replace(status, conditions=conditions)
+    if step.unschedulable:
+        conditions = podstatus.set_condition(
+            pod.status.conditions,
+            "PodScheduled",
+            "False",
+            stamp,
+            reason="Unschedulable",
+            message=step.unschedulable,
+        )
+        return replace(pod.status, conditions=conditions)
+    code = read_script(pod.metadata.annotations).end_code
+    moment = podstatus.Moment(pod, stamp, NODE_ADDRESS, code, _restart_delay_s, address)
+    return podstatus.advance(moment, pod.status, step.move)
 
 
 def _deletion(pod: PodView, script: Script, settings: KubeletSettings) -> Step | None:
@@ -139,160 +239,105 @@ def _deletion(pod: PodView, script: Script, settings: KubeletSettings) -> Step |
     if grace == 0:
         # The kubelet's part is done; what keeps the Pod are finalizers.
         return None
-    if not pod.spec.nodeName:
+    # Nothing of it runs, so that its deletion leaves no status to tell of an end.
+    if pod.status.is_terminal or pod.status.startTime is None:
         return Step(StepKind.DELETE)
-    if _has_stopped(pod):
-        return Step(StepKind.DELETE)
-    wanted = settings.termination if script.termination_s is None else Delay(script.termination_s)
+    wanted = settings.termination
+    if script.termination_delay is not None:
+        wanted = Delay(script.termination_delay)
     most_s = math.inf if grace is None else float(max(grace, 0))
     base_s = min(wanted.base_s, most_s)
-    everyone = frozenset(c.name for c in pod.spec.containers)
     delay = Delay(base_s, min(wanted.jitter_s, most_s - base_s))
-    return Step(StepKind.STATUS, delay, (Move("stop", everyone),))
-
-
-def _has_stopped(pod: PodView) -> bool:
-    """Whether nothing of a Pod runs, so that its deletion leaves no status to tell of an end."""
-    return pod.status.is_terminal or pod.status.startTime is None
-
-
-def _next_move(
-    pod: PodView, script: Script, settings: KubeletSettings, now: datetime
-) -> tuple[Move, Delay] | None:
-    """Return the move that is due first."""
-    if pod.status.is_terminal:
-        return None
-    return min(
-        _candidates(pod, script, settings, now), key=lambda found: found[1].base_s, default=None
-    )
+    return Step(StepKind.STATUS, delay, "stop")
 
 
 def _candidates(
     pod: PodView, script: Script, settings: KubeletSettings, now: datetime
-) -> Iterator[tuple[Move, Delay]]:
+) -> Iterator[tuple[str, Delay]]:
     status = pod.status
     if status.startTime is None:
-        yield Move("waiting"), settings.waiting
+        yield "waiting", settings.waiting
         return
-    everyone = frozenset(c.name for c in pod.spec.containers)
     age = age_s(status.startTime, now)
-    if script.evict_after_s is not None:
-        yield Move("evict", everyone), _remaining(script.evict_after_s, age)
+    if script.evict_after is not None:
+        yield "evict", _remaining(script.evict_after, age)
     if pod.spec.activeDeadlineSeconds is not None:
-        yield Move("deadline", everyone), _remaining(pod.spec.activeDeadlineSeconds, age)
+        yield "deadline", _remaining(pod.spec.activeDeadlineSeconds, age)
     if not status.podIPs:
-        yield Move("network"), _later(settings.network, script.start_delay_s)
+        yield "network", settings.network
         return
     known = {c.name: c for c in status.containerStatuses}
-    containers = tuple(known.get(n) or ContainerStatus(n) for n in sorted(everyone))
-    unstarted = frozenset(c.name for c in containers if _is_unstarted(c))
+    containers = [known.get(c.name) or ContainerStatus(c.name) for c in pod.spec.containers]
+    unstarted = [c for c in containers if c.is_unstarted]
     if unstarted:
-        yield from _start(containers, unstarted, script, settings, age)
+        yield from _start(unstarted[0].waits_for, script, settings, age)
         return
-    found = [
-        *_readiness(pod, containers, script, settings, now),
-        *_ends(pod, containers, script, settings, now),
-    ]
-    yield from found
-    # Delays counted from the last write would never pass while churn keeps writing.
-    is_settled = not any(move.name in _COUNTED_FROM_NOW for move, _ in found)
-    if is_settled and podstatus.churned(status) < script.churn:
-        bumped = everyone if script.churns_restarts else frozenset()
-        yield Move("churn", bumped), Delay(script.churn_interval_s)
+    yield from _readiness(pod, containers, script, settings, now)
+    yield from _ends(pod, containers, script, now)
 
 
 def _start(
-    containers: tuple[ContainerStatus, ...],
-    unstarted: frozenset[str],
-    script: Script,
-    settings: KubeletSettings,
-    age: float,
-) -> Iterator[tuple[Move, Delay]]:
+    waits_for: str, script: Script, settings: KubeletSettings, age: float
+) -> Iterator[tuple[str, Delay]]:
     """Pull and run: the containers start together, and only once every image is there."""
-    stuck = unstarted & script.unpullable
-    if not stuck or script.pull_error_s is None or age >= script.pull_error_s:
-        yield Move("running", unstarted), settings.running
+    if script.image_pull_error is None or age >= script.image_pull_error:
+        yield "running", settings.running
         return
-    if math.isfinite(script.pull_error_s):
-        yield Move("running", unstarted), _remaining(script.pull_error_s, age)
-    reason = next(c.waiting_reason for c in containers if c.name in stuck)
-    if reason == "ErrImagePull":
-        yield Move("pull-backoff", stuck), Delay(settings.error_shown_s)
-    elif reason == "ImagePullBackOff":
+    if math.isfinite(script.image_pull_error):
+        yield "running", _remaining(script.image_pull_error, age)
+    if waits_for == "ErrImagePull":
+        yield "pull-backoff", Delay(_ERROR_SHOWN_S)
+    elif waits_for == "ImagePullBackOff":
         # Waiting as long as the Pod is old doubles the wait from one attempt to the next.
-        wait_s = min(settings.backoff_cap_s, max(settings.backoff_s, age))
-        yield Move("pull-error", stuck), Delay(wait_s)
+        yield "pull-error", Delay(min(_BACKOFF_CAP_S, max(_BACKOFF_S, age)))
     else:
-        yield Move("pull-error", stuck), settings.running
+        yield "pull-error", settings.running
 
 
 def _readiness(
     pod: PodView,
-    containers: tuple[ContainerStatus, ...],
+    containers: list[ContainerStatus],
     script: Script,
     settings: KubeletSettings,
     now: datetime,
-) -> Iterator[tuple[Move, Delay]]:
+) -> Iterator[tuple[str, Delay]]:
     status = pod.status
-    able = [c for c in containers if c.is_running and c.name not in script.never_ready]
-    fresh = frozenset(c.name for c in able if not c.ready and not c.started)
-    if fresh:
-        yield Move("ready", fresh), _later(settings.ready, script.ready_delay_s)
-    turned_s = age_s((condition(status, "Ready") or {}).get("lastTransitionTime"), now)
-    if script.unready_after_s is not None:
-        ready = frozenset(c.name for c in able if c.ready)
-        lost = frozenset(c.name for c in able if not c.ready and c.started)
-        if ready and not fresh:
-            yield Move("unready", ready), _remaining(script.unready_after_s, turned_s)
-        elif lost and script.unready_for_s is not None:
-            yield Move("ready", lost), _remaining(script.unready_for_s, turned_s)
+    running = [c for c in containers if c.is_running]
+    is_fresh = any(not c.ready and not c.started for c in running)
+    if is_fresh and not script.never_ready:
+        yield "ready", Delay(settings.ready.base_s + script.ready_delay, settings.ready.jitter_s)
+    turned_s = age_s(condition(status, "Ready").get("lastTransitionTime"), now)
+    if script.unready_after is not None and not is_fresh:
+        if any(c.ready for c in running):
+            yield "unready", _remaining(script.unready_after, turned_s)
+        elif running and script.unready_for is not None:
+            yield "ready", _remaining(script.unready_for, turned_s)
     # Readiness is judged from all that the status lists, were it a container twice.
     if containers and all(c.ready for c in (*containers, *status.containerStatuses)):
         is_ready = condition_is(status, "Ready", "True")
         if is_ready != podstatus.are_gates_open(pod, status):
-            yield Move("gates"), AT_ONCE
+            yield "gates", _AT_ONCE
 
 
 def _ends(
-    pod: PodView,
-    containers: tuple[ContainerStatus, ...],
-    script: Script,
-    settings: KubeletSettings,
-    now: datetime,
-) -> Iterator[tuple[Move, Delay]]:
+    pod: PodView, containers: list[ContainerStatus], script: Script, now: datetime
+) -> Iterator[tuple[str, Delay]]:
     """Ends of containers, the back-off after them, and the next start."""
-    due: dict[float, set[str]] = {}
     for container in containers:
-        end = script.exits.get(container.name)
-        if end is not None and container.is_running:
+        if container.is_running and script.ends_after is not None:
             ran_s = age_s(container.state["running"].get("startedAt"), now)
-            due.setdefault(max(0.0, end.after_s - ran_s), set()).add(container.name)
-        ended = container.terminated
-        if ended is not None and podstatus.restarts(pod.spec.restartPolicy, _exit_code(ended)):
-            yield Move("backoff", frozenset({container.name})), Delay(settings.error_shown_s)
-        if container.waiting_reason == podstatus.CRASH_LOOP:
-            doubled = settings.backoff_s * 2.0 ** min(container.restartCount, 30)
-            wait = Delay(min(settings.backoff_cap_s, doubled))
-            yield Move("restart", frozenset({container.name})), wait
-    if due:
-        first = min(due)
-        yield Move("exit", frozenset(due[first])), Delay(first)
+            yield "exit", _remaining(script.ends_after, ran_s)
+        if podstatus.will_restart(pod.spec.restartPolicy, container):
+            # The first restart comes without a back-off.
+            move = "backoff" if container.restartCount else "restart"
+            yield move, Delay(_ERROR_SHOWN_S)
+        if container.waits_for == CRASH_LOOP:
+            yield "restart", Delay(_restart_delay_s(container.restartCount))
 
 
-def _is_unstarted(container: ContainerStatus) -> bool:
-    if container.is_running or container.terminated is not None:
-        return False
-    return container.waiting_reason != podstatus.CRASH_LOOP
-
-
-def _exit_code(ended: dict[str, object]) -> int:
-    code = ended.get("exitCode")
-    return code if isinstance(code, int) else 0
+def _restart_delay_s(restarts: int) -> float:
+    return float(min(_BACKOFF_CAP_S, _BACKOFF_S * 2.0 ** min(max(0, restarts - 1), 30)))
 
 
 def _remaining(due_s: float, age: float) -> Delay:
     return Delay(max(0.0, due_s - age))
-
-
-def _later(delay: Delay, extra_s: float) -> Delay:
-    return Delay(delay.base_s + extra_s, delay.jitter_s)

@@ -1,6 +1,6 @@
 """The status writes of a kubelet as pure functions: a status and a move, the next status.
 
-Names of conditions, reasons and messages are those of the Kubernetes core/v1 API and its kubelet.
+Conditions, reasons and messages are those of the Kubernetes core/v1 API and its kubelet.
 """
 
 from __future__ import annotations
@@ -8,65 +8,58 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from lean_sandbox.local.kubelet_settings import KubeletSettings
+from lean_sandbox.kube.events import EventType
 from lean_sandbox.local.podview import (
-    Condition,
+    CRASH_LOOP,
     Container,
     ContainerStatus,
-    PodIP,
+    Json,
+    PodMeta,
     PodStatus,
     PodView,
     condition,
     condition_is,
 )
-from lean_sandbox.local.script import Script
-from lean_sandbox.model.times import format_rfc3339
+from lean_sandbox.model.times import format_duration
 
-CHURN = "kubelet.lean-sandbox/Churn"
-CRASH_LOOP = "CrashLoopBackOff"
+FAILED_SCHEDULING = "FailedScheduling"
 _UNREADY = "ContainersNotReady"
-# Reasons why a container waits, and of the Events about them.
-_EVENTS = {"ErrImagePull": "Failed", "ImagePullBackOff": "BackOff", CRASH_LOOP: "BackOff"}
 # The exit code of a container that was stopped by SIGKILL.
 _KILLED = 137
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Everything one move may look at besides the status."""
+    """Everything that a move looks at besides the status; ``stamp`` is the time as the API has it.
+
+    ``exit_code`` is that of containers that end by themselves; ``backoff_s`` is how long a crashed
+    container waits for its restart, by its restarts so far.
+    """
 
     pod: PodView
-    script: Script
-    settings: KubeletSettings
-    now: datetime
-    addresses: tuple[str, ...] = ()
-
-    @property
-    def stamp(self) -> str:
-        """Return the time as the API writes it."""
-        return format_rfc3339(self.now)
+    stamp: str
+    host: str
+    exit_code: int
+    backoff_s: Callable[[int], float]
+    address: str = ""
 
 
-_Move = Callable[[Moment, PodStatus, frozenset[str]], PodStatus]
+_Move = Callable[[Moment, PodStatus], PodStatus]
+_Change = Callable[[ContainerStatus], ContainerStatus]
 
 
-def advance(moment: Moment, status: PodStatus, name: str, targets: frozenset[str]) -> PodStatus:
-    """Return ``status`` after the move ``name`` on the containers ``targets``.
-
-    Raises KeyError for a name that is no move.
-    """
-    return _MOVES[name](moment, status, targets)
+def advance(moment: Moment, status: PodStatus, name: str) -> PodStatus:
+    """Return ``status`` after the move ``name``. Raises KeyError for a name that is no move."""
+    return _MOVES[name](moment, status)
 
 
-def status_patch(old: PodStatus, new: PodStatus) -> dict[str, Any]:
+def status_patch(old: PodStatus, new: PodStatus) -> Json:
     """Return what of ``new`` differs from ``old`` as a JSON merge patch with whole arrays."""
-    patch: dict[str, Any] = {}
+    patch: Json = {}
     for field in PodStatus.__struct_fields__:
         value = getattr(new, field)
         if value != getattr(old, field):
@@ -75,19 +68,19 @@ def status_patch(old: PodStatus, new: PodStatus) -> dict[str, Any]:
 
 
 def set_condition(
-    conditions: tuple[Condition, ...],
+    conditions: tuple[Json, ...],
     kind: str,
     status: str,
     stamp: str,
     *,
     reason: str = "",
     message: str = "",
-) -> tuple[Condition, ...]:
+) -> tuple[Json, ...]:
     """Return ``conditions`` with that of type ``kind`` set; its time moves if the status does."""
     old = next((c for c in conditions if c.get("type") == kind), None)
     same = old is not None and old.get("status") == status
     kept = {k: v for k, v in (old or {}).items() if k not in ("reason", "message")}
-    new: Condition = {"type": kind, "lastProbeTime": None, **kept, "status": status}
+    new: Json = {"type": kind, "lastProbeTime": None, **kept, "status": status}
     new["lastTransitionTime"] = (old or {}).get("lastTransitionTime") if same else stamp
     if reason:
         new["reason"] = reason
@@ -98,26 +91,44 @@ def set_condition(
     return tuple(new if c is old else c for c in conditions)
 
 
-def restarts(policy: str, exit_code: int) -> bool:
-    """Whether a container that ended with ``exit_code`` starts again under the restart policy."""
-    return policy == "Always" or (policy == "OnFailure" and exit_code != 0)
+def will_restart(policy: str, container: ContainerStatus) -> bool:
+    """Whether a container has ended and starts again under the Pod's restart policy."""
+    if container.ended is None:
+        return False
+    return policy == "Always" or (policy == "OnFailure" and container.exit_code != 0)
 
 
 def are_gates_open(pod: PodView, status: PodStatus) -> bool:
     """Whether every readiness gate of the Pod has its condition True."""
     gates = pod.spec.readinessGates or ()
-    return all(condition_is(status, gate.conditionType, "True") for gate in gates)
+    return all(condition_is(status, gate.get("conditionType", ""), "True") for gate in gates)
 
 
-def churned(status: PodStatus) -> int:
-    """Return how many churn writes the status has seen."""
-    text = str((condition(status, CHURN) or {}).get("message") or "0")
-    return int(text) if text.isdecimal() else 0
+def troubles(pod: PodView) -> set[tuple[EventType, str, str]]:
+    """Return what a Pod suffers from: type, reason and note of an Event each."""
+    meta, status = pod.metadata, pod.status
+    found: set[tuple[EventType, str, str]] = set()
+    if status.reason == "Evicted":
+        found.add(("Warning", status.reason, status.message))
+    elif status.reason == "DeadlineExceeded":
+        found.add(("Normal", status.reason, status.message))
+    scheduled = condition(status, "PodScheduled")
+    if scheduled.get("reason") == "Unschedulable":
+        found.add(("Warning", FAILED_SCHEDULING, str(scheduled.get("message"))))
+    for container in status.containerStatuses:
+        name, image, waits_for = container.name, container.image, container.waits_for
+        if waits_for == "ErrImagePull":
+            found.add(("Warning", "Failed", f'Failed to pull image "{image}": {_not_found(image)}'))
+        elif waits_for == "ImagePullBackOff":
+            found.add(("Normal", "BackOff", f'Back-off pulling image "{image}"'))
+        elif waits_for == CRASH_LOOP:
+            text = f"Back-off restarting failed container {name} in pod {_described(meta)}"
+            found.add(("Warning", "BackOff", text))
+    return found
 
 
-def _waiting(moment: Moment, status: PodStatus, _: frozenset[str]) -> PodStatus:
+def _waiting(moment: Moment, status: PodStatus) -> PodStatus:
     inits = moment.pod.spec.initContainers or ()
-    host = moment.settings.node_address
     reason = "PodInitializing" if inits else "ContainerCreating"
     stamp = moment.stamp
     conditions = set_condition(status.conditions, "PodReadyToStartContainers", "False", stamp)
@@ -135,8 +146,8 @@ def _waiting(moment: Moment, status: PodStatus, _: frozenset[str]) -> PodStatus:
         status,
         phase="Pending",
         startTime=stamp,
-        hostIP=host,
-        hostIPs=(PodIP(host),),
+        hostIP=moment.host,
+        hostIPs=({"ip": moment.host},),
         conditions=conditions,
         initContainerStatuses=tuple(_created(c, reason) for c in inits),
         containerStatuses=tuple(_created(c, reason) for c in moment.pod.spec.containers),
@@ -144,89 +155,84 @@ def _waiting(moment: Moment, status: PodStatus, _: frozenset[str]) -> PodStatus:
     return _judge_readiness(moment, started)
 
 
-def _network(moment: Moment, status: PodStatus, _: frozenset[str]) -> PodStatus:
-    return replace(
-        status,
-        podIP=moment.addresses[0],
-        podIPs=tuple(PodIP(ip) for ip in moment.addresses),
-        conditions=set_condition(
-            status.conditions, "PodReadyToStartContainers", "True", moment.stamp
-        ),
-    )
+def _network(moment: Moment, status: PodStatus) -> PodStatus:
+    conditions = set_condition(status.conditions, "PodReadyToStartContainers", "True", moment.stamp)
+    addresses = ({"ip": moment.address},)
+    return replace(status, podIP=moment.address, podIPs=addresses, conditions=conditions)
 
 
-def _pull_error(moment: Moment, status: PodStatus, targets: frozenset[str]) -> PodStatus:
+def _pull_error(moment: Moment, status: PodStatus) -> PodStatus:
     def fail(container: ContainerStatus) -> ContainerStatus:
-        text = (
-            f'failed to pull image "{container.image}": rpc error: code = NotFound desc = '
-            f'failed to resolve reference "{container.image}": not found'
-        )
+        if not container.is_unstarted:
+            return container
+        text = f'failed to pull image "{container.image}": {_not_found(container.image)}'
         return replace(container, state=_wait("ErrImagePull", text))
 
-    return _each(moment, status, targets, fail)
+    return _each(moment, status, fail)
 
 
-def _pull_backoff(moment: Moment, status: PodStatus, targets: frozenset[str]) -> PodStatus:
+def _pull_backoff(moment: Moment, status: PodStatus) -> PodStatus:
     def hold(container: ContainerStatus) -> ContainerStatus:
-        text = f'Back-off pulling image "{container.image}"'
+        if not container.is_unstarted:
+            return container
+        failure = (container.state.get("waiting") or {}).get("message")
+        text = f'Back-off pulling image "{container.image}": ErrImagePull: {failure}'
         return replace(container, state=_wait("ImagePullBackOff", text))
 
-    return _each(moment, status, targets, hold)
+    return _each(moment, status, hold)
 
 
-def _running(moment: Moment, status: PodStatus, targets: frozenset[str]) -> PodStatus:
-    stamp = moment.stamp
+def _running(moment: Moment, status: PodStatus) -> PodStatus:
     sidecars = {c.name for c in moment.pod.spec.initContainers or () if c.restartPolicy == "Always"}
     inits = tuple(
         _run(moment, c, ready=True) if c.name in sidecars else _complete(moment, c)
         for c in status.initContainerStatuses
     )
-    status = replace(
-        status,
-        phase="Running",
-        initContainerStatuses=inits,
-        conditions=set_condition(status.conditions, "Initialized", "True", stamp),
+    conditions = set_condition(status.conditions, "Initialized", "True", moment.stamp)
+    status = replace(status, phase="Running", initContainerStatuses=inits, conditions=conditions)
+    return _each(moment, status, lambda c: _run(moment, c) if c.is_unstarted else c)
+
+
+def _ready(moment: Moment, status: PodStatus) -> PodStatus:
+    return _each(
+        moment, status, lambda c: replace(c, ready=True, started=True) if c.is_running else c
     )
-    return _each(moment, status, targets, lambda c: _run(moment, c))
 
 
-def _ready(moment: Moment, status: PodStatus, targets: frozenset[str]) -> PodStatus:
-    return _each(moment, status, targets, lambda c: replace(c, ready=True, started=True))
+def _unready(moment: Moment, status: PodStatus) -> PodStatus:
+    return _each(moment, status, lambda c: replace(c, ready=False))
 
 
-def _unready(moment: Moment, status: PodStatus, targets: frozenset[str]) -> PodStatus:
-    return _each(moment, status, targets, lambda c: replace(c, ready=False))
+def _exit(moment: Moment, status: PodStatus) -> PodStatus:
+    return _each(
+        moment, status, lambda c: _ended(moment, c, moment.exit_code) if c.is_running else c
+    )
 
 
-def _exit(moment: Moment, status: PodStatus, targets: frozenset[str]) -> PodStatus:
-    def end(container: ContainerStatus) -> ContainerStatus:
-        played = moment.script.exits.get(container.name)
-        return _ended(moment, container, played.code if played else 0)
-
-    return _each(moment, status, targets, end)
-
-
-def _backoff(moment: Moment, status: PodStatus, targets: frozenset[str]) -> PodStatus:
-    meta = moment.pod.metadata
-
+def _backoff(moment: Moment, status: PodStatus) -> PodStatus:
     def hold(container: ContainerStatus) -> ContainerStatus:
-        text = (
-            f"back-off restarting failed container={container.name} "
-            f"pod={meta.name}_{meta.namespace}({meta.uid})"
-        )
-        return replace(container, lastState=container.state, state=_wait(CRASH_LOOP, text))
+        if not will_restart(moment.pod.spec.restartPolicy, container):
+            return container
+        wait = format_duration(moment.backoff_s(container.restartCount))
+        of = f"container={container.name} pod={_described(moment.pod.metadata)}"
+        waiting = _wait(CRASH_LOOP, f"back-off {wait} restarting failed {of}")
+        return replace(container, lastState=container.state, state=waiting)
 
-    return _each(moment, status, targets, hold)
+    return _each(moment, status, hold)
 
 
-def _restart(moment: Moment, status: PodStatus, targets: frozenset[str]) -> PodStatus:
+def _restart(moment: Moment, status: PodStatus) -> PodStatus:
     def again(container: ContainerStatus) -> ContainerStatus:
+        if will_restart(moment.pod.spec.restartPolicy, container):
+            container = replace(container, lastState=container.state)
+        elif container.waits_for != CRASH_LOOP:
+            return container
         return _run(moment, replace(container, restartCount=container.restartCount + 1))
 
-    return _each(moment, status, targets, again)
+    return _each(moment, status, again)
 
 
-def _evict(moment: Moment, status: PodStatus, targets: frozenset[str]) -> PodStatus:
+def _evict(moment: Moment, status: PodStatus) -> PodStatus:
     message = "The node was low on resource: memory. Threshold quantity: 100Mi, available: 42Mi. "
     conditions = set_condition(
         status.conditions,
@@ -236,13 +242,20 @@ def _evict(moment: Moment, status: PodStatus, targets: frozenset[str]) -> PodSta
         reason="TerminationByKubelet",
         message=message,
     )
-    failed = replace(
-        status, phase="Failed", reason="Evicted", message=message, conditions=conditions
-    )
-    return _each(moment, failed, targets, lambda c: _ended(moment, c, _KILLED))
+    return _fail(moment, replace(status, conditions=conditions), "Evicted", message)
 
 
-def _stop(moment: Moment, status: PodStatus, targets: frozenset[str]) -> PodStatus:
+def _deadline(moment: Moment, status: PodStatus) -> PodStatus:
+    message = "Pod was active on the node longer than the specified deadline"
+    return _fail(moment, status, "DeadlineExceeded", message)
+
+
+def _fail(moment: Moment, status: PodStatus, reason: str, message: str) -> PodStatus:
+    failed = replace(status, phase="Failed", reason=reason, message=message)
+    return _each(moment, failed, lambda c: _ended(moment, c, _KILLED))
+
+
+def _stop(moment: Moment, status: PodStatus) -> PodStatus:
     """End a deleted Pod: its last phase tells how its containers ended, whatever would restart."""
 
     def end(container: ContainerStatus) -> ContainerStatus:
@@ -250,38 +263,9 @@ def _stop(moment: Moment, status: PodStatus, targets: frozenset[str]) -> PodStat
         is_running = container.is_running or not before
         return _ended(moment, container, _KILLED if is_running else before.get("exitCode", 0))
 
-    stopped = _each(moment, status, targets, end)
-    codes = [(c.terminated or {}).get("exitCode", 0) for c in stopped.containerStatuses]
-    phase = "Failed" if any(codes) else "Succeeded"
-    return _judge_readiness(moment, replace(stopped, phase=phase))
-
-
-def _deadline(moment: Moment, status: PodStatus, targets: frozenset[str]) -> PodStatus:
-    failed = replace(
-        status,
-        phase="Failed",
-        reason="DeadlineExceeded",
-        message="Pod was active on the node longer than the specified deadline",
-    )
-    return _each(moment, failed, targets, lambda c: _ended(moment, c, _KILLED))
-
-
-def _gates(moment: Moment, status: PodStatus, _: frozenset[str]) -> PodStatus:
-    return _judge_readiness(moment, status)
-
-
-def _churn(moment: Moment, status: PodStatus, targets: frozenset[str]) -> PodStatus:
-    beat = set_condition(
-        status.conditions, CHURN, "True", moment.stamp, message=str(churned(status) + 1)
-    )
-    beat = tuple(
-        {**c, "lastProbeTime": moment.stamp} if c.get("type") == CHURN else c for c in beat
-    )
-    containers = tuple(
-        replace(c, restartCount=c.restartCount + 1) if c.name in targets else c
-        for c in status.containerStatuses
-    )
-    return replace(status, conditions=beat, containerStatuses=containers)
+    stopped = _each(moment, status, end)
+    is_failed = any(c.exit_code for c in stopped.containerStatuses)
+    return _judge_readiness(moment, replace(stopped, phase="Failed" if is_failed else "Succeeded"))
 
 
 _MOVES: dict[str, _Move] = {
@@ -298,23 +282,16 @@ _MOVES: dict[str, _Move] = {
     "evict": _evict,
     "deadline": _deadline,
     "stop": _stop,
-    "gates": _gates,
-    "churn": _churn,
+    "gates": lambda moment, status: _each(moment, status, lambda c: c),
 }
 
 
-def _each(
-    moment: Moment,
-    status: PodStatus,
-    targets: frozenset[str],
-    change: Callable[[ContainerStatus], ContainerStatus],
-) -> PodStatus:
-    """Change the statuses of ``targets``, then settle phase and readiness of the Pod."""
+def _each(moment: Moment, status: PodStatus, change: _Change) -> PodStatus:
+    """Change the status of every container, then settle phase and readiness of the Pod."""
     known = {c.name: c for c in status.containerStatuses}
     containers = tuple(
-        change(found) if c.name in targets else found
+        change(known.get(c.name) or _created(c, "ContainerCreating"))
         for c in moment.pod.spec.containers
-        for found in (known.get(c.name) or _created(c, "ContainerCreating"),)
     )
     status = replace(status, containerStatuses=containers)
     return _judge_readiness(moment, _judge_phase(moment, status))
@@ -322,16 +299,12 @@ def _each(
 
 def _judge_phase(moment: Moment, status: PodStatus) -> PodStatus:
     """Set Succeeded or Failed once every container has ended and none will start again."""
-    if status.is_terminal or not status.containerStatuses:
+    policy, containers = moment.pod.spec.restartPolicy, status.containerStatuses
+    if status.is_terminal or not containers:
         return status
-    policy = moment.pod.spec.restartPolicy
-    codes: list[int] = []
-    for container in status.containerStatuses:
-        end = container.terminated
-        if end is None or restarts(policy, int(end.get("exitCode", 0))):
-            return status
-        codes.append(int(end.get("exitCode", 0)))
-    return replace(status, phase="Failed" if any(codes) else "Succeeded")
+    if any(c.ended is None or will_restart(policy, c) for c in containers):
+        return status
+    return replace(status, phase="Failed" if any(c.exit_code for c in containers) else "Succeeded")
 
 
 def _judge_readiness(moment: Moment, status: PodStatus) -> PodStatus:
@@ -360,19 +333,6 @@ def _judge_readiness(moment: Moment, status: PodStatus) -> PodStatus:
     return replace(status, conditions=conditions)
 
 
-def troubles(status: PodStatus) -> dict[str, str]:
-    """Return the messages of what a Pod suffers from, by the reasons of their Events."""
-    found = {"Evicted": status.message} if status.reason == "Evicted" else {}
-    scheduled = condition(status, "PodScheduled") or {}
-    if scheduled.get("reason") == "Unschedulable":
-        found["FailedScheduling"] = str(scheduled.get("message"))
-    for container in (*status.initContainerStatuses, *status.containerStatuses):
-        reason = _EVENTS.get(container.waiting_reason)
-        if reason is not None:
-            found[reason] = str(container.state["waiting"].get("message"))
-    return found
-
-
 def _created(container: Container, reason: str) -> ContainerStatus:
     return ContainerStatus(
         name=container.name, image=container.image, started=False, state=_wait(reason)
@@ -393,13 +353,13 @@ def _run(moment: Moment, container: ContainerStatus, *, ready: bool = False) -> 
 
 def _complete(moment: Moment, container: ContainerStatus) -> ContainerStatus:
     """Return the status of an init container that did its work; done ones stay as they are."""
-    if container.terminated is not None:
+    if container.ended is not None:
         return container
     return replace(_ended(moment, _run(moment, container), 0), ready=True)
 
 
 def _ended(moment: Moment, container: ContainerStatus, code: int) -> ContainerStatus:
-    if container.terminated is not None:
+    if container.ended is not None:
         return container
     began = container.state.get("running", {}).get("startedAt") or moment.stamp
     end = {
@@ -412,8 +372,19 @@ def _ended(moment: Moment, container: ContainerStatus, code: int) -> ContainerSt
     return replace(container, ready=False, started=False, state={"terminated": end})
 
 
-def _wait(reason: str, message: str = "") -> dict[str, dict[str, Any]]:
+def _wait(reason: str, message: str = "") -> dict[str, Json]:
     return {"waiting": {"reason": reason, "message": message} if message else {"reason": reason}}
+
+
+def _not_found(image: str) -> str:
+    return (
+        f'rpc error: code = NotFound desc = failed to resolve reference "{image}": {image}:'
+        " not found"
+    )
+
+
+def _described(meta: PodMeta) -> str:
+    return f"{meta.name}_{meta.namespace}({meta.uid})"
 
 
 def _listed(containers: Iterable[Container | ContainerStatus]) -> str:

@@ -1,8 +1,8 @@
-"""Pods and Nodes as the simulated kubelet reads them: pruned while decoding to what a step needs.
+"""Pods and Nodes as simulated kubelets and their scheduler see them.
 
-Field names are those of the Kubernetes core/v1 API. Conditions and container states stay plain
-mappings, because a kubelet that writes a whole ``conditions`` array must hand back what other
-writers put into it, field by field, known or not.
+Fields are those of the Kubernetes core/v1 API; decoding leaves out what no step needs. Conditions
+and container states stay plain mappings: a kubelet that writes a whole array hands back what
+other writers put into it, field by field.
 """
 
 from __future__ import annotations
@@ -14,31 +14,24 @@ import msgspec
 
 from lean_sandbox.model.times import parse_rfc3339
 
-Condition = dict[str, Any]
+Json = dict[str, Any]
 
-TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
+CRASH_LOOP = "CrashLoopBackOff"
 
 
-class Container(msgspec.Struct, frozen=True, gc=False):
-    """The part of a container that decides how its simulation behaves."""
+class Container(msgspec.Struct, frozen=True):
+    """A container of a Pod's spec."""
 
     name: str = ""
     image: str = ""
-    command: tuple[str, ...] = ()
-    args: tuple[str, ...] = ()
     restartPolicy: str | None = None
+    resources: Json | None = None
+    ports: tuple[Json, ...] | None = None
 
-
-class Named(msgspec.Struct, frozen=True, gc=False):
-    """A scheduling gate."""
-
-    name: str = ""
-
-
-class ReadinessGate(msgspec.Struct, frozen=True, gc=False):
-    """A condition some other writer must set before the Pod counts as ready."""
-
-    conditionType: str = ""
+    @property
+    def requests(self) -> Json:
+        """Return the resources that the container asks for."""
+        return (self.resources or {}).get("requests") or {}
 
 
 class PodMeta(msgspec.Struct, frozen=True):
@@ -48,32 +41,32 @@ class PodMeta(msgspec.Struct, frozen=True):
     namespace: str = ""
     uid: str = ""
     resource_version: str = msgspec.field(name="resourceVersion", default="")
-    generation: int | None = None
-    creationTimestamp: str | None = None
     deletionTimestamp: str | None = None
     deletionGracePeriodSeconds: int | None = None
     annotations: dict[str, str] | None = None
 
 
 class PodSpec(msgspec.Struct, frozen=True):
-    """The part of a Pod's spec a scheduler and a kubelet act on."""
+    """The part of a Pod's spec that a scheduler and a kubelet act on."""
 
     nodeName: str = ""
     schedulerName: str = ""
     restartPolicy: str = "Always"
+    preemptionPolicy: str = ""
     hostNetwork: bool = False
+    priority: int | None = None
     activeDeadlineSeconds: int | None = None
     nodeSelector: dict[str, str] | None = None
-    schedulingGates: tuple[Named, ...] | None = None
-    readinessGates: tuple[ReadinessGate, ...] | None = None
+    affinity: Json | None = None
+    tolerations: tuple[Json, ...] | None = None
+    topologySpreadConstraints: tuple[Json, ...] | None = None
+    resourceClaims: tuple[Json, ...] | None = None
+    resources: Json | None = None
+    overhead: Json | None = None
+    schedulingGates: tuple[Json, ...] | None = None
+    readinessGates: tuple[Json, ...] | None = None
     containers: tuple[Container, ...] = ()
     initContainers: tuple[Container, ...] | None = None
-
-
-class PodIP(msgspec.Struct, frozen=True, gc=False):
-    """One entry of ``podIPs`` or ``hostIPs``."""
-
-    ip: str = ""
 
 
 class ContainerStatus(msgspec.Struct, frozen=True):
@@ -86,8 +79,8 @@ class ContainerStatus(msgspec.Struct, frozen=True):
     restartCount: int = 0
     started: bool | None = None
     containerID: str = ""
-    state: dict[str, dict[str, Any]] = {}
-    lastState: dict[str, dict[str, Any]] = {}
+    state: dict[str, Json] = {}
+    lastState: dict[str, Json] = {}
 
     @property
     def is_running(self) -> bool:
@@ -95,27 +88,38 @@ class ContainerStatus(msgspec.Struct, frozen=True):
         return "running" in self.state
 
     @property
-    def terminated(self) -> dict[str, Any] | None:
+    def ended(self) -> Json | None:
         """Return how the container ended, or None while it has not."""
         return self.state.get("terminated")
 
     @property
-    def waiting_reason(self) -> str:
+    def exit_code(self) -> int:
+        """Return the code with which the container ended; 0 without one."""
+        code = (self.ended or {}).get("exitCode")
+        return code if isinstance(code, int) else 0
+
+    @property
+    def waits_for(self) -> str:
         """Return why the container waits, or the empty string."""
         return str((self.state.get("waiting") or {}).get("reason") or "")
 
+    @property
+    def is_unstarted(self) -> bool:
+        """Whether the container has not run yet."""
+        return not self.is_running and self.ended is None and self.waits_for != CRASH_LOOP
+
 
 class PodStatus(msgspec.Struct, frozen=True):
-    """The part of a Pod's status a kubelet owns."""
+    """The part of a Pod's status that a kubelet owns."""
 
     phase: str = ""
     reason: str = ""
     message: str = ""
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[Json, ...] = ()
     hostIP: str = ""
-    hostIPs: tuple[PodIP, ...] = ()
+    hostIPs: tuple[Json, ...] = ()
     podIP: str = ""
-    podIPs: tuple[PodIP, ...] = ()
+    podIPs: tuple[Json, ...] = ()
     startTime: str | None = None
     initContainerStatuses: tuple[ContainerStatus, ...] = ()
     containerStatuses: tuple[ContainerStatus, ...] = ()
@@ -123,7 +127,7 @@ class PodStatus(msgspec.Struct, frozen=True):
     @property
     def is_terminal(self) -> bool:
         """Whether the Pod has ended for good."""
-        return self.phase in TERMINAL_PHASES
+        return self.phase in ("Succeeded", "Failed")
 
 
 class PodView(msgspec.Struct, frozen=True):
@@ -149,16 +153,16 @@ class NodeMeta(msgspec.Struct, frozen=True):
 
 
 class NodeSpec(msgspec.Struct, frozen=True):
-    """Whether a Node takes new Pods."""
+    """What keeps Pods away from a Node."""
 
     unschedulable: bool = False
+    taints: tuple[Json, ...] | None = None
 
 
 class NodeStatus(msgspec.Struct, frozen=True):
-    """What a Node can hold and how it is."""
+    """What a Node can hold."""
 
-    allocatable: dict[str, Any] | None = None
-    conditions: tuple[Condition, ...] = ()
+    allocatable: Json | None = None
 
 
 class NodeView(msgspec.Struct, frozen=True):
@@ -168,28 +172,15 @@ class NodeView(msgspec.Struct, frozen=True):
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
 
-    @property
-    def max_pods(self) -> int | None:
-        """Return how many Pods fit, or None when the Node does not say."""
-        value = str((self.status.allocatable or {}).get("pods", ""))
-        return int(value) if value.isdigit() else None
 
-    @property
-    def is_ready(self) -> bool:
-        """Whether the Node's Ready condition is True."""
-        conditions = self.status.conditions
-        return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
-
-
-def condition(status: PodStatus, kind: str) -> Condition | None:
-    """Return the first condition of type ``kind``, or None."""
-    return next((c for c in status.conditions if c.get("type") == kind), None)
+def condition(status: PodStatus, kind: str) -> Json:
+    """Return the first condition of type ``kind``, empty without one."""
+    return next((c for c in status.conditions if c.get("type") == kind), {})
 
 
 def condition_is(status: PodStatus, kind: str, value: str) -> bool:
     """Whether the first condition of type ``kind`` has the status ``value``."""
-    found = condition(status, kind)
-    return found is not None and found.get("status") == value
+    return condition(status, kind).get("status") == value
 
 
 def age_s(stamp: object, now: datetime) -> float:

@@ -21,7 +21,7 @@ from lean_sandbox.clock import SystemClock
 from lean_sandbox.config.options import Settings
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.kubeconfig import load
-from lean_sandbox.local.kubelet import Delay, Kubelet, KubeletSettings, WritesPerStart
+from lean_sandbox.local.kubelet import Delay, Kubelet, KubeletSettings
 from tests.conformance.api import Api, Room
 from tests.controlplane.server import KUBELET, RealServer
 from tests.support.clients import connected, controlling
@@ -47,7 +47,6 @@ HOME, _ACCOUNT = "agent-sandbox-system", "agent-sandbox-controller"
 CONTROLLER = f"system:serviceaccount:{HOME}:{_ACCOUNT}"
 _AT_ONCE = Delay(0.005)
 SWIFT = KubeletSettings(
-    writes_per_start=WritesPerStart.TWO,
     schedule=_AT_ONCE,
     waiting=_AT_ONCE,
     network=_AT_ONCE,

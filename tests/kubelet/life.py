@@ -8,20 +8,18 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from lean_sandbox.local.kubelet_settings import KubeletSettings
-from lean_sandbox.local.pods import Step, StepKind, next_step, perform
+from lean_sandbox.local.pods import PREFIX, KubeletSettings, Step, StepKind, next_step, perform
 from lean_sandbox.local.podstatus import status_patch
-from lean_sandbox.local.podview import NodeView, PodView, condition_is
-from lean_sandbox.local.script import PREFIX
+from lean_sandbox.local.podview import PodView, condition_is
 from tests.support.clock import EPOCH
 
-ADDRESSES = ("10.64.0.1",)
+ADDRESS = "10.64.0.1"
+SETTINGS = KubeletSettings()
 
 
 def pod(
     *containers: dict[str, Any],
     script: dict[str, str] | None = None,
-    node: str = "node-0",
     status: dict[str, Any] | None = None,
     meta: dict[str, Any] | None = None,
     **spec: Any,
@@ -33,12 +31,11 @@ def pod(
             "namespace": "default",
             "uid": "u-1",
             "resourceVersion": "1",
-            "creationTimestamp": "2026-01-02T03:04:05Z",
             "annotations": {PREFIX + key: value for key, value in (script or {}).items()},
             **(meta or {}),
         },
         "spec": {
-            "nodeName": node,
+            "nodeName": "node-0",
             "schedulerName": "default-scheduler",
             "containers": list(containers) or [{"name": "main", "image": "nginx:1"}],
             **spec,
@@ -48,25 +45,13 @@ def pod(
     return msgspec.convert(raw, PodView)
 
 
-def node(name: str, *, pods: str = "10", unschedulable: bool = False, **labels: str) -> NodeView:
-    """Build a Node."""
-    raw = {
-        "metadata": {"name": name, "uid": f"uid-{name}", "labels": labels},
-        "spec": {"unschedulable": unschedulable},
-        "status": {"allocatable": {"pods": pods}},
-    }
-    return msgspec.convert(raw, NodeView)
-
-
 class Life:
     """One Pod living through its steps, each carried out the moment it is due."""
 
-    def __init__(self, start: PodView, settings: KubeletSettings | None = None) -> None:
+    def __init__(self, start: PodView) -> None:
         self.pod = start
-        self.settings = settings or KubeletSettings()
         self.now: datetime = EPOCH
         self.steps: list[str] = []
-        self.writes = 0
 
     @property
     def elapsed_s(self) -> float:
@@ -80,7 +65,7 @@ class Life:
 
     def planned(self) -> Step | None:
         """Return what is next."""
-        return next_step(self.pod, self.settings, self.now)
+        return next_step(self.pod, SETTINGS, self.now)
 
     def step(self) -> bool:
         """Carry out one step; return whether there was one that writes a status."""
@@ -88,14 +73,12 @@ class Life:
         if planned is None or planned.kind is not StepKind.STATUS:
             return False
         self.now += timedelta(seconds=planned.delay.base_s)
-        addresses = ADDRESSES if planned.needs_addresses else ()
-        status = perform(self.pod, planned, self.settings, self.now, addresses)
+        status = perform(self.pod, planned, self.now, ADDRESS)
         assert status_patch(self.pod.status, status), f"{planned} writes nothing"
         # Over the wire and back, as a server would keep it.
         status = msgspec.json.decode(msgspec.json.encode(status), type=type(status))
         self.pod = replace(self.pod, status=status)
-        self.steps.append("+".join(move.name for move in planned.moves))
-        self.writes += 1
+        self.steps.append(planned.move)
         return True
 
     def run(self, most: int = 50) -> Life:

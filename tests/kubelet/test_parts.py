@@ -1,22 +1,18 @@
-"""Laws of the kubelet's small parts: addresses, timers, Node objects, times."""
+"""Laws of the kubelet's small parts: addresses, Node objects, times."""
 
 from __future__ import annotations
 
 import ipaddress
 from datetime import timedelta
 
-import anyio
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lean_sandbox.local.addresses import AddressesUsedUpError, AddressPool
-from lean_sandbox.local.kubelet_settings import KubeletSettings
-from lean_sandbox.local.nodes import node_object
-from lean_sandbox.local.podview import NodeView, age_s
-from lean_sandbox.local.timers import Timers
-from tests.support.clock import EPOCH, FakeClock, settle
+from lean_sandbox.local.kubelet import node_object
+from lean_sandbox.local.podview import age_s
+from tests.support.clock import EPOCH
 
 
 @given(st.lists(st.tuples(st.integers(0, 12), st.booleans()), max_size=60))
@@ -64,33 +60,13 @@ def test_every_address_lies_in_its_range() -> None:
     assert not first.endswith(".0.0.0")
 
 
-async def test_timers_ring_in_order_and_at_their_time() -> None:
-    """A shorter one set later rings first."""
-    clock = FakeClock()
-    timers: Timers[str] = Timers(clock)
-    rung: list[tuple[str, float]] = []
-    async with anyio.create_task_group() as group:
-        group.start_soon(timers.run, lambda thing, _: rung.append((thing, clock.monotonic())))
-        await settle()
-        timers.set("late", 5.0)
-        await settle()
-        timers.set("early", 2.0)
-        timers.set("now", 0.0)
-        await clock.advance(1.0)
-        assert rung == [("now", 0.0)]
-        await clock.advance(9.0)
-        group.cancel_scope.cancel()
-    assert rung == [("now", 0.0), ("early", 2.0), ("late", 5.0)]
-    assert len(timers) == 0
-
-
 def test_a_simulated_node_is_ready_and_named() -> None:
     """Ready, with room for Pods, labelled with its host name."""
-    raw = node_object("node-1", KubeletSettings(pods_per_node=7), EPOCH)
-    node = msgspec.convert(raw, NodeView)
-    assert node.is_ready
-    assert node.max_pods == 7
-    assert (node.metadata.labels or {})["kubernetes.io/hostname"] == "node-1"
+    node = node_object("node-1", EPOCH)
+    (ready,) = (c for c in node["status"]["conditions"] if c["type"] == "Ready")
+    assert ready["status"] == "True"
+    assert node["status"]["allocatable"]["pods"] == "5000"
+    assert node["metadata"]["labels"]["kubernetes.io/hostname"] == "node-1"
 
 
 def test_the_age_of_a_timestamp_of_this_second_is_zero() -> None:

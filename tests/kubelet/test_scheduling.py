@@ -2,148 +2,186 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from lean_sandbox.local.kubelet_settings import KubeletSettings
 from lean_sandbox.local.pods import Step, StepKind, perform
 from lean_sandbox.local.podview import NodeView, PodView, condition
-from lean_sandbox.local.scheduling import next_binding
-from tests.kubelet.life import node, pod
+from lean_sandbox.local.scheduling import Use, demand_of, next_binding
+from tests.kubelet.life import SETTINGS
+from tests.kubelet.placements import (
+    PLACEMENTS,
+    PREFERRED,
+    PRIORITIES,
+    REQUIRED,
+    Placement,
+    container,
+    node,
+    port,
+)
+from tests.kubelet.placements import pod as spec_of
 from tests.support.clock import EPOCH
 
-SETTINGS = KubeletSettings()
-NODES = {n.metadata.name: n for n in (node("a", disk="fast"), node("b"))}
+Json = dict[str, Any]
 
 
-def bind(
-    found: PodView,
-    nodes: dict[str, NodeView] | None = None,
-    pods_on: dict[str, int] | None = None,
-    *,
-    later_s: float = 0,
-) -> Step | None:
+def pod(spec: Json, uid: str = "new", **meta: Any) -> PodView:
+    """Build a Pod as a server keeps it."""
+    priority = PRIORITIES.get(spec.get("priorityClassName", ""), 0)
+    found = {"metadata": {"name": uid, "uid": uid, **meta}, "spec": {**spec, "priority": priority}}
+    return msgspec.convert(found, PodView)
+
+
+def nodes_of(found: Mapping[str, Json]) -> dict[str, NodeView]:
+    """Build Nodes."""
+    return {
+        name: msgspec.convert({**one, "metadata": {**one["metadata"], "name": name}}, NodeView)
+        for name, one in found.items()
+    }
+
+
+def uses_of(running: Mapping[str, Iterable[Json]]) -> dict[str, Use]:
+    """Count Pods on their Nodes."""
+    uses: defaultdict[str, Use] = defaultdict(Use)
+    for name, specs in running.items():
+        for number, spec in enumerate(specs):
+            uses[name].add(f"{name}{number}", demand_of(pod(spec)))
+    return uses
+
+
+def schedule(found: PodView, placement: Placement) -> Step | None:
     """Return what the scheduler does next."""
-    now = EPOCH + timedelta(seconds=later_s)
-    return next_binding(found, NODES if nodes is None else nodes, pods_on or {}, SETTINGS, now)
+    return next_binding(found, nodes_of(placement.nodes), uses_of(placement.running), SETTINGS)
 
 
-def verdict(step: Step | None) -> tuple[str, str]:
-    """Return reason and message of a Pod that is not bound."""
+NOBODY = Placement(spec_of(), "", {"a": node(), "b": node()})
+
+
+@pytest.mark.parametrize("name", PLACEMENTS)
+def test_pods_are_placed_as_kube_scheduler_places_them(name: str) -> None:
+    """And in its words where no Node will do; tests/controlplane asks it the same."""
+    placement = PLACEMENTS[name]
+    step = schedule(pod(placement.pod), placement)
     assert step is not None
-    assert step.kind is StepKind.STATUS
-    assert step.verdict is not None
-    return step.verdict
+    assert (step.node or step.unschedulable) == placement.expected
+    assert step.kind is (StepKind.BIND if step.node else StepKind.STATUS)
 
 
 def test_the_emptiest_node_is_taken() -> None:
     """Ties by name."""
-    plays: list[tuple[dict[str, int], str]] = [
-        ({}, "a"),
-        ({"a": 2, "b": 1}, "b"),
-        ({"a": 1, "b": 1}, "a"),
-    ]
-    for pods_on, expected in plays:
-        step = bind(pod(node=""), NODES, pods_on)
+    for a, b, expected in ((0, 0, "a"), (2, 1, "b"), (1, 1, "a")):
+        running = {"a": [spec_of()] * a, "b": [spec_of()] * b}
+        step = schedule(pod(spec_of()), Placement(spec_of(), "", NOBODY.nodes, running))
         assert step is not None
-        assert (step.kind, step.node) == (StepKind.BIND, expected)
-
-
-def test_a_node_selector_is_obeyed() -> None:
-    """Only a Node with every label will do."""
-    step = bind(pod(node="", nodeSelector={"disk": "fast"}), NODES, {"a": 9})
-    assert step is not None
-    assert step.node == "a"
+        assert step.node == expected
 
 
 def test_a_pod_no_node_satisfies_says_so_once() -> None:
-    """With the scheduler's message, and not again while it stands."""
-    found = pod(node="", nodeSelector={"disk": "none"})
-    step = bind(found)
-    reason, message = verdict(step)
-    assert reason == "Unschedulable"
-    assert message.startswith(
-        "0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector."
-    )
+    """And not again while it stands."""
+    placement = PLACEMENTS["cordoned"]
+    found = pod(placement.pod)
+    step = schedule(found, placement)
     assert step is not None
-    said = replace(found, status=perform(found, step, SETTINGS, EPOCH))
-    written = condition(said.status, "PodScheduled") or {}
+    said = replace(found, status=perform(found, step, EPOCH))
+    written = condition(said.status, "PodScheduled")
     assert (written["status"], written["reason"]) == ("False", "Unschedulable")
-    assert bind(said) is None
-
-
-def test_each_reason_is_counted() -> None:
-    """Cordoned, full and unfitting Nodes are told apart."""
-    nodes = {
-        "a": node("a", unschedulable=True),
-        "b": node("b", pods="3", kind="x"),
-        "c": node("c"),
-    }
-    _, message = verdict(bind(pod(node="", nodeSelector={"kind": "x"}), nodes, {"b": 3}))
-    assert message.startswith(
-        "0/3 nodes are available: 1 Too many pods, 1 node(s) didn't match Pod's node "
-        "affinity/selector, 1 node(s) were unschedulable. preemption: 0/3"
-    )
-
-
-def test_without_nodes_the_message_is_its_own() -> None:
-    """As kube-scheduler words it."""
-    assert verdict(bind(pod(node=""), {}))[1] == "no nodes available to schedule pods"
-
-
-def test_a_scripted_pod_is_unschedulable_for_ever() -> None:
-    """With the message it asks for."""
-    script = {"unschedulable": "true", "unschedulable-message": "no room for the likes of you"}
-    found = pod(node="", script=script)
-    assert verdict(bind(found))[1] == script["unschedulable-message"]
-    status = {
-        "conditions": [
-            {
-                "type": "PodScheduled",
-                "status": "False",
-                "reason": "Unschedulable",
-                "message": script["unschedulable-message"],
-            }
-        ]
-    }
-    assert bind(pod(node="", script=script, status=status), later_s=1e6) is None
-
-
-def test_a_scripted_pod_is_bound_when_its_time_has_come() -> None:
-    """The binding is planned for that moment already when the refusal was written."""
-    found = pod(node="", script={"unschedulable": "10s"})
-    step = bind(found, later_s=4)
-    assert verdict(step)[1].startswith("0/2 nodes are available: 2 Insufficient cpu.")
-    assert step is not None
-    said = replace(found, status=perform(found, step, SETTINGS, EPOCH))
-    later = bind(said, later_s=4)
-    assert later is not None
-    assert later.kind is StepKind.BIND
-    assert later.delay.base_s == pytest.approx(6 + SETTINGS.schedule.base_s)
-    at_once = bind(said, later_s=10)
-    assert at_once is not None
-    assert at_once.delay == SETTINGS.schedule
-
-
-def test_a_gated_pod_waits_for_its_gates() -> None:
-    """Reason SchedulingGated."""
-    found = pod(node="", schedulingGates=[{"name": "example.com/hold"}])
-    assert verdict(bind(found))[0] == "SchedulingGated"
-
-
-def test_a_pod_may_ask_for_a_node_by_name() -> None:
-    """A Node that does not exist fits nobody."""
-    step = bind(pod(node="", script={"node": "b"}))
-    assert step is not None
-    assert step.node == "b"
-    assert verdict(bind(pod(node="", script={"node": "z"})))[0] == "Unschedulable"
+    assert written["message"] == placement.expected
+    assert schedule(said, placement) is None
 
 
 def test_pods_of_others_are_left_alone() -> None:
-    """Bound ones, deleted ones, ignored ones, those of another scheduler."""
-    assert bind(pod()) is None
-    assert bind(pod(node="", meta={"deletionTimestamp": "2026-01-02T03:04:05Z"})) is None
-    assert bind(pod(node="", script={"ignore": "true"})) is None
-    assert bind(pod(node="", schedulerName="mine")) is None
+    """Bound ones, deleted ones, gated ones, those of another scheduler."""
+    gates = [{"name": "example.com/hold"}]
+    for found in (
+        pod(spec_of(nodeName="a")),
+        pod(spec_of(), deletionTimestamp="2026-01-02T03:04:05Z"),
+        pod(spec_of(schedulingGates=gates)),
+        pod(spec_of(schedulerName="mine")),
+    ):
+        assert schedule(found, NOBODY) is None
+
+
+_RULE: Json = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {}}
+_SPREAD: Json = {"maxSkew": 1, "topologyKey": "zone"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "named"),
+    [
+        (
+            {"affinity": {"podAffinity": {REQUIRED: [_RULE]}}},
+            f"spec.affinity.podAffinity.{REQUIRED}",
+        ),
+        (
+            {"affinity": {"podAntiAffinity": {REQUIRED: [_RULE]}}},
+            f"spec.affinity.podAntiAffinity.{REQUIRED}",
+        ),
+        (
+            {"topologySpreadConstraints": [{**_SPREAD, "whenUnsatisfiable": "DoNotSchedule"}]},
+            "spec.topologySpreadConstraints with whenUnsatisfiable: DoNotSchedule",
+        ),
+        ({"resourceClaims": [{"name": "gpu"}]}, "spec.resourceClaims"),
+        ({"affinity": {"podAffinity": {PREFERRED: [{"weight": 1}]}}}, ""),
+        ({"affinity": {"podAffinity": {REQUIRED: []}}}, ""),
+        ({"topologySpreadConstraints": [{**_SPREAD, "whenUnsatisfiable": "ScheduleAnyway"}]}, ""),
+    ],
+)
+def test_a_demand_that_is_not_simulated_is_never_ignored(spec: Json, named: str) -> None:
+    """The Pod waits and its condition names the field; preferences alone keep nobody waiting."""
+    step = schedule(pod(spec_of(**spec)), NOBODY)
+    assert step is not None
+    assert step.node == ("" if named else "a")
+    assert named in step.unschedulable
+
+
+_CPUS = st.sampled_from(["", "1", "1500m", "3"])
+_SPECS = st.builds(
+    lambda cpu, ports: spec_of(container(*map(port, ports), **({"cpu": cpu} if cpu else {}))),
+    _CPUS,
+    st.sets(st.sampled_from([80, 81]), max_size=1),
+)
+
+
+@given(st.lists(_SPECS, max_size=12))
+def test_no_node_is_ever_given_more_than_it_has(specs: list[Json]) -> None:
+    """Whatever comes in which order; a Pod stays where it is counted."""
+    nodes = nodes_of({"a": node(), "b": node(room={"pods": "3"})})
+    uses: dict[str, Use] = {"a": Use(), "b": Use()}
+    for number, spec in enumerate(specs):
+        found = pod(spec, uid=f"u{number}")
+        step = next_binding(found, nodes, uses, SETTINGS)
+        assert step is not None
+        if step.node:
+            uses[step.node].add(found.metadata.uid, demand_of(found))
+            again = next_binding(found, nodes, uses, SETTINGS)
+            assert again is not None
+            assert again.key == step.key
+    for name, limit in (("a", 10), ("b", 3)):
+        use = uses[name]
+        assert use.resources["cpu"] <= 4000
+        assert len(use.pods) <= limit
+        taken = [one for demand in use.pods.values() for one in demand.ports]
+        assert len(taken) == len(set(taken))
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), _SPECS), max_size=20))
+def test_what_a_pod_takes_is_free_when_it_is_gone(plays: list[tuple[int, Json]]) -> None:
+    """A Node that everybody has left is as empty as before."""
+    use = Use()
+    for number, spec in plays:
+        uid = f"u{number}"
+        if uid in use.pods:
+            use.remove(uid)
+        else:
+            use.add(uid, demand_of(pod(spec)))
+    for uid in list(use.pods):
+        use.remove(uid)
+    assert not use.pods
+    assert not +use.resources

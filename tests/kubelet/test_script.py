@@ -1,4 +1,4 @@
-"""Laws of reading a Pod's script."""
+"""Laws of reading a Pod's annotations."""
 
 from __future__ import annotations
 
@@ -9,130 +9,86 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.local import script as module
-from lean_sandbox.local.kubelet_settings import KubeletSettings
-from lean_sandbox.local.script import PREFIX, Exit, Script, read_script
+from lean_sandbox.local.pods import PREFIX, Script, read_script
 from tests.docs.pages import ROOT
-from tests.kubelet.life import pod
 
-SETTINGS = KubeletSettings()
+# The table of docs/local.md: annotation and the values it takes.
+_ROW = re.compile(r"^\| `([a-z][a-z-]+)` \| ([^|]+) \|", re.MULTILINE)
+DOCUMENTED = dict(_ROW.findall((ROOT / "docs" / "local.md").read_text()))
+EXAMPLES = {"true": "true", "duration": "1m30s", "0 to 255": "7"}
 
 
 def read(**script: str) -> Script:
     """Read the script of a Pod with these annotations."""
-    return read_script(pod(script={k.replace("_", "-"): v for k, v in script.items()}), SETTINGS)
-
-
-def command(*words: str) -> Exit | None:
-    """Return how a container with this command ends."""
-    found = read_script(pod({"name": "main", "image": "x", "command": list(words)}), SETTINGS)
-    return found.exits.get("main")
-
-
-def image(name: str) -> Script:
-    """Read the script of a Pod with this image."""
-    return read_script(pod({"name": "main", "image": name}), SETTINGS)
+    return read_script({PREFIX + k.replace("_", "-"): v for k, v in script.items()})
 
 
 def test_a_plain_pod_plays_nothing() -> None:
-    """The empty script."""
-    assert read_script(pod(), SETTINGS) == Script()
+    """Nor does one with annotations of others."""
+    for theirs in (None, {}, {"example.com/crash-loop": "true"}):
+        assert read_script(theirs) == Script()
 
 
 def test_durations_are_go_durations_or_seconds() -> None:
     """Both mean the same."""
-    assert read(start_delay="1m30s").start_delay_s == 90
-    assert read(start_delay="90").start_delay_s == 90
-    assert read(start_delay="250ms").start_delay_s == 0.25
+    assert read(ready_delay="1m30s").ready_delay == 90
+    assert read(ready_delay="90").ready_delay == 90
+    assert read(ready_delay=" 250ms ").ready_delay == 0.25
 
 
 def test_true_means_for_ever_and_false_means_no() -> None:
     """For spells that may also last a while."""
-    assert read(unschedulable="true").unschedulable_s == math.inf
-    assert read(unschedulable="5s").unschedulable_s == 5
-    assert read(unschedulable="false").unschedulable_s is None
-    assert read(image_pull_error="TRUE").pull_error_s == math.inf
+    assert read(image_pull_error="TRUE").image_pull_error == math.inf
+    assert read(image_pull_error="5s").image_pull_error == 5
+    assert read(image_pull_error="false").image_pull_error is None
 
 
-@pytest.mark.parametrize("key", ["start-delay", "churn", "never-ready", "churn-kind", "exit-code"])
-@pytest.mark.parametrize("value", ["?", "-1", "1e999", "nan", "--"])
-def test_what_cannot_be_read_is_noted_and_ignored(key: str, value: str) -> None:
-    """The rest of the script holds."""
-    script = {key: value, "evict-after": "3"}
-    found = read_script(pod(script=script), SETTINGS)
-    assert found.mistakes == (key,)
-    assert found.evict_after_s == 3
+def test_containers_end_with_the_code_they_are_given() -> None:
+    """A crash loop with 1, anything else with 0."""
+    for script, end in (
+        (read(crash_loop="3s"), (3, 1)),
+        (read(crash_loop="3s", exit_code="42"), (3, 42)),
+        (read(complete_after="5"), (5, 0)),
+        (read(complete_after="5", exit_code="3"), (5, 3)),
+        (read(exit_code="3"), (None, 3)),
+    ):
+        assert (script.ends_after, script.end_code) == end
 
 
-@given(st.dictionaries(st.sampled_from(["churn", "unready-for", "ignore", "new"]), st.text()))
+@pytest.mark.parametrize("key", sorted(DOCUMENTED))
+@pytest.mark.parametrize("value", ["?", "-1", "1e999", "nan", "--", ""])
+def test_what_cannot_be_read_is_told_and_left_out(key: str, value: str) -> None:
+    """With the annotation's name and what it takes; the rest of the script holds."""
+    other = "evict-after" if key != "evict-after" else "unready-after"
+    found = read_script({PREFIX + key: value, PREFIX + other: "3"})
+    (told,) = found.mistakes
+    assert told.startswith(f"{PREFIX}{key}: {value!r} is not ")
+    assert getattr(found, other.replace("-", "_")) == 3
+
+
+def test_an_annotation_that_does_not_exist_is_told() -> None:
+    """A mistyped name would be a script that silently plays nothing."""
+    (told,) = read(crash_lop="true").mistakes
+    assert told == f"{PREFIX}crash-lop: crash-lop is not the name of an annotation"
+
+
+@given(st.dictionaries(st.sampled_from([*DOCUMENTED, "", "new", "mistakes"]), st.text()))
 def test_no_annotation_breaks_the_reader(script: dict[str, str]) -> None:
-    """Any text is read or noted."""
-    assert set(read_script(pod(script=script), SETTINGS).mistakes) <= set(script)
+    """Any text is read or told."""
+    found = read_script({PREFIX + key: value for key, value in script.items()})
+    assert len(found.mistakes) <= len(script)
 
 
-@pytest.mark.parametrize(
-    ("words", "end"),
-    [
-        (("sh", "-c", "exit 0"), Exit(0.3, 0)),
-        (("/bin/sh", "-c", "sleep 2; exit 7"), Exit(2, 7)),
-        (("sh", "-c", "sleep 0.5 && exit 1;"), Exit(0.5, 1)),
-        (("sleep", "3600"), Exit(3600, 0)),
-        (("sh", "-c", "sleep 4"), Exit(4, 0)),
-        (("false",), Exit(0.3, 1)),
-        (("sleep", "infinity"), None),
-        (("sh", "-c", "exit 0 if nothing"), None),
-        (("server", "--verbose", "true"), None),
-        (("nginx",), None),
-        (("",), None),
-    ],
-)
-def test_commands_end_as_a_shell_would(words: tuple[str, ...], end: Exit | None) -> None:
-    """Other commands run on."""
-    assert command(*words) == end
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "crash-loop",
-        "crash-loop:v1",
-        "registry.example:5000/team/crash-loop",
-        "registry.example/crash-loop:2@sha256:abc",
-    ],
-)
-def test_image_names_play_what_they_are_called(name: str) -> None:
-    """Registry, tag and digest do not matter."""
-    assert image(name).exits == {"main": Exit(1.0, 1)}
-
-
-def test_other_images_play_nothing() -> None:
-    """Nor do names that only contain a known one."""
-    for name in ("nginx", "my-crash-loop", "crash-loop/nginx", "", ":", "@"):
-        assert image(name) == Script()
-
-
-def test_annotations_win_over_image_names() -> None:
-    """A Pod of a slow-start image with a start-delay waits that delay."""
-    found = read_script(
-        pod({"name": "main", "image": "slow-start"}, script={"start-delay": "1"}), SETTINGS
-    )
-    assert found.start_delay_s == 1
+@pytest.mark.parametrize(("key", "values"), DOCUMENTED.items())
+def test_every_documented_annotation_is_read(key: str, values: str) -> None:
+    """With every kind of value that docs/local.md names, and none of them is a mistake."""
+    for value in values.split(" or "):
+        found = read_script({PREFIX + key: EXAMPLES[value.strip()]})
+        assert found.mistakes == ()
+        assert found != Script()
 
 
 def test_every_annotation_is_documented() -> None:
-    """The table of docs/local.md names each key the reader knows, and no other."""
-    page = (ROOT / "docs" / "local.md").read_text()
-    documented = set(re.findall(r"^\| `([a-z][a-z-]+)` \|", page, re.MULTILINE))
-    asked: set[str] = set()
-
-    class Recorder(dict[str, str]):
-        """Annotations that note which keys the reader asks for."""
-
-        def get(self, key: str, default: str = "") -> str:  # type: ignore[override]
-            asked.add(key)
-            return {"crash-loop": "false"}.get(key, default)
-
-    words = module._Words({PREFIX + "x": "y"})
-    words._values = Recorder(x="y")
-    module._read_words(words, pod(), SETTINGS)
-    assert asked == documented
+    """Each field of a script has its line in docs/local.md."""
+    fields = set(Script.__dataclass_fields__) - {"mistakes"}
+    assert {field.replace("_", "-") for field in fields} == set(DOCUMENTED)

@@ -1,0 +1,305 @@
+"""Pods, Nodes and what runs there, and what kube-scheduler makes of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+Json = dict[str, Any]
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+PRIORITIES = {"low": -10, "high": 100}
+
+_TAINTED = "node(s) had untolerated taint(s)"
+_MISMATCH = "node(s) didn't match Pod's node affinity/selector"
+_PORTS = "node(s) didn't have free ports for the requested pod ports"
+_HELPLESS = "Preemption is not helpful for scheduling"
+_NO_VICTIMS = "No preemption victims found for incoming pod"
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Nodes by name, the specs of Pods on them, a Pod, and the Node it gets or what is said."""
+
+    pod: Json
+    expected: str
+    nodes: dict[str, Json]
+    running: dict[str, list[Json]] = field(default_factory=dict)
+
+
+def node(
+    *taints: Json, cordoned: bool = False, room: dict[str, str] | None = None, **labels: str
+) -> Json:
+    """Return a Node; ``room`` is what it can hold besides the usual."""
+    usual = {"cpu": "4", "memory": "4Gi", "ephemeral-storage": "10Gi", "pods": "10"}
+    return {
+        "metadata": {"labels": labels},
+        "spec": {"unschedulable": cordoned, "taints": list(taints)},
+        "status": {"allocatable": {**usual, **(room or {})}},
+    }
+
+
+def taint(effect: str = "NoSchedule", key: str = "dedicated", value: str = "me") -> Json:
+    """Return a taint."""
+    return {"key": key, "value": value, "effect": effect}
+
+
+def container(*ports: Json, name: str = "main", restart: str = "", **requests: str) -> Json:
+    """Return a container with host ports and requests; ``gpu`` stands for ``example.com/gpu``."""
+    asked = {{"gpu": "example.com/gpu"}.get(key, key): value for key, value in requests.items()}
+    limits = {key: value for key, value in asked.items() if "/" in key}
+    return {
+        "name": name,
+        "image": "busybox",
+        "ports": list(ports),
+        "resources": {"requests": asked, "limits": limits},
+        **({"restartPolicy": restart} if restart else {}),
+    }
+
+
+def pod(*containers: Json, **spec: Any) -> Json:
+    """Return the spec of a Pod."""
+    return {"containers": list(containers) or [container()], **spec}
+
+
+def affine(*terms: Json, preferred: tuple[tuple[int, Json], ...] = ()) -> Json:
+    """Return a node affinity with these required terms, and with preferences by weight."""
+    found: Json = {}
+    if terms:
+        found[REQUIRED] = {"nodeSelectorTerms": list(terms)}
+    if preferred:
+        found[PREFERRED] = [{"weight": w, "preference": term} for w, term in preferred]
+    return {"nodeAffinity": found}
+
+
+def labelled(*requirements: tuple[str, str, list[str]]) -> Json:
+    """Return a term about labels."""
+    return {"matchExpressions": [_requirement(*one) for one in requirements]}
+
+
+def called(*requirements: tuple[str, list[str]]) -> Json:
+    """Return a term about a Node's name."""
+    return {"matchFields": [_requirement("metadata.name", *one) for one in requirements]}
+
+
+def _requirement(key: str, operator: str, values: list[str]) -> Json:
+    return {"key": key, "operator": operator, **({"values": values} if values else {})}
+
+
+def port(number: int, address: str = "", protocol: str = "TCP") -> Json:
+    """Return a host port."""
+    found = {"containerPort": number, "hostPort": number, "protocol": protocol}
+    return found | ({"hostIP": address} if address else {})
+
+
+def no_fit(reasons: str, *preemption: str) -> str:
+    """Return the words for Nodes that all fail."""
+    total = sum(int(part.split()[0]) for part in preemption)
+    return (
+        f"0/{total} nodes are available: {reasons}. no new claims to deallocate, preemption:"
+        f" 0/{total} nodes are available: {', '.join(preemption)}."
+    )
+
+
+def alone(reason: str, *, helpless: bool = True) -> str:
+    """Return the words for the only Node."""
+    return no_fit(f"1 {reason}", f"1 {_HELPLESS if helpless else _NO_VICTIMS}")
+
+
+PLACEMENTS = {
+    "no node at all": Placement(pod(), "no nodes available to schedule pods", {}),
+    "taint that is not tolerated": Placement(pod(), alone(_TAINTED), {"a": node(taint())}),
+    "NoExecute keeps Pods out as well": Placement(
+        pod(), alone(_TAINTED), {"a": node(taint("NoExecute"))}
+    ),
+    "taint tolerated by value": Placement(
+        pod(tolerations=[{"key": "dedicated", "value": "me"}]), "a", {"a": node(taint())}
+    ),
+    "taint of another value": Placement(
+        pod(tolerations=[{"key": "dedicated", "operator": "Equal", "value": "you"}]),
+        alone(_TAINTED),
+        {"a": node(taint())},
+    ),
+    "taint tolerated by key": Placement(
+        pod(tolerations=[{"key": "dedicated", "operator": "Exists"}]), "a", {"a": node(taint())}
+    ),
+    "toleration of another effect": Placement(
+        pod(tolerations=[{"key": "dedicated", "operator": "Exists", "effect": "NoExecute"}]),
+        alone(_TAINTED),
+        {"a": node(taint())},
+    ),
+    "everything tolerated": Placement(
+        pod(tolerations=[{"operator": "Exists"}]),
+        "a",
+        {"a": node(taint(), taint("NoExecute", "gpu"), cordoned=True)},
+    ),
+    "one of two taints tolerated": Placement(
+        pod(tolerations=[{"key": "dedicated", "operator": "Exists"}]),
+        alone(_TAINTED),
+        {"a": node(taint(), taint(key="gpu"))},
+    ),
+    "taint that is preferred to be avoided": Placement(
+        pod(), "b", {"a": node(taint("PreferNoSchedule")), "b": node()}
+    ),
+    "cordoned": Placement(pod(), alone("node(s) were unschedulable"), {"a": node(cordoned=True)}),
+    "cordoned and tainted": Placement(
+        pod(), alone("node(s) were unschedulable"), {"a": node(taint(), cordoned=True)}
+    ),
+    "selector": Placement(
+        pod(nodeSelector={"disk": "fast"}), "b", {"a": node(disk="slow"), "b": node(disk="fast")}
+    ),
+    "selector that no node has": Placement(
+        pod(nodeSelector={"disk": "fast"}), alone(_MISMATCH), {"a": node(disk="slow")}
+    ),
+    "affinity: any of the terms": Placement(
+        pod(affinity=affine(labelled(("disk", "In", ["fast"])), labelled(("zone", "Exists", [])))),
+        "a",
+        {"a": node(disk="slow", zone="x"), "b": node(disk="slow")},
+    ),
+    "affinity: all of a term": Placement(
+        pod(affinity=affine(labelled(("disk", "In", ["fast"]), ("zone", "NotIn", ["x"])))),
+        alone(_MISMATCH),
+        {"a": node(disk="fast", zone="x")},
+    ),
+    "affinity: absent labels": Placement(
+        pod(affinity=affine(labelled(("zone", "NotIn", ["x"]), ("disk", "DoesNotExist", [])))),
+        "a",
+        {"a": node()},
+    ),
+    "affinity: numbers": Placement(
+        pod(affinity=affine(labelled(("gen", "Gt", ["4"]), ("gen", "Lt", ["7"])))),
+        "c",
+        {"a": node(gen="4"), "b": node(gen="x"), "c": node(gen="5"), "d": node()},
+    ),
+    "affinity: a name that another node has": Placement(
+        pod(affinity=affine(called(("In", ["b"])))),
+        no_fit(
+            f"1 node(s) didn't satisfy plugin(s) [NodeAffinity], 1 {_TAINTED}", f"2 {_HELPLESS}"
+        ),
+        {"a": node(), "b": node(taint())},
+    ),
+    "affinity: not a name": Placement(
+        pod(affinity=affine(called(("NotIn", ["a"])))), "b", {"a": node(), "b": node()}
+    ),
+    "affinity: an empty term selects nothing": Placement(
+        pod(affinity=affine({}, labelled(("disk", "Exists", [])))), alone(_MISMATCH), {"a": node()}
+    ),
+    "affinity and selector": Placement(
+        pod(nodeSelector={"zone": "x"}, affinity=affine(labelled(("disk", "Exists", [])))),
+        "b",
+        {"a": node(zone="x"), "b": node(zone="x", disk="fast")},
+    ),
+    "affinity: preference": Placement(
+        pod(
+            affinity=affine(
+                preferred=(
+                    (100, labelled(("disk", "In", ["fast"]))),
+                    (1, labelled(("zone", "In", ["x"]))),
+                )
+            )
+        ),
+        "b",
+        {"a": node(zone="x"), "b": node(disk="fast")},
+    ),
+    "more than a node ever has": Placement(
+        pod(container(cpu="5")), alone("Insufficient cpu"), {"a": node()}
+    ),
+    "more than others leave": Placement(
+        pod(container(cpu="1001m", memory="3Gi")),
+        no_fit("1 Insufficient cpu, 1 Insufficient memory", f"1 {_NO_VICTIMS}"),
+        {"a": node()},
+        {"a": [pod(container(cpu="3", memory="1025Mi"))]},
+    ),
+    "just what others leave": Placement(
+        pod(container(cpu="0.5", memory="1Gi")),
+        "a",
+        {"a": node()},
+        {"a": [pod(container(cpu="3500m", memory="3Gi"))]},
+    ),
+    "containers together": Placement(
+        pod(container(cpu="2"), container(name="b", cpu="2001m")),
+        alone("Insufficient cpu"),
+        {"a": node()},
+    ),
+    "the largest of what initializes": Placement(
+        pod(
+            container(cpu="1"),
+            initContainers=[container(name="i", cpu="3"), container(name="j", cpu="4")],
+        ),
+        "a",
+        {"a": node()},
+    ),
+    "sidecars run beside what initializes": Placement(
+        pod(
+            container(cpu="1"),
+            initContainers=[
+                container(name="s", cpu="2", restart="Always"),
+                container(name="i", cpu="3"),
+            ],
+        ),
+        alone("Insufficient cpu"),
+        {"a": node()},
+    ),
+    "sidecars run beside the containers": Placement(
+        pod(
+            container(cpu="3"), initContainers=[container(name="s", cpu="1100m", restart="Always")]
+        ),
+        alone("Insufficient cpu"),
+        {"a": node()},
+    ),
+    "what a Pod asks for as a whole": Placement(
+        pod(container(cpu="1"), resources={"requests": {"cpu": "5"}}),
+        alone("Insufficient cpu"),
+        {"a": node()},
+    ),
+    "a device that no node has": Placement(
+        pod(container(gpu="1")), alone("Insufficient example.com/gpu"), {"a": node()}
+    ),
+    "a device that is taken": Placement(
+        pod(container(gpu="1")),
+        alone("Insufficient example.com/gpu", helpless=False),
+        {"a": node(room={"example.com/gpu": "1"})},
+        {"a": [pod(container(gpu="1"))]},
+    ),
+    "too many Pods": Placement(
+        pod(),
+        alone("Too many pods", helpless=False),
+        {"a": node(room={"pods": "1"})},
+        {"a": [pod()]},
+    ),
+    "a port that is taken": Placement(
+        pod(container(port(80))),
+        alone(_PORTS, helpless=False),
+        {"a": node()},
+        {"a": [pod(container(port(80, "10.0.0.1")))]},
+    ),
+    "a port of another address or protocol": Placement(
+        pod(container(port(80, "10.0.0.2"), port(81))),
+        "a",
+        {"a": node()},
+        {"a": [pod(container(port(80, "10.0.0.1"), port(81, "", "UDP")))]},
+    ),
+    "nobody is preempted for a Pod of no priority": Placement(
+        pod(container(cpu="2"), priorityClassName="low"),
+        alone("Insufficient cpu", helpless=False),
+        {"a": node()},
+        {"a": [pod(container(cpu="3"))]},
+    ),
+    "each reason is counted": Placement(
+        pod(container(cpu="3", memory="3Gi"), nodeSelector={"disk": "fast"}),
+        no_fit(
+            f"1 Insufficient memory, 1 {_MISMATCH}, 1 {_TAINTED}, 2 Insufficient cpu",
+            f"1 {_NO_VICTIMS}",
+            f"3 {_HELPLESS}",
+        ),
+        {
+            "a": node(taint(), disk="fast"),
+            "b": node(),
+            "c": node(disk="fast"),
+            "d": node(disk="fast", room={"memory": "1Gi"}),
+        },
+        {"c": [pod(container(cpu="2"))], "d": [pod(container(cpu="2"))]},
+    ),
+}
+"""Each with a name that says what it is about."""
