@@ -155,7 +155,7 @@ def test_containers_that_must_not_end_crash_loop(policy: str, code: str) -> None
     assert life.steps == [*FULL_START, "exit", "restart"]
     (first,) = life.pod.status.containerStatuses
     assert (first.restartCount, "terminated" in first.lastState) == (1, True)
-    waits = []
+    waits: list[tuple[str, float]] = []
     while len(waits) < 7:
         assert life.step()
         if life.steps[-1] == "backoff":
