@@ -324,7 +324,9 @@ async def test_a_pod_that_waits_for_room_is_bound_when_another_one_ends(
     world: World, end: str
 ) -> None:
     """What a Pod asks for is free again when it is gone, or has run to its end."""
-    big: dict[str, Any] = {"containers": [{"name": "main", "image": "x", "resources": {"requests": {"cpu": "60"}}}]}
+    big: dict[str, Any] = {
+        "containers": [{"name": "main", "image": "x", "resources": {"requests": {"cpu": "60"}}}]
+    }
     room = {"status": {"allocatable": {"cpu": "100"}}}
     async with world.kubelet():
         for node in ("node-0", "node-1"):
