@@ -86,3 +86,24 @@ async def test_a_warm_claim_takes_so_many_bytes_at_most() -> None:
         await world.moments(300)
         await run_pods(world)
         assert 0 < received(world) - before <= 47_300
+
+
+async def test_a_response_is_metadata_unless_that_would_hide_what_others_wrote() -> None:
+    """Statuses and new Pods come back as metadata; a Sandbox is launched from its whole response.
+
+    So are what binds and the claim's annotations: somebody may have written more just before.
+    """
+    async with open_claims("m1") as world:
+        world.forget_requests()
+        await world.create(claim())
+        await world.advance(0.5)
+        await run_pods(world)
+        await world.advance(5.0)
+        writes: dict[bool, set[str]] = {True: set(), False: set()}
+        for one in world.plane.audit.entries:
+            if one.user == CONTROLLER and one.verb in ("create", "patch"):
+                writes["as=PartialObjectMetadata" in one.accept].add(one.what)
+        statuses = {f"patch {kind}/status" for kind in ("sandboxes", "sandboxclaims")}
+        assert writes[True] == {"create pods", "create events", *statuses}
+        bound = {"patch sandboxes", "patch pods", "patch sandboxclaims"}
+        assert writes[False] == {"create sandboxes", *bound}

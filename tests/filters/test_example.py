@@ -13,6 +13,8 @@ from typing import Any
 import anyio
 import pytest
 import pytest_asyncio
+from hypothesis import given
+from hypothesis import strategies as st
 from lightkube import AsyncClient, KubeConfig
 from lightkube.resources.core_v1 import ConfigMap, Pod
 
@@ -61,6 +63,13 @@ async def client(tmp_path: Path) -> AsyncIterator[AsyncClient]:
             await client.close()
 
 
+def operator() -> dict[str, Any]:
+    """Return what the first program of the page defines."""
+    made: dict[str, Any] = {"__name__": "operator"}
+    exec(compile(OPERATOR, str(PAGE), "exec"), made)  # noqa: S102 -- the page is ours
+    return made
+
+
 async def until(client: AsyncClient, expected: dict[str, str]) -> None:
     """Wait until the book has these addresses."""
     async for _, book in client.watch(ConfigMap, namespace="default"):
@@ -73,12 +82,10 @@ async def test_the_book_has_the_ready_pods(
     client: AsyncClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Pods come in when they are ready and go when they end; an annotation is nobody's business."""
-    operator: dict[str, Any] = {"__name__": "operator"}
-    exec(compile(OPERATOR, str(PAGE), "exec"), operator)  # noqa: S102 -- the page is ours
     caplog.set_level(logging.DEBUG, logger=BOOK)
     with anyio.fail_after(30):
         async with anyio.create_task_group() as group:
-            group.start_soon(operator["AddressBook"](client).run)
+            group.start_soon(operator()["AddressBook"](client).run)
             for name, ip in (("a", "10.0.0.1"), ("b", "10.0.0.2")):
                 await client.create(body(name))
                 await client.patch(Pod.Status, name, status("True", ip), namespace="default")
@@ -94,6 +101,35 @@ async def test_the_book_has_the_ready_pods(
         caplog.messages
     )
     assert "MODIFIED a: column Ready 1/1 -> 0/1" in caplog.messages
+
+
+async def test_the_operator_ends_when_its_watch_fails(tmp_path: Path) -> None:
+    """It sees every Pod anew once it is restarted, so it must not go on behind a gap."""
+    async with ControlPlane() as plane:
+        plane.fail_next("watch", "pods", 410)
+        client = AsyncClient(
+            config=KubeConfig.from_file(str(plane.kubeconfig(tmp_path / "kubeconfig"))).get()
+        )
+        with anyio.fail_after(30), pytest.RaisesGroup(pytest.RaisesExc(match="410 Gone")):
+            await operator()["AddressBook"](client).run()
+        await client.close()
+
+
+@given(steps=st.lists(st.floats(0.0, 0.3), min_size=50, max_size=200))
+def test_a_namespace_is_reconciled_ten_times_a_second_at_most_and_once_at_least(
+    steps: list[float],
+) -> None:
+    """However its Pods keep changing, with the window and the bound of the page."""
+    pending = operator()["AddressBook"](client=None).pending
+    now, done = 0.0, [0.0]
+    for step in steps:
+        pending.offer("default", now)
+        while (due := pending.next_due()) is not None and due <= now + step:
+            assert pending.due(due) == ["default"]
+            assert 0.1 - 1e-9 <= due - done[-1] <= 1.3 + 1e-9
+            done.append(due)
+        now += step
+    assert len(done) - 1 <= 10.0 * now + 1.0
 
 
 def test_a_recorded_watch_is_replayed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

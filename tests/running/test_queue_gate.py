@@ -8,11 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from lean_sandbox.runtime.queue import BESIDE_CROWD_S, BESIDE_WORK_S, CLIENT, CROWD, LOW, WorkQueue
+from lean_sandbox.runtime.queue import CLIENT, LOW, WorkQueue
 from tests.running.hand_clock import HandClock
 from tests.support.clock import FakeClock, settle
 
-LONGEST_S = BESIDE_WORK_S
+# For how long a key waits at most, beside a few claims and beside a crowd: more than FEW.
+LONGEST_S, LONGEST_BESIDE_CROWD_S, FEW = 2.0, 120.0, 32
 
 
 class Gated:
@@ -87,7 +88,7 @@ def test_a_key_waits_no_longer_than_the_bound(gated: Gated) -> None:
 
 def crowd(claims: WorkQueue[str], group: str = "", *, priority: int = CLIENT) -> None:
     """Add one claim more than are no crowd yet."""
-    for number in range(CROWD + 1):
+    for number in range(FEW + 1):
         claims.add(f"{group}{number}", priority=priority)
 
 
@@ -99,7 +100,18 @@ def test_a_key_waits_longer_beside_a_crowd(gated: Gated) -> None:
     while gated.next() is None:
         gated.move(0.5)
         waited_s += 0.5
-    assert waited_s == BESIDE_CROWD_S
+    assert waited_s == LONGEST_BESIDE_CROWD_S
+
+
+def test_one_claim_less_is_no_crowd(gated: Gated) -> None:
+    """Beside a few claims a key waits for as long as beside one."""
+    for number in range(FEW):
+        gated.claims.add(f"{number}", priority=CLIENT)
+    gated.behind.add("a")
+    gated.move(LONGEST_S)
+    assert gated.next() is None
+    gated.move(LONGEST_S)
+    assert gated.next() == "a"
 
 
 def test_a_key_is_judged_anew_once_the_crowd_is_gone(gated: Gated) -> None:
@@ -127,7 +139,10 @@ def test_a_crowd_of_another_group_counts_as_work_alone() -> None:
     """The crowd of one tenant does not keep another's objects waiting for as long."""
     claims: WorkQueue[str] = WorkQueue(HandClock(), group_of=lambda key: key[0])
     crowd(claims, "a")
-    assert (claims.precedence_s("a"), claims.precedence_s("b")) == (BESIDE_CROWD_S, BESIDE_WORK_S)
+    assert (claims.precedence_s("a"), claims.precedence_s("b")) == (
+        LONGEST_BESIDE_CROWD_S,
+        LONGEST_S,
+    )
 
 
 def test_what_is_done_for_one_key_does_not_stand_back_for_it() -> None:
@@ -136,7 +151,7 @@ def test_what_is_done_for_one_key_does_not_stand_back_for_it() -> None:
     claims.add("a")
     claims.get_nowait()
     assert claims.precedence_s(None, beside="a") == 0.0
-    assert claims.precedence_s(None, beside="b") == BESIDE_WORK_S
+    assert claims.precedence_s(None, beside="b") == LONGEST_S
 
 
 def test_an_event_does_not_lengthen_the_wait(gated: Gated) -> None:

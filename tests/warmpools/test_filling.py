@@ -22,10 +22,12 @@ from tests.support.extensions import (
     run_all,
 )
 from tests.support.names import (
+    CREATED_BY,
     LAUNCH_TYPE,
     POD_TEMPLATE_HASH,
     POOLS,
     REF_HASH,
+    SANDBOXES,
     TEMPLATE_HASH,
     TEMPLATE_REF,
     WARM_POOL,
@@ -55,14 +57,14 @@ async def test_an_empty_pool_is_filled_with_members_of_its_own() -> None:
             assert metadata["labels"][WARM_POOL] == name_hash("pool")
             assert metadata["labels"][REF_HASH] == name_hash("tpl")
             assert metadata["labels"][LAUNCH_TYPE] == "warm"
-            assert metadata["labels"]["agents.x-k8s.io/created-by"] == "controller"
+            assert metadata["labels"][CREATED_BY] == "controller"
             assert set(metadata["labels"]) == {
                 WARM_POOL,
                 REF_HASH,
                 LAUNCH_TYPE,
                 POD_TEMPLATE_HASH,
                 TEMPLATE_HASH,
-                "agents.x-k8s.io/created-by",
+                CREATED_BY,
             }
             assert metadata["annotations"] == {TEMPLATE_REF: "tpl"}
             assert one["spec"]["operatingMode"] == "Running"
@@ -324,3 +326,27 @@ async def test_a_pool_with_the_longest_name_has_members() -> None:
     async with open_pools(placed(), pool(name, replicas=2)) as world:
         await rest(world)
         assert len(members(world, name)) == 2
+
+
+@pytest.mark.parametrize(("lose", "window_s"), [(False, 0.2), (True, 0.05)])
+async def test_changes_of_members_are_gathered(
+    lose: bool,  # noqa: FBT001
+    window_s: float,
+) -> None:
+    """A pool whose members keep changing, or going, is reconciled once in a window and no more."""
+    async with open_pools() as world:
+        await fill(world, pool(replicas=50))
+        names = names_of(members(world))
+
+        def reconciles() -> int:
+            return world.controller.activity().passes["sandboxwarmpool"]
+
+        before, store = reconciles(), world.plane.store
+        for number, name in enumerate(names):
+            if lose:
+                store.delete(SANDBOXES, NS, name)
+            else:
+                labels = {CREATED_BY: f"user-{number}"}
+                store.patch(SANDBOXES, NS, names[0], {"metadata": {"labels": labels}})
+            await world.advance(window_s / 10)
+        assert reconciles() - before == pytest.approx(5, abs=1)
