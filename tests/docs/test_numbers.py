@@ -1,16 +1,19 @@
-"""Numbers that stand on pages and can be counted: rights, alerts, panels, stories."""
+"""Numbers of pages that stand elsewhere too: rights, alerts, stories, targets, sizes, versions."""
 
 from __future__ import annotations
 
 import re
+import tomllib
 from typing import Any
 
 import pytest
 
-from tests.docs.pages import ROOT
+from lean_sandbox.bench.report import BOUNDS
+from lean_sandbox.version import __version__
+from tests.docs.pages import PAGES, ROOT
 from tests.leading.test_never_two import TestElections
 from tests.leading.test_relays import ACTS
-from tests.manifests.files import grants
+from tests.manifests.files import containers, grants
 from tests.manifests.test_observed import ALERTS, PANELS
 from tests.manifests.test_permissions import (
     CORE,
@@ -84,3 +87,90 @@ def test_stories_are_as_many_and_as_long_as_the_page_says() -> None:
     elections = TestElections.settings
     assert f"{elections.max_examples} stories of {elections.stateful_step_count} acts" in told
     assert "SANDBOX_TESTS_STORIES=200" in (ROOT / ".ci/run").read_text(encoding="utf-8")
+
+
+# By the scenario that a row names, or else that of the row above: the figures of its targets.
+TARGETS = [
+    ("(`burst`): usable after, median", "burst", ("usable_p50_ms",)),
+    ("99th percentile", "burst", ("usable_p99_ms",)),
+    ("lag from Ready to usable", "burst", ("not_usable",)),
+    ("requests a claim", "burst", ("requests_each",)),
+    ("answers 409", "burst", ("conflicts", "doubly_bound")),
+    ("CPU of the controller a claim", "burst", ("cpu_ms_each",)),
+    ("received a claim", "burst", ("received_kib_each",)),
+    ("(`one`)", "one", ("usable_p50_ms",)),
+    ("(`fill`)", "fill", ("writes_each",)),
+    ("(`sustained`)", "sustained", ("last_usable_p50_ms",)),
+    ("(`sustained --rate 20", "sustained", ("last_usable_p50_ms",)),
+    ("(`burst --count 3600", "burst", ("usable_p99_ms",)),
+    ("(`cold`)", "cold", ("seconds",)),
+    ("writes each", "cold", ("writes_each", "cpu_ms_each")),
+    ("received each", "cold", ("received_kib_each",)),
+    ("(`idle`)", "idle", ("cpu_ms_per_s",)),
+    ("(`restart`)", "restart", ("quiet_s",)),
+]
+
+
+def test_the_targets_of_the_page_are_those_that_a_run_is_judged_by() -> None:
+    """Each row with a target, and each number of it."""
+    bounds: dict[tuple[str, str], float] = {}
+    for one in BOUNDS:
+        # Of two bounds of one figure the multiple comes first.
+        bounds.setdefault((one.scenario, one.figure), one.most)
+    told = [(row[0], row[3]) for row in rows("docs/performance.md", "All figures") if row[3]]
+    assert len(told) == len(TARGETS)
+    for (what, target), (begin, scenario, figures) in zip(told, TARGETS, strict=True):
+        assert begin in what
+        numbers = [float(each) for each in re.findall(r"\d+(?:\.\d+)?", target)]
+        assert numbers == [bounds[scenario, figure] for figure in figures], what
+
+
+def test_the_sizes_of_the_page_are_those_of_the_manifests() -> None:
+    """Requests and limits; and the Sandboxes that are enough for them, by the rule of the page."""
+    told = page("manifests/README.md")
+    rule = re.search(r"is (\d+) MiB with nothing to do, and grows by (\d+) KiB per Sandbox", told)
+    assert rule is not None
+    empty, each = map(int, rule.groups())
+    found = {
+        one["name"]: [one["resources"][what]["memory"] for what in ("requests", "limits")]
+        for _, one in containers()
+        if "image" in one
+    }
+    names = {"drop-in": "agent-sandbox-controller", "sidecar": "lean-sandbox"}
+    listed = rows("manifests/README.md", "Sizes")
+    assert {row[0] for row in listed} == names.keys()
+    for name, request, limit, enough in listed:
+        said = [one.removesuffix("B").replace(" ", "") for one in (request, limit)]
+        assert said == found[names[name]], name
+        count = int(re.sub(r"\D", "", enough))
+        # A start takes a tenth more. The number is rounded down.
+        needed = (empty + each * count / 1024) * 1.1
+        assert 0.85 * int(limit.split()[0]) <= needed <= int(limit.split()[0]), name
+
+
+def test_the_ports_of_the_sidecar_are_those_of_the_page() -> None:
+    """Whoever writes a policy of their own reads them there."""
+    (ports,) = (
+        one["ports"] for _, one in containers() if one["name"] == "lean-sandbox" and "ports" in one
+    )
+    first, second = (one["containerPort"] for one in ports)
+    assert f"Treat its ports, {first} and {second}," in page("manifests/README.md")
+
+
+def test_pages_name_this_version_and_the_pythons_that_it_supports() -> None:
+    """A release changes them together."""
+    named = (
+        r"(?:lean-sandbox|\$IMAGE):(\d[\w.]*\w)|image\.tag=(\d[\w.]*\w)|It is version ([\d.]+)\."
+    )
+    told = [one for one in PAGES for match in re.findall(named, one.read_text()) for one in match]
+    assert {one for one in told if one} == {__version__}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    pythons = re.findall(r"Python :: (3\.\d+)", "\n".join(project["classifiers"]))
+    span = f"{pythons[0]} to {pythons[-1]}"
+    assert f"You need Python {span}" in page("README.md")
+    assert f"You need Python {span}" in page("CONTRIBUTING.md")
+    assert f"| Python | {span};" in page("docs/compatibility.md")
+    dockerfile = (ROOT / "manifests/image/Dockerfile").read_text()
+    (image,) = re.findall(r"^ARG PYTHON=(3\.\d+)-slim-bookworm", dockerfile, re.MULTILINE)
+    assert f"| image | Python {image} with libraries of Debian 12;" in page("docs/compatibility.md")
+    assert f"The image has {image}," in page("docs/performance.md")
