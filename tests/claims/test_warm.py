@@ -148,6 +148,18 @@ async def test_a_bound_sandbox_keeps_no_record_of_fields_but_that_of_an_apply(
         assert bool(managers) is (operation == "Apply")
 
 
+async def test_a_write_of_others_to_a_bound_sandbox_costs_one_get() -> None:
+    """Nothing shows who has written what, so its status may be theirs: it is looked at."""
+    async with open_claims("m1") as world:
+        await world.create(claim())
+        await world.advance(30.0)
+        for number in range(3):
+            world.forget_requests()
+            await world.patch(SANDBOXES, "m1", {"metadata": {"annotations": {"note": f"{number}"}}})
+            await world.advance(5.0)
+            assert world.asked(events=True) == {"get sandboxes": 1}
+
+
 @pytest.mark.claim_case(53)
 async def test_a_member_of_the_fullest_node_goes_first() -> None:
     """Claim case 53: with m1 on n1, m2 and m3 on n2, m2 is taken, then m1."""

@@ -8,9 +8,12 @@ import pytest
 
 from lean_sandbox.metrics.families import LONGEST_RUNNING, UNFINISHED_WORK
 from lean_sandbox.metrics.registry import Exposition
-from lean_sandbox.runtime.queue import CLIENT, LOW, MAX_REASONS, NORMAL, REFILL, Cause, WorkQueue
+from lean_sandbox.runtime.queue import CLIENT, LOW, NORMAL, REFILL, Cause, WorkQueue
 from lean_sandbox.watch.kind import Key
 from tests.running.hand_clock import HandClock
+
+# How many reasons of a key are kept for the log.
+MOST_REASONS = 4
 
 
 @pytest.fixture
@@ -51,12 +54,12 @@ def test_merged_adds_keep_the_first_distinct_reasons(queue: WorkQueue[str]) -> N
         queue.add("a", reason=f"r{n}")
     item = queue.get_nowait()
     assert item is not None
-    assert item.reasons == tuple(f"r{n}" for n in range(MAX_REASONS))
+    assert item.reasons == tuple(f"r{n}" for n in range(MOST_REASONS))
 
 
 def test_no_cause_is_lost_among_many_reasons(queue: WorkQueue[str]) -> None:
     """What decides what a reconcile does is kept, whatever else is logged."""
-    for n in range(MAX_REASONS):
+    for n in range(MOST_REASONS):
         queue.add("a", reason=f"r{n}")
     queue.add("a", cause=Cause.CHILD_GONE, reason="member is gone")
     item = queue.get_nowait()
