@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -22,7 +23,7 @@ INSTALL, UPGRADE = (
     [one.text for one in blocks(ROOT / "docs" / page, "sh") if one.mark == MARK]
     for page in ("install.md", "upgrade.md")
 )
-"""By Helm and from one file; an upgrade by Helm, and the end of what came from one file."""
+"""By Helm, from one file, as a sidecar; an upgrade by Helm, the end of what one file installed."""
 
 
 class Shell:
@@ -84,3 +85,20 @@ def test_one_file_installs_and_what_it_installed_goes(shell: Shell) -> None:
     assert "/agent-sandbox" not in shell(f"kubectl get {kinds} -A -o name")
     left = yaml.safe_load(shell("kubectl get -k manifests/crds -o yaml"))["items"]
     assert len(left) == 4
+
+
+def test_the_sidecar_joins_a_deployment(shell: Shell) -> None:
+    """As the page says it, with the names of its reader; what the Pod had before stays."""
+    names = {"NAMESPACE": "sidecars", "NAME": "host", "ACCOUNT": "hosts"}
+    shell("kubectl create namespace sidecars; kubectl -n sidecars create serviceaccount hosts")
+    shell("kubectl -n sidecars create deployment host --image=busybox")
+    shell(re.sub("|".join(names), lambda found: names[found[0]], INSTALL[2]))
+    pod = "{.spec.template.spec.containers[*].name} {.spec.template.spec.volumes[*].name}"
+    said = shell(f"kubectl -n sidecars get deployment host -o jsonpath='{pod}'")
+    assert said == "busybox lean-sandbox lean-sandbox-config"
+    may = (
+        "kubectl auth can-i --as=system:serviceaccount:sidecars:hosts -n {} patch sandboxes/status"
+    )
+    assert shell(may.format("sidecars")) == "yes\n"
+    assert shell(may.format("default") + " || true") == "no\n"
+    shell("kubectl delete namespace sidecars --wait=false")
