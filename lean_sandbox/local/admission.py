@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from lean_sandbox.local.errors import StatusError
+from lean_sandbox.local.recorded import component_of, linked_schema
 from lean_sandbox.local.registry import Kind
 from lean_sandbox.local.schema.builtin import builtin_schema
 from lean_sandbox.local.schema.core import core_defaults, core_validate
@@ -51,7 +52,7 @@ class Admission:
         """Change an object that is created or updated, as webhooks do; here there are none."""
 
     def schema(self, kind: Kind) -> Json:
-        """Return the schema of a kind; empty for a kind nothing is known of."""
+        """Return the schema of a kind."""
         found = self._schemas.get(kind)
         if found is None:
             if kind.is_custom:
@@ -60,7 +61,7 @@ class Admission:
                 try:
                     found = builtin_schema(kind.kind, kind.api_version)
                 except KeyError:
-                    found = {"x-kubernetes-preserve-unknown-fields": True}
+                    found = linked_schema(component_of(kind.api_version, kind.kind))
             self._schemas[kind] = found
         return found
 
@@ -132,7 +133,7 @@ class Admission:
         else:
             errors = core_validate(kind.kind, obj, old)
             if kind.plural == "customresourcedefinitions" and not errors:
-                errors = validate_definition(obj)
+                errors = validate_definition(obj, old)
         listed = list(errors)
         if listed:
             name = obj["metadata"].get("name", "")

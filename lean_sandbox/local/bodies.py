@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import msgspec
 
-from lean_sandbox.local.deletion import Deletion
 from lean_sandbox.local.errors import (
     Cause,
     StatusError,
@@ -17,8 +16,10 @@ from lean_sandbox.local.errors import (
     unreadable_patch,
     unsupported_media_type,
 )
+from lean_sandbox.local.patch import json_patch, merge_patch, strategic_patch
 from lean_sandbox.local.protobuf import PROTOBUF, decode_body
 from lean_sandbox.local.registry import Kind
+from lean_sandbox.local.structure import Node
 
 Json = dict[str, Any]
 
@@ -28,7 +29,6 @@ STRATEGIC: Final = "application/strategic-merge-patch+json"
 APPLY: Final = "application/apply-patch+yaml"
 
 _decode: Final = msgspec.json.Decoder().decode
-_POLICIES: Final = ("Orphan", "Background", "Foreground")
 
 
 def media_type(content_type: str) -> str:
@@ -108,8 +108,22 @@ def read_object(kind: Kind, body: bytes, content_type: str) -> Json:
             content type that is neither JSON nor YAML.
 
     """
-    media = media_type(content_type)
-    if media not in ("", "application/json", "application/yaml", APPLY, "*/*", PROTOBUF):
+    obj = decoded(kind, body, content_type)
+    _check_claims(kind, obj, body)
+    obj.pop("kind", None)
+    obj.pop("apiVersion", None)
+    return obj
+
+
+def decoded(kind: Kind, body: bytes, content_type: str) -> Json:
+    """Return the object in a body, whatever kind it says it is of.
+
+    Raises:
+        StatusError: 400 when it is none, 415 for a format that is not known.
+
+    """
+    media = media_type(content_type) if content_type else "application/json"
+    if media not in ("application/json", "application/yaml", PROTOBUF):
         accepted = ["application/json", "application/yaml"]
         raise unsupported_media_type(accepted if kind.is_custom else [*accepted, PROTOBUF])
     try:
@@ -118,9 +132,9 @@ def read_object(kind: Kind, body: bytes, content_type: str) -> Json:
         raise _unreadable(kind, body, str(error)) from None
     if not isinstance(obj, dict):
         raise _unreadable(kind, body, "the body is no object")
-    _check_claims(kind, obj, body)
-    obj.pop("kind", None)
-    obj.pop("apiVersion", None)
+    for name in ("kind", "apiVersion"):
+        if not isinstance(obj.get(name) or "", str):
+            raise _unreadable(kind, body, f"{name} is no string")
     return obj
 
 
@@ -183,7 +197,56 @@ def _check_claims(kind: Kind, obj: Json, body: bytes) -> None:
         )
 
 
-def check_patched(kind: Kind, changed: Json) -> None:
+def check_namespace(obj: Json, namespace: str) -> None:
+    """Refuse with 400 an object that names another namespace than the path."""
+    metadata = obj.get("metadata")
+    said = metadata.get("namespace") if isinstance(metadata, dict) else ""
+    if namespace and said and said != namespace:
+        raise bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+
+
+def patch_function(
+    kind: Kind, body: bytes, content_type: str, node: Node | None
+) -> Callable[[Json], Json]:
+    """Return what a patch request does to an object; ``node`` is its structure if that merges.
+
+    Raises:
+        StatusError: 415 for an unknown format, 400 for a body that is no patch.
+
+    """
+    media = media_type(content_type)
+    known = [JSON_PATCH, MERGE_PATCH] if node is None else [JSON_PATCH, MERGE_PATCH, STRATEGIC]
+    if media not in known:
+        if node is not None:
+            raise StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type")
+        raise unsupported_media_type((*known, APPLY))
+    try:
+        patch = _decode(body)
+    except msgspec.DecodeError as error:
+        raise bad_request(f"error decoding patch: {error}") from None
+    if media != JSON_PATCH and not isinstance(patch, dict):
+        raise bad_request("error decoding patch: the patch is no object")
+
+    def change(obj: Json) -> Json:
+        """Let the patch see kind and apiVersion, and refuse one that changes them."""
+        shown = {"kind": kind.kind, "apiVersion": kind.api_version, **obj}
+        if media == JSON_PATCH:
+            changed = json_patch(shown, patch)
+        elif media == MERGE_PATCH:
+            changed = merge_patch(shown, patch)
+        else:
+            changed = strategic_patch(shown, patch, node or {})
+        _check_patched(kind, changed)
+        changed.pop("kind", None)
+        changed.pop("apiVersion", None)
+        return changed
+
+    return change
+
+
+def _check_patched(kind: Kind, changed: Json) -> None:
     """Refuse with 422 a patch that makes another kind of object of it."""
     claimed, version = changed.get("kind"), changed.get("apiVersion")
     if claimed == kind.kind and version == kind.api_version:
@@ -204,57 +267,3 @@ def check_patched(kind: Kind, changed: Json) -> None:
         why = f'Invalid value: "{version}": must be {kind.api_version}'
         causes.append(Cause("FieldValueInvalid", why, "apiVersion"))
     raise invalid(group, claimed, name, causes)
-
-
-def _number(text: str | None) -> int | None:
-    if text is None or text == "":
-        return None
-    try:
-        return int(text)
-    except ValueError:
-        raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from None
-
-
-def read_deletion(body: bytes, content_type: str, query: Mapping[str, str]) -> Deletion:
-    """Return the options of a delete request, from its body or else its query.
-
-    Raises:
-        StatusError: 400 for a body that makes no sense, 422 for an unknown policy.
-
-    """
-    options: Json = {}
-    if body:
-        options = read_plain(body, content_type)
-        claimed, version = options.get("kind") or "DeleteOptions", options.get("apiVersion") or ""
-        if claimed != "DeleteOptions":
-            raise bad_request(f'no kind "{claimed}" is registered for version "{version}"')
-    policy = options.get("propagationPolicy") or query.get("propagationPolicy") or None
-    orphans = options.get("orphanDependents")
-    if orphans is None and query.get("orphanDependents"):
-        orphans = query["orphanDependents"] in ("true", "1")
-    if orphans is not None and policy is not None:
-        why = "orphanDependents and deletionPropagation cannot be both set"
-        text = f'Invalid value: "{policy}": {why}'
-        cause = Cause("FieldValueInvalid", text, "propagationPolicy")
-        raise invalid("meta.k8s.io", "DeleteOptions", "", [cause])
-    if orphans:
-        policy = "Orphan"
-    if policy is not None and policy not in _POLICIES:
-        text = (
-            f'Unsupported value: "{policy}": supported values: "Foreground", "Background",'
-            ' "Orphan", "nil"'
-        )
-        cause = Cause("FieldValueNotSupported", text, "propagationPolicy")
-        raise invalid("meta.k8s.io", "DeleteOptions", "", [cause])
-    conditions = options.get("preconditions") or {}
-    grace = options.get("gracePeriodSeconds")
-    if grace is None:
-        grace = _number(query.get("gracePeriodSeconds"))
-    dry = options.get("dryRun") or ([query["dryRun"]] if query.get("dryRun") else [])
-    return Deletion(
-        grace_s=grace,
-        policy=policy,
-        uid=conditions.get("uid"),
-        version=conditions.get("resourceVersion"),
-        dry_run="All" in dry,
-    )

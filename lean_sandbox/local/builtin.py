@@ -71,10 +71,12 @@ def prepare_create(kind: Kind, obj: Json) -> None:
     if kind.has_status and kind.plural not in _KEEPS_STATUS:
         obj.pop("status", None)
     if kind.group:
-        if kind.plural == "customresourcedefinitions":
+        if kind.storage == "customresourcedefinitions.apiextensions.k8s.io":
             obj["status"] = {"conditions": [], "acceptedNames": {"plural": "", "kind": ""}}
             obj["status"]["storedVersions"] = [
-                item["name"] for item in obj["spec"].get("versions") or () if item.get("storage")
+                item["name"]
+                for item in (obj.get("spec") or {}).get("versions") or ()
+                if item.get("storage")
             ]
         return
     if kind.plural == "pods":

@@ -6,11 +6,13 @@ are being deleted and that no Pod on a node mounts, be it finished or not.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final
 
+from lean_sandbox.local.options import WriteOptions
 from lean_sandbox.local.registry import Registry
-from lean_sandbox.local.store import Collection, Event, Store
-from lean_sandbox.local.verbs import PROTECTED, Verbs, WriteOptions
+from lean_sandbox.local.store import Collection, Entry, Event, Store
+from lean_sandbox.local.verbs import PROTECTED, Verbs
 
 Json = dict[str, Any]
 
@@ -31,7 +33,7 @@ class ClaimProtection:
     def rebuild(self) -> None:
         """Take in everything that is already stored, as after a restart."""
         for entry in self._store.collection(_CLAIMS).scan():
-            if b'"deletionTimestamp"' in entry.tail:
+            if entry.deleting:
                 self._waiting.setdefault(entry.namespace, set()).add(entry.name)
                 self._look(entry.namespace)
 
@@ -40,7 +42,7 @@ class ClaimProtection:
         if collection.storage == _CLAIMS:
             if event.type == "DELETED":
                 self._waiting.get(entry.namespace, set()).discard(entry.name)
-            elif b'"deletionTimestamp"' in entry.tail and PROTECTED.encode() in entry.tail:
+            elif entry.deleting:
                 self._waiting.setdefault(entry.namespace, set()).add(entry.name)
                 self._look(entry.namespace)
         elif event.type == "DELETED" and collection.storage == "pods":
@@ -58,11 +60,19 @@ class ClaimProtection:
                 self._verbs.update(kind, namespace, name, _released, options)
 
     def _is_used(self, namespace: str, name: str) -> bool:
-        mark = b'"claimName":"%s"' % name.encode()
         return any(
-            entry.fields.get("spec.nodeName") and mark in entry.tail
-            for entry in self._store.collection("pods").scan(namespace)
+            pod.fields.get("spec.nodeName") and name in _claims_of(pod)
+            for pod in self._store.collection("pods").scan(namespace)
         )
+
+
+def _claims_of(pod: Entry) -> Iterator[str]:
+    for volume in pod.load()["spec"].get("volumes") or ():
+        claim = volume.get("persistentVolumeClaim")
+        if claim:
+            yield claim["claimName"]
+        elif volume.get("ephemeral"):
+            yield f"{pod.name}-{volume['name']}"
 
 
 def _released(obj: Json) -> Json:

@@ -23,12 +23,14 @@ from lean_sandbox.local.auth import ANONYMOUS, UNSECURED, Authenticator, Named, 
 from lean_sandbox.local.certificates import serving_context
 from lean_sandbox.local.claimprotection import ClaimProtection
 from lean_sandbox.local.direct import DirectAccess
+from lean_sandbox.local.disruption import Budgets
 from lean_sandbox.local.documents import Documents
 from lean_sandbox.local.faults import Faults
 from lean_sandbox.local.gc import GarbageCollector
 from lean_sandbox.local.handlers import Handlers
 from lean_sandbox.local.kubeconfig import kubeconfig, write_kubeconfig
 from lean_sandbox.local.lifecycle import Lifecycle
+from lean_sandbox.local.options import WriteOptions
 from lean_sandbox.local.persistence import load_state, save_state
 from lean_sandbox.local.rbac import Authorizer
 from lean_sandbox.local.registry import Kind, Registry
@@ -39,7 +41,7 @@ from lean_sandbox.local.server import ApiServer
 from lean_sandbox.local.serversettings import LocalSettings
 from lean_sandbox.local.store import Entry, Store
 from lean_sandbox.local.subresources import Subresources
-from lean_sandbox.local.verbs import Verbs, WriteOptions
+from lean_sandbox.local.verbs import Verbs
 from lean_sandbox.local.watching import Watches
 
 __all__ = ["ControlPlane", "LocalSettings"]
@@ -101,6 +103,7 @@ class ControlPlane:
         self.store = DirectAccess(self._store, self._registry, self._verbs)
         self._collector = GarbageCollector(self._store, self._registry, self._verbs)
         self._lifecycle = Lifecycle(self._store, self._registry, self._verbs, self._verbs.addresses)
+        Budgets(self._verbs)
         self._protection = ClaimProtection(self._store, self._registry, self._verbs)
         self._renderer = Renderer(self.clock.now)
         self._watches = Watches(

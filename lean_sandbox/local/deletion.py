@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 from lean_sandbox.local.errors import conflict
+from lean_sandbox.local.options import Deletion
 from lean_sandbox.local.registry import Kind
 from lean_sandbox.local.store import Entry
 
 Json = dict[str, Any]
 
+DEFINITIONS: Final = "customresourcedefinitions.apiextensions.k8s.io"
+"""Where CustomResourceDefinitions are stored."""
+CLEANUP: Final = "customresourcecleanup.apiextensions.k8s.io"
+"""The finalizer that keeps a definition until its objects are gone."""
 _COLLECTORS: Final = ("orphan", "foregroundDeletion")
-
-
-@dataclass(frozen=True, slots=True)
-class Deletion:
-    """The options of a delete request."""
-
-    grace_s: int | None = None
-    policy: str | None = None
-    uid: str | None = None
-    version: str | None = None
-    dry_run: bool = False
 
 
 def check_preconditions(kind: Kind, entry: Entry, how: Deletion) -> None:
@@ -50,14 +43,17 @@ def goes_at_once(kind: Kind, metadata: Json) -> bool:
     """Say whether nothing holds an object back: no finalizer, no process, no content."""
     if metadata.get("finalizers") or metadata.get("deletionTimestamp"):
         return False
-    if kind.group:
-        return kind.plural != "customresourcedefinitions"
-    return kind.plural not in ("pods", "namespaces")
+    return kind.storage not in ("pods", "namespaces", DEFINITIONS)
 
 
 def set_collector(metadata: Json, how: Deletion) -> None:
-    """Put the garbage collector's finalizer for the propagation policy, drop the other."""
-    wanted = {"Orphan": "orphan", "Foreground": "foregroundDeletion"}.get(how.policy or "")
+    """Put the garbage collector's finalizer for the propagation policy, drop the other.
+
+    Without a policy those that the object has stay.
+    """
+    if how.policy is None:
+        return
+    wanted = {"Orphan": "orphan", "Foreground": "foregroundDeletion"}.get(how.policy)
     kept = [item for item in metadata.get("finalizers") or () if item not in _COLLECTORS]
     if wanted:
         kept.append(wanted)
@@ -69,7 +65,7 @@ def set_collector(metadata: Json, how: Deletion) -> None:
 
 def grace_of(kind: Kind, obj: Json, how: Deletion) -> int | None:
     """Return the seconds a Pod gets to end; 0 for what has no process; None for no opinion."""
-    if kind.plural != "pods" or kind.group:
+    if kind.storage != "pods":
         return 0
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
     if obj["metadata"].get("deletionTimestamp"):
@@ -87,6 +83,6 @@ def is_finished(kind: Kind, obj: Json) -> bool:
     metadata = obj["metadata"]
     if not metadata.get("deletionTimestamp") or metadata.get("finalizers"):
         return False
-    if kind.plural == "namespaces" and not kind.group:
+    if kind.storage == "namespaces":
         return not (obj.get("spec") or {}).get("finalizers")
     return not metadata.get("deletionGracePeriodSeconds")

@@ -6,12 +6,12 @@ from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lean_sandbox.local.deletion import Deletion
 from lean_sandbox.local.errors import StatusError
+from lean_sandbox.local.options import Deletion, WriteOptions
 from lean_sandbox.local.patch import merge_patch
 from lean_sandbox.local.registry import Kind, Registry
 from lean_sandbox.local.store import Collection, Entry, Event, Store, field_cells
-from lean_sandbox.local.verbs import Verbs, WriteOptions
+from lean_sandbox.local.verbs import Verbs
 
 Json = dict[str, Any]
 

@@ -107,6 +107,12 @@ def not_allowed() -> StatusError:
     return StatusError(405, "MethodNotAllowed", message, details={})
 
 
+def not_supported(group: str, plural: str, verb: str) -> StatusError:
+    """Refuse a verb that a custom kind, or this path of it, does not have."""
+    message = f'{verb} is not supported on resources of kind "{qualified(group, plural)}"'
+    return StatusError(405, "MethodNotAllowed", message, details=_details(group, plural, ""))
+
+
 def unknown_resource() -> StatusError:
     """Refuse because the path names no resource of the server."""
     message = "the server could not find the requested resource"
@@ -129,6 +135,11 @@ def conflict(group: str, plural: str, name: str, why: str = _MODIFIED) -> Status
     """Refuse a write because its precondition does not hold."""
     message = f'Operation cannot be fulfilled on {qualified(group, plural)} "{name}": {why}'
     return StatusError(409, "Conflict", message, details=_details(group, plural, name))
+
+
+def too_many_requests(message: str, cause: Cause) -> StatusError:
+    """Refuse for now what a budget does not allow."""
+    return StatusError(429, "TooManyRequests", message, details={"causes": [cause.body()]})
 
 
 def bad_request(message: str) -> StatusError:

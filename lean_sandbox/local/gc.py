@@ -10,11 +10,11 @@ import asyncio
 from collections import deque
 from typing import Any, Final
 
-from lean_sandbox.local.deletion import Deletion
 from lean_sandbox.local.errors import StatusError
+from lean_sandbox.local.options import Deletion, WriteOptions
 from lean_sandbox.local.registry import Kind, Registry
 from lean_sandbox.local.store import Collection, Entry, Event, Store
-from lean_sandbox.local.verbs import Verbs, WriteOptions
+from lean_sandbox.local.verbs import Verbs
 
 Json = dict[str, Any]
 Place = tuple[str, str]
@@ -65,7 +65,7 @@ class GarbageCollector:
 
     def _note(self, collection: Collection, entry: Entry) -> None:
         place = (collection.storage, entry.key)
-        uids = owner_uids(entry)
+        uids = entry.owners
         before = self._owners.get(place, ())
         if uids != before:
             for uid in before:
@@ -80,7 +80,7 @@ class GarbageCollector:
                 owner = self._store.uids.get(uid)
                 if owner is not None and uid not in uids:
                     self._enqueue((owner[0].storage, owner[1]))
-        if uids or b'"deletionTimestamp"' in entry.tail:
+        if uids or entry.deleting:
             self._enqueue(place)
 
     def _follow(self, collection: Collection, event: Event) -> None:
@@ -219,14 +219,6 @@ class GarbageCollector:
         self._drop_finalizer(kind, owner, _ORPHAN)
 
 
-def owner_uids(entry: Entry) -> tuple[str, ...]:
-    """Return the uids of an object's owners; most objects are seen at a glance to have none."""
-    if b'"ownerReferences"' not in entry.tail:
-        return ()
-    references = entry.load()["metadata"].get("ownerReferences") or ()
-    return tuple(reference["uid"] for reference in references)
-
-
 def _same_place(reference: Json, owner: Entry, dependent: Entry) -> bool:
     """Say whether a reference really names the owner found by its uid."""
     in_reach = not owner.namespace or owner.namespace == dependent.namespace
@@ -234,9 +226,4 @@ def _same_place(reference: Json, owner: Entry, dependent: Entry) -> bool:
 
 
 def _waits_for_dependents(owner: Entry) -> bool:
-    if b'"foregroundDeletion"' not in owner.tail:
-        return False
-    metadata = owner.load()["metadata"]
-    return bool(metadata.get("deletionTimestamp")) and _FOREGROUND in (
-        metadata.get("finalizers") or ()
-    )
+    return owner.deleting and _FOREGROUND in (owner.load()["metadata"].get("finalizers") or ())

@@ -51,7 +51,7 @@ class Kind:
     categories: tuple[str, ...] = ()
     verbs: tuple[str, ...] = _VERBS
     subresources: Mapping[str, Subresource] = field(default_factory=dict)
-    unserved: frozenset[str] = frozenset()
+    unserved: Mapping[str, Subresource] = field(default_factory=dict)
     """Subresources that kube-apiserver has and this server has not."""
     is_custom: bool = False
     has_generation: bool = False
@@ -209,7 +209,9 @@ def _recorded_kind(group: str, version: str, resource: Json) -> Kind:
         subresources={
             key: value for key, value in subresources.items() if key not in _UNSERVED_SUBRESOURCES
         },
-        unserved=_UNSERVED_SUBRESOURCES.intersection(subresources),
+        unserved={
+            key: value for key, value in subresources.items() if key in _UNSERVED_SUBRESOURCES
+        },
         has_generation=name in _HAVE_GENERATION,
         returns_deleted=name in _RETURN_DELETED,
         selectable=tuple(

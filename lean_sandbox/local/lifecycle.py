@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
 
 from lean_sandbox.local.builtin import ClusterIPs
-from lean_sandbox.local.deletion import Deletion
+from lean_sandbox.local.deletion import CLEANUP, DEFINITIONS
 from lean_sandbox.local.errors import StatusError
-from lean_sandbox.local.registry import Definition, Registry, read_definition
+from lean_sandbox.local.options import Deletion, WriteOptions
+from lean_sandbox.local.registry import Definition, Kind, Registry, read_definition
 from lean_sandbox.local.store import Collection, Entry, Event, Store
-from lean_sandbox.local.verbs import Verbs, WriteOptions
+from lean_sandbox.local.verbs import Verbs
 
 Json = dict[str, Any]
 _TRUSTED: Final = WriteOptions(trusted=True)
-_CLEANUP: Final = "customresourcecleanup.apiextensions.k8s.io"
-DEFINITIONS: Final = "customresourcedefinitions.apiextensions.k8s.io"
 _MANAGER: Final = "kube-controller-manager"
 _ROOT_CA: Final = "kube-root-ca.crt"
 
@@ -33,7 +33,6 @@ class Lifecycle:
         self._verbs = verbs
         self._addresses = addresses
         self._ending: set[str] = set()
-        self._removing: dict[str, Definition] = {}
         self._wake = asyncio.Event()
         self._new: list[str] = []
         self.ca_pem = ""
@@ -44,6 +43,8 @@ class Lifecycle:
         """Take in everything that is already stored, as after a restart."""
         for entry in self._store.collection(DEFINITIONS).scan():
             self._registry.define(entry.name, _definition(entry))
+            if entry.deleting:
+                self._registry.ending.add(entry.name)
         for entry in self._store.collection("services").scan():
             address = (entry.load().get("spec") or {}).get("clusterIP")
             if address and address != "None":
@@ -68,7 +69,7 @@ class Lifecycle:
             address = (entry.load().get("spec") or {}).get("clusterIP")
             if address and address != "None":
                 self._addresses.give_back(address)
-        if event.type == "DELETED" and (entry.namespace in self._ending or self._removing):
+        if event.type == "DELETED" and (entry.namespace in self._ending or self._registry.ending):
             self._wake.set()
 
     @property
@@ -99,16 +100,10 @@ class Lifecycle:
             return
         empty = True
         for collection in self._store:
-            if collection.is_empty(name):
-                continue
             kind = self._registry.of_storage(collection.storage)
-            if kind is None or not kind.namespaced:
-                continue
-            for entry in collection.scan(name):
-                if b'"deletionTimestamp"' not in entry.tail:
-                    how = Deletion(policy="Background")
-                    self._verbs.delete(kind, name, entry.name, how)
-            empty = empty and collection.is_empty(name)
+            if kind is not None and kind.namespaced:
+                self._delete_all(kind, collection, name)
+                empty = empty and collection.is_empty(name)
         kind = self._registry.get("", "v1", "namespaces")
         if empty and kind is not None:
             self._ending.discard(name)
@@ -120,40 +115,50 @@ class Lifecycle:
 
             self._verbs.update(kind, "", name, finish, _TRUSTED)
 
+    def _delete_all(self, kind: Kind, collection: Collection, namespace: str = "") -> None:
+        for entry in collection.scan(namespace):
+            if not entry.deleting:
+                how = Deletion(policy="Background")
+                self._verbs.delete(kind, entry.namespace, entry.name, how)
+
     # ------------------------------------------------------------------ definitions
 
     def _follow_definition(self, event: Event) -> None:
         entry, name = event.entry, event.entry.name
         if event.type == "DELETED":
-            self._store.collection(name).close(event.version)
+            if not self._registry.is_built_in(name):
+                self._store.collection(name).close(event.version)
             self._registry.withdraw(name)
-            self._removing.pop(name, None)
+            self._registry.ending.discard(name)
             return
         definition = _definition(entry)
-        metadata: Json = msgspec.json.decode(entry.metadata_raw())
-        if metadata.get("deletionTimestamp"):
-            self._removing[name] = definition
-            self._wake.set()
-            return
-        if event.prev is None or _definition(event.prev).spec != definition.spec:
+        is_changed = event.prev is None or _definition(event.prev).spec != definition.spec
+        if is_changed:
             self._registry.define(name, definition)
             # Who watched what was served before comes back to what is now.
             self._store.collection(name).end_watches()
-            self._establish(entry, metadata, definition.spec)
+        if entry.deleting:
+            self._registry.ending.add(name)
+            self._wake.set()
+        if is_changed or entry.deleting:
+            self._establish(entry, definition.spec)
 
-    def _establish(self, entry: Entry, metadata: Json, spec: Json) -> None:
-        """Accept the names of a definition and say so in its status, at once.
+    def _establish(self, entry: Entry, spec: Json) -> None:
+        """Say in the status of a definition, at once, that its names are accepted or that it ends.
 
         Only the status is decoded and changed; the spec is written again as the bytes it has.
         """
         members = entry.members()
+        metadata: Json = msgspec.json.decode(entry.metadata_raw())
         before: Json = msgspec.json.decode(members["status"])
         now = self._verbs.now()
-        words = (
+        words = [
             ("NamesAccepted", "NoConflicts", "no conflicts found"),
             ("Established", "InitialNamesAccepted", "the initial names have been accepted"),
-        )
-
+        ]
+        if entry.deleting:
+            why = "CustomResource deletion is in progress"
+            words.append(("Terminating", "InstanceDeletionInProgress", why))
         known = {item["type"]: item for item in before.get("conditions") or ()}
         conditions = [
             known.get(type_)
@@ -179,22 +184,20 @@ class Lifecycle:
             collection = self._store.collection(DEFINITIONS)
             self._store.put(collection, entry.key, changed, entry.fields)
 
-    def _remove_instances(self, name: str, definition: Definition) -> None:
+    def _remove_instances(self, name: str) -> None:
         """Delete the objects of a definition that ends, then let it go."""
-        for kind in definition.kinds[:1]:
-            collection = self._verbs.collection(kind)
-            for entry in collection.scan():
-                if b'"deletionTimestamp"' not in entry.tail:
-                    self._verbs.delete(kind, entry.namespace, entry.name, Deletion())
+        collection = self._store.collection(name)
+        if not self._registry.is_built_in(name):
+            definition = _definition(self._store.collection(DEFINITIONS).entries[name])
+            self._delete_all(definition.stored, collection)
             if not collection.is_empty():
                 return
 
         def change(obj: Json) -> Json:
-            kept = [item for item in obj["metadata"].get("finalizers") or () if item != _CLEANUP]
+            kept = [item for item in obj["metadata"].get("finalizers") or () if item != CLEANUP]
             obj["metadata"]["finalizers"] = kept
             return obj
 
-        self._removing.pop(name, None)
         own = self._registry.by_resource(DEFINITIONS)
         self._verbs.update(own, "", name, change, _TRUSTED)
 
@@ -203,16 +206,13 @@ class Lifecycle:
         while True:
             await self._wake.wait()
             self._wake.clear()
+            # What is refused is tried again after the next deletion.
             for name in sorted(self._ending):
-                try:
+                with suppress(StatusError):
                     self._end_namespace(name)
-                except StatusError:
-                    self._wake.set()
-            for name, definition in list(self._removing.items()):
-                try:
-                    self._remove_instances(name, definition)
-                except StatusError:
-                    self._removing.pop(name, None)
+            for name in sorted(self._registry.ending):
+                with suppress(StatusError):
+                    self._remove_instances(name)
             await asyncio.sleep(0)
 
 

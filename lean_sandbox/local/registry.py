@@ -43,6 +43,8 @@ class Definition:
     spec: Json
     kinds: tuple[Kind, ...]
     """One for each served version."""
+    stored: Kind
+    """The version that objects are stored in, served or not."""
 
 
 @lru_cache(maxsize=32)
@@ -53,50 +55,47 @@ def read_definition(spec: bytes) -> Definition:
     start them by the hundred, serve the same kinds.
     """
     decoded: Json = msgspec.json.decode(spec)
-    return Definition(decoded, tuple(_kinds_of(decoded)))
+    kinds = {version["name"]: _kind_of(decoded, version) for version in decoded["versions"]}
+    versions = decoded["versions"]
+    served = tuple(kinds[version["name"]] for version in versions if version.get("served"))
+    stored = next(version["name"] for version in versions if version.get("storage"))
+    return Definition(decoded, served, kinds[stored])
 
 
-def _kinds_of(spec: Json) -> list[Kind]:
+def _kind_of(spec: Json, version: Json) -> Kind:
     names = spec["names"]
-    kinds = []
-    for version in spec["versions"]:
-        if not version.get("served"):
-            continue
-        subresources = version.get("subresources") or {}
-        scale = subresources.get("scale")
-        own = (spec["group"], version["name"], names["kind"])
-        kinds.append(
-            make_kind(
-                spec["group"],
-                version["name"],
-                names["plural"],
-                names["kind"],
-                namespaced=spec["scope"] == "Namespaced",
-                singular=names.get("singular") or names["kind"].lower(),
-                list_kind=names.get("listKind") or names["kind"] + "List",
-                short_names=tuple(names.get("shortNames") or ()),
-                categories=tuple(names.get("categories") or ()),
-                subresources={
-                    name: Subresource(_READ_WRITE, _SCALE if name == "scale" else own)
-                    for name in ("status", "scale")
-                    if name in subresources
-                },
-                is_custom=True,
-                has_generation=True,
-                selectable=tuple(
-                    item["jsonPath"].lstrip(".") for item in version.get("selectableFields") or ()
-                ),
-                schema=(version.get("schema") or {}).get("openAPIV3Schema"),
-                columns=_columns(version),
-                scale=scale
-                and {
-                    "spec": scale["specReplicasPath"],
-                    "status": scale["statusReplicasPath"],
-                    "selector": scale.get("labelSelectorPath", ""),
-                },
-            )
-        )
-    return kinds
+    subresources = version.get("subresources") or {}
+    scale = subresources.get("scale")
+    own = (spec["group"], version["name"], names["kind"])
+    return make_kind(
+        spec["group"],
+        version["name"],
+        names["plural"],
+        names["kind"],
+        namespaced=spec["scope"] == "Namespaced",
+        singular=names.get("singular") or names["kind"].lower(),
+        list_kind=names.get("listKind") or names["kind"] + "List",
+        short_names=tuple(names.get("shortNames") or ()),
+        categories=tuple(names.get("categories") or ()),
+        subresources={
+            name: Subresource(_READ_WRITE, _SCALE if name == "scale" else own)
+            for name in ("status", "scale")
+            if name in subresources
+        },
+        is_custom=True,
+        has_generation=True,
+        selectable=tuple(
+            item["jsonPath"].lstrip(".") for item in version.get("selectableFields") or ()
+        ),
+        schema=(version.get("schema") or {}).get("openAPIV3Schema"),
+        columns=_columns(version),
+        scale=scale
+        and {
+            "spec": scale["specReplicasPath"],
+            "status": scale["statusReplicasPath"],
+            "selector": scale.get("labelSelectorPath", ""),
+        },
+    )
 
 
 class Registry:
@@ -106,6 +105,8 @@ class Registry:
         self._by_path: dict[tuple[str, str, str], Kind] = {}
         self._custom: dict[str, tuple[Kind, ...]] = {}
         self._by_storage: dict[str, Kind] = {}
+        self.ending: set[str] = set()
+        """Names of the definitions that are being deleted."""
         self.revision = 0
         """Grows with every change, so that answers derived from the kinds can be cached."""
         self._add(builtin_kinds())
@@ -117,10 +118,16 @@ class Registry:
         self.revision += 1
 
     def define(self, name: str, definition: Definition) -> None:
-        """Serve (or serve anew) the kinds of the CustomResourceDefinition of that name."""
+        """Serve (or serve anew) the kinds of the CustomResourceDefinition of that name.
+
+        Paths of built-in kinds stay theirs.
+        """
         self.withdraw(name)
-        self._custom[name] = definition.kinds
-        self._add(definition.kinds)
+        kinds = [] if self.is_built_in(name) else definition.kinds
+        self._custom[name] = tuple(
+            kind for kind in kinds if not self.serves_built_in(kind.group, kind.version)
+        )
+        self._add(self._custom[name])
 
     def withdraw(self, name: str) -> None:
         """Stop serving the kinds of the CustomResourceDefinition of that name."""
@@ -128,6 +135,11 @@ class Registry:
             self._by_path.pop((kind.group, kind.version, kind.plural), None)
             self._by_storage.pop(kind.storage, None)
         self.revision += 1
+
+    def is_built_in(self, storage: str) -> bool:
+        """Say whether a collection is that of a built-in kind."""
+        known = self._by_storage.get(storage)
+        return known is not None and not known.is_custom
 
     def get(self, group: str, version: str, plural: str) -> Kind | None:
         """Return the kind at a path, None when nothing is served there."""

@@ -12,11 +12,12 @@ from filters.selectors import LabelSelector, LabelTerm
 from lean_sandbox.local import recorded
 from lean_sandbox.local.auth import User
 from lean_sandbox.local.errors import StatusError, bad_request, forbidden, not_found
+from lean_sandbox.local.options import WriteOptions
 from lean_sandbox.local.rbac import GROUP, Authorizer, Rule, missing_rights
 from lean_sandbox.local.registry import Kind
 from lean_sandbox.local.store import Collection, Event, Store
 from lean_sandbox.local.target import Target
-from lean_sandbox.local.verbs import Verbs, WriteOptions
+from lean_sandbox.local.verbs import Verbs
 
 Json = dict[str, Any]
 
@@ -84,7 +85,7 @@ def first_roles() -> Iterator[Json]:
 
 def _gathered(rule: Json, roles: Iterable[tuple[Json, Iterable[Rule]]]) -> list[Rule]:
     """Return the rules of all roles whose labels an aggregation rule selects, each rule once."""
-    selectors = [_selector(one) for one in rule.get("clusterRoleSelectors") or ()]
+    selectors = [selector_of(one) for one in rule.get("clusterRoleSelectors") or ()]
     known = list(roles)
     found: list[Rule] = []
     for selector in selectors:
@@ -94,7 +95,8 @@ def _gathered(rule: Json, roles: Iterable[tuple[Json, Iterable[Rule]]]) -> list[
     return found
 
 
-def _selector(selector: Json) -> LabelSelector:
+def selector_of(selector: Json) -> LabelSelector:
+    """Return a label selector as objects write it; terms of an unknown operator select all."""
     equal = [
         LabelTerm(key, "=", frozenset((value,)))
         for key, value in (selector.get("matchLabels") or {}).items()
@@ -102,6 +104,7 @@ def _selector(selector: Json) -> LabelSelector:
     terms = [
         LabelTerm(one["key"], _OPERATORS[one["operator"]], frozenset(one.get("values") or ()))
         for one in selector.get("matchExpressions") or ()
+        if one["operator"] in _OPERATORS
     ]
     return LabelSelector((*equal, *terms))
 

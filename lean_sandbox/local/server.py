@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import traceback
 from typing import Final
 
 import msgspec
@@ -10,7 +11,6 @@ import structlog
 from aiohttp import web
 
 from lean_sandbox.clock import Clock
-from lean_sandbox.local.answers import Answer, Ask
 from lean_sandbox.local.audit import AuditEntry, AuditLog
 from lean_sandbox.local.auth import Authenticator, User
 from lean_sandbox.local.documents import Documents
@@ -27,7 +27,7 @@ from lean_sandbox.local.rbac import Authorizer, impersonated
 from lean_sandbox.local.registry import Registry
 from lean_sandbox.local.reviews import Reviews
 from lean_sandbox.local.serversettings import LocalSettings
-from lean_sandbox.local.target import Target, read_target
+from lean_sandbox.local.target import Answer, Ask, Target, read_target
 from lean_sandbox.local.watching import Watches
 
 _HEALTH: Final = frozenset(("/healthz", "/livez", "/readyz"))
@@ -70,7 +70,8 @@ class ApiServer:
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request; whatever goes wrong becomes a Status body."""
-        target = read_target(request.method, request.path, request.query)
+        url = request.rel_url
+        target = read_target(request.method, url.raw_path, url.raw_query_string)
         headers = request.headers
         entry = AuditEntry(
             verb=target.verb,
@@ -115,7 +116,9 @@ class ApiServer:
         except (ConnectionError, AnswerLostError):
             raise
         except Exception as error:  # noqa: BLE001 - a defect must be an answer, not a dead connection
-            _log.error("request failed", path=target.path, verb=target.verb, exc_info=True)
+            # As text: a log that shows the values of variables would show whole objects.
+            trace = traceback.format_exc()
+            _log.error("request failed", path=target.path, verb=target.verb, exception=trace)
             answer = _refused(internal(repr(error)))
         if isinstance(answer, web.StreamResponse):
             return answer

@@ -35,11 +35,13 @@ class Entry:
 
     __slots__ = (
         "_metadata",
+        "deleting",
         "fields",
         "key",
         "labels",
         "name",
         "namespace",
+        "owners",
         "tail",
         "uid",
         "version",
@@ -57,6 +59,10 @@ class Entry:
         self.name: str = metadata["name"]
         self.uid: str = metadata["uid"]
         self.labels: dict[str, str] = metadata.get("labels") or {}
+        self.deleting = bool(metadata.get("deletionTimestamp"))
+        references = metadata.get("ownerReferences") or ()
+        self.owners: tuple[str, ...] = tuple(each["uid"] for each in references)
+        """The uids of its owners."""
         self.fields = fields
         body = {"metadata": metadata, **obj}
         body.pop("kind", None)

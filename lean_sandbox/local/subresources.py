@@ -1,32 +1,55 @@
-"""Subresources that are more than a part of their object: scale, binding, eviction, token."""
+"""Subresources whose bodies are of a kind of their own: scale, binding, eviction, token."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
 
 import msgspec
 
 from lean_sandbox.local import bodies
-from lean_sandbox.local.answers import Answer, Ask
-from lean_sandbox.local.deletion import Deletion
+from lean_sandbox.local.deletion import check_preconditions
+from lean_sandbox.local.disruption import check_budget
 from lean_sandbox.local.errors import (
     Cause,
     StatusError,
+    bad_request,
     conflict,
     internal,
     invalid,
     status_success,
 )
 from lean_sandbox.local.jsonpath import parse_path
-from lean_sandbox.local.patch import json_patch, merge_patch
+from lean_sandbox.local.kinds import make_kind
+from lean_sandbox.local.options import WriteOptions, deletion_of, read_options
 from lean_sandbox.local.registry import Kind
 from lean_sandbox.local.reviews import TokenRequests
 from lean_sandbox.local.store import Entry
-from lean_sandbox.local.verbs import Verbs, WriteOptions
-from lean_sandbox.local.writeoptions import read_options
+from lean_sandbox.local.target import Answer, Ask
+from lean_sandbox.local.verbs import Verbs
 
 Json = dict[str, Any]
+
+_BINDING: Final = make_kind("", "v1", "bindings", "Binding")
+_EVICTION: Final = make_kind("policy", "v1", "evictions", "Eviction")
+_SCALE: Final = make_kind("autoscaling", "v1", "scales", "Scale")
+_SCHEDULED: Final = {"type": "PodScheduled", "status": "True", "lastProbeTime": None}
+_EVICTED: Final = {
+    "type": "DisruptionTarget",
+    "status": "True",
+    "lastProbeTime": None,
+    "reason": "EvictionByEvictionAPI",
+    "message": "Eviction API: evicting",
+}
+
+
+def _set_condition(obj: Json, condition: Json) -> Json:
+    conditions = obj.setdefault("status", {}).setdefault("conditions", [])
+    conditions[:] = [item for item in conditions if item.get("type") != condition["type"]]
+    conditions.append(condition)
+    return obj
 
 
 def _set_path(obj: Json, path: str, value: Any) -> None:
@@ -47,21 +70,31 @@ class Subresources:
         """Return what answers a subresource, None for those that are plain parts."""
         if subresource == "scale":
             return self._scale
-        if kind.group:
-            return None
         return {
             ("pods", "binding"): self._bind,
             ("pods", "eviction"): self._evict,
             ("serviceaccounts", "token"): self._token,
-        }.get((kind.plural, subresource))
+        }.get((kind.storage, subresource))
 
     def _reply(self, code: int, body: Any) -> Answer:
         encoded = body if isinstance(body, bytes) else msgspec.json.encode(body)
         return Answer(code, encoded)
 
-    @staticmethod
-    def _body(ask: Ask) -> Json:
-        return bodies.read_plain(ask.body, ask.content_type)
+    def _received(self, ask: Ask, kind: Kind, options: WriteOptions) -> Json:
+        """Return the body of a request, of the types that its kind has."""
+        obj = bodies.read_object(kind, ask.body, ask.content_type)
+        self._decode(kind, obj, options)
+        bodies.check_namespace(obj, ask.namespace)
+        obj.setdefault("metadata", {})
+        return obj
+
+    def _decode(self, kind: Kind, obj: Json, options: WriteOptions) -> None:
+        self._verbs.admission.decode(
+            kind, obj, options.validation, options.warnings, repeated=options.repeated
+        )
+        for name in ("metadata", "spec"):
+            if obj.get(name) is None:
+                obj.pop(name, None)
 
     # ------------------------------------------------------------------ scale
 
@@ -89,93 +122,115 @@ class Subresources:
 
     def _scale(self, ask: Ask) -> Answer:
         kind, target = ask.kind, ask.target
-        entry = self._verbs.entry(kind, target.namespace, target.name)
         if target.verb == "get":
+            entry = self._verbs.entry(kind, ask.namespace, target.name)
             return self._reply(200, self._scale_of(kind, entry))
+        options = read_options(ask)
+        options.subresource = ""
+        wanted = self._wanted_scale(ask, options)
+        replicas = (wanted.get("spec") or {}).get("replicas") or 0
         path = (kind.scale or {})["spec"]
-        current: Json = {"metadata": {}, "spec": {}}
-        if target.verb == "patch":
-            try:
-                current = self._scale_of(kind, entry)
-            except StatusError:
-                current = {"kind": "Scale", "apiVersion": "autoscaling/v1", "spec": {}}
-            wanted = self._patched_scale(ask, current)
-        else:
-            wanted = self._body(ask)
-        version = (wanted.get("metadata") or {}).get("resourceVersion")
-        if version and version != str(entry.version):
-            raise conflict(kind.group, kind.plural, target.name)
-        replicas = (wanted.get("spec") or {}).get("replicas", 0)
-        if not isinstance(replicas, int) or replicas < 0:
+        if replicas < 0:
             text = f"Invalid value: {replicas}: should be a non-negative integer"
-            cause = Cause(
-                "FieldValueInvalid", text, f"{path if kind.is_custom else 'spec.replicas'}"
-            )
-            shown = (kind.group, kind.kind) if kind.is_custom else ("autoscaling", "Scale")
-            raise invalid(*shown, target.name, [cause])
+            field = path if kind.is_custom else "spec.replicas"
+            shown = kind if kind.is_custom else _SCALE
+            cause = Cause("FieldValueInvalid", text, field)
+            raise invalid(shown.group, shown.kind, target.name, [cause])
 
         def change(obj: Json) -> Json:
             _set_path(obj, path, replicas)
             return obj
 
-        options = read_options(ask, subresource="")
-        options.subresource = ""
-        changed = self._verbs.update(kind, target.namespace, target.name, change, options)
+        changed = self._verbs.update(kind, ask.namespace, target.name, change, options)
         return self._reply(200, self._scale_of(kind, changed))
 
-    def _patched_scale(self, ask: Ask, current: Json) -> Json:
-        patch = msgspec.json.decode(ask.body)
-        if bodies.media_type(ask.content_type) == bodies.JSON_PATCH:
-            return json_patch(current, patch)
-        patched: Json = merge_patch(current, patch)
-        return patched
+    def _wanted_scale(self, ask: Ask, options: WriteOptions) -> Json:
+        """Return the Scale that a request wants, which is one of this object."""
+        is_put = ask.target.verb == "update"
+        if is_put:
+            wanted = self._received(ask, _SCALE, options)
+        entry = self._verbs.entry(ask.kind, ask.namespace, ask.target.name)
+        if not is_put:
+            node = None if ask.kind.is_custom else self._verbs.admission.structure(_SCALE)
+            change = bodies.patch_function(_SCALE, ask.body, ask.content_type, node)
+            try:
+                current = self._scale_of(ask.kind, entry)
+            except StatusError:
+                current = {"metadata": {"name": entry.name}, "spec": {}}
+            wanted = change(current)
+            self._verbs.decode_patched(_SCALE, wanted, options)
+        metadata = wanted.get("metadata") or {}
+        self._verbs.check_identity(ask.kind, entry, metadata, is_conditional=False, is_put=is_put)
+        return wanted
 
     # ------------------------------------------------------------------ Pods
 
     def _bind(self, ask: Ask) -> Answer:
         target = ask.target
-        body = self._body(ask)
-        node = (body.get("target") or {}).get("name")
-        if not node:
-            # A bare list of field errors, which API servers take for a failure of their own.
+        options = read_options(ask)
+        body = self._received(ask, _BINDING, options)
+        metadata, place = body["metadata"], body.get("target") or {}
+        if metadata.get("name") != target.name:
+            raise bad_request("name in URL does not match name in Binding object")
+        # A bare list of field errors, which API servers take for a failure of their own.
+        if place.get("kind") not in (None, "", "Node"):
+            kinds = 'supported values: "Node", "<empty>"'
+            raise StatusError(
+                500, "", f'target.kind: Unsupported value: "{place["kind"]}": {kinds}'
+            )
+        if not place.get("name"):
             raise StatusError(500, "", "target.name: Required value")
-        uid = (body.get("metadata") or {}).get("uid")
+        uid, version = metadata.get("uid"), metadata.get("resourceVersion")
         now = self._verbs.now()
 
         def change(obj: Json) -> Json:
+            held = obj["metadata"]
             bound = obj["spec"].get("nodeName")
-            if uid and uid != obj["metadata"]["uid"]:
-                raise conflict("", "pods/binding", target.name, "the UID does not match")
-            if obj["metadata"].get("deletionTimestamp"):
+            why = ""
+            if uid and uid != held["uid"]:
+                why = "the UID does not match"
+            elif held.get("deletionTimestamp"):
                 why = f"pod {target.name} is being deleted, cannot be assigned to a host"
-                raise conflict("", "pods/binding", target.name, why)
-            if bound:
+            elif bound:
                 why = f'pod {target.name} is already assigned to node "{bound}"'
+            elif version and version != held["resourceVersion"]:
+                why = f"the resourceVersion is {held['resourceVersion']}, not {version}"
+            if why:
                 raise conflict("", "pods/binding", target.name, why)
-            obj["spec"]["nodeName"] = node
-            conditions = obj.setdefault("status", {}).setdefault("conditions", [])
-            conditions[:] = [item for item in conditions if item.get("type") != "PodScheduled"]
-            conditions.append(
-                {
-                    "type": "PodScheduled",
-                    "status": "True",
-                    "lastProbeTime": None,
-                    "lastTransitionTime": now,
-                }
-            )
-            return obj
+            obj["spec"]["nodeName"] = place["name"]
+            return _set_condition(obj, {**_SCHEDULED, "lastTransitionTime": now})
 
-        options = WriteOptions(dry_run="dryRun" in target.query, trusted=True)
-        self._verbs.update(ask.kind, target.namespace, target.name, change, options)
-        return self._reply(201, status_success(code=201))
+        written = WriteOptions(dry_run=options.dry_run, trusted=True)
+        self._verbs.update(ask.kind, ask.namespace, target.name, change, written)
+        return self._created(options)
+
+    def _created(self, options: WriteOptions) -> Answer:
+        return Answer(201, status_success(code=201), warnings=options.warnings)
 
     def _evict(self, ask: Ask) -> Answer:
-        options = self._body(ask).get("deleteOptions") or {}
-        how = Deletion(grace_s=options.get("gracePeriodSeconds"))
-        self._verbs.delete(ask.kind, ask.target.namespace, ask.target.name, how)
-        return self._reply(201, status_success(code=201))
+        options = read_options(ask)
+        body = self._received(ask, _EVICTION, options)
+        if body["metadata"].get("name") != ask.target.name:
+            raise bad_request("name in URL does not match name in Eviction object")
+        how = deletion_of(body.get("deleteOptions") or {})
+        if options.dry_run:
+            how = replace(how, dry_run=True)
+        pod = self._verbs.entry(ask.kind, ask.namespace, ask.target.name)
+        check_budget(self._verbs.store, pod)
+        check_preconditions(ask.kind, pod, how)
+        if not how.dry_run:
+            now = self._verbs.now()
+            trusted = WriteOptions(trusted=True)
+            change = partial(_set_condition, condition={**_EVICTED, "lastTransitionTime": now})
+            self._verbs.update(ask.kind, ask.namespace, pod.name, change, trusted)
+        # The version was the one asked for, until the condition was written.
+        how = replace(how, version=None)
+        self._verbs.delete(ask.kind, ask.namespace, pod.name, how)
+        return self._created(options)
 
     # ------------------------------------------------------------------ tokens
 
     def _token(self, ask: Ask) -> Answer:
-        return self._reply(201, self._tokens.answer(ask.target, ask.body, ask.content_type))
+        options = read_options(ask)
+        issued = self._tokens.answer(ask.target, ask.body, ask.content_type)
+        return Answer(201, msgspec.json.encode(issued), warnings=options.warnings)

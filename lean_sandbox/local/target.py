@@ -1,19 +1,25 @@
-"""What a request is about, read from its method, path and query."""
+"""A request as the server's parts see it, and the answer they give."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
-from urllib.parse import unquote
+from urllib.parse import parse_qsl, unquote
+
+from lean_sandbox.local.auth import User
+from lean_sandbox.local.errors import bad_request
+from lean_sandbox.local.kinds import Kind
 
 _VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch"}
 _NAMESPACE_PARTS: Final = frozenset(("status", "finalize"))
+_INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 
 
 @dataclass(slots=True)
 class Target:
-    """One request, in the terms authorization and audit use."""
+    """What a request is about, in the terms authorization and audit use."""
 
     verb: str
     path: str
@@ -25,6 +31,12 @@ class Target:
     name: str = ""
     subresource: str = ""
     query: Mapping[str, str] = field(default_factory=dict)
+    """The parameters; one that is given several times has its first value."""
+    dry_run: Sequence[str] = ()
+    """All values of ``dryRun``."""
+    method: str = ""
+    below: bool = False
+    """The path goes on after the subresource."""
 
     @property
     def is_watch(self) -> bool:
@@ -32,10 +44,47 @@ class Target:
         return self.verb == "watch"
 
 
-def read_target(method: str, path: str, query: Mapping[str, str]) -> Target:
-    """Return what a request is about; one outside the resource paths has no resource."""
-    target = Target(method.lower(), path, query=query)
-    parts = [unquote(part) if "%" in part else part for part in path.split("/") if part]
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A request to a resource path: target, sender, body and the headers that count."""
+
+    target: Target
+    kind: Kind
+    user: User
+    body: bytes
+    content_type: str
+    accept: str
+    user_agent: str
+
+    @property
+    def namespace(self) -> str:
+        """Return the namespace of the object; a Namespace itself is in none."""
+        return self.target.namespace if self.kind.namespaced else ""
+
+
+@dataclass(slots=True)
+class Answer:
+    """A whole answer: code, encoded body, and headers beyond the usual."""
+
+    code: int
+    body: bytes
+    headers: dict[str, str] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    content_type: str = "application/json"
+
+
+def read_target(method: str, path: str, query: str) -> Target:
+    """Return what a request is about; one outside the resource paths has no resource.
+
+    Path and query are still percent-encoded.
+    """
+    path = unquote(path)
+    target = Target(method.lower(), path, method=method)
+    if query:
+        pairs = parse_qsl(query, keep_blank_values=True)
+        target.query = dict(reversed(pairs))
+        target.dry_run = [value for name, value in pairs if name == "dryRun"]
+    parts = [part for part in path.split("/") if part]
     if len(parts) >= 3 and parts[0] == "api":
         target.version = parts[1]
         rest = parts[2:]
@@ -46,35 +95,47 @@ def read_target(method: str, path: str, query: Mapping[str, str]) -> Target:
         return target
     target.is_resource = True
     if rest[0] == "namespaces" and len(rest) >= 2:
-        if len(rest) == 2 or (len(rest) == 3 and rest[2] in _NAMESPACE_PARTS):
-            # A Namespace is in itself, for authorization.
-            target.resource, target.namespace, target.name = "namespaces", rest[1], rest[1]
-            target.subresource = rest[2] if len(rest) == 3 else ""
-        else:
-            target.namespace = rest[1]
-            _take(target, rest[2:])
-    else:
-        _take(target, rest)
-    _set_verb(target, method)
+        # A Namespace is in itself, for authorization.
+        target.namespace = rest[1]
+        if len(rest) > 2 and rest[2] not in _NAMESPACE_PARTS:
+            rest = rest[2:]
+    target.resource = rest[0]
+    target.name = rest[1] if len(rest) > 1 else ""
+    target.subresource = rest[2] if len(rest) > 2 else ""
+    target.below = len(rest) > 3
+    target.verb = _verb(target)
     return target
 
 
-def _take(target: Target, parts: list[str]) -> None:
-    target.resource = parts[0]
-    if len(parts) > 1:
-        target.name = parts[1]
-    if len(parts) > 2:
-        target.subresource = "/".join(parts[2:])
-
-
-def _set_verb(target: Target, method: str) -> None:
-    if method in ("GET", "HEAD"):
+def _verb(target: Target) -> str:
+    if target.method in ("GET", "HEAD"):
         if target.name:
-            target.verb = "get"
-        else:
-            watching = target.query.get("watch", "") in ("1", "true", "True", "")
-            target.verb = "watch" if watching and "watch" in target.query else "list"
-    elif method == "DELETE":
-        target.verb = "delete" if target.name else "deletecollection"
-    else:
-        target.verb = _VERBS.get(method, method.lower())
+            return "get"
+        return "watch" if flag(target.query, "watch") else "list"
+    if target.method == "DELETE":
+        return "delete" if target.name else "deletecollection"
+    return _VERBS.get(target.method, target.method.lower())
+
+
+def flag(query: Mapping[str, str], name: str) -> bool:
+    """Say whether a parameter is there and says neither 0 nor false."""
+    return query.get(name, "0").lower() not in ("0", "false")
+
+
+def number(query: Mapping[str, str], name: str) -> int | None:
+    """Return a parameter as an integer of 64 bits, None where it is absent.
+
+    Raises:
+        StatusError: 400.
+
+    """
+    text = query.get(name)
+    if text is None:
+        return None
+    shown = f'strconv.ParseInt: parsing "{text}"'
+    if not _INTEGER.fullmatch(text):
+        raise bad_request(f"{shown}: invalid syntax")
+    found = int(text) if len(text) < 25 else 1 << 63
+    if not -(1 << 63) <= found < 1 << 63:
+        raise bad_request(f"{shown}: value out of range")
+    return found

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Final
 
@@ -25,7 +24,8 @@ from lean_sandbox.local.builtin import (
     unowned,
 )
 from lean_sandbox.local.deletion import (
-    Deletion,
+    CLEANUP,
+    DEFINITIONS,
     check_preconditions,
     goes_at_once,
     grace_of,
@@ -45,6 +45,7 @@ from lean_sandbox.local.errors import (
 )
 from lean_sandbox.local.managers import Manager, track_update
 from lean_sandbox.local.metadata import ordered_metadata, tidy_metadata
+from lean_sandbox.local.options import Deletion, WriteOptions
 from lean_sandbox.local.podadmission import add_token, add_tolerations
 from lean_sandbox.local.registry import Kind, Registry
 from lean_sandbox.local.schema.errors import warning_header
@@ -53,34 +54,20 @@ from lean_sandbox.local.store import Collection, Entry, Store, field_cells
 
 Json = dict[str, Any]
 
-# Groups and plurals of kinds that are stored and shown, and that nothing acts on.
+# Groups and collections of kinds that are stored and shown, and that nothing acts on.
 _UNSERVED: Final = frozenset(("apps", "batch", "resourcequotas", "limitranges"))
 _SUFFIX: Final = "bcdfghjklmnpqrstvwxz2456789"
 """Letters of generated names: no vowels, nothing to be mistaken."""
-_CONDITIONAL: Final = ("leases", "customresourcedefinitions", "poddisruptionbudgets")
+_CONDITIONAL: Final = (
+    "leases.coordination.k8s.io",
+    "poddisruptionbudgets.policy",
+    DEFINITIONS,
+)
 """Built-in kinds that may not be replaced without saying which version is meant."""
 PROTECTED: Final = "kubernetes.io/pvc-protection"
 """The finalizer of claims for volumes."""
-_CLEANUP: Final = "customresourcecleanup.apiextensions.k8s.io"
 _IMMORTAL: Final = frozenset({"default", "kube-public", "kube-system"})
 """Namespaces that nobody may delete."""
-
-
-@dataclass(slots=True)
-class WriteOptions:
-    """Who writes, how, and what the server had to say beside the answer."""
-
-    manager: str = "unknown"
-    dry_run: bool = False
-    validation: str = "Warn"
-    subresource: str = ""
-    force: bool = False
-    is_patch: bool = False
-    repeated: Sequence[str] = ()
-    """Paths of members that the body says twice."""
-    trusted: bool = False
-    """The server itself writes: no validation, no field manager, no new generation."""
-    warnings: list[str] = field(default_factory=list)
 
 
 class Verbs:
@@ -208,7 +195,7 @@ class Verbs:
         else:
             metadata.pop("generation", None)
         options.warnings.extend(tidy_metadata(kind, metadata, {}))
-        if not _UNSERVED.isdisjoint((kind.group, kind.plural)):
+        if not _UNSERVED.isdisjoint((kind.group, kind.storage)):
             why = f"nothing on this server acts on kind {kind.kind}: it is stored, and no more"
             options.warnings.append(warning_header(why))
         self.admission.mutate(kind, obj)
@@ -227,9 +214,9 @@ class Verbs:
             hide=self._hidden(kind, ""),
             is_new=True,
         )
-        if kind.plural == "pods" and not kind.group:
+        if kind.storage == "pods":
             self._admit_pod(namespace, obj)
-        elif kind.plural == "persistentvolumeclaims":
+        elif kind.storage == "persistentvolumeclaims":
             metadata["finalizers"] = [*(metadata.get("finalizers") or ()), PROTECTED]
         return self._store_new(kind, namespace, obj, options)
 
@@ -254,9 +241,8 @@ class Verbs:
         key = self.key(namespace, name)
         held = collection.entries.get(key)
         if held is not None:
-            is_deleting = "deletionTimestamp" in held.load()["metadata"]
-            raise already_exists(kind.group, kind.plural, name, is_deleting=is_deleting)
-        if kind.plural == "services":
+            raise already_exists(kind.group, kind.plural, name, is_deleting=held.deleting)
+        if kind.storage == "services":
             assign_address(obj, self.addresses, keep=not options.dry_run)
         fields = self.fields(kind, obj)
         trial = Entry(key, obj, 0, fields)
@@ -290,8 +276,8 @@ class Verbs:
             metadata = new["metadata"] = {"name": name}
         if options.trusted:
             return self._store_changed(kind, entry, old, new, options, changed=False)
-        self._check_identity(kind, entry, metadata, is_put=is_put)
-        self._decode_changed(kind, new, options)
+        self.check_identity(kind, entry, metadata, is_put=is_put)
+        self.decode_patched(kind, new, options)
         metadata = new["metadata"]
         options.warnings.extend(tidy_metadata(kind, metadata, old["metadata"]))
         self._keep_system(old["metadata"], metadata)
@@ -312,7 +298,13 @@ class Verbs:
             kind, obj, options.validation, options.warnings, repeated=options.repeated
         )
 
-    def _decode_changed(self, kind: Kind, new: Json, options: WriteOptions) -> None:
+    def decode_patched(self, kind: Kind, new: Json, options: WriteOptions) -> None:
+        """Decode what an update makes of an object.
+
+        Raises:
+            StatusError: 400, or 422 where a patch has made it so.
+
+        """
         try:
             self._decode(kind, new, options)
         except StatusError as error:
@@ -331,14 +323,33 @@ class Verbs:
         self.admission.default(kind, new)
         self.admission.validate(kind, new, old)
 
-    def _check_identity(self, kind: Kind, entry: Entry, metadata: Json, *, is_put: bool) -> None:
+    def check_identity(
+        self,
+        kind: Kind,
+        entry: Entry,
+        metadata: Json,
+        *,
+        is_put: bool,
+        is_conditional: bool = True,
+    ) -> None:
+        """Refuse to write one object under the name, uid or version of another.
+
+        ``is_conditional`` asks for a version where the kind does.
+
+        Raises:
+            StatusError: 400, 409 or 422.
+
+        """
         name = metadata.get("name")
-        if name != entry.name and (name or not is_put):
+        if not name:
             raise bad_request(
-                f"the name of the object ({name or ''}) does not match the name on the URL"
-                f" ({entry.name})"
+                f"the name of the object ({entry.name} based on URL) was undeterminable: name must"
+                " be provided"
             )
-        metadata["name"] = entry.name
+        if name != entry.name:
+            raise bad_request(
+                f"the name of the object ({name}) does not match the name on the URL ({entry.name})"
+            )
         if kind.namespaced:
             if metadata.setdefault("namespace", entry.namespace) not in (entry.namespace, ""):
                 raise bad_request(
@@ -352,7 +363,7 @@ class Verbs:
         if int(version):
             if version != str(entry.version):
                 raise conflict(kind.group, kind.plural, entry.name)
-        elif kind.is_custom or kind.plural in _CONDITIONAL:
+        elif is_conditional and (kind.is_custom or kind.storage in _CONDITIONAL):
             text = "Invalid value: 0: must be specified for an update"
             cause = Cause("FieldValueInvalid", text, "metadata.resourceVersion")
             raise invalid(kind.group, kind.plural, entry.name, [cause])
@@ -485,7 +496,7 @@ class Verbs:
         for key in ("uid", "resourceVersion"):
             if asked.get(key):
                 metadata[key] = asked[key]
-        self._check_identity(kind, entry, metadata, is_put=False)
+        self.check_identity(kind, entry, metadata, is_put=False)
         managed = metadata["managedFields"]
         self._keep_system(old["metadata"], metadata)
         self._admit_changed(kind, new, old, options)
@@ -549,16 +560,16 @@ class Verbs:
         if goes_at_once(kind, metadata):
             last = Entry(entry.key, obj, entry.version, entry.fields)
             return (last if how.dry_run else self.store.remove(collection, entry.key)), True
-        if kind.plural == "namespaces" and not kind.group:
+        if kind.storage == "namespaces":
             if name in _IMMORTAL:
                 raise forbidden("", "namespaces", name, "this namespace may not be deleted")
             if not deleting:
                 metadata["deletionTimestamp"] = self.now()
                 obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
         elif not deleting:
-            if kind.plural == "customresourcedefinitions":
+            if kind.storage == DEFINITIONS:
                 # The definition stays until the objects of its kind are gone.
-                metadata.setdefault("finalizers", []).append(_CLEANUP)
+                metadata.setdefault("finalizers", []).append(CLEANUP)
             moment = self._clock.now() + timedelta(seconds=grace or 0)
             metadata["deletionTimestamp"] = moment.strftime("%Y-%m-%dT%H:%M:%SZ")
             metadata["deletionGracePeriodSeconds"] = grace or 0

@@ -42,6 +42,7 @@ _DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 # volumes.
 _CONTROLLERS = (
     "clusterrole-aggregation-controller",
+    "disruption-controller",
     "garbage-collector-controller",
     "namespace-controller",
     "node-lifecycle-controller",

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
 from httptools import HttpRequestParser, HttpResponseParser
 
@@ -245,9 +245,8 @@ class _Link(asyncio.Protocol):
         """Pass a request on."""
         split = urlsplit(self._url.decode())
         self._url = b""
-        query = dict(parse_qsl(split.query, keep_blank_values=True))
         method = self._asking.get_method().decode()
-        self.target = read_target(method, split.path, query)
+        self.target = read_target(method, split.path, split.query)
         self._ask()
 
     def _ask(self) -> None:

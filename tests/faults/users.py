@@ -8,12 +8,11 @@ import hypothesis.strategies as st
 import msgspec
 from hypothesis.stateful import rule
 
-from lean_sandbox.local.answers import Ask
 from lean_sandbox.local.auth import User
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.reviews import TokenRequests
 from lean_sandbox.local.subresources import Subresources
-from lean_sandbox.local.target import Target
+from lean_sandbox.local.target import Ask, Target
 from tests.faults.acts import NAMESPACES
 from tests.faults.edits import CLAIM, OVER, PAUSE, POOL, SANDBOX, TEMPLATE, WHERE, WHICH
 from tests.faults.neighbours import Neighbours

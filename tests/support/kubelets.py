@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lean_sandbox.local.controlplane import ControlPlane
-from lean_sandbox.local.verbs import WriteOptions
+from lean_sandbox.local.options import WriteOptions
 from tests.support.world import pod_conditions, running_status, write_pod_status
 
 __all__ = ["Kubelets"]
