@@ -10,7 +10,6 @@ import msgspec
 
 from lean_sandbox.local.errors import (
     Cause,
-    StatusError,
     bad_request,
     invalid,
     unreadable_patch,
@@ -37,26 +36,17 @@ def media_type(content_type: str) -> str:
 
 
 def decode(body: bytes, content_type: str) -> Any:
-    """Return a decoded JSON or YAML body, or a protobuf one of the few kinds taken that way.
+    """Return a decoded JSON, YAML or protobuf body.
 
     Raises:
         msgspec.DecodeError: it is none of them.
-        StatusError: 415 for another kind in protobuf.
 
     """
     if content_type == PROTOBUF:
         try:
-            found = decode_body(body)
+            return decode_body(body)
         except ValueError as error:
             raise msgspec.DecodeError(str(error)) from None
-        if isinstance(found, str):
-            raise StatusError(
-                415,
-                "UnsupportedMediaType",
-                f"this server does not read kind {found} in protobuf, as kubectl create sends it;"
-                " add --dry-run=client -o yaml, and pipe that to kubectl apply -f -",
-            )
-        return found
     if "yaml" in content_type and body.lstrip()[:1] not in (b"{", b"["):
         return msgspec.yaml.decode(body)
     return _decode(body)
@@ -123,7 +113,8 @@ def decoded(kind: Kind, body: bytes, content_type: str) -> Json:
 
     """
     media = media_type(content_type) if content_type else "application/json"
-    if media not in ("application/json", "application/yaml", PROTOBUF):
+    known = ("application/json", "application/yaml")
+    if media not in known and (kind.is_custom or media != PROTOBUF):
         accepted = ["application/json", "application/yaml"]
         raise unsupported_media_type(accepted if kind.is_custom else [*accepted, PROTOBUF])
     try:

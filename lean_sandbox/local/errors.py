@@ -192,8 +192,8 @@ def unsupported_media_type(accepted: Iterable[str]) -> StatusError:
 def not_acceptable(message: str | None = None) -> StatusError:
     """Refuse to answer in a representation the server does not have."""
     default = (
-        "only the following media types are accepted: "
-        "application/json, application/yaml, application/vnd.kubernetes.protobuf"
+        "only the following media types are accepted: application/json; this server reads other"
+        " forms, but does not write them"
     )
     return StatusError(406, "NotAcceptable", message or default)
 

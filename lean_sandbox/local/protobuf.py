@@ -1,194 +1,219 @@
-"""Request bodies in protobuf, for the few kinds kubectl sends that way (it never asks first).
-
-Only fields that mean something here are named; others are skipped. Numbers are those of the
-`generated.proto` files of the Kubernetes API.
-"""
+"""Request bodies in protobuf, the form in which clients in Go send built-in kinds unless told."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping
-from typing import Any, Final, NamedTuple
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import Any, Final
+
+import msgspec
+
+from lean_sandbox.local import recorded
 
 PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
 _MAGIC: Final = b"k8s\x00"
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_WIDTHS: Final = {"bool": 64, "int32": 32, "int64": 64}
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 Json = dict[str, Any]
-Message = Mapping[int, "Field"]
 
 
-class Field(NamedTuple):
-    """Name and type of a field: text, number, flag, bytes, a map of text or bytes, or a message."""
-
-    name: str
-    type: str = "text"
-    message: Message | None = None
-    repeated: bool = False
-
-
-def _text(*names: str, start: int = 1) -> dict[int, Field]:
-    return {number: Field(name) for number, name in enumerate(names, start)}
-
-
-_OWNER: Final = {
-    5: Field("apiVersion"),
-    1: Field("kind"),
-    3: Field("name"),
-    4: Field("uid"),
-    6: Field("controller", "flag"),
-    7: Field("blockOwnerDeletion", "flag"),
-}
-_METADATA: Final = {
-    1: Field("name"),
-    2: Field("generateName"),
-    3: Field("namespace"),
-    5: Field("uid"),
-    6: Field("resourceVersion"),
-    11: Field("labels", "map"),
-    12: Field("annotations", "map"),
-    13: Field("ownerReferences", "message", _OWNER, repeated=True),
-    14: Field("finalizers", repeated=True),
-}
-_META: Final = Field("metadata", "message", _METADATA)
-_DELETE_OPTIONS: Final = {
-    1: Field("gracePeriodSeconds", "number"),
-    2: Field("preconditions", "message", _text("uid", "resourceVersion")),
-    3: Field("orphanDependents", "flag"),
-    4: Field("propagationPolicy"),
-    5: Field("dryRun", repeated=True),
-}
-_ACCESS: Final = {
-    1: Field(
-        "resourceAttributes",
-        "message",
-        _text("namespace", "verb", "group", "version", "resource", "subresource", "name"),
-    ),
-    2: Field("nonResourceAttributes", "message", _text("path", "verb")),
-}
-_RULE: Final = {
-    number: Field(name, repeated=True)
-    for number, name in enumerate(
-        ("verbs", "apiGroups", "resources", "resourceNames", "nonResourceURLs"), 1
-    )
-}
-_ROLE: Final = {1: _META, 2: Field("rules", "message", _RULE, repeated=True)}
-_SUBJECT: Final = _text("kind", "apiGroup", "name", "namespace")
-_BINDING: Final = {
-    1: _META,
-    2: Field("subjects", "message", _SUBJECT, repeated=True),
-    3: Field("roleRef", "message", _text("apiGroup", "kind", "name")),
-}
-_TOKEN: Final = {
-    1: Field("audiences", repeated=True),
-    4: Field("expirationSeconds", "number"),
-}
-_KINDS: Final[Mapping[str, Message]] = {
-    "Namespace": {1: _META},
-    "ServiceAccount": {1: _META},
-    "ConfigMap": {
-        1: _META,
-        2: Field("data", "map"),
-        3: Field("binaryData", "bytes-map"),
-        4: Field("immutable", "flag"),
-    },
-    "Secret": {
-        1: _META,
-        2: Field("data", "bytes-map"),
-        3: Field("type"),
-        4: Field("stringData", "map"),
-        5: Field("immutable", "flag"),
-    },
-    "Role": _ROLE,
-    "ClusterRole": _ROLE,
-    "RoleBinding": _BINDING,
-    "ClusterRoleBinding": _BINDING,
-    "DeleteOptions": _DELETE_OPTIONS,
-    "Eviction": {1: _META, 2: Field("deleteOptions", "message", _DELETE_OPTIONS)},
-    "SelfSubjectReview": {1: _META},
-    "SelfSubjectAccessReview": {1: _META, 2: Field("spec", "message", _ACCESS)},
-    "SelfSubjectRulesReview": {1: _META, 2: Field("spec", "message", _text("namespace"))},
-    "TokenRequest": {1: _META, 2: Field("spec", "message", _TOKEN)},
-}
-
-
-def decode_body(body: bytes) -> Json | str:
-    """Return the object of a protobuf body, the name of a kind that is only taken as JSON.
+def decode_body(body: bytes) -> Json:
+    """Return the object of a protobuf body as its JSON would be.
 
     Raises:
-        ValueError: the bytes are no such body.
+        ValueError: the bytes are no such body, or of a kind that is not built in.
 
     """
     if not body.startswith(_MAGIC):
-        raise ValueError("no protobuf envelope")
-    envelope = _message(body[4:], {1: Field("type", "message", _text("apiVersion", "kind")),
-                                   2: Field("raw", "raw")})  # fmt: skip
-    kind = envelope["type"]
-    name: str = kind.get("kind", "")
-    known = _KINDS.get(name)
-    if known is None:
-        return name
-    return {**kind, **_message(envelope.get("raw", b""), known)}
+        raise ValueError("provided data does not appear to be a protobuf message")
+    envelope = {number: raw for number, _, raw in _fields(body[4:])}
+    identity = {number: _text(raw) for number, _, raw in _fields(_bytes(envelope.get(1, b"")))}
+    version, kind = identity.get(1, ""), identity.get(2, "")
+    try:
+        component = recorded.component_of(version, kind)
+    except KeyError:
+        raise ValueError(f'no kind "{kind}" is registered for version "{version}"') from None
+    try:
+        found = _message(_bytes(envelope.get(2, b"")), component)
+    except (RecursionError, OverflowError, msgspec.DecodeError) as error:
+        raise ValueError(f"proto: {error}") from None
+    return {"apiVersion": version, "kind": kind, **found}
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
     value = shift = 0
-    while True:
+    while shift < 64:
         if at >= len(data):
-            raise ValueError("truncated")
+            raise ValueError("unexpected EOF")
         byte = data[at]
         at += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value, at
         shift += 7
+    raise ValueError("proto: integer overflow")
 
 
-def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+def _fields(data: bytes) -> Iterator[tuple[int, int, int | bytes]]:
+    """Yield number, wire type and value of each field."""
     at = 0
     while at < len(data):
         tag, at = _varint(data, at)
         wire = tag & 7
-        if wire == 0:
+        if wire == _VARINT:
             number, at = _varint(data, at)
-            yield tag >> 3, number
-        elif wire in (1, 5):
-            at += 8 if wire == 1 else 4
-        elif wire == 2:
+            yield tag >> 3, wire, number
+            continue
+        if wire == _BYTES:
             length, at = _varint(data, at)
-            if at + length > len(data):
-                raise ValueError("truncated")
-            yield tag >> 3, data[at : at + length]
-            at += length
+        elif wire in (_FIXED64, _FIXED32):
+            length = 8 if wire == _FIXED64 else 4
         else:
-            raise ValueError(f"wire type {wire}")
+            raise ValueError(f"proto: illegal wireType {wire}")
+        if at + length > len(data):
+            raise ValueError("unexpected EOF")
+        yield tag >> 3, wire, data[at : at + length]
+        at += length
 
 
-def _message(data: bytes, known: Message) -> Json:
+def _bytes(raw: int | bytes) -> bytes:
+    if isinstance(raw, int):
+        raise ValueError("proto: wrong wireType")  # noqa: TRY004 - of the request, not of a call
+    return raw
+
+
+def _text(raw: int | bytes) -> str:
+    return _bytes(raw).decode("utf-8", "replace")
+
+
+@cache
+def _members(component: str) -> Mapping[int, tuple[str, str, str]]:
+    known = recorded.protobuf().get(component, ())
+    return {number: (name, type_, flags) for number, name, type_, flags in known}
+
+
+def _message(data: bytes, component: str) -> Json:
     found: Json = {}
-    for number, raw in _fields(data):
-        field = known.get(number)
-        if field is None:
+    members = _members(component)
+    for number, wire, raw in _fields(data):
+        if number not in members:
             continue
-        if field.type in ("map", "bytes-map"):
-            pair = dict(_fields(raw if isinstance(raw, bytes) else b""))
-            value = _value(pair.get(2, b""), Field("", field.type.removesuffix("-map")))
-            found.setdefault(field.name, {})[_value(pair.get(1, b""), Field(""))] = value
-            continue
-        value = _value(raw, field)
-        if field.repeated:
-            found.setdefault(field.name, []).append(value)
-        elif value != "":
-            found[field.name] = value
+        name, type_, flags = members[number]
+        if "i" in flags:
+            found.update(_message(_bytes(raw), type_))
+        elif "m" in flags:
+            pair = {number: value for number, _, value in _fields(_bytes(raw))}
+            value = _value(type_, pair.get(2, 0 if type_ in _WIDTHS else b""))
+            found.setdefault(name, {})[_text(pair.get(1, b""))] = value
+        elif "l" in flags:
+            packed = wire == _BYTES and type_ in _WIDTHS
+            values = _packed(_bytes(raw)) if packed else [raw]
+            found.setdefault(name, []).extend(_value(type_, value) for value in values)
+        else:
+            value = _value(type_, raw)
+            # Go always sends what is no pointer: an empty value says as much as none.
+            is_unset = value in ("", 0, {}) and "p" not in flags
+            if value is not None and not is_unset:
+                found[name] = value
     return found
 
 
-def _value(raw: int | bytes, field: Field) -> Any:
-    if isinstance(raw, int):
-        if field.type == "flag":
-            return bool(raw)
-        return raw - (1 << 64) if raw >= 1 << 63 else raw
-    if field.type == "message":
-        return _message(raw, field.message or {})
-    if field.type == "bytes":
-        return base64.b64encode(raw).decode()
-    return raw if field.type == "raw" else raw.decode()
+def _packed(data: bytes) -> Iterator[int]:
+    at = 0
+    while at < len(data):
+        value, at = _varint(data, at)
+        yield value
+
+
+def _value(type_: str, raw: int | bytes) -> Any:
+    width = _WIDTHS.get(type_)
+    if width is not None:
+        if isinstance(raw, bytes):
+            raise ValueError("proto: wrong wireType")
+        number = raw & ((1 << width) - 1)
+        return bool(number) if type_ == "bool" else _signed(number, width)
+    data = _bytes(raw)
+    if type_ == "string":
+        return _text(data)
+    if type_ == "bytes":
+        return base64.b64encode(data).decode()
+    if type_ == "double":
+        return _double(data)
+    special = _SPECIAL.get(type_.rpartition(".")[2])
+    return special(data, type_) if special else _message(data, type_)
+
+
+def _signed(number: int, width: int) -> int:
+    return number - (1 << width) if number >= 1 << (width - 1) else number
+
+
+def _double(data: bytes) -> float:
+    if len(data) != 8:
+        raise ValueError("proto: wrong wireType")
+    (number,) = struct.unpack("<d", data)
+    return int(number) if number.is_integer() else float(number)
+
+
+# Types whose JSON is not an object of their fields.
+
+
+def _time(data: bytes, component: str) -> str | None:
+    if not data:
+        return None
+    parts = _message(data, component)
+    moment = _EPOCH + timedelta(seconds=parts.get("seconds", 0))
+    text = moment.strftime("%Y-%m-%dT%H:%M:%S")
+    if component.endswith("MicroTime"):
+        text += f".{parts.get('nanos', 0) // 1000:06d}"
+    return text + "Z"
+
+
+def _int_or_string(data: bytes, component: str) -> Any:
+    parts = _message(data, component)
+    return parts.get("strVal", "") if parts.get("type") else parts.get("intVal", 0)
+
+
+def _json(data: bytes, component: str) -> Any:
+    raw = next(iter(_message(data, component).values()), "")
+    return msgspec.json.decode(base64.b64decode(raw)) if raw else None
+
+
+def _only_member(data: bytes, component: str) -> Any:
+    ((name, _, flags),) = _members(component).values()
+    return _message(data, component).get(name, [] if "l" in flags else "")
+
+
+def _either(data: bytes, component: str) -> Any:
+    """Return a schema or strings, a list of them or, where there is nothing, whether any may be."""
+    listed: list[Any] = []
+    allowed = False
+    for number, _, raw in _fields(data):
+        _, type_, flags = _members(component).get(number, ("", "bytes", ""))
+        value = _value(type_, raw)
+        if "l" in flags:
+            listed.append(value)
+        elif type_ == "bool":
+            allowed = value
+        elif isinstance(value, dict):
+            return value
+    return listed or allowed
+
+
+_SPECIAL: Final[Mapping[str, Callable[[bytes, str], Any]]] = {
+    "ExtraValue": _only_member,
+    "FieldsV1": _json,
+    "IntOrString": _int_or_string,
+    "JSON": _json,
+    "JSONSchemaPropsOrArray": _either,
+    "JSONSchemaPropsOrBool": _either,
+    "JSONSchemaPropsOrStringArray": _either,
+    "MicroTime": _time,
+    "Quantity": _only_member,
+    "RawExtension": _json,
+    "Time": _time,
+}

@@ -38,6 +38,7 @@ from tests.conformance.api import (
     until,
     widget,
 )
+from tests.conformance.encoding import encode
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -88,17 +89,6 @@ async def test_what_no_controller_serves_is_taken_with_a_warning(
     for reply in (made, await room.api.patch(f"{path}/v", applied, APPLY, fieldManager="x")):
         reply.ok()
         assert f"nothing on this server acts on kind {kind}" in reply.headers["Warning"]
-
-
-async def test_a_kind_that_is_not_read_in_protobuf_is_named_with_a_way_out(room: Room) -> None:
-    """`kubectl create deployment` sends protobuf and shows the message."""
-    kind = b"\n\x15\n\x07apps/v1\x12\nDeployment"
-    reply = await room.api.post(
-        f"/apis/apps/v1/namespaces/{room.name}/deployments", b"k8s\0" + kind, content=PROTOBUF
-    )
-    reply.refused(415, "UnsupportedMediaType")
-    assert "kind Deployment" in reply.message
-    assert "--dry-run=client -o yaml" in reply.message
 
 
 async def test_compaction_forgets_older_versions(plane: ControlPlane, room: Room) -> None:
@@ -573,43 +563,31 @@ async def test_timestamps_come_from_the_clock() -> None:
         assert made["metadata"]["creationTimestamp"] == "2030-01-01T00:00:00Z"
 
 
-def field(number: int, value: bytes | str | int) -> bytes:
-    """Return one protobuf field."""
-    if isinstance(value, int):
-        return bytes([number << 3]) + varint(value)
-    data = value.encode() if isinstance(value, str) else value
-    return bytes([number << 3 | 2]) + varint(len(data)) + data
-
-
-def varint(value: int) -> bytes:
-    """Return a number as protobuf writes it."""
-    out = b""
-    while value > 0x7F:
-        out += bytes([value & 0x7F | 0x80])
-        value >>= 7
-    return out + bytes([value])
-
-
-def envelope(api_version: str, kind: str, raw: bytes) -> bytes:
-    """Return a body as typed clients send it."""
-    types = field(1, api_version) + field(2, kind)
-    return b"k8s\x00" + field(1, types) + field(2, raw)
-
-
-async def test_the_few_protobuf_bodies_of_kubectl_are_read(plane: ControlPlane, room: Room) -> None:
-    """Namespaces, ConfigMaps, reviews and token requests; other kinds get 415."""
-    metadata = field(1, field(1, "pb") + field(11, field(1, "k") + field(2, "v")))
-    data = field(2, field(1, "key") + field(2, "value"))
-    body = envelope("v1", "ConfigMap", metadata + data)
-    made = (await room.api.post(room.maps, body, content=PROTOBUF)).ok()
-    assert made["data"] == {"key": "value"}
-    assert made["metadata"]["labels"] == {"k": "v"}
-    spec = field(2, field(1, "aud") + field(4, 7200))
-    asked = envelope("authentication.k8s.io/v1", "TokenRequest", spec)
+async def test_what_is_no_stored_kind_comes_as_protobuf_too(room: Room) -> None:
+    """`kubectl create token` asks with a typed client."""
+    asked = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"audiences": ["aud"], "expirationSeconds": 7200},
+    }
     path = f"{room.core}/serviceaccounts/default/token"
-    token = (await room.api.post(path, asked, content=PROTOBUF)).ok()
+    token = (await room.api.post(path, encode(asked), content=PROTOBUF)).ok()
     assert token["spec"]["expirationSeconds"] == 7200
     assert token["spec"]["audiences"] == ["aud"]
-    other = envelope("v1", "Pod", b"")
-    assert (await room.api.post(room.pods, other, content=PROTOBUF)).status == 415
-    assert (await room.api.post(room.maps, b"k8s\x00\xff", content=PROTOBUF)).status == 400
+
+
+async def test_custom_kinds_have_no_protobuf(room: Room) -> None:
+    """Their bodies are JSON or YAML; kube-apiserver drops the connection."""
+    body = encode({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}})
+    reply = await room.api.post(room.widgets, body, content=PROTOBUF)
+    reply.refused(415, "UnsupportedMediaType")
+    assert PROTOBUF not in reply.message
+
+
+async def test_protobuf_answers_are_refused_in_words(room: Room) -> None:
+    """A client that takes JSON as well gets it; one that takes nothing else is told why."""
+    both = await room.api.get(room.maps, accept=f"{PROTOBUF},application/json")
+    assert both.ok()["kind"] == "ConfigMapList"
+    reply = await room.api.get(room.maps, accept=PROTOBUF)
+    reply.refused(406, "NotAcceptable")
+    assert "does not write" in reply.message
