@@ -5,6 +5,7 @@ As a program, with nothing but the standard library, it gets them for whoever wa
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -21,6 +22,7 @@ __all__ = [
     "MissingProgramsError",
     "Programs",
     "find_helm",
+    "go_client",
     "provide",
 ]
 
@@ -110,6 +112,26 @@ def _compile_helm(environment: Mapping[str, str], say: Say = print) -> None:
         say("helm could not be compiled: the tests of the chart are left out")
 
 
+def go_client(environment: Mapping[str, str]) -> Path:
+    """Return the client in Go (``modules/client``), compiled unless it was before.
+
+    Raises:
+        MissingProgramsError: there is no Go.
+        subprocess.CalledProcessError: Go could not compile.
+
+    """
+    sources = sorted((_MODULES / "client").iterdir())
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
+    cache = cache_folder(environment, f"client-{digest[:16]}")
+    found = _find("client", [cache])
+    if found is not None:
+        return found
+    go = shutil.which("go", path=environment.get("PATH", ""))
+    if go is None:
+        raise MissingProgramsError("The tests of clients in Go need a Go toolchain. Install Go.")
+    return _compile(go, "client", cache, environment)
+
+
 def _find(name: str, folders: list[Path]) -> Path | None:
     for folder in folders:
         path = folder / name
@@ -122,8 +144,8 @@ def _compile(go: str, name: str, cache: Path, environment: Mapping[str, str]) ->
     cache.mkdir(parents=True, exist_ok=True)
     draft = cache / f".{name}.{os.getpid()}"
     module, package, flags = "kube", f"./{name}", "-s -w"
-    if name == "etcd":
-        module, package = "etcd", "."
+    if name in ("etcd", "client"):
+        module, package = name, "."
     else:
         # Without it a server says that it is v0.0.0, and rules for newer versions are off.
         major, minor, _ = KUBERNETES.split(".")
