@@ -1,205 +1,96 @@
-"""The columns of built-in kinds, and words and ages of any, as `kubectl get` shows them."""
+"""The cells of built-in kinds, and ages of any, as `kubectl get` shows them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from typing import Any, Final
 
-from filters.events import condition_of, pod_columns, sidecars_of
+from filters.events import condition_of
+from lean_sandbox.local.ages import since
+from lean_sandbox.local.podcells import pod_cells
 
 Json = dict[str, Any]
+Cell = Callable[[Json, datetime], Any]
 Cells = Callable[[Json, datetime], list[Any]]
 
-NONE: Final = "<none>"
+_NONE: Final = "<none>"
+_UNSET: Final = "<unset>"
+_SHOWN: Final = 3
+"""How many of a list are shown in one cell."""
 
 
-def human_duration(seconds: float) -> str:
-    """Return a duration with at most two units, as ages are shown."""
-    total = int(seconds)
-    if total < -1:
-        return "<invalid>"
-    if total < 0:
-        return "0s"
-    minutes, hours, days = total // 60, total // 3600, total // 86400
-    if total < 120:
-        return f"{total}s"
-    if minutes < 10:
-        return f"{minutes}m" + (f"{total % 60}s" if total % 60 else "")
-    if minutes < 180:
-        return f"{minutes}m"
-    if hours < 8:
-        return f"{hours}h" + (f"{minutes % 60}m" if minutes % 60 else "")
-    if hours < 48:
-        return f"{hours}h"
-    if hours < 24 * 8:
-        return f"{days}d" + (f"{hours % 24}h" if hours % 24 else "")
-    if hours < 24 * 365 * 2:
-        return f"{days}d"
-    years = hours // 24 // 365
-    if years < 8:
-        rest = days % 365
-        return f"{years}y" + (f"{rest}d" if rest else "")
-    return f"{years}y"
+def _at(path: str, default: Any = "") -> Cell:
+    """Return what shows the member at a path, ``default`` where it is absent or empty text."""
+    parts = path.split(".")
+
+    def cell(obj: Json, now: datetime) -> Any:
+        del now
+        value: Any = obj
+        for part in parts:
+            value = value.get(part) if isinstance(value, dict) else None
+        return default if value is None or value == "" else value
+
+    return cell
 
 
-def since(text: str | None, now: datetime) -> str:
-    """Return the time since a timestamp, `<unknown>` without one."""
-    try:
-        moment = datetime.fromisoformat(text or "")
-    except ValueError:
-        return "<unknown>"
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return human_duration((now - moment).total_seconds())
+_name: Final = _at("metadata.name")
+_created: Final = _at("metadata.creationTimestamp")
 
 
-def age_of(obj: Json, now: datetime) -> str:
-    """Return the age of an object."""
+def _age(obj: Json, now: datetime) -> str:
     return since(obj["metadata"].get("creationTimestamp"), now)
 
 
-def name_of(obj: Json) -> str:
-    """Return the name of an object."""
-    name: str = obj["metadata"]["name"]
-    return name
+def _row(*cells: Cell) -> Cells:
+    """Return the cells of a kind between its name and its age; with its age, if it is not there."""
+    shown = (_name, *cells) if _age in cells or _created in cells else (_name, *cells, _age)
+    return lambda obj, now: [cell(obj, now) for cell in shown]
 
 
-class Printer(NamedTuple):
-    """Columns of a kind and the function that fills them."""
-
-    columns: tuple[Json, ...]
-    cells: Cells
-
-
-def column(
-    name: str, type_: str = "string", *, wide: bool = False, format_: str = "", text: str = ""
-) -> Json:
-    """Return one column definition; wide ones are shown by ``-o wide`` only."""
-    return {
-        "name": name,
-        "type": type_,
-        "format": format_,
-        "description": text,
-        "priority": int(wide),
-    }
+def _some(listed: Iterable[str], empty: str = _NONE) -> str:
+    """Return the first of a list, and how many more there are."""
+    every = list(listed)
+    text = ",".join(every[:_SHOWN])
+    more = len(every) - _SHOWN
+    return f"{text} + {more} more..." if more > 0 else text or empty
 
 
-NAME: Final = column(
-    "Name", format_="name", text="Name of the object, unique within its namespace and kind."
-)
-AGE: Final = column("Age", text="Time since the object was created.")
+def _labels(labels: Mapping[str, str] | None) -> str:
+    return ",".join(f"{key}={value}" for key, value in sorted((labels or {}).items())) or _NONE
 
 
-def _selector(labels: Json | None) -> str:
-    return ",".join(f"{key}={value}" for key, value in sorted((labels or {}).items())) or NONE
+def _selector(path: str) -> Cell:
+    """Return what shows a label selector."""
+    find = _at(path, None)
+
+    def cell(obj: Json, now: datetime) -> str:
+        selector = find(obj, now) or {}
+        terms = [
+            (key, f"{key}={value}") for key, value in (selector.get("matchLabels") or {}).items()
+        ]
+        for term in selector.get("matchExpressions") or ():
+            key, values = term.get("key", ""), ",".join(sorted(term.get("values") or ()))
+            text = {
+                "In": f"{key} in ({values})",
+                "NotIn": f"{key} notin ({values})",
+                "Exists": key,
+                "DoesNotExist": f"!{key}",
+            }.get(term.get("operator"), key)
+            terms.append((key, text))
+        return ",".join(text for _, text in sorted(terms)) or _NONE
+
+    return cell
 
 
-def _state(container: Json, name: str) -> Json | None:
-    state: Json | None = (container.get("state") or {}).get(name)
-    return state
+def _containers(path: str) -> tuple[Cell, Cell]:
+    """Return what shows names and images of a Pod template's containers."""
+    find = _at(path, ())
 
+    def shown(member: str) -> Cell:
+        return lambda obj, now: ",".join(item.get(member, "") for item in find(obj, now))
 
-def _restarts(obj: Json, now: datetime) -> str:
-    spec, status = obj.get("spec") or {}, obj.get("status") or {}
-    sidecars = sidecars_of(spec)
-    starting = status.get("initContainerStatuses") or ()
-    count, last = 0, ""
-    for container in (
-        *(status.get("containerStatuses") or ()),
-        *(found for found in starting if found.get("name") in sidecars),
-    ):
-        count += container.get("restartCount", 0)
-        ended = (container.get("lastState") or {}).get("terminated") or {}
-        last = max(last, ended.get("finishedAt") or "")
-    return f"{count} ({since(last, now)} ago)" if count and last else str(count)
-
-
-def _readiness_gates(spec: Json, status: Json) -> str:
-    gates = [gate.get("conditionType") for gate in spec.get("readinessGates") or ()]
-    if not gates:
-        return NONE
-    open_gates = sum(1 for gate in gates if condition_of(status, gate).get("status") == "True")
-    return f"{open_gates}/{len(gates)}"
-
-
-def pod_word(pod: Json) -> str:
-    """Return the word in the column Status of a Pod."""
-    spec, status = pod.get("spec") or {}, pod.get("status") or {}
-    word = str(status.get("reason") or status.get("phase") or "")
-    if condition_of(status, "PodScheduled").get("reason") == "SchedulingGated":
-        word = "SchedulingGated"
-    initializing = _init_word(spec, status)
-    if initializing and condition_of(status, "Initialized").get("status") != "True":
-        word = initializing
-    else:
-        word = _containers_word(status, initializing or word)
-    if (pod.get("metadata") or {}).get("deletionTimestamp"):
-        if status.get("reason") == "NodeLost":
-            return "Unknown"
-        if status.get("phase") not in {"Succeeded", "Failed"}:
-            return "Terminating"
-    return word
-
-
-def _init_word(spec: Json, status: Json) -> str:
-    """Return how far the init containers are, empty when they are done."""
-    total = len(spec.get("initContainers") or ())
-    sidecars = sidecars_of(spec)
-    for position, container in enumerate(status.get("initContainerStatuses") or ()):
-        ended = _state(container, "terminated")
-        if ended is not None and ended.get("exitCode", 0) == 0:
-            continue
-        if container.get("name") in sidecars and container.get("started"):
-            continue
-        if ended is not None:
-            return f"Init:{_exit_word(ended)}"
-        reason = (_state(container, "waiting") or {}).get("reason")
-        if reason and reason != "PodInitializing":
-            return f"Init:{reason}"
-        return f"Init:{position}/{total}"
-    return ""
-
-
-def _containers_word(status: Json, word: str) -> str:
-    one_runs = False
-    # The first container has the last word, as in the server's own table.
-    for container in reversed(status.get("containerStatuses") or ()):
-        reason = (_state(container, "waiting") or {}).get("reason")
-        ended = _state(container, "terminated")
-        if reason:
-            word = str(reason)
-        elif ended is not None:
-            word = _exit_word(ended)
-        elif container.get("ready") and _state(container, "running") is not None:
-            one_runs = True
-    if word == "Completed" and one_runs:
-        return "Running" if condition_of(status, "Ready").get("status") == "True" else "NotReady"
-    return word
-
-
-def _exit_word(ended: Json) -> str:
-    if ended.get("reason"):
-        return str(ended["reason"])
-    if ended.get("signal"):
-        return f"Signal:{ended['signal']}"
-    return f"ExitCode:{ended.get('exitCode', 0)}"
-
-
-def _pod(obj: Json, now: datetime) -> list[Any]:
-    spec, status = obj.get("spec") or {}, obj.get("status") or {}
-    columns = pod_columns(obj)
-    return [
-        name_of(obj),
-        columns["Ready"],
-        pod_word(obj),
-        _restarts(obj, now),
-        age_of(obj, now),
-        columns["IP"],
-        spec.get("nodeName") or NONE,
-        status.get("nominatedNodeName") or NONE,
-        _readiness_gates(spec, status),
-    ]
+    return shown("name"), shown("image")
 
 
 def _service(obj: Json, now: datetime) -> list[Any]:
@@ -218,14 +109,20 @@ def _service(obj: Json, now: datetime) -> list[Any]:
         "LoadBalancer": balanced or "<pending>",
     }.get(kind) or ",".join(spec.get("externalIPs") or ())
     return [
-        name_of(obj),
+        _name(obj, now),
         kind,
-        spec.get("clusterIP") or NONE,
-        external or NONE,
-        ports or NONE,
-        age_of(obj, now),
-        _selector(spec.get("selector")),
+        spec.get("clusterIP") or _NONE,
+        external or _NONE,
+        ports or _NONE,
+        _age(obj, now),
+        _labels(spec.get("selector")),
     ]
+
+
+def _phase(obj: Json, now: datetime) -> str:
+    if obj["metadata"].get("deletionTimestamp"):
+        return "Terminating"
+    return str(_at("status.phase")(obj, now))
 
 
 _MODES: Final = {
@@ -236,26 +133,30 @@ _MODES: Final = {
 }
 
 
+def _modes(modes: Iterable[str]) -> str:
+    return ",".join(_MODES.get(mode, mode) for mode in modes)
+
+
 def _claim(obj: Json, now: datetime) -> list[Any]:
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
-    phase = status.get("phase", "")
     capacity = (status.get("capacity") or {}).get("storage", "") if spec.get("volumeName") else ""
     modes = status.get("accessModes") or () if spec.get("volumeName") else ()
     return [
-        name_of(obj),
-        "Terminating" if obj["metadata"].get("deletionTimestamp") else phase,
+        _name(obj, now),
+        _phase(obj, now),
         spec.get("volumeName", ""),
         capacity,
-        ",".join(_MODES.get(mode, mode) for mode in modes),
+        _modes(modes),
         spec.get("storageClassName", ""),
-        spec.get("volumeAttributesClassName") or "<unset>",
-        age_of(obj, now),
-        spec.get("volumeMode") or "<unset>",
+        spec.get("volumeAttributesClassName") or _UNSET,
+        _age(obj, now),
+        spec.get("volumeMode") or _UNSET,
     ]
 
 
-def _namespace(obj: Json, now: datetime) -> list[Any]:
-    return [name_of(obj), (obj.get("status") or {}).get("phase", ""), age_of(obj, now)]
+def _volume_claim(obj: Json, now: datetime) -> str:
+    claim = _at("spec.claimRef", None)(obj, now)
+    return f"{claim.get('namespace', '')}/{claim.get('name', '')}" if claim else ""
 
 
 def _seen(obj: Json, now: datetime) -> tuple[str, str]:
@@ -285,7 +186,7 @@ def _event(obj: Json, now: datetime) -> list[Any]:
         (obj.get("message") or "").strip(),
         first,
         count,
-        name_of(obj),
+        _name(obj, now),
     ]
 
 
@@ -300,147 +201,256 @@ def _node(obj: Json, now: datetime) -> list[Any]:
     info = status.get("nodeInfo") or {}
     addresses = {item.get("type"): item.get("address") for item in status.get("addresses") or ()}
     return [
-        name_of(obj),
+        _name(obj, now),
         ",".join(words),
-        ",".join(roles) or NONE,
-        age_of(obj, now),
+        ",".join(roles) or _NONE,
+        _age(obj, now),
         info.get("kubeletVersion", ""),
-        addresses.get("InternalIP") or NONE,
-        addresses.get("ExternalIP") or NONE,
+        addresses.get("InternalIP") or _NONE,
+        addresses.get("ExternalIP") or _NONE,
         info.get("osImage") or "<unknown>",
         info.get("kernelVersion") or "<unknown>",
         info.get("containerRuntimeVersion") or "<unknown>",
     ]
 
 
-def _workload_wide(obj: Json) -> list[Any]:
-    template = (((obj.get("spec") or {}).get("template") or {}).get("spec")) or {}
-    containers = template.get("containers") or ()
-    return [
-        ",".join(item.get("name", "") for item in containers),
-        ",".join(item.get("image", "") for item in containers),
-    ]
-
-
-def _deployment(obj: Json, now: datetime) -> list[Any]:
-    spec, status = obj.get("spec") or {}, obj.get("status") or {}
-    return [
-        name_of(obj),
-        f"{status.get('readyReplicas', 0)}/{spec.get('replicas', 1)}",
-        status.get("updatedReplicas", 0),
-        status.get("availableReplicas", 0),
-        age_of(obj, now),
-        *_workload_wide(obj),
-        _selector((spec.get("selector") or {}).get("matchLabels")),
-    ]
-
-
-def _config_map(obj: Json, now: datetime) -> list[Any]:
-    size = len(obj.get("data") or ()) + len(obj.get("binaryData") or ())
-    return [name_of(obj), size, age_of(obj, now)]
-
-
-def _secret(obj: Json, now: datetime) -> list[Any]:
-    return [name_of(obj), obj.get("type", ""), len(obj.get("data") or ()), age_of(obj, now)]
-
-
-def _lease(obj: Json, now: datetime) -> list[Any]:
-    return [name_of(obj), (obj.get("spec") or {}).get("holderIdentity", ""), age_of(obj, now)]
-
-
-def _policy(obj: Json, now: datetime) -> list[Any]:
-    selector = (obj.get("spec") or {}).get("podSelector") or {}
-    return [name_of(obj), _selector(selector.get("matchLabels")), age_of(obj, now)]
-
-
-def _created(obj: Json, now: datetime) -> list[Any]:
+def _endpoints(obj: Json, now: datetime) -> str:
     del now
-    return [name_of(obj), obj["metadata"].get("creationTimestamp", "")]
+    found = []
+    for subset in obj.get("subsets") or ():
+        addresses = [address.get("ip", "") for address in subset.get("addresses") or ()]
+        ports = subset.get("ports") or ()
+        found += [f"{_host(ip)}:{port.get('port', 0)}" for port in ports for ip in addresses]
+        found += addresses if not ports else ()
+    return _some(found)
 
 
-def _binding(obj: Json, now: datetime) -> list[Any]:
-    reference = obj.get("roleRef") or {}
-    return [
-        name_of(obj),
-        f"{reference.get('kind', '')}/{reference.get('name', '')}",
-        age_of(obj, now),
-    ]
+def _host(address: str) -> str:
+    return f"[{address}]" if ":" in address else address
 
 
-def _columns(*names: str, wide: bool = False) -> tuple[Json, ...]:
-    return tuple(column(name, wide=wide) for name in names)
+def _slice_ports(obj: Json, now: datetime) -> str:
+    del now
+    ports = obj.get("ports") or ()
+    return _some((str(port.get("port") or port.get("name") or "*") for port in ports), _UNSET)
 
 
-PRINTERS: Final[dict[str, Printer]] = {
-    "pods": Printer(
-        (
-            NAME,
-            column("Ready", text="The aggregate readiness state of this pod."),
-            column("Status", text="The aggregate status of the containers in this pod."),
-            column("Restarts", text="How often the containers of this pod were restarted."),
-            AGE,
-            *_columns("IP", "Node", "Nominated Node", "Readiness Gates", wide=True),
-        ),
-        _pod,
+def _slice_addresses(obj: Json, now: datetime) -> str:
+    del now
+    found = (
+        ip for endpoint in obj.get("endpoints") or () for ip in endpoint.get("addresses") or ()
+    )
+    return _some(found, _UNSET)
+
+
+def _quota(*, limits: bool) -> Cell:
+    """Return what shows what is used of a quota, of limits or of everything else."""
+
+    def cell(obj: Json, now: datetime) -> str:
+        del now
+        status = obj.get("status") or {}
+        used = status.get("used") or {}
+        return ", ".join(
+            f"{name}: {used.get(name, 0)}/{most}"
+            for name, most in sorted((status.get("hard") or {}).items())
+            if name.startswith("limits.") is limits
+        )
+
+    return cell
+
+
+def _count(path: str) -> Cell:
+    """Return what shows how many of the replicas that are wanted there are."""
+    found, wanted = _at(path, 0), _at("spec.replicas", 1)
+    return lambda obj, now: f"{found(obj, now)}/{wanted(obj, now)}"
+
+
+def _completions(obj: Json, now: datetime) -> str:
+    del now
+    spec, done = obj.get("spec") or {}, (obj.get("status") or {}).get("succeeded", 0)
+    if "completions" in spec:
+        return f"{done}/{spec['completions']}"
+    parallel = spec.get("parallelism", 1)
+    return f"{done}/1 of {parallel}" if parallel > 1 else f"{done}/1"
+
+
+def _job_word(obj: Json, now: datetime) -> str:
+    del now
+    status = obj.get("status") or {}
+    deleting = obj["metadata"].get("deletionTimestamp")
+    for kind, word in (
+        ("Complete", "Complete"),
+        ("Failed", "Failed"),
+        ("", "Terminating"),
+        ("Suspended", "Suspended"),
+        ("FailureTarget", "FailureTarget"),
+        ("SuccessCriteriaMet", "SuccessCriteriaMet"),
+    ):
+        if condition_of(status, kind).get("status") == "True" if kind else deleting:
+            return word
+    return "Running"
+
+
+def _job_duration(obj: Json, now: datetime) -> str:
+    status = obj.get("status") or {}
+    if not status.get("startTime"):
+        return ""
+    end = status.get("completionTime")
+    return since(status["startTime"], datetime.fromisoformat(end) if end else now)
+
+
+def _last_schedule(obj: Json, now: datetime) -> str:
+    last = _at("status.lastScheduleTime")(obj, now)
+    return since(last, now) if last else _NONE
+
+
+def _hosts(obj: Json, now: datetime) -> str:
+    rules = _at("spec.rules", ())(obj, now)
+    return _some((rule["host"] for rule in rules if rule.get("host")), "*")
+
+
+def _balancers(obj: Json, now: datetime) -> str:
+    found = _at("status.loadBalancer.ingress", ())(obj, now)
+    return ",".join(sorted({item.get("ip") or item.get("hostname") or "" for item in found}))
+
+
+def _subjects(kind: str) -> Cell:
+    """Return what shows the subjects of one kind."""
+
+    def cell(obj: Json, now: datetime) -> str:
+        del now
+        return ", ".join(
+            f"{one.get('namespace', '')}/{one.get('name', '')}"
+            if kind == "ServiceAccount"
+            else one.get("name", "")
+            for one in obj.get("subjects") or ()
+            if one.get("kind") == kind
+        )
+
+    return cell
+
+
+def _storage_class(obj: Json, now: datetime) -> str:
+    annotations = obj["metadata"].get("annotations") or {}
+    default = annotations.get("storageclass.kubernetes.io/is-default-class") == "true"
+    return f"{_name(obj, now)} (default)" if default else str(_name(obj, now))
+
+
+def _number(path: str) -> Cell:
+    return _at(path, 0)
+
+
+_TEMPLATE: Final = _containers("spec.template.spec.containers")
+_CREATED_AT: Final = _row(_created)
+_BINDING: Final = _row(
+    lambda obj, now: f"{_at('roleRef.kind')(obj, now)}/{_at('roleRef.name')(obj, now)}",
+    _age,
+    _subjects("User"),
+    _subjects("Group"),
+    _subjects("ServiceAccount"),
+)
+
+PRINTERS: Final[dict[str, Cells]] = {
+    "configmaps": _row(
+        lambda obj, _: len(obj.get("data") or ()) + len(obj.get("binaryData") or ())
     ),
-    "services": Printer(
-        (
-            NAME,
-            *_columns("Type", "Cluster-IP", "External-IP", "Port(s)"),
-            AGE,
-            column("Selector", wide=True),
-        ),
-        _service,
+    "endpoints": _row(_endpoints),
+    "events": _event,
+    "limitranges": _CREATED_AT,
+    "namespaces": _row(_at("status.phase")),
+    "nodes": _node,
+    "persistentvolumeclaims": _claim,
+    "persistentvolumes": _row(
+        _at("spec.capacity.storage"),
+        lambda obj, now: _modes(_at("spec.accessModes", ())(obj, now)),
+        _at("spec.persistentVolumeReclaimPolicy"),
+        _phase,
+        _volume_claim,
+        _at("spec.storageClassName"),
+        _at("spec.volumeAttributesClassName", _UNSET),
+        _at("status.reason"),
+        _age,
+        _at("spec.volumeMode", _UNSET),
     ),
-    "persistentvolumeclaims": Printer(
-        (
-            NAME,
-            *_columns("Status", "Volume", "Capacity", "Access Modes"),
-            *_columns("StorageClass", "VolumeAttributesClass"),
-            AGE,
-            column("VolumeMode", wide=True),
-        ),
-        _claim,
+    "pods": pod_cells,
+    "resourcequotas": _row(_quota(limits=False), _quota(limits=True)),
+    "secrets": _row(_at("type"), lambda obj, _: len(obj.get("data") or ())),
+    "serviceaccounts": _row(),
+    "services": _service,
+    "customresourcedefinitions.apiextensions.k8s.io": _CREATED_AT,
+    "daemonsets.apps": _row(
+        _number("status.desiredNumberScheduled"),
+        _number("status.currentNumberScheduled"),
+        _number("status.numberReady"),
+        _number("status.updatedNumberScheduled"),
+        _number("status.numberAvailable"),
+        lambda obj, now: _labels(_at("spec.template.spec.nodeSelector", None)(obj, now)),
+        _age,
+        *_TEMPLATE,
+        _selector("spec.selector"),
     ),
-    "namespaces": Printer((NAME, column("Status"), AGE), _namespace),
-    "events": Printer(
-        (
-            *_columns("Last Seen", "Type", "Reason", "Object"),
-            *_columns("Subobject", "Source", wide=True),
-            column("Message"),
-            *_columns("First Seen", "Count", wide=True),
-            {**NAME, "priority": 1},
-        ),
-        _event,
+    "deployments.apps": _row(
+        _count("status.readyReplicas"),
+        _number("status.updatedReplicas"),
+        _number("status.availableReplicas"),
+        _age,
+        *_TEMPLATE,
+        _selector("spec.selector"),
     ),
-    "nodes": Printer(
-        (
-            NAME,
-            *_columns("Status", "Roles"),
-            AGE,
-            column("Version"),
-            *_columns("Internal-IP", "External-IP", "OS-Image", wide=True),
-            *_columns("Kernel-Version", "Container-Runtime", wide=True),
-        ),
-        _node,
+    "replicasets.apps": _row(
+        _at("spec.replicas", 1),
+        _number("status.replicas"),
+        _number("status.readyReplicas"),
+        _age,
+        *_TEMPLATE,
+        _selector("spec.selector"),
     ),
-    "deployments": Printer(
-        (
-            NAME,
-            *_columns("Ready", "Up-to-date", "Available"),
-            AGE,
-            *_columns("Containers", "Images", "Selector", wide=True),
-        ),
-        _deployment,
+    "statefulsets.apps": _row(_count("status.readyReplicas"), _age, *_TEMPLATE),
+    "cronjobs.batch": _row(
+        _at("spec.schedule"),
+        _at("spec.timeZone", _NONE),
+        lambda obj, now: str(_at("spec.suspend", default=False)(obj, now)),
+        lambda obj, now: len(_at("status.active", ())(obj, now)),
+        _last_schedule,
+        _age,
+        *_containers("spec.jobTemplate.spec.template.spec.containers"),
+        _selector("spec.jobTemplate.spec.selector"),
     ),
-    "configmaps": Printer((NAME, column("Data"), AGE), _config_map),
-    "secrets": Printer((NAME, column("Type"), column("Data"), AGE), _secret),
-    "customresourcedefinitions": Printer((NAME, column("Created At", "date")), _created),
-    "leases": Printer((NAME, column("Holder"), AGE), _lease),
-    "networkpolicies": Printer((NAME, column("Pod-Selector"), AGE), _policy),
-    "roles": Printer((NAME, column("Created At", "date")), _created),
-    "clusterroles": Printer((NAME, column("Created At", "date")), _created),
-    "rolebindings": Printer((NAME, column("Role"), AGE), _binding),
-    "clusterrolebindings": Printer((NAME, column("Role"), AGE), _binding),
+    "jobs.batch": _row(
+        _job_word, _completions, _job_duration, _age, *_TEMPLATE, _selector("spec.selector")
+    ),
+    "leases.coordination.k8s.io": _row(_at("spec.holderIdentity")),
+    "endpointslices.discovery.k8s.io": _row(_at("addressType"), _slice_ports, _slice_addresses),
+    "ingresses.networking.k8s.io": _row(
+        _at("spec.ingressClassName", _NONE),
+        _hosts,
+        _balancers,
+        lambda obj, now: "80, 443" if _at("spec.tls")(obj, now) else "80",
+    ),
+    "networkpolicies.networking.k8s.io": _row(_selector("spec.podSelector")),
+    "runtimeclasses.node.k8s.io": _row(_at("handler")),
+    "poddisruptionbudgets.policy": _row(
+        lambda obj, now: str(_at("spec.minAvailable", "N/A")(obj, now)),
+        lambda obj, now: str(_at("spec.maxUnavailable", "N/A")(obj, now)),
+        _number("status.disruptionsAllowed"),
+    ),
+    "clusterroles.rbac.authorization.k8s.io": _CREATED_AT,
+    "clusterrolebindings.rbac.authorization.k8s.io": _BINDING,
+    "roles.rbac.authorization.k8s.io": _CREATED_AT,
+    "rolebindings.rbac.authorization.k8s.io": _BINDING,
+    "priorityclasses.scheduling.k8s.io": _row(
+        _number("value"),
+        _at("globalDefault", default=False),
+        _age,
+        _at("preemptionPolicy", "PreemptLowerPriority"),
+    ),
+    "storageclasses.storage.k8s.io": lambda obj, now: [
+        _storage_class(obj, now),
+        _at("provisioner")(obj, now),
+        _at("reclaimPolicy", "Delete")(obj, now),
+        _at("volumeBindingMode", "Immediate")(obj, now),
+        _at("allowVolumeExpansion", default=False)(obj, now),
+        _age(obj, now),
+    ],
 }
-"""By plural; a kind that is not here shows its name and age."""
+"""What fills the columns of a kind, by the collection that its objects are in."""

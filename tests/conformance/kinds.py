@@ -73,6 +73,7 @@ _BODIES: dict[str, Json] = {
             "capacity": {"storage": "1Gi"},
             "hostPath": {"path": "/tmp"},
             "persistentVolumeReclaimPolicy": "Retain",
+            "volumeMode": "Filesystem",
             "storageClassName": "none",
         }
     },

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lean_sandbox.local.printers import PRINTERS
+from lean_sandbox.local.podcells import pod_cells
 from tests.conformance.api import PARTIAL, PARTIAL_LIST, TABLE, Room, pod
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -162,8 +162,7 @@ async def test_the_columns_of_a_pod_are_those_of_the_server(room: Room, case: st
     table = (await room.api.get(path, accept=TABLE)).ok()
     names = [column["name"] for column in table["columnDefinitions"]]
     printed = dict(zip(names, table["rows"][0]["cells"], strict=True))
-    columns, cells = PRINTERS["pods"]
-    ours = dict(zip([one["name"] for one in columns], cells(full, datetime.now(UTC)), strict=True))
+    ours = dict(zip(names, pod_cells(full, datetime.now(UTC)), strict=True))
     for name in ("Age", "Restarts"):
         del ours[name], printed[name]
     assert ours == printed

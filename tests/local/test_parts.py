@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lean_sandbox.local.ages import human_duration
 from lean_sandbox.local.fieldsets import (
     changes,
     difference,
@@ -19,9 +20,8 @@ from lean_sandbox.local.fieldsets import (
     to_wire,
     union,
 )
-from lean_sandbox.local.jsonpath import parse_path
 from lean_sandbox.local.patch import merge_patch
-from lean_sandbox.local.printers import PRINTERS, human_duration
+from lean_sandbox.local.podcells import pod_cells
 
 Json = dict[str, Any]
 
@@ -224,7 +224,7 @@ DONE: Json = {"terminated": {"exitCode": 0, "reason": "Completed"}}
 )
 def test_the_status_word_of_a_pod_is_that_of_kubectl(obj: Json, ready: str, word: str) -> None:
     """Waiting and terminated reasons, init progress, deletion: in kubectl's order of precedence."""
-    cells = PRINTERS["pods"].cells(obj, NOW)
+    cells = pod_cells(obj, NOW)
     assert cells[1:3] == [ready, word]
     assert cells[4] == "60s"
 
@@ -235,7 +235,7 @@ def test_restarts_say_when() -> None:
         "restartCount": 3,
         "lastState": {"terminated": {"finishedAt": "2026-01-01T23:50:00Z"}},
     }
-    assert PRINTERS["pods"].cells(pod("Running", status), NOW)[3] == "3 (10m ago)"
+    assert pod_cells(pod("Running", status), NOW)[3] == "3 (10m ago)"
 
 
 @pytest.mark.parametrize(
@@ -264,37 +264,3 @@ def test_an_age_is_never_long(seconds: int) -> None:
     """No age takes more than eight characters."""
     assert 2 <= len(human_duration(seconds)) <= 8
     assert human_duration(timedelta(seconds=seconds).total_seconds())[0].isdigit()
-
-
-@pytest.mark.parametrize(
-    ("path", "found"),
-    [
-        (".a.b", [1]),
-        ("{.a.b}", [1]),
-        (".list[0].n", ["x"]),
-        (".list[-1].n", ["y"]),
-        (".list[*].n", ["x", "y"]),
-        (".list[?(@.n=='y')].v", [2]),
-        ('.list[?(@.n=="y")].v', [2]),
-        (".list[?(@.v==1)].n", ["x"]),
-        (".list[?(@.n!='y')].v", [1]),
-        (".labels.example\\.com/k", ["v"]),
-        (".labels['example.com/k']", ["v"]),
-        (".no.such", []),
-        (".list[9]", []),
-    ],
-)
-def test_json_paths_find_what_they_name(path: str, found: list[Any]) -> None:
-    """Members, indexes, wildcards, filters, escapes."""
-    obj = {
-        "a": {"b": 1},
-        "list": [{"n": "x", "v": 1}, {"n": "y", "v": 2}],
-        "labels": {"example.com/k": "v"},
-    }
-    assert parse_path(path)(obj) == found
-
-
-def test_a_json_path_that_cannot_be_read_is_refused() -> None:
-    """Unknown syntax is an error, not an empty column."""
-    with pytest.raises(ValueError, match="JSONPath"):
-        parse_path(".a[")

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from lean_sandbox.local.printers import PRINTERS
+from lean_sandbox.local import recorded
+from lean_sandbox.local.podcells import pod_cells
 
 
 def columns_of(obj: dict[str, Any]) -> dict[str, Any]:
     """Return the cells of a Pod by the names of their columns."""
-    columns, cells = PRINTERS["pods"]
-    names = [column["name"] for column in columns]
-    return dict(zip(names, cells(obj, datetime(2026, 1, 1, tzinfo=UTC)), strict=True))
+    names = [column["name"] for column in recorded.columns()["pods"]]
+    return dict(zip(names, pod_cells(obj, datetime(2026, 1, 1, tzinfo=UTC)), strict=True))
 
 
 def container(ready: bool = False, **state: Any) -> dict[str, Any]:  # noqa: FBT001, FBT002 - test data
