@@ -36,6 +36,13 @@ class Subresource(NamedTuple):
     identity: tuple[str, str, str]
 
 
+class FieldSelector(NamedTuple):
+    """What a field selector compares: the first of some members that is there, or a default."""
+
+    paths: tuple[str, ...]
+    default: str = ""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Kind:
     """One served version of one kind, with everything a request needs to know of it."""
@@ -56,7 +63,12 @@ class Kind:
     is_custom: bool = False
     has_generation: bool = False
     returns_deleted: bool = False
+    selectors: Mapping[str, FieldSelector] = field(default_factory=dict)
+    """What field selectors may name, besides name and namespace."""
     selectable: tuple[str, ...] = ()
+    """The members that selectors compare: their values are kept beside each object."""
+    selects_namespace: bool = True
+    """Whether field selectors may name the namespace."""
     storage: str = ""
     """Collection the objects live in; versions and synonyms of a kind share one."""
     schema: Json | None = None
@@ -89,6 +101,8 @@ def make_kind(group: str, version: str, plural: str, kind: str, **more: Any) -> 
     more.setdefault("singular", kind.lower())
     more.setdefault("list_kind", kind + "List")
     more["storage"] = more.get("storage") or qualified(group, plural)
+    compared = (path for found in more.get("selectors", {}).values() for path in found.paths)
+    more["selectable"] = tuple(dict.fromkeys(compared))
     return Kind(group, version, plural, kind, head=head, **more)
 
 
@@ -165,6 +179,25 @@ _RETURN_DELETED: Final = frozenset(
     )
 )
 _STORED_AS: Final = {"events.events.k8s.io": "events"}
+_EVENT_TARGET: Final = (
+    "apiVersion",
+    "fieldPath",
+    "kind",
+    "name",
+    "namespace",
+    "resourceVersion",
+    "uid",
+)
+# Field selectors that compare something else than the member they name.
+_SELECTORS: Final[Mapping[str, FieldSelector]] = {
+    "source": FieldSelector(("source.component", "reportingComponent")),
+    "reportingController": FieldSelector(("reportingComponent",)),
+    **{f"regarding.{name}": FieldSelector((f"involvedObject.{name}",)) for name in _EVENT_TARGET},
+    "spec.hostNetwork": FieldSelector(("spec.hostNetwork",), "false"),
+    "spec.unschedulable": FieldSelector(("spec.unschedulable",), "false"),
+    "status.podIPs": FieldSelector(()),
+    "status.successful": FieldSelector(("status.succeeded",), "0"),
+}
 _SCALE: Final = {"spec": ".spec.replicas", "status": ".status.replicas"}
 
 
@@ -214,9 +247,12 @@ def _recorded_kind(group: str, version: str, resource: Json) -> Kind:
         },
         has_generation=name in _HAVE_GENERATION,
         returns_deleted=name in _RETURN_DELETED,
-        selectable=tuple(
-            path for path in resource.get("selectable", ()) if not path.startswith("metadata.")
-        ),
+        selectors={
+            path: _SELECTORS.get(path) or FieldSelector((path,))
+            for path in resource.get("selectable", ())
+            if not path.startswith("metadata.")
+        },
+        selects_namespace="metadata.namespace" in resource.get("selectable", ()),
         storage=_STORED_AS.get(name, ""),
         scale=_SCALE if "scale" in subresources else None,
     )

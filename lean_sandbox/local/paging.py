@@ -25,7 +25,7 @@ from lean_sandbox.model.names import shard_hash
 _ALWAYS = ("metadata.name", "metadata.namespace")
 _FIELD_TERM = re.compile(r"(.*?)(!=|==|=)(.*)", re.DOTALL)
 _FIELD_SEPARATOR = re.compile(r"(?<!\\),")
-_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+_ESCAPED = re.compile(r"\\(.|$)|=", re.DOTALL)
 _HEX = r"\s*'(0x(?:[0-9a-f]{16}|10{16}))'\s*"
 _SHARD_RANGE = re.compile(
     rf"\s*shardRange\(\s*object\.metadata\.(uid|namespace)\s*,{_HEX},{_HEX}\)\s*"
@@ -125,22 +125,38 @@ def parse_fields(text: str) -> tuple[FieldTerm, ...]:
         if match is None:
             raise SelectorError(f"invalid selector: '{text}'; can't understand '{part}'")
         path, operator, value = match.groups()
-        terms.append(FieldTerm(path, _ESCAPED.sub(r"\1", value), equal=operator != "!="))
+        terms.append(FieldTerm(path, _unescaped(value), equal=operator != "!="))
     return tuple(terms)
+
+
+def _unescaped(value: str) -> str:
+    for found in _ESCAPED.finditer(value):
+        if found[0] == "=":
+            raise SelectorError("invalid field selector: unescaped character in value: 61")
+        if found[1] not in ("\\", ",", "="):
+            raise SelectorError(f"invalid field selector: invalid escape sequence: {found[0]}")
+    return _ESCAPED.sub(r"\1", value)
 
 
 def _field_test(kind: Kind, term: FieldTerm) -> Callable[[Entry], bool]:
     field, value, equal = term
     if field == "metadata.name":
         return lambda entry: (entry.name == value) is equal
-    if field == "metadata.namespace":
+    if field == "metadata.namespace" and kind.selects_namespace:
         return lambda entry: (entry.namespace == value) is equal
-    if field not in kind.selectable:
-        if not kind.is_custom and not kind.selectable:
+    selector = kind.selectors.get(field)
+    if selector is None:
+        if not kind.is_custom and not kind.selectors:
             known = ", ".join(f'"{name}"' for name in _ALWAYS)
             raise bad_request(f'"{field}" is not a known field selector: only {known}')
         raise bad_request(f"field label not supported: {field}")
-    return lambda entry: (entry.fields.get(field, "") == value) is equal
+    paths, default = selector
+
+    def matches(entry: Entry) -> bool:
+        found = next((entry.fields[path] for path in paths if entry.fields.get(path)), default)
+        return (found == value) is equal
+
+    return matches
 
 
 def _shard_test(text: str) -> Callable[[Entry], bool]:

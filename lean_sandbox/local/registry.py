@@ -9,7 +9,14 @@ from typing import Any, Final
 
 import msgspec
 
-from lean_sandbox.local.kinds import Kind, PrinterColumn, Subresource, builtin_kinds, make_kind
+from lean_sandbox.local.kinds import (
+    FieldSelector,
+    Kind,
+    PrinterColumn,
+    Subresource,
+    builtin_kinds,
+    make_kind,
+)
 
 __all__ = ["Definition", "Kind", "PrinterColumn", "Registry", "read_definition"]
 
@@ -84,9 +91,11 @@ def _kind_of(spec: Json, version: Json) -> Kind:
         },
         is_custom=True,
         has_generation=True,
-        selectable=tuple(
-            item["jsonPath"].lstrip(".") for item in version.get("selectableFields") or ()
-        ),
+        selectors={
+            path: FieldSelector((path,))
+            for item in version.get("selectableFields") or ()
+            for path in (item["jsonPath"].lstrip("."),)
+        },
         schema=(version.get("schema") or {}).get("openAPIV3Schema"),
         columns=_columns(version),
         scale=scale

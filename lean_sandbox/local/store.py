@@ -115,15 +115,14 @@ class Event:
 
 
 def field_cells(obj: Mapping[str, Any], paths: tuple[str, ...]) -> dict[str, str]:
-    """Return the values field selectors can ask for, as text; absent ones as the empty string."""
+    """Return the values field selectors can ask for, as text, without those that are absent."""
     cells = {}
     for path in paths:
         value: Any = obj
         for part in path.split("."):
             value = value.get(part) if isinstance(value, dict) else None
-        if isinstance(value, dict):  # only Event.source, which selects by its component
-            value = value.get("component")
-        cells[path] = "" if value is None else str(value).lower() if value is True else str(value)
+        if isinstance(value, str | int):
+            cells[path] = str(value).lower() if isinstance(value, bool) else str(value)
     return cells
 
 

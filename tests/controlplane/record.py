@@ -155,8 +155,8 @@ def _without_descriptions(value: Any) -> Any:
 
 def _fields(schemas: Json, identity: Json) -> Iterator[str]:
     """Yield the names a field selector might know: members of an object and of its members."""
-    # Fields of the core group's Event that selectors know by older names.
-    yield from ("reportingComponent", "source")
+    # Selectors know these by names of their own.
+    yield from ("reportingComponent", "source", "status.successful")
     for schema in schemas.values():
         if identity in schema.get("x-kubernetes-group-version-kind", ()):
             for name, field in schema["properties"].items():
