@@ -12,14 +12,14 @@ from typing import Any
 
 import msgspec
 
-from lean_sandbox.local.crds.schema import component_name, components, model
+from lean_sandbox.local import recorded
 from lean_sandbox.local.discovery import RELEASE
 from lean_sandbox.local.kinds import Kind
-from lean_sandbox.local.schema.builtin import BUILTIN_KINDS, builtin_model
 
 Json = dict[str, Any]
 
 _REFERENCE = "#/components/schemas/"
+_META = "io.k8s.apimachinery.pkg.apis.meta.v1."
 _PATCHES = (
     "application/json-patch+json",
     "application/merge-patch+json",
@@ -117,17 +117,7 @@ class OpenApiDocuments:
         return self._encoded["v2"]
 
 
-def _builtin_models(kinds: Iterable[Kind]) -> dict[str, Kind]:
-    """Return component name -> kind for the kinds that have a model."""
-    found: dict[str, Kind] = {}
-    for kind in kinds:
-        if not kind.is_custom and (kind.api_version, kind.kind) in BUILTIN_KINDS:
-            found[component_name(builtin_model(kind.kind, kind.api_version))] = kind
-    return found
-
-
 def _list_schema(kind: Kind, item: str) -> Json:
-    metadata = component_name(model("meta_v1", "ListMeta"))
     return {
         "description": f"{kind.kind}List is a list of {kind.kind}",
         "type": "object",
@@ -136,7 +126,7 @@ def _list_schema(kind: Kind, item: str) -> Json:
             "apiVersion": {"type": "string"},
             "items": {"type": "array", "items": {"$ref": _REFERENCE + item}},
             "kind": {"type": "string"},
-            "metadata": {"$ref": _REFERENCE + metadata},
+            "metadata": {"$ref": f"{_REFERENCE}{_META}ListMeta"},
         },
         "x-kubernetes-group-version-kind": [{**_identity(kind), "kind": f"{kind.kind}List"}],
     }
@@ -146,36 +136,60 @@ def _custom_schema(kind: Kind) -> Json:
     schema: Json = dict(kind.schema or {"type": "object"})
     properties: Json = dict(schema.get("properties") or {})
     about = "Standard object metadata."
-    metadata = _REFERENCE + component_name(model("meta_v1", "ObjectMeta"))
-    properties["metadata"] = {"description": about, "allOf": [{"$ref": metadata}]}
+    metadata = {"$ref": f"{_REFERENCE}{_META}ObjectMeta"}
+    properties["metadata"] = {"description": about, "allOf": [metadata]}
     schema["properties"] = properties
     schema["x-kubernetes-group-version-kind"] = [_identity(kind)]
     return schema
 
 
 def _schemas(kinds: list[Kind]) -> Json:
-    builtin = _builtin_models(kinds)
-    meta = [
-        model("meta_v1", name) for name in ("ObjectMeta", "ListMeta", "Status", "DeleteOptions")
-    ]
-    models = [builtin_model(k.kind, k.api_version) for k in builtin.values()]
-    found: Json = components([*models, *meta])
-    for name, kind in builtin.items():
-        found[name] = {**found[name], "x-kubernetes-group-version-kind": [_identity(kind)]}
-        found[name + "List"] = _list_schema(kind, name)
+    roots = [_META + name for name in ("ObjectMeta", "ListMeta", "Status", "DeleteOptions")]
+    found: Json = {}
     for kind in kinds:
+        component = _component_of(kind)
         if kind.is_custom:
-            name = _custom_component(kind)
-            found[name] = _custom_schema(kind)
-            found[name + "List"] = _list_schema(kind, name)
+            found[component] = _custom_schema(kind)
+            found[component + "List"] = _list_schema(kind, component)
+        else:
+            roots += [component, *([component + "List"] if "list" in kind.verbs else [])]
+    while roots:
+        name = roots.pop()
+        if name not in found:
+            found[name] = _described(name)
+            roots += _references(found[name])
     return dict(sorted(found.items()))
 
 
-def _component_of(kind: Kind) -> str | None:
+def _described(component: str) -> Json:
+    """Return the schema of a built-in type with what is said of it and of its fields."""
+    schema = recorded.schemas()[component]
+    said = recorded.descriptions().get(component, {})
+    found = {"description": said[""], **schema} if "" in said else dict(schema)
+    if "properties" in schema:
+        found["properties"] = {
+            name: {"description": said[name], **field} if name in said else field
+            for name, field in schema["properties"].items()
+        }
+    return found
+
+
+def _references(value: Any) -> Iterator[str]:
+    if isinstance(value, list):
+        for item in value:
+            yield from _references(item)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            if key == "$ref" and isinstance(item, str):
+                yield item.removeprefix(_REFERENCE)
+            else:
+                yield from _references(item)
+
+
+def _component_of(kind: Kind) -> str:
     if kind.is_custom:
         return _custom_component(kind)
-    found = _builtin_models([kind])
-    return next(iter(found), None)
+    return recorded.component_of(kind.api_version, kind.kind)
 
 
 def _body(component: str, *media: str) -> Json:
@@ -197,23 +211,17 @@ def _operation(kind: Kind, action: str, answer: str, **more: Any) -> Json:
 
 def _paths(kind: Kind) -> Iterator[tuple[str, Json]]:
     component = _component_of(kind)
-    if component is None:
-        return
     space = "namespaces/{namespace}/" if kind.namespaced else ""
     base = f"/{_path_of(kind.group, kind.version)}/{space}{kind.plural}"
     scope = [_parameter("namespace", place="path")] if kind.namespaced else []
     body = _body(component, "application/json", "application/yaml")
     patches = _PATCHES if kind.is_custom else (*_PATCHES, _STRATEGIC)
     force = _parameter("force", "boolean", "Take over fields owned by other managers.")
-    collection: Json = {
-        "parameters": scope,
-        "get": _operation(kind, "list", component + "List", parameters=_LIST_OPTIONS),
-        "post": _operation(kind, "post", component, parameters=_WRITE_OPTIONS, requestBody=body),
-    }
-    item: Json = {
-        "parameters": [_parameter("name", place="path"), *scope],
+    operations = {
+        "list": _operation(kind, "list", component + "List", parameters=_LIST_OPTIONS),
+        "create": _operation(kind, "post", component, parameters=_WRITE_OPTIONS, requestBody=body),
         "get": _operation(kind, "get", component),
-        "put": _operation(kind, "put", component, parameters=_WRITE_OPTIONS, requestBody=body),
+        "update": _operation(kind, "put", component, parameters=_WRITE_OPTIONS, requestBody=body),
         "patch": _operation(
             kind,
             "patch",
@@ -223,8 +231,16 @@ def _paths(kind: Kind) -> Iterator[tuple[str, Json]]:
         ),
         "delete": _operation(kind, "delete", component),
     }
-    yield base, collection
-    yield base + "/{name}", item
+
+    def entry(parameters: list[Json], **verbs: str) -> Json:
+        offered = {method: operations[verb] for method, verb in verbs.items() if verb in kind.verbs}
+        return {"parameters": parameters, **offered}
+
+    yield base, entry(scope, get="list", post="create")
+    if "get" in kind.verbs:
+        name = _parameter("name", place="path")
+        verbs = {"get": "get", "put": "update", "patch": "patch", "delete": "delete"}
+        yield base + "/{name}", entry([name, *scope], **verbs)
 
 
 def _info() -> Json:

@@ -51,6 +51,12 @@ def schemas() -> dict[str, Json]:
     return found
 
 
+def descriptions() -> dict[str, dict[str, str]]:
+    """Return what is said of each component, under "", and of its fields, by their names."""
+    found: dict[str, dict[str, str]] = _read("descriptions")
+    return found
+
+
 def discovery() -> list[Json]:
     """Return the items of the aggregated discovery, the core group first.
 

@@ -55,14 +55,14 @@ class Recorder:
             return dict(json.loads(answer.read()))
 
     def schemas(self) -> Json:
-        """Return the schema of every type by the name of its component, without descriptions."""
+        """Return the schema of every type by the name of its component, with descriptions."""
         found: Json = {}
         for path, entry in sorted(self._ask("/openapi/v3")["paths"].items()):
             if _API.match(path) and path.split("/")[1] not in self._custom:
                 document = self._ask(entry["serverRelativeURL"])
                 # The first one wins: shared types differ in nothing but the groups that use them.
                 found = {**document.get("components", {}).get("schemas", {}), **found}
-        return {name: _without_descriptions(schema) for name, schema in found.items()}
+        return found
 
     def discovery(self) -> list[Json]:
         """Return every group with its versions, resources and subresources, preferred ones first.
@@ -151,6 +151,12 @@ def _without_descriptions(value: Any) -> Any:
         for key, item in value.items()
         if not (key == "description" and isinstance(item, str))
     }
+
+
+def _descriptions(schema: Json) -> Json:
+    """Return what is said of a type, under "", and of its fields."""
+    said = {"": schema, **schema.get("properties", {})}
+    return {name: one["description"] for name, one in said.items() if one.get("description")}
 
 
 def _fields(schemas: Json, identity: Json) -> Iterator[str]:
@@ -256,7 +262,8 @@ def sections(server: RealServer) -> Json:
     recorder = Recorder(server)
     schemas = recorder.schemas()
     return {
-        "schemas": schemas,
+        "schemas": {name: _without_descriptions(schema) for name, schema in schemas.items()},
+        "descriptions": {name: _descriptions(schema) for name, schema in schemas.items()},
         "discovery": recorder.discovery(),
         "columns": recorder.columns(),
         "roles": recorder.roles(),

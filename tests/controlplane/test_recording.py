@@ -14,6 +14,7 @@ def test_the_recording_is_what_the_server_says(real_server: RealServer) -> None:
     """``.ci/tasks record`` would change no file."""
     found = record.sections(real_server)
     assert found["schemas"] == recorded.schemas()
+    assert found["descriptions"] == recorded.descriptions()
     assert found["discovery"] == recorded.discovery()
     assert found["columns"] == recorded.columns()
     assert found["roles"] == recorded.roles()
