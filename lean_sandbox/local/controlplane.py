@@ -368,7 +368,7 @@ class ControlPlane:
 
 @cache
 def _project_definitions() -> tuple[bytes, ...]:
-    from lean_sandbox.local.crds.definitions import definitions  # noqa: PLC0415 - not needed with other kinds
+    from lean_sandbox.model.crds.definitions import definitions  # noqa: PLC0415 - not needed with other kinds
 
     return tuple(map(msgspec.json.encode, definitions().values()))
 

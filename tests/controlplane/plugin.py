@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from lean_sandbox.local.crds.definitions import definitions
+from lean_sandbox.model.crds.definitions import definitions
 from tests.conformance.api import WIDGET_DEFINITION
 from tests.controlplane.binaries import MissingProgramsError, Programs, provide
 from tests.controlplane.server import RealServer, started

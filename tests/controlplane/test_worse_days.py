@@ -17,7 +17,7 @@ import anyio.to_thread
 import pytest
 
 from lean_sandbox.config.options import Settings
-from lean_sandbox.local.crds.definitions import definitions
+from lean_sandbox.model.crds.definitions import definitions
 from tests.conformance.api import Room
 from tests.controlplane.binaries import provide
 from tests.controlplane.objects import all_ready, extension, fill, sandbox

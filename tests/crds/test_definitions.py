@@ -12,8 +12,8 @@ import yaml
 
 from lean_sandbox.cli import main
 from lean_sandbox.config.sources import EXIT_OK
-from lean_sandbox.local.crds.definitions import definitions, generate, write
 from lean_sandbox.local.schema.definition import definition_defaults, validate_definition
+from lean_sandbox.model.crds.definitions import definitions, generate, write
 
 Json = dict[str, Any]
 ROOT = Path(__file__).parents[2]

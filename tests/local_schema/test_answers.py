@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from lean_sandbox.local.crds.definitions import definitions
 from lean_sandbox.local.schema.builtin import builtin_schema
 from lean_sandbox.local.schema.core import core_defaults, core_validate
 from lean_sandbox.local.schema.decoding import decode_errors, metadata_decode_errors
@@ -21,6 +20,7 @@ from lean_sandbox.local.schema.errors import invalid_status
 from lean_sandbox.local.schema.metadata import validate_metadata
 from lean_sandbox.local.schema.pruning import prune
 from lean_sandbox.local.schema.validation import validate
+from lean_sandbox.model.crds.definitions import definitions
 
 Json = dict[str, Any]
 ANSWERS: dict[str, list[Json]] = json.loads(

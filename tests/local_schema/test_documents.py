@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from lean_sandbox.local import discovery, recorded
-from lean_sandbox.local.crds.definitions import definitions
 from lean_sandbox.local.kinds import builtin_kinds, make_kind, review_kinds
 from lean_sandbox.local.openapi import OpenApiDocuments
 from lean_sandbox.local.registry import read_definition
 from lean_sandbox.local.schema.builtin import BUILTIN_KINDS, builtin_schema, model_module
+from lean_sandbox.model.crds.definitions import definitions
 
 Json = dict[str, Any]
 

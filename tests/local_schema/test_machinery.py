@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.local.crds.definitions import definitions
 from lean_sandbox.local.schema.builtin import builtin_schema
 from lean_sandbox.local.schema.core import core_defaults, core_validate
 from lean_sandbox.local.schema.decoding import decode_errors
@@ -26,6 +25,7 @@ from lean_sandbox.local.schema.pruning import prune
 from lean_sandbox.local.schema.rules import RuleError, compile_rule
 from lean_sandbox.local.schema.validation import validate
 from lean_sandbox.model.comparison import parse_quantity
+from lean_sandbox.model.crds.definitions import definitions
 
 Json = dict[str, Any]
 SANDBOX: Json = definitions()["agents.x-k8s.io_sandboxes.yaml"]["spec"]["versions"][0]["schema"][

@@ -61,7 +61,7 @@ def model_module(api_version: str) -> str:
 
 def builtin_model(kind: str, api_version: str | None = None) -> type:
     """Return the model of a built-in kind. Raises KeyError for others."""
-    from lean_sandbox.local.crds.schema import model  # noqa: PLC0415 -- models cost 100 ms to import
+    from lean_sandbox.model.crds.schema import model  # noqa: PLC0415 -- models cost 100 ms to import
 
     home = api_version or _HOME[kind]
     if (home, kind) not in BUILTIN_KINDS:
@@ -75,6 +75,6 @@ def builtin_schema(kind: str, api_version: str | None = None) -> Json:
 
     Raises KeyError for kinds that are not known. The result is shared: read only.
     """
-    from lean_sandbox.local.crds.schema import linked_schema  # noqa: PLC0415 -- as above
+    from lean_sandbox.model.crds.schema import linked_schema  # noqa: PLC0415 -- as above
 
     return linked_schema(builtin_model(kind, api_version))

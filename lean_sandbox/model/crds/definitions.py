@@ -1,6 +1,6 @@
 """The four CustomResourceDefinitions, generated.
 
-`python -m lean_sandbox.local.crds.definitions FOLDER...` writes them as YAML.
+`python -m lean_sandbox.model.crds.definitions FOLDER...` writes them as YAML.
 
 Only `v1beta1` is served and stored. The embedded core types carry no descriptions, so that a
 definition stays small enough for a client-side `kubectl apply`; our own fields have short ones.
@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from lean_sandbox.local.crds.schema import model, tree_schema
+from lean_sandbox.model.crds.schema import model, tree_schema
 from lean_sandbox.model.warmpool import LEAST_GRACE_S
 
 Json = dict[str, Any]

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from lean_sandbox.local.crds import facts
+from lean_sandbox.model.crds import facts
 
 Json = dict[str, Any]
 Nested = Callable[[type], Json]
