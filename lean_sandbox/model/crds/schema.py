@@ -1,15 +1,12 @@
 """OpenAPI v3 schemas of Kubernetes types, read off the models by introspection.
 
-A model (a msgspec Struct of `lightkube.models`) tells the names of fields, their base types, what
-is required, and in its docstring what each field means. `schema_facts` adds what models lack.
-Three shapes come out of the same walk: a tree for CustomResourceDefinitions, a graph of shared
-dicts for pruning and validating in memory, and named components with references for OpenAPI.
+A model (a msgspec Struct of `lightkube.models`) tells the names of fields, their base types and
+what is required; `facts` adds what models lack.
 """
 
 from __future__ import annotations
 
 import importlib
-import re
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -54,31 +51,6 @@ _SCALARS: dict[str, Json] = {
     "JSONSchemaPropsOrBool": _ANYTHING,
     "CustomResourceSubresourceStatus": {"type": "object"},
 }
-# Components that OpenAPI documents name instead of spelling them out in place.
-_NAMED_SCALARS: dict[str, tuple[str, Json]] = {
-    "Quantity": (
-        "io.k8s.apimachinery.pkg.api.resource.Quantity",
-        {
-            "description": "A fixed-point number: digits with an optional suffix such as m, k, Mi.",
-            "oneOf": [{"type": "string"}, {"type": "number"}],
-        },
-    ),
-    "IntOrString": (
-        "io.k8s.apimachinery.pkg.util.intstr.IntOrString",
-        {
-            "description": "An int32 or a string.",
-            "format": "int-or-string",
-            "oneOf": [{"type": "integer"}, {"type": "string"}],
-        },
-    ),
-    "Time": ("io.k8s.apimachinery.pkg.apis.meta.v1.Time", _DATE_TIME),
-    "MicroTime": ("io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime", _DATE_TIME),
-}
-_PREFIXES = {
-    "meta_v1": "io.k8s.apimachinery.pkg.apis.meta.v1",
-    "apiextensions_v1": "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1",
-}
-_PARAMETER = re.compile(r"^\s*\* \*\*(\S+)\*\* ``[^`]*`` - ", re.MULTILINE)
 # Of ObjectMeta, what a template inside another object may carry.
 _EMBEDDED_METADATA: Json = {
     "type": "object",
@@ -100,27 +72,6 @@ def model(module: str, name: str) -> type:
     return found
 
 
-def component_name(struct: type) -> str:
-    """Return the name Kubernetes' OpenAPI documents give to a type."""
-    module = struct.__module__.rpartition(".")[2]
-    group, _, version = module.rpartition("_")
-    prefix = _PREFIXES.get(module, f"io.k8s.api.{group}.{version}")
-    return f"{prefix}.{struct.__name__}"
-
-
-def _dedent(text: str) -> str:
-    return re.sub(r"\s+", " ", text).strip()
-
-
-def descriptions(struct: type) -> tuple[str, dict[str, str]]:
-    """Return what the docstring says of a type and of each of its fields."""
-    text = struct.__doc__ or ""
-    head, _, listed = text.partition("**parameters**")
-    pieces = _PARAMETER.split(listed)
-    fields = {name: _dedent(body) for name, body in zip(pieces[1::2], pieces[2::2], strict=True)}
-    return _dedent(head), fields
-
-
 def _fields(struct: type) -> Iterable[_Field]:
     for field in msgspec.structs.fields(struct):
         text = str(struct.__annotations__[field.name])
@@ -138,9 +89,9 @@ def _resolve(struct: type, base: str) -> Any:
     return scope
 
 
-def _map_schema(struct: type, key: str, nested: Nested, scalar: Callable[[str], Json]) -> Json:
+def _map_schema(struct: type, key: str, nested: Nested) -> Json:
     if key in facts.QUANTITY_MAPS:
-        return {"type": "object", "additionalProperties": scalar("Quantity")}
+        return {"type": "object", "additionalProperties": dict(QUANTITY)}
     if key in facts.BYTE_MAPS:
         return {"type": "object", "additionalProperties": {"type": "string", "format": "byte"}}
     values = facts.OTHER_MAPS.get(key, {"type": "string"})
@@ -149,19 +100,17 @@ def _map_schema(struct: type, key: str, nested: Nested, scalar: Callable[[str], 
     return {"type": "object", "additionalProperties": values}
 
 
-def _base_schema(
-    struct: type, field: _Field, nested: Nested, scalar: Callable[[str], Json]
-) -> Json:
+def _base_schema(struct: type, field: _Field, nested: Nested) -> Json:
     key = f"{struct.__name__}.{field.name}"
     short = field.base.rpartition(".")[2]
     if short == "dict":
-        return _map_schema(struct, key, nested, scalar)
+        return _map_schema(struct, key, nested)
     if short == "int":
         return {"type": "integer", "format": "int64" if key in facts.INT64 else "int32"}
     if key in facts.BYTE_FIELDS:
         return {"type": "string", "format": "byte"}
     if short in _SCALARS:
-        return scalar(short)
+        return dict(_SCALARS[short])
     resolved = _resolve(struct, field.base)
     # A few models are plain dicts: types that upstream documents without fields.
     is_struct = isinstance(resolved, type) and issubclass(resolved, msgspec.Struct)
@@ -183,40 +132,23 @@ def _merge_annotations(key: str) -> Json:
     return {**merged, "x-kubernetes-patch-strategy": strategy} if strategy else merged
 
 
-def _plain_scalar(name: str) -> Json:
-    return dict(_SCALARS[name])
-
-
-def _struct_schema(
-    struct: type,
-    nested: Nested,
-    *,
-    scalar: Callable[[str], Json] = _plain_scalar,
-    is_described: bool = False,
-    is_strategic: bool = False,
-) -> Json:
-    about, about_fields = descriptions(struct) if is_described else ("", {})
+def _struct_schema(struct: type, nested: Nested, *, is_strategic: bool = False) -> Json:
     properties: Json = {}
     fields = sorted(_fields(struct))
     for field in fields:
         key = f"{struct.__name__}.{field.name}"
-        schema = _base_schema(struct, field, nested, scalar)
+        schema = _base_schema(struct, field, nested)
         if field.is_list:
             schema = {"type": "array", "items": schema, **_list_annotations(key)}
         extra: Json = {}
-        if text := about_fields.get(field.name):
-            extra["description"] = text
         if key in facts.DEFAULTS:
             extra["default"] = facts.DEFAULTS[key]
         if key in facts.ATOMIC_FIELDS:
             extra["x-kubernetes-map-type"] = "atomic"
         if is_strategic:
             extra.update(_merge_annotations(key))
-        if extra and "$ref" in schema:
-            schema = {"allOf": [schema]}
-        properties[field.name] = {**extra, **schema} if extra else schema
-    result: Json = {"description": about} if about else {}
-    result.update(type="object", properties=properties)
+        properties[field.name] = {**extra, **schema}
+    result: Json = {"type": "object", "properties": properties}
     if needed := [field.name for field in fields if field.is_required]:
         result["required"] = needed
     if struct.__name__ in facts.ATOMIC_TYPES:
@@ -251,30 +183,3 @@ def linked_schema(struct: type) -> Json:
         found = _links[struct] = {"title": struct.__name__}
         found.update(_struct_schema(struct, linked_schema, is_strategic=True))
     return found
-
-
-def components(structs: Iterable[type]) -> dict[str, Json]:
-    """Return the named schemas of types and of all they refer to, for an OpenAPI document."""
-    done: dict[str, Json] = {}
-    waiting = list(structs)
-
-    def nested(inner: type) -> Json:
-        waiting.append(inner)
-        return {"$ref": f"#/components/schemas/{component_name(inner)}"}
-
-    def scalar(name: str) -> Json:
-        if name not in _NAMED_SCALARS:
-            return _plain_scalar(name)
-        component, schema = _NAMED_SCALARS[name]
-        done[component] = schema
-        return {"$ref": f"#/components/schemas/{component}"}
-
-    while waiting:
-        struct = waiting.pop()
-        name = component_name(struct)
-        if name not in done:
-            done[name] = {}
-            done[name] = _struct_schema(
-                struct, nested, scalar=scalar, is_described=True, is_strategic=True
-            )
-    return dict(sorted(done.items()))
