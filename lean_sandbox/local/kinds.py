@@ -62,6 +62,8 @@ class Kind:
     """Subresources that kube-apiserver has and this server has not."""
     is_custom: bool = False
     has_generation: bool = False
+    counted: tuple[str, ...] | None = None
+    """The members whose changes the generation counts; None: all but metadata and status."""
     returns_deleted: bool = False
     selectors: Mapping[str, FieldSelector] = field(default_factory=dict)
     """What field selectors may name, besides name and namespace."""
@@ -150,22 +152,28 @@ _SERVED: Final[Mapping[str, tuple[str, ...]]] = {
 _UNSERVED_SUBRESOURCES: Final = frozenset(
     ("attach", "ephemeralcontainers", "exec", "log", "portforward", "proxy", "resize")
 )
-_HAVE_GENERATION: Final = frozenset(
-    (
-        "cronjobs.batch",
-        "customresourcedefinitions.apiextensions.k8s.io",
-        "daemonsets.apps",
-        "deployments.apps",
-        "endpointslices.discovery.k8s.io",
-        "ingresses.networking.k8s.io",
-        "jobs.batch",
-        "networkpolicies.networking.k8s.io",
-        "poddisruptionbudgets.policy",
-        "pods",
-        "replicasets.apps",
-        "statefulsets.apps",
-    )
-)
+# Kinds with a generation, and the members whose changes it counts.
+_SPEC: Final = ("spec",)
+_COUNTED: Final[Mapping[str, tuple[str, ...]]] = {
+    "cronjobs.batch": _SPEC,
+    "customresourcedefinitions.apiextensions.k8s.io": _SPEC,
+    "daemonsets.apps": _SPEC,
+    "deployments.apps": ("spec", "metadata.annotations"),
+    "endpointslices.discovery.k8s.io": (
+        "addressType",
+        "endpoints",
+        "ports",
+        "metadata.labels",
+    ),
+    "ingresses.networking.k8s.io": _SPEC,
+    "jobs.batch": _SPEC,
+    "networkpolicies.networking.k8s.io": _SPEC,
+    "poddisruptionbudgets.policy": _SPEC,
+    "pods": _SPEC,
+    "priorityclasses.scheduling.k8s.io": (),
+    "replicasets.apps": _SPEC,
+    "statefulsets.apps": _SPEC,
+}
 # A DELETE of these answers with the object that is gone, of others with a Status.
 _RETURN_DELETED: Final = frozenset(
     (
@@ -245,7 +253,8 @@ def _recorded_kind(group: str, version: str, resource: Json) -> Kind:
         unserved={
             key: value for key, value in subresources.items() if key in _UNSERVED_SUBRESOURCES
         },
-        has_generation=name in _HAVE_GENERATION,
+        has_generation=name in _COUNTED,
+        counted=_COUNTED.get(name, ()),
         returns_deleted=name in _RETURN_DELETED,
         selectors={
             path: _SELECTORS.get(path) or FieldSelector((path,))

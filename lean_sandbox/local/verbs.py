@@ -401,13 +401,18 @@ class Verbs:
     def _bump_generation(self, kind: Kind, old: Json, new: Json) -> None:
         if not kind.has_generation:
             return
-        ignored = {"metadata", "kind", "apiVersion"}
-        if not kind.is_custom or kind.has_status:
-            ignored.add("status")
-        before = {key: value for key, value in old.items() if key not in ignored}
-        after = {key: value for key, value in new.items() if key not in ignored}
+        before, after = (self._counted(kind, obj) for obj in (old, new))
         if before != after:
             new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+
+    @staticmethod
+    def _counted(kind: Kind, obj: Json) -> Json:
+        """Return the part of an object whose changes its generation counts."""
+        if kind.counted is not None:
+            whole = {**obj, **{f"metadata.{key}": value for key, value in obj["metadata"].items()}}
+            return {key: whole[key] for key in kind.counted if key in whole}
+        ignored = {"metadata", "kind", "apiVersion", *(["status"] if kind.has_status else [])}
+        return {key: value for key, value in obj.items() if key not in ignored}
 
     def _store_changed(
         self,
