@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import lru_cache
 from typing import Any, Final
 
 JsonPath = Callable[[Any], list[Any]]
@@ -38,7 +38,7 @@ class _NothingError(Exception):
     """A path does not fit the value: it finds nothing, not even elsewhere."""
 
 
-@cache
+@lru_cache(maxsize=1024)
 def parse_path(text: str) -> JsonPath:
     """Return the function that finds all values at a path.
 

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 import msgspec
+from cachetools import LRUCache
 
 from lean_sandbox.local.errors import StatusError, bad_request, not_acceptable
 from lean_sandbox.local.eventconv import to_events
@@ -15,6 +16,8 @@ from lean_sandbox.local.serversettings import LocalSettings
 from lean_sandbox.local.store import Entry, Event
 from lean_sandbox.local.tables import cells_of, columns_of
 
+# Clients may send any header, and definitions come and go.
+_REMEMBERED: Final = 256
 _encode: Final = msgspec.json.Encoder().encode
 _PARTIAL_LIST: Final = b'{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1"'
 _TABLE: Final = b'{"kind":"Table","apiVersion":"meta.k8s.io/v1"'
@@ -47,7 +50,7 @@ class Negotiator:
 
     def __init__(self, settings: LocalSettings) -> None:
         self._settings = settings
-        self._known: dict[str, Accepted | None] = {}
+        self._known: LRUCache[str, Accepted | None] = LRUCache(_REMEMBERED)
 
     def choose(self, header: str, include: str, *, is_list: bool) -> Accepted:
         """Return the first form of the Accept header that the server has.
@@ -56,9 +59,10 @@ class Negotiator:
             StatusError: 406 when there is none, or it does not fit a list or a single object.
 
         """
-        if header not in self._known:
-            self._known[header] = self._first(header)
-        chosen = self._known[header]
+        try:
+            chosen = self._known[header]
+        except KeyError:
+            chosen = self._known[header] = self._first(header)
         if chosen is None:
             raise not_acceptable()
         if chosen.form == "table":
@@ -106,7 +110,7 @@ class Renderer:
 
     def __init__(self, now: Callable[[], datetime]) -> None:
         self._now = now
-        self._columns: dict[Kind, bytes] = {}
+        self._columns: LRUCache[Kind, bytes] = LRUCache(_REMEMBERED)
 
     def tail(self, kind: Kind, entry: Entry) -> bytes:
         """Return an entry without brace, kind and apiVersion, under the names of its version."""
