@@ -31,6 +31,9 @@ _PROTOBUF: Final = "com.github.proto-openapi.spec"
 # kubectl asks for it in this form alone, for a List whose items it would check itself; kinds that
 # the document does not have it leaves to the server, which checks each item as it is created.
 _EMPTY_SWAGGER: Final = b"\x0a\x032.0\x12\x12\x0a\x0aKubernetes\x12\x04v1.0"
+_SAME_IN_JSON: Final = (
+    b'{"swagger":"2.0","info":{"title":"Kubernetes","version":"v1.0"},"paths":{},"definitions":{}}'
+)
 
 
 class Documents:
@@ -68,7 +71,7 @@ class Documents:
             body = aggregated_discovery(self._kinds, is_core=path == "api", api_version=version)
             return 200, msgspec.json.encode(body), _AGGREGATED.format(version)
         if path == "openapi/v2":
-            return 200, self._openapi.swagger(), _JSON
+            return 200, _SAME_IN_JSON, _JSON
         if path == "openapi/v3":
             return 200, self._openapi.index(), _JSON
         if path.startswith("openapi/v3/"):

@@ -108,99 +108,68 @@ def make_kind(group: str, version: str, plural: str, kind: str, **more: Any) -> 
     return Kind(group, version, plural, kind, head=head, **more)
 
 
-_SERVED: Final[Mapping[str, tuple[str, ...]]] = {
-    "v1": (
-        "configmaps",
-        "endpoints",
-        "events",
-        "limitranges",
-        "namespaces",
-        "nodes",
-        "persistentvolumeclaims",
-        "persistentvolumes",
-        "pods",
-        "resourcequotas",
-        "secrets",
-        "serviceaccounts",
-        "services",
-    ),
-    "apiextensions.k8s.io/v1": ("customresourcedefinitions",),
-    "apps/v1": ("daemonsets", "deployments", "replicasets", "statefulsets"),
-    "authentication.k8s.io/v1": ("selfsubjectreviews", "tokenreviews"),
-    "authorization.k8s.io/v1": (
-        "localsubjectaccessreviews",
-        "selfsubjectaccessreviews",
-        "selfsubjectrulesreviews",
-        "subjectaccessreviews",
-    ),
-    "batch/v1": ("cronjobs", "jobs"),
-    "coordination.k8s.io/v1": ("leases",),
-    "discovery.k8s.io/v1": ("endpointslices",),
-    "events.k8s.io/v1": ("events",),
-    "networking.k8s.io/v1": ("ingresses", "networkpolicies"),
-    "node.k8s.io/v1": ("runtimeclasses",),
-    "policy/v1": ("poddisruptionbudgets",),
-    "rbac.authorization.k8s.io/v1": (
-        "clusterrolebindings",
-        "clusterroles",
-        "rolebindings",
-        "roles",
-    ),
-    "scheduling.k8s.io/v1": ("priorityclasses",),
-    "storage.k8s.io/v1": ("storageclasses",),
+class _Served(NamedTuple):
+    """What the recording does not say of a kind that is served.
+
+    ``counted`` are the members whose changes its generation counts, None if it has none;
+    ``returned`` says that a DELETE answers with the object that is gone, not with a Status.
+    """
+
+    counted: tuple[str, ...] | None = None
+    returned: bool = False
+
+
+_PLAIN: Final = _Served()
+_RETURNED: Final = _Served(returned=True)
+_WITH_SPEC: Final = _Served(("spec",))
+_SLICE: Final = ("addressType", "endpoints", "ports", "metadata.labels")
+_SERVED: Final[Mapping[str, _Served]] = {
+    "configmaps": _PLAIN,
+    "endpoints": _PLAIN,
+    "events": _PLAIN,
+    "limitranges": _PLAIN,
+    "namespaces": _PLAIN,
+    "nodes": _PLAIN,
+    "persistentvolumeclaims": _RETURNED,
+    "persistentvolumes": _RETURNED,
+    "pods": _Served(("spec",), returned=True),
+    "resourcequotas": _RETURNED,
+    "secrets": _PLAIN,
+    "serviceaccounts": _RETURNED,
+    "services": _RETURNED,
+    "customresourcedefinitions.apiextensions.k8s.io": _WITH_SPEC,
+    "daemonsets.apps": _WITH_SPEC,
+    "deployments.apps": _Served(("spec", "metadata.annotations")),
+    "replicasets.apps": _WITH_SPEC,
+    "statefulsets.apps": _WITH_SPEC,
+    "selfsubjectreviews.authentication.k8s.io": _PLAIN,
+    "selfsubjectaccessreviews.authorization.k8s.io": _PLAIN,
+    "selfsubjectrulesreviews.authorization.k8s.io": _PLAIN,
+    "subjectaccessreviews.authorization.k8s.io": _PLAIN,
+    "cronjobs.batch": _WITH_SPEC,
+    "jobs.batch": _WITH_SPEC,
+    "leases.coordination.k8s.io": _PLAIN,
+    "endpointslices.discovery.k8s.io": _Served(_SLICE),
+    "events.events.k8s.io": _PLAIN,
+    "ingresses.networking.k8s.io": _WITH_SPEC,
+    "networkpolicies.networking.k8s.io": _WITH_SPEC,
+    "runtimeclasses.node.k8s.io": _PLAIN,
+    "poddisruptionbudgets.policy": _WITH_SPEC,
+    "clusterrolebindings.rbac.authorization.k8s.io": _PLAIN,
+    "clusterroles.rbac.authorization.k8s.io": _PLAIN,
+    "rolebindings.rbac.authorization.k8s.io": _PLAIN,
+    "roles.rbac.authorization.k8s.io": _PLAIN,
+    "priorityclasses.scheduling.k8s.io": _Served(()),
+    "storageclasses.storage.k8s.io": _RETURNED,
 }
 _UNSERVED_SUBRESOURCES: Final = frozenset(
     ("attach", "ephemeralcontainers", "exec", "log", "portforward", "proxy", "resize")
 )
-# Kinds with a generation, and the members whose changes it counts.
-_SPEC: Final = ("spec",)
-_COUNTED: Final[Mapping[str, tuple[str, ...]]] = {
-    "cronjobs.batch": _SPEC,
-    "customresourcedefinitions.apiextensions.k8s.io": _SPEC,
-    "daemonsets.apps": _SPEC,
-    "deployments.apps": ("spec", "metadata.annotations"),
-    "endpointslices.discovery.k8s.io": (
-        "addressType",
-        "endpoints",
-        "ports",
-        "metadata.labels",
-    ),
-    "ingresses.networking.k8s.io": _SPEC,
-    "jobs.batch": _SPEC,
-    "networkpolicies.networking.k8s.io": _SPEC,
-    "poddisruptionbudgets.policy": _SPEC,
-    "pods": _SPEC,
-    "priorityclasses.scheduling.k8s.io": (),
-    "replicasets.apps": _SPEC,
-    "statefulsets.apps": _SPEC,
-}
-# A DELETE of these answers with the object that is gone, of others with a Status.
-_RETURN_DELETED: Final = frozenset(
-    (
-        "persistentvolumeclaims",
-        "persistentvolumes",
-        "pods",
-        "resourcequotas",
-        "serviceaccounts",
-        "services",
-        "storageclasses.storage.k8s.io",
-    )
-)
 _STORED_AS: Final = {"events.events.k8s.io": "events"}
-_EVENT_TARGET: Final = (
-    "apiVersion",
-    "fieldPath",
-    "kind",
-    "name",
-    "namespace",
-    "resourceVersion",
-    "uid",
-)
 # Field selectors that compare something else than the member they name.
 _SELECTORS: Final[Mapping[str, FieldSelector]] = {
     "source": FieldSelector(("source.component", "reportingComponent")),
     "reportingController": FieldSelector(("reportingComponent",)),
-    **{f"regarding.{name}": FieldSelector((f"involvedObject.{name}",)) for name in _EVENT_TARGET},
     "spec.hostNetwork": FieldSelector(("spec.hostNetwork",), "false"),
     "spec.unschedulable": FieldSelector(("spec.unschedulable",), "false"),
     "status.podIPs": FieldSelector(()),
@@ -221,15 +190,16 @@ def review_kinds() -> tuple[Kind, ...]:
 
 @cache
 def _recorded_kinds() -> tuple[Kind, ...]:
-    return tuple(
-        _recorded_kind(group["metadata"].get("name", ""), version["version"], resource)
+    found = (
+        (group["metadata"].get("name", ""), version["version"], resource)
         for group in recorded.discovery()
         for version in group["versions"]
         for resource in version["resources"]
-        if resource["resource"]
-        in _SERVED.get(
-            "/".join(filter(None, (group["metadata"].get("name"), version["version"]))), ()
-        )
+    )
+    return tuple(
+        _recorded_kind(group, version, resource)
+        for group, version, resource in found
+        if qualified(group, resource["resource"]) in _SERVED
     )
 
 
@@ -253,11 +223,12 @@ def _recorded_kind(group: str, version: str, resource: Json) -> Kind:
         unserved={
             key: value for key, value in subresources.items() if key in _UNSERVED_SUBRESOURCES
         },
-        has_generation=name in _COUNTED,
-        counted=_COUNTED.get(name, ()),
-        returns_deleted=name in _RETURN_DELETED,
+        has_generation=_SERVED[name].counted is not None,
+        counted=_SERVED[name].counted or (),
+        returns_deleted=_SERVED[name].returned,
         selectors={
-            path: _SELECTORS.get(path) or FieldSelector((path,))
+            path: _SELECTORS.get(path)
+            or FieldSelector((path.replace("regarding.", "involvedObject."),))
             for path in resource.get("selectable", ())
             if not path.startswith("metadata.")
         },

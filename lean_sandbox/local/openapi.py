@@ -109,13 +109,6 @@ class OpenApiDocuments:
             self._encoded[path] = msgspec.json.encode(_document(kinds))
         return self._encoded[path]
 
-    def swagger(self) -> bytes:
-        """Return `/openapi/v2` as JSON: definitions of all kinds, and the paths to write them."""
-        if "v2" not in self._encoded:
-            everything = [kind for kinds in self._groups.values() for kind in kinds]
-            self._encoded["v2"] = msgspec.json.encode(_swagger(everything))
-        return self._encoded["v2"]
-
 
 def _list_schema(kind: Kind, item: str) -> Json:
     return {
@@ -253,54 +246,4 @@ def _document(kinds: list[Kind]) -> Json:
         "info": _info(),
         "paths": {path: entry for kind in kinds for path, entry in _paths(kind)},
         "components": {"schemas": _schemas(kinds)},
-    }
-
-
-def _downgraded(value: Any) -> Any:
-    """Return a schema as OpenAPI 2 has it: other references, no oneOf or anyOf, allOf folded."""
-    if isinstance(value, list):
-        return [_downgraded(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    found = {
-        key: _downgraded(item)
-        for key, item in value.items()
-        if key not in {"oneOf", "anyOf", "allOf"}
-    }
-    merged = value.get("allOf")
-    if isinstance(merged, list) and len(merged) == 1:
-        found.update(_downgraded(merged[0]))
-    reference = found.get("$ref")
-    if isinstance(reference, str):
-        found["$ref"] = reference.replace(_REFERENCE, "#/definitions/")
-    if "oneOf" in value and "type" not in found:
-        found["type"] = "string"
-    return found
-
-
-def _swagger_operation(operation: Json) -> Json:
-    found = {
-        key: operation[key]
-        for key in ("operationId", "x-kubernetes-action", "x-kubernetes-group-version-kind")
-    }
-    found["responses"] = {"200": {"description": "OK"}}
-    found["parameters"] = [
-        {"name": item["name"], "in": item["in"], "type": item["schema"]["type"]}
-        for item in operation.get("parameters", ())
-    ]
-    return found
-
-
-def _swagger(kinds: list[Kind]) -> Json:
-    methods = ("get", "post", "put", "patch", "delete")
-    paths = {
-        path: {name: _swagger_operation(entry[name]) for name in methods if name in entry}
-        for kind in kinds
-        for path, entry in _paths(kind)
-    }
-    return {
-        "swagger": "2.0",
-        "info": _info(),
-        "paths": paths,
-        "definitions": _downgraded(_schemas(kinds)),
     }

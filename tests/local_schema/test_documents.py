@@ -227,16 +227,6 @@ def test_fields_are_described_and_tell_how_to_merge(documents: OpenApiDocuments)
     assert volumes["x-kubernetes-patch-strategy"] == "merge,retainKeys"
 
 
-def test_swagger_has_the_same_kinds(documents: OpenApiDocuments) -> None:
-    """The older document defines all kinds, without references of the newer style."""
-    text = documents.swagger()
-    assert b"#/components/" not in text
-    swagger = msgspec.json.decode(text)
-    assert {"io.k8s.api.core.v1.Pod", "io.x-k8s.agents.v1beta1.Sandbox"} <= set(
-        swagger["definitions"]
-    )
-
-
 @pytest.mark.parametrize(("api_version", "kind"), sorted(BUILTIN_KINDS))
 def test_every_built_in_kind_has_a_schema(api_version: str, kind: str) -> None:
     """Schemas of built-in kinds are objects with apiVersion and kind."""
