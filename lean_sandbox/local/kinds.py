@@ -143,6 +143,8 @@ _SERVED: Final[Mapping[str, _Served]] = {
     "replicasets.apps": _WITH_SPEC,
     "statefulsets.apps": _WITH_SPEC,
     "selfsubjectreviews.authentication.k8s.io": _PLAIN,
+    "tokenreviews.authentication.k8s.io": _PLAIN,
+    "localsubjectaccessreviews.authorization.k8s.io": _PLAIN,
     "selfsubjectaccessreviews.authorization.k8s.io": _PLAIN,
     "selfsubjectrulesreviews.authorization.k8s.io": _PLAIN,
     "subjectaccessreviews.authorization.k8s.io": _PLAIN,

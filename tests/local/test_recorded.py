@@ -6,6 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from lean_sandbox.local import recorded
+from lean_sandbox.local.controlplane import ControlPlane
+from lean_sandbox.local.kinds import review_kinds
+from tests.conformance.servers import Embedded
 
 _SCALARS = {"string", "int32", "int64", "bool", "bytes", "double"}
 
@@ -54,3 +57,18 @@ def test_flags_say_what_go_leaves_out() -> None:
     assert flags["hostNetwork"] == "o"
     assert flags["terminationGracePeriodSeconds"] == "po"
     assert "emptyDir" in recorded.flags("io.k8s.api.core.v1.Volume")
+
+
+async def test_discovery_names_the_reviews_that_are_answered() -> None:
+    """What can only be created is listed if, and only if, a POST finds it."""
+    listed = {(kind.api_version, kind.plural) for kind in review_kinds()}
+    found = set()
+    async with ControlPlane(crds=[]) as plane, Embedded(plane).api() as api:
+        for api_version, resource in _resources():
+            if resource["verbs"] != ["create"]:
+                continue
+            base = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
+            place = "/namespaces/default" if resource["scope"] == "Namespaced" else ""
+            if (await api.post(f"{base}{place}/{resource['resource']}", {})).status != 404:
+                found.add((api_version, resource["resource"]))
+    assert found == listed
