@@ -130,6 +130,55 @@ async def test_namespaces_and_small_kinds(kubectl: Run) -> None:
     assert "deleted" in await kubectl("delete", "namespace", "team")
 
 
+_CREATED = (
+    "clusterrolebinding c --clusterrole=view --user=somebody",
+    "cronjob c --image=busybox --schedule=@yearly",
+    "deployment c --image=busybox --replicas=0",
+    "ingress c --rule=a.dev/*=some:80",
+    "job c --image=busybox",
+    "poddisruptionbudget c --selector=a=b --min-available=1",
+    "priorityclass c --value=7",
+    "quota c --hard=pods=9",
+    "secret generic c --from-literal=a=b",
+    "service clusterip c --tcp=80:80",
+)
+
+
+async def test_create_makes_what_it_is_told_to(kubectl: Run) -> None:
+    """`kubectl create` sends every kind as protobuf."""
+    kinds = [words.split()[0] for words in _CREATED]
+    for words in _CREATED:
+        await kubectl("create", *words.split())
+    for verb in ("get", "describe", "delete"):
+        said = await kubectl(verb, *(f"{kind}/c" for kind in kinds))
+        assert said.count("deleted" if verb == "delete" else "\n\n") >= len(kinds) - 1
+
+
+async def test_a_deployment_is_changed_by_command(kubectl: Run) -> None:
+    """Scale, set image, label, rollout: commands that read, change and write."""
+    await kubectl("create", "deployment", "changed", "--image=busybox", "--replicas=0")
+    await kubectl("scale", "deployment", "changed", "--replicas=2")
+    await kubectl("set", "image", "deployment/changed", "busybox=other")
+    await kubectl("set", "env", "deployment/changed", "A=b")
+    await kubectl("rollout", "restart", "deployment/changed")
+    found = json.loads(await kubectl("get", "deployment", "changed", "-o", "json"))
+    assert found["spec"]["replicas"] == 2
+    (container,) = found["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == "other"
+    assert container["env"] == [{"name": "A", "value": "b"}]
+    assert (
+        "kubectl.kubernetes.io/restartedAt" in found["spec"]["template"]["metadata"]["annotations"]
+    )
+    await kubectl("delete", "deployment", "changed")
+
+
+async def test_explain_describes_fields(kubectl: Run) -> None:
+    """Of built-in kinds in the words of the server, of custom ones by their schema."""
+    assert "restart policy" in (await kubectl("explain", "pod.spec.restartPolicy")).lower()
+    assert "FIELDS" in await kubectl("explain", "poddisruptionbudgets.spec")
+    assert "replicas" in await kubectl("explain", "widgets.spec")
+
+
 async def test_resources_are_listed(kubectl: Run) -> None:
     """api-resources knows short names and custom kinds."""
     out = await kubectl("api-resources")
