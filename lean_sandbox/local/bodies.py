@@ -10,6 +10,7 @@ import msgspec
 
 from lean_sandbox.local.errors import (
     Cause,
+    StatusError,
     bad_request,
     invalid,
     unreadable_patch,

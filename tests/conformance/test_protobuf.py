@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -50,7 +51,7 @@ async def test_an_object_put_back_in_protobuf_is_unchanged(
     body = sample.body(f"{room.name}-back", room.name)
     path = f"{sample.path(room.name)}/{body['metadata']['name']}"
     (await api.post(sample.path(room.name), body)).ok()
-    written = []
+    written: list[Any] = []
     while len(written) < 2:  # kube-apiserver stores a new claim once more; its controllers write
         read = (await api.get(path)).ok()
         reply = await api.put(path, encode(read), content=PROTOBUF)
