@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
 from lean_sandbox.local.errors import StatusError
@@ -22,6 +23,7 @@ from lean_sandbox.local.schema.errors import (
 )
 from lean_sandbox.local.schema.metadata import validate_metadata
 from lean_sandbox.local.schema.pruning import prune
+from lean_sandbox.local.schema.rules import RuleSet
 from lean_sandbox.local.schema.validation import validate
 from lean_sandbox.local.structure import Node, with_metadata
 
@@ -36,6 +38,12 @@ def refusal(status: Json) -> StatusError:
         status.get("message", ""),
         details=status.get("details"),
     )
+
+
+@lru_cache(maxsize=64)
+def rules_of(kind: Kind) -> RuleSet:
+    """Return the rules of a custom kind; control planes of one process share kinds."""
+    return RuleSet(kind.schema or {})
 
 
 class Admission:
@@ -129,7 +137,8 @@ class Admission:
         if kind.is_custom:
             # Only the validation rules look at this object, so kind and apiVersion may stay out.
             found = validate_metadata(obj, old, namespaced=kind.namespaced)
-            errors = [*found, *validate(obj, self.schema(kind), old=old, before=found)]
+            schema, rules = self.schema(kind), rules_of(kind)
+            errors = [*found, *validate(obj, schema, old=old, before=found, rules=rules)]
         else:
             errors = core_validate(kind.kind, obj, old)
             if kind.plural == "customresourcedefinitions" and not errors:

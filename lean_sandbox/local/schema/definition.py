@@ -12,6 +12,7 @@ import msgspec
 from lean_sandbox.local.schema import errors, names, paths, rules
 from lean_sandbox.local.schema.errors import FieldError
 from lean_sandbox.local.schema.metadata import validate_metadata
+from lean_sandbox.local.schema.patterns import PatternError, compile_pattern
 from lean_sandbox.local.schema.validation import validate
 
 Json = dict[str, Any]
@@ -138,7 +139,7 @@ def _check_list_type(schema: Json, path: str) -> Iterator[FieldError]:
             yield errors.required(where, text)
 
 
-def _check_rules(schema: Json, path: str) -> Iterator[FieldError]:
+def _check_rules(schema: Json, path: str, *, is_root: bool) -> Iterator[FieldError]:
     for position, rule in enumerate(schema.get("x-kubernetes-validations") or ()):
         where = paths.index(paths.child(path, "x-kubernetes-validations"), position)
         text = rule.get("rule") or ""
@@ -150,6 +151,7 @@ def _check_rules(schema: Json, path: str) -> Iterator[FieldError]:
                 continue
             try:
                 rules.compile_rule(rule[name])
+                rules.check_fields(rule[name], schema, is_root=is_root)
             except rules.RuleError as error:
                 yield errors.invalid(paths.child(where, name), _shown_rule(rule), str(error))
 
@@ -173,8 +175,8 @@ def _check_values(schema: Json, path: str) -> Iterator[FieldError]:
             yield FieldError(where, error.reason, message, error.bad_value)
     if pattern := schema.get("pattern"):
         try:
-            re.compile(pattern)
-        except re.error as error:
+            compile_pattern(pattern)
+        except PatternError as error:
             text = f"must be a valid regular expression, but isn't: {error}"
             yield errors.invalid(paths.child(path, "pattern"), pattern, text)
     if schema.get(_OPEN) is False:
@@ -186,7 +188,7 @@ def _check_schema(schema: Json, path: str, *, is_root: bool = False) -> Iterator
     yield from _check_type(schema, path, is_root=is_root)
     yield from _check_list_type(schema, path)
     yield from _check_values(schema, path)
-    yield from _check_rules(schema, path)
+    yield from _check_rules(schema, path, is_root=is_root)
     properties: Json = schema.get("properties") or {}
     others = schema.get("additionalProperties")
     if properties and (isinstance(others, dict) or others is True):

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable
-from functools import lru_cache
 from typing import Any
 
-from lean_sandbox.local.schema import errors, paths, rules
+from lean_sandbox.local.schema import errors, paths
 from lean_sandbox.local.schema.errors import FieldError
 from lean_sandbox.local.schema.formats import INTEGER_RANGES, matches_format
 from lean_sandbox.local.schema.listtypes import correlate, duplicates
+from lean_sandbox.local.schema.patterns import compile_pattern
+from lean_sandbox.local.schema.rules import RuleSet
 
 Json = dict[str, Any]
 
@@ -48,12 +48,6 @@ def _json_type(value: Any) -> str:
 
 # The formats that Go's decoder gives numbers; other values have none.
 _NUMBER_FORMATS = {"integer": "int64", "number": "float64"}
-
-
-@lru_cache(maxsize=256)
-def _pattern(text: str) -> re.Pattern[str]:
-    # In RE2 an unescaped `$` is the very end of the text; in Python it may precede a newline.
-    return re.compile(re.sub(r"(?<!\\)\$", r"\\Z", text))
 
 
 def _wrong_type(path: str, wanted: str, found: str) -> FieldError:
@@ -131,7 +125,7 @@ def _check_string(value: str, schema: Json, path: str, out: list[FieldError]) ->
     elif shortest is not None and len(value) < shortest:
         detail = f"{path} in body should be at least {shortest} chars long"
         out.append(errors.invalid(path, value, detail))
-    elif pattern and not _pattern(pattern).search(value):
+    elif pattern and not compile_pattern(pattern).search(value):
         out.append(errors.invalid(path, value, f"{path} in body should match '{pattern}'"))
     form = schema.get("format")
     if form and schema.get("type") == "string" and not matches_format(value, form):
@@ -263,14 +257,16 @@ def validate(
     *,
     old: Json | None = None,
     before: Iterable[FieldError] = (),
+    rules: RuleSet | None = None,
     is_status: bool = False,
 ) -> list[FieldError]:
     """Return what is wrong with an object: structure, then duplicates in lists, then CEL rules.
 
     Metadata of the root is not looked at. With `old` (the stored object) transition rules run, and
     parts that did not change are not checked again. `before` are errors found in the metadata: when
-    one of them is blocking, the CEL rules are left out. `is_status` is for writes to `/status`, of
-    which only the status and the CEL rules are checked.
+    one of them is blocking, the CEL rules are left out. `rules` are those of the schema, made anew
+    if there are none. `is_status` is for writes to `/status`, of which only the status and the CEL
+    rules are checked.
     """
     if is_status:
         found = _check_status(obj, schema, old)
@@ -279,9 +275,9 @@ def validate(
         root = {name: value for name, value in obj.items() if name != "metadata"}
         _check(root, schema, "", _MISSING if old is None else old, found)
         found.extend(duplicates(root, schema, "", old))
-    if rules.has_rules(schema):
+    if rules := RuleSet(schema) if rules is None else rules:
         if any(map(is_blocking, found)) or any(map(is_blocking, before)):
             found.append(errors.invalid(_NOWHERE, None, _UNCHECKED))
         else:
-            found.extend(rules.check_rules(obj, schema, old))
+            found.extend(rules.check(obj, old))
     return found
