@@ -124,8 +124,10 @@ class Admission:
             if kind.plural == "customresourcedefinitions":
                 definition_defaults(obj)
 
-    def validate(self, kind: Kind, obj: Json, old: Json | None) -> None:
+    def validate(self, kind: Kind, obj: Json, old: Json | None, *, is_status: bool = False) -> None:
         """Refuse an object that breaks the rules of its kind.
+
+        ``is_status`` is for writes to `/status`, which change nothing else.
 
         Raises:
             StatusError: 422 with one cause for each broken rule.
@@ -138,10 +140,14 @@ class Admission:
             # Only the validation rules look at this object, so kind and apiVersion may stay out.
             found = validate_metadata(obj, old, namespaced=kind.namespaced)
             schema, rules = self.schema(kind), rules_of(kind)
-            errors = [*found, *validate(obj, schema, old=old, before=found, rules=rules)]
+            errors = [
+                *found,
+                *validate(obj, schema, old=old, before=found, rules=rules, is_status=is_status),
+            ]
         else:
             errors = core_validate(kind.kind, obj, old)
-            if kind.plural == "customresourcedefinitions" and not errors:
+            is_definition = kind.plural == "customresourcedefinitions"
+            if is_definition and not errors and not is_status:
                 errors = validate_definition(obj, old)
         listed = list(errors)
         if listed:

@@ -76,7 +76,7 @@ def prepare_create(kind: Kind, obj: Json) -> None:
             obj["status"]["storedVersions"] = [
                 item["name"]
                 for item in (obj.get("spec") or {}).get("versions") or ()
-                if item.get("storage")
+                if item.get("storage") and item.get("name")
             ]
         return
     if kind.plural == "pods":

@@ -321,7 +321,8 @@ class Verbs:
             self.admission.mutate(kind, new)
         prepare_update(kind, new, old, options.subresource)
         self.admission.default(kind, new)
-        self.admission.validate(kind, new, old)
+        is_status = options.subresource == "status"
+        self.admission.validate(kind, new, old, is_status=is_status)
 
     def check_identity(
         self,

@@ -13,11 +13,11 @@ _OPTIONS.log_errors = False
 _GO: Final = {
     "missing )": "missing closing )",
     "missing ]": "missing closing ]",
-    "unexpected )": "unexpected )",
     "invalid perl operator": "invalid or unsupported Perl syntax",
     "invalid repetition size": "invalid repeat count",
     "no argument for repetition operator": "missing argument to repetition operator",
     "bad repetition operator": "invalid nested repetition operator",
+    "invalid named capture group": "invalid named capture",
     "trailing \\": "trailing backslash at end of expression",
 }
 
