@@ -218,7 +218,9 @@ def _check_type(schema: Json, path: str, *, is_root: bool) -> Iterator[FieldErro
 def _check_list_type(schema: Json, path: str) -> Iterator[FieldError]:
     kind = schema.get("x-kubernetes-list-type")
     keys = schema.get("x-kubernetes-list-map-keys") or []
-    items = schema.get("items") if isinstance(schema.get("items"), dict) else {}
+    items: Json = schema.get("items") or {}
+    if isinstance(items, list):
+        items = {}
     if kind is None:
         return
     if kind not in ("atomic", "set", "map"):
