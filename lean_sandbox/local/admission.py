@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from lean_sandbox.local.errors import StatusError
-from lean_sandbox.local.recorded import component_of, linked_schema
+from lean_sandbox.local.errors import StatusError, bad_request
 from lean_sandbox.local.registry import Kind
-from lean_sandbox.local.schema.builtin import builtin_schema
 from lean_sandbox.local.schema.core import core_defaults, core_validate
-from lean_sandbox.local.schema.decoding import decode_errors, metadata_decode_errors
+from lean_sandbox.local.schema.decoding import (
+    DecodeError,
+    builtin_schema,
+    complete,
+    decode,
+    decode_metadata,
+)
 from lean_sandbox.local.schema.defaulting import apply_defaults
 from lean_sandbox.local.schema.definition import definition_defaults, validate_definition
 from lean_sandbox.local.schema.errors import (
@@ -66,10 +71,7 @@ class Admission:
             if kind.is_custom:
                 found = kind.schema or {"x-kubernetes-preserve-unknown-fields": True}
             else:
-                try:
-                    found = builtin_schema(kind.kind, kind.api_version)
-                except KeyError:
-                    found = linked_schema(component_of(kind.api_version, kind.kind))
+                found = builtin_schema(kind.kind, kind.api_version)
             self._schemas[kind] = found
         return found
 
@@ -98,14 +100,8 @@ class Admission:
                 under ``Strict``.
 
         """
-        schema = self.schema(kind)
-        if kind.is_custom:
-            status = metadata_decode_errors(obj, kind.kind, kind.version)
-        else:
-            status = decode_errors(obj, schema, kind.kind, kind.version)
-        if status is not None:
-            raise refusal(status)
-        unknown = prune(obj, schema, is_sorted=kind.is_custom)
+        # What is applied stays as it is: its fields are owned, and there are none to drop.
+        unknown = self._decoded(kind, obj if dropped is None else copy.deepcopy(obj))
         if dropped is not None:
             dropped.extend(unknown)
         if validation == "Ignore" or not (unknown or repeated):
@@ -115,14 +111,32 @@ class Admission:
         warnings.extend(warning_header(f'duplicate field "{path}"') for path in repeated)
         warnings.extend(warning_header(text) for text in unknown_field_errors(unknown))
 
+    def _decoded(self, kind: Kind, obj: Json) -> list[str]:
+        """Decode an object in place and return the paths of its unknown fields."""
+        try:
+            if not kind.is_custom:
+                return decode(obj, self.schema(kind), kind.kind)
+            unknown = decode_metadata(obj)
+        except DecodeError as error:
+            what = f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}'
+            raise bad_request(f"{what}: {error}") from None
+        return sorted([*unknown, *prune(obj, self.schema(kind))])
+
+    def normalize(self, kind: Kind, obj: Json) -> None:
+        """Give the fields of a built-in object, which were merged, the form of a stored one."""
+        if not kind.is_custom:
+            self._decoded(kind, obj)
+            complete(obj, self.schema(kind))
+
     def default(self, kind: Kind, obj: Json) -> None:
-        """Write the defaults of a kind into an object."""
+        """Write the defaults of a kind into an object, and what is always written."""
         if kind.is_custom:
             apply_defaults(obj, self.schema(kind))
-        else:
-            core_defaults(kind.kind, obj)
-            if kind.plural == "customresourcedefinitions":
-                definition_defaults(obj)
+            return
+        core_defaults(kind.kind, obj)
+        if kind.plural == "customresourcedefinitions":
+            definition_defaults(obj)
+        complete(obj, self.schema(kind))
 
     def validate(self, kind: Kind, obj: Json, old: Json | None, *, is_status: bool = False) -> None:
         """Refuse an object that breaks the rules of its kind.

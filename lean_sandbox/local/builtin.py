@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from lean_sandbox.local.errors import Cause, invalid
 from lean_sandbox.local.registry import Kind
-from lean_sandbox.local.schema.events import EMPTY_EVENT
+from lean_sandbox.local.schema.decoding import builtin_schema, complete
 
 Json = dict[str, Any]
 
@@ -72,12 +72,12 @@ def prepare_create(kind: Kind, obj: Json) -> None:
         obj.pop("status", None)
     if kind.group:
         if kind.storage == "customresourcedefinitions.apiextensions.k8s.io":
-            obj["status"] = {"conditions": [], "acceptedNames": {"plural": "", "kind": ""}}
-            obj["status"]["storedVersions"] = [
+            stored = [
                 item["name"]
                 for item in (obj.get("spec") or {}).get("versions") or ()
                 if item.get("storage") and item.get("name")
             ]
+            obj["status"] = {"storedVersions": stored}
         return
     if kind.plural == "pods":
         obj["status"] = {"phase": "Pending", "qosClass": _quality(obj.get("spec") or {})}
@@ -135,21 +135,18 @@ def unowned(kind: Kind, obj: Json, sent: set[str]) -> Json:
 
     ``sent`` are the members of spec the creator named.
     """
+    made: Json = {"metadata": {}}
     if kind.is_custom:
-        return {"metadata": {}}
-    spec: Json = {}
-    if kind.plural == "persistentvolumeclaims":
-        spec["resources"] = {}  # likewise
-    if kind.plural == "events":
-        return {"metadata": {}, **EMPTY_EVENT}
+        return made
+    # What is written of an empty object belongs to nobody.
+    complete(made, builtin_schema(kind.kind, kind.api_version))
     if not kind.group:
-        made = obj.get("spec") or {}
-        for key in _ADMITTED.get(kind.plural, ()):
-            if key in made and key not in sent:
-                spec[key] = made[key]
+        given = obj.get("spec") or {}
+        admitted = (key for key in _ADMITTED.get(kind.plural, ()) if key not in sent)
+        made.get("spec", {}).update({key: given[key] for key in admitted if key in given})
         if kind.plural == "pods":
-            spec["containers"] = []  # always written, so never itself owned
-    return {"metadata": {}, "spec": spec}
+            made["spec"]["containers"] = []
+    return made
 
 
 def prepare_update(kind: Kind, new: Json, old: Json, subresource: str) -> None:

@@ -505,6 +505,7 @@ class Verbs:
         self.check_identity(kind, entry, metadata, is_put=False)
         managed = metadata["managedFields"]
         self._keep_system(old["metadata"], metadata)
+        self.admission.normalize(kind, new)
         self._admit_changed(kind, new, old, options)
         new["metadata"]["managedFields"] = managed
         return self._store_changed(kind, entry, old, new, options, changed=False), False
@@ -543,6 +544,7 @@ class Verbs:
             force=True,
             hide=self._hidden(kind, ""),
         )
+        self.admission.normalize(kind, final)
         return self._store_new(kind, namespace, final, options)
 
     # ------------------------------------------------------------------ delete

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from lean_sandbox.local.schema.builtin import builtin_schema
+from lean_sandbox.local.crds.definitions import definitions
 from lean_sandbox.local.schema.core import core_defaults, core_validate
-from lean_sandbox.local.schema.decoding import decode_errors, metadata_decode_errors
+from lean_sandbox.local.schema.decoding import builtin_schema, complete, decode, decode_metadata
 from lean_sandbox.local.schema.defaulting import apply_defaults
 from lean_sandbox.local.schema.errors import invalid_status
 from lean_sandbox.local.schema.metadata import validate_metadata
@@ -52,10 +52,9 @@ def _assert_refused(status: Json, answer: Json) -> None:
 
 
 def _answer_custom(obj: Json, old: Json | None = None, *, is_status: bool = False) -> Json | None:
-    kind, (group, version) = obj["kind"], obj["apiVersion"].split("/")
+    kind, group = obj["kind"], obj["apiVersion"].partition("/")[0]
     schema = SCHEMAS[kind]
-    if refused := metadata_decode_errors(obj, kind, version):
-        return refused
+    decode_metadata(obj)
     prune(obj, schema)
     apply_defaults(obj, schema)
     found = validate_metadata(obj, old)
@@ -64,13 +63,12 @@ def _answer_custom(obj: Json, old: Json | None = None, *, is_status: bool = Fals
     return invalid_status(kind, group, name, found) if found else None
 
 
-def _answer_builtin(obj: Json, old: Json | None = None) -> Json | None:
+def _answer_builtin(obj: Json, old: Json) -> Json | None:
     kind = obj["kind"]
-    schema = builtin_schema(kind)
-    if refused := decode_errors(obj, schema, kind, "v1"):
-        return refused
-    prune(obj, schema)
-    core_defaults(kind, obj)
+    for part in (obj, old):
+        decode(part, builtin_schema(kind), kind)
+        core_defaults(kind, part)
+        complete(part, builtin_schema(kind))
     found = core_validate(kind, obj, old)
     name = obj["metadata"].get("name", "")
     return invalid_status(kind, "", name, found) if found else None

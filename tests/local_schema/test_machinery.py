@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.local.schema.builtin import builtin_schema
+from lean_sandbox.local.crds.definitions import definitions
 from lean_sandbox.local.schema.core import core_defaults, core_validate
-from lean_sandbox.local.schema.decoding import decode_errors
+from lean_sandbox.local.schema.decoding import DecodeError, builtin_schema, complete, decode
 from lean_sandbox.local.schema.defaulting import apply_defaults
 from lean_sandbox.local.schema.definition import definition_defaults, validate_definition
 from lean_sandbox.local.schema.errors import (
@@ -20,6 +20,7 @@ from lean_sandbox.local.schema.errors import (
     unknown_field_errors,
     warning_header,
 )
+from lean_sandbox.local.schema.formats import canonical_quantity
 from lean_sandbox.local.schema.metadata import validate_metadata
 from lean_sandbox.local.schema.pruning import prune
 from lean_sandbox.local.schema.rules import RuleError, compile_rule
@@ -65,17 +66,58 @@ def test_pruning_is_idempotent_and_defaults_are_stable(obj: Json) -> None:
     validate({**obj, "metadata": {"name": "x"}}, SANDBOX)
 
 
-@given(JSON_VALUES)
-def test_decoding_a_pod_never_fails_in_later_steps(spec: Any) -> None:
-    """What the decoder lets through can be defaulted and validated."""
-    pod = {"metadata": {"name": "p", "namespace": "n"}, "spec": spec}
+@given(JSON_VALUES, st.dictionaries(st.sampled_from(["labels", "finalizers", "uid"]), JSON_VALUES))
+def test_decoding_a_pod_never_fails_in_later_steps(spec: Any, metadata: Json) -> None:
+    """What the decoder lets through can be defaulted, completed and validated."""
+    pod = {"metadata": {**metadata, "name": "p", "namespace": "n"}, "spec": spec}
     schema = builtin_schema("Pod")
-    prune(pod, schema)
-    if decode_errors(pod, schema, "Pod", "v1") is None:
-        core_defaults("Pod", pod)
-        found = core_validate("Pod", pod)
-        # Without containers there is always something to refuse.
-        assert found or (isinstance(spec, dict) and spec.get("containers"))
+    try:
+        decode(pod, schema, "Pod")
+    except DecodeError:
+        return
+    core_defaults("Pod", pod)
+    complete(pod, schema)
+    found = core_validate("Pod", pod)
+    # Without containers there is always something to refuse.
+    assert found or (isinstance(spec, dict) and spec.get("containers"))
+
+
+@given(JSON_VALUES)
+def test_what_was_stored_is_decoded_to_itself(spec: Any) -> None:
+    """Decoding and completing a second time changes nothing."""
+    pod = {"metadata": {"name": "p"}, "spec": spec}
+    schema = builtin_schema("Pod")
+    try:
+        decode(pod, schema, "Pod")
+    except DecodeError:
+        return
+    complete(pod, schema)
+    once = copy.deepcopy(pod)
+    assert decode(pod, schema, "Pod") == []
+    complete(pod, schema)
+    assert pod == once
+
+
+@pytest.mark.parametrize(
+    ("given_", "written"),
+    [("1000m", "1"), ("1024Ki", "1Mi"), ("2.5", "2500m"), ("0.5Ki", "512"), ("1e3", "1e3"),
+     ("100000000000000000000", "100E"), ("0", "0"), ("-1.5k", "-1500"), ("1.5Ki", "1536"),
+     (1, "1"), (2.5, "2500m"), ("0.1n", "1n"), ("x", None), (True, None)],
+)  # fmt: skip
+def test_a_quantity_has_one_form(given_: Any, written: str | None) -> None:
+    """Mantissa without fraction, and the largest suffix of its family."""
+    assert canonical_quantity(given_) == written
+
+
+@given(st.fractions(), st.sampled_from(["", "m", "k", "Ki", "Gi", "n", "e3", "E"]))
+def test_the_form_of_a_quantity_keeps_its_value(number: Any, suffix: str) -> None:
+    """Writing a quantity in its one form changes nothing, and neither does doing it again."""
+    text = f"{float(number):.3f}{suffix}"
+    written = canonical_quantity(text)
+    if written is not None:
+        assert canonical_quantity(written) == written
+        is_rounded = suffix.endswith("i") or suffix == "n"
+        assert is_rounded or parse_quantity(written) == parse_quantity(text)
 
 
 def test_unknown_fields_are_named_with_their_path() -> None:

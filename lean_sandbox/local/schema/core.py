@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from typing import Any
 
 from lean_sandbox.local.schema import errors, names, paths
-from lean_sandbox.local.schema.builtin import builtin_schema
 from lean_sandbox.local.schema.claims import check_claim, claim_defaults
-from lean_sandbox.local.schema.decoding import clear_nulls
 from lean_sandbox.local.schema.errors import FieldError
-from lean_sandbox.local.schema.events import EMPTY_EVENT, check_event_place
+from lean_sandbox.local.schema.events import check_event_place
 from lean_sandbox.local.schema.metadata import name_rule, validate_metadata
 from lean_sandbox.local.schema.pod_defaults import pod_defaults, pod_spec_defaults
 from lean_sandbox.local.schema.pods import check_pod
@@ -89,13 +86,6 @@ def _deployment_defaults(obj: Json) -> None:
 
 def _secret_defaults(obj: Json) -> None:
     obj.setdefault("type", "Opaque")
-    texts = obj.pop("stringData", None)
-    if texts:
-        import base64  # noqa: PLC0415 -- rarely needed
-
-        data = obj.setdefault("data", {})
-        for key, text in texts.items():
-            data[key] = base64.b64encode(text.encode()).decode()
 
 
 def _namespace_defaults(obj: Json) -> None:
@@ -112,12 +102,6 @@ def _namespace_defaults(obj: Json) -> None:
 def _storage_class_defaults(obj: Json) -> None:
     obj.setdefault("reclaimPolicy", "Delete")
     obj.setdefault("volumeBindingMode", "Immediate")
-
-
-def _event_defaults(obj: Json) -> None:
-    for name, value in EMPTY_EVENT.items():
-        if obj.get(name) is None:
-            obj[name] = copy.copy(value)
 
 
 def _network_policy_defaults(obj: Json) -> None:
@@ -140,7 +124,6 @@ def _role_binding_defaults(obj: Json) -> None:
 _DEFAULTS: dict[str, Callable[[Json], None]] = {
     "ClusterRoleBinding": _role_binding_defaults,
     "Deployment": _deployment_defaults,
-    "Event": _event_defaults,
     "Namespace": _namespace_defaults,
     "NetworkPolicy": _network_policy_defaults,
     "PersistentVolumeClaim": claim_defaults,
@@ -163,7 +146,6 @@ def core_defaults(kind: str, obj: Json) -> None:
     """
     apply = _DEFAULTS.get(kind)
     if apply is not None:
-        clear_nulls(obj, builtin_schema(kind))
         apply(obj)
 
 

@@ -1,23 +1,68 @@
-"""The 400 answers of a decoder: JSON values that do not fit the fields of a built-in kind."""
+"""What a server makes of the JSON of a built-in object: it is decoded, and later encoded, by Go.
+
+Decoding drops unknown fields and nulls, leaves out what Go leaves out when it is empty, writes
+quantities and times in their one form, and refuses JSON types that do not fit. Completing adds
+what Go always writes.
+"""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import copy
-from typing import Any
+from functools import cache
+from typing import Any, Final, NamedTuple
 
-from lean_sandbox.local.schema import errors
-from lean_sandbox.local.schema.builtin import builtin_schema
-from lean_sandbox.local.schema.formats import INTEGER_RANGES
-from lean_sandbox.model.comparison import parse_quantity
-from lean_sandbox.model.times import parse_rfc3339
+from lean_sandbox.local import recorded
+from lean_sandbox.local.schema.formats import INTEGER_RANGES, canonical_quantity
+from lean_sandbox.model.times import format_micro_time, format_rfc3339, parse_rfc3339
 
 Json = dict[str, Any]
 
-_QUANTITY_TEXT = (
+METADATA: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
+_OPEN: Final[Json] = {"x-kubernetes-preserve-unknown-fields": True}
+_QUANTITY_TEXT: Final = (
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 )
+_LAYOUTS: Final = {
+    "Time": "2006-01-02T15:04:05Z07:00",
+    "MicroTime": "2006-01-02T15:04:05.000000Z07:00",
+}
+
+
+class DecodeError(ValueError):
+    """The first value whose JSON type does not fit its field."""
+
+
+@cache
+def builtin_schema(kind: str, api_version: str = "v1") -> Json:
+    """Return the schema of a built-in kind, which nobody changes. Raises KeyError."""
+    return recorded.linked_schema(recorded.component_of(api_version, kind))
+
+
+def decode(obj: Json, schema: Json, kind: str) -> list[str]:
+    """Decode an object in place, and return the paths of the fields that it should not have.
+
+    Raises:
+        DecodeError: a value does not fit; the text is that of Go's decoder.
+
+    """
+    decoder = _Decoder()
+    decoder.fields(obj, schema, kind)
+    return decoder.unknown
+
+
+def decode_metadata(obj: Json) -> list[str]:
+    """Decode and complete the metadata of a custom object in the same way. Raises DecodeError."""
+    metadata, schema = obj.get("metadata"), recorded.linked_schema(METADATA)
+    if metadata is None:
+        return []
+    decoder = _Decoder()
+    complete(decoder.value(metadata, schema, "ObjectMeta"), schema)
+    return [f"metadata.{path}" for path in decoder.unknown]
+
+
+# ------------------------------------------------------------------ decoding
 
 
 def _json_name(value: Any) -> str:
@@ -44,138 +89,216 @@ def _go_type(schema: Json) -> str:
     if kind == "boolean":
         return "bool"
     if schema.get("x-kubernetes-int-or-string"):
-        return "resource.Quantity" if "pattern" in schema else "int32"
+        return "resource.Quantity" if _is_quantity(schema) else "int32"
     return "time.Time" if schema.get("format") == "date-time" else "string"
 
 
-class _Undecodable(Exception):  # noqa: N818 -- control flow inside this module
-    """The first value that does not fit."""
+def _is_quantity(schema: Json) -> bool:
+    return schema.get("title") == "Quantity"
 
 
-def _mismatch(value: Any, schema: Json, where: str, number: str = "") -> _Undecodable:
-    shown = f"{_json_name(value)} {number}".rstrip()
-    return _Undecodable(
-        f"json: cannot unmarshal {shown} into Go struct field {where} of type {_go_type(schema)}"
-    )
-
-
-def _check_scalar(value: Any, schema: Json, where: str) -> None:
-    kind, form = schema.get("type"), schema.get("format")
+def _empty_item(schema: Json) -> Any:
+    """Return what a null in a list or a map becomes."""
+    kind = schema.get("type")
+    if kind in ("object", "array"):
+        return {} if kind == "object" else []
     if kind == "boolean":
-        if not isinstance(value, bool):
-            raise _mismatch(value, schema, where)
-    elif kind == "integer":
+        return False
+    return 0 if kind in ("integer", "number") else ""
+
+
+class _Decoder:
+    """Decodes one object; knows where in it it is."""
+
+    def __init__(self) -> None:
+        self.unknown: list[str] = []
+        self._trail: list[str | int] = []
+
+    def _path(self) -> str:
+        text = "".join(f"[{s}]" if isinstance(s, int) else f".{s}" for s in self._trail)
+        return text.removeprefix(".")
+
+    def _misfit(self, value: Any, schema: Json, owner: str, number: str = "") -> DecodeError:
+        where = ".".join([owner, *(step for step in self._trail if isinstance(step, str))])
+        shown = f"{_json_name(value)} {number}".rstrip()
+        text = f"cannot unmarshal {shown} into Go struct field {where}"
+        return DecodeError(f"json: {text} of type {_go_type(schema)}")
+
+    def fields(self, value: Json, schema: Json, owner: str) -> None:
+        """Decode the fields of an object in place."""
+        properties: Json = schema["properties"]
+        marks = recorded.flags(schema["component"]) if "component" in schema else {}
+        inner = schema.get("title", owner)
+        for name in list(value):
+            field = properties.get(name)
+            self._trail.append(name)
+            if field is None:
+                del value[name]
+                self.unknown.append(self._path())
+            elif value[name] is None:
+                del value[name]
+            else:
+                made = value[name] = self.value(value[name], field, inner)
+                mark = marks.get(name, "p")
+                # An empty list is written where an absent one is null.
+                is_left_out = "o" in mark or not isinstance(made, dict | list)
+                if not made and "p" not in mark and is_left_out and not _is_struct(field):
+                    del value[name]
+            self._trail.pop()
+
+    def value(self, value: Any, schema: Json, owner: str) -> Any:
+        """Return a value decoded; objects and lists are changed in place."""
+        kind = schema.get("type")
+        if kind == "object":
+            if not isinstance(value, dict):
+                raise self._misfit(value, schema, owner)
+            if schema.get("properties"):
+                self.fields(value, schema, owner)
+            elif isinstance(others := schema.get("additionalProperties"), dict):
+                self._members(value, list(value), others, owner)
+            elif not schema.get("x-kubernetes-preserve-unknown-fields"):
+                self.fields(value, {"properties": {}}, owner)
+            return value
+        if kind == "array":
+            if not isinstance(value, list):
+                raise self._misfit(value, schema, owner)
+            self._members(value, range(len(value)), schema["items"], owner)
+            return value
+        return self._scalar(value, schema, owner)
+
+    def _members(self, values: Any, keys: Any, schema: Json, owner: str) -> None:
+        # Keys of maps are no fields: Go does not name them.
+        for key in keys:
+            item = values[key]
+            if item is None:
+                item = copy.copy(_empty_item(schema))
+            self._trail.append(key if isinstance(key, int) else 0)
+            values[key] = self.value(item, schema, owner)
+            self._trail.pop()
+
+    def _scalar(self, value: Any, schema: Json, owner: str) -> Any:
+        kind = schema.get("type")
+        if schema.get("x-kubernetes-int-or-string"):
+            return self._int_or_string(value, schema, owner)
+        if kind == "boolean":
+            fits = isinstance(value, bool)
+        elif kind == "integer":
+            return self._integer(value, schema, owner)
+        elif kind == "number":
+            fits = isinstance(value, int | float) and not isinstance(value, bool)
+        elif kind == "string":
+            return self._text(value, schema, owner)
+        else:
+            fits = True
+        if not fits:
+            raise self._misfit(value, schema, owner)
+        return value
+
+    def _integer(self, value: Any, schema: Json, owner: str) -> int:
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise _mismatch(value, schema, where)
-        low, high = INTEGER_RANGES[form or "int32"]
+            raise self._misfit(value, schema, owner)
+        low, high = INTEGER_RANGES[schema.get("format", "int32")]
         if not (isinstance(value, int) and low <= value <= high):
-            raise _mismatch(value, schema, where, str(value))
-    elif kind == "number":
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise _mismatch(value, schema, where)
-    elif kind == "string":
-        _check_text(value, schema, where)
-    elif schema.get("x-kubernetes-int-or-string"):
-        _check_int_or_string(value, schema, where)
+            raise self._misfit(value, schema, owner, str(value))
+        return value
+
+    def _int_or_string(self, value: Any, schema: Json, owner: str) -> Any:
+        if _is_quantity(schema):
+            quantity = canonical_quantity(value)
+            if quantity is None:
+                raise DecodeError(_QUANTITY_TEXT)
+            return quantity
+        if isinstance(value, bool) or not isinstance(value, int | str):
+            raise self._misfit(value, schema, owner)
+        return value
+
+    def _text(self, value: Any, schema: Json, owner: str) -> str:
+        if not isinstance(value, str):
+            raise self._misfit(value, schema, owner)
+        form = schema.get("format")
+        if form == "date-time":
+            return _time(value, schema.get("title", "Time"))
+        if form == "byte":
+            try:
+                octets = base64.b64decode(value.replace("\n", "").replace("\r", ""), validate=True)
+            except (binascii.Error, ValueError):
+                raise DecodeError("illegal base64 data at input byte 0") from None
+            return base64.b64encode(octets).decode()
+        return value
 
 
-def _check_int_or_string(value: Any, schema: Json, where: str) -> None:
-    if "pattern" in schema:
-        if parse_quantity(value) is None:
-            raise _Undecodable(_QUANTITY_TEXT)
-    elif isinstance(value, bool) or not isinstance(value, int | str):
-        raise _mismatch(value, schema, where)
-
-
-def _is_go_time(text: str) -> bool:
+def _time(text: str, kind: str) -> str:
+    problem = f'parsing time "{text}" as "{_LAYOUTS[kind]}": cannot parse'
     # Go tells "T" and "Z" from "t" and "z".
     try:
-        parse_rfc3339(text)
+        moment = parse_rfc3339(text if text == text.upper() else "")
     except ValueError:
-        return False
-    return text == text.upper()
+        raise DecodeError(f'{problem} "{text}" as "2006"') from None
+    if kind == "Time":
+        return format_rfc3339(moment)
+    fraction = text[19:].rstrip("Z").partition("+")[0].partition("-")[0]
+    if len(fraction) != 7:
+        raise DecodeError(f'{problem} "{text[19:]}" as ".000000"')
+    return format_micro_time(moment)
 
 
-def _check_text(value: Any, schema: Json, where: str) -> None:
-    if not isinstance(value, str):
-        raise _mismatch(value, schema, where)
-    form = schema.get("format")
-    if form == "date-time" and not _is_go_time(value):
-        layout = "2006-01-02T15:04:05Z07:00"
-        raise _Undecodable(
-            f'parsing time "{value}" as "{layout}": cannot parse "{value}" as "2006"'
-        )
-    if form == "byte":
-        try:
-            base64.b64decode(value, validate=True)
-        except binascii.Error:
-            raise _Undecodable("illegal base64 data at input byte 0") from None
+# ------------------------------------------------------------------ completing
 
 
-def _check(value: Any, schema: Json, path: tuple[str, ...], owner: str) -> None:
-    if value is None:
-        return
-    kind = schema.get("type")
-    where = ".".join((owner, *path))
-    if kind == "object":
-        if not isinstance(value, dict):
-            raise _mismatch(value, schema, where)
-        properties: Json = schema.get("properties") or {}
-        others = schema.get("additionalProperties")
-        inner = schema.get("title", owner)
-        for name, item in value.items():
-            if (field := properties.get(name)) is not None:
-                _check(item, field, (*path, name), inner)
-            elif isinstance(others, dict):
-                _check(item, others, path, owner)
-    elif kind == "array":
-        if not isinstance(value, list):
-            raise _mismatch(value, schema, where)
-        for item in value:
-            _check(item, schema["items"], path, owner)
-    else:
-        _check_scalar(value, schema, where)
+class _Shape(NamedTuple):
+    """What is always there in a struct, and which of its fields lead to more structs."""
+
+    zeros: tuple[tuple[str, Any], ...]
+    inner: tuple[tuple[str, Json], ...]
 
 
-def _status(kind: str, version: str, problem: str) -> Json:
-    text = f'{kind} in version "{version}" cannot be handled as a {kind}: {problem}'
-    return errors.status_body(400, "BadRequest", text)
+def _is_struct(schema: Json) -> bool:
+    """Say whether Go has a struct, which is never left out for being empty."""
+    is_time = schema.get("format") == "date-time"
+    return "properties" in schema or is_time or bool(schema.get("x-kubernetes-int-or-string"))
 
 
-def decode_errors(obj: Json, schema: Json, kind: str, version: str) -> Json | None:
-    """Return the 400 Status for a built-in object whose JSON types do not fit, or None."""
-    try:
-        _check(obj, schema, (), kind)
-    except _Undecodable as error:
-        return _status(kind, version, str(error))
-    return None
+def _is_left_out(schema: Json, mark: str) -> bool:
+    """Say whether Go writes nothing for a field that nobody set."""
+    return "o" in mark and ("p" in mark or not _is_struct(schema))
 
 
-def metadata_decode_errors(obj: Json, kind: str, version: str) -> Json | None:
-    """Return the 400 Status for a custom object whose metadata does not fit ObjectMeta, or None."""
-    schema = builtin_schema("Pod")["properties"]["metadata"]
-    try:
-        _check(obj.get("metadata"), schema, (), "ObjectMeta")
-    except _Undecodable as error:
-        return _status(kind, version, str(error))
-    return None
+def _zero(schema: Json, mark: str) -> Any:
+    """Return what Go writes for a field that nobody set and that it does not leave out."""
+    if "p" in mark or schema.get("format") == "date-time":
+        return None
+    if "properties" in schema:
+        return {}
+    if schema.get("x-kubernetes-int-or-string"):
+        return "0" if _is_quantity(schema) else 0
+    return None if schema.get("type") in (None, "array", "object") else _empty_item(schema)
 
 
-def clear_nulls(value: Any, schema: Json) -> None:
-    """Do in place what decoding does with nulls: fields are left out, list items become empty."""
-    if isinstance(value, dict):
-        properties: Json = schema.get("properties") or {}
-        others = schema.get("additionalProperties")
-        for name in [name for name in value if value[name] is None]:
-            del value[name]
-        for name, item in value.items():
-            field = properties.get(name, others)
-            if isinstance(item, dict | list) and isinstance(field, dict):
-                clear_nulls(item, field)
-    elif isinstance(value, list) and isinstance(items := schema.get("items"), dict):
-        empty: Any = {"object": {}, "string": "", "array": []}.get(items.get("type", ""), 0)
-        for position, item in enumerate(value):
-            if item is None:
-                value[position] = copy.copy(empty)
-            else:
-                clear_nulls(item, items)
+@cache
+def _shape(component: str) -> _Shape:
+    schema, marks = recorded.linked_schema(component), recorded.flags(component)
+    zeros, inner = [], []
+    for name, field in schema.get("properties", {}).items():
+        nested = field.get("items") or field.get("additionalProperties") or field
+        if isinstance(nested, dict) and "component" in nested and "properties" in nested:
+            inner.append((name, nested))
+        is_silent = component == METADATA and name == "creationTimestamp"
+        if name in marks and not is_silent and not _is_left_out(field, marks[name]):
+            zeros.append((name, _zero(field, marks[name])))
+    return _Shape(tuple(zeros), tuple(inner))
+
+
+def complete(obj: Json, schema: Json) -> None:
+    """Add in place what Go writes in any case: structs, and fields that are not left out empty."""
+    shape = _shape(schema["component"])
+    for name, zero in shape.zeros:
+        if name not in obj:
+            obj[name] = copy.copy(zero)
+    for name, nested in shape.inner:
+        value = obj.get(name)
+        if not value and value != {}:
+            continue
+        is_map = "properties" not in schema["properties"][name] and isinstance(value, dict)
+        members = value if isinstance(value, list) else value.values() if is_map else [value]
+        for member in members:
+            complete(member, nested)

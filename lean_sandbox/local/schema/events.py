@@ -10,16 +10,6 @@ from lean_sandbox.local.schema.errors import FieldError
 
 Json = dict[str, Any]
 
-EMPTY_EVENT: Json = {
-    "source": {},
-    "firstTimestamp": None,
-    "lastTimestamp": None,
-    "eventTime": None,
-    "reportingComponent": "",
-    "reportingInstance": "",
-}
-"""Members of an Event that are always written, and what they are when nobody says them."""
-
 _LIMITS = {"reportingInstance": 128, "action": 128, "reason": 128, "message": 1024}
 _REQUIRED = ("reportingInstance", "action", "reason")
 _FIXED = (

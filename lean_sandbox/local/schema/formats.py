@@ -8,7 +8,10 @@ import ipaddress
 import re
 from collections.abc import Callable
 from datetime import date
-from typing import Any
+from fractions import Fraction
+from typing import Any, Final
+
+from lean_sandbox.model.comparison import parse_quantity
 
 INTEGER_RANGES = {
     "int32": (-(2**31), 2**31 - 1),
@@ -60,3 +63,40 @@ def matches_format(text: str, name: str) -> bool:
     """Say whether a text has a format; formats that are not known are not checked."""
     check = _CHECKS.get(name)
     return check is None or check(text)
+
+
+_DECIMAL: Final = {-9: "n", -6: "u", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P"} | {
+    18: "E"
+}
+_BINARY: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+
+
+def canonical_quantity(value: Any) -> str | None:
+    """Return the one way to write a quantity in its family of suffixes, None for other values."""
+    amount = parse_quantity(value)
+    if amount is None:
+        return None
+    if amount == 0:
+        return "0"
+    text = str(value)
+    if text.endswith("i") and abs(amount) >= 1024:
+        return _binary(amount)
+    return _decimal(amount, is_exponent=re.search(r"[eE][+-]?\d", text) is not None)
+
+
+def _binary(amount: Fraction) -> str:
+    # Fractions are rounded up, away from zero.
+    whole = -(-abs(amount).numerator // amount.denominator)
+    power = 0
+    while whole % 1024 == 0 and power < len(_BINARY) - 1:
+        whole, power = whole // 1024, power + 1
+    return f"{'-' if amount < 0 else ''}{whole}{_BINARY[power]}"
+
+
+def _decimal(amount: Fraction, *, is_exponent: bool) -> str:
+    nanos, power = int(amount * 10**9), -9
+    while nanos % 1000 == 0 and power < 18:
+        nanos, power = nanos // 1000, power + 3
+    if is_exponent:
+        return f"{nanos}e{power}" if power else str(nanos)
+    return f"{nanos}{_DECIMAL[power]}"

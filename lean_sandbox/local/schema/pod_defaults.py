@@ -147,7 +147,3 @@ def pod_defaults(obj: Json) -> None:
     spec.setdefault("enableServiceLinks", True)
     spec.setdefault("priority", 0)
     spec.setdefault("preemptionPolicy", "PreemptLowerPriority")
-    for condition in (obj.get("status") or {}).get("conditions") or ():
-        # Times of built-in conditions are always written, if need be as null.
-        condition.setdefault("lastProbeTime", None)
-        condition.setdefault("lastTransitionTime", None)

@@ -2,52 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
+from lean_sandbox.local import recorded
 from lean_sandbox.local.schema import paths
+from lean_sandbox.local.schema.decoding import METADATA
 
 Json = dict[str, Any]
 
 _TYPE_META = frozenset({"apiVersion", "kind", "metadata"})
-METADATA_FIELDS = frozenset(
-    {
-        "annotations",
-        "creationTimestamp",
-        "deletionGracePeriodSeconds",
-        "deletionTimestamp",
-        "finalizers",
-        "generateName",
-        "generation",
-        "labels",
-        "managedFields",
-        "name",
-        "namespace",
-        "ownerReferences",
-        "resourceVersion",
-        "selfLink",
-        "uid",
-    }
-)
-_OWNER_FIELDS = frozenset({"apiVersion", "blockOwnerDeletion", "controller", "kind", "name", "uid"})
-
-
-def _drop(obj: Json, known: Iterable[str], path: str, dropped: list[str]) -> None:
-    for name in [name for name in obj if name not in known]:
-        del obj[name]
-        dropped.append(paths.child(path, name))
 
 
 def _prune_metadata(metadata: Any, path: str, dropped: list[str]) -> None:
-    if not isinstance(metadata, dict):
-        return
-    _drop(metadata, METADATA_FIELDS, path, dropped)
-    owners = metadata.get("ownerReferences")
-    if isinstance(owners, list):
-        for position, owner in enumerate(owners):
-            if isinstance(owner, dict):
-                where = paths.index(paths.child(path, "ownerReferences"), position)
-                _drop(owner, _OWNER_FIELDS, where, dropped)
+    if isinstance(metadata, dict):
+        _walk(metadata, recorded.linked_schema(METADATA), path, dropped)
 
 
 def _prune_object(obj: Json, schema: Json, path: str, dropped: list[str], *, is_root: bool) -> None:
@@ -79,12 +47,12 @@ def _walk(value: Any, schema: Json, path: str, dropped: list[str]) -> None:
                 _walk(item, items, paths.index(path, position), dropped)
 
 
-def prune(obj: Json, schema: Json, *, is_sorted: bool = True) -> list[str]:
-    """Remove unknown fields in place and return their paths, sorted or as they stood.
+def prune(obj: Json, schema: Json) -> list[str]:
+    """Remove unknown fields in place and return their paths, sorted.
 
     A field below a removed one is not listed on its own. apiVersion, kind and metadata of the root
     and of embedded resources stay; unknown fields inside such metadata go.
     """
     dropped: list[str] = []
     _prune_object(obj, schema, "", dropped, is_root=True)
-    return sorted(dropped) if is_sorted else dropped
+    return sorted(dropped)
