@@ -125,6 +125,7 @@ def assign_address(obj: Json, addresses: ClusterIPs, *, keep: bool) -> None:
 
 _ADMITTED: Final[dict[str, tuple[str, ...]]] = {
     "pods": ("serviceAccount", "serviceAccountName", "priority", "preemptionPolicy"),
+    "namespaces": ("finalizers",),
     "services": ("clusterIPs", "ipFamilies", "ipFamilyPolicy"),
 }
 """Fields of spec that admission fills in after ownership has been recorded."""
@@ -140,13 +141,21 @@ def unowned(kind: Kind, obj: Json, sent: set[str]) -> Json:
         return made
     # What is written of an empty object belongs to nobody.
     complete(made, builtin_schema(kind.kind, kind.api_version))
+    _empty_lists(made, obj)
     if not kind.group:
         given = obj.get("spec") or {}
         admitted = (key for key in _ADMITTED.get(kind.plural, ()) if key not in sent)
         made.get("spec", {}).update({key: given[key] for key in admitted if key in given})
-        if kind.plural == "pods":
-            made["spec"]["containers"] = []
     return made
+
+
+def _empty_lists(made: Json, obj: Json) -> None:
+    """Write the lists of an empty object as lists, so that items are owned and not the list."""
+    for key, value in made.items():
+        if value is None and isinstance(obj.get(key), list):
+            made[key] = []
+        elif isinstance(value, dict) and isinstance(obj.get(key), dict):
+            _empty_lists(value, obj[key])
 
 
 def prepare_update(kind: Kind, new: Json, old: Json, subresource: str) -> None:

@@ -9,6 +9,7 @@ from lean_sandbox.local.schema import errors, names, paths
 from lean_sandbox.local.schema.claims import check_claim, claim_defaults
 from lean_sandbox.local.schema.errors import FieldError
 from lean_sandbox.local.schema.events import check_event_place
+from lean_sandbox.local.schema.kindrules import check_rows, default_rows
 from lean_sandbox.local.schema.metadata import name_rule, validate_metadata
 from lean_sandbox.local.schema.pod_defaults import pod_defaults, pod_spec_defaults
 from lean_sandbox.local.schema.pods import check_pod
@@ -66,26 +67,40 @@ _CONFIG_KEY = (
 )
 
 
-def _workload_defaults(obj: Json) -> None:
-    spec = obj.setdefault("spec", {})
-    spec.setdefault("replicas", 1)
-    pod_spec_defaults(spec.setdefault("template", {}).setdefault("spec", {}))
-
-
 def _deployment_defaults(obj: Json) -> None:
-    _workload_defaults(obj)
-    spec = obj["spec"]
-    spec.setdefault("revisionHistoryLimit", 10)
-    spec.setdefault("progressDeadlineSeconds", 600)
-    strategy = spec.setdefault("strategy", {})
-    if strategy.setdefault("type", "RollingUpdate") == "RollingUpdate":
+    strategy = obj["spec"]["strategy"]
+    if strategy["type"] == "RollingUpdate":
         rolling = strategy.setdefault("rollingUpdate", {})
         rolling.setdefault("maxSurge", "25%")
         rolling.setdefault("maxUnavailable", "25%")
 
 
-def _secret_defaults(obj: Json) -> None:
-    obj.setdefault("type", "Opaque")
+def _update_defaults(**values: Any) -> Callable[[Json], None]:
+    def apply(obj: Json) -> None:
+        strategy = obj["spec"]["updateStrategy"]
+        if strategy["type"] == "RollingUpdate":
+            strategy["rollingUpdate"] = {**values, **(strategy.get("rollingUpdate") or {})}
+
+    return apply
+
+
+def _job_defaults(obj: Json) -> None:
+    """Let a Job select its Pods by a label of its uid, unless it says how itself."""
+    spec, metadata = obj["spec"], obj["metadata"]
+    if spec.get("completionMode") != "Indexed":
+        spec.setdefault("completions", 1)
+    uid = metadata.get("uid")
+    if spec.get("manualSelector") or not uid or spec.get("selector"):
+        return
+    key = "batch.kubernetes.io/controller-uid"
+    template = spec.setdefault("template", {}).setdefault("metadata", {})
+    labels = {key: uid, "controller-uid": uid}
+    labels |= {"batch.kubernetes.io/job-name": metadata["name"], "job-name": metadata["name"]}
+    template["labels"] = {**(template.get("labels") or {}), **labels}
+    # A Job without labels has those of its template.
+    if not metadata.get("labels"):
+        metadata["labels"] = dict(template["labels"])
+    spec["selector"] = {"matchLabels": {key: uid}}
 
 
 def _namespace_defaults(obj: Json) -> None:
@@ -99,53 +114,52 @@ def _namespace_defaults(obj: Json) -> None:
     spec.setdefault("finalizers", ["kubernetes"])
 
 
-def _storage_class_defaults(obj: Json) -> None:
-    obj.setdefault("reclaimPolicy", "Delete")
-    obj.setdefault("volumeBindingMode", "Immediate")
-
-
 def _network_policy_defaults(obj: Json) -> None:
     spec = obj.setdefault("spec", {})
     if not spec.get("policyTypes"):
         spec["policyTypes"] = ["Ingress", *(["Egress"] if spec.get("egress") else [])]
-    for rule in [*(spec.get("ingress") or ()), *(spec.get("egress") or ())]:
-        for port in (rule or {}).get("ports") or ():
-            port.setdefault("protocol", "TCP")
 
 
 def _role_binding_defaults(obj: Json) -> None:
-    reference = obj.setdefault("roleRef", {})
-    reference.setdefault("apiGroup", "rbac.authorization.k8s.io")
     for subject in obj.get("subjects") or ():
         if subject.get("kind") in {"User", "Group"}:
             subject.setdefault("apiGroup", "rbac.authorization.k8s.io")
 
 
+_TEMPLATES = {
+    "CronJob": ("spec", "jobTemplate", "spec", "template"),
+    **dict.fromkeys(
+        ("DaemonSet", "Deployment", "Job", "ReplicaSet", "StatefulSet"), ("spec", "template")
+    ),
+}
 _DEFAULTS: dict[str, Callable[[Json], None]] = {
     "ClusterRoleBinding": _role_binding_defaults,
+    "DaemonSet": _update_defaults(maxSurge=0, maxUnavailable=1),
     "Deployment": _deployment_defaults,
+    "Job": _job_defaults,
     "Namespace": _namespace_defaults,
     "NetworkPolicy": _network_policy_defaults,
     "PersistentVolumeClaim": claim_defaults,
     "Pod": pod_defaults,
-    "ReplicaSet": _workload_defaults,
     "RoleBinding": _role_binding_defaults,
-    "Secret": _secret_defaults,
     "Service": service_defaults,
-    "StatefulSet": _workload_defaults,
-    "StorageClass": _storage_class_defaults,
+    "StatefulSet": _update_defaults(partition=0),
 }
 
 
 def core_defaults(kind: str, obj: Json) -> None:
     """Write the defaults of a built-in kind into an object, in place; unknown kinds are left alone.
 
-    Allocated values (cluster IPs, node ports) and what admission adds beside priority and service
-    account (token volumes, tolerations) are the server's part. Of the status only the times of a
-    Pod's conditions are touched.
+    Allocated values (cluster IPs, node ports) and what admission adds beside the service account
+    (priority, token volumes, tolerations) are the server's part.
     """
-    apply = _DEFAULTS.get(kind)
-    if apply is not None:
+    default_rows(kind, obj)
+    if steps := _TEMPLATES.get(kind):
+        template = obj
+        for step in steps:
+            template = template.setdefault(step, {})
+        pod_spec_defaults(template.setdefault("spec", {}))
+    if (apply := _DEFAULTS.get(kind)) is not None:
         apply(obj)
 
 
@@ -179,34 +193,11 @@ def _immutable_data(obj: Json, old: Json) -> list[FieldError]:
     ]
 
 
-def _check_network_policy(obj: Json, _old: Json | None) -> list[FieldError]:
-    found: list[FieldError] = []
-    spec: Json = obj.get("spec") or {}
-    for position, name in enumerate(spec.get("policyTypes") or ()):
-        if name not in {"Ingress", "Egress"}:
-            where = paths.index("spec.policyTypes", position)
-            found.append(errors.not_supported(where, name, ["Egress", "Ingress"]))
-    return found
-
-
-def _check_role_binding(obj: Json, old: Json | None) -> list[FieldError]:
-    reference: Json = obj.get("roleRef") or {}
-    found: list[FieldError] = []
-    if old is not None and reference != (old.get("roleRef") or {}):
-        found.append(errors.invalid("roleRef", reference, "cannot change roleRef"))
-    if not reference.get("name"):
-        found.append(errors.required("roleRef.name"))
-    return found
-
-
 _CHECKS: dict[str, Callable[[Json, Json | None], list[FieldError]]] = {
-    "ClusterRoleBinding": _check_role_binding,
     "ConfigMap": _check_keys,
     "Event": check_event_place,
-    "NetworkPolicy": _check_network_policy,
     "PersistentVolumeClaim": check_claim,
     "Pod": check_pod,
-    "RoleBinding": _check_role_binding,
     "Secret": _check_keys,
     "Service": check_service,
 }
@@ -237,4 +228,4 @@ def core_validate(kind: str, obj: Json, old: Json | None = None) -> list[FieldEr
     check = _CHECKS.get(kind)
     if check is not None:
         found += check(obj, old)
-    return found
+    return [*found, *check_rows(kind, obj, old)]

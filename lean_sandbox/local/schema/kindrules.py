@@ -1,0 +1,666 @@
+"""Defaults and checks of kinds that need little: rows of a path and what holds there.
+
+In a path `[*]` stands for every item of a list, and `?` after a name for what may be absent: a
+default is not written into it then.
+"""
+
+from __future__ import annotations
+
+import copy
+import ipaddress
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+from zoneinfo import available_timezones
+
+from lean_sandbox.local.schema import errors, names, paths
+from lean_sandbox.local.schema.errors import FieldError
+from lean_sandbox.local.schema.metadata import check_labels
+from lean_sandbox.local.schema.pods import check_pod_spec
+from lean_sandbox.model.comparison import parse_quantity
+
+Json = dict[str, Any]
+Check = Callable[[Any, str], Iterable[FieldError]]
+ObjectCheck = Callable[[Json, Json | None], Iterable[FieldError]]
+
+_RBAC: Final = "rbac.authorization.k8s.io"
+_IP_TEXT: Final = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
+_CIDR_TEXT: Final = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
+_PORT_RANGE: Final = "must be between 1 and 65535, inclusive"
+_PERCENT_TEXT: Final = (
+    "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or "
+    "'93%', regex used for validation is '[0-9]+%')"
+)
+_MIBI: Final = 1024 * 1024
+
+
+# ------------------------------------------------------------------ what a row may ask for
+
+
+def places(obj: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Give each place of a path with its value, None where a member is absent."""
+    found = [("", obj)]
+    for step in path.replace("?", "").split("."):
+        name, _, is_list = step.partition("[")
+        members = [
+            (paths.child(where, name), value.get(name))
+            for where, value in found
+            if isinstance(value, dict)
+        ]
+        found = members
+        if is_list:
+            found = [
+                (paths.index(where, position), item)
+                for where, items in members
+                for position, item in enumerate(items or ())
+            ]
+    yield from found
+
+
+def _needed(detail: str = "") -> Check:
+    def check(value: Any, where: str) -> Iterator[FieldError]:
+        if value in (None, "", [], {}):
+            yield errors.required(where, detail)
+
+    return check
+
+
+def _one_of(*allowed: str, needed: bool = False) -> Check:
+    def check(value: Any, where: str) -> Iterator[FieldError]:
+        if (value or needed) and value not in allowed:
+            yield errors.not_supported(where, value or "", allowed)
+
+    return check
+
+
+def _at_least(least: int, text: str = "must be greater than or equal to 0") -> Check:
+    def check(value: Any, where: str) -> Iterator[FieldError]:
+        if isinstance(value, int) and value < least:
+            yield errors.invalid(where, value, text)
+
+    return check
+
+
+def _named(rule: names.NameRule) -> Check:
+    def check(value: Any, where: str) -> Iterator[FieldError]:
+        yield from (errors.invalid(where, value, text) for text in (rule(value) if value else ()))
+
+    return check
+
+
+def _selector(value: Any, where: str) -> Iterator[FieldError]:
+    given: Json = value or {}
+    yield from check_labels(given.get("matchLabels"), paths.child(where, "matchLabels"))
+    for position, one in enumerate(given.get("matchExpressions") or ()):
+        inner = paths.index(paths.child(where, "matchExpressions"), position)
+        sign, listed = one.get("operator") or "", one.get("values") or []
+        if sign in ("In", "NotIn") and not listed:
+            text = "must be specified when `operator` is 'In' or 'NotIn'"
+            yield errors.required(paths.child(inner, "values"), text)
+        elif sign in ("Exists", "DoesNotExist") and listed:
+            text = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+            yield errors.forbidden(paths.child(inner, "values"), text)
+        elif sign not in ("In", "NotIn", "Exists", "DoesNotExist"):
+            text = "not a valid selector operator"
+            yield errors.invalid(paths.child(inner, "operator"), sign, text)
+        for text in names.label_key_problems(one.get("key") or ""):
+            yield errors.invalid(paths.child(inner, "key"), one.get("key") or "", text)
+
+
+def _share(value: Any, where: str) -> Iterator[FieldError]:
+    """Check a number or percentage that is no more than all."""
+    if isinstance(value, int) and value < 0:
+        yield errors.invalid(where, value, "must be greater than or equal to 0")
+    elif isinstance(value, str):
+        if not re.fullmatch(r"\d+%", value):
+            yield errors.invalid(where, value, _PERCENT_TEXT)
+        elif int(value[:-1]) > 100:
+            yield errors.invalid(where, value, "must not be greater than 100%")
+
+
+def _port(value: Any, where: str) -> Iterator[FieldError]:
+    if isinstance(value, str):
+        yield from (errors.invalid(where, value, text) for text in names.port_name_problems(value))
+    elif value is not None and not 1 <= value <= 65535:
+        yield errors.invalid(where, value, _PORT_RANGE)
+
+
+def _address(value: Any, where: str) -> Iterator[FieldError]:
+    try:
+        ipaddress.ip_address(value or "")
+    except ValueError:
+        yield errors.invalid(where, value, _IP_TEXT)
+
+
+def _amounts(value: Any, where: str) -> Iterator[FieldError]:
+    for name, amount in (value or {}).items():
+        if (parse_quantity(amount) or 0) < 0:
+            text = "must be greater than or equal to 0"
+            yield errors.invalid(paths.key(where, name), amount, text)
+
+
+# ------------------------------------------------------------------ workloads
+
+
+def _template(restarts: tuple[str, ...], path: str = "spec.template") -> ObjectCheck:
+    def check(obj: Json, _old: Json | None) -> Iterator[FieldError]:
+        for where, template in places(obj, path):
+            spec: Json = (template or {}).get("spec") or {}
+            inner = paths.child(where, "spec")
+            yield from check_labels(
+                ((template or {}).get("metadata") or {}).get("labels"), f"{where}.metadata.labels"
+            )
+            yield from check_pod_spec(spec, inner)
+            policy = spec.get("restartPolicy")
+            if restarts == ("Always",) and policy != "Always":
+                yield errors.not_supported(paths.child(inner, "restartPolicy"), policy, restarts)
+            elif policy not in restarts:
+                text = 'valid values: "OnFailure", "Never"'
+                yield errors.required(paths.child(inner, "restartPolicy"), text)
+
+    return check
+
+
+def _selects(kind: str) -> ObjectCheck:
+    def check(obj: Json, old: Json | None) -> Iterator[FieldError]:
+        spec: Json = obj.get("spec") or {}
+        selector = spec.get("selector")
+        labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels")
+        if old is not None and selector != (old.get("spec") or {}).get("selector"):
+            yield errors.immutable("spec.selector", selector)
+        if selector is None:
+            yield errors.required("spec.selector")
+        elif not (selector.get("matchLabels") or selector.get("matchExpressions")):
+            text = f"empty selector is invalid for {kind}"
+            yield errors.invalid("spec.selector", selector, text)
+            return
+        found = list(_selector(selector, "spec.selector"))
+        yield from found
+        if not found and not _matches(selector, labels or {}):
+            text = "`selector` does not match template `labels`"
+            yield errors.invalid("spec.template.metadata.labels", labels, text)
+
+    return check
+
+
+def _matches(selector: Json | None, labels: Json) -> bool:
+    if selector is None:
+        return False
+    for one in selector.get("matchExpressions") or ():
+        key, listed = one.get("key"), one.get("values") or ()
+        fits = {
+            "In": labels.get(key) in listed,
+            "NotIn": labels.get(key) not in listed,
+            "Exists": key in labels,
+            "DoesNotExist": key not in labels,
+        }
+        if not fits[one["operator"]]:
+            return False
+    wanted: Json = selector.get("matchLabels") or {}
+    return all(labels.get(key) == value for key, value in wanted.items())
+
+
+def _strategy(obj: Json, _old: Json | None) -> Iterator[FieldError]:
+    strategy: Json = obj["spec"].get("strategy") or {}
+    rolling = strategy.get("rollingUpdate")
+    if strategy.get("type") not in ("Recreate", "RollingUpdate"):
+        shown = {"Type": strategy.get("type", ""), "RollingUpdate": rolling}
+        yield errors.not_supported("spec.strategy", shown, ["Recreate", "RollingUpdate"])
+    elif strategy["type"] == "Recreate" and rolling is not None:
+        text = "may not be specified when strategy `type` is 'Recreate'"
+        yield errors.forbidden("spec.strategy.rollingUpdate", text)
+    elif rolling and {rolling.get("maxSurge"), rolling.get("maxUnavailable")} <= {0, "0%"}:
+        text = "may not be 0 when `maxSurge` is 0"
+        where = "spec.strategy.rollingUpdate.maxUnavailable"
+        yield errors.invalid(where, rolling.get("maxUnavailable"), text)
+
+
+def _schedule(value: Any, where: str) -> Iterator[FieldError]:
+    fields = (value or "").split()
+    if not value:
+        yield errors.required(where)
+    elif "TZ=" in value:
+        text = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"
+        yield errors.invalid(where, value, text)
+    elif len(fields) != 5 and not value.startswith("@"):
+        shown = " ".join(fields)
+        text = f"expected exactly 5 fields, found {len(fields)}: [{shown}]"
+        yield errors.invalid(where, value, text)
+
+
+def _zone(value: Any, where: str) -> Iterator[FieldError]:
+    if value and value not in available_timezones():
+        yield errors.invalid(where, value, f"unknown time zone {value}")
+
+
+def _job_selector(obj: Json, _old: Json | None) -> Iterator[FieldError]:
+    spec: Json = obj["spec"]
+    if spec.get("selector") is None:
+        yield errors.required("spec.selector")
+    labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels")
+    if not _matches(spec.get("selector"), labels or {}):
+        text = "`selector` does not match template `labels`"
+        yield errors.invalid("spec.template.metadata.labels", labels, text)
+
+
+# ------------------------------------------------------------------ others
+
+
+def _budget(obj: Json, _old: Json | None) -> Iterator[FieldError]:
+    spec: Json = obj["spec"]
+    if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
+        members = ("MinAvailable", "Selector", "MaxUnavailable", "UnhealthyPodEvictionPolicy")
+        shown = {name: spec.get(name[0].lower() + name[1:]) for name in members}
+        text = "minAvailable and maxUnavailable cannot be both set"
+        yield errors.invalid("spec", shown, text)
+
+
+def _ingress(obj: Json, _old: Json | None) -> Iterator[FieldError]:
+    spec: Json = obj["spec"]
+    if not spec.get("rules") and spec.get("defaultBackend") is None:
+        text = "either `defaultBackend` or `rules` must be specified"
+        yield errors.invalid("spec", spec.get("rules"), text)
+    for where, rule in places(obj, "spec.rules[*].http"):
+        if rule is not None and not rule.get("paths"):
+            yield errors.required(paths.child(where, "paths"))
+
+
+def _backend(value: Any, where: str) -> Iterator[FieldError]:
+    if value is None:
+        return
+    service = value.get("service")
+    if service is None:
+        if value.get("resource") is None:
+            yield errors.invalid(where, "", "resource or service backend is required")
+        return
+    inner = paths.child(where, "service")
+    if not service.get("name"):
+        yield errors.required(paths.child(inner, "name"))
+    port: Json = service.get("port") or {}
+    if not (port.get("name") or port.get("number")):
+        yield errors.required(where, "port name or number is required")
+    elif port.get("number"):
+        yield from _port(port["number"], f"{inner}.port.number")
+
+
+def _path(value: Any, where: str) -> Iterator[FieldError]:
+    kinds = ("Exact", "ImplementationSpecific", "Prefix")
+    kind, path = value.get("pathType"), value.get("path") or ""
+    if not kind:
+        yield errors.required(paths.child(where, "pathType"), "pathType must be specified")
+    elif kind not in kinds:
+        yield errors.not_supported(paths.child(where, "pathType"), kind, kinds)
+    elif kind != "ImplementationSpecific" and not path.startswith("/"):
+        yield errors.invalid(paths.child(where, "path"), path, "must be an absolute path")
+    yield from _backend(value.get("backend") or {}, paths.child(where, "backend"))
+
+
+def _peer(value: Any, where: str) -> Iterator[FieldError]:
+    block = value.get("ipBlock")
+    others = [key for key in ("podSelector", "namespaceSelector") if value.get(key) is not None]
+    if block is None and not others:
+        yield errors.required(where, "must specify a peer")
+    for key in others:
+        yield from _selector(value[key], paths.child(where, key))
+    if block is None:
+        return
+    if others:
+        yield errors.forbidden(where, "may not specify both ipBlock and another peer")
+    inner, cidr = paths.child(where, "ipBlock"), block.get("cidr") or ""
+    network = _network(cidr)
+    if not cidr:
+        yield errors.required(paths.child(inner, "cidr"))
+    elif network is None:
+        yield errors.invalid(paths.child(inner, "cidr"), cidr, _CIDR_TEXT)
+    for position, text in enumerate(block.get("except") or ()):
+        named, part = paths.index(paths.child(inner, "except"), position), _network(text)
+        if part is None:
+            yield errors.invalid(named, text, _CIDR_TEXT)
+        elif network is not None and not _is_inside(part, network):
+            yield errors.invalid(named, text, "must be a strict subset of `cidr`")
+
+
+def _network(text: str) -> Any:
+    try:
+        return ipaddress.ip_network(text, strict=False) if "/" in text else None
+    except ValueError:
+        return None
+
+
+def _is_inside(part: Any, whole: Any) -> bool:
+    is_narrower = part.version == whole.version and part.prefixlen > whole.prefixlen
+    return is_narrower and part.network_address in whole
+
+
+def _policy_port(value: Any, where: str) -> Iterator[FieldError]:
+    port, end = value.get("port"), value.get("endPort")
+    protocols = ("TCP", "UDP", "SCTP")
+    yield from _one_of(*protocols)(value.get("protocol"), paths.child(where, "protocol"))
+    yield from _port(port, paths.child(where, "port"))
+    if end is not None and port is None:
+        text = "may not be specified when `port` is not specified"
+        yield errors.invalid(paths.child(where, "endPort"), end, text)
+    elif end is not None and isinstance(port, int) and end < port:
+        text = "must be greater than or equal to `port`"
+        yield errors.invalid(paths.child(where, "endPort"), port, text)
+
+
+def _policy_rule(*, is_namespaced: bool) -> Check:
+    def check(rule: Any, where: str) -> Iterator[FieldError]:
+        if not rule.get("verbs"):
+            text = "verbs must contain at least one value"
+            yield errors.required(paths.child(where, "verbs"), text)
+        if urls := rule.get("nonResourceURLs"):
+            if is_namespaced:
+                text = "namespaced rules cannot apply to non-resource URLs"
+                yield errors.invalid(paths.child(where, "nonResourceURLs"), urls, text)
+            return
+        for name, text in (("apiGroups", "api group"), ("resources", "resource")):
+            if not rule.get(name):
+                problem = f"resource rules must supply at least one {text}"
+                yield errors.required(paths.child(where, name), problem)
+
+    return check
+
+
+def _binding(*kinds: str) -> ObjectCheck:
+    def check(obj: Json, old: Json | None) -> Iterator[FieldError]:
+        reference: Json = obj.get("roleRef") or {}
+        if old is not None and reference != (old.get("roleRef") or {}):
+            yield errors.invalid("roleRef", reference, "cannot change roleRef")
+        if (group := reference.get("apiGroup")) != _RBAC:
+            yield errors.not_supported("roleRef.apiGroup", group or "", [_RBAC])
+        if (kind := reference.get("kind")) not in kinds:
+            yield errors.not_supported("roleRef.kind", kind or "", kinds)
+        if not reference.get("name"):
+            yield errors.required("roleRef.name")
+        for where, subject in places(obj, "subjects[*]"):
+            yield from _subject(subject, where, is_cluster=len(kinds) == 1)
+
+    return check
+
+
+def _subject(subject: Json, where: str, *, is_cluster: bool) -> Iterator[FieldError]:
+    kind, name = subject.get("kind") or "", subject.get("name") or ""
+    group = subject.get("apiGroup") or ""
+    if not name:
+        yield errors.required(paths.child(where, "name"))
+    if kind == "ServiceAccount":
+        yield from _named(names.subdomain_problems)(name, paths.child(where, "name"))
+        if group:
+            yield errors.not_supported(paths.child(where, "apiGroup"), group, [""])
+        if not subject.get("namespace") and is_cluster:
+            yield errors.required(paths.child(where, "namespace"))
+    elif kind in ("User", "Group"):
+        if group != _RBAC:
+            yield errors.not_supported(paths.child(where, "apiGroup"), group, [_RBAC])
+    else:
+        allowed = ("ServiceAccount", "User", "Group")
+        yield errors.not_supported(paths.child(where, "kind"), kind, allowed)
+
+
+def _aggregation(obj: Json, _old: Json | None) -> Iterator[FieldError]:
+    rule = obj.get("aggregationRule")
+    if rule is not None and not rule.get("clusterRoleSelectors"):
+        text = "at least one clusterRoleSelector required if aggregationRule is non-nil"
+        yield errors.required("aggregationRule.clusterRoleSelectors", text)
+
+
+def _unchanged(*members: str) -> ObjectCheck:
+    def check(obj: Json, old: Json | None) -> Iterator[FieldError]:
+        for name in members:
+            if old is not None and obj.get(name) != old.get(name):
+                text = f"updates to {name} are forbidden."
+                yield errors.forbidden(name, text)
+
+    return check
+
+
+def _priority_class(obj: Json, old: Json | None) -> Iterator[FieldError]:
+    name, value = obj["metadata"].get("name") or "", obj.get("value") or 0
+    if old is not None and value != (old.get("value") or 0):
+        yield errors.forbidden("value", "may not be changed in an update.")
+    if name.startswith("system-"):
+        text = "priority class names with 'system-' prefix are reserved for system use only"
+        problem = f"{text}. error: {name} is not a known system priority class"
+        yield errors.forbidden("metadata.name", problem)
+    elif value > 10**9:
+        text = f"maximum allowed value of a user defined priority is {10**9}"
+        yield errors.forbidden("value", text)
+
+
+_SECRET_KEYS: Final = {
+    "kubernetes.io/tls": ("tls.crt", "tls.key"),
+    "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
+    "kubernetes.io/dockercfg": (".dockercfg",),
+    "kubernetes.io/ssh-auth": ("ssh-privatekey",),
+}
+
+
+def _secret(obj: Json, old: Json | None) -> Iterator[FieldError]:
+    kind, data = obj.get("type") or "", obj.get("data") or {}
+    if old is not None and kind != old.get("type"):
+        yield errors.immutable("type", kind)
+    for key in _SECRET_KEYS.get(kind, ()):
+        if key not in data:
+            yield errors.required(paths.key("data", key))
+    if kind == "kubernetes.io/basic-auth" and not {"username", "password"} & data.keys():
+        yield from (errors.required(paths.key("data", key)) for key in ("username", "password"))
+    account = (obj["metadata"].get("annotations") or {}).get("kubernetes.io/service-account.name")
+    if kind == "kubernetes.io/service-account-token" and not account:
+        where = "metadata.annotations[kubernetes.io/service-account.name]"
+        yield errors.required(where)
+    # Four letters of base64 are three bytes.
+    if sum(len(text) * 3 // 4 for text in data.values()) > _MIBI:
+        yield errors.too_long("data", _MIBI)
+
+
+def _config_map(obj: Json, _old: Json | None) -> Iterator[FieldError]:
+    texts = sum(len(text.encode()) for text in (obj.get("data") or {}).values())
+    octets = sum(len(text) * 3 // 4 for text in (obj.get("binaryData") or {}).values())
+    if texts + octets > _MIBI:
+        yield errors.too_long("[]", _MIBI)
+
+
+def _volume(obj: Json, _old: Json | None) -> Iterator[FieldError]:
+    spec: Json = obj["spec"]
+    if not spec.get("accessModes"):
+        yield errors.required("spec.accessModes")
+    if not spec.get("capacity"):
+        yield errors.required("spec.capacity")
+    if set(spec.get("capacity") or ()) != {"storage"}:
+        yield errors.not_supported("spec.capacity", spec.get("capacity"), ["storage"])
+    plain = ("persistentVolumeReclaimPolicy", "volumeMode", "storageClassName", "nodeAffinity")
+    if not any(
+        isinstance(spec[key], dict) for key in spec.keys() - {*plain, "capacity", "claimRef"}
+    ):
+        yield errors.required("spec", "must specify a volume type")
+
+
+_WORKLOAD: Final[tuple[tuple[str, Check], ...]] = (
+    ("spec.replicas", _at_least(0)),
+    ("spec.minReadySeconds", _at_least(0)),
+)
+_RULES: Final[dict[str, tuple[tuple[str, Check], ...]]] = {
+    "Deployment": _WORKLOAD,
+    "ReplicaSet": _WORKLOAD,
+    "StatefulSet": _WORKLOAD,
+    "DaemonSet": _WORKLOAD,
+    "Job": (
+        ("spec.parallelism", _at_least(0)),
+        ("spec.completions", _at_least(0)),
+        ("spec.backoffLimit", _at_least(0)),
+        ("spec.completionMode", _one_of("NonIndexed", "Indexed")),
+    ),
+    "CronJob": (
+        ("spec.schedule", _schedule),
+        ("spec.timeZone", _zone),
+        ("spec.concurrencyPolicy", _one_of("Allow", "Forbid", "Replace")),
+        ("spec.successfulJobsHistoryLimit", _at_least(0)),
+        ("spec.failedJobsHistoryLimit", _at_least(0)),
+    ),
+    "PodDisruptionBudget": (
+        ("spec.minAvailable", _share),
+        ("spec.maxUnavailable", _share),
+        ("spec.selector", _selector),
+        ("spec.unhealthyPodEvictionPolicy", _one_of("AlwaysAllow", "IfHealthyBudget")),
+    ),
+    "Ingress": (
+        ("spec.defaultBackend", _backend),
+        (
+            "spec.rules[*].host",
+            _named(lambda text: names.subdomain_problems(text.removeprefix("*."))),
+        ),
+        (
+            "spec.tls[*].hosts[*]",
+            _named(lambda text: names.subdomain_problems(text.removeprefix("*."))),
+        ),
+        ("spec.rules[*].http.paths[*]", _path),
+    ),
+    "NetworkPolicy": (
+        ("spec.podSelector", _selector),
+        ("spec.policyTypes[*]", _one_of("Ingress", "Egress", needed=True)),
+        ("spec.ingress[*].from[*]", _peer),
+        ("spec.egress[*].to[*]", _peer),
+        ("spec.ingress[*].ports[*]", _policy_port),
+        ("spec.egress[*].ports[*]", _policy_port),
+    ),
+    "Role": (("rules[*]", _policy_rule(is_namespaced=True)),),
+    "ClusterRole": (
+        ("rules[*]", _policy_rule(is_namespaced=False)),
+        ("aggregationRule.clusterRoleSelectors[*]", _selector),
+    ),
+    "StorageClass": (
+        ("provisioner", _needed()),
+        ("provisioner", _named(lambda text: names.label_key_problems(text.lower()))),
+        ("reclaimPolicy", _one_of("Delete", "Retain")),
+        ("volumeBindingMode", _one_of("Immediate", "WaitForFirstConsumer")),
+    ),
+    "PriorityClass": (("preemptionPolicy", _one_of("PreemptLowerPriority", "Never")),),
+    "RuntimeClass": (("handler", _needed()), ("handler", _named(names.rfc1123_label_problems))),
+    "EndpointSlice": (
+        ("addressType", _needed()),
+        ("addressType", _one_of("FQDN", "IPv4", "IPv6")),
+        ("endpoints[*].addresses", _needed("must contain at least 1 address")),
+    ),
+    "Endpoints": (("subsets[*].addresses[*].ip", _address),),
+    "Lease": (
+        ("spec.leaseDurationSeconds", _at_least(1, "must be greater than 0")),
+        ("spec.leaseTransitions", _at_least(0)),
+    ),
+    "ResourceQuota": (("spec.hard", _amounts),),
+    "PersistentVolume": (
+        ("spec.persistentVolumeReclaimPolicy", _one_of("Delete", "Recycle", "Retain")),
+        ("spec.volumeMode", _one_of("Block", "Filesystem")),
+    ),
+}
+_WHOLE: Final[dict[str, tuple[ObjectCheck, ...]]] = {
+    "Deployment": (_selects("deployment"), _template(("Always",)), _strategy),
+    "ReplicaSet": (_selects("deployment"), _template(("Always",))),
+    "StatefulSet": (_selects("statefulset"), _template(("Always",))),
+    "DaemonSet": (_selects("daemonset"), _template(("Always",))),
+    "Job": (_job_selector, _template(("OnFailure", "Never"))),
+    "CronJob": (_template(("OnFailure", "Never"), "spec.jobTemplate.spec.template"),),
+    "PodDisruptionBudget": (_budget,),
+    "Ingress": (_ingress,),
+    "RoleBinding": (_binding("Role", "ClusterRole"),),
+    "ClusterRoleBinding": (_binding("ClusterRole"),),
+    "ClusterRole": (_aggregation,),
+    "PriorityClass": (_priority_class,),
+    "Secret": (_secret,),
+    "ConfigMap": (_config_map,),
+    "PersistentVolume": (_volume,),
+    "StorageClass": (
+        _unchanged("parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"),
+    ),
+}
+
+
+def check_rows(kind: str, obj: Json, old: Json | None) -> Iterator[FieldError]:
+    """Give an error for each row of a kind that does not hold."""
+    for path, check in _RULES.get(kind, ()):
+        for where, value in places(obj, path):
+            yield from check(value, where)
+    for whole in _WHOLE.get(kind, ()):
+        yield from whole(obj, old)
+
+
+# ------------------------------------------------------------------ defaults
+
+_DEFAULTS: Final[dict[str, tuple[tuple[str, Any], ...]]] = {
+    "Deployment": (
+        ("spec.replicas", 1),
+        ("spec.revisionHistoryLimit", 10),
+        ("spec.progressDeadlineSeconds", 600),
+        ("spec.strategy.type", "RollingUpdate"),
+    ),
+    "ReplicaSet": (("spec.replicas", 1),),
+    "StatefulSet": (
+        ("spec.replicas", 1),
+        ("spec.revisionHistoryLimit", 10),
+        ("spec.podManagementPolicy", "OrderedReady"),
+        ("spec.persistentVolumeClaimRetentionPolicy.whenDeleted", "Retain"),
+        ("spec.persistentVolumeClaimRetentionPolicy.whenScaled", "Retain"),
+        ("spec.updateStrategy.type", "RollingUpdate"),
+    ),
+    "DaemonSet": (
+        ("spec.revisionHistoryLimit", 10),
+        ("spec.updateStrategy.type", "RollingUpdate"),
+    ),
+    "Job": (
+        ("spec.parallelism", 1),
+        ("spec.backoffLimit", 6),
+        ("spec.completionMode", "NonIndexed"),
+        ("spec.manualSelector", False),
+        ("spec.podReplacementPolicy", "TerminatingOrFailed"),
+        ("spec.suspend", False),
+    ),
+    "CronJob": (
+        ("spec.concurrencyPolicy", "Allow"),
+        ("spec.suspend", False),
+        ("spec.successfulJobsHistoryLimit", 3),
+        ("spec.failedJobsHistoryLimit", 1),
+    ),
+    "NetworkPolicy": (
+        ("spec.ingress[*].ports[*].protocol", "TCP"),
+        ("spec.egress[*].ports[*].protocol", "TCP"),
+    ),
+    "StorageClass": (("reclaimPolicy", "Delete"), ("volumeBindingMode", "Immediate")),
+    "PriorityClass": (("preemptionPolicy", "PreemptLowerPriority"),),
+    "EndpointSlice": (("ports[*].name", ""), ("ports[*].protocol", "TCP")),
+    "Endpoints": (("subsets[*].ports[*].protocol", "TCP"),),
+    "PersistentVolume": (
+        ("spec.persistentVolumeReclaimPolicy", "Retain"),
+        ("spec.volumeMode", "Filesystem"),
+        ("spec.hostPath?.type", ""),
+        ("status.phase", "Pending"),
+    ),
+    "RoleBinding": (("roleRef.apiGroup", _RBAC),),
+    "ClusterRoleBinding": (("roleRef.apiGroup", _RBAC),),
+    "Secret": (("type", "Opaque"),),
+}
+
+
+def default_rows(kind: str, obj: Json) -> None:
+    """Write the defaults of a kind's rows where nothing is."""
+    for path, value in _DEFAULTS.get(kind, ()):
+        parents, _, name = path.rpartition(".")
+        targets = [obj] if not parents else list(_made(obj, parents))
+        for target in targets:
+            if target.get(name) in (None, ""):
+                target[name] = copy.copy(value)
+
+
+def _made(obj: Json, path: str) -> Iterator[Json]:
+    """Give the objects at a path; those that may not be absent are made."""
+    found = [obj]
+    for step in path.split("."):
+        name, _, is_list = step.partition("[")
+        plain = name.rstrip("?")
+        if is_list:
+            found = [item for one in found for item in one.get(plain) or ()]
+        elif name.endswith("?"):
+            found = [one[plain] for one in found if one.get(plain) is not None]
+        else:
+            found = [one.setdefault(plain, {}) for one in found]
+    yield from found
