@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import ipaddress
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from lean_sandbox.local.errors import Cause, invalid
@@ -55,6 +55,22 @@ class ClusterIPs:
             [Cause("FieldValueInvalid", "failed to allocate IP: range is full", "spec.clusterIPs")],
         )
 
+    def claim(self, address: str) -> None:
+        """Take an address that somebody asks for. Raises StatusError (422) if it is not free."""
+        why = ""
+        if ipaddress.ip_address(address) not in self._network:
+            why = (
+                f"the provided IP ({address}) is not in the valid range. The range of valid IPs is"
+                f" {self._network}"
+            )
+        elif address in self._taken:
+            why = "provided IP is already allocated"
+        if why:
+            text = f'Invalid value: ["{address}"]: failed to allocate IP {address}: {why}'
+            cause = Cause("FieldValueInvalid", text, "spec.clusterIPs")
+            raise invalid("", "Service", "", [cause])
+        self._taken.add(address)
+
     def note(self, address: str) -> None:
         """Remember an address someone asked for by name, or had before a restart."""
         self._taken.add(address)
@@ -68,8 +84,10 @@ class ClusterIPs:
 
 def prepare_create(kind: Kind, obj: Json) -> None:
     """Set what the server decides about a new object, before defaults."""
-    if kind.has_status and kind.plural not in _KEEPS_STATUS:
+    if kind.has_status and (kind.is_custom or kind.plural not in _KEEPS_STATUS):
         obj.pop("status", None)
+    if kind.is_custom:
+        return
     if kind.group:
         if kind.storage == "customresourcedefinitions.apiextensions.k8s.io":
             stored = [
@@ -114,13 +132,73 @@ def assign_address(obj: Json, addresses: ClusterIPs, *, keep: bool) -> None:
     if not address:
         address = addresses.take()
     elif address != "None":
-        addresses.note(address)
+        addresses.claim(address)
     if not keep:
         addresses.give_back(address)
     spec["clusterIP"] = address
     spec["clusterIPs"] = [address]
     spec.setdefault("ipFamilies", ["IPv4"])
     spec.setdefault("ipFamilyPolicy", "SingleStack")
+
+
+_NODE_PORTS: Final = range(30000, 32768)
+
+
+def assign_node_ports(obj: Json, others: Iterable[Json]) -> None:
+    """Give the ports of a Service numbers on all nodes if its type needs them.
+
+    ``others`` are the Services that may have some. Raises StatusError (422) for a number that is
+    taken or out of range.
+    """
+    spec: Json = obj["spec"]
+    taken = {port.get("nodePort") for other in others for port in other["spec"].get("ports") or ()}
+    causes: list[Cause] = []
+    is_balanced = spec.get("type") == "LoadBalancer"
+    is_wanted = spec.get("type") == "NodePort" or (
+        is_balanced and spec.get("allocateLoadBalancerNodePorts") is not False
+    )
+    for position, port in enumerate(spec.get("ports") or ()):
+        number, why = port.get("nodePort"), ""
+        if not number and is_wanted:
+            number = next((one for one in _NODE_PORTS if one not in taken), None)
+            port["nodePort"] = number
+            taken.add(number)
+        elif number and number not in _NODE_PORTS:
+            why = (
+                "provided port is not in the valid range. The range of valid ports is"
+                f" {_NODE_PORTS.start}-{_NODE_PORTS.stop - 1}"
+            )
+        elif number in taken and number:
+            why = "provided port is already allocated"
+        if why:
+            text = f"Invalid value: {number}: {why}"
+            causes.append(Cause("FieldValueInvalid", text, f"spec.ports[{position}].nodePort"))
+    if causes:
+        raise invalid("", "Service", obj["metadata"].get("name", ""), causes)
+
+
+def _keep_allocated(spec: Json, before: Json) -> None:
+    """Put back what a Service was given and a write does not say anew."""
+    if spec.get("type") == "ExternalName":
+        return
+    for key in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"):
+        if key in before and not spec.get(key):
+            spec[key] = before[key]
+    if spec.get("clusterIP") != before.get("clusterIP") and (
+        spec.get("clusterIPs") == before.get("clusterIPs")
+    ):
+        spec["clusterIPs"] = [spec["clusterIP"]]
+    had = {
+        (port.get("port"), port.get("protocol")): port.get("nodePort")
+        for port in before.get("ports") or ()
+    }
+    needs_ports = spec.get("type") in ("NodePort", "LoadBalancer")
+    for port in spec.get("ports") or ():
+        number = had.get((port.get("port"), port.get("protocol", "TCP")))
+        if number and needs_ports:
+            port.setdefault("nodePort", number)
+        elif number and port.get("nodePort") == number:
+            del port["nodePort"]
 
 
 _ADMITTED: Final[dict[str, tuple[str, ...]]] = {
@@ -192,11 +270,7 @@ def prepare_update(kind: Kind, new: Json, old: Json, subresource: str) -> None:
     if kind.plural == "namespaces" and subresource != "finalize":
         new["spec"] = old.get("spec") or {}
     elif kind.plural == "services":
-        spec, before = new.setdefault("spec", {}), old.get("spec") or {}
-        for key in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"):
-            is_external = spec.get("type") == "ExternalName"
-            if key in before and not is_external and not spec.get(key):
-                spec[key] = before[key]
+        _keep_allocated(new.setdefault("spec", {}), old.get("spec") or {})
     elif kind.plural == "secrets":
         _encode_strings(new)
 
@@ -205,9 +279,13 @@ def _quality(spec: Json) -> str:
     """Return the quality-of-service class that follows from a Pod's resources."""
     limited = requested = True
     some = False
-    for container in [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]:
+    containers = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
+    for container in [spec] if spec.get("resources") else containers:
         resources = container.get("resources") or {}
-        limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
+        limits, requests = (
+            {name: one for name, one in (resources.get(part) or {}).items() if one != "0"}
+            for part in ("limits", "requests")
+        )
         some = some or bool(limits) or bool(requests)
         for name in ("cpu", "memory"):
             limited = limited and name in limits

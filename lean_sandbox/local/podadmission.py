@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NoReturn
+
+from lean_sandbox.local.errors import forbidden
 
 Json = dict[str, Any]
 
@@ -44,6 +46,76 @@ def _volume(name: str) -> Json:
         {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": namespace}]}},
     ]
     return {"name": name, "projected": {"sources": sources, "defaultMode": 0o644}}
+
+
+_SYSTEM_CLASSES: Final = {
+    "system-cluster-critical": 2_000_000_000,
+    "system-node-critical": 2_000_001_000,
+}
+
+
+def resolve_priority(obj: Json, classes: Mapping[str, Mapping[str, Any]]) -> None:
+    """Write the priority of a Pod's class, or of the default one; in place.
+
+    Raises StatusError (403) for a class that is not there, or a priority of the Pod's own.
+    """
+    spec: Json = obj["spec"]
+    name = spec.get("priorityClassName")
+    found: Mapping[str, Any] = {}
+    if not name:
+        chosen = [each for each in classes.values() if each.get("globalDefault")]
+        # Of several defaults the lowest counts.
+        found = min(chosen, key=lambda each: each["value"], default={})
+        if found:
+            spec["priorityClassName"] = found["metadata"]["name"]
+    elif name in _SYSTEM_CLASSES:
+        found = {"value": _SYSTEM_CLASSES[name]}
+    elif name in classes:
+        found = classes[name]
+    else:
+        _refuse(obj, f"no PriorityClass with name {name} was found")
+    for member, wanted, what in (
+        ("priority", found.get("value", 0), "integer value of priority"),
+        (
+            "preemptionPolicy",
+            found.get("preemptionPolicy", "PreemptLowerPriority"),
+            "string value of PreemptionPolicy",
+        ),
+    ):
+        given = spec.setdefault(member, wanted)
+        if given != wanted:
+            text = f"the {what} ({given}) must not be provided in pod spec; priority admission"
+            _refuse(obj, f"{text} controller computed {wanted} from the given PriorityClass name")
+
+
+def resolve_runtime(obj: Json, classes: Mapping[str, Mapping[str, Any]]) -> None:
+    """Write the overhead and the nodes of a Pod's RuntimeClass; in place.
+
+    Raises StatusError (403) for a class that is not there, or an overhead of the Pod's own.
+    """
+    spec: Json = obj["spec"]
+    name = spec.get("runtimeClassName")
+    if name and name not in classes:
+        _refuse(obj, f'pod rejected: RuntimeClass "{name}" not found')
+    found: Mapping[str, Any] = classes[name] if name else {}
+    overhead = (found.get("overhead") or {}).get("podFixed")
+    if spec.get("overhead") and not overhead:
+        text = "Pod Overhead set without corresponding RuntimeClass defined Overhead"
+        _refuse(obj, f"pod rejected: {text}")
+    if spec.setdefault("overhead", overhead) != overhead:
+        text = "Pod's Overhead doesn't match RuntimeClass's defined Overhead"
+        _refuse(obj, f"pod rejected: {text}")
+    if not overhead:
+        del spec["overhead"]
+    scheduling: Mapping[str, Any] = found.get("scheduling") or {}
+    if wanted := scheduling.get("nodeSelector"):
+        spec["nodeSelector"] = {**(spec.get("nodeSelector") or {}), **wanted}
+    if added := scheduling.get("tolerations"):
+        spec["tolerations"] = [*(spec.get("tolerations") or ()), *added]
+
+
+def _refuse(obj: Json, why: str) -> NoReturn:
+    raise forbidden("", "pods", obj["metadata"].get("name", ""), why)
 
 
 def add_tolerations(obj: Json) -> None:

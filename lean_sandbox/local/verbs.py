@@ -19,6 +19,7 @@ from lean_sandbox.local.apply import apply_onto
 from lean_sandbox.local.builtin import (
     ClusterIPs,
     assign_address,
+    assign_node_ports,
     prepare_create,
     prepare_update,
     unowned,
@@ -46,7 +47,12 @@ from lean_sandbox.local.errors import (
 from lean_sandbox.local.managers import Manager, track_update
 from lean_sandbox.local.metadata import ordered_metadata, tidy_metadata
 from lean_sandbox.local.options import Deletion, WriteOptions
-from lean_sandbox.local.podadmission import add_token, add_tolerations
+from lean_sandbox.local.podadmission import (
+    add_token,
+    add_tolerations,
+    resolve_priority,
+    resolve_runtime,
+)
 from lean_sandbox.local.registry import Kind, Registry
 from lean_sandbox.local.schema.errors import warning_header
 from lean_sandbox.local.serversettings import LocalSettings
@@ -228,8 +234,24 @@ class Verbs:
         if account is None:
             why = f'looking up service account {namespace}/{wanted}: serviceaccount "{wanted}"'
             raise forbidden("", "pods", obj["metadata"]["name"], f"error {why} not found")
+        resolve_priority(obj, self._all("priorityclasses.scheduling.k8s.io"))
+        resolve_runtime(obj, self._all("runtimeclasses.node.k8s.io"))
         add_token(obj, account.load(), self._suffix())
         add_tolerations(obj)
+
+    def _all(self, storage: str) -> dict[str, Json]:
+        entries = self.store.collection(storage).entries
+        return {key: entry.load() for key, entry in entries.items()}
+
+    def _assign_node_ports(self, kind: Kind, obj: Json) -> None:
+        """Give a Service its node ports; of others only those are read that can have some."""
+        if kind.qualified_plural == "services":
+            entries = self.collection(kind).entries
+            here = self.key(obj["metadata"]["namespace"], obj["metadata"]["name"])
+            have_ports = ("NodePort", "LoadBalancer")
+            others = [e for k, e in entries.items() if k != here]
+            loaded = [e.load() for e in others if e.fields.get("spec.type") in have_ports]
+            assign_node_ports(obj, loaded)
 
     def _suffix(self) -> str:
         return "".join(self._rng.choice(_SUFFIX) for _ in range(5))
@@ -243,6 +265,7 @@ class Verbs:
         if held is not None:
             raise already_exists(kind.group, kind.plural, name, is_deleting=held.deleting)
         if kind.storage == "services":
+            self._assign_node_ports(kind, obj)
             assign_address(obj, self.addresses, keep=not options.dry_run)
         fields = self.fields(kind, obj)
         trial = Entry(key, obj, 0, fields)
@@ -323,6 +346,7 @@ class Verbs:
         self.admission.default(kind, new)
         is_status = options.subresource == "status"
         self.admission.validate(kind, new, old, is_status=is_status)
+        self._assign_node_ports(kind, new)
 
     def check_identity(
         self,

@@ -100,6 +100,8 @@ def _is_quantity(schema: Json) -> bool:
 def _empty_item(schema: Json) -> Any:
     """Return what a null in a list or a map becomes."""
     kind = schema.get("type")
+    if _is_quantity(schema):
+        return "0"
     if kind in ("object", "array"):
         return {} if kind == "object" else []
     if kind == "boolean":
@@ -140,9 +142,7 @@ class _Decoder:
             else:
                 made = value[name] = self.value(value[name], field, inner)
                 mark = marks.get(name, "p")
-                # An empty list is written where an absent one is null.
-                is_left_out = "o" in mark or not isinstance(made, dict | list)
-                if not made and "p" not in mark and is_left_out and not _is_struct(field):
+                if not made and "p" not in mark and not _is_struct(field):
                     del value[name]
             self._trail.pop()
 

@@ -73,30 +73,36 @@ _BINARY: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 
 def canonical_quantity(value: Any) -> str | None:
     """Return the one way to write a quantity in its family of suffixes, None for other values."""
-    amount = parse_quantity(value)
+    text = str(value).strip()
+    amount = None if isinstance(value, bool) else parse_quantity(text)
     if amount is None:
         return None
     if amount == 0:
         return "0"
-    text = str(value)
-    if text.endswith("i") and abs(amount) >= 1024:
-        return _binary(amount)
+    if text.endswith("i") and abs(amount) >= 1024 and amount.denominator == 1:
+        return _binary(int(amount))
     return _decimal(amount, is_exponent=re.search(r"[eE][+-]?\d", text) is not None)
 
 
-def _binary(amount: Fraction) -> str:
-    # Fractions are rounded up, away from zero.
-    whole = -(-abs(amount).numerator // amount.denominator)
+def _binary(amount: int) -> str:
     power = 0
-    while whole % 1024 == 0 and power < len(_BINARY) - 1:
-        whole, power = whole // 1024, power + 1
-    return f"{'-' if amount < 0 else ''}{whole}{_BINARY[power]}"
+    while amount % 1024 == 0 and power < len(_BINARY) - 1:
+        amount, power = amount // 1024, power + 1
+    return f"{amount}{_BINARY[power]}"
 
 
-def _decimal(amount: Fraction, *, is_exponent: bool) -> str:
+def _decimal(amount: Fraction, *, is_exponent: bool = False) -> str:
     nanos, power = int(amount * 10**9), -9
     while nanos % 1000 == 0 and power < 18:
         nanos, power = nanos // 1000, power + 3
     if is_exponent:
         return f"{nanos}e{power}" if power else str(nanos)
     return f"{nanos}{_DECIMAL[power]}"
+
+
+def rounded_quantity(text: str) -> str:
+    """Return a quantity of a Pod, which has no more than three digits of fraction."""
+    amount = parse_quantity(text)
+    if amount is None or (amount * 1000).denominator == 1:
+        return text
+    return _decimal(Fraction(-(-(amount * 1000).numerator // (amount * 1000).denominator), 1000))

@@ -1,9 +1,11 @@
-"""Defaults of Pods: those of core/v1 and of the priority and service account admission."""
+"""Defaults of Pods: those of core/v1 and of the service account admission."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
+
+from lean_sandbox.local.schema.formats import rounded_quantity
 
 Json = dict[str, Any]
 
@@ -65,6 +67,14 @@ def _pull_policy(image: str) -> str:
     return "Always" if tag == "latest" else "IfNotPresent"
 
 
+def _resource_defaults(resources: Json) -> None:
+    for part in ("limits", "requests"):
+        if given := resources.get(part):
+            resources[part] = {name: rounded_quantity(amount) for name, amount in given.items()}
+    if limits := resources.get("limits"):
+        resources["requests"] = {**limits, **(resources.get("requests") or {})}
+
+
 def _container_defaults(container: Json, *, is_host_network: bool) -> None:
     _fill(
         container,
@@ -74,9 +84,7 @@ def _container_defaults(container: Json, *, is_host_network: bool) -> None:
             "terminationMessagePolicy": "File",
         },
     )
-    resources = container.setdefault("resources", {})
-    if limits := resources.get("limits"):
-        resources["requests"] = {**limits, **(resources.get("requests") or {})}
+    _resource_defaults(container.setdefault("resources", {}))
     for port in container.get("ports") or ():
         _fill(port, {"protocol": "TCP"})
         if is_host_network and not port.get("hostPort") and port.get("containerPort"):
@@ -139,11 +147,11 @@ def pod_spec_defaults(spec: Json) -> None:
 
 
 def pod_defaults(obj: Json) -> None:
-    """Write the defaults of a Pod, with those of the priority and service account admission."""
+    """Write the defaults of a Pod, with those of the service account admission."""
     spec = obj.setdefault("spec", {})
     pod_spec_defaults(spec)
     account = spec.get("serviceAccountName") or spec.get("serviceAccount") or "default"
     spec["serviceAccountName"] = spec["serviceAccount"] = account
     spec.setdefault("enableServiceLinks", True)
-    spec.setdefault("priority", 0)
-    spec.setdefault("preemptionPolicy", "PreemptLowerPriority")
+    if spec.get("resources"):
+        _resource_defaults(spec["resources"])

@@ -30,6 +30,11 @@ def service_defaults(obj: Json) -> None:
     if kind == "ExternalName":
         return
     spec.setdefault("internalTrafficPolicy", "Cluster")
+    if spec["sessionAffinity"] == "ClientIP":
+        client = spec.setdefault("sessionAffinityConfig", {}).setdefault("clientIP", {})
+        client.setdefault("timeoutSeconds", 10800)
+    if kind == "LoadBalancer":
+        spec.setdefault("allocateLoadBalancerNodePorts", True)
     if kind in {"NodePort", "LoadBalancer"}:
         spec.setdefault("externalTrafficPolicy", "Cluster")
     address = spec.get("clusterIP")

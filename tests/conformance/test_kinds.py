@@ -1,0 +1,145 @@
+"""Objects of built-in kinds, good and bad, are answered as by kube-apiserver 1.36.
+
+``kinds.json`` has a line for each: the path, what is posted, and what was answered. Nothing is
+stored, and all of it is asked in the namespace ``default``. Addresses, node ports and what
+admission mounts are left out of the comparison.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conformance.api import APPLY, Api, Room, pod
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+Json = dict[str, Any]
+CASES: list[tuple[str, Json, Json]] = json.loads(
+    (Path(__file__).parent / "kinds.json").read_text(encoding="utf-8")
+)
+_TOKEN = "kube-api-access-"
+
+
+def _put_apart(spec: Json, name: str, kept: list[Any]) -> None:
+    spec.pop(name, None)
+    if kept:
+        spec[name] = kept
+
+
+def comparable(obj: Json) -> Json:
+    """Return an object without names, and without what a server gives out or adds itself."""
+    made = {k: v for k, v in obj.items() if k not in ("metadata", "kind", "apiVersion")}
+    if obj["kind"] == "Pod":
+        spec = made["spec"]
+        for container in [*(spec["containers"] or ()), *spec.get("initContainers", ())]:
+            mounts = container.get("volumeMounts") or []
+            own = [one for one in mounts if not one["name"].startswith(_TOKEN)]
+            _put_apart(container, "volumeMounts", own)
+        volumes = spec.get("volumes") or []
+        _put_apart(spec, "volumes", [v for v in volumes if not v["name"].startswith(_TOKEN)])
+        spec.pop("tolerations", None)
+    if obj["kind"] == "Service":
+        for name in ("clusterIP", "clusterIPs"):
+            if made["spec"].get(name) not in ("None", ["None"], None):
+                made["spec"][name] = "IP"
+        for port in made["spec"].get("ports") or ():
+            if "nodePort" in port:
+                port["nodePort"] = 30000
+    return made
+
+
+@pytest.mark.parametrize("number", range(len(CASES)))
+async def test_an_object_of_a_built_in_kind(api: Api, number: int) -> None:
+    """Code, causes and their texts; of an accepted object everything but its metadata."""
+    path, body, answer = CASES[number]
+    reply = await api.post(path, body, dryRun="All")
+    assert reply.status == answer["code"], reply.body
+    if reply.status == 201:
+        assert comparable(reply.json) == answer["made"]
+    elif reply.status == 422:
+        found = reply.json["details"]["causes"]
+        shown = sorted((one["field"], one["reason"], one["message"]) for one in found)
+        known = [(one["field"], one["reason"], one["message"]) for one in answer["causes"]]
+        assert shown == sorted(known)
+    else:
+        assert reply.message == answer["message"]
+
+
+def service(name: str, **spec: Any) -> Json:
+    """Return a Service with one port."""
+    return {"metadata": {"name": name}, "spec": {"ports": [{"port": 80}], **spec}}
+
+
+async def test_addresses_and_node_ports_are_given_once(room: Room) -> None:
+    """A second Service cannot have those of the first one; a Service without them gets its own."""
+    path = f"{room.core}/services"
+    first = (await room.api.post(path, service("a", type="NodePort"))).ok()["spec"]
+    number = first["ports"][0]["nodePort"]
+    assert 30000 <= number <= 32767
+    second = (await room.api.post(path, service("b", type="LoadBalancer"))).ok()["spec"]
+    assert second["ports"][0]["nodePort"] not in (None, number)
+    taken = service("c", type="NodePort", ports=[{"port": 80, "nodePort": number}])
+    refused = (await room.api.post(path, taken)).refused(422, "Invalid")
+    assert refused["details"]["causes"][0]["field"] == "spec.ports[0].nodePort"
+    assert "provided port is already allocated" in refused["message"]
+    for address in (first["clusterIP"], "1.2.3.4"):
+        reply = await room.api.post(path, service("c", clusterIP=address))
+        refused = reply.refused(422, "Invalid")
+        assert refused["details"]["causes"][0]["field"] == "spec.clusterIPs"
+    out = service("c", type="NodePort", ports=[{"port": 80, "nodePort": 99}])
+    assert (
+        "not in the valid range"
+        in (await room.api.post(path, out)).refused(422, "Invalid")["message"]
+    )
+
+
+async def test_a_service_keeps_and_gives_back_what_it_was_given(room: Room) -> None:
+    """Its address never changes; its node port goes with the type that needs one."""
+    path = f"{room.core}/services"
+    made = (await room.api.post(path, service("a", type="NodePort"))).ok()["spec"]
+    changed = await room.api.patch(f"{path}/a", {"spec": {"clusterIP": "10.0.200.200"}})
+    assert "may not change once set" in changed.refused(422, "Invalid")["message"]
+    kept = {"spec": {"ports": [{"port": 80, "name": "web"}]}}
+    spec = (await room.api.patch(f"{path}/a", kept)).ok()["spec"]
+    assert spec["ports"][0]["nodePort"] == made["ports"][0]["nodePort"]
+    spec = (await room.api.patch(f"{path}/a", {"spec": {"type": "ClusterIP"}})).ok()["spec"]
+    assert "nodePort" not in spec["ports"][0]
+    assert spec["clusterIP"] == made["clusterIP"]
+    spec = (await room.api.patch(f"{path}/a", {"spec": {"type": "NodePort"}})).ok()["spec"]
+    assert spec["ports"][0]["nodePort"] >= 30000
+
+
+async def test_a_pod_has_the_priority_and_the_overhead_of_its_classes(room: Room) -> None:
+    """Both are looked up when it is created, and nobody sets them without a class."""
+    classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
+    runtimes = "/apis/node.k8s.io/v1/runtimeclasses"
+    name = room.name
+    urgent = {"metadata": {"name": name}, "value": 7, "preemptionPolicy": "Never"}
+    (await room.api.post(classes, urgent)).ok()
+    overhead = {"podFixed": {"cpu": "250m"}}
+    runtime = {"metadata": {"name": name}, "handler": "h", "overhead": overhead}
+    (await room.api.post(runtimes, runtime)).ok()
+    body = pod("p")
+    body["spec"] |= {"priorityClassName": name, "runtimeClassName": name}
+    spec = (await room.api.post(room.pods, body)).ok()["spec"]
+    assert (spec["priority"], spec["preemptionPolicy"]) == (7, "Never")
+    assert spec["overhead"] == {"cpu": "250m"}
+    await room.api.delete(f"{classes}/{name}")
+    await room.api.delete(f"{runtimes}/{name}")
+
+
+async def test_what_is_applied_is_stored_in_its_one_form(room: Room) -> None:
+    """Quantities, times and empty fields of an applied object look as those of a created one."""
+    body = pod("p")
+    limits = {"cpu": "1000m", "memory": "1024Mi"}
+    body["spec"]["containers"][0] |= {"resources": {"limits": limits}, "env": []}
+    reply = await room.api.ask(
+        "PATCH", f"{room.pods}/p", body, content=APPLY, fieldManager="me", force="true"
+    )
+    container = reply.ok()["spec"]["containers"][0]
+    assert container["resources"]["limits"] == {"cpu": "1", "memory": "1Gi"}
+    assert "env" not in container
