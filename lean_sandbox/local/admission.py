@@ -159,7 +159,7 @@ class Admission:
                 *validate(obj, schema, old=old, before=found, rules=rules, is_status=is_status),
             ]
         else:
-            errors = core_validate(kind.kind, obj, old)
+            errors = core_validate(kind.kind, obj, old, is_status=is_status)
             is_definition = kind.plural == "customresourcedefinitions"
             if is_definition and not errors and not is_status:
                 errors = validate_definition(obj, old)

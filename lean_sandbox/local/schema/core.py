@@ -12,7 +12,7 @@ from lean_sandbox.local.schema.events import check_event_place
 from lean_sandbox.local.schema.kindrules import check_rows, default_rows
 from lean_sandbox.local.schema.metadata import name_rule, validate_metadata
 from lean_sandbox.local.schema.pod_defaults import pod_defaults, pod_spec_defaults
-from lean_sandbox.local.schema.pods import check_pod
+from lean_sandbox.local.schema.pods import check_pod, check_pod_addresses
 from lean_sandbox.local.schema.services import check_service, service_defaults
 
 Json = dict[str, Any]
@@ -214,17 +214,22 @@ def _check_finalizers(obj: Json) -> list[FieldError]:
     ]
 
 
-def core_validate(kind: str, obj: Json, old: Json | None = None) -> list[FieldError]:
+def core_validate(
+    kind: str, obj: Json, old: Json | None = None, *, is_status: bool = False
+) -> list[FieldError]:
     """Return what a server refuses in an object of a built-in kind, its metadata included.
 
     `old` is the stored object of an update. Defaults must be in place. Kinds without a check of
-    their own get the metadata rules only; JSON types are the matter of ``decode_errors``.
+    their own get the metadata rules only; JSON types are the matter of ``decode``. With
+    `is_status` nothing but the status is new.
     """
     if kind in _NAMELESS:
         return []
     found = validate_metadata(obj, old, rule=name_rule(kind), namespaced=kind not in CLUSTER_KINDS)
     if kind in _STRICT_FINALIZERS:
         found += _check_finalizers(obj)
+    if is_status:
+        return [*found, *check_pod_addresses(obj.get("status") or {})] if kind == "Pod" else found
     check = _CHECKS.get(kind)
     if check is not None:
         found += check(obj, old)

@@ -109,6 +109,13 @@ def _empty_item(schema: Json) -> Any:
     return 0 if kind in ("integer", "number") else ""
 
 
+def _is_plain(item: Any, schema: Json) -> bool:
+    """Say whether there is nothing to decode: most values are texts that are not empty."""
+    if item.__class__ is str:
+        return bool(item) and schema.get("type") == "string" and "format" not in schema
+    return item is True and schema.get("type") == "boolean"
+
+
 class _Decoder:
     """Decodes one object; knows where in it it is."""
 
@@ -131,16 +138,18 @@ class _Decoder:
         properties: Json = schema["properties"]
         marks = recorded.flags(schema["component"]) if "component" in schema else {}
         inner = schema.get("title", owner)
-        for name in list(value):
+        for name, item in list(value.items()):
             field = properties.get(name)
+            if field is not None and _is_plain(item, field):
+                continue
             self._trail.append(name)
             if field is None:
                 del value[name]
                 self.unknown.append(self._path())
-            elif value[name] is None:
+            elif item is None:
                 del value[name]
             else:
-                made = value[name] = self.value(value[name], field, inner)
+                made = value[name] = self.value(item, field, inner)
                 mark = marks.get(name, "p")
                 if not made and "p" not in mark and not _is_struct(field):
                     del value[name]
@@ -170,6 +179,8 @@ class _Decoder:
         # Keys of maps are no fields: Go does not name them.
         for key in keys:
             item = values[key]
+            if _is_plain(item, schema):
+                continue
             if item is None:
                 item = copy.copy(_empty_item(schema))
             self._trail.append(key if isinstance(key, int) else 0)

@@ -237,10 +237,11 @@ def check_pod(obj: Json, old: Json | None) -> list[FieldError]:
     found = check_pod_spec(spec, "spec")
     if old is not None:
         found += _check_update(spec, old.get("spec") or {})
-    return found + _check_addresses(obj.get("status") or {})
+    return found + check_pod_addresses(obj.get("status") or {})
 
 
-def _check_addresses(status: Json) -> list[FieldError]:
+def check_pod_addresses(status: Json) -> list[FieldError]:
+    """Return what is wrong with the addresses of a Pod: one of each family."""
     addresses = [one.get("ip") or "" for one in status.get("podIPs") or ()]
     families = [":" in address for address in addresses]
     if len(set(families)) == len(families):
