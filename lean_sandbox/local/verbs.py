@@ -205,7 +205,8 @@ class Verbs:
             why = f"nothing on this server acts on kind {kind.kind}: it is stored, and no more"
             options.warnings.append(warning_header(why))
         self.admission.mutate(kind, obj)
-        sent = set(obj.get("spec") or ())
+        given = obj.get("spec")
+        sent = set(given) if isinstance(given, dict) else set()
         prepare_create(kind, obj)
         if kind.is_custom and kind.has_status:
             obj.pop("status", None)

@@ -20,7 +20,7 @@ from lean_sandbox.model.times import format_micro_time, format_rfc3339, parse_rf
 Json = dict[str, Any]
 
 METADATA: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
-_OPEN: Final[Json] = {"x-kubernetes-preserve-unknown-fields": True}
+_EXTENSIONS: Final = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1"
 _QUANTITY_TEXT: Final = (
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 )
@@ -151,7 +151,7 @@ class _Decoder:
             else:
                 made = value[name] = self.value(item, field, inner)
                 mark = marks.get(name, "p")
-                if not made and "p" not in mark and not _is_struct(field):
+                if made is None or (not made and "p" not in mark and not _is_struct(field)):
                     del value[name]
             self._trail.pop()
 
@@ -200,10 +200,27 @@ class _Decoder:
         elif kind == "string":
             return self._text(value, schema, owner)
         else:
-            fits = True
+            return self._any(value, schema, owner)
         if not fits:
             raise self._misfit(value, schema, owner)
         return value
+
+    def _any(self, value: Any, schema: Json, owner: str) -> Any:
+        """Decode a value of several types: a schema, schemas or a boolean; other JSON stays."""
+        title = schema.get("title", "")
+        if title not in ("JSONSchemaPropsOrArray", "JSONSchemaPropsOrBool"):
+            return value
+        inner = recorded.linked_schema(f"{_EXTENSIONS}.JSONSchemaProps")
+        if isinstance(value, dict):
+            return self.value(value, inner, owner)
+        if title.endswith("Bool"):
+            if not isinstance(value, bool):
+                raise DecodeError("boolean or JSON schema expected")
+            return value
+        if isinstance(value, list):
+            self._members(value, range(len(value)), inner, owner)
+            return value
+        return None
 
     def _integer(self, value: Any, schema: Json, owner: str) -> int:
         if isinstance(value, bool) or not isinstance(value, int | float):

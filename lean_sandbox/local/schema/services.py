@@ -128,6 +128,9 @@ def _check_addresses(spec: Json, old: Json | None) -> list[FieldError]:
         if address not in {"None", ""} and not _is_address(address):
             where = paths.index("spec.clusterIPs", position)
             found.append(errors.invalid(where, address, _IP_TEXT))
+    if addresses and spec.get("clusterIP") != addresses[0]:
+        text = "first value must match `clusterIP`"
+        found.append(errors.invalid("spec.clusterIPs", addresses, text))
     before: list[str] = (old or {}).get("clusterIPs") or []
     stays = kind != "ExternalName" and (old or {}).get("type") != "ExternalName"
     if stays and before[:1] and addresses[:1] and before[0] != addresses[0]:
