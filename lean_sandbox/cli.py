@@ -24,6 +24,7 @@ from lean_sandbox.config.sources import (
     effective,
     nearest,
     scan,
+    undecoded,
 )
 from lean_sandbox.kube.errors import ConfigError, NotLeaderError, missing_extra
 from lean_sandbox.version import about
@@ -97,8 +98,8 @@ def _failed(why: str, code: int) -> int:
 
 def _perform(words: list[str]) -> int:
     for word in words:
-        if any("\ud800" <= letter <= "\udfff" for letter in word):
-            raise UsageError(f"{word!r} is not valid UTF-8")
+        if wrong := undecoded(word):
+            raise UsageError(wrong)
     if words[:1] == ["help"]:
         words = [*words[1:], "--help"]
     if words[:1] in ([], ["-h"], ["--help"]):

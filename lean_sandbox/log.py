@@ -76,7 +76,7 @@ def configure(level: str = "info", form: str = "auto") -> None:
         processors.append(_as_json)
         if isinstance(sys.stderr, io.TextIOWrapper):
             # JSON is UTF-8, whatever the locale: escapes of another encoding are none of JSON.
-            sys.stderr.reconfigure(encoding="utf-8")
+            sys.stderr.reconfigure(encoding="utf-8", errors="backslashreplace")
     structlog.configure(
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
@@ -96,7 +96,12 @@ def _is_terminal() -> bool:
 def _as_json(_logger: object, _method: str, event: dict[str, Any]) -> str:
     # What a person looks for first comes first.
     head = {"ts": event.pop("ts"), "level": event.pop("level"), "msg": event.pop("event")}
-    return msgspec.json.encode(head | event, enc_hook=repr).decode()
+    try:
+        return msgspec.json.encode(head | event, enc_hook=repr).decode()
+    except UnicodeEncodeError:
+        # A name of a file may have bytes that are no text.
+        escaped = {key: printable(str(value)) for key, value in (head | event).items()}
+        return msgspec.json.encode(escaped).decode()
 
 
 def _shortened(_logger: object, _method: str, event: dict[str, Any]) -> dict[str, Any]:

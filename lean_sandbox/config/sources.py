@@ -6,6 +6,7 @@ ConfigMap of all controllers as it is mounted, then the default.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
@@ -120,6 +121,17 @@ def nearest(word: str, known: Iterable[str]) -> str:
     import difflib  # noqa: PLC0415 -- for an error only
 
     return next(iter(difflib.get_close_matches(word, known, n=1, cutoff=0.5)), "")
+
+
+def undecoded(text: str) -> str:
+    """Return why a text cannot be used, of which Python could not decode some bytes; else empty."""
+    if text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text):
+        return ""
+    try:
+        meant = os.fsencode(text).decode("utf-8")
+    except UnicodeError:
+        return f"{text!r} is not valid UTF-8"
+    return f"{meant} cannot be read in this locale; set LC_ALL=C.UTF-8, or leave PYTHONUTF8 unset"
 
 
 def scan(arguments: Sequence[str], extra: Mapping[str, Form] | None = None) -> Scanned:
@@ -256,6 +268,8 @@ def _in_environment(environment: Mapping[str, str]) -> Iterator[Given]:
         if not variable.startswith(PREFIX):
             continue
         is_port = variable.endswith("_PORT") and _SERVICE_URL.fullmatch(text)
+        if wrong := undecoded(text):
+            raise ConfigError(wrong, source=f"{Origin.ENVIRONMENT} {variable}")
         if variable in names or not (is_port or _SERVICE_LINK.fullmatch(variable)):
             yield Given(name, text, Origin.ENVIRONMENT, variable)
 

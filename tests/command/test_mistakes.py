@@ -192,3 +192,30 @@ def test_an_object_is_explained_by_the_kind_that_it_names(nowhere: Path) -> None
     assert "Node is not watched" in told[2]
     items = {"kind": "List", "items": [{**SANDBOX, "kind": None}]}
     assert ended(["explain", log(nowhere / "log", items)])[0] == EXIT_OK
+
+
+ASCII = "LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0"
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "told"),
+    [
+        (f"{ASCII} lean-sandbox run --kubeconfig Größe", EXIT_USAGE, "cannot be read in this loc"),
+        (f"{ASCII} LEAN_SANDBOX_KUBECONFIG=Größe lean-sandbox run", EXIT_FAILED, "set LC_ALL=C.UT"),
+        (f"{ASCII} KUBECONFIG=Größe lean-sandbox run", EXIT_FAILED, "9fe: the kubeconfig does no"),
+        (r"lean-sandbox run --kubeconfig $'\xff'", EXIT_USAGE, r"'\udcff' is not valid UTF-8"),
+        (r"KUBECONFIG=$'\xff' lean-sandbox run", EXIT_FAILED, r"\udcff: the kubeconfig does not"),
+        (
+            r"LEAN_SANDBOX_CONTEXT=$'\xff' lean-sandbox config",
+            EXIT_FAILED,
+            "SANDBOX_CONTEXT: '\\ud",
+        ),
+    ],
+)
+def test_a_text_that_is_none_here_is_told(line: str, code: int, told: str, tmp_path: Path) -> None:
+    """Whether the locale cannot read it or nobody can: one line that says which."""
+    done = run(line, tmp_path)
+    assert done.returncode == code
+    assert told in done.stderr
+    assert done.stderr.startswith("lean-sandbox: ")
+    assert done.stderr.count("\n") == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 
 import pytest
 import structlog
@@ -68,6 +69,23 @@ def test_no_value_makes_a_line_of_its_own(capsys: pytest.CaptureFixture[str]) ->
     assert json.loads(line)["name"] == odd
 
 
+@pytest.mark.parametrize("form", ["json", "console"])
+def test_a_name_of_a_file_that_is_no_text_is_logged(
+    form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its bytes are shown escaped; the stream takes what else is written as well."""
+    stream = io.TextIOWrapper(io.BytesIO(), "ascii", "backslashreplace", write_through=True)
+    monkeypatch.setattr("sys.stderr", stream)
+    log.configure("info", form)
+    name = os.fsdecode(b"/tmp/\xff")
+    structlog.get_logger().info("connecting", source=name, attempt=1)
+    stream.write(name)
+    stream.flush()
+    line, rest = stream.buffer.getvalue().decode().split("\n")
+    assert "/tmp/\\udcff" in (json.loads(line)["source"] if form == "json" else line)
+    assert rest == "/tmp/\\udcff"
+
+
 def test_a_terminal_is_told_nothing_by_what_is_logged(capsys: pytest.CaptureFixture[str]) -> None:
     """Escape sequences, line breaks and their like in values and exceptions are shown escaped."""
     odd = "\x1b]0;title\x07\x1b[2J\r\n\x9b1m\u202etxt"
@@ -94,3 +112,7 @@ def test_no_value_fills_the_log(form: str, capsys: pytest.CaptureFixture[str]) -
     assert len(line) < 6_000
     assert "1000000 characters" in line
     assert "ns/sb-1" in line
+    for length, is_whole in ((4096, True), (4097, False)):
+        structlog.get_logger().warning("refused", error="x" * length)
+        line = capsys.readouterr().err
+        assert ("x" * 4096 in line, f"({length} characters)" in line) == (True, not is_whole)
