@@ -7,13 +7,14 @@ import ssl
 import subprocess
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import anyio
 import msgspec
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.kube.errors import CredentialFault
+from lean_sandbox.model.times import parse_rfc3339
 
 # The kubelet rotates a token at 80 % of its life time, which is at least 10 minutes.
 _TOKEN_FILE_MAX_AGE_S = 60.0
@@ -137,7 +138,7 @@ class _CredentialStatus(msgspec.Struct, frozen=True):
     token: str | None = None
     clientCertificateData: str | None = None
     clientKeyData: str | None = None
-    expirationTimestamp: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
+    expirationTimestamp: str | None = None
 
 
 class _Credential(msgspec.Struct, frozen=True):
@@ -192,10 +193,11 @@ class ExecAuth(Auth):
 
     async def _renew(self) -> None:
         status = self._parse(await self._run())
+        expires = self._expiry(status)
         if status.clientCertificateData and status.clientKeyData:
             self._load((status.clientCertificateData, status.clientKeyData))
         self._header = f"Bearer {status.token}" if status.token else None
-        self._expires = status.expirationTimestamp or _NEVER
+        self._expires = expires
 
     async def _run(self) -> bytes:
         settings = self._settings
@@ -247,6 +249,16 @@ class ExecAuth(Auth):
         if status.token and not is_token(status.token):
             raise self._fault("printed a token that cannot stand in a header")
         return status
+
+    def _expiry(self, status: _CredentialStatus) -> datetime:
+        if status.expirationTimestamp is None:
+            return _NEVER
+        try:
+            return parse_rfc3339(status.expirationTimestamp)
+        except ValueError as problem:
+            raise self._fault(
+                f"printed an expirationTimestamp that is none: {problem}"
+            ) from problem
 
     def _load(self, certificate: tuple[str, str]) -> None:
         if self._context is None or certificate == self._certificate:

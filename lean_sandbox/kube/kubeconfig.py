@@ -322,6 +322,10 @@ def _client_certificate(context: ssl.SSLContext, user: User, place: _Place) -> N
     key = _pem(user.client_key_data, user.client_key, place.at("client-key"))
     try:
         load_identity(context, certificate, key)
+    except FileNotFoundError as problem:
+        raise at.error(
+            f"cannot be loaded: {problem}", "name a folder that can be written in TMPDIR"
+        ) from problem
     except OSError as problem:
         raise at.error(
             f"certificate and key cannot be used: {problem}",

@@ -160,6 +160,51 @@ async def test_a_rotated_authority_is_trusted_without_a_restart(
         await transport.aclose()
 
 
+async def test_what_changes_in_a_kubeconfig_counts_from_the_next_start(
+    home: Home, certificates: Certificates, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The authority, whose file is replaced, and the token."""
+    rotated = make(tmp_path_factory.mktemp("rotated"))
+    authority = home.folder / "ca.crt"
+    authority.write_bytes(certificates.authority.read_bytes())
+    async with serve(in_turn(reply(401), reply()), tls=rotated.server_context()) as server:
+        cluster = {"server": server.url, "certificate-authority": str(authority)}
+        home.write(cluster=cluster, user={"token": "old"})
+        transport = Transport(home.load())
+        for _ in range(3):
+            with pytest.raises(ConnectFailed, match="was refused"):
+                await transport.request("GET", "/")
+            authority.write_bytes(rotated.authority.read_bytes())
+        await transport.aclose()
+        transport = Transport(home.load())
+        home.write(cluster=cluster, user={"token": "new"})
+        assert (await transport.request("GET", "/")).status == 401
+        await transport.aclose()
+        transport = Transport(home.load())
+        assert (await transport.request("GET", "/")).status == 200
+        await transport.aclose()
+    sent = [request.headers["authorization"] for request in server.requests]
+    assert sent == ["Bearer old", "Bearer new"]
+
+
+def test_a_client_certificate_needs_a_folder_for_temporary_files(
+    home: Home, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python reads it from files only. Nothing is left there; without one the way out is told."""
+    certificate, key = map(str, certificates.client)
+    user = {"client-certificate": certificate, "client-key": key}
+    home.write(cluster={"server": "https://x"}, user=user)
+    folder = home.folder / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    home.load()
+    assert list(folder.iterdir()) == []
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.setattr("tempfile._candidate_tempdir_list", lambda: ["/nowhere"])
+    with pytest.raises(ConfigError, match=r"No usable temporary directory .* in TMPDIR"):
+        home.load()
+
+
 async def test_each_kind_of_user_becomes_its_credential(home: Home) -> None:
     """Token file before token; none at all is allowed."""
     (home.folder / ".kube").mkdir()

@@ -115,6 +115,23 @@ async def test_a_credential_is_renewed_before_it_expires(plugin: Plugin) -> None
     assert await credential.authorization() == "Bearer two"
 
 
+@pytest.mark.parametrize(
+    "end",
+    ["2026-01-02T03:14:05,5Z", "2026-01-02T3:14:05Z", "2026-01-03T03:14:05+24:00"],
+)
+async def test_an_expiry_is_read_as_client_go_reads_it(plugin: Plugin, end: str) -> None:
+    """A comma, an hour of one digit, an offset of a day: whatever Go's time.Parse takes."""
+    clock = FakeClock()
+    plugin.will_print(token="one", expirationTimestamp=end)
+    credential = ExecAuth(plugin.settings(), clock)
+    await credential.authorization()
+    plugin.will_print(token="two")
+    await clock.advance(569)
+    assert await credential.authorization() == "Bearer one"
+    await clock.advance(2)
+    assert await credential.authorization() == "Bearer two"
+
+
 async def test_requests_at_the_same_time_share_one_run(plugin: Plugin) -> None:
     """Twenty requests at the start are one run of the plugin."""
     credential = ExecAuth(plugin.settings(), FakeClock())
