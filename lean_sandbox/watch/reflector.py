@@ -252,6 +252,7 @@ class Reflector(Generic[E]):
         """
         self._listed_at = math.inf
         initial = not self.synced.is_set()
+        dropped_before = self._cache.dropped_elsewhere
         if self._place is None:
             self.steps["list"] += 1
             reached = as_version(self._decoder.version or "")
@@ -282,8 +283,9 @@ class Reflector(Generic[E]):
         if not version:
             raise errors.ProtocolFault(f"the list of {self._kind.resource.plural} has no version")
         self._cache.end_list(self._namespace)
-        if self._shard_selector and self._cache.dropped_elsewhere:
-            self._log.info("shard_selector_ignored", dropped=self._cache.dropped_elsewhere)
+        dropped = self._cache.dropped_elsewhere - dropped_before
+        if self._shard_selector and dropped:
+            self._log.info("shard_selector_ignored", dropped=dropped)
         self._decoder.version, self._must_list = version, False
         self._listed_at = self._clock.monotonic()
         spread = 1.0 + _TIMEOUT_SPREAD * self._uniform()

@@ -345,3 +345,27 @@ def test_half_a_surrogate_pair_costs_its_own_object_alone() -> None:
     hand.cache.end_list(None)
     assert hand.find("good") is not None
     assert hand.find("odd") is None
+
+
+async def test_a_server_that_ignores_the_selector_of_a_shard_is_told_of_once_a_list() -> None:
+    """With the objects that this list has shown in vain, and not for one that has shown none."""
+    async with open_sandboxes(shard_selector="shardRange(object.metadata.namespace)") as rig:
+        rig.cache.admits_namespace = lambda name: name == "own"
+
+        async def told(*namespaces: str) -> list[int]:
+            asked = [
+                sandbox(f"s-{at}", at + 1, namespace=name) for at, name in enumerate(namespaces)
+            ]
+            with capture_logs() as logs:
+                listing = await rig.server.next(watch=False)
+                await listing.reply(200, page(asked[:1], 90, "token"))
+                second = await rig.server.next(watch=False)
+                await second.reply(200, page(asked[1:], 90))
+                watch = await rig.server.next(watch=True)
+                await watch.lines(problem(410, "Expired"))
+                await rig.clock.advance(10.0)
+            return [one["dropped"] for one in logs if one["event"] == "shard_selector_ignored"]
+
+        assert await told("other", "own", "other", "third") == [3]
+        assert await told("own", "other") == [1]
+        assert await told("own", "own") == []
