@@ -58,7 +58,9 @@ async def test_a_claim_that_no_member_may_serve_gets_a_new_sandbox(code: int) ->
     async with open_claims(*MEMBERS) as world:
         refuse(world, code, *MEMBERS)
         await world.create(claim())
-        assert len([one for one in world.requests("patch", "sandboxes") if one.code == code]) <= 9
+        refused = [one.name for one in world.requests("patch", "sandboxes") if one.code == code]
+        assert len(set(refused)) == 3
+        assert len(refused) <= 9
         await run_members(world, "c")
         await world.advance(3.0)
         assert bound_name(world) == "c"

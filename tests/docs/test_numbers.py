@@ -10,7 +10,13 @@ import pytest
 
 from lean_sandbox.bench.report import BOUNDS
 from lean_sandbox.version import __version__
+from tests.budgets import test_overload as overload
 from tests.docs.pages import PAGES, ROOT
+from tests.faults import test_edits_behind_writes as edits
+from tests.faults import test_late_writes as late_writes
+from tests.faults.flows import FLOWS
+from tests.faults.test_anything_stored import MADE
+from tests.leading import test_two_at_once as two_at_once
 from tests.leading.test_never_two import TestElections
 from tests.leading.test_relays import ACTS
 from tests.manifests.files import containers, grants
@@ -22,6 +28,8 @@ from tests.manifests.test_permissions import (
     REFERENCE,
     REFERENCE_EXTENSIONS,
 )
+from tests.tenancy import test_fairness as fairness
+from tests.tenancy.test_attacks import rows as attacks
 
 
 def page(name: str) -> str:
@@ -174,3 +182,21 @@ def test_pages_name_this_version_and_the_pythons_that_it_supports() -> None:
     (image,) = re.findall(r"^ARG PYTHON=(3\.\d+)-slim-bookworm", dockerfile, re.MULTILINE)
     assert f"| image | Python {image} with libraries of Debian 12;" in page("docs/compatibility.md")
     assert f"The image has {image}," in page("docs/performance.md")
+
+
+def test_what_is_tested_is_as_much_as_the_page_says() -> None:
+    """Flows, edits, orders, attacks and the sizes of bursts, by the tests that have them."""
+    told = page("docs/reliability.md")
+    opened = [proof for proof in attacks().values() if proof[0].startswith("open:")]
+    orders = len(two_at_once.SEEDS) * len(two_at_once.ELECTED)
+    for count in (
+        f"dies at a request of {len(FLOWS)} flows",
+        f"{len(edits.EDITS)} edits, each write of these flows | one in {edits.STEP} in each run",
+        f"| {orders} orders in each run",
+        f"each write of {len(late_writes.NAMES)} flows",
+        f"| 1 day, {len(MADE)} kinds |",
+        f"| {overload.MANY:,} claims at a server that takes {overload.SLOW_S:g} s for each request",
+        f"| {fairness.MANY:,} claims or Sandboxes of one tenant, or {fairness.MANY_THAT_HANG} of",
+        f"| {len(attacks())}; {('none is', 'one is', 'two are')[len(opened)]} open and say why |",
+    ):
+        assert count in told

@@ -39,7 +39,7 @@ from tests.totals import EDITS_BEHIND
 Json = dict[str, Any]
 ALL = os.environ.get("SANDBOX_TESTS_BEHIND") == "all"
 # Of so many pairs of a write and an edit one is tried. A prime: each edit meets other writes.
-_STEP = 97
+STEP = 97
 # Every window, pause and backoff is over by then.
 _REST_S = 130.0
 _RESTART_S = 65.0
@@ -218,7 +218,7 @@ async def test_an_edit_that_a_write_of_ours_hides_is_followed(
     flow = FLOWS[name]
     writes = range(1, await number_of_writes(flow) + 1)
     pairs = list(product(writes, EDITS))
-    chosen = pairs if ALL else pairs[sorted(FLOWS).index(name) :: _STEP]
+    chosen = pairs if ALL else pairs[sorted(FLOWS).index(name) :: STEP]
     wrong = []
     for number, title in chosen:
         at, found = await wrong_after(flow, number, EDITS[title])

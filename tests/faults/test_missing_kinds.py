@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -175,8 +176,14 @@ async def test_a_problem_that_lasts_is_told_once_a_minute_with_the_next_attempt(
             plane_with(clock=FakeClock()) as plane,
             open_world(plane=plane, is_served=False) as world,
         ):
-            await world.pass_time(170.0)
+            seen: list[float] = []
+            for at in range(170):
+                await world.pass_time(1.0)
+                told = [line for line in logs if line["event"] == "watch_interrupted"]
+                seen += [float(at)] * (len(told) - len(seen))
     told = [line for line in logs if line["event"] == "watch_interrupted"]
     assert {line["kind"] for line in told} == {"sandboxes"}
     assert len(told) == 3
     assert all(0.0 < line["next_s"] <= 5.0 for line in told)
+    # Each is told with the first attempt that fails after a minute.
+    assert all(60.0 <= later - earlier <= 65.0 for earlier, later in pairwise(seen))

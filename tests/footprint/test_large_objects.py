@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.support.builders import claim, placed, pool, template
@@ -104,6 +105,24 @@ async def test_what_is_created_is_kept_for_its_first_reconcile_only() -> None:
             assert len(made) == 40
             # What the claims ask for is kept, 100 kB each.
             assert held() < 8 * MIB
+
+
+async def test_responses_of_two_mebibytes_are_kept_until_their_first_reconciles() -> None:
+    """Sixty members of 50 kB wait for one worker: about forty are kept, the others fetched."""
+    large = template(metadata={"annotations": filler("template", 50_000)})
+    async with open_claims(replicas=0, templates=(large,), sandbox_concurrent_workers=1) as world:
+        held = world.plane.hold("create", "pods")
+        await world.patch(POOLS, "pool", {"spec": {"replicas": 60}})
+        await world.advance(5.0)
+        made = world.plane.store.list(SANDBOXES, NS)
+        assert len(made) == 60
+        world.forget_requests()
+        held.release()
+        await world.advance(60.0)
+        assert len(world.plane.store.list("pods", NS)) == 60
+        # All but those that are kept, and the one that was under way.
+        kept = 2 * MIB // len(msgspec.json.encode(made[0]))
+        assert abs(world.asked()["get sandboxes"] - (60 - kept - 1)) <= 2
 
 
 def with_small_entries(name: str) -> Json:

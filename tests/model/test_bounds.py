@@ -6,7 +6,7 @@ import sys
 from fractions import Fraction
 
 from lean_sandbox.model.comparison import parse_quantity
-from lean_sandbox.model.names import is_object_name
+from lean_sandbox.model.names import clipped_name, clipped_trace, is_object_name
 from lean_sandbox.model.wire import is_small, shared_map
 
 
@@ -41,3 +41,10 @@ def test_a_name_of_253_characters_is_one_and_a_longer_one_is_not() -> None:
     assert len(name) == 253
     assert is_object_name(name)
     assert not is_object_name(name + "b")
+
+
+def test_of_an_annotation_253_characters_of_a_name_and_16_kib_of_a_trace_are_read() -> None:
+    """A name that is cut is none; a trace that is cut is at most ignored."""
+    assert clipped_name("n" * 253) == "n" * 253
+    assert not is_object_name(clipped_name("n" * 254))
+    assert len(clipped_trace("t" * 20_000)) == 16 * 1024

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import subprocess
+import sys
 
 import anyio
 import pytest
@@ -63,3 +65,35 @@ def test_without_the_allocator_of_glibc_nothing_is_done(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(ctypes, "CDLL", lambda _name: Library())
     server._release_free_memory()
+
+
+# How many blocks the C library has from the system for themselves, before and after one more.
+_BLOCKS = """
+import ctypes, sys
+from lean_sandbox.manager.server import _release_free_memory
+class Counts(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in ("a", "b", "c", "hblks", *"efghij")]
+library = ctypes.CDLL(None)
+if not hasattr(library, "mallinfo2"):
+    raise SystemExit(77)
+library.mallinfo2.restype = Counts
+library.malloc.restype, library.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+library.free.argtypes = [ctypes.c_void_p]
+_release_free_memory()
+library.free(library.malloc(20 * 1024 * 1024))
+for size in map(int, sys.argv[1:]):
+    before = library.mallinfo2().hblks
+    library.malloc(size)
+    print(library.mallinfo2().hblks - before)
+"""
+
+
+def test_blocks_of_128_kib_go_back_when_they_are_freed() -> None:
+    """They are the system's own, however large a block was freed before; smaller ones are not."""
+    sizes = [str(size) for size in (128 * 1024, 2 * 1024 * 1024, 128 * 1024 - 64)]
+    done = subprocess.run(  # noqa: S603 -- our own program
+        [sys.executable, "-c", _BLOCKS, *sizes], capture_output=True, text=True, check=False
+    )
+    if done.returncode == 77:
+        pytest.skip("this C library does not count its blocks")
+    assert (done.stdout.split(), done.stderr) == (["1", "1", "0"], "")

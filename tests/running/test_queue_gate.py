@@ -92,6 +92,16 @@ def crowd(claims: WorkQueue[str], group: str = "", *, priority: int = CLIENT) ->
         claims.add(f"{group}{number}", priority=priority)
 
 
+def test_more_than_32_of_a_namespace_are_a_crowd_and_bring_two_minutes(gated: Gated) -> None:
+    """Those that are served at this moment count; beside fewer it is two seconds."""
+    for number in range(32):
+        gated.claims.add(f"a{number}", priority=CLIENT)
+    assert gated.claims.get_nowait() is not None
+    assert gated.claims.precedence_s(None) == 2.0
+    gated.claims.add("one more", priority=CLIENT)
+    assert gated.claims.precedence_s(None) == 120.0
+
+
 def test_a_key_waits_longer_beside_a_crowd(gated: Gated) -> None:
     """What is done beside many claims makes all of them late; that has a bound as well."""
     crowd(gated.claims)

@@ -26,7 +26,7 @@ VERBS = ("get", "create", "patch", "delete")
 # its way when the single claim comes: all that may be worked on at once is by then.
 _ANSWER_S = 0.01
 _UNDER_WAY_S = 0.5
-# Two requests make a claim Ready. Beside a burst each of them waits for one that is answered first.
+# Three requests make a claim Ready. Beside a burst each waits for one that is answered first.
 _MOST_TIMES = 2.001
 
 

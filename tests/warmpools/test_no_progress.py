@@ -115,6 +115,27 @@ async def test_a_pool_that_may_create_no_members_says_so_once_and_goes_on_in_sec
         assert len(members(world)) == 2
 
 
+@pytest.mark.parametrize(("pools", "tries"), [(1, 10), (40, 160)])
+async def test_however_many_pools_are_refused_they_try_four_times_a_second(
+    pools: int, tries: int
+) -> None:
+    """Each every four seconds, all together at most four a second, wherever they are."""
+    async with open_pools() as world:
+        refuse(world.plane, "sandboxes")
+        for number in range(pools):
+            name = f"t-{number}"
+            world.plane.store.create(
+                {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+            )
+            for body in (placed(), pool(replicas=1)):
+                body["metadata"]["namespace"] = name
+                world.plane.store.create(body)
+        await world.advance(60.0)
+        world.forget_requests()
+        await world.advance(40.0)
+        assert 0.8 * tries <= world.writes()["create sandboxes"] <= tries
+
+
 async def test_a_member_that_has_ended_is_replaced_at_once() -> None:
     """It can never become ready, so it does not hold its place for the grace."""
     async with open_pools() as world:

@@ -235,6 +235,26 @@ async def test_after_a_silent_watch_everything_is_listed() -> None:
         assert rig.informer.steps["list"] == 2
 
 
+@pytest.mark.parametrize(("spread", "ends_s"), [(0.0, 290.0), (0.999, 318.0)])
+async def test_a_watch_without_bookmarks_is_given_up_after_the_server_should_have_ended_it(
+    spread: float, ends_s: float
+) -> None:
+    """By half a minute to one and a half, and within six and a half minutes."""
+    async with open_sandboxes(uniform=lambda: spread) as rig:
+        # The watch begins at any moment between two looks at it.
+        await rig.clock.advance(7.0)
+        watch = await rig.listed(sandbox("a", 1))
+        assert watch.query["timeoutSeconds"] == f"{ends_s:g}"
+        await watch.begin()
+        began_s = rig.clock.monotonic()
+        while rig.informer.problem is None:
+            await rig.clock.advance(1.0)
+        took_s = rig.clock.monotonic() - began_s
+        assert rig.informer.problem == "the watch of sandboxes was silent for 349 s"
+        assert ends_s + 30.0 <= took_s <= ends_s + 90.0
+        assert took_s <= 390.0
+
+
 async def test_a_server_that_is_not_there_is_asked_again_with_pauses() -> None:
     """A refused connection is a failure like any other; the store fills once it is back."""
     async with open_scripted() as server:
@@ -354,7 +374,7 @@ async def test_a_line_may_arrive_in_pieces_of_any_size() -> None:
         assert rig.names() == ["a", "b"]
 
 
-@pytest.mark.parametrize(("away_s", "lists"), [(4, False), (6, True)])
+@pytest.mark.parametrize(("away_s", "lists"), [(4, False), (5, True)])
 async def test_a_watch_that_was_away_for_long_begins_with_a_list(
     away_s: int,
     lists: bool,  # noqa: FBT001
