@@ -24,6 +24,12 @@ from lean_sandbox.local.builtin import (
     prepare_update,
     unowned,
 )
+from lean_sandbox.local.changes import (
+    count_generation,
+    is_same,
+    keep_system,
+    refuse_late_finalizers,
+)
 from lean_sandbox.local.deletion import (
     CLEANUP,
     DEFINITIONS,
@@ -246,7 +252,7 @@ class Verbs:
 
     def _assign_node_ports(self, kind: Kind, obj: Json) -> None:
         """Give a Service its node ports; of others only those are read that can have some."""
-        if kind.qualified_plural == "services":
+        if kind.storage == "services":
             entries = self.collection(kind).entries
             here = self.key(obj["metadata"]["namespace"], obj["metadata"]["name"])
             have_ports = ("NodePort", "LoadBalancer")
@@ -304,7 +310,7 @@ class Verbs:
         self.decode_patched(kind, new, options)
         metadata = new["metadata"]
         options.warnings.extend(tidy_metadata(kind, metadata, old["metadata"]))
-        self._keep_system(old["metadata"], metadata)
+        keep_system(old["metadata"], metadata)
         self._admit_changed(kind, new, old, options)
         metadata = new["metadata"]
         metadata["managedFields"], changed = track_update(
@@ -407,39 +413,6 @@ class Verbs:
             cause = Cause("FieldValueInvalid", text, "metadata.uid")
             raise invalid(kind.group, kind.kind, entry.name, [cause])
 
-    @staticmethod
-    def _keep_system(old: Json, new: Json) -> None:
-        for key in (
-            "uid",
-            "creationTimestamp",
-            "generation",
-            "deletionTimestamp",
-            "deletionGracePeriodSeconds",
-            "resourceVersion",
-        ):
-            if key in old:
-                new[key] = old[key]
-            else:
-                new.pop(key, None)
-        if "generateName" in old:
-            new.setdefault("generateName", old["generateName"])
-
-    def _bump_generation(self, kind: Kind, old: Json, new: Json) -> None:
-        if not kind.has_generation:
-            return
-        before, after = (self._counted(kind, obj) for obj in (old, new))
-        if before != after:
-            new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
-
-    @staticmethod
-    def _counted(kind: Kind, obj: Json) -> Json:
-        """Return the part of an object whose changes its generation counts."""
-        if kind.counted is not None:
-            whole = {**obj, **{f"metadata.{key}": value for key, value in obj["metadata"].items()}}
-            return {key: whole[key] for key in kind.counted if key in whole}
-        ignored = {"metadata", "kind", "apiVersion", *(["status"] if kind.has_status else [])}
-        return {key: value for key, value in obj.items() if key not in ignored}
-
     def _store_changed(
         self,
         kind: Kind,
@@ -451,12 +424,12 @@ class Verbs:
         changed: bool,
     ) -> Entry:
         if not options.trusted:
-            self._bump_generation(kind, old, new)
+            count_generation(kind, old, new)
         new["metadata"] = ordered_metadata(new["metadata"])
         new.pop("kind", None)
         new.pop("apiVersion", None)
-        self._refuse_late_finalizers(kind, old, new)
-        if not changed and self._is_same(old, new):
+        refuse_late_finalizers(kind, old, new)
+        if not changed and is_same(old, new):
             return entry
         fields = self.fields(kind, new)
         collection = self.collection(kind)
@@ -471,29 +444,6 @@ class Verbs:
         if options.dry_run:
             return trial
         return self.store.put(collection, entry.key, new, fields)
-
-    @staticmethod
-    def _is_same(old: Json, new: Json) -> bool:
-        if {k: v for k, v in old.items() if k != "metadata"} != {
-            k: v for k, v in new.items() if k != "metadata"
-        }:
-            return False
-        return bool(ordered_metadata(old["metadata"]) == new["metadata"])
-
-    @staticmethod
-    def _refuse_late_finalizers(kind: Kind, old: Json, new: Json) -> None:
-        if not old["metadata"].get("deletionTimestamp"):
-            return
-        before = old["metadata"].get("finalizers") or ()
-        added = [item for item in new["metadata"].get("finalizers") or () if item not in before]
-        if added:
-            listed = ", ".join(f'"{item}"' for item in added)
-            text = (
-                "Forbidden: no new finalizers can be added if the object is being deleted, found"
-                f" new finalizers []string{{{listed}}}"
-            )
-            cause = Cause("FieldValueForbidden", text, "metadata.finalizers")
-            raise invalid(kind.group, kind.kind, old["metadata"]["name"], [cause])
 
     # ------------------------------------------------------------------ apply
 
@@ -529,7 +479,7 @@ class Verbs:
                 metadata[key] = asked[key]
         self.check_identity(kind, entry, metadata, is_put=False)
         managed = metadata["managedFields"]
-        self._keep_system(old["metadata"], metadata)
+        keep_system(old["metadata"], metadata)
         self.admission.normalize(kind, new)
         self._admit_changed(kind, new, old, options)
         new["metadata"]["managedFields"] = managed

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from lean_sandbox.local.controlplane import ControlPlane
-from lean_sandbox.local.crds.definitions import definitions
+from lean_sandbox.model.crds.definitions import definitions
 from tests.conformance.api import WIDGET_DEFINITION, Api
 from tests.conformance.test_kinds import CASES
 
 Json = dict[str, Any]
-_VALUES = (None, 3, -1, 1.5, "x", "", [], {}, True, [None], {"a": None}, [[]], [{}], 2**70)
+_VALUES: Any = (None, 3, -1, 1.5, "x", "", [], {}, True, [None], {"a": None}, [[]], [{}], 2**70)
 _POD: Json = {
     "volumes": [{"name": "v", "configMap": {"name": "c", "items": [{"key": "a", "path": "b"}]}}],
     "tolerations": [{"key": "a", "operator": "Exists"}],

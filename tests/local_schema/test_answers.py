@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from lean_sandbox.model.crds.definitions import definitions
 from lean_sandbox.local.schema.core import core_defaults, core_validate
 from lean_sandbox.local.schema.decoding import builtin_schema, complete, decode, decode_metadata
 from lean_sandbox.local.schema.defaulting import apply_defaults

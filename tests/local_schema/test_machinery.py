@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.model.crds.definitions import definitions
 from lean_sandbox.local.schema.core import core_defaults, core_validate
 from lean_sandbox.local.schema.decoding import DecodeError, builtin_schema, complete, decode
 from lean_sandbox.local.schema.defaulting import apply_defaults

@@ -1,0 +1,72 @@
+"""What a write may change of an object, and what the server counts and keeps of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lean_sandbox.local.errors import Cause, invalid
+from lean_sandbox.local.kinds import Kind
+from lean_sandbox.local.metadata import ordered_metadata
+
+Json = dict[str, Any]
+
+
+def keep_system(old: Json, new: Json) -> None:
+    """Put back the metadata that only the server sets."""
+    for key in (
+        "uid",
+        "creationTimestamp",
+        "generation",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "resourceVersion",
+    ):
+        if key in old:
+            new[key] = old[key]
+        else:
+            new.pop(key, None)
+    if "generateName" in old:
+        new.setdefault("generateName", old["generateName"])
+
+
+def count_generation(kind: Kind, old: Json, new: Json) -> None:
+    """Raise the generation if anything changed that it counts."""
+    if not kind.has_generation:
+        return
+    before, after = (_counted(kind, obj) for obj in (old, new))
+    if before != after:
+        new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+
+
+def _counted(kind: Kind, obj: Json) -> Json:
+    """Return the part of an object whose changes its generation counts."""
+    if kind.counted is not None:
+        whole = {**obj, **{f"metadata.{key}": value for key, value in obj["metadata"].items()}}
+        return {key: whole[key] for key in kind.counted if key in whole}
+    ignored = {"metadata", "kind", "apiVersion", *(["status"] if kind.has_status else [])}
+    return {key: value for key, value in obj.items() if key not in ignored}
+
+
+def is_same(old: Json, new: Json) -> bool:
+    """Return whether a write changes nothing, so that the version stays."""
+    if {k: v for k, v in old.items() if k != "metadata"} != {
+        k: v for k, v in new.items() if k != "metadata"
+    }:
+        return False
+    return bool(ordered_metadata(old["metadata"]) == new["metadata"])
+
+
+def refuse_late_finalizers(kind: Kind, old: Json, new: Json) -> None:
+    """Refuse new finalizers of an object that is being deleted, with a StatusError of 422."""
+    if not old["metadata"].get("deletionTimestamp"):
+        return
+    before = old["metadata"].get("finalizers") or ()
+    added = [item for item in new["metadata"].get("finalizers") or () if item not in before]
+    if added:
+        listed = ", ".join(f'"{item}"' for item in added)
+        text = (
+            "Forbidden: no new finalizers can be added if the object is being deleted, found"
+            f" new finalizers []string{{{listed}}}"
+        )
+        cause = Cause("FieldValueForbidden", text, "metadata.finalizers")
+        raise invalid(kind.group, kind.kind, old["metadata"]["name"], [cause])
