@@ -19,6 +19,8 @@ from lean_sandbox.model.times import format_micro_time, format_rfc3339, parse_rf
 
 Json = dict[str, Any]
 
+# Of the steps to a value: a schema inside a schema is two of them.
+_DEEPEST: Final = 150
 METADATA: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 _EXTENSIONS: Final = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1"
 _QUANTITY_TEXT: Final = (
@@ -135,6 +137,8 @@ class _Decoder:
 
     def fields(self, value: Json, schema: Json, owner: str) -> None:
         """Decode the fields of an object in place."""
+        if len(self._trail) > _DEEPEST:
+            raise DecodeError("exceeded max depth")
         properties: Json = schema["properties"]
         marks = recorded.flags(schema["component"]) if "component" in schema else {}
         inner = schema.get("title", owner)
