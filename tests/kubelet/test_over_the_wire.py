@@ -391,7 +391,7 @@ async def test_nodes_that_were_changed_by_hand_stay_so(world: World) -> None:
     node = await world.client.find(NODES, None, "node-0", dict)
     assert node is not None
     assert node["status"]["allocatable"]["cpu"] == "3"
-    assert node["status"]["allocatable"]["pods"] == "5000"
+    assert node["status"]["allocatable"]["pods"] == "5k"
 
 
 async def test_pods_of_other_schedulers_and_of_other_nodes_are_left_alone(world: World) -> None:

@@ -12,7 +12,6 @@ from lean_sandbox.local import discovery, recorded
 from lean_sandbox.local.kinds import builtin_kinds, make_kind, review_kinds
 from lean_sandbox.local.openapi import OpenApiDocuments
 from lean_sandbox.local.registry import read_definition
-from lean_sandbox.local.schema.builtin import BUILTIN_KINDS, builtin_schema, model_module
 from lean_sandbox.model.crds.definitions import definitions
 
 Json = dict[str, Any]
@@ -225,20 +224,3 @@ def test_fields_are_described_and_tell_how_to_merge(documents: OpenApiDocuments)
     assert env["x-kubernetes-patch-merge-key"] == "name"
     volumes = schemas["io.k8s.api.core.v1.PodSpec"]["properties"]["volumes"]
     assert volumes["x-kubernetes-patch-strategy"] == "merge,retainKeys"
-
-
-@pytest.mark.parametrize(("api_version", "kind"), sorted(BUILTIN_KINDS))
-def test_every_built_in_kind_has_a_schema(api_version: str, kind: str) -> None:
-    """Schemas of built-in kinds are objects with apiVersion and kind."""
-    schema = builtin_schema(kind, api_version)
-    assert schema["type"] == "object"
-    assert {"apiVersion", "kind"} <= set(schema["properties"])
-
-
-def test_the_two_kinds_of_event_are_told_apart() -> None:
-    """Core Events regard an `involvedObject`, those of events.k8s.io have a `note`."""
-    assert "involvedObject" in builtin_schema("Event")["properties"]
-    assert "note" in builtin_schema("Event", "events.k8s.io/v1")["properties"]
-    assert model_module("rbac.authorization.k8s.io/v1") == "rbac_v1"
-    with pytest.raises(KeyError):
-        builtin_schema("Nope")

@@ -9,7 +9,8 @@ from lean_sandbox.local.schema import errors, names, paths
 from lean_sandbox.local.schema.claims import check_claim, claim_defaults
 from lean_sandbox.local.schema.errors import FieldError
 from lean_sandbox.local.schema.events import check_event_place
-from lean_sandbox.local.schema.kindrules import check_rows, default_rows
+from lean_sandbox.local.schema.kinddefaults import default_rows
+from lean_sandbox.local.schema.kindrules import check_rows
 from lean_sandbox.local.schema.metadata import name_rule, validate_metadata
 from lean_sandbox.local.schema.pod_defaults import pod_defaults, pod_spec_defaults
 from lean_sandbox.local.schema.pods import check_pod, check_pod_addresses

@@ -89,26 +89,14 @@ def _resolve(struct: type, base: str) -> Any:
     return scope
 
 
-def _map_schema(struct: type, key: str, nested: Nested) -> Json:
-    if key in facts.QUANTITY_MAPS:
-        return {"type": "object", "additionalProperties": dict(QUANTITY)}
-    if key in facts.BYTE_MAPS:
-        return {"type": "object", "additionalProperties": {"type": "string", "format": "byte"}}
-    values = facts.OTHER_MAPS.get(key, {"type": "string"})
-    if isinstance(values, str):
-        values = nested(_resolve(struct, values[1:]))
-    return {"type": "object", "additionalProperties": values}
-
-
 def _base_schema(struct: type, field: _Field, nested: Nested) -> Json:
     key = f"{struct.__name__}.{field.name}"
     short = field.base.rpartition(".")[2]
     if short == "dict":
-        return _map_schema(struct, key, nested)
+        values = QUANTITY if key in facts.QUANTITY_MAPS else {"type": "string"}
+        return {"type": "object", "additionalProperties": dict(values)}
     if short == "int":
         return {"type": "integer", "format": "int64" if key in facts.INT64 else "int32"}
-    if key in facts.BYTE_FIELDS:
-        return {"type": "string", "format": "byte"}
     if short in _SCALARS:
         return dict(_SCALARS[short])
     resolved = _resolve(struct, field.base)
@@ -123,16 +111,7 @@ def _list_annotations(key: str) -> Json:
     return {"x-kubernetes-list-type": "set" if key in facts.SET_LISTS else "atomic"}
 
 
-def _merge_annotations(key: str) -> Json:
-    """Return what a strategic merge patch has to know of a field."""
-    keys = facts.MAP_LISTS.get(key)
-    default = (keys[0], "merge") if keys and key not in facts.REPLACED_MAP_LISTS else None
-    merge_key, strategy = facts.MERGE.get(key) or default or (None, None)
-    merged: Json = {"x-kubernetes-patch-merge-key": merge_key} if merge_key else {}
-    return {**merged, "x-kubernetes-patch-strategy": strategy} if strategy else merged
-
-
-def _struct_schema(struct: type, nested: Nested, *, is_strategic: bool = False) -> Json:
+def _struct_schema(struct: type, nested: Nested) -> Json:
     properties: Json = {}
     fields = sorted(_fields(struct))
     for field in fields:
@@ -145,8 +124,6 @@ def _struct_schema(struct: type, nested: Nested, *, is_strategic: bool = False) 
             extra["default"] = facts.DEFAULTS[key]
         if key in facts.ATOMIC_FIELDS:
             extra["x-kubernetes-map-type"] = "atomic"
-        if is_strategic:
-            extra.update(_merge_annotations(key))
         properties[field.name] = {**extra, **schema}
     result: Json = {"type": "object", "properties": properties}
     if needed := [field.name for field in fields if field.is_required]:
@@ -168,18 +145,3 @@ def tree_schema(struct: type) -> Json:
         return _struct_schema(inner, nested)
 
     return nested(struct)
-
-
-_links: dict[type, Json] = {}
-
-
-def linked_schema(struct: type) -> Json:
-    """Return the schema of a type as shared dicts, computed once; recursive types make cycles.
-
-    Objects carry the name of their type as `title`.
-    """
-    found = _links.get(struct)
-    if found is None:
-        found = _links[struct] = {"title": struct.__name__}
-        found.update(_struct_schema(struct, linked_schema, is_strategic=True))
-    return found
