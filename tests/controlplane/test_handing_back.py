@@ -99,8 +99,11 @@ async def test_sandboxes_at_rest(scene: Scene) -> None:
     assert reasons(made) == {"Suspended": "PodTerminated", "Ready": "SandboxSuspended"}
     assert notes(made) == {}
 
-    containers = [{"name": "main", "image": "completes"}]
-    template = {"spec": {"containers": containers, "restartPolicy": "Never"}}
+    containers = [{"name": "main", "image": "busybox"}]
+    template = {
+        "metadata": {"annotations": {"kubelet.lean-sandbox/complete-after": "1s"}},
+        "spec": {"containers": containers, "restartPolicy": "Never"},
+    }
     await scene.create("sandboxes", sandbox("done", podTemplate=template))
     await scene.until(
         "sandboxes", lambda found: any(condition(each, "Finished") == "True" for each in found)
