@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from lean_sandbox.local.errors import Cause, invalid
 from lean_sandbox.local.kinds import Kind
 from lean_sandbox.local.metadata import ordered_metadata
 
@@ -54,19 +53,3 @@ def is_same(old: Json, new: Json) -> bool:
     }:
         return False
     return bool(ordered_metadata(old["metadata"]) == new["metadata"])
-
-
-def refuse_late_finalizers(kind: Kind, old: Json, new: Json) -> None:
-    """Refuse new finalizers of an object that is being deleted, with a StatusError of 422."""
-    if not old["metadata"].get("deletionTimestamp"):
-        return
-    before = old["metadata"].get("finalizers") or ()
-    added = [item for item in new["metadata"].get("finalizers") or () if item not in before]
-    if added:
-        listed = ", ".join(f'"{item}"' for item in added)
-        text = (
-            "Forbidden: no new finalizers can be added if the object is being deleted, found"
-            f" new finalizers []string{{{listed}}}"
-        )
-        cause = Cause("FieldValueForbidden", text, "metadata.finalizers")
-        raise invalid(kind.group, kind.kind, old["metadata"]["name"], [cause])

@@ -24,12 +24,7 @@ from lean_sandbox.local.builtin import (
     prepare_update,
     unowned,
 )
-from lean_sandbox.local.changes import (
-    count_generation,
-    is_same,
-    keep_system,
-    refuse_late_finalizers,
-)
+from lean_sandbox.local.changes import count_generation, is_same, keep_system
 from lean_sandbox.local.deletion import (
     CLEANUP,
     DEFINITIONS,
@@ -428,7 +423,6 @@ class Verbs:
         new["metadata"] = ordered_metadata(new["metadata"])
         new.pop("kind", None)
         new.pop("apiVersion", None)
-        refuse_late_finalizers(kind, old, new)
         if not changed and is_same(old, new):
             return entry
         fields = self.fields(kind, new)
