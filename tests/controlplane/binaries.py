@@ -29,7 +29,7 @@ __all__ = [
 ETCD = "3.6.7"
 HELM = "3.19.4"
 KUBERNETES = "1.36.3"
-PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager")
+PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 _MODULES = Path(__file__).parent / "modules"
 _VERSION = "k8s.io/component-base/version"
 _BUILD_LIMIT_S = 3600.0
@@ -48,6 +48,7 @@ class Programs:
     etcd: Path
     apiserver: Path
     controller_manager: Path
+    scheduler: Path
 
 
 def cache_folder(

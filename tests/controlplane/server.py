@@ -28,12 +28,14 @@ Json = dict[str, Any]
 
 ADMIN, KUBELET, OBSERVER = "admin", "kubelet", "observer"
 _MANAGER = "system:kube-controller-manager"
+_SCHEDULER = "system:kube-scheduler"
 _TOKENS = {
     ADMIN: "admin-of-a-test",
     KUBELET: "kubelet-of-a-test",
     # A test's own look at things, told apart from those it tests in the audit log.
     OBSERVER: "observer-of-a-test",
     _MANAGER: "manager-of-a-test",
+    _SCHEDULER: "scheduler-of-a-test",
 }
 _MASTERS = "system:masters"
 _START_LIMIT_S = 90.0
@@ -57,7 +59,7 @@ _AUDIT_POLICY: Json = {
     "kind": "Policy",
     "omitStages": ["RequestReceived"],
     "rules": [
-        {"level": "None", "users": ["system:apiserver", _MANAGER]},
+        {"level": "None", "users": ["system:apiserver", _MANAGER, _SCHEDULER]},
         {"level": "None", "userGroups": ["system:serviceaccounts:kube-system"]},
         {"level": "Metadata"},
     ],
@@ -122,17 +124,18 @@ class RealServer:
         return path
 
     def ask(self, method: str, path: str, body: Json | None = None, user: str = ADMIN) -> Json:
-        """Make one blocking request, for where there is no event loop.
+        """Make one blocking request, for where there is no event loop; patches are merge patches.
 
         Raises urllib.error.HTTPError for a refusal, OSError without an answer.
         """
+        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
         request = urllib.request.Request(  # noqa: S310 - an address of our own
             self.url + path,
             method=method,
             data=None if body is None else json.dumps(body).encode(),
             headers={
                 "Authorization": f"Bearer {self.token_of(user)}",
-                "Content-Type": "application/json",
+                "Content-Type": kind,
                 "Connection": "close",
             },
         )
@@ -190,7 +193,7 @@ class RealServer:
 
     def restore(self, copy: Path) -> None:
         """Go back to a copy, versions included, and start everything anew, as etcd asks for."""
-        programs = tuple(self._starts)
+        programs = tuple(name for name in self._starts if name in self._processes)
         self.kill(*reversed(programs))
         shutil.rmtree(self._data)
         shutil.copytree(copy, self._data)
@@ -263,13 +266,14 @@ def started(
 ) -> Iterator[RealServer]:
     """Run a control plane whose files are in ``folder``; ``definitions`` are served from the start.
 
-    RBAC is on, every request but those of the control plane itself is audited.
+    RBAC is on, every request but those of the control plane itself is audited. kube-scheduler runs
+    only once :meth:`RealServer.start` is asked for it: simulated Nodes bring a scheduler.
 
     Raises:
         StartError: it did not come up.
 
     """
-    client_port, peer_port, port, manager_port = _free_ports(4)
+    client_port, peer_port, port, manager_port, scheduler_port = _free_ports(5)
     keys = certificates.make(folder)
     url, store = f"https://127.0.0.1:{port}", f"http://127.0.0.1:{client_port}"
     server = RealServer(url, keys.authority, folder / "audit.log", folder, store)
@@ -278,6 +282,7 @@ def started(
             "etcd": lambda: _start_store(server, programs, peer_port),
             "kube-apiserver": lambda: _start_server(server, programs, port),
             "kube-controller-manager": lambda: _start_manager(server, programs, manager_port),
+            "kube-scheduler": lambda: _start_scheduler(server, programs, scheduler_port),
         }
         server.start("etcd", "kube-apiserver")
         server.ask("POST", "/apis/storage.k8s.io/v1/storageclasses", _STORAGE)
@@ -361,6 +366,23 @@ def _start_manager(server: RealServer, programs: Programs, port: int) -> None:
         # Nodes are simulated and send no heartbeats.
         node_monitor_grace_period="24h",
         enable_hostpath_provisioner="true",
+        kube_api_qps="200",
+        kube_api_burst="400",
+    )
+
+
+def _start_scheduler(server: RealServer, programs: Programs, port: int) -> None:
+    token = server.token_of(_SCHEDULER)
+    config = server.kubeconfig(server.folder / "scheduler.kubeconfig", token)
+    server._spawn(
+        programs.scheduler,
+        "kube-scheduler",
+        kubeconfig=str(config),
+        authentication_kubeconfig=str(config),
+        authorization_kubeconfig=str(config),
+        bind_address="127.0.0.1",
+        secure_port=str(port),
+        leader_elect="false",
         kube_api_qps="200",
         kube_api_burst="400",
     )

@@ -46,7 +46,9 @@ def test_a_file_that_cannot_be_run_is_no_program(tmp_path: Path) -> None:
     (tmp_path / "etcd").chmod(0o644)
     (tmp_path / "kube-controller-manager").mkdir()
     environment = {"KUBEBUILDER_ASSETS": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "c")}
-    with pytest.raises(MissingProgramsError, match="needs etcd, kube-controller-manager: not in"):
+    with pytest.raises(
+        MissingProgramsError, match="needs etcd, kube-controller-manager, kube-scheduler: not in"
+    ):
         provide(environment | {"PATH": ""})
 
 
@@ -72,7 +74,7 @@ def test_without_programs_and_go_the_run_fails_and_says_so(tmp_path: Path) -> No
         check=False,
     )
     assert finished.returncode not in (0, 5)
-    assert "needs etcd, kube-apiserver, kube-controller-manager" in finished.stderr
+    assert "needs etcd, kube-apiserver, kube-controller-manager, kube-scheduler" in finished.stderr
     assert "Install Go, or set KUBEBUILDER_ASSETS" in finished.stderr
     assert "skipped" not in finished.stdout
     assert "passed" not in finished.stdout
