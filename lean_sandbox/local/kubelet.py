@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections import defaultdict
 from dataclasses import dataclass, field
-from datetime import datetime
 from enum import Enum, auto
 
 import anyio
@@ -30,7 +28,6 @@ from lean_sandbox.kube.resources import NODES, PODS, ObjectReference
 from lean_sandbox.local.addresses import AddressesUsedUpError, AddressPool
 from lean_sandbox.local.follow import Follower
 from lean_sandbox.local.pods import (
-    NODE_ADDRESS,
     Delay,
     KubeletSettings,
     Step,
@@ -40,14 +37,18 @@ from lean_sandbox.local.pods import (
     read_script,
 )
 from lean_sandbox.local.podstatus import FAILED_SCHEDULING, status_patch, troubles
-from lean_sandbox.local.podview import Json, NodeView, PodView
-from lean_sandbox.local.scheduling import Use, demand_of, next_binding
-from lean_sandbox.model.times import format_rfc3339
+from lean_sandbox.local.podview import (
+    NODE_ADDRESS,
+    SIMULATED_LABEL,
+    Json,
+    NodeView,
+    PodView,
+    node_object,
+)
+from lean_sandbox.local.scheduling import Scheduler
 
 __all__ = ["Delay", "Kubelet", "KubeletSettings"]
 
-# Marks what must never be mistaken for a machine that runs anything.
-SIMULATED_LABEL = "kubelet.lean-sandbox/simulated"
 _SCHEDULER = "default-scheduler"
 _POD_NETWORK = "10.64.0.0/10"
 _RETRY_FIRST_S = 0.4
@@ -68,8 +69,6 @@ class _Entry:
     """A Pod, and what its task has to know."""
 
     pod: PodView
-    # The Node on which it counts: where it is, or where it is about to be bound.
-    node: str = ""
     changed: anyio.Event = field(default_factory=anyio.Event)
     # The last request of a kind that is answered by an event and not by the Pod.
     asked: StepKind | None = None
@@ -92,16 +91,9 @@ class Kubelet:
         self._chance = chance
         self._group: TaskGroup
         self._in_flight = anyio.CapacityLimiter(settings.max_in_flight)
-        self._addresses = AddressPool((_POD_NETWORK,))
-        self._recorders: dict[str, EventRecorder] = {}
+        self._writer = _Writer(client, clock, settings.node_prefix)
+        self._scheduler = Scheduler(settings)
         self._entries: dict[str, _Entry] = {}
-        self._nodes: dict[str, NodeView] = {}
-        self._node_names: dict[str, str] = {}
-        # Nodes that were taken away: nobody else ends what was on them.
-        self._lost: set[str] = set()
-        self._uses: defaultdict[str, Use] = defaultdict(Use)
-        # Pods that fit nowhere.
-        self._waiting: dict[str, _Entry] = {}
         #: Requests that have failed so far.
         self.errors = 0
 
@@ -116,6 +108,7 @@ class Kubelet:
         Raises nothing of its own: what fails is counted and tried again.
         """
         async with anyio.create_task_group() as self._group:
+            self._writer.group = self._group
             for number in range(self._settings.nodes):
                 await self._register(f"{self._settings.node_prefix}-{number}")
             nodes = Follower(
@@ -171,43 +164,37 @@ class Kubelet:
         if entry is None:
             entry = self._entries[meta.uid] = _Entry(pod)
             for mistake in read_script(meta.annotations).mistakes:
-                self._emit(pod, "Warning", "InvalidAnnotation", mistake)
+                self._writer.emit(pod, "Warning", "InvalidAnnotation", mistake)
             self._group.start_soon(self._live, entry)
         elif 0 < _version(pod) <= _version(entry.pod):
             # An event our own write has overtaken, or a list that tells nothing new.
             return
-        self._addresses.note(meta.uid, tuple(ip["ip"] for ip in pod.status.podIPs))
+        self._writer.addresses.note(meta.uid, tuple(ip["ip"] for ip in pod.status.podIPs))
         self._renew(entry, pod)
         entry.changed.set()
 
     def _renew(self, entry: _Entry, pod: PodView) -> None:
         entry.pod = pod
         if pod.status.is_terminal:
-            self._place(entry, "")
+            self._place(pod, "")
         elif pod.spec.nodeName:
-            self._place(entry, pod.spec.nodeName)
+            self._place(pod, pod.spec.nodeName)
 
     def _forget_pod(self, uid: str) -> None:
         entry = self._entries.pop(uid, None)
         if entry is not None:
-            self._place(entry, "")
-            self._waiting.pop(uid, None)
-            self._addresses.free(uid)
+            self._place(entry.pod, "")
+            self._scheduler.waiting.discard(uid)
+            self._writer.addresses.free(uid)
             entry.is_gone = True
             entry.changed.set()
 
     def _see_node(self, node: NodeView) -> None:
-        name = node.metadata.name
-        old = self._nodes.get(name)
-        self._nodes[name] = node
-        self._node_names[node.metadata.uid] = name
-        if old is None or _offer(old) != _offer(node):
-            self._plan_again(name)
+        if self._scheduler.update_node(node):
+            self._plan_again(node.metadata.name)
 
     def _forget_node(self, uid: str) -> None:
-        name = self._node_names.pop(uid, "")
-        if self._nodes.pop(name, None) is not None:
-            self._lost.add(name)
+        if name := self._scheduler.remove_node(uid):
             self._plan_again(name)
 
     def _plan_again(self, node: str) -> None:
@@ -216,19 +203,11 @@ class Kubelet:
             if entry.pod.spec.nodeName in ("", node):
                 entry.changed.set()
 
-    def _place(self, entry: _Entry, node: str) -> None:
-        """Count a Pod on ``node`` and no longer where it was; empty for nowhere."""
-        uid, old = entry.pod.metadata.uid, entry.node
-        if old:
-            self._uses[old].remove(uid)
-        if node:
-            self._uses[node].add(uid, demand_of(entry.pod))
-            self._waiting.pop(uid, None)
-        entry.node = node
-        if old not in ("", node):
-            # There may be room now for one that waits.
-            for other in self._waiting.values():
-                other.changed.set()
+    def _place(self, pod: PodView, node: str) -> None:
+        """Count a Pod on ``node``, empty for nowhere; wake those that wait if there is room now."""
+        if self._scheduler.place(pod, node):
+            for uid in self._scheduler.waiting:
+                self._entries[uid].changed.set()
 
     # The life of one Pod.
 
@@ -261,28 +240,27 @@ class Kubelet:
             if entry.asked is StepKind.DELETE:
                 return None
             # A Node that is not ours has a kubelet of its own.
-            if node in self._nodes or (node in self._lost and pod.is_deleting):
+            if self._scheduler.has(node) or (self._scheduler.has_lost(node) and pod.is_deleting):
                 return next_step(pod, self._settings, self._clock.now())
-            return None if node or entry.asked is StepKind.BIND else self._schedule(entry)
+            return None if node or entry.asked is StepKind.BIND else self._schedule(pod)
         except Exception as problem:  # noqa: BLE001 - one odd Pod must not stop the others
             log.warning("nothing can be decided", problem=repr(problem), **_named(pod))
             return None
 
-    def _schedule(self, entry: _Entry) -> Step | None:
-        pod = entry.pod
-        step = next_binding(pod, self._nodes, self._uses, self._settings)
+    def _schedule(self, pod: PodView) -> Step | None:
+        step = self._scheduler.decide(pod)
         node = step.node if step is not None else ""
-        if node != entry.node:
-            self._place(entry, node)
+        self._place(pod, node)
         if not node and not pod.is_deleting:
-            self._waiting[pod.metadata.uid] = entry
+            self._scheduler.waiting.add(pod.metadata.uid)
         return step
 
     async def _take(self, entry: _Entry, step: Step) -> _Outcome:
         """Make the request of a step; whatever fails is told by the outcome."""
         try:
             async with self._in_flight:
-                return await self._request(entry, step)
+                # It may have gone in the queue; what it took now would never be given back.
+                return _Outcome.PARK if entry.is_gone else await self._request(entry, step)
         except NotFound:
             # Gone already; the watch will say so.
             entry.asked = StepKind.DELETE
@@ -301,31 +279,59 @@ class Kubelet:
             return _Outcome.AGAIN if is_passing else _Outcome.PARK
 
     async def _request(self, entry: _Entry, step: Step) -> _Outcome:
-        meta = entry.pod.metadata
+        pod = entry.pod
         if step.kind is StepKind.STATUS:
-            return await self._write_status(entry, step)
+            written = await self._writer.write_status(pod, step)
+            if _version(written) == _version(pod):
+                # Nothing came of the write; the same one again would not do better.
+                return _Outcome.PARK
+            if not entry.is_gone and _version(written) >= _version(entry.pod):
+                self._renew(entry, written)
+            return _Outcome.DONE
         if step.kind is StepKind.BIND:
-            body: Json = {
-                "apiVersion": "v1",
-                "kind": "Binding",
-                # The uid keeps a Pod of the same name made meanwhile from being bound.
-                "metadata": {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid},
-                "target": {"apiVersion": "v1", "kind": "Node", "name": step.node},
-            }
-            await self._client.create(
-                PODS, meta.namespace, body, bytes, name=meta.name, subresource="binding"
-            )
+            await self._writer.bind(pod, step.node)
         else:
             # Its containers have stopped.
-            await self._client.delete(PODS, meta.namespace, meta.name, uid=meta.uid, grace_s=0)
+            await self._writer.delete(pod)
         entry.asked = step.kind
         return _Outcome.DONE
 
-    async def _write_status(self, entry: _Entry, step: Step) -> _Outcome:
-        pod, meta = entry.pod, entry.pod.metadata
+
+class _Writer:
+    """Makes the requests for a Pod, and tells of its troubles by Events."""
+
+    def __init__(self, client: Client, clock: Clock, unbound: str) -> None:
+        self._client = client
+        self._clock = clock
+        # Tells of Pods that no Node has.
+        self._unbound = unbound
+        self._recorders: dict[str, EventRecorder] = {}
+        self.addresses = AddressPool((_POD_NETWORK,))
+        self.group: TaskGroup
+
+    async def bind(self, pod: PodView, node: str) -> None:
+        meta = pod.metadata
+        body: Json = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            # The uid keeps a Pod of the same name made meanwhile from being bound.
+            "metadata": {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+        await self._client.create(
+            PODS, meta.namespace, body, bytes, name=meta.name, subresource="binding"
+        )
+
+    async def delete(self, pod: PodView) -> None:
+        meta = pod.metadata
+        await self._client.delete(PODS, meta.namespace, meta.name, uid=meta.uid, grace_s=0)
+
+    async def write_status(self, pod: PodView, step: Step) -> PodView:
+        """Write what a step makes of a status; return the Pod that the server has then."""
+        meta = pod.metadata
         address = ""
         if step.move == "network":
-            (address,) = (NODE_ADDRESS,) if pod.spec.hostNetwork else self._addresses.take(meta.uid)
+            (address,) = (NODE_ADDRESS,) if pod.spec.hostNetwork else self.addresses.take(meta.uid)
         patch = status_patch(pod.status, perform(pod, step, self._clock.now(), address))
         # Whole arrays are written, so the write holds only against the version it was made from: a
         # condition that another writer set in between would be lost.
@@ -340,95 +346,22 @@ class Kubelet:
             # Operators tell the scheduler's writes from the kubelet's by this name.
             field_manager="kube-scheduler" if step.unschedulable else "kubelet",
         )
-        if _version(written) == _version(pod):
-            # Nothing came of the write; the same one again would not do better.
-            return _Outcome.PARK
         for kind, reason, note in sorted(troubles(written) - troubles(pod)):
-            self._emit(written, kind, reason, note)
-        if _version(written) >= _version(entry.pod):
-            self._renew(entry, written)
-        return _Outcome.DONE
+            self.emit(written, kind, reason, note)
+        return written
 
-    def _emit(self, pod: PodView, kind: EventType, reason: str, note: str) -> None:
+    def emit(self, pod: PodView, kind: EventType, reason: str, note: str) -> None:
         """Record an Event of the scheduler, or of the kubelet of the Pod's Node."""
         meta, is_scheduling = pod.metadata, reason == FAILED_SCHEDULING
         reporter = _SCHEDULER if is_scheduling else "kubelet"
-        instance = _SCHEDULER if is_scheduling else pod.spec.nodeName or self._settings.node_prefix
+        instance = _SCHEDULER if is_scheduling else pod.spec.nodeName or self._unbound
         recorder = self._recorders.get(instance)
         if recorder is None:
             recorder = EventRecorder(self._client, self._clock, reporter, instance)
             self._recorders[instance] = recorder
-            self._group.start_soon(recorder.run)
+            self.group.start_soon(recorder.run)
         about = ObjectReference("v1", "Pod", meta.name, meta.namespace, meta.uid)
         recorder.emit(about, kind, reason, "Scheduling" if is_scheduling else reason, note)
-
-
-def node_object(name: str, now: datetime) -> Json:
-    """Return the Node ``name`` as its kubelet registers it: Ready, roomy, labelled like others."""
-    stamp = format_rfc3339(now)
-    room = {
-        "cpu": "100000",
-        "memory": "100000Gi",
-        "ephemeral-storage": "100000Gi",
-        "pods": "5000",
-    }
-    conditions = [
-        {
-            "type": kind,
-            "status": status,
-            "reason": reason,
-            "message": message,
-            "lastHeartbeatTime": stamp,
-            "lastTransitionTime": stamp,
-        }
-        for kind, status, reason, message in _CONDITIONS
-    ]
-    nothing = dict.fromkeys(("bootID", "kubeProxyVersion", "machineID", "systemUUID"), "")
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {
-            "name": name,
-            "labels": {
-                "kubernetes.io/hostname": name,
-                "kubernetes.io/os": "linux",
-                "kubernetes.io/arch": "amd64",
-                SIMULATED_LABEL: "true",
-            },
-        },
-        "spec": {"providerID": f"simulated://{name}"},
-        "status": {
-            "capacity": room,
-            "allocatable": room,
-            "conditions": conditions,
-            "addresses": [
-                {"type": "InternalIP", "address": NODE_ADDRESS},
-                {"type": "Hostname", "address": name},
-            ],
-            "nodeInfo": nothing
-            | {
-                "architecture": "amd64",
-                "containerRuntimeVersion": "simulated://0",
-                "kernelVersion": "simulated",
-                "kubeletVersion": "v0.0.0-simulated",
-                "operatingSystem": "linux",
-                "osImage": "simulated",
-            },
-        },
-    }
-
-
-_CONDITIONS = (
-    ("MemoryPressure", "False", "KubeletHasSufficientMemory", "memory is sufficient"),
-    ("DiskPressure", "False", "KubeletHasNoDiskPressure", "disks have room"),
-    ("PIDPressure", "False", "KubeletHasSufficientPID", "process ids are left"),
-    ("Ready", "True", "KubeletReady", "the simulated kubelet is ready"),
-)
-
-
-def _offer(node: NodeView) -> tuple[object, ...]:
-    """Return what of a Node matters to Pods; heartbeats do not."""
-    return (node.metadata.labels, node.spec, node.status)
 
 
 def _version(pod: PodView) -> int:

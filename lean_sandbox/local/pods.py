@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from lean_sandbox.local import podstatus
 from lean_sandbox.local.podview import (
     CRASH_LOOP,
+    NODE_ADDRESS,
     ContainerStatus,
     PodStatus,
     PodView,
@@ -33,7 +34,6 @@ from lean_sandbox.model.times import format_rfc3339, parse_duration
 
 PREFIX = "kubelet.lean-sandbox/"
 
-NODE_ADDRESS = "127.0.0.1"
 # How long an error or an end is shown before the back-off that follows.
 _ERROR_SHOWN_S = 2.0
 # The first wait before a failed pull or a crashed container is tried again; it doubles.

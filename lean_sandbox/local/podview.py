@@ -12,11 +12,14 @@ from typing import Any
 
 import msgspec
 
-from lean_sandbox.model.times import parse_rfc3339
+from lean_sandbox.model.times import format_rfc3339, parse_rfc3339
 
 Json = dict[str, Any]
 
 CRASH_LOOP = "CrashLoopBackOff"
+# Marks what must never be mistaken for a machine that runs anything.
+SIMULATED_LABEL = "kubelet.lean-sandbox/simulated"
+NODE_ADDRESS = "127.0.0.1"
 
 
 class Container(msgspec.Struct, frozen=True):
@@ -171,6 +174,69 @@ class NodeView(msgspec.Struct, frozen=True):
     metadata: NodeMeta = NodeMeta()
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
+
+
+def node_object(name: str, now: datetime) -> Json:
+    """Return the Node ``name`` as its kubelet registers it: Ready, roomy, labelled like others."""
+    stamp = format_rfc3339(now)
+    room = {
+        "cpu": "100000",
+        "memory": "100000Gi",
+        "ephemeral-storage": "100000Gi",
+        "pods": "5000",
+    }
+    conditions = [
+        {
+            "type": kind,
+            "status": status,
+            "reason": reason,
+            "message": message,
+            "lastHeartbeatTime": stamp,
+            "lastTransitionTime": stamp,
+        }
+        for kind, status, reason, message in _CONDITIONS
+    ]
+    nothing = dict.fromkeys(("bootID", "kubeProxyVersion", "machineID", "systemUUID"), "")
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": name,
+            "labels": {
+                "kubernetes.io/hostname": name,
+                "kubernetes.io/os": "linux",
+                "kubernetes.io/arch": "amd64",
+                SIMULATED_LABEL: "true",
+            },
+        },
+        "spec": {"providerID": f"simulated://{name}"},
+        "status": {
+            "capacity": room,
+            "allocatable": room,
+            "conditions": conditions,
+            "addresses": [
+                {"type": "InternalIP", "address": NODE_ADDRESS},
+                {"type": "Hostname", "address": name},
+            ],
+            "nodeInfo": nothing
+            | {
+                "architecture": "amd64",
+                "containerRuntimeVersion": "simulated://0",
+                "kernelVersion": "simulated",
+                "kubeletVersion": "v0.0.0-simulated",
+                "operatingSystem": "linux",
+                "osImage": "simulated",
+            },
+        },
+    }
+
+
+_CONDITIONS = (
+    ("MemoryPressure", "False", "KubeletHasSufficientMemory", "memory is sufficient"),
+    ("DiskPressure", "False", "KubeletHasNoDiskPressure", "disks have room"),
+    ("PIDPressure", "False", "KubeletHasSufficientPID", "process ids are left"),
+    ("Ready", "True", "KubeletReady", "the simulated kubelet is ready"),
+)
 
 
 def condition(status: PodStatus, kind: str) -> Json:

@@ -7,7 +7,7 @@ between Pods are left out: none of them decides whether a Pod may run here.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -61,6 +61,66 @@ class Use:
 
 _UNUSED = Use()
 _NOTHING = Demand({}, frozenset(), 0)
+
+
+class Scheduler:
+    """Remembers the Nodes, and what runs or is about to run on each."""
+
+    def __init__(self, settings: KubeletSettings) -> None:
+        self._settings = settings
+        self._nodes: dict[str, NodeView] = {}
+        self._names: dict[str, str] = {}
+        # Nodes that were taken away: nobody else ends what was on them.
+        self._lost: set[str] = set()
+        self._uses: defaultdict[str, Use] = defaultdict(Use)
+        self._places: dict[str, str] = {}
+        #: The uids of Pods that fit nowhere.
+        self.waiting: set[str] = set()
+
+    def has(self, node: str) -> bool:
+        """Whether a Node of this name is there."""
+        return node in self._nodes
+
+    def has_lost(self, node: str) -> bool:
+        """Whether a Node of this name was there once."""
+        return node in self._lost
+
+    def update_node(self, node: NodeView) -> bool:
+        """Remember a Node; return whether it offers something else than before."""
+        meta = node.metadata
+        old = self._nodes.get(meta.name)
+        self._nodes[meta.name] = node
+        self._names[meta.uid] = meta.name
+        # Heartbeats do not matter to Pods.
+        return old is None or (old.metadata.labels, old.spec, old.status) != (
+            meta.labels,
+            node.spec,
+            node.status,
+        )
+
+    def remove_node(self, uid: str) -> str:
+        """Forget a Node; return its name, empty if it was not known."""
+        name = self._names.pop(uid, "")
+        if self._nodes.pop(name, None) is None:
+            return ""
+        self._lost.add(name)
+        return name
+
+    def place(self, pod: PodView, node: str) -> bool:
+        """Count a Pod on ``node``, empty for nowhere; return whether there is more room now."""
+        uid = pod.metadata.uid
+        old = self._places.pop(uid, "")
+        if old:
+            self._uses[old].remove(uid)
+        if node:
+            self._uses[node].add(uid, demand_of(pod))
+            self._places[uid] = node
+            self.waiting.discard(uid)
+        return old not in ("", node)
+
+    def decide(self, pod: PodView) -> Step | None:
+        """Return the next request for an unbound Pod; see :func:`next_binding`."""
+        return next_binding(pod, self._nodes, self._uses, self._settings)
 
 
 def demand_of(pod: PodView) -> Demand:

@@ -346,6 +346,42 @@ async def test_a_pod_that_waits_for_room_is_bound_when_another_one_ends(
         await world.until_ready("three")
 
 
+async def test_a_pod_that_is_gone_before_its_write_is_answered_takes_no_room(
+    world: World,
+) -> None:
+    """Its Node is as empty as before, whichever of answer and event comes first."""
+    one = {"status": {"allocatable": {"pods": "1"}}}
+    async with world.kubelet(replace(SWIFT, nodes=1)) as kubelet:
+        await world.client.patch(NODES, None, "node-0", one, bytes, subresource="status")
+        held = world.plane.hold("patch", "pods/status", times=1)
+        await world.make("first")
+        await world.until("first", lambda _: bool(held.waiting))
+        await world.client.delete(PODS, "default", "first", grace_s=0)
+        await world.until("first", lambda _: kubelet.pods == 0)
+        held.release()
+        await world.make("second")
+        await world.until_ready("second")
+
+
+async def test_nothing_is_asked_for_a_pod_that_went_while_its_request_waited(
+    world: World,
+) -> None:
+    """What it took then, nobody would give back."""
+    async with world.kubelet(replace(SWIFT, max_in_flight=1)) as kubelet:
+        held = world.plane.hold("patch", "pods/status", times=1)
+        await world.make("busy")
+        await world.until("busy", lambda _: bool(held.waiting))
+        await world.make("late")
+        await world.until("late", lambda _: kubelet.pods == 2)
+        await world.clock.advance(1)
+        await world.client.delete(PODS, "default", "late", grace_s=0)
+        await world.until("late", lambda _: kubelet.pods == 1)
+        held.release()
+        await world.until_ready("busy")
+    asked = (e for e in world.plane.audit.entries if e.user_agent.startswith(AGENT))
+    assert [entry.what for entry in asked if entry.code == 404] == []
+
+
 async def test_nothing_is_bound_to_a_node_that_closes_in_between(world: World) -> None:
     """A Pod that is about to be bound goes elsewhere."""
     async with world.kubelet(replace(SWIFT, schedule=Delay(5))):

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lean_sandbox.local.addresses import AddressesUsedUpError, AddressPool
-from lean_sandbox.local.kubelet import node_object
-from lean_sandbox.local.podview import age_s
+from lean_sandbox.local.podview import age_s, node_object
 from tests.support.clock import EPOCH
 
 
