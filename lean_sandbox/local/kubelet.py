@@ -139,22 +139,10 @@ class Kubelet:
         node = node_object(name, self._clock.now())
         while True:
             try:
-                return await self._create_node(name, node)
+                return await self._writer.register(name, node)
             except ControlPlaneError:
                 self.errors += 1
                 await self._clock.sleep(_RETRY_FIRST_S)
-
-    async def _create_node(self, name: str, node: Json) -> None:
-        try:
-            made = await self._client.create(NODES, None, node, NodeView)
-        except AlreadyExists:
-            # What it can hold may have been changed by hand.
-            status = {"status": {"conditions": node["status"]["conditions"]}}
-            await self._client.patch(NODES, None, name, status, bytes, subresource="status")
-            return
-        if made.spec.taints:
-            # A server keeps Pods away from a new Node until a controller finds that it is ready.
-            await self._client.patch(NODES, None, name, {"spec": {"taints": None}}, bytes)
 
     # What the watches say.
 
@@ -298,7 +286,7 @@ class Kubelet:
 
 
 class _Writer:
-    """Makes the requests for a Pod, and tells of its troubles by Events."""
+    """Makes the requests for Nodes and Pods, and tells of troubles by Events."""
 
     def __init__(self, client: Client, clock: Clock, unbound: str) -> None:
         self._client = client
@@ -308,6 +296,19 @@ class _Writer:
         self._recorders: dict[str, EventRecorder] = {}
         self.addresses = AddressPool((_POD_NETWORK,))
         self.group: TaskGroup
+
+    async def register(self, name: str, node: Json) -> None:
+        """Create a Node, or tell that one which is there is Ready."""
+        try:
+            made = await self._client.create(NODES, None, node, NodeView)
+        except AlreadyExists:
+            # What it can hold may have been changed by hand.
+            status = {"status": {"conditions": node["status"]["conditions"]}}
+            await self._client.patch(NODES, None, name, status, bytes, subresource="status")
+            return
+        if made.spec.taints:
+            # A server keeps Pods away from a new Node until a controller finds that it is ready.
+            await self._client.patch(NODES, None, name, {"spec": {"taints": None}}, bytes)
 
     async def bind(self, pod: PodView, node: str) -> None:
         meta = pod.metadata
