@@ -267,6 +267,7 @@ class ControlPlane:
         given = None if self._crds is None else map(msgspec.json.encode, self._crds)
         for definition in _project_definitions() if given is None else given:
             self._furnish("apiextensions.k8s.io/v1", "CustomResourceDefinition", definition)
+        self._store.compact()  # nobody can have seen a version of before
 
     def _furnish(self, api_version: str, kind_name: str, body: bytes) -> None:
         """Store what many servers begin with, with a uid and times of this one."""

@@ -138,14 +138,13 @@ class Handlers:
         return Answer(200, self._renderer.listing(ask.kind, page.entries, form, page.metadata))
 
     def _page(self, ask: Ask) -> Page:
-        number(ask.target.query, "timeoutSeconds")
         return list_page(
             ask.kind,
             self._verbs.collection(ask.kind),
             ask.namespace,
             ask.target.query,
             self._verbs.store.version,
-            self._settings,
+            is_sharding=self._settings.sharded_lists,
         )
 
     def plan_watch(self, ask: Ask) -> WatchPlan:
@@ -159,14 +158,13 @@ class Handlers:
         query = target.query
         self.check_path(target, kind)
         form = self._form(ask)
-        check_options(query, is_watch=True, streaming=self._settings.streaming_lists)
+        matches = matcher(kind, query, is_sharding=self._settings.sharded_lists)
+        check_options(query, is_watch=True)
         asked_s = number(query, "timeoutSeconds")
         asked = version_of(query.get("resourceVersion", ""), is_list=False)
         collection = self._verbs.collection(kind)
         current = self._verbs.store.version
-        matches = matcher(kind, query, is_sharding=self._settings.sharded_lists)
         namespace = ask.namespace
-        wants_initial = flag(query, "sendInitialEvents")
         plan = WatchPlan(
             kind=kind,
             collection=collection,
@@ -180,12 +178,13 @@ class Handlers:
             start=current,
             timeout_s=float(asked_s) if asked_s else _WATCH_TIMEOUT_S * (1.0 + self._rng.random()),
         )
-        if wants_initial or (asked == 0 and "sendInitialEvents" not in query):
+        is_any = asked == 0 and "sendInitialEvents" not in query
+        if is_any or flag(query, "sendInitialEvents"):
             entries = collection.scan(namespace)
             plan.initial = [
                 ("ADDED", entry) for entry in entries if matches is None or matches(entry)
             ]
-            plan.ends_initial = wants_initial and plan.bookmarks
+            plan.ends_initial = plan.bookmarks
         elif asked > current:
             # Nothing is sent until the store gets there; then whatever comes later.
             plan.start = asked

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
-import json
+import posixpath
 import re
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from filters import SelectorError, parse_labels
 from lean_sandbox.local.errors import (
@@ -18,10 +20,17 @@ from lean_sandbox.local.errors import (
     too_large_version,
 )
 from lean_sandbox.local.registry import Kind
-from lean_sandbox.local.serversettings import LocalSettings
 from lean_sandbox.local.store import Collection, Entry
+from lean_sandbox.local.target import number
 from lean_sandbox.model.names import shard_hash
 
+_MATCH: Final = "resourceVersionMatch"
+_INITIAL: Final = "sendInitialEvents"
+_NOT_WITH_CONTINUE: Final = f"{_MATCH} is forbidden when continue is provided"
+_FORM: Final = "meta.k8s.io/v1"
+_BASE64: Final = re.compile("[A-Za-z0-9_-]+")
+_DIGITS: Final = re.compile("[0-9]+")
+_VERSION_DIGITS: Final = len(str(1 << 64))
 _ALWAYS = ("metadata.name", "metadata.namespace")
 _FIELD_TERM = re.compile(r"(.*?)(!=|==|=)(.*)", re.DOTALL)
 _FIELD_SEPARATOR = re.compile(r"(?<!\\),")
@@ -39,10 +48,6 @@ class Page(NamedTuple):
     metadata: dict[str, Any]
 
 
-def _options_error(reason: str, message: str, field: str) -> StatusError:
-    return invalid("meta.k8s.io", "ListOptions", "", [Cause(reason, message, field)])
-
-
 def version_of(text: str, *, is_list: bool = True) -> int:
     """Return a resourceVersion parameter as a number, 0 when empty.
 
@@ -50,63 +55,76 @@ def version_of(text: str, *, is_list: bool = True) -> int:
         StatusError: 400 of a list; other requests take it for a failure of their own, 500.
 
     """
+    why = "invalid syntax"
     if not text:
         return 0
-    if not text.isdigit():
-        why = (
-            f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}":'
-            " invalid syntax"
-        )
-        raise (
-            bad_request(f"invalid resource version: {why}")
-            if is_list
-            else StatusError(500, "", why)
-        )
-    return int(text)
+    if _DIGITS.fullmatch(text):
+        digits = text.lstrip("0") or "0"
+        if len(digits) <= _VERSION_DIGITS and int(digits) < 1 << 64:
+            return int(digits)
+        why = "value out of range"
+    problem = (
+        f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": {why}'
+    )
+    raise (
+        bad_request(f"invalid resource version: {problem}")
+        if is_list
+        else StatusError(500, "", problem)
+    )
 
 
-def _forbidden(message: str, field: str = "resourceVersionMatch") -> StatusError:
-    return _options_error("FieldValueForbidden", f"Forbidden: {message}", field)
-
-
-def check_options(query: Mapping[str, str], *, is_watch: bool, streaming: bool) -> None:
-    """Refuse combinations of list options that make no sense.
+def check_options(query: Mapping[str, str], *, is_watch: bool) -> None:
+    """Refuse numbers that are none, and combinations of list options that make no sense.
 
     Raises:
-        StatusError: 422, or 400 for a continue token beside a version.
+        StatusError: 400 for a number, 422 for a combination, with a cause for each that is wrong.
 
     """
-    match, version = query.get("resourceVersionMatch", ""), query.get("resourceVersion", "")
-    initial = query.get("sendInitialEvents", "")
-    if initial:
-        if not is_watch:
-            raise _forbidden("sendInitialEvents is forbidden for list", "sendInitialEvents")
-        if not streaming:
-            raise _forbidden(
-                "sendInitialEvents is forbidden for watch unless the WatchList feature gate is"
-                " enabled",
-                "sendInitialEvents",
-            )
+    for name in ("limit", "timeoutSeconds"):
+        number(query, name)
+    found = list(_watch_mistakes(query) if is_watch else _list_mistakes(query))
+    if found:
+        raise invalid("meta.k8s.io", "ListOptions", "", found)
+
+
+def _forbidden(message: str, field: str = _MATCH) -> Cause:
+    return Cause("FieldValueForbidden", f"Forbidden: {message}", field)
+
+
+def _unsupported(match: str, *known: str) -> Cause:
+    listed = ", ".join(f'"{one}"' for one in known)
+    text = f'Unsupported value: "{match}": supported values: {listed}'
+    return Cause("FieldValueNotSupported", text, _MATCH)
+
+
+def _list_mistakes(query: Mapping[str, str]) -> Iterator[Cause]:
+    match, version = query.get(_MATCH, ""), query.get("resourceVersion", "")
+    if match:
+        if not version:
+            yield _forbidden(f"{_MATCH} is forbidden unless resourceVersion is provided")
+        if query.get("continue"):
+            yield _forbidden(_NOT_WITH_CONTINUE)
+        if match not in ("Exact", "NotOlderThan"):
+            yield _unsupported(match, "Exact", "NotOlderThan", "")
+        if match == "Exact" and version == "0":
+            yield _forbidden(f'{_MATCH} "exact" is forbidden for resourceVersion "0"')
+    if _INITIAL in query:
+        yield _forbidden(f"{_INITIAL} is forbidden for list", _INITIAL)
+
+
+def _watch_mistakes(query: Mapping[str, str]) -> Iterator[Cause]:
+    match = query.get(_MATCH, "")
+    if _INITIAL in query:
         if match != "NotOlderThan":
-            raise _forbidden(
-                "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
-            )
-        return
-    if not match:
-        return
-    if is_watch:
-        raise _forbidden(
-            "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
-        )
-    if not version:
-        raise _forbidden("resourceVersionMatch is forbidden unless resourceVersion is provided")
-    if query.get("continue"):
-        raise _forbidden("resourceVersionMatch is forbidden when continue is provided")
-    if match not in ("Exact", "NotOlderThan"):
-        text = f'Unsupported value: "{match}": supported values: "Exact", "NotOlderThan", ""'
-        raise _options_error("FieldValueNotSupported", text, "resourceVersionMatch")
-    if match == "Exact" and version == "0":
-        raise _forbidden('resourceVersionMatch "exact" is forbidden for resourceVersion "0"')
+            yield _forbidden(f"{_INITIAL} requires setting {_MATCH} to NotOlderThan")
+    elif match:
+        yield _forbidden(f"{_MATCH} is forbidden for watch unless {_INITIAL} is provided")
+    elif query.get("resourceVersion", "") in ("", "0"):
+        match = "NotOlderThan"  # such a watch begins with initial events, as if it had said so
+    if match and match != "NotOlderThan":
+        yield _unsupported(match, "NotOlderThan")
+    if match and query.get("continue"):
+        yield _forbidden(_NOT_WITH_CONTINUE)
 
 
 class FieldTerm(NamedTuple):
@@ -200,24 +218,48 @@ def matcher(
     return lambda entry: all(test(entry) for test in tests)
 
 
-def _token(version: int, last: str) -> str:
-    raw = json.dumps({"v": "meta.k8s.io/v1", "rv": version, "start": last + "\0"})
-    return base64.urlsafe_b64encode(raw.encode()).rstrip(b"=").decode()
+class _Token(msgspec.Struct):
+    """What a continue token says: the version of the list, and the key its next page begins at."""
+
+    v: str = ""
+    rv: int | None = 0
+    start: str | None = ""
 
 
-def _read_token(text: str) -> tuple[int, str]:
+def _token(version: int, last: str, namespace: str) -> str:
+    start = "/" + last.removeprefix(f"{namespace}/" if namespace else "") + "\0"
+    raw = msgspec.json.encode(_Token(_FORM, version, start))
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+def _read_token(text: str, namespace: str) -> tuple[int, str]:
+    """Return the version, negative for the newest, and the first key of the page.
+
+    Raises:
+        StatusError: 400.
+
+    """
+    if not _BASE64.fullmatch(text):  # padding is none either
+        raise _bad_token("illegal base64 data")
     try:
-        raw = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
-        return int(raw["rv"]), str(raw["start"])
-    except (ValueError, KeyError, TypeError):
-        raise bad_request("invalid continue token: continue key is not valid") from None
+        raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+        token = msgspec.json.decode(raw, type=_Token)
+    except (ValueError, msgspec.DecodeError) as error:
+        raise _bad_token(str(error)) from None
+    if token.v != _FORM:
+        raise _bad_token(f"server does not recognize this encoded version {token.v}")
+    if not token.rv:
+        raise _bad_token(f"incorrect encoded start resourceVersion (version {token.v})")
+    if not token.start:
+        raise _bad_token(f"encoded start key empty (version {token.v})")
+    path = "/" + token.start.removeprefix("/")
+    if path.startswith("//") or posixpath.normpath(path) != path:
+        raise _bad_token(token.start)
+    return token.rv, f"{namespace}{path}" if namespace else path[1:]
 
 
-def _limit_of(text: str) -> int:
-    try:
-        return max(0, int(text or 0))
-    except ValueError:
-        raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from None
+def _bad_token(why: str) -> StatusError:
+    return bad_request(f"invalid continue token: continue key is not valid: {why}")
 
 
 def list_page(
@@ -226,7 +268,8 @@ def list_page(
     namespace: str,
     query: Mapping[str, str],
     current: int,
-    settings: LocalSettings,
+    *,
+    is_sharding: bool,
 ) -> Page:
     """Return one page of a list, at the version its options ask for.
 
@@ -235,34 +278,32 @@ def list_page(
             that has not happened yet.
 
     """
-    check_options(query, is_watch=False, streaming=True)
-    matches = matcher(kind, query, is_sharding=settings.sharded_lists)
-    text, exact = query.get("resourceVersion", ""), query.get("resourceVersionMatch") == "Exact"
+    matches = matcher(kind, query, is_sharding=is_sharding)
+    check_options(query, is_watch=False)
+    text, match = query.get("resourceVersion", ""), query.get(_MATCH, "")
+    token, limit = query.get("continue", ""), max(0, number(query, "limit") or 0)
+    if token and text not in ("", "0"):
+        raise bad_request("specifying resource version is not allowed when using continue")
     asked = version_of(text)
     if asked > current:
         raise too_large_version(asked, current)
-    limit = _limit_of(query.get("limit", ""))
-    token = query.get("continue", "")
     version, start = current, ""
     if token:
-        if asked:
-            raise bad_request("specifying resource version is not allowed when using continue")
-        version, start = _read_token(token)
-        if version < 0:
-            version = current
+        said, start = _read_token(token, namespace)
+        version = said if said > 0 else current
+        if version > current:
+            raise too_large_version(version, current)
         entries = _at(collection, version, namespace, start)
-    elif exact:
+    elif match == "Exact" or (asked and limit and not match):
         version = asked
         entries = collection.snapshot(version, namespace)
     else:
         entries = collection.scan(namespace)
-        if text == "0":
-            limit = 0  # answered from a watch cache, which does not page
-    if settings.page_cap is not None:
-        limit = min(limit or settings.page_cap, settings.page_cap)
+    if text == "0":
+        limit = 0  # answered from a watch cache, which does not page
     if start:
         entries = [entry for entry in entries if entry.key >= start]
-    return _cut(entries, matches, limit, version)
+    return _cut(entries, matches, limit, version, namespace)
 
 
 def _at(collection: Collection, version: int, namespace: str, start: str) -> list[Entry]:
@@ -276,12 +317,16 @@ def _at(collection: Collection, version: int, namespace: str, start: str) -> lis
             " token results in an inconsistent list - objects that were created, modified, or"
             " deleted between the time the first chunk was returned and now may show up in the"
             " list.",
-            _token(-1, start.removesuffix("\0")),
+            _token(-1, start.removesuffix("\0"), namespace),
         ) from None
 
 
 def _cut(
-    entries: list[Entry], matches: Callable[[Entry], bool] | None, limit: int, version: int
+    entries: list[Entry],
+    matches: Callable[[Entry], bool] | None,
+    limit: int,
+    version: int,
+    namespace: str,
 ) -> Page:
     metadata: dict[str, Any] = {"resourceVersion": str(version)}
     if matches is not None:
@@ -289,7 +334,7 @@ def _cut(
     if limit and len(entries) > limit:
         rest = len(entries) - limit
         entries = entries[:limit]
-        metadata["continue"] = _token(version, entries[-1].key)
+        metadata["continue"] = _token(version, entries[-1].key, namespace)
         if matches is None:
             # With a selector the server does not count what it has not looked at.
             metadata["remainingItemCount"] = rest

@@ -26,12 +26,8 @@ class LocalSettings:
     """Answer ``as=Table``; without it such an Accept header alone is refused with 406."""
     partial_metadata: bool = True
     """Answer ``as=PartialObjectMetadata``; without it such an Accept header alone gets 406."""
-    streaming_lists: bool = True
-    """Honour ``sendInitialEvents``; without it the option is refused with 422."""
     sharded_lists: bool = False
     """Honour ``shardSelector``, as Kubernetes does from 1.36 with the gate ShardedListAndWatch."""
-    page_cap: int | None = None
-    """Largest number of items of one list page, whatever ``limit`` says; None is no cap."""
     bookmark_interval_s: float = 60.0
     """Seconds between two bookmarks of a watch that asked for them."""
     history: int = 20_000

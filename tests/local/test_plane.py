@@ -314,24 +314,6 @@ async def test_representations_can_be_withheld() -> None:
         assert (await api.get(LIVE, accept=PARTIAL, watch="1")).status == 406
 
 
-async def test_streaming_lists_can_be_withheld() -> None:
-    """An older server refuses sendInitialEvents."""
-    async with running(streaming_lists=False) as (_, api):
-        query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
-        (await api.get(LIVE, watch="1", **query)).refused(422, "Invalid")
-
-
-async def test_pages_can_be_capped() -> None:
-    """page_cap bounds a page whatever the client asks for."""
-    async with running(page_cap=2) as (plane, api):
-        for index in range(3):
-            plane.store.create(widget(f"w{index}"))
-        page = (await api.get(LIVE, limit=500)).ok()
-        assert len(page["items"]) == 2
-        rest = (await api.get(LIVE, continue_=page["metadata"]["continue"])).ok()
-        assert len(rest["items"]) == 1
-
-
 async def test_tokens_are_for_users_groups_and_accounts(plane: ControlPlane, api: Api) -> None:
     """A named user has its groups' rights; a service account is made if it is missing."""
     stranger = api.as_user(plane.create_token("somebody"))
