@@ -157,7 +157,7 @@ class Kubelet:
         elif 0 < _version(pod) <= _version(entry.pod):
             # An event our own write has overtaken, or a list that tells nothing new.
             return
-        self._writer.addresses.note(meta.uid, tuple(ip["ip"] for ip in pod.status.podIPs))
+        self._writer.addresses.note(meta.uid, pod.status.podIP)
         self._renew(entry, pod)
         entry.changed.set()
 
@@ -294,7 +294,7 @@ class _Writer:
         # Tells of Pods that no Node has.
         self._unbound = unbound
         self._recorders: dict[str, EventRecorder] = {}
-        self.addresses = AddressPool((_POD_NETWORK,))
+        self.addresses = AddressPool(_POD_NETWORK)
         self.group: TaskGroup
 
     async def register(self, name: str, node: Json) -> None:
@@ -332,7 +332,7 @@ class _Writer:
         meta = pod.metadata
         address = ""
         if step.move == "network":
-            (address,) = (NODE_ADDRESS,) if pod.spec.hostNetwork else self.addresses.take(meta.uid)
+            address = NODE_ADDRESS if pod.spec.hostNetwork else self.addresses.take(meta.uid)
         patch = status_patch(pod.status, perform(pod, step, self._clock.now(), address))
         # Whole arrays are written, so the write holds only against the version it was made from: a
         # condition that another writer set in between would be lost.
