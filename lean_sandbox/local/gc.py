@@ -6,9 +6,11 @@ that block it are gone. Orphan: dependents lose the reference and stay.
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from typing import Any, Final
+
+import anyio
+from anyio.lowlevel import checkpoint
 
 from lean_sandbox.local.errors import StatusError
 from lean_sandbox.local.options import Deletion, WriteOptions
@@ -41,7 +43,7 @@ class GarbageCollector:
         self._queued: set[Place] = set()
         # Objects with an owner of a version that is not served, until something is defined.
         self._stuck: set[Place] = set()
-        self._wake = asyncio.Event()
+        self._wake = anyio.Event()
         self.failures = 0
         """Deletions that were refused and tried again later."""
         store.listeners.append(self._follow)
@@ -105,7 +107,7 @@ class GarbageCollector:
         """Work until cancelled."""
         while True:
             await self._wake.wait()
-            self._wake.clear()
+            self._wake = anyio.Event()
             while self._queue:
                 for _ in range(min(_BATCH, len(self._queue))):
                     place = self._queue.popleft()
@@ -115,7 +117,7 @@ class GarbageCollector:
                     except StatusError:
                         # The object changed or went meanwhile; whatever is left brings an event.
                         self.failures += 1
-                await asyncio.sleep(0)
+                await checkpoint()
 
     def _look(self, place: Place) -> None:
         storage, key = place

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import suppress
 from typing import Any, Final
 
+import anyio
 import msgspec
+from anyio.lowlevel import checkpoint
 
 from lean_sandbox.local.builtin import ClusterIPs
 from lean_sandbox.local.deletion import CLEANUP, DEFINITIONS
@@ -33,7 +34,7 @@ class Lifecycle:
         self._verbs = verbs
         self._addresses = addresses
         self._ending: set[str] = set()
-        self._wake = asyncio.Event()
+        self._wake = anyio.Event()
         self._new: list[str] = []
         self.ca_pem = ""
         """Shown in each namespace's ``kube-root-ca.crt``."""
@@ -205,7 +206,7 @@ class Lifecycle:
         """Work until cancelled."""
         while True:
             await self._wake.wait()
-            self._wake.clear()
+            self._wake = anyio.Event()
             # What is refused is tried again after the next deletion.
             for name in sorted(self._ending):
                 with suppress(StatusError):
@@ -213,7 +214,7 @@ class Lifecycle:
             for name in sorted(self._registry.ending):
                 with suppress(StatusError):
                     self._remove_instances(name)
-            await asyncio.sleep(0)
+            await checkpoint()
 
 
 def _definition(entry: Entry) -> Definition:
