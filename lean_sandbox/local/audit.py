@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
+
+_MOST_ENTRIES: Final = 200_000
 
 
 @dataclass(slots=True)
@@ -38,8 +41,8 @@ class AuditEntry:
 class AuditLog:
     """The newest requests, oldest first."""
 
-    def __init__(self, limit: int) -> None:
-        self._entries: deque[AuditEntry] = deque(maxlen=limit)
+    def __init__(self) -> None:
+        self._entries: deque[AuditEntry] = deque(maxlen=_MOST_ENTRIES)
         self.total = 0
         """Requests ever entered, also those already dropped."""
         self.listeners: list[Callable[[AuditEntry], None]] = []
@@ -51,6 +54,10 @@ class AuditLog:
         self.total += 1
         for listener in self.listeners:
             listener(entry)
+
+    def keep(self, most: int) -> None:
+        """Keep the newest ``most`` requests alone, now and from now on."""
+        self._entries = deque(self._entries, maxlen=most)
 
     def reset(self) -> None:
         """Forget everything."""

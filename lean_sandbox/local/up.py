@@ -26,6 +26,7 @@ from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.errors import ConfigError
 from lean_sandbox.kube.kubeconfig import load
 from lean_sandbox.kube.transport import Transport
+from lean_sandbox.local.audit import AuditEntry
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.local.kubeconfig import NAME, current_context
 from lean_sandbox.local.kubelet import Kubelet, KubeletSettings
@@ -39,7 +40,7 @@ _CONTROLLER_AGENT = "lean-sandbox/"
 # Flags of every controller here, before those of the user: 3 MiB for `lean-sandbox trace`.
 _FLAGS = ("--trace-entries=10000", "--health-probe-bind-address=0")
 _GRACE_S = 25.0
-_POLL_S = 0.05
+_AUDIT_ENTRIES = 1000  # Nobody counts requests here; the memory of tests would be in the way.
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,14 @@ async def up(
     clock = SystemClock()
     failure = 0
     async with ControlPlane(settings.server, clock=clock) as plane:
+        plane.audit.keep(_AUDIT_ENTRIES)
+        arrived = anyio.Event()
+
+        def see(entry: AuditEntry) -> None:
+            if entry.user_agent.startswith(_CONTROLLER_AGENT):
+                arrived.set()
+
+        plane.audit.listeners.append(see)
         _check_unused(settings.kubeconfig)
         plane.kubeconfig(settings.kubeconfig)
         async with _client(settings, clock) as client, anyio.create_task_group() as group:
@@ -88,9 +97,7 @@ async def up(
                 async with _controller(settings) as process:
                     if process is not None:
                         group.start_soon(control, process)
-                        with anyio.move_on_after(_GRACE_S):
-                            while not plane.audit.select(user_agent=_CONTROLLER_AGENT):
-                                await clock.sleep(_POLL_S)
+                        await clock.wait(arrived, _GRACE_S)
                     cluster = Cluster(
                         pid=os.getpid(),
                         port=int(plane.url.rpartition(":")[2]),
