@@ -17,6 +17,8 @@ _KEEPS_STATUS = frozenset(("nodes", "persistentvolumes"))
 """Kinds whose creator may write status: a kubelet registers its node with one POST."""
 
 
+_SERVICE_NETWORK: Final = "10.96.0.0/16"
+"""The range of cluster IPs."""
 _GATED: Json = {
     "type": "PodScheduled",
     "status": "False",
@@ -30,8 +32,8 @@ _GATED: Json = {
 class ClusterIPs:
     """Hands out cluster IPs of one range; an address returns when its Service goes."""
 
-    def __init__(self, cidr: str) -> None:
-        self._network = ipaddress.ip_network(cidr)
+    def __init__(self) -> None:
+        self._network = ipaddress.ip_network(_SERVICE_NETWORK)
         self._fresh: Iterator[Any] = self._network.hosts()
         self._free: list[str] = []
         self._taken: set[str] = set()

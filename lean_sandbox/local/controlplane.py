@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import random
 import ssl
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from functools import cache, lru_cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
 import msgspec
+import structlog
 from aiohttp import web
+from anyio.lowlevel import checkpoint
 
 from lean_sandbox.clock import Clock, SystemClock
 from lean_sandbox.kube.errors import ConfigError
@@ -31,7 +33,7 @@ from lean_sandbox.local.handlers import Handlers
 from lean_sandbox.local.kubeconfig import kubeconfig, write_kubeconfig
 from lean_sandbox.local.lifecycle import Lifecycle
 from lean_sandbox.local.options import WriteOptions
-from lean_sandbox.local.persistence import load_state, save_state
+from lean_sandbox.local.persistence import StateFile
 from lean_sandbox.local.rbac import Authorizer
 from lean_sandbox.local.registry import Kind, Registry
 from lean_sandbox.local.represent import Renderer
@@ -47,6 +49,7 @@ from lean_sandbox.local.watching import Watches
 __all__ = ["ControlPlane", "LocalSettings"]
 
 Json = dict[str, Any]
+log = structlog.get_logger("control-plane")
 
 _NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
 _ADMIN: Final = "admin"
@@ -91,15 +94,15 @@ class ControlPlane:
         self.clock = clock or SystemClock()
         self._rng = rng or random.Random()  # noqa: S311 - names, not secrets; the key has its own
         self._crds = crds
-        self.audit = AuditLog(self.settings.audit_limit)
+        self.audit = AuditLog()
         self.faults = Faults()
         self.fail_next = self.faults.fail_next
         self.delay = self.faults.delay
         self.hold = self.faults.hold
         self.hold_events = self.faults.hold_events
-        self._store = Store(self.settings.history)
+        self._store = Store()
         self._registry = Registry()
-        self._verbs = Verbs(self._store, self._registry, self.clock, self.settings, self._rng)
+        self._verbs = Verbs(self._store, self._registry, self.clock, self._rng)
         self.store = DirectAccess(self._store, self._registry, self._verbs)
         self._collector = GarbageCollector(self._store, self._registry, self._verbs)
         self._lifecycle = Lifecycle(self._store, self._registry, self._verbs, self._verbs.addresses)
@@ -111,7 +114,6 @@ class ControlPlane:
             self.clock,
             lambda: self._store.version,
             faults=self.faults,
-            backlog_limit=self.settings.watch_backlog,
             bookmark_interval_s=self.settings.bookmark_interval_s,
         )
         self._key = b""
@@ -119,7 +121,8 @@ class ControlPlane:
         self._api: ApiServer | None = None
         self._runner: web.ServerRunner | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._saved_version = 0
+        path = self.settings.state_file
+        self._state = None if path is None else StateFile(path, self._store)
 
     # ------------------------------------------------------------------ life
 
@@ -150,7 +153,7 @@ class ControlPlane:
         try:
             await site.start()
             # Here, for at the end it is too late to learn that the state cannot be saved.
-            self._save()
+            self.save()
         except OSError as error:
             await self._runner.cleanup()
             why = os.strerror(error.errno or 0)
@@ -164,8 +167,8 @@ class ControlPlane:
         address = self._runner.addresses[0]
         self.url = f"{'https' if tls else 'http'}://{host}:{address[1]}"
         jobs: list[Callable[[], Awaitable[None]]] = [self._collector.run, self._lifecycle.run]
-        if self.settings.state_file is not None:
-            jobs.append(self._save_now_and_then)
+        if self._state is not None:
+            jobs.append(functools.partial(self._save_now_and_then, self._state))
         self._tasks = [asyncio.ensure_future(job()) for job in jobs]
         return self
 
@@ -183,7 +186,7 @@ class ControlPlane:
         self._watches.drop_all()
         if self._runner is not None:
             await self._runner.cleanup()
-        self._save()
+        self.save()
 
     def _request_factory(
         self, message: Any, payload: Any, protocol: Any, writer: Any, task: Any
@@ -222,19 +225,15 @@ class ControlPlane:
 
     def _load(self) -> None:
         key: bytes | None = None
-        if self.settings.state_file is not None:
-            key = load_state(self.settings.state_file, self._store, self._registry)
-            self._saved_version = self._store.version
+        if self._state is not None:
+            key = self._state.load(self._registry)
         self._key = key or random.SystemRandom().randbytes(32)
-        trusted = self.settings.trust_anonymous
-        if trusted is None:
-            trusted = not self.settings.tls
         self._authenticator = Authenticator(
             self._key,
             self.clock.now,
             self._find_uid,
             self._verbs.new_uid,
-            nobody=UNSECURED if trusted else ANONYMOUS,
+            nobody=ANONYMOUS if self.settings.tls else UNSECURED,
         )
         self._authenticator.add(
             self._authenticator.derive(_ADMIN), User(_ADMIN, (_MASTERS, "system:authenticated"))
@@ -291,17 +290,18 @@ class ControlPlane:
         if key not in self._verbs.collection(kind).entries:
             self._verbs.create(kind, namespace, body, WriteOptions(manager="kube-apiserver"))
 
-    def _save(self) -> None:
-        if self.settings.state_file is None:
-            return
-        save_state(self.settings.state_file, self._store, self._key)
-        self._saved_version = self._store.version
+    def save(self) -> None:
+        """Write the state to its file at once, if there is one; raises ConfigError."""
+        if self._state is not None:
+            self._state.save(self._key)
 
-    async def _save_now_and_then(self) -> None:
+    async def _save_now_and_then(self, state: StateFile) -> None:
         while True:
             await self.clock.sleep(self.settings.save_interval_s)
-            if self._store.version != self._saved_version:
-                self._save()
+            try:
+                await state.save_changes(self._key)
+            except ConfigError as error:
+                log.warning("the state was not saved; it is tried again", problem=str(error))
 
     # ------------------------------------------------------------------ for users and tests
 
@@ -363,23 +363,23 @@ class ControlPlane:
     async def settled(self) -> None:
         """Wait until garbage collection and namespace deletion have nothing left to do."""
         # Their tasks run whenever this one does not, so giving way is all there is to do.
-        while not (self._collector.is_idle and self._lifecycle.is_idle):  # noqa: ASYNC110
-            await asyncio.sleep(0)
+        while not (self._collector.is_idle and self._lifecycle.is_idle):
+            await checkpoint()
 
 
-@cache
+@functools.cache
 def _project_definitions() -> tuple[bytes, ...]:
     from lean_sandbox.model.crds.definitions import definitions  # noqa: PLC0415 - not needed with other kinds
 
     return tuple(map(msgspec.json.encode, definitions().values()))
 
 
-@cache
+@functools.cache
 def _first_roles() -> tuple[tuple[str, bytes], ...]:
     return tuple((one.pop("kind"), msgspec.json.encode(one)) for one in first_roles())
 
 
-@lru_cache(maxsize=128)
+@functools.lru_cache(maxsize=128)
 def _admitted(api_version: str, kind_name: str, body: bytes) -> tuple[str, Entry]:
     """Return where any server would store an object without a namespace, and as what.
 
@@ -390,9 +390,9 @@ def _admitted(api_version: str, kind_name: str, body: bytes) -> tuple[str, Entry
         StatusError: whatever is wrong with it.
 
     """
-    settings, registry = LocalSettings(), Registry()
+    registry = Registry()
     nobody = random.Random(0)  # noqa: S311 - each server gives a uid of its own
-    verbs = Verbs(Store(settings.history), registry, SystemClock(), settings, nobody)
+    verbs = Verbs(Store(), registry, SystemClock(), nobody)
     obj = msgspec.json.decode(body)
     obj.pop("kind", None)
     obj.pop("apiVersion", None)

@@ -17,6 +17,8 @@ from lean_sandbox.local.auth import User
 from lean_sandbox.local.errors import expired
 
 Json = dict[str, Any]
+HISTORY: Final = 5000
+"""Events kept for each kind; an older version is answered with 410."""
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder().decode
 _PARTIAL_HEAD: Final = b'{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":'
@@ -129,12 +131,11 @@ def field_cells(obj: Mapping[str, Any], paths: tuple[str, ...]) -> dict[str, str
 class Collection:
     """The objects of one kind in key order, and what happened to them."""
 
-    def __init__(self, storage: str, history: int) -> None:
+    def __init__(self, storage: str) -> None:
         self.storage = storage
         self.entries: dict[str, Entry] = {}
         self._order: list[str] = []
         self._events: deque[Event] = deque()
-        self._history = history
         self.floor = 0
         """Version of the newest forgotten event: history is complete after it."""
         self.changed: int = 0
@@ -217,7 +218,7 @@ class Collection:
             self.entries[key] = event.entry
         self._events.append(event)
         self.changed = event.version
-        self.compact(self._history)
+        self.compact(HISTORY)
         for deliver in list(self.watchers.values()):
             deliver(event)
 
@@ -247,8 +248,7 @@ class Collection:
 class Store:
     """All collections under one version counter."""
 
-    def __init__(self, history: int) -> None:
-        self._history = history
+    def __init__(self) -> None:
         self.version = 1
         self.floor = 0
         """Version before which nothing is remembered, for collections still to be made."""
@@ -266,7 +266,7 @@ class Store:
         """Return the collection of a kind, made on first use."""
         found = self._collections.get(storage)
         if found is None:
-            found = self._collections[storage] = Collection(storage, self._history)
+            found = self._collections[storage] = Collection(storage)
             found.floor = self.floor
         return found
 

@@ -56,7 +56,6 @@ from lean_sandbox.local.podadmission import (
 )
 from lean_sandbox.local.registry import Kind, Registry
 from lean_sandbox.local.schema.errors import warning_header
-from lean_sandbox.local.serversettings import LocalSettings
 from lean_sandbox.local.store import Collection, Entry, Store, field_cells
 
 Json = dict[str, Any]
@@ -65,6 +64,8 @@ Json = dict[str, Any]
 _UNSERVED: Final = frozenset(("apps", "batch", "resourcequotas", "limitranges"))
 _SUFFIX: Final = "bcdfghjklmnpqrstvwxz2456789"
 """Letters of generated names: no vowels, nothing to be mistaken."""
+_MOST_OBJECT_BYTES: Final = 1536 * 1024
+"""The largest stored object, as etcd would take it."""
 _CONDITIONAL: Final = (
     "leases.coordination.k8s.io",
     "poddisruptionbudgets.policy",
@@ -85,15 +86,13 @@ class Verbs:
         store: Store,
         registry: Registry,
         clock: Clock,
-        settings: LocalSettings,
         rng: random.Random,
     ) -> None:
         self.store = store
         self.registry = registry
         self.admission = Admission()
-        self.addresses = ClusterIPs(settings.service_cidr)
+        self.addresses = ClusterIPs()
         self._clock = clock
-        self._settings = settings
         self._rng = rng
 
     # ------------------------------------------------------------------ helpers
@@ -143,7 +142,7 @@ class Verbs:
         return ("status",) if kind.has_status else ()
 
     def _check_size(self, entry: Entry) -> None:
-        if len(entry.tail) > self._settings.max_object_bytes:
+        if len(entry.tail) > _MOST_OBJECT_BYTES:
             raise StatusError(
                 413, "RequestEntityTooLarge", "etcdserver: request is too large", details={}
             )

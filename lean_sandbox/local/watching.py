@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import anyio
 from aiohttp import web
@@ -19,6 +20,8 @@ from lean_sandbox.local.represent import Accepted, Renderer
 from lean_sandbox.local.store import Collection, Entry, Event
 
 Matches = Callable[[Entry], bool]
+BACKLOG: Final = 50_000
+"""Events a watcher may lag behind before its connection is cut."""
 
 
 @dataclass(slots=True)
@@ -47,9 +50,9 @@ class WatchPlan:
 class Watch:
     """One watcher: its selection, what waits to be sent, and why it has to end."""
 
-    def __init__(self, plan: WatchPlan, limit: int) -> None:
+    def __init__(self, plan: WatchPlan, transport: asyncio.BaseTransport | None) -> None:
         self.plan = plan
-        self._limit = limit
+        self._transport = transport
         self._pending: deque[tuple[Event, str, Entry]] = deque()
         self.wake = anyio.Event()
         self.is_cut = False
@@ -60,13 +63,13 @@ class Watch:
 
     def deliver(self, event: Event) -> None:
         """Take in one change; called while the change is made, so it must not block."""
-        if event.version <= self.plan.start:  # asked for a version that is still to come
+        if self.is_cut or event.version <= self.plan.start:  # asked for a version still to come
             return
         chosen = self.choose(event)
         if chosen is None:
             return
         self._pending.append((event, *chosen))
-        if len(self._pending) > self._limit:
+        if len(self._pending) > BACKLOG:
             self.cut()
         self.wake.set()
 
@@ -100,10 +103,12 @@ class Watch:
         self.wake.set()
 
     def cut(self) -> None:
-        """End the stream without a word, as a broken connection would."""
+        """Break the connection without a word, also while its client does not read."""
         self.is_cut = True
         self._pending.clear()
         self.wake.set()
+        if isinstance(self._transport, asyncio.WriteTransport):
+            self._transport.abort()
 
 
 class Watches:
@@ -116,7 +121,6 @@ class Watches:
         version: Callable[[], int],
         *,
         faults: Faults,
-        backlog_limit: int,
         bookmark_interval_s: float,
     ) -> None:
         self._version = version
@@ -124,7 +128,6 @@ class Watches:
         faults.wake = self._wake
         self._renderer = renderer
         self._clock = clock
-        self._limit = backlog_limit
         self._interval_s = bookmark_interval_s
         # In the order in which they were opened.
         self._open: dict[Watch, None] = {}
@@ -157,7 +160,7 @@ class Watches:
         self, request: web.BaseRequest, plan: WatchPlan, audit: AuditEntry
     ) -> web.StreamResponse:
         """Stream events until the client leaves, the timeout passes, or the watch is cut."""
-        watch = Watch(plan, self._limit)
+        watch = Watch(plan, request.transport)
         # Registered before the first await: no change can slip between the state and the stream.
         plan.collection.watchers[id(watch)] = watch.deliver
         plan.collection.enders[id(watch)] = watch.end
@@ -167,9 +170,7 @@ class Watches:
         try:
             await response.prepare(request)
             await self._run(response, watch, audit)
-            if watch.is_cut and request.transport is not None:
-                request.transport.abort()
-            elif not watch.is_cut:
+            if not watch.is_cut:
                 await response.write_eof()
         except ConnectionError:
             pass  # the client left; nobody is there to be told
@@ -209,8 +210,9 @@ class Watches:
                 sent_while_held += len(batch)
                 lines, first = self._lines(watch.plan, batch, first=first)
                 await send(lines)
-                continue
             now = self._clock.monotonic()
+            if batch and (held is not None or now < end):
+                continue
             if held is not None:
                 # Nothing may be sent, not even that the stream ends in good order.
                 watch.wake = anyio.Event()

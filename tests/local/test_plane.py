@@ -7,6 +7,7 @@ import json
 import os
 import random
 import ssl
+import threading
 import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,10 +18,12 @@ from typing import Any
 import aiohttp
 import httpx
 import pytest
+import structlog
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from lean_sandbox.clock import SystemClock
+from lean_sandbox.local import kubeconfig, persistence, store, watching
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.local.direct import Change
 from lean_sandbox.local.protobuf import PROTOBUF
@@ -113,10 +116,10 @@ async def test_compaction_forgets_older_versions(plane: ControlPlane, room: Room
     assert await room.widget_events(resourceVersion=now) == []
 
 
-async def test_a_short_history_forgets_by_itself(room: Room) -> None:
-    """Beyond `history` events a kind's oldest versions are gone."""
-    del room
-    async with running(history=3) as (_, api):
+async def test_a_short_history_forgets_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only so many events of a kind are kept; its oldest versions are gone."""
+    monkeypatch.setattr(store, "HISTORY", 3)
+    async with running() as (_, api):
         start = (await api.get(LIVE)).version
         for index in range(5):
             (await api.post(LIVE, widget(f"w{index}"))).ok()
@@ -150,13 +153,38 @@ async def test_a_client_that_leaves_frees_its_watch(plane: ControlPlane, room: R
     await until(is_free)
 
 
-async def test_a_slow_watcher_is_cut_off() -> None:
+async def test_a_slow_watcher_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """A backlog beyond the limit costs the connection, not the server's memory."""
-    async with running(watch_backlog=3) as (plane, api), api.watch(LIVE) as stream:
+    monkeypatch.setattr(watching, "BACKLOG", 3)
+    async with running() as (plane, api), api.watch(LIVE) as stream:
         for index in range(8):
             plane.store.create(widget(f"w{index}"))
         with pytest.raises(aiohttp.ClientError):
             await stream.rest()
+
+
+async def test_a_watcher_that_reads_nothing_can_be_cut_off() -> None:
+    """Its connection is full, so the server waits to write; the watch ends nevertheless."""
+    async with running() as (plane, _):
+        token = plane.create_token()
+        host, _, port = plane.url.removeprefix("http://").partition(":")
+        _, writer = await asyncio.open_connection(host, int(port), limit=1)
+        lines = (f"GET {LIVE}?watch=1 HTTP/1.1", f"Host: {host}", f"Authorization: Bearer {token}")
+        writer.write("\r\n".join([*lines, "", ""]).encode())
+
+        async def is_open() -> bool:
+            return plane.open_watches == 1
+
+        async def is_over() -> bool:
+            return plane.open_watches == 0
+
+        await until(is_open)
+        for index in range(12):
+            plane.store.create(widget(f"w{index}", tags=["x" * (1 << 20)]))
+            await asyncio.sleep(0)
+        plane.drop_watches()
+        await until(is_over)
+        writer.close()
 
 
 async def test_bookmarks_come_at_their_interval(room: Room) -> None:
@@ -327,12 +355,9 @@ async def test_tokens_are_for_users_groups_and_accounts(plane: ControlPlane, api
 
 
 async def test_without_tls_nobody_is_an_administrator_unless_told_otherwise() -> None:
-    """Kubectl sends no token over plain HTTP, so it is let in there; the option ends it."""
+    """Kubectl sends no token over plain HTTP, so it is let in there."""
     async with running() as (_, api):
         assert (await api.as_user(None).get(MAPS)).status == 200
-    async with running(trust_anonymous=False) as (_, api):
-        anonymous = await api.as_user(None).get(MAPS)
-        assert 'User "system:anonymous"' in anonymous.refused(403, "Forbidden")["message"]
 
 
 async def test_bodies_and_objects_have_a_largest_size(api: Api) -> None:
@@ -437,6 +462,62 @@ async def test_state_is_saved_now_and_then(tmp_path: Path) -> None:
         saved.write_bytes(state.read_bytes())
     async with running(state_file=saved) as (_, api):
         assert (await api.get(f"{LIVE}/kept")).status == 200
+
+
+async def test_a_save_that_fails_is_tried_again(tmp_path: Path) -> None:
+    """A disk that is full for a while costs nothing but the interval."""
+    state = tmp_path / "state.json"
+    async with running(state_file=state, save_interval_s=0.02) as (_, api):
+        state.unlink()
+        state.mkdir()
+        (await api.post(LIVE, widget("kept"))).ok()
+
+        async def was_tried() -> bool:
+            return "the state was not saved" in "".join(map(str, told))
+
+        with structlog.testing.capture_logs() as told:
+            await until(was_tried)
+        state.rmdir()
+
+        async def is_saved() -> bool:
+            return state.exists() and b'"kept"' in state.read_bytes()
+
+        await until(is_saved)
+
+
+async def test_the_server_answers_while_it_saves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files are written beside the loop; what is written last is the newest state."""
+    state, written = tmp_path / "state.json", threading.Event()
+    is_writing = threading.Event()
+
+    def slowly(path: Path, data: bytes) -> None:
+        is_writing.set()
+        assert written.wait(10)
+        kubeconfig.replace_private(path, data)
+
+    async with running(state_file=state, save_interval_s=0.02) as (_, api):
+        monkeypatch.setattr(persistence, "replace_private", slowly)
+        (await api.post(LIVE, widget("first"))).ok()
+        await asyncio.to_thread(is_writing.wait, 10)
+        (await api.post(LIVE, widget("second"))).ok()
+        written.set()
+    async with running(state_file=state) as (_, api):
+        assert (await api.get(f"{LIVE}/second")).status == 200
+
+
+async def test_of_the_audit_the_newest_requests_can_be_kept_alone() -> None:
+    """What is kept ends with the newest; the total counts all."""
+    async with running() as (plane, api):
+        for _ in range(3):
+            await api.get(MAPS)
+        plane.audit.keep(2)
+        for name in ("a", "b"):
+            await api.get(f"{MAPS}/{name}")
+        await api.get(f"{MAPS}/c")
+        assert [entry.name for entry in plane.audit.entries] == ["b", "c"]
+        assert plane.audit.total == 6
 
 
 async def test_owners_are_remembered_over_a_restart(tmp_path: Path) -> None:

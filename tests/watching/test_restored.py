@@ -152,12 +152,12 @@ async def test_the_controller_follows_a_restored_store(
     saved, backup = tmp_path / "saved.json", tmp_path / "backup.json"
     clock = FakeClock()
     async with AsyncExitStack() as stack:
-        first = ControlPlane(LocalSettings(state_file=saved, save_interval_s=5.0), clock=clock)
+        first = ControlPlane(LocalSettings(state_file=saved), clock=clock)
         await first.__aenter__()
         world = await stack.enter_async_context(open_world(plane=first, clock=clock))
         await world.ready_sandbox(sandbox("kept"))
         await world.ready_sandbox(sandbox("changed"))
-        await world.advance(10.0)
+        first.save()
         backup.write_bytes(saved.read_bytes())
         await world.ready_sandbox(sandbox("since"))
         await world.delete("sandboxes", "kept")
@@ -193,11 +193,11 @@ async def test_a_pod_whose_deletion_the_restored_store_does_not_know_is_not_term
     saved, backup = tmp_path / "saved.json", tmp_path / "backup.json"
     clock = FakeClock()
     async with AsyncExitStack() as stack:
-        first = ControlPlane(LocalSettings(state_file=saved, save_interval_s=5.0), clock=clock)
+        first = ControlPlane(LocalSettings(state_file=saved), clock=clock)
         await first.__aenter__()
         world = await stack.enter_async_context(open_world(plane=first, clock=clock))
         await world.ready_sandbox(sandbox("s"))
-        await world.advance(10.0)
+        first.save()
         backup.write_bytes(saved.read_bytes())
         await world.patch("sandboxes", "s", {"spec": {"operatingMode": "Suspended"}})
         assert "deletionTimestamp" in world.pod("s")["metadata"]
@@ -280,7 +280,7 @@ async def test_a_pool_of_a_restored_store_is_not_filled_over_and_over(tmp_path: 
 
 async def filled(stack: AsyncExitStack, saved: Path, clock: FakeClock) -> World:
     """Open a world with a full pool of two, on a server that has saved its state."""
-    first = ControlPlane(LocalSettings(state_file=saved, save_interval_s=5.0), clock=clock)
+    first = ControlPlane(LocalSettings(state_file=saved), clock=clock)
     await first.__aenter__()
     first.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}})
     first.store.create(cluster_admin(CONTROLLER))
@@ -288,7 +288,7 @@ async def filled(stack: AsyncExitStack, saved: Path, clock: FakeClock) -> World:
     first.store.create(pool(replicas=2))
     world = await stack.enter_async_context(open_claims(plane=first, clock=clock))
     await run_all(world)
-    await world.advance(10.0)
+    first.save()
     return world
 
 
