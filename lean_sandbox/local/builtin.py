@@ -13,10 +13,6 @@ from lean_sandbox.local.schema.decoding import builtin_schema, complete
 
 Json = dict[str, Any]
 
-_KEEPS_STATUS = frozenset(("nodes", "persistentvolumes"))
-"""Kinds whose creator may write status: a kubelet registers its node with one POST."""
-
-
 _SERVICE_NETWORK: Final = "10.96.0.0/16"
 """The range of cluster IPs."""
 _GATED: Json = {
@@ -86,7 +82,8 @@ class ClusterIPs:
 
 def prepare_create(kind: Kind, obj: Json) -> None:
     """Set what the server decides about a new object, before defaults."""
-    if kind.has_status and (kind.is_custom or kind.plural not in _KEEPS_STATUS):
+    # A kubelet registers its node, and what the node is like, with one POST.
+    if kind.has_status and kind.storage != "nodes":
         obj.pop("status", None)
     if kind.is_custom:
         return

@@ -122,18 +122,13 @@ class _Served(NamedTuple):
 _PLAIN: Final = _Served()
 _RETURNED: Final = _Served(returned=True)
 _WITH_SPEC: Final = _Served(("spec",))
-_SLICE: Final = ("addressType", "endpoints", "ports", "metadata.labels")
 _SERVED: Final[Mapping[str, _Served]] = {
     "configmaps": _PLAIN,
-    "endpoints": _PLAIN,
     "events": _PLAIN,
-    "limitranges": _PLAIN,
     "namespaces": _PLAIN,
     "nodes": _PLAIN,
     "persistentvolumeclaims": _RETURNED,
-    "persistentvolumes": _RETURNED,
     "pods": _Served(("spec",), returned=True),
-    "resourcequotas": _RETURNED,
     "secrets": _PLAIN,
     "serviceaccounts": _RETURNED,
     "services": _RETURNED,
@@ -151,9 +146,7 @@ _SERVED: Final[Mapping[str, _Served]] = {
     "cronjobs.batch": _WITH_SPEC,
     "jobs.batch": _WITH_SPEC,
     "leases.coordination.k8s.io": _PLAIN,
-    "endpointslices.discovery.k8s.io": _Served(_SLICE),
     "events.events.k8s.io": _PLAIN,
-    "ingresses.networking.k8s.io": _WITH_SPEC,
     "networkpolicies.networking.k8s.io": _WITH_SPEC,
     "runtimeclasses.node.k8s.io": _PLAIN,
     "poddisruptionbudgets.policy": _WITH_SPEC,

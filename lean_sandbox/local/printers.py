@@ -154,11 +154,6 @@ def _claim(obj: Json, now: datetime) -> list[Any]:
     ]
 
 
-def _volume_claim(obj: Json, now: datetime) -> str:
-    claim = _at("spec.claimRef", None)(obj, now)
-    return f"{claim.get('namespace', '')}/{claim.get('name', '')}" if claim else ""
-
-
 def _seen(obj: Json, now: datetime) -> tuple[str, str]:
     first = obj.get("firstTimestamp") or obj.get("eventTime")
     series = obj.get("series") or {}
@@ -214,51 +209,6 @@ def _node(obj: Json, now: datetime) -> list[Any]:
     ]
 
 
-def _endpoints(obj: Json, now: datetime) -> str:
-    del now
-    found = []
-    for subset in obj.get("subsets") or ():
-        addresses = [address.get("ip", "") for address in subset.get("addresses") or ()]
-        ports = subset.get("ports") or ()
-        found += [f"{_host(ip)}:{port.get('port', 0)}" for port in ports for ip in addresses]
-        found += addresses if not ports else ()
-    return _some(found)
-
-
-def _host(address: str) -> str:
-    return f"[{address}]" if ":" in address else address
-
-
-def _slice_ports(obj: Json, now: datetime) -> str:
-    del now
-    ports = obj.get("ports") or ()
-    return _some((str(port.get("port") or port.get("name") or "*") for port in ports), _UNSET)
-
-
-def _slice_addresses(obj: Json, now: datetime) -> str:
-    del now
-    found = (
-        ip for endpoint in obj.get("endpoints") or () for ip in endpoint.get("addresses") or ()
-    )
-    return _some(found, _UNSET)
-
-
-def _quota(*, limits: bool) -> Cell:
-    """Return what shows what is used of a quota, of limits or of everything else."""
-
-    def cell(obj: Json, now: datetime) -> str:
-        del now
-        status = obj.get("status") or {}
-        used = status.get("used") or {}
-        return ", ".join(
-            f"{name}: {used.get(name, 0)}/{most}"
-            for name, most in sorted((status.get("hard") or {}).items())
-            if name.startswith("limits.") is limits
-        )
-
-    return cell
-
-
 def _count(path: str) -> Cell:
     """Return what shows how many of the replicas that are wanted there are."""
     found, wanted = _at(path, 0), _at("spec.replicas", 1)
@@ -304,16 +254,6 @@ def _last_schedule(obj: Json, now: datetime) -> str:
     return since(last, now) if last else _NONE
 
 
-def _hosts(obj: Json, now: datetime) -> str:
-    rules = _at("spec.rules", ())(obj, now)
-    return _some((rule["host"] for rule in rules if rule.get("host")), "*")
-
-
-def _balancers(obj: Json, now: datetime) -> str:
-    found = _at("status.loadBalancer.ingress", ())(obj, now)
-    return ",".join(sorted({item.get("ip") or item.get("hostname") or "" for item in found}))
-
-
 def _subjects(kind: str) -> Cell:
     """Return what shows the subjects of one kind."""
 
@@ -354,26 +294,11 @@ PRINTERS: Final[dict[str, Cells]] = {
     "configmaps": _row(
         lambda obj, _: len(obj.get("data") or ()) + len(obj.get("binaryData") or ())
     ),
-    "endpoints": _row(_endpoints),
     "events": _event,
-    "limitranges": _CREATED_AT,
     "namespaces": _row(_at("status.phase")),
     "nodes": _node,
     "persistentvolumeclaims": _claim,
-    "persistentvolumes": _row(
-        _at("spec.capacity.storage"),
-        lambda obj, now: _modes(_at("spec.accessModes", ())(obj, now)),
-        _at("spec.persistentVolumeReclaimPolicy"),
-        _phase,
-        _volume_claim,
-        _at("spec.storageClassName"),
-        _at("spec.volumeAttributesClassName", _UNSET),
-        _at("status.reason"),
-        _age,
-        _at("spec.volumeMode", _UNSET),
-    ),
     "pods": pod_cells,
-    "resourcequotas": _row(_quota(limits=False), _quota(limits=True)),
     "secrets": _row(_at("type"), lambda obj, _: len(obj.get("data") or ())),
     "serviceaccounts": _row(),
     "services": _service,
@@ -420,13 +345,6 @@ PRINTERS: Final[dict[str, Cells]] = {
         _job_word, _completions, _job_duration, _age, *_TEMPLATE, _selector("spec.selector")
     ),
     "leases.coordination.k8s.io": _row(_at("spec.holderIdentity")),
-    "endpointslices.discovery.k8s.io": _row(_at("addressType"), _slice_ports, _slice_addresses),
-    "ingresses.networking.k8s.io": _row(
-        _at("spec.ingressClassName", _NONE),
-        _hosts,
-        _balancers,
-        lambda obj, now: "80, 443" if _at("spec.tls")(obj, now) else "80",
-    ),
     "networkpolicies.networking.k8s.io": _row(_selector("spec.podSelector")),
     "runtimeclasses.node.k8s.io": _row(_at("handler")),
     "poddisruptionbudgets.policy": _row(

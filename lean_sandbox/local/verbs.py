@@ -60,8 +60,8 @@ from lean_sandbox.local.store import Collection, Entry, Store, field_cells
 
 Json = dict[str, Any]
 
-# Groups and collections of kinds that are stored and shown, and that nothing acts on.
-_UNSERVED: Final = frozenset(("apps", "batch", "resourcequotas", "limitranges"))
+_STORED_ONLY: Final = ("apps", "batch")
+"""The groups of kinds that nothing acts on."""
 _SUFFIX: Final = "bcdfghjklmnpqrstvwxz2456789"
 """Letters of generated names: no vowels, nothing to be mistaken."""
 _MOST_OBJECT_BYTES: Final = 1536 * 1024
@@ -201,7 +201,7 @@ class Verbs:
         else:
             metadata.pop("generation", None)
         options.warnings.extend(tidy_metadata(kind, metadata, {}))
-        if not _UNSERVED.isdisjoint((kind.group, kind.storage)):
+        if kind.group in _STORED_ONLY:
             why = f"nothing on this server acts on kind {kind.kind}: it is stored, and no more"
             options.warnings.append(warning_header(why))
         self.admission.mutate(kind, obj)

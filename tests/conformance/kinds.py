@@ -44,9 +44,6 @@ def _definition(name: str) -> Json:
 
 _BODIES: dict[str, Json] = {
     "configmaps": {"data": {"a": "b", "empty": ""}, "binaryData": {"c": "AAEC"}},
-    "endpoints": {
-        "subsets": [{"addresses": [{"ip": "10.1.2.3"}], "ports": [{"port": 80, "name": "web"}]}]
-    },
     "events": {
         "involvedObject": {"kind": "Pod", "apiVersion": "v1", "name": "some"},
         "reason": "Some",
@@ -57,23 +54,12 @@ _BODIES: dict[str, Json] = {
         "lastTimestamp": "2030-01-02T03:04:05Z",
         "count": 2,
     },
-    "limitranges": {"spec": {"limits": [{"type": "Container", "max": {"cpu": "2"}}]}},
     "namespaces": {},
     "nodes": {"spec": {"unschedulable": True}},
     "persistentvolumeclaims": {
         "spec": {
             "accessModes": ["ReadWriteOnce"],
             "resources": {"requests": {"storage": "1Gi"}},
-            "storageClassName": "none",
-        }
-    },
-    "persistentvolumes": {
-        "spec": {
-            "accessModes": ["ReadWriteOnce"],
-            "capacity": {"storage": "1Gi"},
-            "hostPath": {"path": "/tmp"},
-            "persistentVolumeReclaimPolicy": "Retain",
-            "volumeMode": "Filesystem",
             "storageClassName": "none",
         }
     },
@@ -97,7 +83,6 @@ _BODIES: dict[str, Json] = {
             "automountServiceAccountToken": False,
         }
     },
-    "resourcequotas": {"spec": {"hard": {"count/nothing": "3"}}},
     "secrets": {"data": {"a": "AAEC"}, "stringData": {"b": "c"}, "type": "Opaque"},
     "serviceaccounts": {"automountServiceAccountToken": False},
     "services": {
@@ -121,11 +106,6 @@ _BODIES: dict[str, Json] = {
     "leases.coordination.k8s.io": {
         "spec": {"holderIdentity": "me", "leaseDurationSeconds": 15, "renewTime": _TIME}
     },
-    "endpointslices.discovery.k8s.io": {
-        "addressType": "IPv4",
-        "endpoints": [{"addresses": ["10.1.2.3"], "conditions": {"ready": True}}],
-        "ports": [{"name": "web", "port": 80, "protocol": "TCP"}],
-    },
     "events.events.k8s.io": {
         "eventTime": _TIME,
         "regarding": {"kind": "Pod", "apiVersion": "v1", "name": "some"},
@@ -135,9 +115,6 @@ _BODIES: dict[str, Json] = {
         "note": "a note",
         "reportingController": "tests/conformance",
         "reportingInstance": "one",
-    },
-    "ingresses.networking.k8s.io": {
-        "spec": {"defaultBackend": {"service": {"name": "some", "port": {"number": 80}}}}
     },
     "networkpolicies.networking.k8s.io": {
         "spec": {

@@ -19,16 +19,10 @@ Json = dict[str, Any]
 _Cell = str | int | bool | EllipsisType
 _CELLS: dict[str, list[_Cell]] = {
     "configmaps": [3, ...],
-    "endpoints": ["10.1.2.3:80", ...],
-    "limitranges": [...],
     "namespaces": ["Active", ...],
     "nodes": ["Unknown,SchedulingDisabled", "<none>", ..., "", *["<none>"] * 2, *["<unknown>"] * 3],
     "persistentvolumeclaims": ["Pending", "", "", "", "none", "<unset>", ..., "Filesystem"],
-    "persistentvolumes": [
-        "1Gi", "RWO", "Retain", ..., "", "none", "<unset>", "", ..., "Filesystem"
-    ],
     "pods": ["0/1", "Pending", "0", ..., *["<none>"] * 4],
-    "resourcequotas": [..., "", ...],
     "secrets": ["Opaque", 2, ...],
     "serviceaccounts": [...],
     "services": ["ClusterIP", ..., "<none>", "80/TCP", ..., "a=b"],
@@ -40,7 +34,6 @@ _CELLS: dict[str, list[_Cell]] = {
         "0 0 1 1 *", "<none>", "True", 0, "<none>", ..., "main", "busybox", "<none>"
     ],
     "jobs.batch": [..., "0/2", "", ..., "main", "busybox", ...],
-    "ingresses.networking.k8s.io": ["<none>", "*", "", "80", ...],
     "networkpolicies.networking.k8s.io": ["a=b", ...],
     "poddisruptionbudgets.policy": ["50%", "N/A", 0, ...],
     "clusterrolebindings.rbac.authorization.k8s.io": [
@@ -54,7 +47,6 @@ _CELLS: dict[str, list[_Cell]] = {
     "priorityclasses.scheduling.k8s.io": [7, False, ..., "PreemptLowerPriority"],
     "leases.coordination.k8s.io": ["me", ...],
     "runtimeclasses.node.k8s.io": ["some", ...],
-    "endpointslices.discovery.k8s.io": ["IPv4", "80", "10.1.2.3", ...],
 }  # fmt: skip
 _EVENT = [..., ..., "Some", "pod/some", "", "tests", "a message", ..., 2]
 

@@ -134,11 +134,9 @@ _CREATED = (
     "clusterrolebinding c --clusterrole=view --user=somebody",
     "cronjob c --image=busybox --schedule=@yearly",
     "deployment c --image=busybox --replicas=0",
-    "ingress c --rule=a.dev/*=some:80",
     "job c --image=busybox",
     "poddisruptionbudget c --selector=a=b --min-available=1",
     "priorityclass c --value=7",
-    "quota c --hard=pods=9",
     "secret generic c --from-literal=a=b",
     "service clusterip c --tcp=80:80",
 )

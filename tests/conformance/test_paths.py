@@ -30,7 +30,7 @@ _BUILT_IN = {
     "serviceaccounts/x/token": {"POST"},
     "services/x/status": _READ_WRITE,
     "configmaps/x": _OBJECT,
-    "resourcequotas/x/status": _READ_WRITE,
+    "persistentvolumeclaims/x/status": _READ_WRITE,
 }
 _CUSTOM = {"x": _OBJECT | {"HEAD", "POST"}, "x/status": {*_READ_WRITE, "HEAD"}}
 _CUSTOM["x/scale"] = _CUSTOM["x/status"]

@@ -25,7 +25,6 @@ CLUSTER_KINDS = frozenset(
         "CustomResourceDefinition",
         "Namespace",
         "Node",
-        "PersistentVolume",
         "PriorityClass",
         "RuntimeClass",
         "StorageClass",
@@ -49,14 +48,10 @@ _STANDARD_FINALIZERS = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
 _STRICT_FINALIZERS = frozenset(
     {
         "ConfigMap",
-        "Endpoints",
-        "LimitRange",
         "Namespace",
         "Node",
-        "PersistentVolume",
         "PersistentVolumeClaim",
         "Pod",
-        "ResourceQuota",
         "Secret",
         "Service",
         "ServiceAccount",

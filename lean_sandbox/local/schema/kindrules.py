@@ -15,14 +15,12 @@ from lean_sandbox.local.schema import errors, names, paths
 from lean_sandbox.local.schema.errors import FieldError
 from lean_sandbox.local.schema.metadata import check_labels
 from lean_sandbox.local.schema.pods import check_pod_spec
-from lean_sandbox.model.comparison import parse_quantity
 
 Json = dict[str, Any]
 Check = Callable[[Any, str], Iterable[FieldError]]
 ObjectCheck = Callable[[Json, Json | None], Iterable[FieldError]]
 
 _RBAC: Final = "rbac.authorization.k8s.io"
-_IP_TEXT: Final = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
 _CIDR_TEXT: Final = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
 _PORT_RANGE: Final = "must be between 1 and 65535, inclusive"
 _PERCENT_TEXT: Final = (
@@ -121,20 +119,6 @@ def _port(value: Any, where: str) -> Iterator[FieldError]:
         yield from (errors.invalid(where, value, text) for text in names.port_name_problems(value))
     elif value is not None and not 1 <= value <= 65535:
         yield errors.invalid(where, value, _PORT_RANGE)
-
-
-def _address(value: Any, where: str) -> Iterator[FieldError]:
-    try:
-        ipaddress.ip_address(value or "")
-    except ValueError:
-        yield errors.invalid(where, value, _IP_TEXT)
-
-
-def _amounts(value: Any, where: str) -> Iterator[FieldError]:
-    for name, amount in (value or {}).items():
-        if (parse_quantity(amount) or 0) < 0:
-            text = "must be greater than or equal to 0"
-            yield errors.invalid(paths.key(where, name), amount, text)
 
 
 # ------------------------------------------------------------------ workloads
@@ -251,46 +235,6 @@ def _budget(obj: Json, _old: Json | None) -> Iterator[FieldError]:
         shown = {name: spec.get(name[0].lower() + name[1:]) for name in members}
         text = "minAvailable and maxUnavailable cannot be both set"
         yield errors.invalid("spec", shown, text)
-
-
-def _ingress(obj: Json, _old: Json | None) -> Iterator[FieldError]:
-    spec: Json = obj["spec"]
-    if not spec.get("rules") and spec.get("defaultBackend") is None:
-        text = "either `defaultBackend` or `rules` must be specified"
-        yield errors.invalid("spec", spec.get("rules"), text)
-    for where, rule in places(obj, "spec.rules[*].http"):
-        if rule is not None and not rule.get("paths"):
-            yield errors.required(paths.child(where, "paths"))
-
-
-def _backend(value: Any, where: str) -> Iterator[FieldError]:
-    if value is None:
-        return
-    service = value.get("service")
-    if service is None:
-        if value.get("resource") is None:
-            yield errors.invalid(where, "", "resource or service backend is required")
-        return
-    inner = paths.child(where, "service")
-    if not service.get("name"):
-        yield errors.required(paths.child(inner, "name"))
-    port: Json = service.get("port") or {}
-    if not (port.get("name") or port.get("number")):
-        yield errors.required(where, "port name or number is required")
-    elif port.get("number"):
-        yield from _port(port["number"], f"{inner}.port.number")
-
-
-def _path(value: Any, where: str) -> Iterator[FieldError]:
-    kinds = ("Exact", "ImplementationSpecific", "Prefix")
-    kind, path = value.get("pathType"), value.get("path") or ""
-    if not kind:
-        yield errors.required(paths.child(where, "pathType"), "pathType must be specified")
-    elif kind not in kinds:
-        yield errors.not_supported(paths.child(where, "pathType"), kind, kinds)
-    elif kind != "ImplementationSpecific" and not path.startswith("/"):
-        yield errors.invalid(paths.child(where, "path"), path, "must be an absolute path")
-    yield from _backend(value.get("backend") or {}, paths.child(where, "backend"))
 
 
 def _peer(value: Any, where: str) -> Iterator[FieldError]:
@@ -460,21 +404,6 @@ def _config_map(obj: Json, _old: Json | None) -> Iterator[FieldError]:
         yield errors.too_long("[]", _MIBI)
 
 
-def _volume(obj: Json, _old: Json | None) -> Iterator[FieldError]:
-    spec: Json = obj["spec"]
-    if not spec.get("accessModes"):
-        yield errors.required("spec.accessModes")
-    if not spec.get("capacity"):
-        yield errors.required("spec.capacity")
-    if set(spec.get("capacity") or ()) != {"storage"}:
-        yield errors.not_supported("spec.capacity", spec.get("capacity"), ["storage"])
-    plain = ("persistentVolumeReclaimPolicy", "volumeMode", "storageClassName", "nodeAffinity")
-    if not any(
-        isinstance(spec[key], dict) for key in spec.keys() - {*plain, "capacity", "claimRef"}
-    ):
-        yield errors.required("spec", "must specify a volume type")
-
-
 _WORKLOAD: Final[tuple[tuple[str, Check], ...]] = (
     ("spec.replicas", _at_least(0)),
     ("spec.minReadySeconds", _at_least(0)),
@@ -503,18 +432,6 @@ _RULES: Final[dict[str, tuple[tuple[str, Check], ...]]] = {
         ("spec.selector", _selector),
         ("spec.unhealthyPodEvictionPolicy", _one_of("AlwaysAllow", "IfHealthyBudget")),
     ),
-    "Ingress": (
-        ("spec.defaultBackend", _backend),
-        (
-            "spec.rules[*].host",
-            _named(lambda text: names.subdomain_problems(text.removeprefix("*."))),
-        ),
-        (
-            "spec.tls[*].hosts[*]",
-            _named(lambda text: names.subdomain_problems(text.removeprefix("*."))),
-        ),
-        ("spec.rules[*].http.paths[*]", _path),
-    ),
     "NetworkPolicy": (
         ("spec.podSelector", _selector),
         ("spec.policyTypes[*]", _one_of("Ingress", "Egress", needed=True)),
@@ -536,20 +453,9 @@ _RULES: Final[dict[str, tuple[tuple[str, Check], ...]]] = {
     ),
     "PriorityClass": (("preemptionPolicy", _one_of("PreemptLowerPriority", "Never")),),
     "RuntimeClass": (("handler", _needed()), ("handler", _named(names.rfc1123_label_problems))),
-    "EndpointSlice": (
-        ("addressType", _needed()),
-        ("addressType", _one_of("FQDN", "IPv4", "IPv6")),
-        ("endpoints[*].addresses", _needed("must contain at least 1 address")),
-    ),
-    "Endpoints": (("subsets[*].addresses[*].ip", _address),),
     "Lease": (
         ("spec.leaseDurationSeconds", _at_least(1, "must be greater than 0")),
         ("spec.leaseTransitions", _at_least(0)),
-    ),
-    "ResourceQuota": (("spec.hard", _amounts),),
-    "PersistentVolume": (
-        ("spec.persistentVolumeReclaimPolicy", _one_of("Delete", "Recycle", "Retain")),
-        ("spec.volumeMode", _one_of("Block", "Filesystem")),
     ),
 }
 _WHOLE: Final[dict[str, tuple[ObjectCheck, ...]]] = {
@@ -560,14 +466,12 @@ _WHOLE: Final[dict[str, tuple[ObjectCheck, ...]]] = {
     "Job": (_job_selector, _template(("OnFailure", "Never"))),
     "CronJob": (_template(("OnFailure", "Never"), "spec.jobTemplate.spec.template"),),
     "PodDisruptionBudget": (_budget,),
-    "Ingress": (_ingress,),
     "RoleBinding": (_binding("Role", "ClusterRole"),),
     "ClusterRoleBinding": (_binding("ClusterRole"),),
     "ClusterRole": (_aggregation,),
     "PriorityClass": (_priority_class,),
     "Secret": (_secret,),
     "ConfigMap": (_config_map,),
-    "PersistentVolume": (_volume,),
     "StorageClass": (
         _unchanged("parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"),
     ),
