@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -16,12 +16,10 @@ import msgspec
 ISSUER: Final = "https://kubernetes.default.svc"
 """Who signs the tokens of service accounts, and the audience that the server itself is."""
 AUTHENTICATED: Final = "system:authenticated"
-_EXTRA: Final = "authentication.kubernetes.io"
-_BOUND: Final = {"pod": "pods", "secret": "secrets", "node": "nodes"}
-"""The members of a token that name what it is bound to, and the collections of these objects."""
+_CREDENTIAL: Final = "authentication.kubernetes.io/credential-id"
 
-FindUid = Callable[[str, str, str], str | None]
-"""Returns the uid of an object by collection, namespace and name; None when there is none."""
+FindUid = Callable[[str, str], str | None]
+"""Returns the uid of a service account by namespace and name; None when there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,18 +57,15 @@ def account_groups(namespace: str) -> tuple[str, ...]:
 
 
 class Named(msgspec.Struct):
-    """An object that a token is for, or bound to."""
+    """The service account that a token is for."""
 
     name: str
     uid: str = ""
 
 
-class _Place(msgspec.Struct, omit_defaults=True):
+class _Place(msgspec.Struct):
     namespace: str
     serviceaccount: Named
-    pod: Named | None = None
-    secret: Named | None = None
-    node: Named | None = None
 
 
 class _Claims(msgspec.Struct, rename={"place": "kubernetes.io"}):
@@ -84,16 +79,8 @@ class _Claims(msgspec.Struct, rename={"place": "kubernetes.io"}):
     sub: str
 
     def user(self) -> User:
-        place = self.place
-        extra = [(f"{_EXTRA}/credential-id", (f"JTI={self.jti}",))]
-        for member in ("node", "pod"):
-            bound: Named | None = getattr(place, member)
-            if bound is not None:
-                extra.append((f"{_EXTRA}/{member}-name", (bound.name,)))
-                extra.append((f"{_EXTRA}/{member}-uid", (bound.uid,)))
-        return User(
-            self.sub, account_groups(place.namespace), place.serviceaccount.uid, tuple(extra)
-        )
+        groups, uid = account_groups(self.place.namespace), self.place.serviceaccount.uid
+        return User(self.sub, groups, uid, ((_CREDENTIAL, (f"JTI={self.jti}",)),))
 
 
 class TokenError(Exception):
@@ -135,12 +122,8 @@ class Authenticator:
         lifetime_s: int,
         *,
         audiences: Iterable[str] = (ISSUER,),
-        bound: Mapping[str, Named] | None = None,
     ) -> tuple[str, datetime]:
-        """Return a service account token and when it expires.
-
-        It dies with the objects in ``bound``, which are named by ``pod``, ``secret`` and ``node``.
-        """
+        """Return a service account token and when it expires."""
         start = self._now()
         end = start + timedelta(seconds=lifetime_s)
         second = int(start.timestamp())
@@ -150,7 +133,7 @@ class Authenticator:
             iat=second,
             iss=ISSUER,
             jti=self._new_id(),
-            place=_Place(namespace, account, **(bound or {})),
+            place=_Place(namespace, account),
             nbf=second,
             sub=f"system:serviceaccount:{namespace}:{account.name}",
         )
@@ -195,18 +178,10 @@ class Authenticator:
             )
         if claims.exp < self._now().timestamp():
             self._refuse("service account token has expired")
-        place = claims.place
-        self._check_alive("serviceaccounts", place.namespace, place.serviceaccount)
-        for member, plural in _BOUND.items():
-            bound: Named | None = getattr(place, member)
-            # The node of a bound Pod is for information only.
-            if bound is not None and not (member == "node" and place.pod is not None):
-                self._check_alive(plural, "" if member == "node" else place.namespace, bound)
+        account = claims.place.serviceaccount
+        if self._find_uid(claims.place.namespace, account.name) != account.uid:
+            self._refuse(f'serviceaccounts "{account.name}" with the UID of the token not found')
         return claims.user(), found
-
-    def _check_alive(self, plural: str, namespace: str, meant: Named) -> None:
-        if self._find_uid(plural, namespace, meant.name) != meant.uid:
-            self._refuse(f'{plural} "{meant.name}" with the UID of the token not found')
 
     @staticmethod
     def _refuse(why: str) -> None:

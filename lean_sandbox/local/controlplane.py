@@ -37,7 +37,7 @@ from lean_sandbox.local.persistence import StateFile
 from lean_sandbox.local.rbac import Authorizer
 from lean_sandbox.local.registry import Kind, Registry
 from lean_sandbox.local.represent import Renderer
-from lean_sandbox.local.reviews import Reviews, TokenRequests
+from lean_sandbox.local.reviews import Reviews
 from lean_sandbox.local.roles import Aggregation, RoleGuard, first_roles
 from lean_sandbox.local.server import ApiServer
 from lean_sandbox.local.serversettings import LocalSettings
@@ -204,8 +204,8 @@ class ControlPlane:
     def _server(self) -> ApiServer:
         authorizer = Authorizer(self._store)
         self._verbs.admission.guard = RoleGuard(self._store, authorizer).check
-        tokens = TokenRequests(self._authenticator, self._store, self._verbs.now)
-        subresources = Subresources(self._verbs, tokens)
+        reviews = Reviews(self._verbs, self._authenticator, authorizer)
+        subresources = Subresources(self._verbs, reviews.handlers)
         handlers = Handlers(self._verbs, self._renderer, self.settings, subresources, self._rng)
         return ApiServer(
             settings=self.settings,
@@ -215,7 +215,6 @@ class ControlPlane:
             watches=self._watches,
             authenticator=self._authenticator,
             authorizer=authorizer,
-            reviews=Reviews(self._authenticator, authorizer, self._verbs.now),
             audit=self.audit,
             faults=self.faults,
             documents=Documents(self._registry, lambda: self.url),
@@ -242,9 +241,8 @@ class ControlPlane:
         self._protection.rebuild()
         self._collector.rebuild()
 
-    def _find_uid(self, plural: str, namespace: str, name: str) -> str | None:
-        key = f"{namespace}/{name}" if namespace else name
-        entry = self._store.collection(plural).entries.get(key)
+    def _find_uid(self, namespace: str, account: str) -> str | None:
+        entry = self._store.collection("serviceaccounts").entries.get(f"{namespace}/{account}")
         return None if entry is None else entry.uid
 
     def _bootstrap(self) -> None:
@@ -318,7 +316,7 @@ class ControlPlane:
             self._ensure("v1", "Namespace", {"metadata": {"name": namespace}})
             account = {"metadata": {"name": name, "namespace": namespace}}
             self._ensure("v1", "ServiceAccount", account)
-            uid = self._find_uid("serviceaccounts", namespace, name) or ""
+            uid = self._find_uid(namespace, name) or ""
             return self._authenticator.issue(namespace, Named(name, uid), lifetime_s)[0]
         token = self._authenticator.derive(user)
         if user != _ADMIN:

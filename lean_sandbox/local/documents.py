@@ -16,7 +16,6 @@ from lean_sandbox.local.discovery import (
     resource_list,
     version_info,
 )
-from lean_sandbox.local.kinds import review_kinds
 from lean_sandbox.local.openapi import OpenApiDocuments
 from lean_sandbox.local.registry import Kind, Registry
 
@@ -51,7 +50,7 @@ class Documents:
         """Return code, body and content type of a document, None where there is none."""
         if self._revision != self._registry.revision:
             self._revision = self._registry.revision
-            self._kinds = [*self._registry, *review_kinds()]
+            self._kinds = list(self._registry)
             self._openapi = OpenApiDocuments(self._kinds)
             self._known.clear()
         path = path.strip("/")

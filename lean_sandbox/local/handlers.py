@@ -316,7 +316,11 @@ class Handlers:
 
 def _check_built_in(target: Target, kind: Kind) -> None:
     inside = bool(target.namespace) and kind.storage != "namespaces"
-    there = inside is kind.namespaced or (kind.namespaced and not target.name)
+    there = inside is kind.namespaced
+    if kind.is_review:
+        there &= not target.name
+    else:
+        there |= kind.namespaced and not target.name
     found = kind.subresources.get(target.subresource) or kind.unserved.get(target.subresource)
     # Only a proxy has paths of its own below.
     if (

@@ -91,6 +91,11 @@ class Kind:
         return qualified(self.group, self.plural)
 
     @property
+    def is_review(self) -> bool:
+        """Say whether the kind is asked by POST and stored nowhere."""
+        return self.verbs == ("create",)
+
+    @property
     def has_status(self) -> bool:
         """Say whether `/status` is a subresource, so that the two halves are written apart."""
         return "status" in self.subresources
@@ -173,18 +178,9 @@ _SELECTORS: Final[Mapping[str, FieldSelector]] = {
 _SCALE: Final = {"spec": ".spec.replicas", "status": ".status.replicas"}
 
 
-def builtin_kinds() -> tuple[Kind, ...]:
-    """Return the kinds that every server stores, in the order of discovery."""
-    return tuple(kind for kind in _recorded_kinds() if kind.verbs != ("create",))
-
-
-def review_kinds() -> tuple[Kind, ...]:
-    """Return the kinds that are asked by POST and stored nowhere."""
-    return tuple(kind for kind in _recorded_kinds() if kind.verbs == ("create",))
-
-
 @cache
-def _recorded_kinds() -> tuple[Kind, ...]:
+def builtin_kinds() -> tuple[Kind, ...]:
+    """Return the kinds that every server has, in the order of discovery."""
     found = (
         (group["metadata"].get("name", ""), version["version"], resource)
         for group in recorded.discovery()

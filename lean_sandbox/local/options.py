@@ -10,8 +10,10 @@ from typing import Any, Final
 from lean_sandbox.local import bodies
 from lean_sandbox.local.admission import Admission
 from lean_sandbox.local.errors import Cause, bad_request, invalid
-from lean_sandbox.local.kinds import make_kind
+from lean_sandbox.local.kinds import Kind, make_kind
 from lean_sandbox.local.target import Ask, Target, flag, number
+
+Json = dict[str, Any]
 
 _DELETE_OPTIONS: Final = make_kind("", "v1", "deleteoptions", "DeleteOptions")
 _KINDS: Final = {"create": "CreateOptions", "update": "UpdateOptions", "patch": "PatchOptions"}
@@ -74,6 +76,20 @@ def read_options(ask: Ask, *, verb: str = "") -> WriteOptions:
     if options.validation != "Ignore":
         options.repeated = bodies.repeated_fields(ask.body)
     return options
+
+
+def read_body(kind: Kind, ask: Ask, options: WriteOptions, admission: Admission) -> Json:
+    """Return a body that is no object of its path: with the types of its kind, and metadata.
+
+    Raises:
+        StatusError: 400 for what is none of that kind, 415 for an unknown format.
+
+    """
+    obj = bodies.read_object(kind, ask.body, ask.content_type)
+    admission.decode(kind, obj, options.validation, options.warnings, repeated=options.repeated)
+    bodies.check_namespace(obj, ask.namespace)
+    obj["metadata"] = obj.get("metadata") or {}
+    return obj
 
 
 def _mistakes(target: Target, *, is_apply: bool, is_patch: bool) -> Iterator[Cause]:

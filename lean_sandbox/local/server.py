@@ -6,13 +6,12 @@ import re
 import traceback
 from typing import Final
 
-import msgspec
 import structlog
 from aiohttp import web
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.local.audit import AuditEntry, AuditLog
-from lean_sandbox.local.auth import Authenticator, User
+from lean_sandbox.local.auth import Authenticator
 from lean_sandbox.local.documents import Documents
 from lean_sandbox.local.errors import (
     PageNotFoundError,
@@ -25,7 +24,6 @@ from lean_sandbox.local.faults import AnswerLostError, ChosenFailure, Faults
 from lean_sandbox.local.handlers import Handlers
 from lean_sandbox.local.rbac import Authorizer, impersonated
 from lean_sandbox.local.registry import Registry
-from lean_sandbox.local.reviews import Reviews
 from lean_sandbox.local.serversettings import LocalSettings
 from lean_sandbox.local.target import Answer, Ask, Target, read_target
 from lean_sandbox.local.watching import Watches
@@ -49,7 +47,6 @@ class ApiServer:
         watches: Watches,
         authenticator: Authenticator,
         authorizer: Authorizer,
-        reviews: Reviews,
         audit: AuditLog,
         faults: Faults,
         documents: Documents,
@@ -61,7 +58,6 @@ class ApiServer:
         self._watches = watches
         self._authenticator = authenticator
         self._authorizer = authorizer
-        self._reviews = reviews
         self._audit = audit
         self._faults = faults
         self._documents = documents
@@ -154,7 +150,7 @@ class ApiServer:
             return self._plain(target, entry.accept)
         kind = self._registry.get(target.group, target.version, target.resource)
         if kind is None:
-            return self._unknown(target, body, user, entry)
+            return self._unknown(target, entry.accept)
         ask = Ask(target, kind, user, body, entry.content_type, entry.accept, entry.user_agent)
         if target.is_watch:
             plan = self._handlers.plan_watch(ask)
@@ -205,12 +201,9 @@ class ApiServer:
             return Answer(found[0], found[1], content_type=found[2])
         return _page_not_found()
 
-    def _unknown(self, target: Target, body: bytes, user: User, entry: AuditEntry) -> Answer:
-        """Answer a resource path without a stored kind: a review, or nothing there."""
-        review = self._reviews.answer(target, body, entry.content_type, user)
-        if review is not None:
-            return Answer(201, msgspec.json.encode(review))
-        found = self._documents.answer(target.path, entry.accept)
+    def _unknown(self, target: Target, accept: str) -> Answer:
+        """Answer a resource path without a kind: discovery, or nothing there."""
+        found = self._documents.answer(target.path, accept)
         if found is not None:
             return Answer(found[0], found[1], content_type=found[2])
         if not self._registry.serves_built_in(target.group, target.version):

@@ -1,8 +1,8 @@
-"""Subresources whose bodies are of a kind of their own: scale, binding, eviction, token."""
+"""Subresources whose bodies are of a kind of their own: scale, binding, eviction."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -23,9 +23,8 @@ from lean_sandbox.local.errors import (
 )
 from lean_sandbox.local.jsonpath import parse_path
 from lean_sandbox.local.kinds import make_kind
-from lean_sandbox.local.options import WriteOptions, deletion_of, read_options
+from lean_sandbox.local.options import WriteOptions, deletion_of, read_body, read_options
 from lean_sandbox.local.registry import Kind
-from lean_sandbox.local.reviews import TokenRequests
 from lean_sandbox.local.store import Entry
 from lean_sandbox.local.target import Answer, Ask
 from lean_sandbox.local.verbs import Verbs
@@ -62,39 +61,26 @@ def _set_path(obj: Json, path: str, value: Any) -> None:
 class Subresources:
     """Handlers of the special subresources."""
 
-    def __init__(self, verbs: Verbs, tokens: TokenRequests) -> None:
+    def __init__(
+        self, verbs: Verbs, others: Mapping[tuple[str, str], Callable[[Ask], Answer]]
+    ) -> None:
+        """Add handlers to ``others``, which are found by collection and subresource."""
         self._verbs = verbs
-        self._tokens = tokens
-
-    def handler(self, kind: Kind, subresource: str) -> Callable[[Ask], Answer] | None:
-        """Return what answers a subresource, None for those that are plain parts."""
-        if subresource == "scale":
-            return self._scale
-        return {
+        self._handlers = {
+            **others,
             ("pods", "binding"): self._bind,
             ("pods", "eviction"): self._evict,
-            ("serviceaccounts", "token"): self._token,
-        }.get((kind.storage, subresource))
+        }
+
+    def handler(self, kind: Kind, subresource: str) -> Callable[[Ask], Answer] | None:
+        """Return what answers a request, None where its verb says it all."""
+        if subresource == "scale":
+            return self._scale
+        return self._handlers.get((kind.storage, subresource))
 
     def _reply(self, code: int, body: Any) -> Answer:
         encoded = body if isinstance(body, bytes) else msgspec.json.encode(body)
         return Answer(code, encoded)
-
-    def _received(self, ask: Ask, kind: Kind, options: WriteOptions) -> Json:
-        """Return the body of a request, of the types that its kind has."""
-        obj = bodies.read_object(kind, ask.body, ask.content_type)
-        self._decode(kind, obj, options)
-        bodies.check_namespace(obj, ask.namespace)
-        obj.setdefault("metadata", {})
-        return obj
-
-    def _decode(self, kind: Kind, obj: Json, options: WriteOptions) -> None:
-        self._verbs.admission.decode(
-            kind, obj, options.validation, options.warnings, repeated=options.repeated
-        )
-        for name in ("metadata", "spec"):
-            if obj.get(name) is None:
-                obj.pop(name, None)
 
     # ------------------------------------------------------------------ scale
 
@@ -148,7 +134,7 @@ class Subresources:
         """Return the Scale that a request wants, which is one of this object."""
         is_put = ask.target.verb == "update"
         if is_put:
-            wanted = self._received(ask, _SCALE, options)
+            wanted = read_body(_SCALE, ask, options, self._verbs.admission)
         entry = self._verbs.entry(ask.kind, ask.namespace, ask.target.name)
         if not is_put:
             node = None if ask.kind.is_custom else self._verbs.admission.structure(_SCALE)
@@ -168,7 +154,7 @@ class Subresources:
     def _bind(self, ask: Ask) -> Answer:
         target = ask.target
         options = read_options(ask)
-        body = self._received(ask, _BINDING, options)
+        body = read_body(_BINDING, ask, options, self._verbs.admission)
         metadata, place = body["metadata"], body.get("target") or {}
         if metadata.get("name") != target.name:
             raise bad_request("name in URL does not match name in Binding object")
@@ -209,7 +195,7 @@ class Subresources:
 
     def _evict(self, ask: Ask) -> Answer:
         options = read_options(ask)
-        body = self._received(ask, _EVICTION, options)
+        body = read_body(_EVICTION, ask, options, self._verbs.admission)
         if body["metadata"].get("name") != ask.target.name:
             raise bad_request("name in URL does not match name in Eviction object")
         how = deletion_of(body.get("deleteOptions") or {})
@@ -227,10 +213,3 @@ class Subresources:
         how = replace(how, version=None)
         self._verbs.delete(ask.kind, ask.namespace, pod.name, how)
         return self._created(options)
-
-    # ------------------------------------------------------------------ tokens
-
-    def _token(self, ask: Ask) -> Answer:
-        options = read_options(ask)
-        issued = self._tokens.answer(ask.target, ask.body, ask.content_type)
-        return Answer(201, msgspec.json.encode(issued), warnings=options.warnings)

@@ -168,5 +168,5 @@ class Sample(NamedTuple):
 
 
 def samples() -> list[Sample]:
-    """Return a sample of each kind."""
-    return [Sample(kind) for kind in builtin_kinds()]
+    """Return a sample of each kind that is stored."""
+    return [Sample(kind) for kind in builtin_kinds() if not kind.is_review]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import json
 from typing import Any
 
 import pytest
 
-from tests.conformance.api import Api, Room, answers, pod, until
+from tests.conformance.api import Api, Room, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -235,25 +233,6 @@ async def test_a_token_is_good_for_its_audiences_alone(room: Room) -> None:
     (await room.api.as_user(both).get(room.maps)).refused(403, "Forbidden")
 
 
-@pytest.mark.parametrize("kind", ["Pod", "Secret"])
-async def test_a_token_dies_with_what_it_is_bound_to(room: Room, kind: str) -> None:
-    """A token of a deleted Pod or Secret is unknown, whatever has the name afterwards."""
-    plural = f"{room.core}/{kind.lower()}s"
-    body = pod("it") if kind == "Pod" else {"metadata": {"name": "it"}}
-    made = (await room.api.post(plural, body)).ok()
-    reference = {"kind": kind, "apiVersion": "v1", "name": "it", "uid": made["metadata"]["uid"]}
-    held = await token(room, boundObjectRef=reference)
-    said = json.loads(base64.urlsafe_b64decode(held.split(".")[1] + "==="))["kubernetes.io"]
-    assert said[kind.lower()] == {"name": "it", "uid": made["metadata"]["uid"]}
-    user = room.api.as_user(held)
-    extra = (await who(user))["extra"]
-    assert extra.get("authentication.kubernetes.io/pod-name") == (["it"] if kind == "Pod" else None)
-    (await room.api.delete(f"{plural}/it", {"gracePeriodSeconds": 0})).ok()
-    await answers(user, room.maps, 401)
-    (await room.api.post(plural, body)).ok()
-    (await user.get(room.maps)).refused(401, "Unauthorized")
-
-
 @pytest.mark.parametrize(
     ("spec", "status", "why"),
     [
@@ -263,37 +242,21 @@ async def test_a_token_dies_with_what_it_is_bound_to(room: Room, kind: str) -> N
         ({"expirationSeconds": "x"}, 400, "cannot be handled as a TokenRequest"),
         ({"audiences": 3}, 400, "cannot be handled as a TokenRequest"),
         (3, 400, "cannot be handled as a TokenRequest"),
-        ({"boundObjectRef": {}}, 400, "cannot bind token to object of type /, Kind="),
-        ({"boundObjectRef": {"kind": "Pod"}}, 400, "Name parameter required"),
-        ({"boundObjectRef": {"kind": "Pod", "name": "none"}}, 404, 'pods "none" not found'),
-        ({"boundObjectRef": {"kind": "Pod", "name": "p", "uid": "x"}}, 409, "does not match the"),
-        (
-            {"boundObjectRef": {"kind": "ConfigMap", "apiVersion": "v1", "name": "p"}},
-            400,
-            "cannot bind token to object of type /v1, Kind=ConfigMap",
-        ),
     ],
 )
 async def test_a_token_that_cannot_be_had_is_refused(
     room: Room, spec: Any, status: int, why: str
 ) -> None:
     """What is wrong with a TokenRequest is said, and no token given."""
-    await room.pod("p")
     reply = await room.api.post(f"{room.core}/serviceaccounts/default/token", {"spec": spec})
     assert reply.status == status
     assert why in reply.message
 
 
-async def test_a_pod_gives_tokens_of_its_own_account_alone(room: Room) -> None:
-    """A token of another account cannot be bound to a Pod."""
-    await room.pod("p")
-    (await room.api.post(f"{room.core}/serviceaccounts", {"metadata": {"name": "other"}})).ok()
-    path = f"{room.core}/serviceaccounts/other/token"
-    reference = {"kind": "Pod", "apiVersion": "v1", "name": "p"}
-    refused = await room.api.post(path, {"spec": {"boundObjectRef": reference}})
-    why = "to pod running with different serviceaccount name"
-    assert why in refused.refused(400, "BadRequest")["message"]
+async def test_a_token_is_for_the_account_of_its_path(room: Room) -> None:
+    """A TokenRequest with the name of another account is refused."""
     named = {"metadata": {"name": "p"}, "spec": {}}
+    path = f"{room.core}/serviceaccounts/default/token"
     (await room.api.post(path, named)).refused(422, "Invalid")
 
 

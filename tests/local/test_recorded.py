@@ -7,7 +7,7 @@ from typing import Any
 
 from lean_sandbox.local import recorded
 from lean_sandbox.local.controlplane import ControlPlane
-from lean_sandbox.local.kinds import review_kinds
+from lean_sandbox.local.kinds import builtin_kinds
 from tests.conformance.servers import Embedded
 
 _SCALARS = {"string", "int32", "int64", "bool", "bytes", "double"}
@@ -61,7 +61,7 @@ def test_flags_say_what_go_leaves_out() -> None:
 
 async def test_discovery_names_the_reviews_that_are_answered() -> None:
     """What can only be created is listed if, and only if, a POST finds it."""
-    listed = {(kind.api_version, kind.plural) for kind in review_kinds()}
+    listed = {(kind.api_version, kind.plural) for kind in builtin_kinds() if kind.is_review}
     found = set()
     async with ControlPlane(crds=[]) as plane, Embedded(plane).api() as api:
         for api_version, resource in _resources():

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from lean_sandbox.local import discovery, recorded
-from lean_sandbox.local.kinds import builtin_kinds, make_kind, review_kinds
+from lean_sandbox.local.kinds import builtin_kinds, make_kind
 from lean_sandbox.local.openapi import OpenApiDocuments
 from lean_sandbox.local.registry import read_definition
 from lean_sandbox.model.crds.definitions import definitions
@@ -59,7 +59,7 @@ def test_groups_and_their_preferred_version() -> None:
 @pytest.mark.parametrize("path", ["api", "apis"])
 def test_built_in_kinds_are_described_as_a_real_server_does(path: str) -> None:
     """Discovery is the recording without the kinds and subresources that are not served."""
-    kinds = [*builtin_kinds(), *review_kinds()]
+    kinds = list(builtin_kinds())
     served = {(kind.group, kind.version, kind.plural): kind for kind in kinds}
     said = discovery.aggregated_discovery(kinds, is_core=path == "api")["items"]
     expected = []
