@@ -17,7 +17,6 @@ from lean_sandbox.local.schema.decoding import (
     decode,
     decode_metadata,
 )
-from lean_sandbox.local.schema.defaulting import apply_defaults
 from lean_sandbox.local.schema.definition import definition_defaults, validate_definition
 from lean_sandbox.local.schema.errors import (
     FieldError,
@@ -27,8 +26,8 @@ from lean_sandbox.local.schema.errors import (
     warning_header,
 )
 from lean_sandbox.local.schema.metadata import validate_metadata
-from lean_sandbox.local.schema.pruning import prune
 from lean_sandbox.local.schema.rules import RuleSet
+from lean_sandbox.local.schema.structural import apply_defaults, prune
 from lean_sandbox.local.schema.validation import validate
 from lean_sandbox.local.structure import Node, with_metadata
 

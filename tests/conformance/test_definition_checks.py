@@ -78,7 +78,7 @@ _SCHEMAS: list[tuple[Any, str, str]] = [
     ({"type": "array", "items": _TEXT, "uniqueItems": True}, ".uniqueItems", "quadratic"),
     ({**_TEXT, "anyOf": [_TEXT]}, ".anyOf[0].type", "must be empty to be structural"),
     ({**_TEXT, "allOf": [{"default": "x"}]}, ".allOf[0].default", "must be undefined"),
-    ({**_TEXT, "not": {"pattern": "("}}, ".not.pattern", "missing closing )"),
+    ({**_TEXT, "not": {"pattern": "("}}, ".not.pattern", "error parsing regexp"),
 ]  # fmt: skip
 _REFUSED: list[tuple[Json, str, str]] = [
     *(({"versions": field(schema)}, _SCHEMA + name, text) for schema, name, text in _SCHEMAS),

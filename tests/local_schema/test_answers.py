@@ -14,10 +14,9 @@ import pytest
 
 from lean_sandbox.local.schema.core import core_defaults, core_validate
 from lean_sandbox.local.schema.decoding import builtin_schema, complete, decode, decode_metadata
-from lean_sandbox.local.schema.defaulting import apply_defaults
 from lean_sandbox.local.schema.errors import invalid_status
 from lean_sandbox.local.schema.metadata import validate_metadata
-from lean_sandbox.local.schema.pruning import prune
+from lean_sandbox.local.schema.structural import apply_defaults, prune
 from lean_sandbox.local.schema.validation import validate
 from lean_sandbox.model.crds.definitions import definitions
 

@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any, Final, NamedTuple
 
 from lean_sandbox.local import recorded
-from lean_sandbox.local.schema.formats import INTEGER_RANGES, canonical_quantity
+from lean_sandbox.local.schema.formats import INTEGER_RANGES, QUANTITY_TEXT, canonical_quantity
 from lean_sandbox.model.times import format_micro_time, format_rfc3339, parse_rfc3339
 
 Json = dict[str, Any]
@@ -23,9 +23,6 @@ Json = dict[str, Any]
 _DEEPEST: Final = 150
 METADATA: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 _EXTENSIONS: Final = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1"
-_QUANTITY_TEXT: Final = (
-    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
-)
 _LAYOUTS: Final = {
     "Time": "2006-01-02T15:04:05Z07:00",
     "MicroTime": "2006-01-02T15:04:05.000000Z07:00",
@@ -238,7 +235,7 @@ class _Decoder:
         if _is_quantity(schema):
             quantity = canonical_quantity(value)
             if quantity is None:
-                raise DecodeError(_QUANTITY_TEXT)
+                raise DecodeError(QUANTITY_TEXT)
             return quantity
         if isinstance(value, bool) or not isinstance(value, int | str):
             raise self._misfit(value, schema, owner)

@@ -10,12 +10,14 @@ from typing import Any
 
 import msgspec
 
-from lean_sandbox.local.schema import errors, names, paths, rules
+from lean_sandbox.local.schema import errors, names, paths
 from lean_sandbox.local.schema.errors import FieldError
+from lean_sandbox.local.schema.formats import PatternError, compile_pattern
 from lean_sandbox.local.schema.metadata import validate_metadata
-from lean_sandbox.local.schema.patterns import PatternError, compile_pattern
-from lean_sandbox.local.schema.pruning import prune
+from lean_sandbox.local.schema.rules import check_rule
+from lean_sandbox.local.schema.structural import EMBEDDED, OPEN, prune
 from lean_sandbox.local.schema.validation import validate
+from lean_sandbox.local.schema.views import RuleError
 
 Json = dict[str, Any]
 
@@ -45,8 +47,6 @@ _SELECTABLE = (
 _SCOPES = ("Cluster", "Namespaced")
 _SCHEMA_PATH = "spec.validation.openAPIV3Schema"
 _APPROVAL = "api-approved.kubernetes.io"
-_EMBEDDED = "x-kubernetes-embedded-resource"
-_OPEN = "x-kubernetes-preserve-unknown-fields"
 
 
 def definition_defaults(crd: Json) -> None:
@@ -207,7 +207,7 @@ def _check_type(schema: Json, path: str, *, is_root: bool) -> Iterator[FieldErro
     if not kind:
         if is_root:
             yield errors.required(where, "must not be empty at the root")
-        elif not (schema.get("x-kubernetes-int-or-string") or schema.get(_OPEN)):
+        elif not (schema.get("x-kubernetes-int-or-string") or schema.get(OPEN)):
             yield errors.required(where, "must not be empty for specified object fields")
     elif kind not in _TYPES:
         yield errors.not_supported(where, kind, _TYPES)
@@ -268,12 +268,12 @@ def _check_keywords(schema: Json, path: str) -> Iterator[FieldError]:
     if kind not in (None, "atomic", "granular"):
         where = paths.child(path, "x-kubernetes-map-type")
         yield errors.not_supported(where, kind, ["atomic", "granular"])
-    if schema.get(_EMBEDDED):
-        if not schema.get("properties") and not schema.get(_OPEN):
-            text = f"must not be empty if {_EMBEDDED} is true without {_OPEN}"
+    if schema.get(EMBEDDED):
+        if not schema.get("properties") and not schema.get(OPEN):
+            text = f"must not be empty if {EMBEDDED} is true without {OPEN}"
             yield errors.required(paths.child(path, "properties"), text)
         if schema.get("type") != "object":
-            text = f"must be object if {_EMBEDDED} is true"
+            text = f"must be object if {EMBEDDED} is true"
             yield errors.invalid(paths.child(path, "type"), schema.get("type") or "", text)
 
 
@@ -338,10 +338,10 @@ def _check_rule(rule: Json, schema: Json, where: str, *, is_root: bool) -> Itera
         if not source:
             continue
         try:
-            rules.compile_rule(source)
-            rules.check_fields(source, schema, is_root=is_root)
-        except rules.RuleError as error:
-            yield errors.invalid(paths.child(where, name), _shown_rule(rule), f"{prefix}{error}")
+            check_rule(source, schema, is_root=is_root)
+        except RuleError as error:
+            why = f"{prefix}compilation failed: {error}"
+            yield errors.invalid(paths.child(where, name), _shown_rule(rule), why)
 
 
 def _has_field(schema: Json, path: str) -> bool:
@@ -379,9 +379,9 @@ def _check_values(schema: Json, path: str) -> Iterator[FieldError]:
             where = paths.child(path, "default")
             yield errors.invalid(where, schema["default"], "must not have unknown fields")
     yield from _check_pattern(schema, path)
-    if schema.get(_OPEN) is False:
-        given = schema[_OPEN]
-        yield errors.invalid(paths.child(path, _OPEN), given, "must be true or undefined")
+    if schema.get(OPEN) is False:
+        given = schema[OPEN]
+        yield errors.invalid(paths.child(path, OPEN), given, "must be true or undefined")
 
 
 def _check_pattern(schema: Json, path: str) -> Iterator[FieldError]:
@@ -400,7 +400,7 @@ def _check_schema(schema: Json, path: str, *, is_root: bool = False) -> Iterator
     yield from _check_rules(schema, path, is_root=is_root)
     yield from _check_keywords(schema, path)
     yield from _check_branches(schema, path)
-    if is_root or schema.get(_EMBEDDED):
+    if is_root or schema.get(EMBEDDED):
         yield from _check_metadata(schema, path)
     properties: Json = schema.get("properties") or {}
     others = schema.get("additionalProperties")
@@ -408,7 +408,7 @@ def _check_schema(schema: Json, path: str, *, is_root: bool = False) -> Iterator
         text = "additionalProperties and properties are mutual exclusive"
         yield errors.forbidden(paths.child(path, "additionalProperties"), text)
     for name, field in properties.items():
-        if not (name == "metadata" and (is_root or schema.get(_EMBEDDED))):
+        if not (name == "metadata" and (is_root or schema.get(EMBEDDED))):
             yield from _check_schema(field or {}, f"{path}.properties[{name}]")
     if isinstance(others, dict):
         yield from _check_schema(others, paths.child(path, "additionalProperties"))
@@ -490,7 +490,7 @@ def validate_definition(crd: Json, old: Json | None = None) -> list[FieldError]:
     if old is None:
         found += _check_name(crd, spec)
     if spec.get("preserveUnknownFields"):
-        text = f"cannot set to true, set {_OPEN} to true in spec.versions[*].schema instead"
+        text = f"cannot set to true, set {OPEN} to true in spec.versions[*].schema instead"
         found.append(errors.invalid("spec.preserveUnknownFields", True, text))  # noqa: FBT003
     found += _check_conversion(spec.get("conversion") or {})
     if (scope := spec.get("scope") or "") not in _SCOPES:

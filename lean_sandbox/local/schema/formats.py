@@ -1,4 +1,4 @@
-"""String formats and numeric ranges that schemas name."""
+"""String formats, patterns, quantities and numeric ranges."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ import re
 from collections.abc import Callable
 from datetime import date
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any, Final
+
+import re2
 
 from lean_sandbox.model.comparison import parse_quantity
 
@@ -17,6 +20,9 @@ INTEGER_RANGES = {
     "int32": (-(2**31), 2**31 - 1),
     "int64": (-(2**63), 2**63 - 1),
 }
+QUANTITY_TEXT: Final = (
+    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+)
 # As the format of a schema has it: any separator before the fraction, any offset.
 _CLOCK = re.compile(r"(\d\d):(\d\d):(\d\d)(.\d+)?(z|[+-]\d\d:\d\d)\Z", re.ASCII)
 _DATE = re.compile(r"\d{4}-\d\d-\d\d\Z", re.ASCII)
@@ -57,6 +63,28 @@ _CHECKS: dict[str, Callable[[str], bool]] = {
     "cidr": lambda text: "/" in text and _parses(ipaddress.ip_interface, text),
     "uuid": lambda text: _UUID.match(text) is not None,
 }
+
+
+_RE2: Final = re2.Options()
+_RE2.log_errors = False
+
+
+class PatternError(ValueError):
+    """A text is no regular expression of RE2."""
+
+
+@lru_cache(maxsize=512)
+def compile_pattern(text: str) -> Any:
+    """Return a pattern of RE2, whose time is linear in the length of a text. Raises PatternError.
+
+    It is asked by `search`.
+    """
+    try:
+        return re2.compile(text, _RE2)
+    except re2.error as error:
+        said = error.args[0]
+        shown = said.decode(errors="replace") if isinstance(said, bytes) else said
+        raise PatternError(f"error parsing regexp: {shown}") from None
 
 
 def matches_format(text: str, name: str) -> bool:

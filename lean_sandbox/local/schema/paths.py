@@ -13,6 +13,11 @@ def index(path: str, position: int) -> str:
     return f"{path}[{position}]"
 
 
+def member(path: str, key: str | int) -> str:
+    """Return the path of a field or of a list item."""
+    return index(path, key) if isinstance(key, int) else child(path, key)
+
+
 def key(path: str, name: str) -> str:
     """Return the path of a map entry."""
     return f"{path}[{name}]"

@@ -8,13 +8,13 @@ from typing import Any
 
 from lean_sandbox.local.schema import errors, paths
 from lean_sandbox.local.schema.errors import FieldError
-from lean_sandbox.local.schema.formats import INTEGER_RANGES, matches_format
-from lean_sandbox.local.schema.listtypes import correlate, duplicates
-from lean_sandbox.local.schema.patterns import compile_pattern
+from lean_sandbox.local.schema.formats import INTEGER_RANGES, compile_pattern, matches_format
 from lean_sandbox.local.schema.rules import RuleSet
+from lean_sandbox.local.schema.structural import MISSING, former, members, repeated
 
 Json = dict[str, Any]
 
+# Rules are not asked about a value that has not its type or size.
 _BLOCKING = frozenset(
     {
         "FieldValueNotSupported",
@@ -29,7 +29,6 @@ _UNCHECKED = (
     "correct the existing errors to complete validation"
 )
 _NOWHERE = "<nil>"
-_MISSING = object()
 
 
 def _json_type(value: Any) -> str:
@@ -134,47 +133,34 @@ def _check_string(value: str, schema: Json, path: str, out: list[FieldError]) ->
         out.append(errors.type_invalid(path, value, detail))
 
 
-def _check_size(
-    count: int, schema: Json, names: tuple[str, str, str], path: str, out: list[FieldError]
-) -> None:
-    least, most, noun = names
+_SIZES: dict[type, tuple[str, str, str]] = {
+    dict: ("minProperties", "maxProperties", "properties"),
+    list: ("minItems", "maxItems", "items"),
+}
+
+
+def _check_container(value: Any, schema: Json, path: str, old: Any, out: list[FieldError]) -> None:
+    """Check a map or list: its size, what is required, what is in it twice, its members."""
+    least, most, noun = _SIZES[type(value)]
+    count = len(value)
     if (limit := schema.get(most)) is not None and count > limit:
         out.append(errors.too_many(path, count, limit))
     if (limit := schema.get(least)) is not None and count < limit:
         detail = f"{path} in body should have at least {limit} {noun}"
         out.append(errors.invalid(path, count, detail))
-
-
-def _check_object(value: Json, schema: Json, path: str, old: Any, out: list[FieldError]) -> None:
-    _check_size(len(value), schema, ("minProperties", "maxProperties", "properties"), path, out)
-    properties: Json = schema.get("properties") or {}
-    before: Json = old if isinstance(old, dict) else {}
-    out.extend(
-        errors.required(paths.child(path, name))
-        for name in schema.get("required", ())
-        if name not in value
-    )
-    others = schema.get("additionalProperties")
-    for name, item in value.items():
-        field = properties.get(name)
-        if field is None:
-            field = others if isinstance(others, dict) else None
-        if field is not None:
-            _check(item, field, paths.child(path, name), before.get(name, _MISSING), out)
-
-
-def _check_list(value: list[Any], schema: Json, path: str, old: Any, out: list[FieldError]) -> None:
-    _check_size(len(value), schema, ("minItems", "maxItems", "items"), path, out)
-    items = schema.get("items")
-    if isinstance(items, dict):
-        find = correlate(old, schema)
-        for position, item in enumerate(value):
-            _check(item, items, paths.index(path, position), find(item, _MISSING), out)
+    if isinstance(value, list):
+        out.extend(repeated(value, schema, path))
+    else:
+        missing = [name for name in schema.get("required", ()) if name not in value]
+        out.extend(errors.required(paths.child(path, name)) for name in missing)
+    before = former(old, schema)
+    for key, item, field in members(value, schema):
+        _check(item, field, paths.member(path, key), before(key, item), out)
 
 
 def _check(value: Any, schema: Json, path: str, old: Any, out: list[FieldError]) -> None:
     # Ratcheting: what an update leaves as it was is not held against it.
-    if old is not _MISSING and old == value and type(old) is type(value):
+    if old is not MISSING and old == value and type(old) is type(value):
         return
     if value is None and (schema.get("nullable") or "type" not in schema):
         return
@@ -189,10 +175,8 @@ def _check(value: Any, schema: Json, path: str, old: Any, out: list[FieldError])
             return
     if isinstance(value, str):
         _check_string(value, schema, path, out)
-    elif isinstance(value, dict):
-        _check_object(value, schema, path, old, out)
-    elif isinstance(value, list):
-        _check_list(value, schema, path, old, out)
+    elif isinstance(value, dict | list):
+        _check_container(value, schema, path, old, out)
     elif isinstance(value, int | float) and not isinstance(value, bool):
         _check_number(value, schema, path, out)
     allowed = schema.get("enum")
@@ -203,13 +187,13 @@ def _check(value: Any, schema: Json, path: str, old: Any, out: list[FieldError])
 
 def _fits(value: Any, schema: Json, path: str) -> bool:
     found: list[FieldError] = []
-    _check(value, schema, path, _MISSING, found)
+    _check(value, schema, path, MISSING, found)
     return not found
 
 
 def _check_combinations(value: Any, schema: Json, path: str, out: list[FieldError]) -> None:
     for part in schema.get("allOf", ()):
-        _check(value, part, path, _MISSING, out)
+        _check(value, part, path, MISSING, out)
     if schema.get("x-kubernetes-int-or-string"):
         return
     if (choices := schema.get("anyOf")) and not any(_fits(value, c, path) for c in choices):
@@ -224,20 +208,14 @@ def _check_combinations(value: Any, schema: Json, path: str, out: list[FieldErro
         out.append(_unplaced(f'"{path}" must not validate the schema (not)'))
 
 
-def is_blocking(error: FieldError) -> bool:
-    """Say whether CEL rules are left out because of an error: a value has not its type or size."""
-    return error.reason in _BLOCKING
-
-
 def _check_status(obj: Json, schema: Json, old: Json | None) -> list[FieldError]:
     """Check the status alone; detail texts name paths below `status`, as Kubernetes words them."""
     if "status" not in obj:
         return []
     part = (schema.get("properties") or {}).get("status") or {}
-    before = (old or {}).get("status", _MISSING)
+    before = (old or {}).get("status", MISSING)
     found: list[FieldError] = []
     _check(obj["status"], part, "", before, found)
-    found.extend(duplicates(obj["status"], part, "", None if before is _MISSING else before))
     return [
         error
         if error.field == _NOWHERE
@@ -273,11 +251,10 @@ def validate(
     else:
         found = []
         root = {name: value for name, value in obj.items() if name != "metadata"}
-        _check(root, schema, "", _MISSING if old is None else old, found)
-        found.extend(duplicates(root, schema, "", old))
+        _check(root, schema, "", MISSING if old is None else old, found)
     if rules := RuleSet(schema) if rules is None else rules:
-        if any(map(is_blocking, found)) or any(map(is_blocking, before)):
+        if any(error.reason in _BLOCKING for error in [*found, *before]):
             found.append(errors.invalid(_NOWHERE, None, _UNCHECKED))
         else:
-            found.extend(rules.check(obj, old))
+            found.extend(rules.check(obj, MISSING if old is None else old))
     return found
