@@ -27,7 +27,7 @@ ALLOWED: dict[str, set[str]] = {
     "config": {"filters", "kube", "model"},
     "controllers": {"config", "runtime", "watch", "filters", "kube", "metrics", "model"},
     "http": {"kube", "metrics"},
-    "local": {"filters", "model", "kube"},
+    "local": {"filters", "model", "kube", "watch"},
     "manager": {
         "config",
         "controllers",

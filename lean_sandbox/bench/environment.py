@@ -39,7 +39,6 @@ from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.errors import ConfigError, ControlPlaneError, NotFound, NotServed
 from lean_sandbox.kube.kubeconfig import load as load_connection
 from lean_sandbox.kube.resources import (
-    METADATA_ACCEPT,
     NAMESPACES,
     PODS,
     SANDBOXCLAIMS,
@@ -149,9 +148,9 @@ class Environment:
         follow = partial(load.following, self.client, self.clock)
         async with AsyncExitStack() as watches:
             if resource == SANDBOXCLAIMS:
-                pods = follow(PODS, where, made.see_pod, accept=METADATA_ACCEPT)
+                pods = follow(PODS, where, PartialObject, made.see_pod)
                 await watches.enter_async_context(pods)
-            await watches.enter_async_context(follow(resource, where, made.see))
+            await watches.enter_async_context(follow(resource, where, load.Seen, made.see))
             yield made
 
     async def until(self, missing: Callable[[], Awaitable[str]]) -> None:

@@ -7,6 +7,7 @@ claims a second for 0.14 ms of CPU each, lightkube's client 320 for 0.93 ms.
 
 from __future__ import annotations
 
+import random
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
@@ -20,8 +21,8 @@ from lean_sandbox.bench.options import BenchError, BenchOptions
 from lean_sandbox.clock import Clock
 from lean_sandbox.kube import resources as kinds
 from lean_sandbox.kube.client import Client
-from lean_sandbox.kube.resources import JSON_ACCEPT, Page, PartialObject, Resource
-from lean_sandbox.local.follow import Follower
+from lean_sandbox.kube.resources import Page, PartialObject, Resource
+from lean_sandbox.local.follow import Followed, O, follow
 from lean_sandbox.model import names
 from lean_sandbox.model.meta import ObjectMeta, Reference
 
@@ -126,24 +127,19 @@ async def following(
     clock: Clock,
     resource: Resource,
     where: str | None,
-    see: Callable[[Seen], None],
-    *,
-    accept: str = JSON_ACCEPT,
+    type_: type[O],
+    see: Callable[[O], None],
 ) -> AsyncIterator[None]:
-    """Show each object, and each change of it, while the block lasts; None: of all namespaces."""
-    follower = Follower(
-        client,
-        clock,
-        resource,
-        Seen,
-        on_change=see,
-        on_gone=lambda _uid: None,
-        namespace=where,
-        accept=accept,
+    """Show each object, and each change of it, while the block lasts; None: of all namespaces.
+
+    Of a PartialObject only the metadata is watched.
+    """
+    reflector = follow(
+        client, clock, resource, type_, uniform=random.random, on_change=see, namespace=where
     )
     async with anyio.create_task_group() as group:
-        group.start_soon(follower.run)
-        if not await clock.wait(follower.synced, _LIST_S):
+        group.start_soon(reflector.run)
+        if not await clock.wait(reflector.synced, _LIST_S):
             raise BenchError(f"{resource.qualified} could not be listed within {_LIST_S:g} s")
         yield
         group.cancel_scope.cancel()
@@ -285,7 +281,7 @@ class Load:
             self._given[one.sandbox].append(one)
             self._note_usable(one.sandbox)
 
-    def see_pod(self, seen: Seen) -> None:
+    def see_pod(self, seen: Followed) -> None:
         """Note whether a Pod looks free."""
         pod = seen.metadata
         if looks_free(pod.labels, pod.annotations):

@@ -26,7 +26,7 @@ from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.kubeconfig import load as load_connection
 from lean_sandbox.kube.limits import Lane, Limits
-from lean_sandbox.kube.resources import METADATA_ACCEPT, PODS, SANDBOXCLAIMS, SANDBOXES
+from lean_sandbox.kube.resources import PODS, SANDBOXCLAIMS, SANDBOXES, PartialObject
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.kubelet import Kubelet, KubeletSettings
@@ -204,7 +204,7 @@ async def run_floor(
             status = {"status": {"sandbox": {"name": member}, "conditions": [ready]}}
             await client.patch(*asked, status, bytes, subresource="status", lane=Lane.CLIENT)
 
-    def see(claim: Seen) -> None:
+    def see(claim: PartialObject) -> None:
         name = claim.metadata.name
         if name not in known:
             group.start_soon(bind, name, f"n{len(known)}")
@@ -213,7 +213,7 @@ async def run_floor(
     async with (
         open_client(connection, clock, agent=agent, in_flight=int(in_flight)) as client,
         anyio.create_task_group() as group,
-        following(client, clock, SANDBOXCLAIMS, namespace, see, accept=METADATA_ACCEPT),
+        following(client, clock, SANDBOXCLAIMS, namespace, PartialObject, see),
     ):
         await _serve()
         group.cancel_scope.cancel()

@@ -15,6 +15,7 @@ import math
 import random
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from functools import partial
 
 import anyio
 import structlog
@@ -26,7 +27,7 @@ from lean_sandbox.kube.errors import AlreadyExists, Conflict, ControlPlaneError,
 from lean_sandbox.kube.events import EventRecorder, EventType
 from lean_sandbox.kube.resources import NODES, PODS, ObjectReference
 from lean_sandbox.local.addresses import AddressesUsedUpError, AddressPool
-from lean_sandbox.local.follow import Follower
+from lean_sandbox.local.follow import follow
 from lean_sandbox.local.pods import (
     Delay,
     KubeletSettings,
@@ -46,6 +47,7 @@ from lean_sandbox.local.podview import (
     node_object,
 )
 from lean_sandbox.local.scheduling import Scheduler
+from lean_sandbox.model.meta import as_version
 
 __all__ = ["Delay", "Kubelet", "KubeletSettings"]
 
@@ -111,9 +113,8 @@ class Kubelet:
             self._writer.group = self._group
             for number in range(self._settings.nodes):
                 await self._register(f"{self._settings.node_prefix}-{number}")
-            nodes = Follower(
-                self._client,
-                self._clock,
+            following = partial(follow, self._client, self._clock, uniform=self._chance.random)
+            nodes = following(
                 NODES,
                 NodeView,
                 on_change=self._see_node,
@@ -121,17 +122,10 @@ class Kubelet:
                 # Never a machine that runs real containers.
                 label_selector=f"{SIMULATED_LABEL}=true",
             )
-            pods = Follower(
-                self._client,
-                self._clock,
-                PODS,
-                PodView,
-                on_change=self._see_pod,
-                on_gone=self._forget_pod,
-            )
-            for follower in (nodes, pods):
-                self._group.start_soon(follower.run)
-                await follower.synced.wait()
+            pods = following(PODS, PodView, on_change=self._see_pod, on_gone=self._forget_pod)
+            for reflector in (nodes, pods):
+                self._group.start_soon(reflector.run)
+                await reflector.synced.wait()
             task_status.started()
 
     async def _register(self, name: str) -> None:
@@ -168,7 +162,8 @@ class Kubelet:
         elif pod.spec.nodeName:
             self._place(pod, pod.spec.nodeName)
 
-    def _forget_pod(self, uid: str) -> None:
+    def _forget_pod(self, pod: PodView) -> None:
+        uid = pod.metadata.uid
         entry = self._entries.pop(uid, None)
         if entry is not None:
             self._place(entry.pod, "")
@@ -181,9 +176,9 @@ class Kubelet:
         if self._scheduler.update_node(node):
             self._plan_again(node.metadata.name)
 
-    def _forget_node(self, uid: str) -> None:
-        if name := self._scheduler.remove_node(uid):
-            self._plan_again(name)
+    def _forget_node(self, node: NodeView) -> None:
+        self._scheduler.remove_node(node.metadata.name)
+        self._plan_again(node.metadata.name)
 
     def _plan_again(self, node: str) -> None:
         """Let Pods of ``node`` and those that have none look for their next step."""
@@ -366,8 +361,7 @@ class _Writer:
 
 
 def _version(pod: PodView) -> int:
-    text = pod.metadata.resource_version
-    return int(text) if text.isdecimal() else 0
+    return as_version(pod.metadata.resource_version)
 
 
 def _named(pod: PodView) -> dict[str, str]:

@@ -235,7 +235,7 @@ def perform(pod: PodView, step: Step, now: datetime, address: str = "") -> PodSt
 
 
 def _deletion(pod: PodView, script: Script, settings: KubeletSettings) -> Step | None:
-    grace = pod.metadata.deletionGracePeriodSeconds
+    grace = pod.metadata.deletion_grace_period_seconds
     if grace == 0:
         # The kubelet's part is done; what keeps the Pod are finalizers.
         return None

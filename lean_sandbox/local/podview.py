@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from lean_sandbox.model.meta import ObjectMeta
 from lean_sandbox.model.times import format_rfc3339, parse_rfc3339
 
 Json = dict[str, Any]
@@ -37,16 +38,10 @@ class Container(msgspec.Struct, frozen=True):
         return (self.resources or {}).get("requests") or {}
 
 
-class PodMeta(msgspec.Struct, frozen=True):
-    """Identity, script and deletion of a Pod."""
+class PodMeta(ObjectMeta, frozen=True, gc=False):
+    """Metadata, and how long the Pod may take to stop."""
 
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = msgspec.field(name="resourceVersion", default="")
-    deletionTimestamp: str | None = None
-    deletionGracePeriodSeconds: int | None = None
-    annotations: dict[str, str] | None = None
+    deletion_grace_period_seconds: int | None = None
 
 
 class PodSpec(msgspec.Struct, frozen=True):
@@ -143,16 +138,7 @@ class PodView(msgspec.Struct, frozen=True):
     @property
     def is_deleting(self) -> bool:
         """Whether somebody asked for the Pod's deletion."""
-        return self.metadata.deletionTimestamp is not None
-
-
-class NodeMeta(msgspec.Struct, frozen=True):
-    """Identity and labels of a Node."""
-
-    name: str = ""
-    uid: str = ""
-    resource_version: str = msgspec.field(name="resourceVersion", default="")
-    labels: dict[str, str] | None = None
+        return self.metadata.deletion_timestamp is not None
 
 
 class NodeSpec(msgspec.Struct, frozen=True):
@@ -171,7 +157,7 @@ class NodeStatus(msgspec.Struct, frozen=True):
 class NodeView(msgspec.Struct, frozen=True):
     """A Node without what the scheduling of simulated Pods has no use for."""
 
-    metadata: NodeMeta = NodeMeta()
+    metadata: ObjectMeta = ObjectMeta()
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
 

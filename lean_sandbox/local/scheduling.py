@@ -69,7 +69,6 @@ class Scheduler:
     def __init__(self, settings: KubeletSettings) -> None:
         self._settings = settings
         self._nodes: dict[str, NodeView] = {}
-        self._names: dict[str, str] = {}
         # Nodes that were taken away: nobody else ends what was on them.
         self._lost: set[str] = set()
         self._uses: defaultdict[str, Use] = defaultdict(Use)
@@ -90,7 +89,6 @@ class Scheduler:
         meta = node.metadata
         old = self._nodes.get(meta.name)
         self._nodes[meta.name] = node
-        self._names[meta.uid] = meta.name
         # Heartbeats do not matter to Pods.
         return old is None or (old.metadata.labels, old.spec, old.status) != (
             meta.labels,
@@ -98,13 +96,10 @@ class Scheduler:
             node.status,
         )
 
-    def remove_node(self, uid: str) -> str:
-        """Forget a Node; return its name, empty if it was not known."""
-        name = self._names.pop(uid, "")
-        if self._nodes.pop(name, None) is None:
-            return ""
-        self._lost.add(name)
-        return name
+    def remove_node(self, name: str) -> None:
+        """Forget a Node that is gone."""
+        if self._nodes.pop(name, None) is not None:
+            self._lost.add(name)
 
     def place(self, pod: PodView, node: str) -> bool:
         """Count a Pod on ``node``, empty for nowhere; return whether there is more room now."""

@@ -336,8 +336,8 @@ async def stub_controller(kubeconfig: str, within: str, *, takes: bool) -> Async
     async with (
         open_client(connection, clock, agent="stub", in_flight=4) as client,
         anyio.create_task_group() as group,
-        following(client, clock, SANDBOXWARMPOOLS, None, once(fill)),
-        following(client, clock, SANDBOXCLAIMS, None, once(bind)),
+        following(client, clock, SANDBOXWARMPOOLS, None, Seen, once(fill)),
+        following(client, clock, SANDBOXCLAIMS, None, Seen, once(bind)),
     ):
         yield
         group.cancel_scope.cancel()

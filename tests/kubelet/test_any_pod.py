@@ -130,7 +130,7 @@ def test_every_status_written_is_valid(start: PodView) -> None:
 def test_a_deletion_stops_every_script(start: PodView, after: int) -> None:
     """Whatever a Pod plays, once it is deleted it ends, if it had started, and is removed."""
     life = Life(start).run(after)
-    meta = replace(start.metadata, deletionTimestamp="2026-01-02T03:04:05Z")
+    meta = replace(start.metadata, deletion_timestamp="2026-01-02T03:04:05Z")
     life.pod = replace(life.pod, metadata=meta)
     has_started = life.pod.status.startTime is not None
     had_ended = life.pod.status.is_terminal

@@ -312,7 +312,9 @@ def test_a_deletion_held_by_finalizers_is_not_asked_for_again() -> None:
 def _deleted(life: Life) -> Step:
     """Delete the Pod of a life, let it end, and return what its kubelet does then."""
     meta = replace(
-        life.pod.metadata, deletionTimestamp="2026-01-02T03:04:05Z", deletionGracePeriodSeconds=30
+        life.pod.metadata,
+        deletion_timestamp="2026-01-02T03:04:05Z",
+        deletion_grace_period_seconds=30,
     )
     life.pod = replace(life.pod, metadata=meta)
     life.run()
