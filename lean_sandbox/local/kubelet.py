@@ -11,10 +11,10 @@ Pod that fails to start, is evicted or fits nowhere gets an Event, one that does
 
 from __future__ import annotations
 
+import ipaddress
 import math
 import random
 from dataclasses import dataclass, field
-from enum import Enum, auto
 from functools import partial
 
 import anyio
@@ -26,18 +26,9 @@ from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.errors import AlreadyExists, Conflict, ControlPlaneError, NotFound
 from lean_sandbox.kube.events import EventRecorder, EventType
 from lean_sandbox.kube.resources import NODES, PODS, ObjectReference
-from lean_sandbox.local.addresses import AddressesUsedUpError, AddressPool
 from lean_sandbox.local.follow import follow
-from lean_sandbox.local.pods import (
-    Delay,
-    KubeletSettings,
-    Step,
-    StepKind,
-    next_step,
-    perform,
-    read_script,
-)
-from lean_sandbox.local.podstatus import FAILED_SCHEDULING, status_patch, troubles
+from lean_sandbox.local.pods import Delay, KubeletSettings, Step, next_step, perform, read_script
+from lean_sandbox.local.podstatus import FAILED_SCHEDULING, status_patch
 from lean_sandbox.local.podview import (
     NODE_ADDRESS,
     SIMULATED_LABEL,
@@ -48,22 +39,13 @@ from lean_sandbox.local.podview import (
 )
 from lean_sandbox.local.scheduling import Scheduler
 from lean_sandbox.model.meta import as_version
+from lean_sandbox.watch.failures import pause_s
 
 __all__ = ["Delay", "Kubelet", "KubeletSettings"]
 
 _SCHEDULER = "default-scheduler"
-_POD_NETWORK = "10.64.0.0/10"
-_RETRY_FIRST_S = 0.4
-_RETRY_CAP_S = 30.0
-_REQUEST_S = 15.0
+_POD_NETWORK = ipaddress.IPv4Network("10.64.0.0/10")
 log = structlog.get_logger("kubelet")
-
-
-class _Outcome(Enum):
-    DONE = auto()
-    AGAIN = auto()
-    # Nothing more to do until the Pod changes.
-    PARK = auto()
 
 
 @dataclass(slots=True, eq=False)
@@ -72,8 +54,9 @@ class _Entry:
 
     pod: PodView
     changed: anyio.Event = field(default_factory=anyio.Event)
-    # The last request of a kind that is answered by an event and not by the Pod.
-    asked: StepKind | None = None
+    # "bind" or "delete", once asked for: these are answered by an event and not by the Pod.
+    asked: str = ""
+    failures: int = 0
     is_gone: bool = False
 
 
@@ -87,11 +70,11 @@ class Kubelet:
     def __init__(
         self, client: Client, settings: KubeletSettings, *, clock: Clock, chance: random.Random
     ) -> None:
-        self._client = client
         self._settings = settings
         self._clock = clock
         self._chance = chance
         self._group: TaskGroup
+        self._follow = partial(follow, client, clock, uniform=chance.random)
         self._in_flight = anyio.CapacityLimiter(settings.max_in_flight)
         self._writer = _Writer(client, clock, settings.node_prefix)
         self._scheduler = Scheduler(settings)
@@ -113,8 +96,7 @@ class Kubelet:
             self._writer.group = self._group
             for number in range(self._settings.nodes):
                 await self._register(f"{self._settings.node_prefix}-{number}")
-            following = partial(follow, self._client, self._clock, uniform=self._chance.random)
-            nodes = following(
+            nodes = self._follow(
                 NODES,
                 NodeView,
                 on_change=self._see_node,
@@ -122,7 +104,7 @@ class Kubelet:
                 # Never a machine that runs real containers.
                 label_selector=f"{SIMULATED_LABEL}=true",
             )
-            pods = following(PODS, PodView, on_change=self._see_pod, on_gone=self._forget_pod)
+            pods = self._follow(PODS, PodView, on_change=self._see_pod, on_gone=self._forget_pod)
             for reflector in (nodes, pods):
                 self._group.start_soon(reflector.run)
                 await reflector.synced.wait()
@@ -136,7 +118,7 @@ class Kubelet:
                 return await self._writer.register(name, node)
             except ControlPlaneError:
                 self.errors += 1
-                await self._clock.sleep(_RETRY_FIRST_S)
+                await self._clock.sleep(pause_s(1, self._chance.random()))
 
     # What the watches say.
 
@@ -157,10 +139,8 @@ class Kubelet:
 
     def _renew(self, entry: _Entry, pod: PodView) -> None:
         entry.pod = pod
-        if pod.status.is_terminal:
-            self._place(pod, "")
-        elif pod.spec.nodeName:
-            self._place(pod, pod.spec.nodeName)
+        if pod.status.is_terminal or pod.spec.nodeName:
+            self._place(pod, "" if pod.status.is_terminal else pod.spec.nodeName)
 
     def _forget_pod(self, pod: PodView) -> None:
         uid = pod.metadata.uid
@@ -197,87 +177,119 @@ class Kubelet:
     async def _live(self, entry: _Entry) -> None:
         """Take one step after the other until the Pod is gone."""
         step: Step | None = None
-        due, failures = math.inf, 0
+        due = math.inf
         while not entry.is_gone:
             entry.changed = anyio.Event()
             before, step = step, self._decide(entry)
-            if step is not None and (before is None or before.key != step.key):
+            if step is not None and step != before:
                 wait_s = step.delay.base_s + step.delay.jitter_s * self._chance.random()
                 due = self._clock.monotonic() + wait_s
             left_s = None if step is None else due - self._clock.monotonic()
             if await self._clock.wait(entry.changed, left_s) or step is None:
                 continue
-            outcome = await self._take(entry, step)
+            rest_s = await self._take(entry, step)
             step = None
-            failures = failures + 1 if outcome is _Outcome.AGAIN else 0
-            if outcome is not _Outcome.DONE:
-                again_s = min(_RETRY_CAP_S, _RETRY_FIRST_S * 2.0 ** min(failures - 1, 20))
-                await self._clock.wait(
-                    entry.changed, again_s if outcome is _Outcome.AGAIN else None
-                )
+            if rest_s != 0:
+                await self._clock.wait(entry.changed, rest_s)
 
     def _decide(self, entry: _Entry) -> Step | None:
         pod = entry.pod
         node = pod.spec.nodeName
         try:
-            if entry.asked is StepKind.DELETE:
+            if entry.asked == "delete":
                 return None
             # A Node that is not ours has a kubelet of its own.
             if self._scheduler.has(node) or (self._scheduler.has_lost(node) and pod.is_deleting):
                 return next_step(pod, self._settings, self._clock.now())
-            return None if node or entry.asked is StepKind.BIND else self._schedule(pod)
+            return None if node or entry.asked == "bind" else self._schedule(pod)
         except Exception as problem:  # noqa: BLE001 - one odd Pod must not stop the others
             log.warning("nothing can be decided", problem=repr(problem), **_named(pod))
             return None
 
     def _schedule(self, pod: PodView) -> Step | None:
         step = self._scheduler.decide(pod)
-        node = step.node if step is not None else ""
+        node = step.detail if step is not None and step.name == "bind" else ""
         self._place(pod, node)
         if not node and not pod.is_deleting:
             self._scheduler.waiting.add(pod.metadata.uid)
         return step
 
-    async def _take(self, entry: _Entry, step: Step) -> _Outcome:
-        """Make the request of a step; whatever fails is told by the outcome."""
+    async def _take(self, entry: _Entry, step: Step) -> float | None:
+        """Make the request of a step; return how long to rest then, None until the Pod changes."""
         try:
             async with self._in_flight:
                 # It may have gone in the queue; what it took now would never be given back.
-                return _Outcome.PARK if entry.is_gone else await self._request(entry, step)
+                is_done = not entry.is_gone and await self._request(entry, step)
         except NotFound:
             # Gone already; the watch will say so.
-            entry.asked = StepKind.DELETE
-            return _Outcome.PARK
+            entry.asked = "delete"
+            return None
         except Conflict:
             # What changed comes through the watch.
-            return _Outcome.AGAIN
+            pass
         except Exception as problem:  # noqa: BLE001 - one odd Pod must not stop the others
             self.errors += 1
-            is_passing = isinstance(problem, AddressesUsedUpError) or (
-                isinstance(problem, ControlPlaneError) and problem.retryable
-            )
+            is_passing = isinstance(problem, ControlPlaneError) and problem.retryable
             log.warning(
                 "a step failed", problem=repr(problem), again=is_passing, **_named(entry.pod)
             )
-            return _Outcome.AGAIN if is_passing else _Outcome.PARK
-
-    async def _request(self, entry: _Entry, step: Step) -> _Outcome:
-        pod = entry.pod
-        if step.kind is StepKind.STATUS:
-            written = await self._writer.write_status(pod, step)
-            if _version(written) == _version(pod):
-                # Nothing came of the write; the same one again would not do better.
-                return _Outcome.PARK
-            if not entry.is_gone and _version(written) >= _version(entry.pod):
-                self._renew(entry, written)
-            return _Outcome.DONE
-        if step.kind is StepKind.BIND:
-            await self._writer.bind(pod, step.node)
+            if not is_passing:
+                return None
         else:
+            entry.failures = 0
+            return 0 if is_done else None
+        entry.failures += 1
+        return pause_s(entry.failures, self._chance.random())
+
+    async def _request(self, entry: _Entry, step: Step) -> bool:
+        """Make the request of a step; return whether anything came of it."""
+        pod = entry.pod
+        if step.name == "bind":
+            await self._writer.bind(pod, step.detail)
+        elif step.name == "delete":
             # Its containers have stopped.
             await self._writer.delete(pod)
-        entry.asked = step.kind
-        return _Outcome.DONE
+        else:
+            written = await self._writer.write_status(pod, step)
+            if not entry.is_gone and _version(written) >= _version(entry.pod):
+                self._renew(entry, written)
+            # One of which nothing came would do no better the next time.
+            return _version(written) != _version(pod)
+        entry.asked = step.name
+        return True
+
+
+class _Addresses:
+    """Hands out addresses of Pods, unique while in use; a freed one comes round again last.
+
+    There are four million, more than Pods that fit into any memory.
+    """
+
+    def __init__(self) -> None:
+        self._last = 0
+        self._held: dict[str, str] = {}
+        self._used: set[str] = set()
+
+    def take(self, uid: str) -> str:
+        """Return the address of the Pod ``uid``, always the same one until it is freed."""
+        while uid not in self._held:
+            # The first one names the network.
+            self._last = self._last % (_POD_NETWORK.num_addresses - 1) + 1
+            address = str(_POD_NETWORK[self._last])
+            if address not in self._used:
+                self.note(uid, address)
+        return self._held[uid]
+
+    def note(self, uid: str, address: str) -> None:
+        """Remember that the Pod ``uid`` already has an address, from wherever it got it."""
+        if address and self._held.get(uid) != address:
+            self.free(uid)
+            self._held[uid] = address
+            self._used.add(address)
+
+    def free(self, uid: str) -> None:
+        """Give back what the Pod ``uid`` has."""
+        self._used.discard(self._held.pop(uid, ""))
 
 
 class _Writer:
@@ -289,7 +301,7 @@ class _Writer:
         # Tells of Pods that no Node has.
         self._unbound = unbound
         self._recorders: dict[str, EventRecorder] = {}
-        self.addresses = AddressPool(_POD_NETWORK)
+        self.addresses = _Addresses()
         self.group: TaskGroup
 
     async def register(self, name: str, node: Json) -> None:
@@ -326,9 +338,9 @@ class _Writer:
         """Write what a step makes of a status; return the Pod that the server has then."""
         meta = pod.metadata
         address = ""
-        if step.move == "network":
+        if step.name == "network":
             address = NODE_ADDRESS if pod.spec.hostNetwork else self.addresses.take(meta.uid)
-        patch = status_patch(pod.status, perform(pod, step, self._clock.now(), address))
+        status, told = perform(pod, step, self._clock.now(), address)
         # Whole arrays are written, so the write holds only against the version it was made from: a
         # condition that another writer set in between would be lost.
         guard = {"uid": meta.uid, "resourceVersion": meta.resource_version}
@@ -336,13 +348,13 @@ class _Writer:
             PODS,
             meta.namespace,
             meta.name,
-            {"metadata": guard, "status": patch},
+            {"metadata": guard, "status": status_patch(pod.status, status)},
             PodView,
             subresource="status",
             # Operators tell the scheduler's writes from the kubelet's by this name.
-            field_manager="kube-scheduler" if step.unschedulable else "kubelet",
+            field_manager="kube-scheduler" if step.name == "unschedulable" else "kubelet",
         )
-        for kind, reason, note in sorted(troubles(written) - troubles(pod)):
+        for kind, reason, note in sorted(told):
             self.emit(written, kind, reason, note)
         return written
 

@@ -12,23 +12,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
-from enum import Enum
 from typing import Any
-
-from msgspec.structs import replace
 
 from lean_sandbox.local import podstatus
 from lean_sandbox.local.podview import (
-    CRASH_LOOP,
-    NODE_ADDRESS,
     ContainerStatus,
     PodStatus,
     PodView,
+    Stage,
     age_s,
     condition,
     condition_is,
+    stage_of,
 )
 from lean_sandbox.model.times import format_rfc3339, parse_duration
 
@@ -36,9 +33,6 @@ PREFIX = "kubelet.lean-sandbox/"
 
 # How long an error or an end is shown before the back-off that follows.
 _ERROR_SHOWN_S = 2.0
-# The first wait before a failed pull or a crashed container is tried again; it doubles.
-_BACKOFF_S = 10.0
-_BACKOFF_CAP_S = 300.0
 _CRASH_AFTER_S = 1.0
 _MOST_EXIT_CODE = 255
 
@@ -114,12 +108,14 @@ def read_script(annotations: Mapping[str, str] | None) -> Script:
     mistakes = []
     for key, value in sorted(asked.items()):
         name = key.removeprefix(PREFIX)
-        read, meaning = _READERS.get(name, (_unknown, "the name of an annotation"))
+        if name not in _READERS:
+            mistakes.append(f"{key}: {name} is not the name of an annotation")
+            continue
+        read, meaning = _READERS[name]
         try:
             found[name.replace("-", "_")] = read(value.strip().lower())
         except ValueError:
-            said = name if read is _unknown else repr(value)
-            mistakes.append(f"{key}: {said} is not {meaning}")
+            mistakes.append(f"{key}: {value!r} is not {meaning}")
     return Script(**found, mistakes=tuple(mistakes))
 
 
@@ -155,10 +151,6 @@ def _code(text: str) -> int:
     return value
 
 
-def _unknown(text: str) -> None:
-    raise ValueError(text)
-
-
 _DURATION = (_seconds, "a duration such as 1m30s, nor a number of seconds")
 _READERS: dict[str, tuple[Callable[[str], Any], str]] = {
     "ready-delay": _DURATION,
@@ -174,34 +166,18 @@ _READERS: dict[str, tuple[Callable[[str], Any], str]] = {
 }
 
 
-class StepKind(Enum):
-    """The request that a step costs."""
-
-    BIND = "POST pods/binding"
-    STATUS = "PATCH pods/status"
-    DELETE = "DELETE pods"
-
-
 @dataclass(frozen=True, slots=True)
 class Step:
     """One request to make after a delay counted from the moment the Pod was seen.
 
-    Two steps with the same :attr:`key` are the same intent: time waited for one counts for the
-    other.
+    Called "bind", "delete", "unschedulable", or as in the table of :mod:`podstatus`. ``detail`` is
+    the Node, or what PodScheduled says of a Pod that cannot be bound. Equal steps are the same
+    intent: time waited for one counts for the other.
     """
 
-    kind: StepKind
-    delay: Delay = _AT_ONCE
-    # What a kubelet writes; see :mod:`podstatus`.
-    move: str = ""
-    node: str = ""
-    # What the scheduler writes: the message of PodScheduled of a Pod that cannot be bound.
-    unschedulable: str = ""
-
-    @property
-    def key(self) -> tuple[object, ...]:
-        """Return what identifies the intent of the step."""
-        return (self.kind, self.move, self.node, self.unschedulable)
+    name: str
+    delay: Delay = field(default=_AT_ONCE, compare=False)
+    detail: str = ""
 
 
 def next_step(pod: PodView, settings: KubeletSettings, now: datetime) -> Step | None:
@@ -212,26 +188,21 @@ def next_step(pod: PodView, settings: KubeletSettings, now: datetime) -> Step | 
     if pod.status.is_terminal:
         return None
     candidates = _candidates(pod, script, settings, now)
-    first = min(candidates, key=lambda found: found[1].base_s, default=None)
-    return None if first is None else Step(StepKind.STATUS, first[1], first[0])
+    return min(candidates, key=lambda step: step.delay.base_s, default=None)
 
 
-def perform(pod: PodView, step: Step, now: datetime, address: str = "") -> PodStatus:
-    """Return the Pod's status after ``step``; a Pod gets ``address`` with the move "network"."""
+def perform(
+    pod: PodView, step: Step, now: datetime, address: str = ""
+) -> tuple[PodStatus, set[podstatus.Told]]:
+    """Return the Pod's status after ``step``, and the Events that tell of it.
+
+    A Pod gets ``address`` with the step "network".
+    """
     stamp = format_rfc3339(now)
-    if step.unschedulable:
-        conditions = podstatus.set_condition(
-            pod.status.conditions,
-            "PodScheduled",
-            "False",
-            stamp,
-            reason="Unschedulable",
-            message=step.unschedulable,
-        )
-        return replace(pod.status, conditions=conditions)
+    if step.name == "unschedulable":
+        return podstatus.refuse(pod, stamp, step.detail)
     code = read_script(pod.metadata.annotations).end_code
-    moment = podstatus.Moment(pod, stamp, NODE_ADDRESS, code, _restart_delay_s, address)
-    return podstatus.advance(moment, pod.status, step.move)
+    return podstatus.advance(podstatus.Moment(pod, stamp, code, address), step.name)
 
 
 def _deletion(pod: PodView, script: Script, settings: KubeletSettings) -> Step | None:
@@ -241,57 +212,66 @@ def _deletion(pod: PodView, script: Script, settings: KubeletSettings) -> Step |
         return None
     # Nothing of it runs, so that its deletion leaves no status to tell of an end.
     if pod.status.is_terminal or pod.status.startTime is None:
-        return Step(StepKind.DELETE)
+        return Step("delete")
     wanted = settings.termination
     if script.termination_delay is not None:
         wanted = Delay(script.termination_delay)
     most_s = math.inf if grace is None else float(max(grace, 0))
     base_s = min(wanted.base_s, most_s)
-    delay = Delay(base_s, min(wanted.jitter_s, most_s - base_s))
-    return Step(StepKind.STATUS, delay, "stop")
+    return Step("stop", Delay(base_s, min(wanted.jitter_s, most_s - base_s)))
 
 
 def _candidates(
     pod: PodView, script: Script, settings: KubeletSettings, now: datetime
-) -> Iterator[tuple[str, Delay]]:
+) -> Iterator[Step]:
     status = pod.status
     if status.startTime is None:
-        yield "waiting", settings.waiting
+        yield Step("waiting", settings.waiting)
         return
     age = age_s(status.startTime, now)
     if script.evict_after is not None:
-        yield "evict", _remaining(script.evict_after, age)
+        yield _at("evict", script.evict_after, age)
     if pod.spec.activeDeadlineSeconds is not None:
-        yield "deadline", _remaining(pod.spec.activeDeadlineSeconds, age)
+        yield _at("deadline", pod.spec.activeDeadlineSeconds, age)
     if not status.podIPs:
-        yield "network", settings.network
+        yield Step("network", settings.network)
         return
     known = {c.name: c for c in status.containerStatuses}
     containers = [known.get(c.name) or ContainerStatus(c.name) for c in pod.spec.containers]
-    unstarted = [c for c in containers if c.is_unstarted]
+    stages = [(stage_of(pod, container), container) for container in containers]
+    unstarted = [container for stage, container in stages if stage is Stage.UNSTARTED]
     if unstarted:
         yield from _start(unstarted[0].waits_for, script, settings, age)
         return
     yield from _readiness(pod, containers, script, settings, now)
-    yield from _ends(pod, containers, script, now)
+    # Ends of containers, the back-off after them, and the next start.
+    for stage, container in stages:
+        restarts = container.restartCount
+        if stage is Stage.RUNNING and script.ends_after is not None:
+            began = container.state["running"].get("startedAt")
+            yield _at("exit", script.ends_after, age_s(began, now))
+        elif stage is Stage.RESTARTING:
+            # The first restart comes without a back-off.
+            yield Step("backoff" if restarts else "restart", Delay(_ERROR_SHOWN_S))
+        elif stage is Stage.CRASHED:
+            yield Step("restart", Delay(podstatus.restart_delay_s(restarts)))
 
 
-def _start(
-    waits_for: str, script: Script, settings: KubeletSettings, age: float
-) -> Iterator[tuple[str, Delay]]:
+def _start(waits_for: str, script: Script, settings: KubeletSettings, age: float) -> Iterator[Step]:
     """Pull and run: the containers start together, and only once every image is there."""
     if script.image_pull_error is None or age >= script.image_pull_error:
-        yield "running", settings.running
+        yield Step("running", settings.running)
         return
     if math.isfinite(script.image_pull_error):
-        yield "running", _remaining(script.image_pull_error, age)
+        yield _at("running", script.image_pull_error, age)
     if waits_for == "ErrImagePull":
-        yield "pull-backoff", Delay(_ERROR_SHOWN_S)
+        yield Step("pull-backoff", Delay(_ERROR_SHOWN_S))
     elif waits_for == "ImagePullBackOff":
         # Waiting as long as the Pod is old doubles the wait from one attempt to the next.
-        yield "pull-error", Delay(min(_BACKOFF_CAP_S, max(_BACKOFF_S, age)))
+        wait_s = min(podstatus.BACKOFF_CAP_S, max(podstatus.BACKOFF_S, age))
+        yield Step("pull-error", Delay(wait_s))
     else:
-        yield "pull-error", settings.running
+        yield Step("pull-error", settings.running)
 
 
 def _readiness(
@@ -300,44 +280,25 @@ def _readiness(
     script: Script,
     settings: KubeletSettings,
     now: datetime,
-) -> Iterator[tuple[str, Delay]]:
+) -> Iterator[Step]:
     status = pod.status
     running = [c for c in containers if c.is_running]
     is_fresh = any(not c.ready and not c.started for c in running)
     if is_fresh and not script.never_ready:
-        yield "ready", Delay(settings.ready.base_s + script.ready_delay, settings.ready.jitter_s)
+        wanted = settings.ready
+        yield Step("ready", Delay(wanted.base_s + script.ready_delay, wanted.jitter_s))
     turned_s = age_s(condition(status, "Ready").get("lastTransitionTime"), now)
     if script.unready_after is not None and not is_fresh:
         if any(c.ready for c in running):
-            yield "unready", _remaining(script.unready_after, turned_s)
+            yield _at("unready", script.unready_after, turned_s)
         elif running and script.unready_for is not None:
-            yield "ready", _remaining(script.unready_for, turned_s)
+            yield _at("ready", script.unready_for, turned_s)
     # Readiness is judged from all that the status lists, were it a container twice.
-    if containers and all(c.ready for c in (*containers, *status.containerStatuses)):
+    if all(c.ready for c in (*containers, *status.containerStatuses)):
         is_ready = condition_is(status, "Ready", "True")
         if is_ready != podstatus.are_gates_open(pod, status):
-            yield "gates", _AT_ONCE
+            yield Step("gates")
 
 
-def _ends(
-    pod: PodView, containers: list[ContainerStatus], script: Script, now: datetime
-) -> Iterator[tuple[str, Delay]]:
-    """Ends of containers, the back-off after them, and the next start."""
-    for container in containers:
-        if container.is_running and script.ends_after is not None:
-            ran_s = age_s(container.state["running"].get("startedAt"), now)
-            yield "exit", _remaining(script.ends_after, ran_s)
-        if podstatus.will_restart(pod.spec.restartPolicy, container):
-            # The first restart comes without a back-off.
-            move = "backoff" if container.restartCount else "restart"
-            yield move, Delay(_ERROR_SHOWN_S)
-        if container.waits_for == CRASH_LOOP:
-            yield "restart", Delay(_restart_delay_s(container.restartCount))
-
-
-def _restart_delay_s(restarts: int) -> float:
-    return float(min(_BACKOFF_CAP_S, _BACKOFF_S * 2.0 ** min(max(0, restarts - 1), 30)))
-
-
-def _remaining(due_s: float, age: float) -> Delay:
-    return Delay(max(0.0, due_s - age))
+def _at(name: str, due_s: float, age: float) -> Step:
+    return Step(name, Delay(max(0.0, due_s - age)))

@@ -1,4 +1,4 @@
-"""The status writes of a kubelet as pure functions: a status and a move, the next status.
+"""What a kubelet and the scheduler write into the status of a Pod: one table, pure functions.
 
 Conditions, reasons and messages are those of the Kubernetes core/v1 API and its kubelet.
 """
@@ -14,47 +14,254 @@ from msgspec.structs import replace
 
 from lean_sandbox.kube.events import EventType
 from lean_sandbox.local.podview import (
-    CRASH_LOOP,
+    NODE_ADDRESS,
     Container,
     ContainerStatus,
     Json,
-    PodMeta,
     PodStatus,
     PodView,
+    Stage,
     condition,
     condition_is,
+    stage_of,
 )
 from lean_sandbox.model.times import format_duration
 
 FAILED_SCHEDULING = "FailedScheduling"
-_UNREADY = "ContainersNotReady"
+# The first wait before a failed pull or a crashed container is tried again; it doubles.
+BACKOFF_S = 10.0
+BACKOFF_CAP_S = 300.0
 # The exit code of a container that was stopped by SIGKILL.
 _KILLED = 137
+_PULL = (
+    'ailed to pull image "{image}": rpc error: code = NotFound desc = failed to resolve reference'
+    ' "{image}": {image}: not found'
+)
+_HELD = 'Back-off pulling image "{image}"'
+_LOW = "The node was low on resource: memory. Threshold quantity: 100Mi, available: 42Mi. "
+_LATE = "Pod was active on the node longer than the specified deadline"
+
+Told = tuple[EventType, str, str]
+"""Type, reason and note of an Event."""
+# Status, reason and message of a condition; the last two may be left out.
+_Judgement = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Everything that a move looks at besides the status; ``stamp`` is the time as the API has it.
+    """Everything that a step looks at; ``stamp`` is the time as the API has it.
 
-    ``exit_code`` is that of containers that end by themselves; ``backoff_s`` is how long a crashed
-    container waits for its restart, by its restarts so far.
+    ``exit_code`` is that of containers that end by themselves, ``address`` the Pod's.
     """
 
     pod: PodView
     stamp: str
-    host: str
-    exit_code: int
-    backoff_s: Callable[[int], float]
+    exit_code: int = 0
     address: str = ""
 
+    def fill(self, text: str, container: ContainerStatus) -> str:
+        """Return a text of the table with what it says of the Pod and a container."""
+        meta = self.pod.metadata
+        return text.format(
+            name=container.name,
+            image=container.image,
+            pod=f"{meta.name}_{meta.namespace}({meta.uid})",
+            wait=format_duration(restart_delay_s(container.restartCount)),
+        )
 
-_Move = Callable[[Moment, PodStatus], PodStatus]
-_Change = Callable[[ContainerStatus], ContainerStatus]
+
+_PodChange = tuple[Json, dict[str, _Judgement]]
+_Change = Callable[[Moment, ContainerStatus], ContainerStatus]
 
 
-def advance(moment: Moment, status: PodStatus, name: str) -> PodStatus:
-    """Return ``status`` after the move ``name``. Raises KeyError for a name that is no move."""
-    return _MOVES[name](moment, status)
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """What a step does: ``change`` to the containers at the ``stages``, ``pod`` to the Pod.
+
+    ``pod`` returns fields of the status, and conditions. The Event is told once for each text that
+    comes of the containers.
+    """
+
+    stages: tuple[Stage, ...] = ()
+    change: _Change = lambda _moment, container: container
+    pod: Callable[[Moment], _PodChange] = lambda _moment: ({}, {})
+    event: Told | None = None
+
+
+def restart_delay_s(restarts: int) -> float:
+    """Return how long a crashed container waits for its next start."""
+    return float(min(BACKOFF_CAP_S, BACKOFF_S * 2.0 ** min(max(0, restarts - 1), 30)))
+
+
+# What becomes of the Pod.
+
+
+def _begin(moment: Moment) -> _PodChange:
+    inits = moment.pod.spec.initContainers or ()
+    text = f"containers with incomplete status: {_listed(inits)}"
+    fields: Json = {
+        "phase": "Pending",
+        "startTime": moment.stamp,
+        "hostIP": NODE_ADDRESS,
+        "hostIPs": ({"ip": NODE_ADDRESS},),
+        "initContainerStatuses": tuple(_created(moment.pod, c) for c in inits),
+    }
+    return fields, {
+        "PodReadyToStartContainers": ("False",),
+        "Initialized": ("False", "ContainersNotInitialized", text) if inits else ("True",),
+        "PodScheduled": ("True",),
+    }
+
+
+def _connect(moment: Moment) -> _PodChange:
+    fields: Json = {"podIP": moment.address, "podIPs": ({"ip": moment.address},)}
+    return fields, {"PodReadyToStartContainers": ("True",)}
+
+
+def _start(moment: Moment) -> _PodChange:
+    sidecars = {c.name for c in moment.pod.spec.initContainers or () if c.restartPolicy == "Always"}
+
+    def run(container: ContainerStatus) -> ContainerStatus:
+        if container.ended is not None:
+            return container
+        running = replace(_run(moment, container), ready=True, started=True)
+        # Whatever is no sidecar does its work at once; kubelets call that ready.
+        is_sidecar = container.name in sidecars
+        return running if is_sidecar else replace(_end(moment, running, 0), ready=True)
+
+    inits = tuple(run(c) for c in moment.pod.status.initContainerStatuses)
+    return {"phase": "Running", "initContainerStatuses": inits}, {"Initialized": ("True",)}
+
+
+def _evict(_moment: Moment) -> _PodChange:
+    fields = {"phase": "Failed", "reason": "Evicted", "message": _LOW}
+    return fields, {"DisruptionTarget": ("True", "TerminationByKubelet", _LOW)}
+
+
+def _expire(_moment: Moment) -> _PodChange:
+    return {"phase": "Failed", "reason": "DeadlineExceeded", "message": _LATE}, {}
+
+
+# What becomes of a container.
+
+
+def _created(pod: PodView, container: Container) -> ContainerStatus:
+    reason = "PodInitializing" if pod.spec.initContainers else "ContainerCreating"
+    waiting: Json = {"waiting": {"reason": reason}}
+    return ContainerStatus(container.name, container.image, started=False, state=waiting)
+
+
+def _wait(reason: str, text: str) -> _Change:
+    def change(moment: Moment, container: ContainerStatus) -> ContainerStatus:
+        waiting = {"reason": reason, "message": moment.fill(text, container)}
+        last = container.lastState if container.ended is None else container.state
+        return replace(container, lastState=last, state={"waiting": waiting})
+
+    return change
+
+
+def _run(moment: Moment, container: ContainerStatus) -> ContainerStatus:
+    image = container.image
+    identity = f"{moment.pod.metadata.uid}/{container.name}/{container.restartCount}"
+    return replace(
+        container,
+        ready=False,
+        started=False,
+        imageID=f"{image.partition('@')[0]}@sha256:{_digest(image)}",
+        containerID=f"containerd://{_digest(identity)}",
+        state={"running": {"startedAt": moment.stamp}},
+    )
+
+
+def _restart(moment: Moment, container: ContainerStatus) -> ContainerStatus:
+    last = container.lastState if container.ended is None else container.state
+    count = container.restartCount + 1
+    return _run(moment, replace(container, lastState=last, restartCount=count))
+
+
+def _kill(moment: Moment, container: ContainerStatus) -> ContainerStatus:
+    return _end(moment, container, _KILLED)
+
+
+def _stop(moment: Moment, container: ContainerStatus) -> ContainerStatus:
+    before = {} if container.is_running else container.lastState.get("terminated", {})
+    return _end(moment, container, before.get("exitCode", _KILLED))
+
+
+def _end(moment: Moment, container: ContainerStatus, code: int) -> ContainerStatus:
+    end = {
+        "exitCode": code,
+        "reason": "Error" if code else "Completed",
+        "startedAt": container.state.get("running", {}).get("startedAt") or moment.stamp,
+        "finishedAt": moment.stamp,
+        "containerID": container.containerID,
+    }
+    return replace(container, ready=False, started=False, state={"terminated": end})
+
+
+_UNSTARTED = (Stage.UNSTARTED,)
+_RUNNING = (Stage.RUNNING,)
+_GOING = (Stage.UNSTARTED, Stage.RUNNING, Stage.CRASHED)
+_STEPS: dict[str, _Row] = {
+    "waiting": _Row(pod=_begin),
+    "network": _Row(pod=_connect),
+    "pull-error": _Row(
+        _UNSTARTED, _wait("ErrImagePull", f"f{_PULL}"), event=("Warning", "Failed", f"F{_PULL}")
+    ),
+    "pull-backoff": _Row(
+        _UNSTARTED,
+        _wait("ImagePullBackOff", f"{_HELD}: ErrImagePull: f{_PULL}"),
+        event=("Normal", "BackOff", _HELD),
+    ),
+    "running": _Row(_UNSTARTED, _run, _start),
+    "ready": _Row(_RUNNING, lambda _, c: replace(c, ready=True, started=True)),
+    "unready": _Row(_RUNNING, lambda _, c: replace(c, ready=False)),
+    # A readiness gate has opened or closed.
+    "gates": _Row(),
+    "exit": _Row(_RUNNING, lambda moment, c: _end(moment, c, moment.exit_code)),
+    "backoff": _Row(
+        (Stage.RESTARTING,),
+        _wait("CrashLoopBackOff", "back-off {wait} restarting failed container={name} pod={pod}"),
+        event=("Warning", "BackOff", "Back-off restarting failed container {name} in pod {pod}"),
+    ),
+    "restart": _Row((Stage.RESTARTING, Stage.CRASHED), _restart),
+    "evict": _Row(_GOING, _kill, _evict, ("Warning", "Evicted", _LOW)),
+    "deadline": _Row(_GOING, _kill, _expire, ("Normal", "DeadlineExceeded", _LATE)),
+    # A deleted Pod ends: its last phase tells how its containers ended, whatever would restart.
+    "stop": _Row(_GOING, _stop),
+}
+
+
+def advance(moment: Moment, step: str) -> tuple[PodStatus, set[Told]]:
+    """Return the status after a step of the kubelet, and the Events that tell of it.
+
+    Raises KeyError for a name that is no step.
+    """
+    pod, row = moment.pod, _STEPS[step]
+    fields, conditions = row.pod(moment)
+    status = replace(pod.status, **fields)
+    for kind, judgement in conditions.items():
+        status = _with_condition(status, moment.stamp, kind, *judgement)
+    known = {c.name: c for c in status.containerStatuses}
+    containers = [known.get(c.name) or _created(pod, c) for c in pod.spec.containers]
+    told: set[Told] = set()
+    for at, container in enumerate(containers):
+        if stage_of(pod, container) in row.stages:
+            containers[at] = row.change(moment, container)
+            if row.event is not None:
+                kind_, reason, note = row.event
+                told.add((kind_, reason, moment.fill(note, container)))
+    going = (*_GOING, Stage.RESTARTING) if step != "stop" else _GOING
+    if not status.is_terminal and all(stage_of(pod, c) not in going for c in containers):
+        phase = "Failed" if any(c.exit_code for c in containers) else "Succeeded"
+        status = replace(status, phase=phase)
+    return _judge_readiness(moment, replace(status, containerStatuses=tuple(containers))), told
+
+
+def refuse(pod: PodView, stamp: str, why: str) -> tuple[PodStatus, set[Told]]:
+    """Return the status of a Pod that the scheduler cannot bind, and the Event that says why."""
+    status = _with_condition(pod.status, stamp, "PodScheduled", "False", "Unschedulable", why)
+    return status, {("Warning", FAILED_SCHEDULING, why)}
 
 
 def status_patch(old: PodStatus, new: PodStatus) -> Json:
@@ -67,324 +274,44 @@ def status_patch(old: PodStatus, new: PodStatus) -> Json:
     return patch
 
 
-def set_condition(
-    conditions: tuple[Json, ...],
-    kind: str,
-    status: str,
-    stamp: str,
-    *,
-    reason: str = "",
-    message: str = "",
-) -> tuple[Json, ...]:
-    """Return ``conditions`` with that of type ``kind`` set; its time moves if the status does."""
-    old = next((c for c in conditions if c.get("type") == kind), None)
-    same = old is not None and old.get("status") == status
-    kept = {k: v for k, v in (old or {}).items() if k not in ("reason", "message")}
-    new: Json = {"type": kind, "lastProbeTime": None, **kept, "status": status}
-    new["lastTransitionTime"] = (old or {}).get("lastTransitionTime") if same else stamp
-    if reason:
-        new["reason"] = reason
-    if message:
-        new["message"] = message
-    if old is None:
-        return (*conditions, new)
-    return tuple(new if c is old else c for c in conditions)
-
-
-def will_restart(policy: str, container: ContainerStatus) -> bool:
-    """Whether a container has ended and starts again under the Pod's restart policy."""
-    if container.ended is None:
-        return False
-    return policy == "Always" or (policy == "OnFailure" and container.exit_code != 0)
-
-
 def are_gates_open(pod: PodView, status: PodStatus) -> bool:
     """Whether every readiness gate of the Pod has its condition True."""
     gates = pod.spec.readinessGates or ()
     return all(condition_is(status, gate.get("conditionType", ""), "True") for gate in gates)
 
 
-def troubles(pod: PodView) -> set[tuple[EventType, str, str]]:
-    """Return what a Pod suffers from: type, reason and note of an Event each."""
-    meta, status = pod.metadata, pod.status
-    found: set[tuple[EventType, str, str]] = set()
-    if status.reason == "Evicted":
-        found.add(("Warning", status.reason, status.message))
-    elif status.reason == "DeadlineExceeded":
-        found.add(("Normal", status.reason, status.message))
-    scheduled = condition(status, "PodScheduled")
-    if scheduled.get("reason") == "Unschedulable":
-        found.add(("Warning", FAILED_SCHEDULING, str(scheduled.get("message"))))
-    for container in status.containerStatuses:
-        name, image, waits_for = container.name, container.image, container.waits_for
-        if waits_for == "ErrImagePull":
-            found.add(("Warning", "Failed", f'Failed to pull image "{image}": {_not_found(image)}'))
-        elif waits_for == "ImagePullBackOff":
-            found.add(("Normal", "BackOff", f'Back-off pulling image "{image}"'))
-        elif waits_for == CRASH_LOOP:
-            text = f"Back-off restarting failed container {name} in pod {_described(meta)}"
-            found.add(("Warning", "BackOff", text))
-    return found
-
-
-def _waiting(moment: Moment, status: PodStatus) -> PodStatus:
-    inits = moment.pod.spec.initContainers or ()
-    reason = "PodInitializing" if inits else "ContainerCreating"
-    stamp = moment.stamp
-    conditions = set_condition(status.conditions, "PodReadyToStartContainers", "False", stamp)
-    conditions = set_condition(
-        conditions,
-        "Initialized",
-        "False" if inits else "True",
-        stamp,
-        reason="ContainersNotInitialized" if inits else "",
-        message=f"containers with incomplete status: {_listed(inits)}" if inits else "",
-    )
-    if not any(c.get("type") == "PodScheduled" for c in conditions):
-        conditions = set_condition(conditions, "PodScheduled", "True", stamp)
-    started = replace(
-        status,
-        phase="Pending",
-        startTime=stamp,
-        hostIP=moment.host,
-        hostIPs=({"ip": moment.host},),
-        conditions=conditions,
-        initContainerStatuses=tuple(_created(c, reason) for c in inits),
-        containerStatuses=tuple(_created(c, reason) for c in moment.pod.spec.containers),
-    )
-    return _judge_readiness(moment, started)
-
-
-def _network(moment: Moment, status: PodStatus) -> PodStatus:
-    conditions = set_condition(status.conditions, "PodReadyToStartContainers", "True", moment.stamp)
-    addresses = ({"ip": moment.address},)
-    return replace(status, podIP=moment.address, podIPs=addresses, conditions=conditions)
-
-
-def _pull_error(moment: Moment, status: PodStatus) -> PodStatus:
-    def fail(container: ContainerStatus) -> ContainerStatus:
-        if not container.is_unstarted:
-            return container
-        text = f'failed to pull image "{container.image}": {_not_found(container.image)}'
-        return replace(container, state=_wait("ErrImagePull", text))
-
-    return _each(moment, status, fail)
-
-
-def _pull_backoff(moment: Moment, status: PodStatus) -> PodStatus:
-    def hold(container: ContainerStatus) -> ContainerStatus:
-        if not container.is_unstarted:
-            return container
-        failure = (container.state.get("waiting") or {}).get("message")
-        text = f'Back-off pulling image "{container.image}": ErrImagePull: {failure}'
-        return replace(container, state=_wait("ImagePullBackOff", text))
-
-    return _each(moment, status, hold)
-
-
-def _running(moment: Moment, status: PodStatus) -> PodStatus:
-    sidecars = {c.name for c in moment.pod.spec.initContainers or () if c.restartPolicy == "Always"}
-    inits = tuple(
-        _run(moment, c, ready=True) if c.name in sidecars else _complete(moment, c)
-        for c in status.initContainerStatuses
-    )
-    conditions = set_condition(status.conditions, "Initialized", "True", moment.stamp)
-    status = replace(status, phase="Running", initContainerStatuses=inits, conditions=conditions)
-    return _each(moment, status, lambda c: _run(moment, c) if c.is_unstarted else c)
-
-
-def _ready(moment: Moment, status: PodStatus) -> PodStatus:
-    return _each(
-        moment, status, lambda c: replace(c, ready=True, started=True) if c.is_running else c
-    )
-
-
-def _unready(moment: Moment, status: PodStatus) -> PodStatus:
-    return _each(moment, status, lambda c: replace(c, ready=False))
-
-
-def _exit(moment: Moment, status: PodStatus) -> PodStatus:
-    return _each(
-        moment, status, lambda c: _ended(moment, c, moment.exit_code) if c.is_running else c
-    )
-
-
-def _backoff(moment: Moment, status: PodStatus) -> PodStatus:
-    def hold(container: ContainerStatus) -> ContainerStatus:
-        if not will_restart(moment.pod.spec.restartPolicy, container):
-            return container
-        wait = format_duration(moment.backoff_s(container.restartCount))
-        of = f"container={container.name} pod={_described(moment.pod.metadata)}"
-        waiting = _wait(CRASH_LOOP, f"back-off {wait} restarting failed {of}")
-        return replace(container, lastState=container.state, state=waiting)
-
-    return _each(moment, status, hold)
-
-
-def _restart(moment: Moment, status: PodStatus) -> PodStatus:
-    def again(container: ContainerStatus) -> ContainerStatus:
-        if will_restart(moment.pod.spec.restartPolicy, container):
-            container = replace(container, lastState=container.state)
-        elif container.waits_for != CRASH_LOOP:
-            return container
-        return _run(moment, replace(container, restartCount=container.restartCount + 1))
-
-    return _each(moment, status, again)
-
-
-def _evict(moment: Moment, status: PodStatus) -> PodStatus:
-    message = "The node was low on resource: memory. Threshold quantity: 100Mi, available: 42Mi. "
-    conditions = set_condition(
-        status.conditions,
-        "DisruptionTarget",
-        "True",
-        moment.stamp,
-        reason="TerminationByKubelet",
-        message=message,
-    )
-    return _fail(moment, replace(status, conditions=conditions), "Evicted", message)
-
-
-def _deadline(moment: Moment, status: PodStatus) -> PodStatus:
-    message = "Pod was active on the node longer than the specified deadline"
-    return _fail(moment, status, "DeadlineExceeded", message)
-
-
-def _fail(moment: Moment, status: PodStatus, reason: str, message: str) -> PodStatus:
-    failed = replace(status, phase="Failed", reason=reason, message=message)
-    return _each(moment, failed, lambda c: _ended(moment, c, _KILLED))
-
-
-def _stop(moment: Moment, status: PodStatus) -> PodStatus:
-    """End a deleted Pod: its last phase tells how its containers ended, whatever would restart."""
-
-    def end(container: ContainerStatus) -> ContainerStatus:
-        before = (container.lastState or {}).get("terminated", {})
-        is_running = container.is_running or not before
-        return _ended(moment, container, _KILLED if is_running else before.get("exitCode", 0))
-
-    stopped = _each(moment, status, end)
-    is_failed = any(c.exit_code for c in stopped.containerStatuses)
-    return _judge_readiness(moment, replace(stopped, phase="Failed" if is_failed else "Succeeded"))
-
-
-_MOVES: dict[str, _Move] = {
-    "waiting": _waiting,
-    "network": _network,
-    "pull-error": _pull_error,
-    "pull-backoff": _pull_backoff,
-    "running": _running,
-    "ready": _ready,
-    "unready": _unready,
-    "exit": _exit,
-    "backoff": _backoff,
-    "restart": _restart,
-    "evict": _evict,
-    "deadline": _deadline,
-    "stop": _stop,
-    "gates": lambda moment, status: _each(moment, status, lambda c: c),
-}
-
-
-def _each(moment: Moment, status: PodStatus, change: _Change) -> PodStatus:
-    """Change the status of every container, then settle phase and readiness of the Pod."""
-    known = {c.name: c for c in status.containerStatuses}
-    containers = tuple(
-        change(known.get(c.name) or _created(c, "ContainerCreating"))
-        for c in moment.pod.spec.containers
-    )
-    status = replace(status, containerStatuses=containers)
-    return _judge_readiness(moment, _judge_phase(moment, status))
-
-
-def _judge_phase(moment: Moment, status: PodStatus) -> PodStatus:
-    """Set Succeeded or Failed once every container has ended and none will start again."""
-    policy, containers = moment.pod.spec.restartPolicy, status.containerStatuses
-    if status.is_terminal or not containers:
-        return status
-    if any(c.ended is None or will_restart(policy, c) for c in containers):
-        return status
-    return replace(status, phase="Failed" if any(c.exit_code for c in containers) else "Succeeded")
-
-
 def _judge_readiness(moment: Moment, status: PodStatus) -> PodStatus:
     """Set ContainersReady and Ready from the containers, the phase and the readiness gates."""
     unready = [c for c in status.containerStatuses if not c.ready]
-    containers, gated = ("", ""), ("", "")
-    if status.phase == "Succeeded":
-        containers = gated = ("PodCompleted", "")
-    elif status.phase == "Failed":
-        containers = gated = ("PodFailed", "")
+    contained: _Judgement = ("True",)
+    if status.is_terminal:
+        contained = ("False", "PodCompleted" if status.phase == "Succeeded" else "PodFailed")
     elif unready:
-        containers = gated = (_UNREADY, f"containers with unready status: {_listed(unready)}")
-    elif not are_gates_open(moment.pod, status):
+        text = f"containers with unready status: {_listed(unready)}"
+        contained = ("False", "ContainersNotReady", text)
+    ready = contained
+    if contained == ("True",) and not are_gates_open(moment.pod, status):
         text = "the status of pod readiness gates is not True"
-        gated = ("ReadinessGatesNotReady", text)
-    conditions = status.conditions
-    for kind, (reason, message) in (("Ready", gated), ("ContainersReady", containers)):
-        conditions = set_condition(
-            conditions,
-            kind,
-            "False" if reason else "True",
-            moment.stamp,
-            reason=reason,
-            message=message,
-        )
+        ready = ("False", "ReadinessGatesNotReady", text)
+    status = _with_condition(status, moment.stamp, "Ready", *ready)
+    return _with_condition(status, moment.stamp, "ContainersReady", *contained)
+
+
+def _with_condition(
+    status: PodStatus, stamp: str, kind: str, value: str, reason: str = "", message: str = ""
+) -> PodStatus:
+    """Return a status with a condition set; its time moves if its status does."""
+    old = condition(status, kind)
+    is_same = old.get("status") == value
+    since = old.get("lastTransitionTime") if is_same else stamp
+    new = {"type": kind, "lastProbeTime": None, **old, "status": value, "lastTransitionTime": since}
+    for key, text in (("reason", reason), ("message", message)):
+        new.pop(key, None)
+        if text:
+            new[key] = text
+    known = status.conditions
+    conditions = tuple(new if c is old else c for c in known) if old else (*known, new)
     return replace(status, conditions=conditions)
-
-
-def _created(container: Container, reason: str) -> ContainerStatus:
-    return ContainerStatus(
-        name=container.name, image=container.image, started=False, state=_wait(reason)
-    )
-
-
-def _run(moment: Moment, container: ContainerStatus, *, ready: bool = False) -> ContainerStatus:
-    identity = f"{moment.pod.metadata.uid}/{container.name}/{container.restartCount}"
-    return replace(
-        container,
-        ready=ready,
-        started=ready,
-        imageID=f"{container.image.partition('@')[0]}@sha256:{_digest(container.image)}",
-        containerID=f"containerd://{_digest(identity)}",
-        state={"running": {"startedAt": moment.stamp}},
-    )
-
-
-def _complete(moment: Moment, container: ContainerStatus) -> ContainerStatus:
-    """Return the status of an init container that did its work; done ones stay as they are."""
-    if container.ended is not None:
-        return container
-    return replace(_ended(moment, _run(moment, container), 0), ready=True)
-
-
-def _ended(moment: Moment, container: ContainerStatus, code: int) -> ContainerStatus:
-    if container.ended is not None:
-        return container
-    began = container.state.get("running", {}).get("startedAt") or moment.stamp
-    end = {
-        "exitCode": code,
-        "reason": "Error" if code else "Completed",
-        "startedAt": began,
-        "finishedAt": moment.stamp,
-        "containerID": container.containerID,
-    }
-    return replace(container, ready=False, started=False, state={"terminated": end})
-
-
-def _wait(reason: str, message: str = "") -> dict[str, Json]:
-    return {"waiting": {"reason": reason, "message": message} if message else {"reason": reason}}
-
-
-def _not_found(image: str) -> str:
-    return (
-        f'rpc error: code = NotFound desc = failed to resolve reference "{image}": {image}:'
-        " not found"
-    )
-
-
-def _described(meta: PodMeta) -> str:
-    return f"{meta.name}_{meta.namespace}({meta.uid})"
 
 
 def _listed(containers: Iterable[Container | ContainerStatus]) -> str:

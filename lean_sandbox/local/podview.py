@@ -8,6 +8,7 @@ other writers put into it, field by field.
 from __future__ import annotations
 
 from datetime import datetime
+from enum import Enum, auto
 from typing import Any
 
 import msgspec
@@ -17,7 +18,6 @@ from lean_sandbox.model.times import format_rfc3339, parse_rfc3339
 
 Json = dict[str, Any]
 
-CRASH_LOOP = "CrashLoopBackOff"
 # Marks what must never be mistaken for a machine that runs anything.
 SIMULATED_LABEL = "kubelet.lean-sandbox/simulated"
 NODE_ADDRESS = "127.0.0.1"
@@ -101,11 +101,6 @@ class ContainerStatus(msgspec.Struct, frozen=True):
         """Return why the container waits, or the empty string."""
         return str((self.state.get("waiting") or {}).get("reason") or "")
 
-    @property
-    def is_unstarted(self) -> bool:
-        """Whether the container has not run yet."""
-        return not self.is_running and self.ended is None and self.waits_for != CRASH_LOOP
-
 
 class PodStatus(msgspec.Struct, frozen=True):
     """The part of a Pod's status that a kubelet owns."""
@@ -141,6 +136,31 @@ class PodView(msgspec.Struct, frozen=True):
         return self.metadata.deletion_timestamp is not None
 
 
+class Stage(Enum):
+    """How far a container is."""
+
+    UNSTARTED = auto()
+    RUNNING = auto()
+    #: It has ended, and starts again.
+    RESTARTING = auto()
+    #: It has ended, and waits for its next start.
+    CRASHED = auto()
+    #: It has ended for good.
+    ENDED = auto()
+
+
+def stage_of(pod: PodView, container: ContainerStatus) -> Stage:
+    """Return how far a container is, under the Pod's restart policy."""
+    if container.is_running:
+        return Stage.RUNNING
+    if container.ended is None:
+        is_crashed = container.waits_for == "CrashLoopBackOff"
+        return Stage.CRASHED if is_crashed else Stage.UNSTARTED
+    policy = pod.spec.restartPolicy
+    restarts = policy == "Always" or (policy == "OnFailure" and container.exit_code != 0)
+    return Stage.RESTARTING if restarts else Stage.ENDED
+
+
 class NodeSpec(msgspec.Struct, frozen=True):
     """What keeps Pods away from a Node."""
 
@@ -162,27 +182,30 @@ class NodeView(msgspec.Struct, frozen=True):
     status: NodeStatus = NodeStatus()
 
 
+_ROOM = {"cpu": "100000", "memory": "100000Gi", "ephemeral-storage": "100000Gi", "pods": "5000"}
+_CONDITIONS = (
+    ("MemoryPressure", "False", "KubeletHasSufficientMemory", "memory is sufficient"),
+    ("DiskPressure", "False", "KubeletHasNoDiskPressure", "disks have room"),
+    ("PIDPressure", "False", "KubeletHasSufficientPID", "process ids are left"),
+    ("Ready", "True", "KubeletReady", "the simulated kubelet is ready"),
+)
+_INFO = {
+    "architecture": "amd64",
+    "bootID": "",
+    "containerRuntimeVersion": "simulated://0",
+    "kernelVersion": "simulated",
+    "kubeProxyVersion": "",
+    "kubeletVersion": "v0.0.0-simulated",
+    "machineID": "",
+    "operatingSystem": "linux",
+    "osImage": "simulated",
+    "systemUUID": "",
+}
+
+
 def node_object(name: str, now: datetime) -> Json:
     """Return the Node ``name`` as its kubelet registers it: Ready, roomy, labelled like others."""
     stamp = format_rfc3339(now)
-    room = {
-        "cpu": "100000",
-        "memory": "100000Gi",
-        "ephemeral-storage": "100000Gi",
-        "pods": "5000",
-    }
-    conditions = [
-        {
-            "type": kind,
-            "status": status,
-            "reason": reason,
-            "message": message,
-            "lastHeartbeatTime": stamp,
-            "lastTransitionTime": stamp,
-        }
-        for kind, status, reason, message in _CONDITIONS
-    ]
-    nothing = dict.fromkeys(("bootID", "kubeProxyVersion", "machineID", "systemUUID"), "")
     return {
         "apiVersion": "v1",
         "kind": "Node",
@@ -195,34 +218,27 @@ def node_object(name: str, now: datetime) -> Json:
                 SIMULATED_LABEL: "true",
             },
         },
-        "spec": {"providerID": f"simulated://{name}"},
         "status": {
-            "capacity": room,
-            "allocatable": room,
-            "conditions": conditions,
+            "capacity": _ROOM,
+            "allocatable": _ROOM,
+            "conditions": [
+                {
+                    "type": kind,
+                    "status": status,
+                    "reason": reason,
+                    "message": message,
+                    "lastHeartbeatTime": stamp,
+                    "lastTransitionTime": stamp,
+                }
+                for kind, status, reason, message in _CONDITIONS
+            ],
             "addresses": [
                 {"type": "InternalIP", "address": NODE_ADDRESS},
                 {"type": "Hostname", "address": name},
             ],
-            "nodeInfo": nothing
-            | {
-                "architecture": "amd64",
-                "containerRuntimeVersion": "simulated://0",
-                "kernelVersion": "simulated",
-                "kubeletVersion": "v0.0.0-simulated",
-                "operatingSystem": "linux",
-                "osImage": "simulated",
-            },
+            "nodeInfo": _INFO,
         },
     }
-
-
-_CONDITIONS = (
-    ("MemoryPressure", "False", "KubeletHasSufficientMemory", "memory is sufficient"),
-    ("DiskPressure", "False", "KubeletHasNoDiskPressure", "disks have room"),
-    ("PIDPressure", "False", "KubeletHasSufficientPID", "process ids are left"),
-    ("Ready", "True", "KubeletReady", "the simulated kubelet is ready"),
-)
 
 
 def condition(status: PodStatus, kind: str) -> Json:
@@ -241,10 +257,8 @@ def age_s(stamp: object, now: datetime) -> float:
     API timestamps have whole seconds. ``now`` is cut to whole seconds too, so that the age of
     a timestamp written this very second is zero and a delay counted from it is not shortened.
     """
-    if not isinstance(stamp, str) or not stamp:
-        return 0.0
     try:
-        then = parse_rfc3339(stamp)
+        then = parse_rfc3339(str(stamp))
     except ValueError:
         return 0.0
     return max(0.0, (now.replace(microsecond=0) - then).total_seconds())

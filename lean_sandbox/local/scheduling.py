@@ -14,7 +14,7 @@ from fractions import Fraction
 from functools import lru_cache
 from math import ceil
 
-from lean_sandbox.local.pods import KubeletSettings, Step, StepKind
+from lean_sandbox.local.pods import KubeletSettings, Step
 from lean_sandbox.local.podview import Container, Json, NodeView, PodView, condition
 from lean_sandbox.model.comparison import parse_quantity
 
@@ -188,7 +188,7 @@ def next_binding(
             preemption[_PREEMPTS if is_lower else _NO_VICTIMS] += 1
         why_not.update(reasons)
     if fitting:
-        return Step(StepKind.BIND, settings.schedule, node=min(fitting)[-1])
+        return Step("bind", settings.schedule, min(fitting)[-1])
     return _say(pod, _no_fit(pod, len(nodes), why_not, preemption))
 
 
@@ -246,7 +246,7 @@ def _say(pod: PodView, message: str) -> Step | None:
     said = (old.get("status"), old.get("reason"), old.get("message"))
     if said == ("False", "Unschedulable", message):
         return None
-    return Step(StepKind.STATUS, unschedulable=message)
+    return Step("unschedulable", detail=message)
 
 
 # Taints, selectors, preferences.

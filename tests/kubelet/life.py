@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from lean_sandbox.local.pods import PREFIX, KubeletSettings, Step, StepKind, next_step, perform
-from lean_sandbox.local.podstatus import status_patch
+from lean_sandbox.local.pods import PREFIX, KubeletSettings, Step, next_step, perform
+from lean_sandbox.local.podstatus import Told, status_patch
 from lean_sandbox.local.podview import PodView, condition_is
 from tests.support.clock import EPOCH
 
@@ -52,6 +52,7 @@ class Life:
         self.pod = start
         self.now: datetime = EPOCH
         self.steps: list[str] = []
+        self.told: set[Told] = set()
 
     @property
     def elapsed_s(self) -> float:
@@ -68,17 +69,20 @@ class Life:
         return next_step(self.pod, SETTINGS, self.now)
 
     def step(self) -> bool:
-        """Carry out one step; return whether there was one that writes a status."""
+        """Carry out one step; return whether there was one that writes a status.
+
+        ``told`` are its Events.
+        """
         planned = self.planned()
-        if planned is None or planned.kind is not StepKind.STATUS:
+        if planned is None or planned.name == "delete":
             return False
         self.now += timedelta(seconds=planned.delay.base_s)
-        status = perform(self.pod, planned, self.now, ADDRESS)
+        status, self.told = perform(self.pod, planned, self.now, ADDRESS)
         assert status_patch(self.pod.status, status), f"{planned} writes nothing"
         # Over the wire and back, as a server would keep it.
         status = msgspec.json.decode(msgspec.json.encode(status), type=type(status))
         self.pod = replace(self.pod, status=status)
-        self.steps.append(planned.move)
+        self.steps.append(planned.name)
         return True
 
     def run(self, most: int = 50) -> Life:

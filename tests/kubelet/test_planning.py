@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from lean_sandbox.local.pods import Delay, KubeletSettings, Step, StepKind, next_step
-from lean_sandbox.local.podstatus import troubles
+from lean_sandbox.local.pods import Delay, KubeletSettings, Step, next_step
 from lean_sandbox.local.podview import PodView, condition, condition_is
 from tests.kubelet.life import SETTINGS, Life, pod
 from tests.support.clock import EPOCH
@@ -163,7 +162,7 @@ def test_containers_that_must_not_end_crash_loop(policy: str, code: str) -> None
             assert (held.waits_for, "terminated" in held.lastState) == ("CrashLoopBackOff", True)
             planned = life.planned()
             assert planned is not None
-            waits.append((planned.move, planned.delay.base_s))
+            waits.append((planned.name, planned.delay.base_s))
             said = str(held.state["waiting"]["message"])
             if len(waits) == 4:
                 assert said == (
@@ -241,7 +240,7 @@ def test_events_have_the_types_and_words_of_a_real_kubelet(
     start: PodView, moves: int, told: list[tuple[str, str, str]]
 ) -> None:
     """Warnings and notices as it tells them; a Pod that does well has none."""
-    found = sorted(troubles(Life(start).run(moves).pod))
+    found = sorted(Life(start).run(moves).told)
     assert [(kind, reason) for kind, reason, _ in found] == [(k, r) for k, r, _ in told]
     assert all(
         note.startswith(start) for (_, _, note), (_, _, start) in zip(found, told, strict=True)
@@ -272,7 +271,7 @@ def test_a_pod_that_never_started_is_deleted_at_once() -> None:
     meta = {"deletionTimestamp": "2026-01-02T03:04:05Z", "deletionGracePeriodSeconds": 30}
     step = next_step(pod(meta=meta), SETTINGS, EPOCH)
     assert step is not None
-    assert (step.kind, step.delay) == (StepKind.DELETE, Delay())
+    assert (step.name, step.delay) == ("delete", Delay())
 
 
 @pytest.mark.parametrize("policy", ["Always", "OnFailure", "Never"])
@@ -285,7 +284,7 @@ def test_a_deleted_pod_fails_before_it_is_removed(policy: str) -> None:
     assert life.pod.status.phase == "Failed"
     assert container.exit_code == 137
     assert not life.is_ready
-    assert (step.kind, step.delay) == (StepKind.DELETE, Delay())
+    assert (step.name, step.delay) == ("delete", Delay())
 
 
 @pytest.mark.parametrize("last", ["exit", "backoff"])

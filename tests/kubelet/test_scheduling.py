@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from lean_sandbox.local.pods import Step, StepKind, perform
+from lean_sandbox.local.pods import Step, perform
 from lean_sandbox.local.podview import NodeView, PodView, condition
 from lean_sandbox.local.scheduling import Use, demand_of, next_binding
 from tests.kubelet.life import SETTINGS
@@ -70,8 +70,8 @@ def test_pods_are_placed_as_kube_scheduler_places_them(name: str) -> None:
     placement = PLACEMENTS[name]
     step = schedule(pod(placement.pod), placement)
     assert step is not None
-    assert (step.node or step.unschedulable) == placement.expected
-    assert step.kind is (StepKind.BIND if step.node else StepKind.STATUS)
+    assert step.detail == placement.expected
+    assert step.name == ("bind" if step.detail in placement.nodes else "unschedulable")
 
 
 def test_the_emptiest_node_is_taken() -> None:
@@ -80,7 +80,7 @@ def test_the_emptiest_node_is_taken() -> None:
         running = {"a": [spec_of()] * a, "b": [spec_of()] * b}
         step = schedule(pod(spec_of()), Placement(spec_of(), "", NOBODY.nodes, running))
         assert step is not None
-        assert step.node == expected
+        assert (step.name, step.detail) == ("bind", expected)
 
 
 def test_a_pod_no_node_satisfies_says_so_once() -> None:
@@ -89,7 +89,7 @@ def test_a_pod_no_node_satisfies_says_so_once() -> None:
     found = pod(placement.pod)
     step = schedule(found, placement)
     assert step is not None
-    said = replace(found, status=perform(found, step, EPOCH))
+    said = replace(found, status=perform(found, step, EPOCH)[0])
     written = condition(said.status, "PodScheduled")
     assert (written["status"], written["reason"]) == ("False", "Unschedulable")
     assert written["message"] == placement.expected
@@ -137,8 +137,8 @@ def test_a_demand_that_is_not_simulated_is_never_ignored(spec: Json, named: str)
     """The Pod waits and its condition names the field; preferences alone keep nobody waiting."""
     step = schedule(pod(spec_of(**spec)), NOBODY)
     assert step is not None
-    assert step.node == ("" if named else "a")
-    assert named in step.unschedulable
+    assert step.name == ("unschedulable" if named else "bind")
+    assert named in step.detail
 
 
 _CPUS = st.sampled_from(["", "1", "1500m", "3"])
@@ -158,11 +158,11 @@ def test_no_node_is_ever_given_more_than_it_has(specs: list[Json]) -> None:
         found = pod(spec, uid=f"u{number}")
         step = next_binding(found, nodes, uses, SETTINGS)
         assert step is not None
-        if step.node:
-            uses[step.node].add(found.metadata.uid, demand_of(found))
+        if step.name == "bind":
+            uses[step.detail].add(found.metadata.uid, demand_of(found))
             again = next_binding(found, nodes, uses, SETTINGS)
             assert again is not None
-            assert again.key == step.key
+            assert again == step
     for name, limit in (("a", 10), ("b", 3)):
         use = uses[name]
         assert use.resources["cpu"] <= 4000
