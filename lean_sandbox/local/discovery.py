@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from lean_sandbox.local import recorded
 from lean_sandbox.local.kinds import Kind
+from lean_sandbox.local.represent import parse_accept
 
 Json = dict[str, Any]
 
@@ -172,16 +173,15 @@ def aggregated_version(accept: str) -> str | None:
     The answer's Content-Type is
     ``application/json;g=apidiscovery.k8s.io;v=<that>;as=APIGroupDiscoveryList``.
     """
-    for part in accept.split(","):
-        media, _, rest = part.strip().partition(";")
-        parameters = dict(item.strip().split("=", 1) for item in rest.split(";") if "=" in item)
+    for media, parameters in parse_accept(accept):
+        wanted = (parameters.get("as"), parameters.get("g"))
+        version = parameters.get("v")
         if (
-            media.strip() == "application/json"
-            and parameters.get("as") == "APIGroupDiscoveryList"
-            and parameters.get("g") == "apidiscovery.k8s.io"
-            and parameters.get("v") in {"v2", "v2beta1"}
+            media == "application/json"
+            and wanted == ("APIGroupDiscoveryList", "apidiscovery.k8s.io")
+            and version in ("v2", "v2beta1")
         ):
-            return parameters["v"]
+            return version
     return None
 
 

@@ -25,7 +25,7 @@ from lean_sandbox.local.eventconv import to_core, to_events
 from lean_sandbox.local.options import WriteOptions, read_deletion, read_options
 from lean_sandbox.local.paging import Page, check_options, list_page, matcher, version_of
 from lean_sandbox.local.registry import Kind
-from lean_sandbox.local.represent import Accepted, Negotiator, Renderer
+from lean_sandbox.local.represent import Accepted, Renderer, choose_form
 from lean_sandbox.local.schema.errors import invalid_status
 from lean_sandbox.local.schema.events import check_new_event
 from lean_sandbox.local.serversettings import LocalSettings
@@ -62,7 +62,6 @@ class Handlers:
         self._renderer = renderer
         self._settings = settings
         self._subresources = subresources
-        self._negotiator = Negotiator(settings)
         self._rng = rng
         self._by_verb: dict[str, Callable[[Ask], Answer]] = {
             "get": self._get,
@@ -122,7 +121,7 @@ class Handlers:
 
     def _form(self, ask: Ask, *, is_list: bool = False) -> Accepted:
         include = ask.target.query.get("includeObject", "")
-        return self._negotiator.choose(ask.accept, include, is_list=is_list)
+        return choose_form(ask.accept, include, self._settings, is_list=is_list)
 
     def _get(self, ask: Ask) -> Answer:
         form = self._form(ask)
@@ -171,19 +170,14 @@ class Handlers:
             form=form,
             namespace=namespace,
             matches=matches,
-            initial=[],
-            backlog=[],
             bookmarks=flag(query, "allowWatchBookmarks"),
-            ends_initial=False,
             start=current,
             timeout_s=float(asked_s) if asked_s else _WATCH_TIMEOUT_S * (1.0 + self._rng.random()),
         )
         is_any = asked == 0 and "sendInitialEvents" not in query
         if is_any or flag(query, "sendInitialEvents"):
             entries = collection.scan(namespace)
-            plan.initial = [
-                ("ADDED", entry) for entry in entries if matches is None or matches(entry)
-            ]
+            plan.initial = [entry for entry in entries if matches is None or matches(entry)]
             plan.ends_initial = plan.bookmarks
         elif asked > current:
             # Nothing is sent until the store gets there; then whatever comes later.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final, NamedTuple
@@ -15,18 +15,6 @@ from lean_sandbox.local.errors import qualified
 Json = dict[str, Any]
 
 _VERBS: Final = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
-
-
-@dataclass(frozen=True, slots=True)
-class PrinterColumn:
-    """One `additionalPrinterColumns` entry."""
-
-    name: str
-    type: str
-    path: str
-    priority: int = 0
-    description: str = ""
-    format: str = ""
 
 
 class Subresource(NamedTuple):
@@ -75,7 +63,8 @@ class Kind:
     """Collection the objects live in; versions and synonyms of a kind share one."""
     schema: Json | None = None
     """Schema of a custom kind; control planes of one process share it, so nobody changes it."""
-    columns: tuple[PrinterColumn, ...] = ()
+    columns: Sequence[Json] = ()
+    """The `additionalPrinterColumns` of a custom kind."""
     scale: Mapping[str, str] | None = None
     head: bytes = field(default=b"", repr=False)
     """The encoded start of an object: brace, kind and apiVersion, comma."""

@@ -2,45 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
 
-from lean_sandbox.local.kinds import (
-    FieldSelector,
-    Kind,
-    PrinterColumn,
-    Subresource,
-    builtin_kinds,
-    make_kind,
-)
+from lean_sandbox.local.kinds import FieldSelector, Kind, Subresource, builtin_kinds, make_kind
 
-__all__ = ["Definition", "Kind", "PrinterColumn", "Registry", "read_definition"]
+__all__ = ["Definition", "Kind", "Registry", "read_definition"]
 
 Json = dict[str, Any]
 
 _READ_WRITE: Final = ("get", "patch", "update")
 _SCALE: Final = ("autoscaling", "v1", "Scale")
-
-
-def _columns(version: Mapping[str, Any]) -> tuple[PrinterColumn, ...]:
-    listed = version.get("additionalPrinterColumns")
-    if not listed:
-        return (PrinterColumn("Age", "date", ".metadata.creationTimestamp"),)
-    return tuple(
-        PrinterColumn(
-            name=column["name"],
-            type=column["type"],
-            path=column["jsonPath"],
-            priority=column.get("priority", 0),
-            description=column.get("description", ""),
-            format=column.get("format", ""),
-        )
-        for column in listed
-    )
+_AGE: Final = ({"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +74,7 @@ def _kind_of(spec: Json, version: Json) -> Kind:
             for path in (item["jsonPath"].lstrip("."),)
         },
         schema=(version.get("schema") or {}).get("openAPIV3Schema"),
-        columns=_columns(version),
+        columns=version.get("additionalPrinterColumns") or _AGE,
         scale=scale
         and {
             "spec": scale["specReplicasPath"],

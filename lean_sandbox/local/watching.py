@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import anyio
 from aiohttp import web
@@ -20,6 +20,8 @@ from lean_sandbox.local.represent import Accepted, Renderer
 from lean_sandbox.local.store import Collection, Entry, Event
 
 Matches = Callable[[Entry], bool]
+Change = tuple[Event, str, Entry]
+"""An event, and what one watcher sees of it: type and object."""
 BACKLOG: Final = 50_000
 """Events a watcher may lag behind before its connection is cut."""
 
@@ -33,16 +35,16 @@ class WatchPlan:
     form: Accepted
     namespace: str
     matches: Matches | None
-    initial: list[tuple[str, Entry]]
-    """Events to begin with, synthesised from the present objects."""
-    backlog: list[Event]
-    """Events since the version asked for."""
     bookmarks: bool
-    ends_initial: bool
-    """Mark the end of the initial events by a bookmark."""
     start: int
     """Version the stream begins at."""
     timeout_s: float
+    initial: Sequence[Entry] = ()
+    """The present objects, which are sent as if they were new."""
+    ends_initial: bool = False
+    """Mark the end of the initial events by a bookmark."""
+    backlog: Sequence[Event] = ()
+    """Events since the version asked for."""
     failure: StatusError | None = None
     """Sent as the only event."""
 
@@ -53,8 +55,10 @@ class Watch:
     def __init__(self, plan: WatchPlan, transport: asyncio.BaseTransport | None) -> None:
         self.plan = plan
         self._transport = transport
-        self._pending: deque[tuple[Event, str, Entry]] = deque()
+        self._pending: deque[Change] = deque()
         self.wake = anyio.Event()
+        self.has_begun = False
+        """Something has been sent: the columns of a table come once, with the first event."""
         self.is_cut = False
         self.is_over = False
         """The stream ends in good order as soon as nothing waits to be sent."""
@@ -92,10 +96,15 @@ class Watch:
             return ("MODIFIED" if did else "ADDED"), event.entry
         return ("DELETED", event.left()) if did else None
 
-    def take(self, most: int | None = None) -> list[tuple[Event, str, Entry]]:
+    def take(self, most: int | None = None) -> list[Change]:
         """Return and forget what waits to be sent, at most as many as given."""
         count = len(self._pending) if most is None else min(most, len(self._pending))
         return [self._pending.popleft() for _ in range(count)]
+
+    async def woken(self) -> None:
+        """Wait for whatever comes next."""
+        self.wake = anyio.Event()
+        await self.wake.wait()
 
     def end(self) -> None:
         """End the stream after what waits to be sent."""
@@ -181,89 +190,71 @@ class Watches:
         return response
 
     async def _run(self, response: web.StreamResponse, watch: Watch, audit: AuditEntry) -> None:
-        end = self._clock.monotonic() + watch.plan.timeout_s
-        next_bookmark = self._clock.monotonic() + self._interval_s
-        first = True
+        plan, clock = watch.plan, self._clock
+        end = clock.monotonic() + plan.timeout_s
+        next_bookmark = clock.monotonic() + self._interval_s
 
         async def send(data: bytes) -> None:
             audit.response_bytes += len(data)
             await response.write(data)
 
-        plural = watch.plan.kind.plural
-        while self._faults.events_held(plural) is not None and not watch.is_cut:
-            watch.wake = anyio.Event()
-            await watch.wake.wait()
+        while self._faults.events_held(plan.kind.plural) is not None and not watch.is_cut:
+            await watch.woken()
         if watch.is_cut:
             return
-        opening, first = self._opening(watch)
-        if opening:
+        if opening := self._opening(watch):
             await send(opening)
-        if watch.plan.failure is not None:
+        if plan.failure is not None:
             return
         sent_while_held = 0
         while not watch.is_cut:
-            held = self._faults.events_held(plural)
+            held = self._faults.events_held(plan.kind.plural)
             if held is None:
                 sent_while_held = 0
             batch = watch.take(None if held is None else held.allowed - sent_while_held)
             if batch:
                 sent_while_held += len(batch)
-                lines, first = self._lines(watch.plan, batch, first=first)
-                await send(lines)
-            now = self._clock.monotonic()
+                await send(self._lines(watch, batch))
+            now = clock.monotonic()
             if batch and (held is not None or now < end):
                 continue
             if held is not None:
                 # Nothing may be sent, not even that the stream ends in good order.
-                watch.wake = anyio.Event()
-                await watch.wake.wait()
-                continue
-            if watch.is_over or now >= end:
+                await watch.woken()
+            elif watch.is_over or now >= end:
                 return
-            if watch.plan.bookmarks and (watch.is_bookmark_due or now >= next_bookmark):
+            elif plan.bookmarks and (watch.is_bookmark_due or now >= next_bookmark):
                 watch.is_bookmark_due = False
                 next_bookmark = now + self._interval_s
                 # One that was opened at a version of the future gets none before that is reached.
-                if self._version() >= watch.plan.start:
-                    await send(self._bookmark(watch))
-                continue
-            watch.wake = anyio.Event()
-            until = min(end, next_bookmark) if watch.plan.bookmarks else end
-            await self._clock.wait(watch.wake, until - now)
+                # Nothing waits to be sent, so the stream stands where the store does.
+                if self._version() >= plan.start:
+                    await send(self._renderer.bookmark(plan.kind, self._version(), plan.form))
+            else:
+                watch.wake = anyio.Event()
+                until = min(end, next_bookmark) if plan.bookmarks else end
+                await clock.wait(watch.wake, until - now)
 
-    def _bookmark(self, watch: Watch) -> bytes:
-        # Nothing waits to be sent, so the stream stands where the store does.
-        return self._renderer.bookmark(watch.plan.kind, self._version(), watch.plan.form)
-
-    def _opening(self, watch: Watch) -> tuple[bytes, bool]:
-        plan = watch.plan
+    def _opening(self, watch: Watch) -> bytes:
+        plan, renderer = watch.plan, self._renderer
         if plan.failure is not None:
-            return self._renderer.error(plan.failure), False
-        first = True
-        parts = []
-        for type_, entry in plan.initial:
-            parts.append(self._renderer.event(plan.kind, type_, entry, plan.form, first=first))
-            first = False
+            return b'{"type":"ERROR","object":%s}\n' % plan.failure.body()
+        parts = [
+            renderer.event(plan.kind, "ADDED", entry, plan.form, first=not position)
+            for position, entry in enumerate(plan.initial)
+        ]
+        watch.has_begun = bool(parts)
         if plan.ends_initial:
-            parts.append(
-                self._renderer.bookmark(plan.kind, plan.start, plan.form, ends_initial=True)
-            )
+            parts.append(renderer.bookmark(plan.kind, plan.start, plan.form, ends_initial=True))
         chosen = ((event, watch.choose(event)) for event in plan.backlog)
         batch = [(event, *found) for event, found in chosen if found is not None]
-        if batch:
-            lines, first = self._lines(plan, batch, first=first)
-            parts.append(lines)
-        return b"".join(parts), first
+        return b"".join(parts) + self._lines(watch, batch)
 
-    def _lines(
-        self, plan: WatchPlan, batch: list[tuple[Event, str, Entry]], *, first: bool
-    ) -> tuple[bytes, bool]:
-        parts: list[Any] = []
-        for event, type_, entry in batch:
-            if first and plan.form.form == "table":
-                # Column definitions come once, with the first event of a stream.
-                parts.append(self._renderer.event(plan.kind, type_, entry, plan.form, first=True))
-            else:
-                parts.append(self._renderer.shared(plan.kind, event, type_, entry, plan.form))
-            first = False
-        return b"".join(parts), first
+    def _lines(self, watch: Watch, batch: list[Change]) -> bytes:
+        plan = watch.plan
+        lines = [
+            self._renderer.shared(plan.kind, change, plan.form, first=not (watch.has_begun or at))
+            for at, change in enumerate(batch)
+        ]
+        watch.has_begun |= bool(lines)
+        return b"".join(lines)

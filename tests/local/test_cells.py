@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lean_sandbox.local import recorded
 from lean_sandbox.local.jsonpath import parse_path
-from lean_sandbox.local.tables import cells_of
+from lean_sandbox.local.represent import cells_of
 from tests.conformance.kinds import Sample, samples
 
 _NOW = datetime(2030, 1, 1, tzinfo=UTC)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.local.ages import human_duration
+from lean_sandbox.local.cells import human_duration
 from lean_sandbox.local.fieldsets import (
     changes,
     difference,
@@ -21,7 +21,7 @@ from lean_sandbox.local.fieldsets import (
     union,
 )
 from lean_sandbox.local.patch import merge_patch
-from lean_sandbox.local.podcells import pod_cells
+from lean_sandbox.local.printers import pod_cells
 
 Json = dict[str, Any]
 
