@@ -17,6 +17,8 @@ from lean_sandbox.model.wire import ODD, Lenient, OrNull
 
 #: What is kept of a body that is not a Kubernetes Status (a proxy's HTML page, plain text).
 _TEXT_LIMIT_BYTES = 256
+#: Statuses of admission, quotas and rights; 500 is that of a webhook which does not answer.
+_REFUSALS = frozenset({400, 403, 422, 500})
 #: How a server begins to pass on what a webhook has answered.
 _BY_WEBHOOK = 'admission webhook "'
 #: No working server asks for a longer wait.
@@ -79,6 +81,8 @@ class ControlPlaneError(Exception):
     retry_after_s: float | None = None
     #: Whether a create was refused because its namespace is being deleted, or is gone.
     namespace_terminating: bool = False
+    #: Whether the same object would be refused again, until something else has changed.
+    is_refusal: bool = False
     #: Whether the object breaks the rules of its kind: then only a change of it can help.
     is_schema_refusal: bool = False
 
@@ -108,6 +112,7 @@ class ApiError(ControlPlaneError):
         is_gone = asked.verb == "create" and said.details.kind == "namespaces"
         is_ending = status == 403 and self.has_cause("NamespaceTerminating")
         self.namespace_terminating = is_ending or (status == 404 and is_gone)
+        self.is_refusal = status in _REFUSALS and not self.namespace_terminating
         # Causes of the server's own validation name the fields. What a policy refuses, or a test of
         # a JSON patch, has no such cause; a webhook's answer may have, but shows in the message.
         has_fields = bool(self.causes) and all(cause.field for cause in self.causes)

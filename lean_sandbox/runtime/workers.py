@@ -38,13 +38,17 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 class ReconcileError(Exception):
     """A reconcile that could not bring its object to the desired state; retried with backoff.
 
-    The text is what a condition shows. ``retry_after_s`` is how long the server asked to wait.
+    The text is what a condition shows. ``retry_after_s`` is how long the server asked to wait,
+    ``is_refusal`` whether all causes are refusals.
     """
 
     retryable = True
 
     def __init__(self, text: str, *causes: BaseException | None) -> None:
         super().__init__(text)
+        self.is_refusal = bool(causes) and all(
+            getattr(cause, "is_refusal", False) for cause in causes
+        )
         waits = [getattr(cause, "retry_after_s", None) for cause in causes]
         self.retry_after_s = max((wait for wait in waits if wait is not None), default=None)
 

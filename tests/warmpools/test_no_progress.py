@@ -98,11 +98,11 @@ async def test_a_template_edit_replaces_refused_members_at_once() -> None:
         assert reasons(world)[-1] == "WarmPoolProgressing"
 
 
-@pytest.mark.parametrize("code", [400, 403, 422])
+@pytest.mark.parametrize("code", [400, 403, 422, 500])
 async def test_a_pool_that_may_create_no_members_says_so_once_and_goes_on_in_seconds(
     code: int,
 ) -> None:
-    """A quota or a policy for Sandboxes: one Event, a try every few seconds."""
+    """A quota, a policy or a dead webhook for Sandboxes: one Event, a try every few seconds."""
     async with open_pools() as world:
         refuse(world.plane, "sandboxes", code)
         await world.create(placed())

@@ -37,6 +37,8 @@ log = structlog.get_logger("sandbox")
 _LEAST_EXPIRY_WAIT_S = 2.0
 # After a Sandbox is marked as expired, its teardown follows in a reconcile of its own.
 _MARKED_REQUEUE_S = 0.001
+# How soon a member of a pool that is refused something tries again, if the pool says nothing.
+_OF_POOL_RETRY_S = 300.0
 _SUSPENDED_FOR_GOOD = frozenset({names.REASON_POD_TERMINATED, names.REASON_POD_NOT_OWNED})
 
 # Reason of the Ready condition -> (type, reason, action, note) of the Event emitted when it
@@ -156,6 +158,11 @@ class SandboxReconcile(Children):
         await self._write_status(msgspec.structs.replace(self._old, conditions=listed))
         return Result()
 
+    def _is_of_pool(self) -> bool:
+        # One whose spec somebody has edited is none that the pool tries again.
+        owner = self.entry.owner_key(names.SANDBOX_WARM_POOL_KIND)
+        return owner is not None and self.entry.generation <= 1
+
     def _is_expired(self) -> bool:
         return has_come(self._view.shutdown_time, self._parts.server_time.now())
 
@@ -273,7 +280,11 @@ class SandboxReconcile(Children):
                 # Only what was published lengthens the next wait.
                 throttle.published(key, parts.clock.monotonic(), tells=tells)
         if self.failures:
-            raise ReconcileError("; ".join(map(str, self.failures)), *self.failures)
+            failure = ReconcileError("; ".join(map(str, self.failures)), *self.failures)
+            if not (failure.is_refusal and self._is_of_pool()):
+                raise failure
+            # The pool says when its members try again, so that all together do so seldom.
+            requeues.append(_OF_POOL_RETRY_S)
         due = [seconds for seconds in requeues if seconds is not None]
         return Result(requeue_after_s=min(due) if due else None)
 

@@ -9,6 +9,7 @@ import msgspec
 from lean_sandbox.controllers.common import ObjectEvents, Shared, Undone
 from lean_sandbox.controllers.warm import WarmQueue
 from lean_sandbox.controllers.warmpool.reconcile import PoolReconcile
+from lean_sandbox.controllers.warmpool.refusals import Refusals
 from lean_sandbox.controllers.warmpool.requests import Parts
 from lean_sandbox.controllers.warmpool.state import PoolState
 from lean_sandbox.kube.limits import Lane
@@ -29,10 +30,6 @@ from lean_sandbox.watch.resources.sandbox import SandboxEntry
 # gone has to be replaced soon; any other change can wait for a moment.
 _GATHERING_S = 0.2
 _LOSS_GATHERING_S = 0.05
-# What the server has refused to a pool is tried again after this time. However many pools there
-# are, they try no more often than this in all.
-_RETRY_S = 4.0
-_RETRIES_PER_S = 4.0
 
 
 class PoolController(Controller[PoolEntry]):
@@ -61,7 +58,7 @@ class PoolController(Controller[PoolEntry]):
             warm=warm,
             precedence_s=precedence_s,
             launch=launch,
-            retry_s=self._retry_s,
+            refusals=Refusals(self._states, self._try_again),
             undone=Undone(),
         )
         caches.sandboxes.handlers.append(self.on_sandbox)
@@ -90,9 +87,8 @@ class PoolController(Controller[PoolEntry]):
             )
         return state
 
-    def _retry_s(self) -> float:
-        stuck = sum(state.refused > 0 or state.refusals > 0 for state in self._states.values())
-        return max(_RETRY_S, stuck / _RETRIES_PER_S)
+    def _try_again(self, pool: Key) -> None:
+        self.queue.add(pool, priority=REFILL, reason="another gets on")
 
     def replace_refused(self, sandbox: Key, uid: str) -> None:
         """Replace a member that no claim may take over, as the server has refused its adoption.

@@ -44,6 +44,8 @@ class PoolMembers(msgspec.Struct):
     held: list[SandboxEntry] = []
     # Whose Pod, Service or volume claims the server refuses: those of another would be, too.
     refused: list[SandboxEntry] = []
+    # The same, but others have become ready since.
+    refused_alone: list[SandboxEntry] = []
     # Whose Pod has run to its end: it never becomes ready.
     ended: list[SandboxEntry] = []
     # Past their grace for any other reason.
@@ -121,6 +123,7 @@ class Census:
                 self._judge(found, entry)
         # Where newer ones become ready, what was refused was refused to this member alone.
         alone = [one for one in found.refused if one.created_at < found.newest_ready]
+        found.refused_alone = alone
         for entry in alone:
             found.refused.remove(entry)
             self._judge_by_time(found, entry)
@@ -131,8 +134,7 @@ class Census:
         reason = ready.reason if ready is not None else ""
         if reason in _ENDED or _is_finished(entry):
             found.ended.append(entry)
-        elif reason in _REFUSED and entry.generation <= 1:
-            # One whose spec somebody has edited says nothing of those made after it.
+        elif is_refused(entry):
             found.refused.append(entry)
         else:
             self._judge_by_time(found, entry)
@@ -197,6 +199,12 @@ def has_labels(entry: SandboxEntry, pool_hash: str) -> bool:
         and labels.get(names.LAUNCH_TYPE_LABEL) == names.LAUNCH_TYPE_WARM
         and names.TEMPLATE_REF_HASH_LABEL in labels
     )
+
+
+def is_refused(member: SandboxEntry) -> bool:
+    """Return whether the server refuses what a member is made of, and would to the next one."""
+    # One whose spec somebody has edited says nothing of those made after it.
+    return member.ready is not None and member.ready.reason in _REFUSED and member.generation <= 1
 
 
 def newest(members: Iterable[SandboxEntry]) -> str:

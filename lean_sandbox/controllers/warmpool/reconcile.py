@@ -9,7 +9,6 @@ a deleted one still takes its place in the pool.
 
 from __future__ import annotations
 
-import math
 from functools import partial
 
 import msgspec
@@ -18,15 +17,16 @@ from lean_sandbox.controllers.warmpool.members import (
     Census,
     PoolMembers,
     find_orphans,
+    is_refused,
     newest,
     seconds_of,
     victims,
 )
 from lean_sandbox.controllers.warmpool.report import PoolReport, why_unready
 from lean_sandbox.controllers.warmpool.requests import MemberRequests, Parts
-from lean_sandbox.controllers.warmpool.state import Outcome, PoolState
+from lean_sandbox.controllers.warmpool.state import Outcome, PoolState, Tries
 from lean_sandbox.kube.client import ENDING_S
-from lean_sandbox.kube.errors import ApiError, ControlPlaneError, said
+from lean_sandbox.kube.errors import said
 from lean_sandbox.model import names
 from lean_sandbox.model.times import format_duration
 from lean_sandbox.model.warmpool import PoolView, build_member
@@ -44,10 +44,6 @@ _LONGEST_BATCH_S = 0.5
 _AFTER_CLAIMS_S = 0.2
 # The share by which the check of the earliest grace may be delayed, to spread the pools.
 _GRACE_JITTER = 0.5
-# The first pause after a create that was refused; doubled up to that of all refusals.
-_FIRST_RETRY_S = 0.1
-# Statuses with which admission, quotas and rights refuse a create.
-_REFUSALS = frozenset({400, 403, 422})
 
 
 class PoolReconcile:
@@ -151,7 +147,7 @@ class PoolReconcile:
         state = self._state
         if state.blueprint not in ("", blueprint):
             state.outcomes, state.pace = type(state.outcomes)(), type(state.pace)()
-            state.create_at = -math.inf
+            state.creates = Tries()
         state.blueprint = blueprint
 
     async def _replace(self, members: PoolMembers) -> None:
@@ -188,24 +184,27 @@ class PoolReconcile:
     def _try_refused(self, members: PoolMembers) -> None:
         """Have refused members tried again: one at a time, more as soon as some get on.
 
-        Their own pauses grow to minutes, and no event tells that a quota or a policy has changed.
+        They do not try by themselves, and no event tells that a quota or a policy has changed.
         """
-        state, now = self._state, self._parts.clock.monotonic()
-        refused = [one for one in members.refused if _may_be_let_in(one)]
+        parts, state = self._parts, self._state
+        now = parts.clock.monotonic()
+        found = [*members.refused, *members.refused_alone]
+        refused = [one for one in found if _may_be_let_in(one)]
         before, state.refused = state.refused, len(refused)
-        if not refused:
-            return
-        retry_s = self._parts.retry_s()
-        if not before:
-            state.try_at = now + retry_s
         progress = max(0, before - len(refused))
-        number = 2 * progress if progress else int(now >= state.try_at)
-        for _ in range(min(number, len(refused))):
-            state.tries += 1
-            self._parts.launch(refused[state.tries % len(refused)].key, None)
-        if number:
-            state.try_at = now + retry_s
-        self._outcome.requeues_s.append(state.try_at - now)
+        if progress:
+            state.launches.in_vain = 0
+            parts.refusals.let_in(self._entry.key, now)
+        if not refused:
+            state.launches = Tries()
+            return
+        tries = state.launches
+        number = 2 * progress if progress else int(before > 0 and now >= tries.next_at)
+        for turn in range(min(number, len(refused))):
+            parts.launch(refused[(tries.in_vain + turn) % len(refused)].key, None)
+        if number or not before:
+            parts.refusals.put_off(self._entry.key, tries, now)
+        self._outcome.requeues_s.append(tries.next_at - now)
 
     async def _shrink(self, members: PoolMembers) -> None:
         surplus = len(members.active) - self._view.replicas
@@ -227,18 +226,19 @@ class PoolReconcile:
         now = self._parts.clock.monotonic()
         hold_s = state.hold.observe(len(members.active), view.replicas, now)
         missing = view.replicas - members.total
+        if template is None or self._parts.resolver.unprotected(template) is not None:
+            state.refusal = ""
+            return
         if missing <= 0:
             state.refusal = ""
-        if template is None or self._parts.resolver.unprotected(template) is not None:
-            return
         if hold_s > 0:
             requeues_s.append(hold_s)
             return
         if missing <= 0:
             state.full_at, state.put_off_since = view.generation, None
             return
-        if now < state.create_at:
-            requeues_s.append(state.create_at - now)
+        if now < state.creates.next_at:
+            requeues_s.append(state.creates.next_at - now)
             return
         if members.is_refused:
             # What is refused to the newest member would be refused to the next as well.
@@ -255,14 +255,22 @@ class PoolReconcile:
         eviction = settings.enable_warm_pool_eviction
         body = msgspec.json.encode(build_member(view, template, eviction=eviction))
 
+        made: list[SandboxEntry] = []
+
+        async def create() -> None:
+            made.append(await self._requests.create(body))
+
         def is_over() -> bool:
             is_late = self._parts.clock.monotonic() > now + _LONGEST_BATCH_S
-            return is_late or self._put_off_s(of_crowd=True) > 0
+            # What is refused to the first would be refused to the others as well.
+            first = self._parts.caches.sandboxes.latest(made[0]) if made else None
+            is_in_vain = first is not None and is_refused(first)
+            return is_late or is_in_vain or self._put_off_s(of_crowd=True) > 0
 
         known = len(self._outcome.errors)
         done = await self._requests.in_groups(
             granted,
-            lambda: self._requests.create(body),
+            create,
             first=state.next_size,
             is_over=is_over,
         )
@@ -277,16 +285,17 @@ class PoolReconcile:
     def _take_refusals(self, known: int) -> None:
         """Tell refused creates from errors: they are told once, and tried again after a pause."""
         state, errors = self._state, self._outcome.errors
-        refusals = [error for error in errors[known:] if _is_refusal(error)]
+        now = self._parts.clock.monotonic()
+        refusals = [error for error in errors[known:] if error.is_refusal]
         if not refusals:
-            state.refusal, state.refusals = "", 0
+            if state.refusal and len(errors) == known:
+                self._parts.refusals.let_in(self._entry.key, now)
+            state.refusal, state.creates = "", Tries()
             return
-        errors[known:] = [error for error in errors[known:] if not _is_refusal(error)]
+        errors[known:] = [error for error in errors[known:] if not error.is_refusal]
         state.refusal = said(refusals[0])
-        pause_s = min(_FIRST_RETRY_S * 2.0**state.refusals, self._parts.retry_s())
-        state.refusals = min(state.refusals + 1, 16)
         # Whatever wakes the pool until then: the attempt itself may do so.
-        state.create_at = self._parts.clock.monotonic() + pause_s
+        pause_s = self._parts.refusals.put_off(self._entry.key, state.creates, now)
         self._outcome.requeues_s.append(pause_s)
 
     def _put_off_s(self, *, of_crowd: bool = False) -> float:
@@ -311,8 +320,3 @@ def _may_be_let_in(member: SandboxEntry) -> bool:
     # A spec that the schema refuses is refused until it is edited.
     ready = member.ready
     return ready is not None and ready.reason == names.REASON_RECONCILER_ERROR
-
-
-def _is_refusal(error: ControlPlaneError) -> bool:
-    is_of_admission = isinstance(error, ApiError) and error.status in _REFUSALS
-    return is_of_admission and not error.namespace_terminating

@@ -15,6 +15,7 @@ import anyio
 from lean_sandbox.controllers.common import ObjectEvents, Shared, Undone
 from lean_sandbox.controllers.warm import WarmQueue
 from lean_sandbox.controllers.warmpool.members import has_labels
+from lean_sandbox.controllers.warmpool.refusals import Refusals
 from lean_sandbox.controllers.warmpool.state import Outcome
 from lean_sandbox.kube.errors import Conflict, ControlPlaneError, Invalid, Status
 from lean_sandbox.model import names
@@ -48,8 +49,7 @@ class Parts(Shared, kw_only=True):
     warm: WarmQueue
     precedence_s: Callable[[Key], float]
     launch: Callable[[Key, Sandbox | None], None]
-    # The least seconds between two attempts at what the server has refused.
-    retry_s: Callable[[], float]
+    refusals: Refusals
     undone: Undone
 
 
@@ -144,7 +144,7 @@ class MemberRequests:
         new = len(errors) - failed
         return Tries(tried, tried - new, next_size=1 if new else min(2 * size, _MOST_AT_ONCE))
 
-    async def create(self, body: bytes) -> None:
+    async def create(self, body: bytes) -> SandboxEntry:
         """Create a member. One POST, and a DELETE if the server has taken its owner away.
 
         Raises Invalid then: a mutating policy or a webhook does so with each member.
@@ -162,6 +162,7 @@ class MemberRequests:
             text = f'sandbox "{meta.name}" was accepted without its pool as owner'
             raise Invalid(422, Status(reason="Invalid", message=text))
         parts.launch(key_of(meta.namespace, meta.name), written.item)
+        return written.entry
 
     async def take_in(self, orphan: SandboxEntry) -> None:
         """Adopt an orphan that fits the template, delete it otherwise.

@@ -10,6 +10,13 @@ from lean_sandbox.kube.errors import ControlPlaneError
 from lean_sandbox.model.warmpool import Outcomes, ReplacementPace, ReplenishHold, TokenBucket
 
 
+class Tries(msgspec.Struct):
+    """Tries of a pool at something that the server refuses: how many in vain, when the next is."""
+
+    in_vain: int = 0
+    next_at: float = -math.inf
+
+
 class PoolState(msgspec.Struct):
     """What is remembered of one pool, by uid: a successor of the same name starts anew.
 
@@ -35,19 +42,31 @@ class PoolState(msgspec.Struct):
     stuck_by: str = ""
     cause: str = ""
     told: str = ""
-    # Why the last member could not be created, how many in a row were refused, and when the next
-    # may be tried.
+    # Why the last member could not be created, and when the next is.
     refusal: str = ""
-    refusals: int = 0
-    create_at: float = -math.inf
-    # How many members were refused when last counted, which of them is tried next, and when.
+    creates: Tries = msgspec.field(default_factory=Tries)
+    # How many members were refused when last counted, and when one of them is launched again.
     refused: int = 0
-    tries: int = 0
-    try_at: float = -math.inf
+    launches: Tries = msgspec.field(default_factory=Tries)
     # By uid: when a member was last refused or held, by the server's clock.
     kept_at: dict[str, float] = msgspec.field(default_factory=dict)
     # Uids of members that claims cannot take over.
     passed_over: set[str] = msgspec.field(default_factory=set)
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the server refuses the pool's members, or what these are made of."""
+        return bool(self.refusal) or self.refused > 0
+
+    @property
+    def next_try_at(self) -> float:
+        """When the pool next tries what was refused to it."""
+        return max(self.creates.next_at, self.launches.next_at)
+
+    def try_at(self, now: float) -> None:
+        """Let the pool try everything at once that was refused to it."""
+        self.creates.next_at = min(now, self.creates.next_at)
+        self.launches.next_at = min(now, self.launches.next_at)
 
 
 class Outcome(msgspec.Struct):
