@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from lean_sandbox.local.errors import StatusError, bad_request
+from lean_sandbox.local.errors import Cause, StatusError, bad_request, invalid
 from lean_sandbox.local.registry import Kind
 from lean_sandbox.local.schema.core import core_defaults, core_validate
 from lean_sandbox.local.schema.decoding import (
@@ -18,13 +18,7 @@ from lean_sandbox.local.schema.decoding import (
     decode_metadata,
 )
 from lean_sandbox.local.schema.definition import definition_defaults, validate_definition
-from lean_sandbox.local.schema.errors import (
-    FieldError,
-    invalid_status,
-    strict_decoding_status,
-    unknown_field_errors,
-    warning_header,
-)
+from lean_sandbox.local.schema.errors import warning_header
 from lean_sandbox.local.schema.metadata import validate_metadata
 from lean_sandbox.local.schema.rules import RuleSet
 from lean_sandbox.local.schema.structural import apply_defaults, prune
@@ -34,20 +28,15 @@ from lean_sandbox.local.structure import Node, with_metadata
 Json = dict[str, Any]
 
 
-def refusal(status: Json) -> StatusError:
-    """Return a Status of the schema room as the refusal that it is."""
-    return StatusError(
-        status["code"],
-        status.get("reason", ""),
-        status.get("message", ""),
-        details=status.get("details"),
-    )
-
-
 @lru_cache(maxsize=64)
 def rules_of(kind: Kind) -> RuleSet:
     """Return the rules of a custom kind; control planes of one process share kinds."""
     return RuleSet(kind.schema or {})
+
+
+def _unreadable(kind: Kind, why: str) -> StatusError:
+    what = f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}'
+    return bad_request(f"{what}: {why}")
 
 
 class Admission:
@@ -105,10 +94,11 @@ class Admission:
             dropped.extend(unknown)
         if validation == "Ignore" or not (unknown or repeated):
             return
+        texts = [f'duplicate field "{path}"' for path in repeated]
+        texts += [f'unknown field "{path}"' for path in unknown]
         if validation == "Strict":
-            raise refusal(strict_decoding_status(kind.kind, kind.version, unknown, repeated))
-        warnings.extend(warning_header(f'duplicate field "{path}"') for path in repeated)
-        warnings.extend(warning_header(text) for text in unknown_field_errors(unknown))
+            raise _unreadable(kind, f"strict decoding error: {', '.join(texts)}")
+        warnings.extend(map(warning_header, texts))
 
     def _decoded(self, kind: Kind, obj: Json) -> list[str]:
         """Decode an object in place and return the paths of its unknown fields."""
@@ -117,8 +107,7 @@ class Admission:
                 return decode(obj, self.schema(kind), kind.kind)
             unknown = decode_metadata(obj)
         except DecodeError as error:
-            what = f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}'
-            raise bad_request(f"{what}: {error}") from None
+            raise _unreadable(kind, str(error)) from None
         return sorted([*unknown, *prune(obj, self.schema(kind))])
 
     def normalize(self, kind: Kind, obj: Json) -> None:
@@ -148,7 +137,7 @@ class Admission:
         """
         if self.guard is not None:
             self.guard(kind, obj, old)
-        errors: Iterable[FieldError]
+        errors: Iterable[Cause]
         if kind.is_custom:
             # Only the validation rules look at this object, so kind and apiVersion may stay out.
             found = validate_metadata(obj, old, namespaced=kind.namespaced)
@@ -165,4 +154,4 @@ class Admission:
         listed = list(errors)
         if listed:
             name = obj["metadata"].get("name", "")
-            raise refusal(invalid_status(kind.kind, kind.group, name, listed))
+            raise invalid(kind.group, kind.kind, name, listed)

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from lean_sandbox.local import bodies
-from lean_sandbox.local.admission import refusal
 from lean_sandbox.local.errors import (
     PageNotFoundError,
     StatusError,
     bad_request,
     forbidden,
+    invalid,
     not_allowed,
     not_found,
     not_supported,
@@ -26,7 +26,6 @@ from lean_sandbox.local.options import WriteOptions, read_deletion, read_options
 from lean_sandbox.local.paging import Page, check_options, list_page, matcher, version_of
 from lean_sandbox.local.registry import Kind
 from lean_sandbox.local.represent import Accepted, Renderer, choose_form
-from lean_sandbox.local.schema.errors import invalid_status
 from lean_sandbox.local.schema.events import check_new_event
 from lean_sandbox.local.serversettings import LocalSettings
 from lean_sandbox.local.store import Entry
@@ -229,7 +228,7 @@ class Handlers:
         """Refuse, as events.k8s.io/v1 does, what core/v1 lets pass."""
         found = check_new_event(obj, old)
         if found:
-            raise refusal(invalid_status("Event", "", obj["metadata"].get("name", ""), found))
+            raise invalid("", "Event", obj["metadata"].get("name", ""), found)
         return obj
 
     def _update(self, ask: Ask) -> Answer:

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from lean_sandbox.local.errors import invalid
 from lean_sandbox.local.schema.core import core_defaults, core_validate
 from lean_sandbox.local.schema.decoding import builtin_schema, complete, decode, decode_metadata
-from lean_sandbox.local.schema.errors import invalid_status
 from lean_sandbox.local.schema.metadata import validate_metadata
 from lean_sandbox.local.schema.structural import apply_defaults, prune
 from lean_sandbox.local.schema.validation import validate
@@ -58,7 +58,7 @@ def _answer_custom(obj: Json, old: Json | None = None, *, is_status: bool = Fals
     found = validate_metadata(obj, old)
     found += validate(obj, schema, old=old, before=found, is_status=is_status)
     name = obj["metadata"].get("name", "")
-    return invalid_status(kind, group, name, found) if found else None
+    return invalid(group, kind, name, found).status() if found else None
 
 
 def _answer_builtin(obj: Json, old: Json) -> Json | None:
@@ -69,7 +69,7 @@ def _answer_builtin(obj: Json, old: Json) -> Json | None:
         complete(part, builtin_schema(kind))
     found = core_validate(kind, obj, old)
     name = obj["metadata"].get("name", "")
-    return invalid_status(kind, "", name, found) if found else None
+    return invalid("", kind, name, found).status() if found else None
 
 
 @pytest.mark.parametrize("case", _cases("updates"))

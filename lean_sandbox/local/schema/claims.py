@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from lean_sandbox.local.errors import Cause
 from lean_sandbox.local.schema import errors, names, paths
-from lean_sandbox.local.schema.errors import FieldError
 from lean_sandbox.model.comparison import parse_quantity
 
 Json = dict[str, Any]
@@ -22,9 +22,9 @@ def claim_defaults(obj: Json) -> None:
     obj.setdefault("spec", {}).setdefault("volumeMode", "Filesystem")
 
 
-def check_claim_spec(spec: Json, path: str) -> list[FieldError]:
+def check_claim_spec(spec: Json, path: str) -> list[Cause]:
     """Return what is wrong with the spec of a claim."""
-    found: list[FieldError] = []
+    found: list[Cause] = []
     where = paths.child(path, "accessModes")
     modes = spec.get("accessModes") or []
     if not modes:
@@ -59,7 +59,7 @@ def _fixed_part(spec: Json, *, is_bound: bool) -> Json:
     return fixed
 
 
-def check_claim(obj: Json, old: Json | None) -> list[FieldError]:
+def check_claim(obj: Json, old: Json | None) -> list[Cause]:
     """Return what is wrong with a claim, and on an update with the change."""
     spec: Json = obj.get("spec") or {}
     found = check_claim_spec(spec, "spec")

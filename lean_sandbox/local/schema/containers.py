@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any
 
+from lean_sandbox.local.errors import Cause
 from lean_sandbox.local.schema import errors, names, paths
-from lean_sandbox.local.schema.errors import FieldError
 from lean_sandbox.model.comparison import parse_quantity
 
 Json = dict[str, Any]
@@ -26,7 +26,7 @@ _STANDARD_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage", "storage"
 
 def _check_ports(
     ports: list[Json], path: str, host_ports: set[str], *, is_host_network: bool
-) -> Iterator[FieldError]:
+) -> Iterator[Cause]:
     seen: set[str] = set()
     for position, port in enumerate(ports):
         where = paths.index(path, position)
@@ -62,7 +62,7 @@ def _check_ports(
             host_ports.add(key)
 
 
-def _check_env(variables: list[Json], path: str) -> Iterator[FieldError]:
+def _check_env(variables: list[Json], path: str) -> Iterator[Cause]:
     for position, variable in enumerate(variables):
         where = paths.index(path, position)
         name = variable.get("name") or ""
@@ -87,7 +87,7 @@ def _check_env(variables: list[Json], path: str) -> Iterator[FieldError]:
             yield errors.invalid(sourced, "", text)
 
 
-def _check_mounts(mounts: list[Json], path: str, volumes: Collection[str]) -> Iterator[FieldError]:
+def _check_mounts(mounts: list[Json], path: str, volumes: Collection[str]) -> Iterator[Cause]:
     seen: set[str] = set()
     for position, mount in enumerate(mounts):
         where = paths.index(path, position)
@@ -104,7 +104,7 @@ def _check_mounts(mounts: list[Json], path: str, volumes: Collection[str]) -> It
         seen.add(target)
 
 
-def _check_resource_name(name: str, path: str) -> Iterator[FieldError]:
+def _check_resource_name(name: str, path: str) -> Iterator[Cause]:
     for text in names.label_key_problems(name):
         yield errors.invalid(path, name, text)
     if "/" in name or name in _STANDARD_RESOURCES or name.startswith("hugepages-"):
@@ -113,7 +113,7 @@ def _check_resource_name(name: str, path: str) -> Iterator[FieldError]:
     yield errors.invalid(path, name, "must be a standard resource for containers")
 
 
-def _check_resources(resources: Json, path: str) -> Iterator[FieldError]:
+def _check_resources(resources: Json, path: str) -> Iterator[Cause]:
     limits: Json = resources.get("limits") or {}
     requests: Json = resources.get("requests") or {}
     for part, values in (("limits", limits), ("requests", requests)):
@@ -130,7 +130,7 @@ def _check_resources(resources: Json, path: str) -> Iterator[FieldError]:
             yield errors.invalid(paths.child(path, "requests"), str(value), text)
 
 
-def _check_handler(handler: Json, path: str, missing: str) -> Iterator[FieldError]:
+def _check_handler(handler: Json, path: str, missing: str) -> Iterator[Cause]:
     given = [name for name in _HANDLERS if handler.get(name) is not None]
     if not given:
         yield errors.required(path, missing)
@@ -146,7 +146,7 @@ def _check_handler(handler: Json, path: str, missing: str) -> Iterator[FieldErro
                 yield errors.invalid(where, target, text)
 
 
-def _check_probes(container: Json, path: str) -> Iterator[FieldError]:
+def _check_probes(container: Json, path: str) -> Iterator[Cause]:
     for name in ("livenessProbe", "readinessProbe", "startupProbe"):
         probe = container.get(name)
         if probe is None:
@@ -177,7 +177,7 @@ def check_container(
     volumes: Collection[str],
     host_ports: set[str],
     is_host_network: bool,
-) -> Iterator[FieldError]:
+) -> Iterator[Cause]:
     """Give an error for each thing wrong with a container, except its name.
 
     `volumes` are the names the Pod declares; `host_ports` collects the ports taken on the host.

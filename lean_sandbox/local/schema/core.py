@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from lean_sandbox.local.errors import Cause
 from lean_sandbox.local.schema import errors, names, paths
 from lean_sandbox.local.schema.claims import check_claim, claim_defaults
-from lean_sandbox.local.schema.errors import FieldError
 from lean_sandbox.local.schema.events import check_event_place
 from lean_sandbox.local.schema.kinddefaults import default_rows
 from lean_sandbox.local.schema.kindrules import check_rows
@@ -159,8 +159,8 @@ def core_defaults(kind: str, obj: Json) -> None:
         apply(obj)
 
 
-def _check_keys(obj: Json, _old: Json | None) -> list[FieldError]:
-    found: list[FieldError] = []
+def _check_keys(obj: Json, _old: Json | None) -> list[Cause]:
+    found: list[Cause] = []
     for part in ("data", "binaryData"):
         for key in sorted(obj.get(part) or {}):
             where = paths.key(part, key)
@@ -177,7 +177,7 @@ def _check_keys(obj: Json, _old: Json | None) -> list[FieldError]:
     return found
 
 
-def _immutable_data(obj: Json, old: Json) -> list[FieldError]:
+def _immutable_data(obj: Json, old: Json) -> list[Cause]:
     if not old.get("immutable"):
         return []
     text = "field is immutable when `immutable` is set"
@@ -189,7 +189,7 @@ def _immutable_data(obj: Json, old: Json) -> list[FieldError]:
     ]
 
 
-_CHECKS: dict[str, Callable[[Json, Json | None], list[FieldError]]] = {
+_CHECKS: dict[str, Callable[[Json, Json | None], list[Cause]]] = {
     "ConfigMap": _check_keys,
     "Event": check_event_place,
     "PersistentVolumeClaim": check_claim,
@@ -199,7 +199,7 @@ _CHECKS: dict[str, Callable[[Json, Json | None], list[FieldError]]] = {
 }
 
 
-def _check_finalizers(obj: Json) -> list[FieldError]:
+def _check_finalizers(obj: Json) -> list[Cause]:
     path = "metadata.finalizers"
     text = "name is neither a standard finalizer name nor is it fully qualified"
     return [
@@ -212,7 +212,7 @@ def _check_finalizers(obj: Json) -> list[FieldError]:
 
 def core_validate(
     kind: str, obj: Json, old: Json | None = None, *, is_status: bool = False
-) -> list[FieldError]:
+) -> list[Cause]:
     """Return what a server refuses in an object of a built-in kind, its metadata included.
 
     `old` is the stored object of an update. Defaults must be in place. Kinds without a check of

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
+from lean_sandbox.local.errors import Cause
 from lean_sandbox.local.schema import errors, names, paths
-from lean_sandbox.local.schema.errors import FieldError
 from lean_sandbox.local.schema.formats import PatternError, compile_pattern
 from lean_sandbox.local.schema.metadata import validate_metadata
 from lean_sandbox.local.schema.rules import check_rule
@@ -67,7 +67,7 @@ def definition_defaults(crd: Json) -> None:
             status["storedVersions"] = [*(status.get("storedVersions") or ()), name]
 
 
-def _label(value: str, path: str, *, is_mixed: bool = False) -> Iterator[FieldError]:
+def _label(value: str, path: str, *, is_mixed: bool = False) -> Iterator[Cause]:
     if not value:
         yield errors.required(path)
         return
@@ -76,7 +76,7 @@ def _label(value: str, path: str, *, is_mixed: bool = False) -> Iterator[FieldEr
         yield errors.invalid(path, value, prefix + text)
 
 
-def _check_names(spec: Json) -> Iterator[FieldError]:
+def _check_names(spec: Json) -> Iterator[Cause]:
     given: Json = spec.get("names") or {}
     path = "spec.names"
     yield from _label(given.get("plural") or "", paths.child(path, "plural"))
@@ -88,7 +88,7 @@ def _check_names(spec: Json) -> Iterator[FieldError]:
             yield from _label(value, paths.index(paths.child(path, name), position))
 
 
-def _check_group(crd: Json, spec: Json) -> Iterator[FieldError]:
+def _check_group(crd: Json, spec: Json) -> Iterator[Cause]:
     group = spec.get("group") or ""
     if not group:
         yield errors.required("spec.group")
@@ -105,14 +105,14 @@ def _check_group(crd: Json, spec: Json) -> Iterator[FieldError]:
         yield errors.required(f"metadata.annotations[{_APPROVAL}]", text)
 
 
-def _check_name(crd: Json, spec: Json) -> Iterator[FieldError]:
+def _check_name(crd: Json, spec: Json) -> Iterator[Cause]:
     wanted = f"{spec['names'].get('plural', '')}.{spec.get('group') or ''}"
     name = (crd.get("metadata") or {}).get("name") or ""
     if name != wanted:
         yield errors.invalid("metadata.name", name, 'must be spec.names.plural+"."+spec.group')
 
 
-def _check_conversion(conversion: Json) -> Iterator[FieldError]:
+def _check_conversion(conversion: Json) -> Iterator[Cause]:
     path = "spec.conversion"
     strategy = conversion.get("strategy") or ""
     webhook: Json = conversion.get("webhook") or {}
@@ -141,7 +141,7 @@ def _check_conversion(conversion: Json) -> Iterator[FieldError]:
         yield errors.invalid(where, versions, "must include at least one of v1, v1beta1")
 
 
-def _check_scale(scale: Json, path: str) -> Iterator[FieldError]:
+def _check_scale(scale: Json, path: str) -> Iterator[Cause]:
     for name, parts in (
         ("specReplicasPath", ("spec",)),
         ("statusReplicasPath", ("status",)),
@@ -155,7 +155,7 @@ def _check_scale(scale: Json, path: str) -> Iterator[FieldError]:
             yield errors.invalid(where, value, text)
 
 
-def _check_selectable(version: Json, path: str) -> Iterator[FieldError]:
+def _check_selectable(version: Json, path: str) -> Iterator[Cause]:
     root = (version.get("schema") or {}).get("openAPIV3Schema") or {}
     seen: set[str] = set()
     for position, item in enumerate(version.get("selectableFields") or ()):
@@ -184,7 +184,7 @@ def _field_at(schema: Json, path: str) -> Json | None:
     return None if path.startswith(".metadata") else found
 
 
-def _check_columns(version: Json, path: str) -> Iterator[FieldError]:
+def _check_columns(version: Json, path: str) -> Iterator[Cause]:
     for position, column in enumerate(version.get("additionalPrinterColumns") or ()):
         where = paths.index(path, position)
         if not column.get("name"):
@@ -201,7 +201,7 @@ def _check_columns(version: Json, path: str) -> Iterator[FieldError]:
             yield errors.invalid(paths.child(where, "JSONPath"), path_text, text)
 
 
-def _check_type(schema: Json, path: str, *, is_root: bool) -> Iterator[FieldError]:
+def _check_type(schema: Json, path: str, *, is_root: bool) -> Iterator[Cause]:
     kind = schema.get("type") or ""
     where = paths.child(path, "type")
     if not kind:
@@ -215,7 +215,7 @@ def _check_type(schema: Json, path: str, *, is_root: bool) -> Iterator[FieldErro
         yield errors.invalid(where, kind, "must be object at the root")
 
 
-def _check_list_type(schema: Json, path: str) -> Iterator[FieldError]:
+def _check_list_type(schema: Json, path: str) -> Iterator[Cause]:
     kind = schema.get("x-kubernetes-list-type")
     keys = schema.get("x-kubernetes-list-map-keys") or []
     items: Json = schema.get("items") or {}
@@ -257,7 +257,7 @@ def _is_atomic(schema: Json) -> bool:
     return schema.get("x-kubernetes-map-type") == "atomic"
 
 
-def _check_keywords(schema: Json, path: str) -> Iterator[FieldError]:
+def _check_keywords(schema: Json, path: str) -> Iterator[Cause]:
     for name in _UNKNOWN_KEYWORDS:
         if schema.get(name) is not None:
             yield errors.forbidden(paths.child(path, name), f"{name} is not supported")
@@ -277,7 +277,7 @@ def _check_keywords(schema: Json, path: str) -> Iterator[FieldError]:
             yield errors.invalid(paths.child(path, "type"), schema.get("type") or "", text)
 
 
-def _check_branches(schema: Json, path: str) -> Iterator[FieldError]:
+def _check_branches(schema: Json, path: str) -> Iterator[Cause]:
     is_either = schema.get("x-kubernetes-int-or-string")
     for name in ("allOf", "anyOf", "oneOf", "not"):
         given = schema.get(name)
@@ -289,7 +289,7 @@ def _check_branches(schema: Json, path: str) -> Iterator[FieldError]:
                 yield from _check_branch(branch or {}, where)
 
 
-def _check_branch(branch: Json, path: str) -> Iterator[FieldError]:
+def _check_branch(branch: Json, path: str) -> Iterator[Cause]:
     for name, text in _STRUCTURAL.items():
         if branch.get(name):
             yield errors.forbidden(paths.child(path, name), text)
@@ -299,7 +299,7 @@ def _check_branch(branch: Json, path: str) -> Iterator[FieldError]:
         yield from _check_branch(field or {}, f"{path}.properties[{name}]")
 
 
-def _check_metadata(schema: Json, path: str) -> Iterator[FieldError]:
+def _check_metadata(schema: Json, path: str) -> Iterator[Cause]:
     field = (schema.get("properties") or {}).get("metadata") or {}
     where = f"{path}.properties[metadata]"
     if field.get("type") not in (None, "object"):
@@ -309,13 +309,13 @@ def _check_metadata(schema: Json, path: str) -> Iterator[FieldError]:
         yield errors.forbidden(where, f"{text}, but metadata is implicitly specified")
 
 
-def _check_rules(schema: Json, path: str, *, is_root: bool) -> Iterator[FieldError]:
+def _check_rules(schema: Json, path: str, *, is_root: bool) -> Iterator[Cause]:
     for position, rule in enumerate(schema.get("x-kubernetes-validations") or ()):
         where = paths.index(paths.child(path, "x-kubernetes-validations"), position)
         yield from _check_rule(rule or {}, schema, where, is_root=is_root)
 
 
-def _check_rule(rule: Json, schema: Json, where: str, *, is_root: bool) -> Iterator[FieldError]:
+def _check_rule(rule: Json, schema: Json, where: str, *, is_root: bool) -> Iterator[Cause]:
     text, expression = rule.get("rule") or "", rule.get("messageExpression") or ""
     if not text.strip():
         yield errors.required(paths.child(where, "rule"), "rule is not specified")
@@ -369,12 +369,12 @@ def _shown_rule(rule: Json) -> Json:
     }
 
 
-def _check_values(schema: Json, path: str) -> Iterator[FieldError]:
+def _check_values(schema: Json, path: str) -> Iterator[Cause]:
     if "default" in schema:
         for error in validate({"value": schema["default"]}, {"properties": {"value": schema}}):
             where = paths.child(path, "default")
             message = error.message.replace("value in body", " in body")
-            yield FieldError(where, error.reason, message, error.bad_value)
+            yield Cause(error.reason, message, where)
         if prune({"value": copy.deepcopy(schema["default"])}, {"properties": {"value": schema}}):
             where = paths.child(path, "default")
             yield errors.invalid(where, schema["default"], "must not have unknown fields")
@@ -384,7 +384,7 @@ def _check_values(schema: Json, path: str) -> Iterator[FieldError]:
         yield errors.invalid(paths.child(path, OPEN), given, "must be true or undefined")
 
 
-def _check_pattern(schema: Json, path: str) -> Iterator[FieldError]:
+def _check_pattern(schema: Json, path: str) -> Iterator[Cause]:
     if pattern := schema.get("pattern"):
         try:
             compile_pattern(pattern)
@@ -393,7 +393,7 @@ def _check_pattern(schema: Json, path: str) -> Iterator[FieldError]:
             yield errors.invalid(paths.child(path, "pattern"), pattern, text)
 
 
-def _check_schema(schema: Json, path: str, *, is_root: bool = False) -> Iterator[FieldError]:
+def _check_schema(schema: Json, path: str, *, is_root: bool = False) -> Iterator[Cause]:
     yield from _check_type(schema, path, is_root=is_root)
     yield from _check_list_type(schema, path)
     yield from _check_values(schema, path)
@@ -438,12 +438,12 @@ def _shown_versions(versions: list[Json]) -> list[Json] | None:
 
 
 @lru_cache(maxsize=32)
-def _errors_of_versions(encoded: bytes) -> tuple[FieldError, ...]:
+def _errors_of_versions(encoded: bytes) -> tuple[Cause, ...]:
     """Return what is wrong with the versions of a spec; remembered, because schemas are large."""
     return tuple(_check_versions(msgspec.json.decode(encoded)))
 
 
-def _check_versions(versions: list[Json]) -> Iterator[FieldError]:
+def _check_versions(versions: list[Json]) -> Iterator[Cause]:
     if sum(bool(version.get("storage")) for version in versions) != 1:
         text = "must have exactly one version marked as storage version"
         yield errors.invalid("spec.versions", _shown_versions(versions), text)
@@ -478,7 +478,7 @@ def _check_versions(versions: list[Json]) -> Iterator[FieldError]:
                 yield errors.invalid(named, warning, "must not be an empty string")
 
 
-def validate_definition(crd: Json, old: Json | None = None) -> list[FieldError]:
+def validate_definition(crd: Json, old: Json | None = None) -> list[Cause]:
     """Return what is wrong with a CustomResourceDefinition (defaults must be in place).
 
     Rules are compiled, so an unknown function or a syntax error shows here and not at the first
@@ -520,7 +520,7 @@ def validate_definition(crd: Json, old: Json | None = None) -> list[FieldError]:
     return found
 
 
-def _check_change(spec: Json, old: Json) -> Iterator[FieldError]:
+def _check_change(spec: Json, old: Json) -> Iterator[Cause]:
     for name in ("group", "scope"):
         if spec.get(name) != old.get(name):
             yield errors.immutable(f"spec.{name}", spec.get(name) or "")

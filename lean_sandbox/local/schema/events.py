@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from lean_sandbox.local.errors import Cause
 from lean_sandbox.local.schema import errors, names
-from lean_sandbox.local.schema.errors import FieldError
 
 Json = dict[str, Any]
 
@@ -30,7 +30,7 @@ _FIXED = (
 _PUBLIC = {"reportingComponent": "reportingController"}
 
 
-def check_event_place(obj: Json, _old: Json | None) -> list[FieldError]:
+def check_event_place(obj: Json, _old: Json | None) -> list[Cause]:
     """Return what is wrong with where an Event is: beside the object it is about.
 
     Events about cluster-wide objects are in the default namespace.
@@ -42,7 +42,7 @@ def check_event_place(obj: Json, _old: Json | None) -> list[FieldError]:
     return [errors.invalid("involvedObject.namespace", there, "does not match event.namespace")]
 
 
-def check_new_event(obj: Json, old: Json | None) -> list[FieldError]:
+def check_new_event(obj: Json, old: Json | None) -> list[Cause]:
     """Return what events.k8s.io/v1 refuses in an Event under its core names.
 
     The older core/v1 asks for none of it.
@@ -56,7 +56,7 @@ def check_new_event(obj: Json, old: Json | None) -> list[FieldError]:
     return list(_mistakes(obj))
 
 
-def _mistakes(obj: Json) -> Iterator[FieldError]:
+def _mistakes(obj: Json) -> Iterator[Cause]:
     if not obj.get("eventTime"):
         yield errors.required("eventTime")
     series = obj.get("series")

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 from zoneinfo import available_timezones
 
+from lean_sandbox.local.errors import Cause
 from lean_sandbox.local.schema import errors, names, paths
-from lean_sandbox.local.schema.errors import FieldError
 from lean_sandbox.local.schema.metadata import check_labels
 from lean_sandbox.local.schema.pods import check_pod_spec
 
 Json = dict[str, Any]
-Check = Callable[[Any, str], Iterable[FieldError]]
-ObjectCheck = Callable[[Json, Json | None], Iterable[FieldError]]
+Check = Callable[[Any, str], Iterable[Cause]]
+ObjectCheck = Callable[[Json, Json | None], Iterable[Cause]]
 
 _RBAC: Final = "rbac.authorization.k8s.io"
 _CIDR_TEXT: Final = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
@@ -54,7 +54,7 @@ def places(obj: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _needed(detail: str = "") -> Check:
-    def check(value: Any, where: str) -> Iterator[FieldError]:
+    def check(value: Any, where: str) -> Iterator[Cause]:
         if value in (None, "", [], {}):
             yield errors.required(where, detail)
 
@@ -62,7 +62,7 @@ def _needed(detail: str = "") -> Check:
 
 
 def _one_of(*allowed: str, needed: bool = False) -> Check:
-    def check(value: Any, where: str) -> Iterator[FieldError]:
+    def check(value: Any, where: str) -> Iterator[Cause]:
         if (value or needed) and value not in allowed:
             yield errors.not_supported(where, value or "", allowed)
 
@@ -70,7 +70,7 @@ def _one_of(*allowed: str, needed: bool = False) -> Check:
 
 
 def _at_least(least: int, text: str = "must be greater than or equal to 0") -> Check:
-    def check(value: Any, where: str) -> Iterator[FieldError]:
+    def check(value: Any, where: str) -> Iterator[Cause]:
         if isinstance(value, int) and value < least:
             yield errors.invalid(where, value, text)
 
@@ -78,13 +78,13 @@ def _at_least(least: int, text: str = "must be greater than or equal to 0") -> C
 
 
 def _named(rule: names.NameRule) -> Check:
-    def check(value: Any, where: str) -> Iterator[FieldError]:
+    def check(value: Any, where: str) -> Iterator[Cause]:
         yield from (errors.invalid(where, value, text) for text in (rule(value) if value else ()))
 
     return check
 
 
-def _selector(value: Any, where: str) -> Iterator[FieldError]:
+def _selector(value: Any, where: str) -> Iterator[Cause]:
     given: Json = value or {}
     yield from check_labels(given.get("matchLabels"), paths.child(where, "matchLabels"))
     for position, one in enumerate(given.get("matchExpressions") or ()):
@@ -103,7 +103,7 @@ def _selector(value: Any, where: str) -> Iterator[FieldError]:
             yield errors.invalid(paths.child(inner, "key"), one.get("key") or "", text)
 
 
-def _share(value: Any, where: str) -> Iterator[FieldError]:
+def _share(value: Any, where: str) -> Iterator[Cause]:
     """Check a number or percentage that is no more than all."""
     if isinstance(value, int) and value < 0:
         yield errors.invalid(where, value, "must be greater than or equal to 0")
@@ -114,7 +114,7 @@ def _share(value: Any, where: str) -> Iterator[FieldError]:
             yield errors.invalid(where, value, "must not be greater than 100%")
 
 
-def _port(value: Any, where: str) -> Iterator[FieldError]:
+def _port(value: Any, where: str) -> Iterator[Cause]:
     if isinstance(value, str):
         yield from (errors.invalid(where, value, text) for text in names.port_name_problems(value))
     elif value is not None and not 1 <= value <= 65535:
@@ -125,7 +125,7 @@ def _port(value: Any, where: str) -> Iterator[FieldError]:
 
 
 def _template(restarts: tuple[str, ...], path: str = "spec.template") -> ObjectCheck:
-    def check(obj: Json, _old: Json | None) -> Iterator[FieldError]:
+    def check(obj: Json, _old: Json | None) -> Iterator[Cause]:
         for where, template in places(obj, path):
             spec: Json = (template or {}).get("spec") or {}
             inner = paths.child(where, "spec")
@@ -144,7 +144,7 @@ def _template(restarts: tuple[str, ...], path: str = "spec.template") -> ObjectC
 
 
 def _selects(kind: str) -> ObjectCheck:
-    def check(obj: Json, old: Json | None) -> Iterator[FieldError]:
+    def check(obj: Json, old: Json | None) -> Iterator[Cause]:
         spec: Json = obj.get("spec") or {}
         selector = spec.get("selector")
         labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels")
@@ -182,7 +182,7 @@ def _matches(selector: Json | None, labels: Json) -> bool:
     return all(labels.get(key) == value for key, value in wanted.items())
 
 
-def _strategy(obj: Json, _old: Json | None) -> Iterator[FieldError]:
+def _strategy(obj: Json, _old: Json | None) -> Iterator[Cause]:
     strategy: Json = obj["spec"].get("strategy") or {}
     rolling = strategy.get("rollingUpdate")
     if strategy.get("type") not in ("Recreate", "RollingUpdate"):
@@ -197,7 +197,7 @@ def _strategy(obj: Json, _old: Json | None) -> Iterator[FieldError]:
         yield errors.invalid(where, rolling.get("maxUnavailable"), text)
 
 
-def _schedule(value: Any, where: str) -> Iterator[FieldError]:
+def _schedule(value: Any, where: str) -> Iterator[Cause]:
     fields = (value or "").split()
     if not value:
         yield errors.required(where)
@@ -210,12 +210,12 @@ def _schedule(value: Any, where: str) -> Iterator[FieldError]:
         yield errors.invalid(where, value, text)
 
 
-def _zone(value: Any, where: str) -> Iterator[FieldError]:
+def _zone(value: Any, where: str) -> Iterator[Cause]:
     if value and value not in available_timezones():
         yield errors.invalid(where, value, f"unknown time zone {value}")
 
 
-def _job_selector(obj: Json, _old: Json | None) -> Iterator[FieldError]:
+def _job_selector(obj: Json, _old: Json | None) -> Iterator[Cause]:
     spec: Json = obj["spec"]
     if spec.get("selector") is None:
         yield errors.required("spec.selector")
@@ -228,7 +228,7 @@ def _job_selector(obj: Json, _old: Json | None) -> Iterator[FieldError]:
 # ------------------------------------------------------------------ others
 
 
-def _budget(obj: Json, _old: Json | None) -> Iterator[FieldError]:
+def _budget(obj: Json, _old: Json | None) -> Iterator[Cause]:
     spec: Json = obj["spec"]
     if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
         members = ("MinAvailable", "Selector", "MaxUnavailable", "UnhealthyPodEvictionPolicy")
@@ -237,7 +237,7 @@ def _budget(obj: Json, _old: Json | None) -> Iterator[FieldError]:
         yield errors.invalid("spec", shown, text)
 
 
-def _peer(value: Any, where: str) -> Iterator[FieldError]:
+def _peer(value: Any, where: str) -> Iterator[Cause]:
     block = value.get("ipBlock")
     others = [key for key in ("podSelector", "namespaceSelector") if value.get(key) is not None]
     if block is None and not others:
@@ -274,7 +274,7 @@ def _is_inside(part: Any, whole: Any) -> bool:
     return is_narrower and part.network_address in whole
 
 
-def _policy_port(value: Any, where: str) -> Iterator[FieldError]:
+def _policy_port(value: Any, where: str) -> Iterator[Cause]:
     port, end = value.get("port"), value.get("endPort")
     protocols = ("TCP", "UDP", "SCTP")
     yield from _one_of(*protocols)(value.get("protocol"), paths.child(where, "protocol"))
@@ -288,7 +288,7 @@ def _policy_port(value: Any, where: str) -> Iterator[FieldError]:
 
 
 def _policy_rule(*, is_namespaced: bool) -> Check:
-    def check(rule: Any, where: str) -> Iterator[FieldError]:
+    def check(rule: Any, where: str) -> Iterator[Cause]:
         if not rule.get("verbs"):
             text = "verbs must contain at least one value"
             yield errors.required(paths.child(where, "verbs"), text)
@@ -306,7 +306,7 @@ def _policy_rule(*, is_namespaced: bool) -> Check:
 
 
 def _binding(*kinds: str) -> ObjectCheck:
-    def check(obj: Json, old: Json | None) -> Iterator[FieldError]:
+    def check(obj: Json, old: Json | None) -> Iterator[Cause]:
         reference: Json = obj.get("roleRef") or {}
         if old is not None and reference != (old.get("roleRef") or {}):
             yield errors.invalid("roleRef", reference, "cannot change roleRef")
@@ -322,7 +322,7 @@ def _binding(*kinds: str) -> ObjectCheck:
     return check
 
 
-def _subject(subject: Json, where: str, *, is_cluster: bool) -> Iterator[FieldError]:
+def _subject(subject: Json, where: str, *, is_cluster: bool) -> Iterator[Cause]:
     kind, name = subject.get("kind") or "", subject.get("name") or ""
     group = subject.get("apiGroup") or ""
     if not name:
@@ -341,7 +341,7 @@ def _subject(subject: Json, where: str, *, is_cluster: bool) -> Iterator[FieldEr
         yield errors.not_supported(paths.child(where, "kind"), kind, allowed)
 
 
-def _aggregation(obj: Json, _old: Json | None) -> Iterator[FieldError]:
+def _aggregation(obj: Json, _old: Json | None) -> Iterator[Cause]:
     rule = obj.get("aggregationRule")
     if rule is not None and not rule.get("clusterRoleSelectors"):
         text = "at least one clusterRoleSelector required if aggregationRule is non-nil"
@@ -349,7 +349,7 @@ def _aggregation(obj: Json, _old: Json | None) -> Iterator[FieldError]:
 
 
 def _unchanged(*members: str) -> ObjectCheck:
-    def check(obj: Json, old: Json | None) -> Iterator[FieldError]:
+    def check(obj: Json, old: Json | None) -> Iterator[Cause]:
         for name in members:
             if old is not None and obj.get(name) != old.get(name):
                 text = f"updates to {name} are forbidden."
@@ -358,7 +358,7 @@ def _unchanged(*members: str) -> ObjectCheck:
     return check
 
 
-def _priority_class(obj: Json, old: Json | None) -> Iterator[FieldError]:
+def _priority_class(obj: Json, old: Json | None) -> Iterator[Cause]:
     name, value = obj["metadata"].get("name") or "", obj.get("value") or 0
     if old is not None and value != (old.get("value") or 0):
         yield errors.forbidden("value", "may not be changed in an update.")
@@ -379,7 +379,7 @@ _SECRET_KEYS: Final = {
 }
 
 
-def _secret(obj: Json, old: Json | None) -> Iterator[FieldError]:
+def _secret(obj: Json, old: Json | None) -> Iterator[Cause]:
     kind, data = obj.get("type") or "", obj.get("data") or {}
     if old is not None and kind != old.get("type"):
         yield errors.immutable("type", kind)
@@ -397,7 +397,7 @@ def _secret(obj: Json, old: Json | None) -> Iterator[FieldError]:
         yield errors.too_long("data", _MIBI)
 
 
-def _config_map(obj: Json, _old: Json | None) -> Iterator[FieldError]:
+def _config_map(obj: Json, _old: Json | None) -> Iterator[Cause]:
     texts = sum(len(text.encode()) for text in (obj.get("data") or {}).values())
     octets = sum(len(text) * 3 // 4 for text in (obj.get("binaryData") or {}).values())
     if texts + octets > _MIBI:
@@ -478,7 +478,7 @@ _WHOLE: Final[dict[str, tuple[ObjectCheck, ...]]] = {
 }
 
 
-def check_rows(kind: str, obj: Json, old: Json | None) -> Iterator[FieldError]:
+def check_rows(kind: str, obj: Json, old: Json | None) -> Iterator[Cause]:
     """Give an error for each row of a kind that does not hold."""
     for path, check in _RULES.get(kind, ()):
         for where, value in places(obj, path):

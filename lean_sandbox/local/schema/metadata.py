@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from lean_sandbox.local.errors import Cause
 from lean_sandbox.local.schema import errors, names, paths
-from lean_sandbox.local.schema.errors import FieldError
 
 Json = dict[str, Any]
 
@@ -35,7 +35,7 @@ def _generated_problems(prefix: str, rule: names.NameRule) -> list[str]:
     return rule(prefix[:-2] + "a" if len(prefix) > 1 and prefix.endswith("-") else prefix)
 
 
-def check_labels(labels: Any, path: str) -> Iterator[FieldError]:
+def check_labels(labels: Any, path: str) -> Iterator[Cause]:
     """Give an error for each key and value that is not a label's."""
     for key, value in sorted((labels or {}).items()):
         for text in names.label_key_problems(key):
@@ -44,7 +44,7 @@ def check_labels(labels: Any, path: str) -> Iterator[FieldError]:
             yield errors.invalid(path, value, text)
 
 
-def check_annotations(annotations: Any, path: str) -> Iterator[FieldError]:
+def check_annotations(annotations: Any, path: str) -> Iterator[Cause]:
     """Give an error for each bad key (case does not matter), and one for more than 256 KiB."""
     total = 0
     for key, value in sorted((annotations or {}).items()):
@@ -59,7 +59,7 @@ def _ordered(owner: Json) -> Json:
     return {name: owner[name] for name in _OWNER_ORDER if name in owner}
 
 
-def _check_owner(owner: Json, path: str) -> Iterator[FieldError]:
+def _check_owner(owner: Json, path: str) -> Iterator[Cause]:
     api_version = owner.get("apiVersion") or ""
     group, _, version = api_version.rpartition("/")
     if not version:
@@ -74,7 +74,7 @@ def _check_owner(owner: Json, path: str) -> Iterator[FieldError]:
         yield errors.invalid(path, _ordered(owner), text)
 
 
-def _check_owners(owners: list[Json], path: str) -> Iterator[FieldError]:
+def _check_owners(owners: list[Json], path: str) -> Iterator[Cause]:
     controllers: list[str] = []
     for owner in owners:
         yield from _check_owner(owner, path)
@@ -88,7 +88,7 @@ def _check_owners(owners: list[Json], path: str) -> Iterator[FieldError]:
                 yield errors.invalid(path, [_ordered(item) for item in owners], text)
 
 
-def _check_name(meta: Json, rule: names.NameRule, path: str) -> Iterator[FieldError]:
+def _check_name(meta: Json, rule: names.NameRule, path: str) -> Iterator[Cause]:
     name, prefix = meta.get("name") or "", meta.get("generateName") or ""
     if prefix:
         for text in _generated_problems(prefix, rule):
@@ -101,7 +101,7 @@ def _check_name(meta: Json, rule: names.NameRule, path: str) -> Iterator[FieldEr
         yield errors.invalid(where, name, text)
 
 
-def _check_update(meta: Json, old: Json, path: str) -> Iterator[FieldError]:
+def _check_update(meta: Json, old: Json, path: str) -> Iterator[Cause]:
     for name in _IMMUTABLE:
         before, now = old.get(name), meta.get(name)
         # The server fills in what a client leaves out.
@@ -127,7 +127,7 @@ def validate_metadata(
     *,
     rule: names.NameRule = names.subdomain_problems,
     namespaced: bool = True,
-) -> list[FieldError]:
+) -> list[Cause]:
     """Return what is wrong with an object's metadata; `old` is the stored object of an update."""
     path = "metadata"
     meta: Json = obj.get("metadata") or {}

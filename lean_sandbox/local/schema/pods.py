@@ -6,9 +6,9 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
+from lean_sandbox.local.errors import Cause
 from lean_sandbox.local.schema import errors, names, paths
 from lean_sandbox.local.schema.containers import check_container
-from lean_sandbox.local.schema.errors import FieldError
 from lean_sandbox.local.schema.metadata import check_labels
 from lean_sandbox.local.schema.pod_defaults import containers_of
 
@@ -28,7 +28,7 @@ _UPDATE = (
 )
 
 
-def _check_volumes(spec: Json, path: str) -> Iterator[FieldError]:
+def _check_volumes(spec: Json, path: str) -> Iterator[Cause]:
     seen: set[str] = set()
     for position, volume in enumerate(spec.get("volumes") or ()):
         where = paths.index(path, position)
@@ -53,7 +53,7 @@ def _check_volumes(spec: Json, path: str) -> Iterator[FieldError]:
             yield errors.required(f"{where}.hostPath.path")
 
 
-def _check_containers(spec: Json, path: str) -> Iterator[FieldError]:
+def _check_containers(spec: Json, path: str) -> Iterator[Cause]:
     if not spec.get("containers"):
         yield errors.required(paths.child(path, "containers"))
     volumes = {volume.get("name") for volume in spec.get("volumes") or () if volume.get("name")}
@@ -85,7 +85,7 @@ def _check_containers(spec: Json, path: str) -> Iterator[FieldError]:
         )
 
 
-def _check_tolerations(spec: Json, path: str) -> Iterator[FieldError]:
+def _check_tolerations(spec: Json, path: str) -> Iterator[Cause]:
     for position, toleration in enumerate(spec.get("tolerations") or ()):
         where = paths.index(path, position)
         key, operator = toleration.get("key") or "", toleration.get("operator") or ""
@@ -108,7 +108,7 @@ def _check_tolerations(spec: Json, path: str) -> Iterator[FieldError]:
             yield errors.not_supported(paths.child(where, "effect"), effect, _EFFECTS)
 
 
-def _check_names(spec: Json, path: str) -> Iterator[FieldError]:
+def _check_names(spec: Json, path: str) -> Iterator[Cause]:
     for name, rule in (
         ("hostname", names.rfc1123_label_problems),
         ("subdomain", names.rfc1123_label_problems),
@@ -122,7 +122,7 @@ def _check_names(spec: Json, path: str) -> Iterator[FieldError]:
                 yield errors.invalid(paths.child(path, name), value, text)
 
 
-def _check_spread(spec: Json, path: str) -> Iterator[FieldError]:
+def _check_spread(spec: Json, path: str) -> Iterator[Cause]:
     for position, constraint in enumerate(spec.get("topologySpreadConstraints") or ()):
         where = paths.index(path, position)
         skew = constraint.get("maxSkew") or 0
@@ -136,7 +136,7 @@ def _check_spread(spec: Json, path: str) -> Iterator[FieldError]:
             yield errors.not_supported(named, action, _UNSATISFIABLE)
 
 
-def _check_security(context: Json, path: str) -> Iterator[FieldError]:
+def _check_security(context: Json, path: str) -> Iterator[Cause]:
     for name in ("runAsUser", "runAsGroup", "fsGroup"):
         value = context.get(name)
         if value is not None and not 0 <= value <= _MAX_INT32:
@@ -144,7 +144,7 @@ def _check_security(context: Json, path: str) -> Iterator[FieldError]:
             yield errors.invalid(paths.child(path, name), value, text)
 
 
-def check_pod_spec(spec: Json, path: str) -> list[FieldError]:
+def check_pod_spec(spec: Json, path: str) -> list[Cause]:
     """Return what is wrong with the spec of a Pod."""
     found = list(_check_volumes(spec, paths.child(path, "volumes")))
     found += _check_containers(spec, path)
@@ -202,14 +202,14 @@ def _without_empty(spec: Json) -> Json:
     return {key: value for key, value in spec.items() if value not in (None, [], {}, "", False)}
 
 
-def _check_update(spec: Json, old: Json) -> list[FieldError]:
+def _check_update(spec: Json, old: Json) -> list[Cause]:
     for name in ("containers", "initContainers"):
         if len(spec.get(name) or ()) != len(old.get(name) or ()):
             text = "pod updates may not add or remove containers"
             return [errors.forbidden(f"spec.{name}", text)]
     if len(spec.get("ephemeralContainers") or ()) != len(old.get("ephemeralContainers") or ()):
         return [errors.forbidden("spec", _UPDATE)]
-    found: list[FieldError] = []
+    found: list[Cause] = []
     kept = [_toleration_key(item) for item in spec.get("tolerations") or ()]
     if any(_toleration_key(item) not in kept for item in old.get("tolerations") or ()):
         text = "existing toleration can not be modified except its tolerationSeconds"
@@ -228,7 +228,7 @@ def _check_update(spec: Json, old: Json) -> list[FieldError]:
     return found
 
 
-def check_pod(obj: Json, old: Json | None) -> list[FieldError]:
+def check_pod(obj: Json, old: Json | None) -> list[Cause]:
     """Return what is wrong with a Pod; on an update also with the change (most of spec is fixed).
 
     Binding, resize and ephemeral containers are subresources: writes to them do not come here.
@@ -240,7 +240,7 @@ def check_pod(obj: Json, old: Json | None) -> list[FieldError]:
     return found + check_pod_addresses(obj.get("status") or {})
 
 
-def check_pod_addresses(status: Json) -> list[FieldError]:
+def check_pod_addresses(status: Json) -> list[Cause]:
     """Return what is wrong with the addresses of a Pod: one of each family."""
     addresses = [one.get("ip") or "" for one in status.get("podIPs") or ()]
     families = [":" in address for address in addresses]

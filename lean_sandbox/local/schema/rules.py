@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
+from lean_sandbox.local.errors import Cause
 from lean_sandbox.local.schema import errors, paths
-from lean_sandbox.local.schema.errors import FieldError
 from lean_sandbox.local.schema.structural import MISSING, former, members
 from lean_sandbox.local.schema.views import check_fields, view, wanted_of
 
@@ -26,7 +26,7 @@ def check_rule(expression: str, schema: Json, *, is_root: bool) -> None:
     check_fields(expression, schema, is_root=is_root)
 
 
-def _failure(rule: Json, path: str, message: str) -> FieldError:
+def _failure(rule: Json, path: str, message: str) -> Cause:
     where = (path + (rule.get("fieldPath") or "")).lstrip(".") or "<nil>"
     reason = rule.get("reason")
     if reason == "FieldValueForbidden":
@@ -34,7 +34,7 @@ def _failure(rule: Json, path: str, message: str) -> FieldError:
     if reason == "FieldValueRequired":
         return errors.required(where, message)
     if reason == "FieldValueDuplicate":
-        return FieldError(where, reason, f"Duplicate value: {message}")
+        return Cause(reason, f"Duplicate value: {message}", where)
     return errors.invalid(where, errors.OMITTED, message)
 
 
@@ -52,7 +52,7 @@ class RuleSet:
     def __bool__(self) -> bool:
         return bool(self._rules or self._inner)
 
-    def check(self, value: Any, old: Any = MISSING, path: str = "") -> Iterator[FieldError]:
+    def check(self, value: Any, old: Any = MISSING, path: str = "") -> Iterator[Cause]:
         """Give an error for each rule a value breaks; transition rules need `old`.
 
         Rules of the root run at every write, rules of other parts only when the part changed.
@@ -69,7 +69,7 @@ class RuleSet:
                 if inner := self._inner.get(id(field)):
                     yield from inner.check(item, before(key, item), paths.member(path, key))
 
-    def _apply(self, rule: Json, value: Any, old: Any, path: str) -> FieldError | None:
+    def _apply(self, rule: Json, value: Any, old: Any, path: str) -> Cause | None:
         expressions = _expressions()
         asked = (rule["rule"], rule.get("messageExpression") or "true")
         is_root = not path

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ipaddress
 from typing import Any
 
+from lean_sandbox.local.errors import Cause
 from lean_sandbox.local.schema import errors, names, paths
-from lean_sandbox.local.schema.errors import FieldError
 from lean_sandbox.local.schema.metadata import check_labels
 
 Json = dict[str, Any]
@@ -48,7 +48,7 @@ def service_defaults(obj: Json) -> None:
     spec.setdefault("ipFamilies", families)
 
 
-def _check_target(target: Any, path: str) -> list[FieldError]:
+def _check_target(target: Any, path: str) -> list[Cause]:
     if isinstance(target, str):
         return [errors.invalid(path, target, text) for text in names.port_name_problems(target)]
     if isinstance(target, int) and not 1 <= target <= 65535:
@@ -56,10 +56,8 @@ def _check_target(target: Any, path: str) -> list[FieldError]:
     return []
 
 
-def _check_port(
-    port: Json, path: str, seen_names: set[str], *, needs_name: bool
-) -> list[FieldError]:
-    found: list[FieldError] = []
+def _check_port(port: Json, path: str, seen_names: set[str], *, needs_name: bool) -> list[Cause]:
+    found: list[Cause] = []
     name, where = port.get("name") or "", paths.child(path, "name")
     if not name:
         if needs_name:
@@ -83,12 +81,12 @@ def _check_port(
     return found + _check_target(target, paths.child(path, "targetPort"))
 
 
-def _check_ports(spec: Json) -> list[FieldError]:
+def _check_ports(spec: Json) -> list[Cause]:
     ports: list[Json] = spec.get("ports") or []
     is_headless = spec.get("clusterIP") == "None"
     if not ports and not is_headless and spec.get("type") != "ExternalName":
         return [errors.required("spec.ports")]
-    found: list[FieldError] = []
+    found: list[Cause] = []
     seen_names: set[str] = set()
     seen: set[tuple[Any, Any]] = set()
     for position, port in enumerate(ports):
@@ -117,8 +115,8 @@ def _is_address(text: str) -> bool:
     return True
 
 
-def _check_addresses(spec: Json, old: Json | None) -> list[FieldError]:
-    found: list[FieldError] = []
+def _check_addresses(spec: Json, old: Json | None) -> list[Cause]:
+    found: list[Cause] = []
     addresses: list[str] = spec.get("clusterIPs") or []
     kind = spec.get("type")
     if addresses[:1] == ["None"] and kind in {"NodePort", "LoadBalancer"}:
@@ -139,7 +137,7 @@ def _check_addresses(spec: Json, old: Json | None) -> list[FieldError]:
     return found
 
 
-def check_service(obj: Json, old: Json | None) -> list[FieldError]:
+def check_service(obj: Json, old: Json | None) -> list[Cause]:
     """Return what is wrong with a Service, and on an update with the change of its address."""
     spec: Json = obj.get("spec") or {}
     found = _check_ports(spec)

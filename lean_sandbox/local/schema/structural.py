@@ -11,9 +11,9 @@ from collections.abc import Callable, Hashable, Iterator
 from typing import Any, Final
 
 from lean_sandbox.local import recorded
+from lean_sandbox.local.errors import Cause
 from lean_sandbox.local.schema import errors, paths
 from lean_sandbox.local.schema.decoding import METADATA
-from lean_sandbox.local.schema.errors import FieldError
 
 Json = dict[str, Any]
 
@@ -65,7 +65,7 @@ def former(old: Any, schema: Json) -> Callable[[Any, Any], Any]:
     return lambda _position, item: known.get(_identity(item, schema), MISSING)
 
 
-def repeated(value: list[Any], schema: Json, path: str) -> Iterator[FieldError]:
+def repeated(value: list[Any], schema: Json, path: str) -> Iterator[Cause]:
     """Give an error for each value that a set, or each key that a map list, holds twice."""
     kind = schema.get("x-kubernetes-list-type")
     if kind not in ("map", "set"):

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from lean_sandbox.local.errors import Cause
 from lean_sandbox.local.schema import errors, paths
-from lean_sandbox.local.schema.errors import FieldError
 from lean_sandbox.local.schema.formats import INTEGER_RANGES, compile_pattern, matches_format
 from lean_sandbox.local.schema.rules import RuleSet
 from lean_sandbox.local.schema.structural import MISSING, former, members, repeated
@@ -49,12 +49,12 @@ def _json_type(value: Any) -> str:
 _NUMBER_FORMATS = {"integer": "int64", "number": "float64"}
 
 
-def _wrong_type(path: str, wanted: str, found: str) -> FieldError:
+def _wrong_type(path: str, wanted: str, found: str) -> Cause:
     detail = f'{path} in body must be of type {wanted}: "{found}"'
     return errors.type_invalid(path, found, detail)
 
 
-def _type_error(value: Any, schema: Json, path: str) -> FieldError | None:
+def _type_error(value: Any, schema: Json, path: str) -> Cause | None:
     wanted = schema.get("type")
     if wanted is None:
         return None
@@ -72,11 +72,11 @@ def _type_error(value: Any, schema: Json, path: str) -> FieldError | None:
     return _wrong_type(path, wanted, found)
 
 
-def _unplaced(detail: str) -> FieldError:
+def _unplaced(detail: str) -> Cause:
     return errors.invalid(_NOWHERE, "", detail)
 
 
-def _check_int_or_string(value: Any, schema: Json, path: str, out: list[FieldError]) -> bool:
+def _check_int_or_string(value: Any, schema: Json, path: str, out: list[Cause]) -> bool:
     if isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool)):
         return True
     found = _json_type(value)
@@ -89,7 +89,7 @@ def _check_int_or_string(value: Any, schema: Json, path: str, out: list[FieldErr
     return False
 
 
-def _check_number(value: float, schema: Json, path: str, out: list[FieldError]) -> None:
+def _check_number(value: float, schema: Json, path: str, out: list[Cause]) -> None:
     form = schema.get("format")
     if schema.get("type") == "integer" and form in INTEGER_RANGES:
         low, high = INTEGER_RANGES[form]
@@ -115,7 +115,7 @@ def _check_number(value: float, schema: Json, path: str, out: list[FieldError]) 
     out.extend(errors.invalid(path, value, f"{path} in body {text}") for text in texts)
 
 
-def _check_string(value: str, schema: Json, path: str, out: list[FieldError]) -> None:
+def _check_string(value: str, schema: Json, path: str, out: list[Cause]) -> None:
     longest, shortest = schema.get("maxLength"), schema.get("minLength")
     pattern = schema.get("pattern")
     # One answer about length and pattern: the first that applies.
@@ -139,7 +139,7 @@ _SIZES: dict[type, tuple[str, str, str]] = {
 }
 
 
-def _check_container(value: Any, schema: Json, path: str, old: Any, out: list[FieldError]) -> None:
+def _check_container(value: Any, schema: Json, path: str, old: Any, out: list[Cause]) -> None:
     """Check a map or list: its size, what is required, what is in it twice, its members."""
     least, most, noun = _SIZES[type(value)]
     count = len(value)
@@ -158,7 +158,7 @@ def _check_container(value: Any, schema: Json, path: str, old: Any, out: list[Fi
         _check(item, field, paths.member(path, key), before(key, item), out)
 
 
-def _check(value: Any, schema: Json, path: str, old: Any, out: list[FieldError]) -> None:
+def _check(value: Any, schema: Json, path: str, old: Any, out: list[Cause]) -> None:
     # Ratcheting: what an update leaves as it was is not held against it.
     if old is not MISSING and old == value and type(old) is type(value):
         return
@@ -186,12 +186,12 @@ def _check(value: Any, schema: Json, path: str, old: Any, out: list[FieldError])
 
 
 def _fits(value: Any, schema: Json, path: str) -> bool:
-    found: list[FieldError] = []
+    found: list[Cause] = []
     _check(value, schema, path, MISSING, found)
     return not found
 
 
-def _check_combinations(value: Any, schema: Json, path: str, out: list[FieldError]) -> None:
+def _check_combinations(value: Any, schema: Json, path: str, out: list[Cause]) -> None:
     for part in schema.get("allOf", ()):
         _check(value, part, path, MISSING, out)
     if schema.get("x-kubernetes-int-or-string"):
@@ -208,25 +208,22 @@ def _check_combinations(value: Any, schema: Json, path: str, out: list[FieldErro
         out.append(_unplaced(f'"{path}" must not validate the schema (not)'))
 
 
-def _check_status(obj: Json, schema: Json, old: Json | None) -> list[FieldError]:
+def _check_status(obj: Json, schema: Json, old: Json | None) -> list[Cause]:
     """Check the status alone; detail texts name paths below `status`, as Kubernetes words them."""
     if "status" not in obj:
         return []
     part = (schema.get("properties") or {}).get("status") or {}
     before = (old or {}).get("status", MISSING)
-    found: list[FieldError] = []
+    found: list[Cause] = []
     _check(obj["status"], part, "", before, found)
     return [
-        error
-        if error.field == _NOWHERE
-        else FieldError(
-            paths.child("status", error.field) if error.field else "status",
-            error.reason,
-            error.message,
-            error.bad_value,
-        )
+        error if error.field == _NOWHERE else error._replace(field=_below_status(error.field))
         for error in found
     ]
+
+
+def _below_status(path: str) -> str:
+    return paths.child("status", path) if path else "status"
 
 
 def validate(
@@ -234,10 +231,10 @@ def validate(
     schema: Json,
     *,
     old: Json | None = None,
-    before: Iterable[FieldError] = (),
+    before: Iterable[Cause] = (),
     rules: RuleSet | None = None,
     is_status: bool = False,
-) -> list[FieldError]:
+) -> list[Cause]:
     """Return what is wrong with an object: structure, then duplicates in lists, then CEL rules.
 
     Metadata of the root is not looked at. With `old` (the stored object) transition rules run, and
