@@ -9,7 +9,7 @@ from typing import Any
 
 from lean_sandbox.local.errors import Cause, StatusError, bad_request, invalid
 from lean_sandbox.local.registry import Kind
-from lean_sandbox.local.schema.core import core_defaults, core_validate
+from lean_sandbox.local.schema.core import core_validate
 from lean_sandbox.local.schema.decoding import (
     DecodeError,
     builtin_schema,
@@ -19,6 +19,7 @@ from lean_sandbox.local.schema.decoding import (
 )
 from lean_sandbox.local.schema.definition import definition_defaults, validate_definition
 from lean_sandbox.local.schema.errors import warning_header
+from lean_sandbox.local.schema.kinddefaults import core_defaults
 from lean_sandbox.local.schema.metadata import validate_metadata
 from lean_sandbox.local.schema.rules import RuleSet
 from lean_sandbox.local.schema.structural import apply_defaults, prune
@@ -147,7 +148,7 @@ class Admission:
                 *validate(obj, schema, old=old, before=found, rules=rules, is_status=is_status),
             ]
         else:
-            errors = core_validate(kind.kind, obj, old, is_status=is_status)
+            errors = core_validate(kind, obj, old, is_status=is_status)
             is_definition = kind.plural == "customresourcedefinitions"
             if is_definition and not errors and not is_status:
                 errors = validate_definition(obj, old)

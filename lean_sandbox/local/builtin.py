@@ -101,10 +101,7 @@ def prepare_create(kind: Kind, obj: Json) -> None:
         if (obj.get("spec") or {}).get("schedulingGates"):
             obj["status"]["conditions"] = [dict(_GATED)]
     elif kind.plural == "namespaces":
-        name = obj["metadata"].get("name", "")
-        labels = obj["metadata"].setdefault("labels", {})
-        labels["kubernetes.io/metadata.name"] = name
-        obj.setdefault("spec", {})["finalizers"] = ["kubernetes"]
+        obj["spec"] = {"finalizers": ["kubernetes"]}
         obj["status"] = {"phase": "Active"}
     elif kind.plural == "persistentvolumeclaims":
         obj["status"] = {"phase": "Pending"}

@@ -21,12 +21,11 @@ from lean_sandbox.local.errors import (
     too_large_version,
     unknown_resource,
 )
-from lean_sandbox.local.eventconv import to_core, to_events
 from lean_sandbox.local.options import WriteOptions, read_deletion, read_options
 from lean_sandbox.local.paging import Page, check_options, list_page, matcher, version_of
 from lean_sandbox.local.registry import Kind
 from lean_sandbox.local.represent import Accepted, Renderer, choose_form
-from lean_sandbox.local.schema.events import check_new_event
+from lean_sandbox.local.schema.events import check_event_change, check_new_event, to_core, to_events
 from lean_sandbox.local.serversettings import LocalSettings
 from lean_sandbox.local.store import Entry
 from lean_sandbox.local.subresources import Subresources
@@ -226,7 +225,7 @@ class Handlers:
     @staticmethod
     def _check_event(obj: Json, old: Json | None) -> Json:
         """Refuse, as events.k8s.io/v1 does, what core/v1 lets pass."""
-        found = check_new_event(obj, old)
+        found = list(check_new_event(obj) if old is None else check_event_change(obj, old))
         if found:
             raise invalid("", "Event", obj["metadata"].get("name", ""), found)
         return obj

@@ -12,10 +12,10 @@ import msgspec
 from lean_sandbox.local import recorded
 from lean_sandbox.local.cells import since
 from lean_sandbox.local.errors import bad_request, not_acceptable
-from lean_sandbox.local.eventconv import to_events
 from lean_sandbox.local.jsonpath import parse_path
 from lean_sandbox.local.kinds import Kind
 from lean_sandbox.local.printers import PRINTERS
+from lean_sandbox.local.schema.events import to_events
 from lean_sandbox.local.serversettings import LocalSettings
 from lean_sandbox.local.store import Entry, Event
 

@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from lean_sandbox.kube.errors import NotLeaderError
-from lean_sandbox.local.eventconv import to_events
+from lean_sandbox.local.schema.events import to_events
 from lean_sandbox.local.target import Target
 from lean_sandbox.manager.leaderelection import (
     ATTEMPT_S,

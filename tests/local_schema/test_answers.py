@@ -13,14 +13,17 @@ from typing import Any
 import pytest
 
 from lean_sandbox.local.errors import invalid
-from lean_sandbox.local.schema.core import core_defaults, core_validate
+from lean_sandbox.local.kinds import builtin_kinds
+from lean_sandbox.local.schema.core import core_validate
 from lean_sandbox.local.schema.decoding import builtin_schema, complete, decode, decode_metadata
+from lean_sandbox.local.schema.kinddefaults import core_defaults
 from lean_sandbox.local.schema.metadata import validate_metadata
 from lean_sandbox.local.schema.structural import apply_defaults, prune
 from lean_sandbox.local.schema.validation import validate
 from lean_sandbox.model.crds.definitions import definitions
 
 Json = dict[str, Any]
+KINDS = {kind.kind: kind for kind in builtin_kinds()}
 ANSWERS: dict[str, list[Json]] = json.loads(
     (Path(__file__).parent / "answers.json").read_text(encoding="utf-8")
 )
@@ -67,7 +70,7 @@ def _answer_builtin(obj: Json, old: Json) -> Json | None:
         decode(part, builtin_schema(kind), kind)
         core_defaults(kind, part)
         complete(part, builtin_schema(kind))
-    found = core_validate(kind, obj, old)
+    found = core_validate(KINDS[kind], obj, old)
     name = obj["metadata"].get("name", "")
     return invalid("", kind, name, found).status() if found else None
 

@@ -10,11 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.local.schema.core import core_defaults, core_validate
+from lean_sandbox.local.kinds import builtin_kinds
+from lean_sandbox.local.schema.core import core_validate
 from lean_sandbox.local.schema.decoding import DecodeError, builtin_schema, complete, decode
 from lean_sandbox.local.schema.definition import definition_defaults, validate_definition
 from lean_sandbox.local.schema.expressions import compile_rule
 from lean_sandbox.local.schema.formats import canonical_quantity
+from lean_sandbox.local.schema.kinddefaults import core_defaults
 from lean_sandbox.local.schema.metadata import validate_metadata
 from lean_sandbox.local.schema.structural import apply_defaults, prune
 from lean_sandbox.local.schema.validation import validate
@@ -22,6 +24,7 @@ from lean_sandbox.model.comparison import parse_quantity
 from lean_sandbox.model.crds.definitions import definitions
 
 Json = dict[str, Any]
+KINDS = {kind.kind: kind for kind in builtin_kinds()}
 SANDBOX: Json = definitions()["agents.x-k8s.io_sandboxes.yaml"]["spec"]["versions"][0]["schema"][
     "openAPIV3Schema"
 ]
@@ -70,7 +73,7 @@ def test_decoding_a_pod_never_fails_in_later_steps(spec: Any, metadata: Json) ->
         return
     core_defaults("Pod", pod)
     complete(pod, schema)
-    found = core_validate("Pod", pod)
+    found = core_validate(KINDS["Pod"], pod)
     # Without containers there is always something to refuse.
     assert found or (isinstance(spec, dict) and spec.get("containers"))
 
@@ -325,7 +328,7 @@ def test_services_have_label_names() -> None:
             "spec": {"clusterIP": "None"},
         }
         core_defaults("Service", service)
-        found = core_validate("Service", service)
+        found = core_validate(KINDS["Service"], service)
         assert [error.field for error in found] == ["metadata.name"]
 
 

@@ -25,7 +25,7 @@ from lean_sandbox.kube.resources import PODS
 from lean_sandbox.kube.telemetry import RequestRecord
 from lean_sandbox.local.audit import AuditEntry
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
-from lean_sandbox.local.eventconv import to_events
+from lean_sandbox.local.schema.events import to_events
 from lean_sandbox.local.target import Target
 from lean_sandbox.model.names import name_hash
 from lean_sandbox.model.times import format_rfc3339

@@ -1,217 +1,381 @@
-"""Defaults and validation of the built-in kinds: what a server's Go code adds to their schemas."""
+"""Validation of the built-in kinds: what a server's Go code adds to their schemas."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
 
 from lean_sandbox.local.errors import Cause
+from lean_sandbox.local.kinds import Kind
 from lean_sandbox.local.schema import errors, names, paths
-from lean_sandbox.local.schema.claims import check_claim, claim_defaults
 from lean_sandbox.local.schema.events import check_event_place
-from lean_sandbox.local.schema.kinddefaults import default_rows
-from lean_sandbox.local.schema.kindrules import check_rows
 from lean_sandbox.local.schema.metadata import name_rule, validate_metadata
-from lean_sandbox.local.schema.pod_defaults import pod_defaults, pod_spec_defaults
-from lean_sandbox.local.schema.pods import check_pod, check_pod_addresses
-from lean_sandbox.local.schema.services import check_service, service_defaults
+from lean_sandbox.local.schema.pods import POD, POD_STATUS, check_pod_change
+from lean_sandbox.local.schema.rows import (
+    at_least,
+    broken,
+    named,
+    needed,
+    one_of,
+    parsed_network,
+    port,
+    selector,
+)
+from lean_sandbox.local.schema.services import SERVICE, check_service_change
+from lean_sandbox.model.comparison import parse_quantity
 
 Json = dict[str, Any]
 
-CLUSTER_KINDS = frozenset(
+_RBAC: Final = "rbac.authorization.k8s.io"
+_MIBI: Final = 1024 * 1024
+
+
+# ------------------------------------------------------------------ ConfigMaps, Secrets, claims
+
+
+def _key_problems(key: str) -> list[str]:
+    if len(key) > 253:
+        return ["must be no more than 253 characters"]
+    if key in {".", ".."}:
+        return [f"must not be '{key}'"]
+    text = (
+        "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g."
+        " 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is"
+        " '[-._a-zA-Z0-9]+')"
+    )
+    return [] if re.fullmatch("[-._a-zA-Z0-9]+", key) else [text]
+
+
+def _keys(value: Any, where: str) -> Iterator[Cause]:
+    for key in sorted(value or {}):
+        for text in _key_problems(key):
+            yield errors.invalid(paths.key(where, key), key, text)
+
+
+def _config_map(obj: Json, _where: str) -> Iterator[Cause]:
+    texts = sum(len(text.encode()) for text in (obj.get("data") or {}).values())
+    octets = sum(len(text) * 3 // 4 for text in (obj.get("binaryData") or {}).values())
+    if texts + octets > _MIBI:
+        yield errors.too_long("[]", _MIBI)
+
+
+_SECRET_KEYS: Final = {
+    "kubernetes.io/tls": ("tls.crt", "tls.key"),
+    "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
+    "kubernetes.io/dockercfg": (".dockercfg",),
+    "kubernetes.io/ssh-auth": ("ssh-privatekey",),
+}
+
+
+def _secret(obj: Json, _where: str) -> Iterator[Cause]:
+    kind, data = obj.get("type") or "", obj.get("data") or {}
+    for key in _SECRET_KEYS.get(kind, ()):
+        if key not in data:
+            yield errors.required(paths.key("data", key))
+    if kind == "kubernetes.io/basic-auth" and not {"username", "password"} & data.keys():
+        yield from (errors.required(paths.key("data", key)) for key in ("username", "password"))
+    account = (obj["metadata"].get("annotations") or {}).get("kubernetes.io/service-account.name")
+    if kind == "kubernetes.io/service-account-token" and not account:
+        yield errors.required("metadata.annotations[kubernetes.io/service-account.name]")
+    # Four letters of base64 are three bytes.
+    if sum(len(text) * 3 // 4 for text in data.values()) > _MIBI:
+        yield errors.too_long("data", _MIBI)
+
+
+def _storage(spec: Json) -> Any:
+    return ((spec.get("resources") or {}).get("requests") or {}).get("storage")
+
+
+def _claim(spec: Json, where: str) -> Iterator[Cause]:
+    modes = one_of("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
+    for mode in spec.get("accessModes") or ():
+        yield from modes(mode, f"{where}.accessModes")
+    size = _storage(spec)
+    if size is None:
+        yield errors.required(f"{where}.resources[storage]")
+    elif (parse_quantity(size) or 0) <= 0:
+        yield errors.invalid(f"{where}.resources[storage]", size, "must be greater than zero")
+
+
+_CLAIM: Final[Any] = (
+    _claim,
     {
-        "ClusterRole",
-        "ClusterRoleBinding",
-        "CustomResourceDefinition",
-        "Namespace",
-        "Node",
-        "PriorityClass",
-        "RuntimeClass",
-        "StorageClass",
-    }
-)
-# Requests rather than objects: nothing is stored, so nothing is named.
-_NAMELESS = frozenset(
-    {
-        "Binding",
-        "Eviction",
-        "Scale",
-        "SelfSubjectAccessReview",
-        "SelfSubjectRulesReview",
-        "SubjectAccessReview",
-        "TokenRequest",
-        "TokenReview",
-    }
-)
-_STANDARD_FINALIZERS = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
-# Kinds of the core group, whose finalizers must be domain-qualified.
-_STRICT_FINALIZERS = frozenset(
-    {
-        "ConfigMap",
-        "Namespace",
-        "Node",
-        "PersistentVolumeClaim",
-        "Pod",
-        "Secret",
-        "Service",
-        "ServiceAccount",
-    }
-)
-_CONFIG_KEY = (
-    "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name', "
-    " or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
+        "accessModes": needed("at least 1 access mode is required"),
+        "storageClassName": named(names.subdomain_problems),
+        "volumeMode": one_of("Block", "Filesystem"),
+    },
 )
 
 
-def _deployment_defaults(obj: Json) -> None:
-    strategy = obj["spec"]["strategy"]
-    if strategy["type"] == "RollingUpdate":
-        rolling = strategy.setdefault("rollingUpdate", {})
-        rolling.setdefault("maxSurge", "25%")
-        rolling.setdefault("maxUnavailable", "25%")
+# ------------------------------------------------------------------ policies, roles
 
 
-def _update_defaults(**values: Any) -> Callable[[Json], None]:
-    def apply(obj: Json) -> None:
-        strategy = obj["spec"]["updateStrategy"]
-        if strategy["type"] == "RollingUpdate":
-            strategy["rollingUpdate"] = {**values, **(strategy.get("rollingUpdate") or {})}
-
-    return apply
+def _budget(spec: Json, where: str) -> Iterator[Cause]:
+    if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
+        members = ("MinAvailable", "Selector", "MaxUnavailable", "UnhealthyPodEvictionPolicy")
+        shown = {name: spec.get(name[0].lower() + name[1:]) for name in members}
+        yield errors.invalid(where, shown, "minAvailable and maxUnavailable cannot be both set")
 
 
-def _job_defaults(obj: Json) -> None:
-    """Let a Job select its Pods by a label of its uid, unless it says how itself."""
-    spec, metadata = obj["spec"], obj["metadata"]
-    if spec.get("completionMode") != "Indexed":
-        spec.setdefault("completions", 1)
-    uid = metadata.get("uid")
-    if spec.get("manualSelector") or not uid or spec.get("selector"):
+def _share(value: Any, where: str) -> Iterator[Cause]:
+    """Check a number or percentage that is no more than all."""
+    yield from at_least(0)(value, where)
+    if isinstance(value, str) and not re.fullmatch(r"\d+%", value):
+        text = (
+            "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%', "
+            " or '93%', regex used for validation is '[0-9]+%')"
+        )
+        yield errors.invalid(where, value, text)
+    elif isinstance(value, str) and int(value[:-1]) > 100:
+        yield errors.invalid(where, value, "must not be greater than 100%")
+
+
+def _peer(value: Json, where: str) -> Iterator[Cause]:
+    block = value.get("ipBlock")
+    others = [key for key in ("podSelector", "namespaceSelector") if value.get(key) is not None]
+    if block is None and not others:
+        yield errors.required(where, "must specify a peer")
+    if block is not None and others:
+        yield errors.forbidden(where, "may not specify both ipBlock and another peer")
+
+
+def _block(block: Json | None, where: str) -> Iterator[Cause]:
+    if block is None:
         return
-    key = "batch.kubernetes.io/controller-uid"
-    template = spec.setdefault("template", {}).setdefault("metadata", {})
-    labels = {key: uid, "controller-uid": uid}
-    labels |= {"batch.kubernetes.io/job-name": metadata["name"], "job-name": metadata["name"]}
-    template["labels"] = {**(template.get("labels") or {}), **labels}
-    # A Job without labels has those of its template.
-    if not metadata.get("labels"):
-        metadata["labels"] = dict(template["labels"])
-    spec["selector"] = {"matchLabels": {key: uid}}
+    cidr = block.get("cidr") or ""
+    whole = parsed_network(cidr)
+    text = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
+    if not cidr:
+        yield errors.required(f"{where}.cidr")
+    elif whole is None:
+        yield errors.invalid(f"{where}.cidr", cidr, text)
+    for position, given in enumerate(block.get("except") or ()):
+        part = parsed_network(given)
+        if part is None:
+            yield errors.invalid(f"{where}.except[{position}]", given, text)
+        elif whole is not None and not (
+            part.version == whole.version and part != whole and part.subnet_of(whole)
+        ):
+            problem = "must be a strict subset of `cidr`"
+            yield errors.invalid(f"{where}.except[{position}]", given, problem)
 
 
-def _namespace_defaults(obj: Json) -> None:
-    name = (obj.get("metadata") or {}).get("name")
-    if name:
-        labels = obj["metadata"].get("labels")
-        if not labels:
-            labels = obj["metadata"]["labels"] = {}
-        labels.setdefault("kubernetes.io/metadata.name", name)
-    spec = obj.setdefault("spec", {})
-    spec.setdefault("finalizers", ["kubernetes"])
+def _port_range(value: Json, where: str) -> Iterator[Cause]:
+    first, last = value.get("port"), value.get("endPort")
+    if last is not None and first is None:
+        text = "may not be specified when `port` is not specified"
+        yield errors.invalid(f"{where}.endPort", last, text)
+    elif last is not None and isinstance(first, int) and last < first:
+        text = "must be greater than or equal to `port`"
+        yield errors.invalid(f"{where}.endPort", first, text)
 
 
-def _network_policy_defaults(obj: Json) -> None:
-    spec = obj.setdefault("spec", {})
-    if not spec.get("policyTypes"):
-        spec["policyTypes"] = ["Ingress", *(["Egress"] if spec.get("egress") else [])]
+_PEERS: Final[Any] = (
+    _peer,
+    {"ipBlock": _block, "podSelector": selector, "namespaceSelector": selector},
+)
+_PORTS: Final[Any] = (_port_range, {"protocol": one_of("TCP", "UDP", "SCTP"), "port": port})
 
 
-def _role_binding_defaults(obj: Json) -> None:
-    for subject in obj.get("subjects") or ():
-        if subject.get("kind") in {"User", "Group"}:
-            subject.setdefault("apiGroup", "rbac.authorization.k8s.io")
+def _policy_rule(rule: Json, where: str) -> Iterator[Cause]:
+    if rule.get("nonResourceURLs"):
+        return
+    for name, text in (("apiGroups", "api group"), ("resources", "resource")):
+        problem = f"resource rules must supply at least one {text}"
+        yield from needed(problem)(rule.get(name), f"{where}.{name}")
 
 
-_TEMPLATES = {
-    "CronJob": ("spec", "jobTemplate", "spec", "template"),
-    **dict.fromkeys(
-        ("DaemonSet", "Deployment", "Job", "ReplicaSet", "StatefulSet"), ("spec", "template")
-    ),
-}
-_DEFAULTS: dict[str, Callable[[Json], None]] = {
-    "ClusterRoleBinding": _role_binding_defaults,
-    "DaemonSet": _update_defaults(maxSurge=0, maxUnavailable=1),
-    "Deployment": _deployment_defaults,
-    "Job": _job_defaults,
-    "Namespace": _namespace_defaults,
-    "NetworkPolicy": _network_policy_defaults,
-    "PersistentVolumeClaim": claim_defaults,
-    "Pod": pod_defaults,
-    "RoleBinding": _role_binding_defaults,
-    "Service": service_defaults,
-    "StatefulSet": _update_defaults(partition=0),
-}
+def _no_urls(urls: Any, where: str) -> Iterator[Cause]:
+    if urls:
+        text = "namespaced rules cannot apply to non-resource URLs"
+        yield errors.invalid(where, urls, text)
 
 
-def core_defaults(kind: str, obj: Json) -> None:
-    """Write the defaults of a built-in kind into an object, in place; unknown kinds are left alone.
-
-    Allocated values (cluster IPs, node ports) and what admission adds beside the service account
-    (priority, token volumes, tolerations) are the server's part.
-    """
-    default_rows(kind, obj)
-    if steps := _TEMPLATES.get(kind):
-        template = obj
-        for step in steps:
-            template = template.setdefault(step, {})
-        pod_spec_defaults(template.setdefault("spec", {}))
-    if (apply := _DEFAULTS.get(kind)) is not None:
-        apply(obj)
+_RULE: Final[Any] = (
+    _policy_rule,
+    {"verbs": needed("verbs must contain at least one value")},
+)
 
 
-def _check_keys(obj: Json, _old: Json | None) -> list[Cause]:
-    found: list[Cause] = []
-    for part in ("data", "binaryData"):
-        for key in sorted(obj.get(part) or {}):
-            where = paths.key(part, key)
-            if len(key) > 253:
-                found.append(errors.invalid(where, key, "must be no more than 253 characters"))
-            if not key or not all(
-                char.isascii() and (char.isalnum() or char in "-._") for char in key
-            ):
-                found.append(errors.invalid(where, key, _CONFIG_KEY))
-            elif key in {".", ".."}:
-                found.append(errors.invalid(where, key, f"must not be '{key}'"))
-    if old := _old:
-        found += _immutable_data(obj, old)
-    return found
+def _aggregation(rule: Any, where: str) -> Iterator[Cause]:
+    if rule is not None and not rule.get("clusterRoleSelectors"):
+        text = "at least one clusterRoleSelector required if aggregationRule is non-nil"
+        yield errors.required(f"{where}.clusterRoleSelectors", text)
 
 
-def _immutable_data(obj: Json, old: Json) -> list[Cause]:
-    if not old.get("immutable"):
-        return []
-    text = "field is immutable when `immutable` is set"
-    parts = ("data", "binaryData", "immutable")
-    return [
-        errors.forbidden(part, text)
-        for part in parts
-        if (obj.get(part) or {}) != (old.get(part) or {})
-    ]
+def _subject(subject: Json, where: str) -> Iterator[Cause]:
+    kind, group = subject.get("kind"), subject.get("apiGroup") or ""
+    if kind == "ServiceAccount":
+        yield from named(names.subdomain_problems)(subject.get("name"), f"{where}.name")
+    wanted = {"ServiceAccount": "", "User": _RBAC, "Group": _RBAC}
+    if kind in wanted and group != wanted[kind]:
+        yield errors.not_supported(f"{where}.apiGroup", group, [wanted[kind]])
 
 
-_CHECKS: dict[str, Callable[[Json, Json | None], list[Cause]]] = {
-    "ConfigMap": _check_keys,
+def _place(subject: Json, where: str) -> Iterator[Cause]:
+    if subject.get("kind") == "ServiceAccount" and not subject.get("namespace"):
+        yield errors.required(f"{where}.namespace")
+
+
+def _binding(*kinds: str) -> Json:
+    subject = {"kind": one_of("ServiceAccount", "User", "Group", is_needed=True), "name": needed()}
+    return {
+        "roleRef": {
+            "apiGroup": one_of(_RBAC, is_needed=True),
+            "kind": one_of(*kinds, is_needed=True),
+            "name": needed(),
+        },
+        "subjects[*]": (_subject, subject, *((_place,) if len(kinds) == 1 else ())),
+    }
+
+
+def _priority(obj: Json, _where: str) -> Iterator[Cause]:
+    name = obj["metadata"].get("name") or ""
+    if name.startswith("system-"):
+        text = "priority class names with 'system-' prefix are reserved for system use only"
+        problem = f"{text}. error: {name} is not a known system priority class"
+        yield errors.forbidden("metadata.name", problem)
+    elif (obj.get("value") or 0) > 10**9:
+        text = f"maximum allowed value of a user defined priority is {10**9}"
+        yield errors.forbidden("value", text)
+
+
+_CHECKS: Final[Mapping[str, Any]] = {
+    "ClusterRole": {
+        "rules[*]": _RULE,
+        "aggregationRule": (_aggregation, {"clusterRoleSelectors[*]": selector}),
+    },
+    "ClusterRoleBinding": _binding("ClusterRole"),
+    "ConfigMap": (_config_map, {"data": _keys, "binaryData": _keys}),
     "Event": check_event_place,
-    "PersistentVolumeClaim": check_claim,
-    "Pod": check_pod,
-    "Secret": _check_keys,
-    "Service": check_service,
+    "Lease": {
+        "spec": {
+            "leaseDurationSeconds": at_least(1, "must be greater than 0"),
+            "leaseTransitions": at_least(0),
+        }
+    },
+    "NetworkPolicy": {
+        "spec": {
+            "podSelector": selector,
+            "policyTypes[*]": one_of("Ingress", "Egress", is_needed=True),
+            "ingress[*]": {"from[*]": _PEERS, "ports[*]": _PORTS},
+            "egress[*]": {"to[*]": _PEERS, "ports[*]": _PORTS},
+        }
+    },
+    "PersistentVolumeClaim": {"spec": _CLAIM},
+    "Pod": POD,
+    "PodDisruptionBudget": {
+        "spec": (
+            _budget,
+            {
+                "minAvailable": _share,
+                "maxUnavailable": _share,
+                "selector": selector,
+                "unhealthyPodEvictionPolicy": one_of("AlwaysAllow", "IfHealthyBudget"),
+            },
+        )
+    },
+    "PriorityClass": (
+        _priority,
+        {"preemptionPolicy": one_of("PreemptLowerPriority", "Never")},
+    ),
+    "Role": {"rules[*]": (_RULE, {"nonResourceURLs": _no_urls})},
+    "RoleBinding": _binding("Role", "ClusterRole"),
+    "RuntimeClass": {"handler": (needed(), named(names.rfc1123_label_problems))},
+    "Secret": (_secret, {"data": _keys}),
+    "Service": SERVICE,
+    "StorageClass": {
+        "provisioner": (needed(), named(lambda text: names.label_key_problems(text.lower()))),
+        "reclaimPolicy": one_of("Delete", "Retain"),
+        "volumeBindingMode": one_of("Immediate", "WaitForFirstConsumer"),
+    },
 }
 
 
-def _check_finalizers(obj: Json) -> list[Cause]:
-    path = "metadata.finalizers"
+# ------------------------------------------------------------------ changes
+
+
+def _changed(obj: Json, old: Json, *members: str) -> list[str]:
+    return [name for name in members if (obj.get(name) or {}) != (old.get(name) or {})]
+
+
+def _data_change(obj: Json, old: Json) -> Iterator[Cause]:
+    if old.get("immutable"):
+        text = "field is immutable when `immutable` is set"
+        for name in _changed(obj, old, "data", "binaryData", "immutable"):
+            yield errors.forbidden(name, text)
+
+
+def _secret_change(obj: Json, old: Json) -> Iterator[Cause]:
+    yield from (errors.immutable(name, obj.get(name)) for name in _changed(obj, old, "type"))
+    yield from _data_change(obj, old)
+
+
+def _binding_change(obj: Json, old: Json) -> Iterator[Cause]:
+    for name in _changed(obj, old, "roleRef"):
+        yield errors.invalid(name, obj.get(name), "cannot change roleRef")
+
+
+def _class_change(obj: Json, old: Json) -> Iterator[Cause]:
+    members = ("parameters", "provisioner", "reclaimPolicy", "volumeBindingMode")
+    for name in _changed(obj, old, *members):
+        yield errors.forbidden(name, f"updates to {name} are forbidden.")
+
+
+def _priority_change(obj: Json, old: Json) -> Iterator[Cause]:
+    for name in _changed(obj, old, "value"):
+        yield errors.forbidden(name, "may not be changed in an update.")
+
+
+def _fixed_part(spec: Json, *, is_bound: bool) -> Json:
+    """Return what must stay. The volume may be set once, the request of a bound claim grow."""
+    fixed = {key: value for key, value in spec.items() if key != "volumeName"}
+    if is_bound:
+        fixed["resources"] = {**(fixed.get("resources") or {}), "requests": None}
+        fixed.pop("volumeAttributesClassName", None)
+    return fixed
+
+
+def _claim_change(obj: Json, old: Json) -> Iterator[Cause]:
+    spec, before = obj["spec"], old.get("spec") or {}
+    is_bound = (old.get("status") or {}).get("phase") == "Bound"
+    is_moved = bool(before.get("volumeName")) and _changed(spec, before, "volumeName")
+    now, was = parse_quantity(_storage(spec)), parse_quantity(_storage(before))
+    if is_moved or _fixed_part(spec, is_bound=is_bound) != _fixed_part(before, is_bound=is_bound):
+        text = (
+            "spec is immutable after creation except resources.requests and"
+            " volumeAttributesClassName for bound claims"
+        )
+        yield errors.forbidden("spec", text)
+    elif is_bound and now is not None and was is not None and now < was:
+        text = "field can not be less than status.capacity"
+        yield errors.forbidden("spec.resources.requests.storage", text)
+
+
+_CHANGES: Final[Mapping[str, Callable[[Json, Json], Iterator[Cause]]]] = {
+    "ClusterRoleBinding": _binding_change,
+    "ConfigMap": _data_change,
+    "PersistentVolumeClaim": _claim_change,
+    "Pod": check_pod_change,
+    "PriorityClass": _priority_change,
+    "RoleBinding": _binding_change,
+    "Secret": _secret_change,
+    "Service": check_service_change,
+    "StorageClass": _class_change,
+}
+
+
+def _check_finalizers(obj: Json) -> Iterator[Cause]:
     text = "name is neither a standard finalizer name nor is it fully qualified"
-    return [
-        errors.invalid(paths.index(path, position), name, text)
-        for position, name in enumerate((obj.get("metadata") or {}).get("finalizers") or ())
-        if "/" not in name and name not in _STANDARD_FINALIZERS
-        if not names.label_key_problems(name)
-    ]
+    for position, name in enumerate(obj["metadata"].get("finalizers") or ()):
+        is_plain = "/" not in name and not names.label_key_problems(name)
+        if is_plain and name not in names.STANDARD_FINALIZERS:
+            yield errors.invalid(f"metadata.finalizers[{position}]", name, text)
 
 
 def core_validate(
-    kind: str, obj: Json, old: Json | None = None, *, is_status: bool = False
+    kind: Kind, obj: Json, old: Json | None = None, *, is_status: bool = False
 ) -> list[Cause]:
     """Return what a server refuses in an object of a built-in kind, its metadata included.
 
@@ -219,14 +383,12 @@ def core_validate(
     their own get the metadata rules only; JSON types are the matter of ``decode``. With
     `is_status` nothing but the status is new.
     """
-    if kind in _NAMELESS:
-        return []
-    found = validate_metadata(obj, old, rule=name_rule(kind), namespaced=kind not in CLUSTER_KINDS)
-    if kind in _STRICT_FINALIZERS:
+    found = validate_metadata(obj, old, rule=name_rule(kind.kind), namespaced=kind.namespaced)
+    if not kind.group and kind.kind != "Event":
         found += _check_finalizers(obj)
     if is_status:
-        return [*found, *check_pod_addresses(obj.get("status") or {})] if kind == "Pod" else found
-    check = _CHECKS.get(kind)
-    if check is not None:
+        return [*found, *broken(obj, "", POD_STATUS)] if kind.kind == "Pod" else found
+    found += broken(obj, "", _CHECKS.get(kind.kind, {}))
+    if old is not None and (check := _CHANGES.get(kind.kind)) is not None:
         found += check(obj, old)
-    return [*found, *check_rows(kind, obj, old)]
+    return found

@@ -1,64 +1,71 @@
-"""Events: what is required of them, and what of them never changes."""
+"""Events: stored as core/v1, shown as events.k8s.io/v1 to who asks there; what is asked of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from lean_sandbox.local.errors import Cause
 from lean_sandbox.local.schema import errors, names
 
 Json = dict[str, Any]
 
-_LIMITS = {"reportingInstance": 128, "action": 128, "reason": 128, "message": 1024}
-_REQUIRED = ("reportingInstance", "action", "reason")
-_FIXED = (
-    "involvedObject",
-    "reason",
-    "message",
-    "source",
-    "firstTimestamp",
-    "lastTimestamp",
-    "count",
-    "action",
-    "related",
-    "reportingComponent",
-    "reportingInstance",
-    "type",
-    "eventTime",
-)
-_PUBLIC = {"reportingComponent": "reportingController"}
+_TO_EVENTS: Final = {
+    "involvedObject": "regarding",
+    "message": "note",
+    "reportingComponent": "reportingController",
+    "source": "deprecatedSource",
+    "firstTimestamp": "deprecatedFirstTimestamp",
+    "lastTimestamp": "deprecatedLastTimestamp",
+    "count": "deprecatedCount",
+}
+_TO_CORE: Final = {new: old for old, new in _TO_EVENTS.items()}
+# Written in core/v1 even when empty.
+_LEFT_OUT: Final = ("reportingComponent", "reportingInstance")
+_LIMITS: Final = {"reportingInstance": 128, "action": 128, "reason": 128, "message": 1024}
+_REQUIRED: Final = ("eventTime", "reportingInstance", "action", "reason")
+_MAY_CHANGE: Final = ("apiVersion", "kind", "metadata", "series")
 
 
-def check_event_place(obj: Json, _old: Json | None) -> list[Cause]:
-    """Return what is wrong with where an Event is: beside the object it is about.
+def to_events(obj: Json) -> Json:
+    """Return a core/v1 Event under the names of events.k8s.io/v1."""
+    return {
+        _TO_EVENTS.get(key, key): value
+        for key, value in obj.items()
+        if value != "" or key not in _LEFT_OUT
+    }
+
+
+def to_core(obj: Json) -> Json:
+    """Return an events.k8s.io/v1 Event under the names of core/v1."""
+    converted = {_TO_CORE.get(key, key): value for key, value in obj.items()}
+    return {"source": {}, "firstTimestamp": None, "lastTimestamp": None, **converted}
+
+
+def check_event_place(obj: Json, _where: str) -> Iterator[Cause]:
+    """Give what is wrong with where an Event is: beside the object it is about.
 
     Events about cluster-wide objects are in the default namespace.
     """
     here = obj["metadata"].get("namespace", "")
     there = (obj.get("involvedObject") or {}).get("namespace") or ""
-    if there == here or (not there and here == "default"):
-        return []
-    return [errors.invalid("involvedObject.namespace", there, "does not match event.namespace")]
+    if there != here and (there or here != "default"):
+        yield errors.invalid("involvedObject.namespace", there, "does not match event.namespace")
 
 
-def check_new_event(obj: Json, old: Json | None) -> list[Cause]:
-    """Return what events.k8s.io/v1 refuses in an Event under its core names.
+def check_event_change(obj: Json, old: Json) -> Iterator[Cause]:
+    """Give what events.k8s.io/v1 refuses in the change of an Event under its core names.
 
-    The older core/v1 asks for none of it.
+    The older core/v1 asks for none of it, and neither of what is new.
     """
-    if old is not None:
-        return [
-            errors.immutable(_PUBLIC.get(key, key), obj.get(key) or "")
-            for key in _FIXED
-            if (obj.get(key) or None) != (old.get(key) or None)
-        ]
-    return list(_mistakes(obj))
+    for key in sorted((obj.keys() | old.keys()) - set(_MAY_CHANGE)):
+        if (obj.get(key) or None) != (old.get(key) or None):
+            name = "reportingController" if key == "reportingComponent" else key
+            yield errors.immutable(name, obj.get(key) or "")
 
 
-def _mistakes(obj: Json) -> Iterator[Cause]:
-    if not obj.get("eventTime"):
-        yield errors.required("eventTime")
+def check_new_event(obj: Json) -> Iterator[Cause]:
+    """Give what events.k8s.io/v1 refuses in a new Event under its core names."""
     series = obj.get("series")
     if series is not None:
         if (series.get("count") or 0) < 2:
@@ -70,9 +77,7 @@ def _mistakes(obj: Json) -> Iterator[Cause]:
         yield errors.required("reportingController")
     for text in names.label_key_problems(controller):
         yield errors.invalid("reportingController", controller, text)
-    for key in _REQUIRED:
-        if not obj.get(key):
-            yield errors.required(key)
+    yield from (errors.required(key) for key in _REQUIRED if not obj.get(key))
     for key, limit in _LIMITS.items():
         if len(obj.get(key) or "") > limit:
             yield errors.invalid(key, "", f"can have at most {limit} characters")

@@ -1,85 +1,126 @@
-"""Defaults of kinds that need little: rows of a path and what is written where nothing is.
-
-In a path `[*]` stands for every item of a list, and `?` after a name for what may be absent: a
-default is not written into it then.
-"""
+"""Defaults of the built-in kinds, which their schemas do not say."""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Mapping
 from typing import Any, Final
+
+from lean_sandbox.local.schema.pod_defaults import pod_defaults, pod_spec_defaults
+from lean_sandbox.local.schema.rows import fill
+from lean_sandbox.local.schema.services import service_defaults
 
 Json = dict[str, Any]
 
 _RBAC: Final = "rbac.authorization.k8s.io"
 
-_DEFAULTS: Final[dict[str, tuple[tuple[str, Any], ...]]] = {
-    "Deployment": (
-        ("spec.replicas", 1),
-        ("spec.revisionHistoryLimit", 10),
-        ("spec.progressDeadlineSeconds", 600),
-        ("spec.strategy.type", "RollingUpdate"),
-    ),
-    "ReplicaSet": (("spec.replicas", 1),),
-    "StatefulSet": (
-        ("spec.replicas", 1),
-        ("spec.revisionHistoryLimit", 10),
-        ("spec.podManagementPolicy", "OrderedReady"),
-        ("spec.persistentVolumeClaimRetentionPolicy.whenDeleted", "Retain"),
-        ("spec.persistentVolumeClaimRetentionPolicy.whenScaled", "Retain"),
-        ("spec.updateStrategy.type", "RollingUpdate"),
-    ),
-    "DaemonSet": (
-        ("spec.revisionHistoryLimit", 10),
-        ("spec.updateStrategy.type", "RollingUpdate"),
-    ),
-    "Job": (
-        ("spec.parallelism", 1),
-        ("spec.backoffLimit", 6),
-        ("spec.completionMode", "NonIndexed"),
-        ("spec.manualSelector", False),
-        ("spec.podReplacementPolicy", "TerminatingOrFailed"),
-        ("spec.suspend", False),
-    ),
-    "CronJob": (
-        ("spec.concurrencyPolicy", "Allow"),
-        ("spec.suspend", False),
-        ("spec.successfulJobsHistoryLimit", 3),
-        ("spec.failedJobsHistoryLimit", 1),
-    ),
-    "NetworkPolicy": (
-        ("spec.ingress[*].ports[*].protocol", "TCP"),
-        ("spec.egress[*].ports[*].protocol", "TCP"),
-    ),
-    "StorageClass": (("reclaimPolicy", "Delete"), ("volumeBindingMode", "Immediate")),
-    "PriorityClass": (("preemptionPolicy", "PreemptLowerPriority"),),
-    "RoleBinding": (("roleRef.apiGroup", _RBAC),),
-    "ClusterRoleBinding": (("roleRef.apiGroup", _RBAC),),
-    "Secret": (("type", "Opaque"),),
+
+def _namespace_defaults(obj: Json) -> None:
+    labels = obj["metadata"].get("labels") or {}
+    labels.setdefault("kubernetes.io/metadata.name", obj["metadata"].get("name", ""))
+    obj["metadata"]["labels"] = labels
+    fill(obj, {"spec": {"finalizers": ["kubernetes"]}})
+
+
+def _network_policy_defaults(obj: Json) -> None:
+    spec = obj.setdefault("spec", {})
+    if not spec.get("policyTypes"):
+        spec["policyTypes"] = ["Ingress", *(["Egress"] if spec.get("egress") else [])]
+
+
+_POLICY_PORTS: Final[Json] = {"ports[*]": {"protocol": "TCP"}}
+_BINDING: Final[Json] = {
+    "roleRef": {"apiGroup": _RBAC},
+    "subjects[*]": {"kind=User": {"apiGroup": _RBAC}, "kind=Group": {"apiGroup": _RBAC}},
+}
+_DEFAULTS: Final[Mapping[str, Json]] = {
+    "ClusterRoleBinding": _BINDING,
+    "CronJob": {
+        "spec": {
+            "concurrencyPolicy": "Allow",
+            "suspend": False,
+            "successfulJobsHistoryLimit": 3,
+            "failedJobsHistoryLimit": 1,
+            "jobTemplate": {"spec": {"template": {"spec": {}}}},
+        }
+    },
+    "DaemonSet": {
+        "spec": {
+            "revisionHistoryLimit": 10,
+            "template": {"spec": {}},
+            "updateStrategy": {
+                "type": "RollingUpdate",
+                "type=RollingUpdate": {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
+            },
+        }
+    },
+    "Deployment": {
+        "spec": {
+            "replicas": 1,
+            "revisionHistoryLimit": 10,
+            "progressDeadlineSeconds": 600,
+            "template": {"spec": {}},
+            "strategy": {
+                "type": "RollingUpdate",
+                "type=RollingUpdate": {
+                    "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}
+                },
+            },
+        }
+    },
+    "Job": {
+        "spec": {
+            "parallelism": 1,
+            "backoffLimit": 6,
+            "completionMode": "NonIndexed",
+            "completionMode=NonIndexed": {"completions": 1},
+            "manualSelector": False,
+            "podReplacementPolicy": "TerminatingOrFailed",
+            "suspend": False,
+            "template": {"spec": {}},
+        }
+    },
+    "NetworkPolicy": {"spec": {"ingress[*]": _POLICY_PORTS, "egress[*]": _POLICY_PORTS}},
+    "PersistentVolumeClaim": {"spec": {"volumeMode": "Filesystem"}},
+    "PriorityClass": {"preemptionPolicy": "PreemptLowerPriority"},
+    "ReplicaSet": {"spec": {"replicas": 1, "template": {"spec": {}}}},
+    "RoleBinding": _BINDING,
+    "Secret": {"type": "Opaque"},
+    "StatefulSet": {
+        "spec": {
+            "replicas": 1,
+            "revisionHistoryLimit": 10,
+            "podManagementPolicy": "OrderedReady",
+            "persistentVolumeClaimRetentionPolicy": {
+                "whenDeleted": "Retain",
+                "whenScaled": "Retain",
+            },
+            "template": {"spec": {}},
+            "updateStrategy": {
+                "type": "RollingUpdate",
+                "type=RollingUpdate": {"rollingUpdate": {"partition": 0}},
+            },
+        }
+    },
+    "StorageClass": {"reclaimPolicy": "Delete", "volumeBindingMode": "Immediate"},
+}
+_WORKLOADS: Final = ("CronJob", "DaemonSet", "Deployment", "Job", "ReplicaSet", "StatefulSet")
+_OWN_DEFAULTS: Final[Mapping[str, Callable[[Json], None]]] = {
+    "Namespace": _namespace_defaults,
+    "NetworkPolicy": _network_policy_defaults,
+    "Pod": pod_defaults,
+    "Service": service_defaults,
 }
 
 
-def default_rows(kind: str, obj: Json) -> None:
-    """Write the defaults of a kind's rows where nothing is."""
-    for path, value in _DEFAULTS.get(kind, ()):
-        parents, _, name = path.rpartition(".")
-        targets = [obj] if not parents else list(_made(obj, parents))
-        for target in targets:
-            if target.get(name) in (None, ""):
-                target[name] = copy.copy(value)
+def core_defaults(kind: str, obj: Json) -> None:
+    """Write the defaults of a built-in kind into an object, in place; unknown kinds are left alone.
 
-
-def _made(obj: Json, path: str) -> Iterator[Json]:
-    """Give the objects at a path; those that may not be absent are made."""
-    found = [obj]
-    for step in path.split("."):
-        name, _, is_list = step.partition("[")
-        plain = name.rstrip("?")
-        if is_list:
-            found = [item for one in found for item in one.get(plain) or ()]
-        elif name.endswith("?"):
-            found = [one[plain] for one in found if one.get(plain) is not None]
-        else:
-            found = [one.setdefault(plain, {}) for one in found]
-    yield from found
+    Allocated values (cluster IPs, node ports) and what admission adds beside the service account
+    (priority, token volumes, tolerations) are the server's part.
+    """
+    fill(obj, _DEFAULTS.get(kind, {}))
+    if kind in _WORKLOADS:
+        spec = obj["spec"]["jobTemplate"]["spec"] if kind == "CronJob" else obj["spec"]
+        pod_spec_defaults(spec["template"]["spec"])
+    if (apply := _OWN_DEFAULTS.get(kind)) is not None:
+        apply(obj)

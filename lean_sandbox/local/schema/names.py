@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 
 NameRule = Callable[[str], list[str]]
+STANDARD_FINALIZERS = ("kubernetes", "orphan", "foregroundDeletion")
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"

@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from lean_sandbox.local.errors import Cause
-from lean_sandbox.local.schema import errors, names, paths
-from lean_sandbox.local.schema.containers import check_container
+from lean_sandbox.local.schema import errors, names
 from lean_sandbox.local.schema.metadata import check_labels
-from lean_sandbox.local.schema.pod_defaults import containers_of
+from lean_sandbox.local.schema.pod_defaults import CONTAINER_LISTS, containers_of
+from lean_sandbox.local.schema.rows import (
+    amounts,
+    at_least,
+    between,
+    broken,
+    named,
+    needed,
+    one_of,
+    port,
+    unique,
+)
+from lean_sandbox.model.comparison import parse_quantity
 
 Json = dict[str, Any]
 
-_RESTART_POLICIES = ("Always", "OnFailure", "Never")
-_DNS_POLICIES = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
-_OPERATORS = ("Equal", "Exists")
-_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-_UNSATISFIABLE = ("DoNotSchedule", "ScheduleAnyway")
-_MAX_INT32 = 2**31 - 1
-_UPDATE = (
+PROTOCOLS: Final = ("SCTP", "TCP", "UDP")
+_MAX_INT32: Final = 2**31 - 1
+_HANDLERS: Final = ("exec", "httpGet", "tcpSocket", "grpc")
+_ENV_NAME: Final = (
+    "a valid environment variable name must consist only of printable ASCII "
+    "characters other than '='"
+)
+_ENV_SOURCES: Final = (
+    *("fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef"),
+)
+_STANDARD_RESOURCES: Final = ("cpu", "memory", "ephemeral-storage", "storage")
+_UPDATE: Final = (
     "pod updates may not change fields other than `spec.containers[*].image`,"
     "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,"
     "`spec.tolerations` (only additions to existing tolerations),"
@@ -28,143 +43,236 @@ _UPDATE = (
 )
 
 
-def _check_volumes(spec: Json, path: str) -> Iterator[Cause]:
-    seen: set[str] = set()
-    for position, volume in enumerate(spec.get("volumes") or ()):
-        where = paths.index(path, position)
-        name = volume.get("name") or ""
-        named = paths.child(where, "name")
-        if not name:
-            yield errors.required(named)
-        for text in names.rfc1123_label_problems(name) if name else ():
-            yield errors.invalid(named, name, text)
-        if name and name in seen:
-            yield errors.duplicate(named, name)
-        seen.add(name)
-        sources = [key for key in volume if key != "name" and volume[key] is not None]
-        for extra in sources[1:]:
-            text = "may not specify more than 1 volume type"
-            yield errors.forbidden(paths.child(where, extra), text)
-        claim = volume.get("persistentVolumeClaim")
-        if claim is not None and not claim.get("claimName"):
-            yield errors.required(f"{where}.persistentVolumeClaim.claimName")
-        host = volume.get("hostPath")
-        if host is not None and not host.get("path"):
-            yield errors.required(f"{where}.hostPath.path")
+# ------------------------------------------------------------------ containers
 
 
-def _check_containers(spec: Json, path: str) -> Iterator[Cause]:
-    if not spec.get("containers"):
-        yield errors.required(paths.child(path, "containers"))
-    volumes = {volume.get("name") for volume in spec.get("volumes") or () if volume.get("name")}
+def _image(value: Any, where: str) -> Iterator[Cause]:
+    yield from needed()(value, where)
+    if value and value != value.strip():
+        yield errors.invalid(where, value, "must not have leading or trailing whitespace")
+
+
+def _container_port(value: Any, where: str) -> Iterator[Cause]:
+    yield from port(value, where) if value else [errors.required(where)]
+
+
+def _variable_name(name: str) -> list[str]:
+    is_good = "=" not in name and name.isascii() and name.isprintable()
+    return [] if is_good else [_ENV_NAME]
+
+
+def _variable(variable: Json, where: str) -> Iterator[Cause]:
+    source = variable.get("valueFrom")
+    if source is None:
+        return
+    given = [key for key in _ENV_SOURCES if source.get(key) is not None]
+    text = ""
+    if not given:
+        shown = [f"`{key}`" for key in _ENV_SOURCES]
+        text = f"must specify one of: {', '.join(shown[:-1])} or {shown[-1]}"
+    elif variable.get("value"):
+        text = "may not be specified when `value` is not empty"
+    elif len(given) > 1:
+        text = "may not have more than one field specified at a time"
+    if text:
+        yield errors.invalid(f"{where}.valueFrom", "", text)
+
+
+def _mount_paths(mounts: Any, where: str) -> Iterator[Cause]:
     seen: set[str] = set()
+    for position, mount in enumerate(mounts or ()):
+        target = mount.get("mountPath")
+        if target and target in seen:
+            yield errors.invalid(f"{where}[{position}].mountPath", target, "must be unique")
+        seen.add(target)
+
+
+def _resource_names(resources: Any, where: str) -> Iterator[Cause]:
+    for name in resources or ():
+        inner = f"{where}[{name}]"
+        for text in names.label_key_problems(name):
+            yield errors.invalid(inner, name, text)
+        if not ("/" in name or name in _STANDARD_RESOURCES or name.startswith("hugepages-")):
+            text = "must be a standard resource type or fully qualified"
+            yield errors.invalid(inner, name, text)
+            yield errors.invalid(inner, name, "must be a standard resource for containers")
+
+
+def _requests(resources: Any, where: str) -> Iterator[Cause]:
+    limits: Json = resources.get("limits") or {}
+    for name, value in (resources.get("requests") or {}).items():
+        wanted, limit = parse_quantity(value), parse_quantity(limits.get(name))
+        if wanted is not None and limit is not None and wanted > limit:
+            text = f"must be less than or equal to {name} limit of {limits[name]}"
+            yield errors.invalid(f"{where}.requests", str(value), text)
+
+
+def _handler(probe: Any, where: str) -> Iterator[Cause]:
+    if probe is None:
+        return
+    given = [name for name in _HANDLERS if probe.get(name) is not None]
+    if not given:
+        yield errors.required(where, "must specify a handler type")
+    for name in given[1:]:
+        yield errors.forbidden(f"{where}.{name}", "may not specify more than 1 handler type")
+    for name in given:
+        yield from port(probe[name].get("port"), f"{where}.{name}.port")
+
+
+def _succeeds_once(value: Any, where: str) -> Iterator[Cause]:
+    if value and value > 1:
+        yield errors.invalid(where, value, "must be 1")
+
+
+_PROBE: Final = (
+    _handler,
+    {
+        "initialDelaySeconds": at_least(0),
+        "timeoutSeconds": at_least(0),
+        "periodSeconds": at_least(0),
+        "successThreshold": at_least(0),
+        "failureThreshold": at_least(0),
+    },
+)
+_OTHER_PROBE: Final = (_PROBE, {"successThreshold": _succeeds_once})
+_CONTAINER: Final[Json] = {
+    "image": _image,
+    "terminationMessagePolicy": one_of("File", "FallbackToLogsOnError"),
+    "imagePullPolicy": one_of("Always", "IfNotPresent", "Never"),
+    "readinessProbe": _PROBE,
+    "livenessProbe": _OTHER_PROBE,
+    "startupProbe": _OTHER_PROBE,
+    "ports": unique("name"),
+    "ports[*]": {
+        "name": named(names.port_name_problems),
+        "containerPort": _container_port,
+        "protocol": one_of(*PROTOCOLS),
+        "hostPort": port,
+    },
+    "env[*]": (_variable, {"name": (needed(), named(_variable_name))}),
+    "volumeMounts": _mount_paths,
+    "volumeMounts[*]": {"name": needed(), "mountPath": needed()},
+    "resources": (
+        _requests,
+        {"limits": (_resource_names, amounts), "requests": (_resource_names, amounts)},
+    ),
+    "name": (needed(), named(names.rfc1123_label_problems)),
+}
+
+
+def _host_ports(container: Json, where: str, taken: set[str], spec: Json) -> Iterator[Cause]:
+    for position, one in enumerate(container.get("ports") or ()):
+        number = one.get("hostPort")
+        if not number:
+            continue
+        inner = f"{where}.ports[{position}].hostPort"
+        if spec.get("hostNetwork") and number != one.get("containerPort"):
+            text = "must match `containerPort` when `hostNetwork` is true"
+            yield errors.invalid(inner, number, text)
+        key = f"{one.get('protocol')}/{one.get('hostIP') or ''}/{number}"
+        if key in taken:
+            yield errors.duplicate(inner, key)
+        taken.add(key)
+
+
+def _containers(spec: Json, path: str) -> Iterator[Cause]:
+    volumes = {volume.get("name") for volume in spec.get("volumes") or ()}
+    seen: set[str | None] = set()
     host_ports: set[str] = set()
     # Names are unique over all lists; `containers` are looked at first, as the server does.
-    order = {"containers": 0, "initContainers": 1, "ephemeralContainers": 2}
-    for list_name, position, container in sorted(
-        containers_of(spec), key=lambda entry: (order[entry[0]], entry[1])
-    ):
-        where = paths.index(paths.child(path, list_name), position)
-        name = container.get("name") or ""
-        named = paths.child(where, "name")
-        if not name:
-            yield errors.required(named)
-        else:
-            for text in names.rfc1123_label_problems(name):
-                yield errors.invalid(named, name, text)
-            if name in seen:
-                yield errors.duplicate(named, name)
+    for list_name, position, container in sorted(containers_of(spec), key=lambda one: one[:2]):
+        where = f"{path}.{list_name}[{position}]"
+        name = container.get("name")
+        if name and name in seen:
+            yield errors.duplicate(f"{where}.name", name)
         seen.add(name)
-        ports = host_ports if list_name == "containers" else set()
-        yield from check_container(
-            container,
-            where,
-            volumes=volumes,
-            host_ports=ports,
-            is_host_network=bool(spec.get("hostNetwork")),
+        yield from broken(container, where, _CONTAINER)
+        for number, mount in enumerate(container.get("volumeMounts") or ()):
+            if mount.get("name") not in volumes:
+                yield errors.not_found(f"{where}.volumeMounts[{number}].name", mount.get("name"))
+        taken = host_ports if list_name == "containers" else set()
+        yield from _host_ports(container, where, taken, spec)
+
+
+# ------------------------------------------------------------------ the whole
+
+
+def _one_source(volume: Json, where: str) -> Iterator[Cause]:
+    sources = [key for key in volume if key != "name" and volume[key] is not None]
+    for extra in sources[1:]:
+        yield errors.forbidden(f"{where}.{extra}", "may not specify more than 1 volume type")
+
+
+def _toleration(toleration: Json, where: str) -> Iterator[Cause]:
+    operator = toleration.get("operator") or ""
+    if not toleration.get("key") and operator != "Exists":
+        text = (
+            'operator must be Exists when `key` is empty, which means "match all values and '
+            'all keys"'
         )
+        yield errors.invalid(f"{where}.operator", operator, text)
+    if operator == "Exists" and toleration.get("value"):
+        text = "value must be empty when `operator` is 'Exists'"
+        yield errors.invalid(f"{where}.operator", toleration["value"], text)
 
 
-def _check_tolerations(spec: Json, path: str) -> Iterator[Cause]:
-    for position, toleration in enumerate(spec.get("tolerations") or ()):
-        where = paths.index(path, position)
-        key, operator = toleration.get("key") or "", toleration.get("operator") or ""
-        if key:
-            for text in names.label_key_problems(key):
-                yield errors.invalid(paths.child(where, "key"), key, text)
-        elif operator != "Exists":
-            text = (
-                'operator must be Exists when `key` is empty, which means "match all values and '
-                'all keys"'
-            )
-            yield errors.invalid(paths.child(where, "operator"), operator, text)
-        if operator == "Exists" and toleration.get("value"):
-            text = "value must be empty when `operator` is 'Exists'"
-            yield errors.invalid(paths.child(where, "operator"), toleration["value"], text)
-        elif operator and operator not in _OPERATORS:
-            yield errors.not_supported(paths.child(where, "operator"), operator, _OPERATORS)
-        effect = toleration.get("effect")
-        if effect and effect not in _EFFECTS:
-            yield errors.not_supported(paths.child(where, "effect"), effect, _EFFECTS)
+_SPEC: Final[Any] = (
+    _containers,
+    {
+        "containers": needed(),
+        "restartPolicy": one_of("Always", "OnFailure", "Never"),
+        "dnsPolicy": one_of("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"),
+        "activeDeadlineSeconds": between(1, _MAX_INT32),
+        "hostname": named(names.rfc1123_label_problems),
+        "subdomain": named(names.rfc1123_label_problems),
+        "nodeName": named(names.subdomain_problems),
+        "serviceAccountName": named(names.subdomain_problems),
+        "priorityClassName": named(names.subdomain_problems),
+        "runtimeClassName": named(names.subdomain_problems),
+        "nodeSelector": check_labels,
+        "securityContext": dict.fromkeys(
+            ("runAsUser", "runAsGroup", "fsGroup"), between(0, _MAX_INT32)
+        ),
+        "tolerations[*]": (
+            _toleration,
+            {
+                "key": named(names.label_key_problems),
+                "operator": one_of("Equal", "Exists"),
+                "effect": one_of("NoSchedule", "PreferNoSchedule", "NoExecute"),
+            },
+        ),
+        "topologySpreadConstraints[*]": {
+            "maxSkew": at_least(1, "must be greater than zero"),
+            "topologyKey": needed("can not be empty"),
+            "whenUnsatisfiable": one_of("DoNotSchedule", "ScheduleAnyway", is_needed=True),
+        },
+        "volumes": unique("name"),
+        "volumes[*]": (
+            _one_source,
+            {
+                "name": (needed(), named(names.rfc1123_label_problems)),
+                "persistentVolumeClaim": {"claimName": needed()},
+                "hostPath": {"path": needed()},
+            },
+        ),
+    },
+)
 
 
-def _check_names(spec: Json, path: str) -> Iterator[Cause]:
-    for name, rule in (
-        ("hostname", names.rfc1123_label_problems),
-        ("subdomain", names.rfc1123_label_problems),
-        ("nodeName", names.subdomain_problems),
-        ("serviceAccountName", names.subdomain_problems),
-        ("priorityClassName", names.subdomain_problems),
-        ("runtimeClassName", names.subdomain_problems),
-    ):
-        if value := spec.get(name):
-            for text in rule(value):
-                yield errors.invalid(paths.child(path, name), value, text)
+def _addresses(addresses: Any, where: str) -> Iterator[Cause]:
+    """Check that a Pod has one address of each family."""
+    given = [one.get("ip") or "" for one in addresses or ()]
+    if len({":" in address for address in given}) < len(given):
+        shown = [{"IP": address} for address in given]
+        text = "may specify no more than one IP for each IP family"
+        yield errors.invalid(where, shown, text)
 
 
-def _check_spread(spec: Json, path: str) -> Iterator[Cause]:
-    for position, constraint in enumerate(spec.get("topologySpreadConstraints") or ()):
-        where = paths.index(path, position)
-        skew = constraint.get("maxSkew") or 0
-        if skew <= 0:
-            yield errors.invalid(paths.child(where, "maxSkew"), skew, "must be greater than zero")
-        if not constraint.get("topologyKey"):
-            yield errors.required(paths.child(where, "topologyKey"), "can not be empty")
-        action = constraint.get("whenUnsatisfiable")
-        if action not in _UNSATISFIABLE:
-            named = paths.child(where, "whenUnsatisfiable")
-            yield errors.not_supported(named, action, _UNSATISFIABLE)
+POD_STATUS: Final[Any] = {"status": {"podIPs": _addresses}}
+POD: Final[Any] = ({"spec": _SPEC}, POD_STATUS)
 
 
-def _check_security(context: Json, path: str) -> Iterator[Cause]:
-    for name in ("runAsUser", "runAsGroup", "fsGroup"):
-        value = context.get(name)
-        if value is not None and not 0 <= value <= _MAX_INT32:
-            text = f"must be between 0 and {_MAX_INT32}, inclusive"
-            yield errors.invalid(paths.child(path, name), value, text)
-
-
-def check_pod_spec(spec: Json, path: str) -> list[Cause]:
-    """Return what is wrong with the spec of a Pod."""
-    found = list(_check_volumes(spec, paths.child(path, "volumes")))
-    found += _check_containers(spec, path)
-    for name, allowed in (("restartPolicy", _RESTART_POLICIES), ("dnsPolicy", _DNS_POLICIES)):
-        value = spec.get(name)
-        if not value:
-            found.append(errors.required(paths.child(path, name)))
-        elif value not in allowed:
-            found.append(errors.not_supported(paths.child(path, name), value, allowed))
-    deadline = spec.get("activeDeadlineSeconds")
-    if deadline is not None and not 1 <= deadline <= _MAX_INT32:
-        text = f"must be between 1 and {_MAX_INT32}, inclusive"
-        found.append(errors.invalid(paths.child(path, "activeDeadlineSeconds"), deadline, text))
-    found += _check_names(spec, path)
-    found += check_labels(spec.get("nodeSelector"), paths.child(path, "nodeSelector"))
-    found += _check_tolerations(spec, paths.child(path, "tolerations"))
-    found += _check_spread(spec, paths.child(path, "topologySpreadConstraints"))
-    context = spec.get("securityContext") or {}
-    found += _check_security(context, paths.child(path, "securityContext"))
-    return found
+# ------------------------------------------------------------------ updates
 
 
 def _toleration_key(toleration: Json) -> Json:
@@ -172,26 +280,20 @@ def _toleration_key(toleration: Json) -> Json:
 
 
 def _updatable(spec: Json, old: Json) -> Json:
-    """Return a copy of a spec in which what an update may change is as it was before."""
-    masked = copy.deepcopy(spec)
-    for name, position, container in containers_of(masked):
-        if name != "ephemeralContainers":
-            container["image"] = old[name][position].get("image")
-    for name in ("activeDeadlineSeconds", "tolerations"):
-        masked.pop(name, None)
-        if name in old:
-            masked[name] = old[name]
-    if (old.get("terminationGracePeriodSeconds") or 0) < 0 and masked.get(
-        "terminationGracePeriodSeconds"
-    ) == 1:
-        masked["terminationGracePeriodSeconds"] = old["terminationGracePeriodSeconds"]
-    if old.get("schedulingGates") and _gates(masked) <= _gates(old):
-        masked["schedulingGates"] = old["schedulingGates"]
+    """Return a spec in which what an update may change is as it was before."""
+    kept = ["activeDeadlineSeconds", "tolerations"]
+    if (old.get("terminationGracePeriodSeconds") or 0) < 0 and (
+        spec.get("terminationGracePeriodSeconds") == 1
+    ):
+        kept.append("terminationGracePeriodSeconds")
+    if old.get("schedulingGates") and _gates(spec) <= _gates(old):
         # While a gate is closed, node selectors may still be narrowed.
-        masked.pop("nodeSelector", None)
-        if "nodeSelector" in old:
-            masked["nodeSelector"] = old["nodeSelector"]
-    return _without_empty(masked)
+        kept += ["schedulingGates", "nodeSelector"]
+    made = {**spec, **{name: old.get(name) for name in kept}}
+    for part in CONTAINER_LISTS:
+        both = zip(spec.get(part) or (), old.get(part) or (), strict=True)
+        made[part] = [{**now, "image": was.get("image")} for now, was in both]
+    return _without_empty(made)
 
 
 def _gates(spec: Json) -> set[str]:
@@ -202,50 +304,27 @@ def _without_empty(spec: Json) -> Json:
     return {key: value for key, value in spec.items() if value not in (None, [], {}, "", False)}
 
 
-def _check_update(spec: Json, old: Json) -> list[Cause]:
-    for name in ("containers", "initContainers"):
+def check_pod_change(obj: Json, before: Json) -> Iterator[Cause]:
+    """Give what is wrong with the update of a Pod: most of its spec is fixed.
+
+    Binding is a subresource: writes to it do not come here.
+    """
+    spec: Json = obj.get("spec") or {}
+    old: Json = before.get("spec") or {}
+    for name in CONTAINER_LISTS:
         if len(spec.get(name) or ()) != len(old.get(name) or ()):
             text = "pod updates may not add or remove containers"
-            return [errors.forbidden(f"spec.{name}", text)]
-    if len(spec.get("ephemeralContainers") or ()) != len(old.get("ephemeralContainers") or ()):
-        return [errors.forbidden("spec", _UPDATE)]
-    found: list[Cause] = []
+            yield errors.forbidden(f"spec.{name}", text)
+            return
     kept = [_toleration_key(item) for item in spec.get("tolerations") or ()]
     if any(_toleration_key(item) not in kept for item in old.get("tolerations") or ()):
         text = "existing toleration can not be modified except its tolerationSeconds"
-        found.append(errors.forbidden("spec.tolerations", text))
-    before, now = old.get("activeDeadlineSeconds"), spec.get("activeDeadlineSeconds")
-    if before is not None and (now is None or now > before):
+        yield errors.forbidden("spec.tolerations", text)
+    was, now = old.get("activeDeadlineSeconds"), spec.get("activeDeadlineSeconds")
+    if was is not None and (now is None or now > was):
         text = "must be less than or equal to previous value"
-        where = "spec.activeDeadlineSeconds"
-        found.append(
-            errors.invalid(where, now, text)
-            if now is not None
-            else errors.invalid(where, None, "must not update from a positive integer to nil value")
-        )
+        if now is None:
+            text = "must not update from a positive integer to nil value"
+        yield errors.invalid("spec.activeDeadlineSeconds", now, text)
     if _updatable(spec, old) != _without_empty(old):
-        found.append(errors.forbidden("spec", _UPDATE))
-    return found
-
-
-def check_pod(obj: Json, old: Json | None) -> list[Cause]:
-    """Return what is wrong with a Pod; on an update also with the change (most of spec is fixed).
-
-    Binding, resize and ephemeral containers are subresources: writes to them do not come here.
-    """
-    spec: Json = obj.get("spec") or {}
-    found = check_pod_spec(spec, "spec")
-    if old is not None:
-        found += _check_update(spec, old.get("spec") or {})
-    return found + check_pod_addresses(obj.get("status") or {})
-
-
-def check_pod_addresses(status: Json) -> list[Cause]:
-    """Return what is wrong with the addresses of a Pod: one of each family."""
-    addresses = [one.get("ip") or "" for one in status.get("podIPs") or ()]
-    families = [":" in address for address in addresses]
-    if len(set(families)) == len(families):
-        return []
-    shown = [{"IP": address} for address in addresses]
-    text = "may specify no more than one IP for each IP family"
-    return [errors.invalid("status.podIPs", shown, text)]
+        yield errors.forbidden("spec", _UPDATE)
