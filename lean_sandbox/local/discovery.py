@@ -76,27 +76,35 @@ def api_group(kinds: Iterable[Kind], group: str) -> Json | None:
     return {"kind": "APIGroup", "apiVersion": "v1", **_group(group, versions)}
 
 
+def _said(kind: Kind) -> Json:
+    """Return what both forms of discovery say of a kind by the same names."""
+    found = {
+        "verbs": list(kind.verbs),
+        "shortNames": list(kind.short_names),
+        "categories": list(kind.categories),
+    }
+    return {name: values for name, values in found.items() if values}
+
+
 def _listed(kind: Kind) -> Iterator[Json]:
-    entry: Json = {
+    yield {
         "name": kind.plural,
         "singularName": kind.singular,
         "namespaced": kind.namespaced,
         "kind": kind.kind,
-        "verbs": list(kind.verbs),
+        **_said(kind),
     }
-    if kind.short_names:
-        entry["shortNames"] = list(kind.short_names)
-    if kind.categories:
-        entry["categories"] = list(kind.categories)
-    yield entry
     for name, subresource in kind.subresources.items():
         group, version, inner = subresource.identity
-        sub: Json = {"name": f"{kind.plural}/{name}", "singularName": ""}
-        sub["namespaced"] = kind.namespaced
-        if (group, version) != (kind.group, kind.version):
-            sub.update(group=group, version=version)
-        sub.update(kind=inner, verbs=list(subresource.verbs))
-        yield sub
+        is_own = (group, version) == (kind.group, kind.version)
+        yield {
+            "name": f"{kind.plural}/{name}",
+            "singularName": "",
+            "namespaced": kind.namespaced,
+            **({} if is_own else {"group": group, "version": version}),
+            "kind": inner,
+            "verbs": list(subresource.verbs),
+        }
 
 
 def resource_list(kinds: Iterable[Kind], group: str, version: str) -> Json | None:
@@ -126,12 +134,8 @@ def _aggregated(kind: Kind) -> Json:
         "responseKind": body(*own, kind.kind),
         "scope": "Namespaced" if kind.namespaced else "Cluster",
         "singularResource": kind.singular,
-        "verbs": list(kind.verbs),
+        **_said(kind),
     }
-    if kind.short_names:
-        entry["shortNames"] = list(kind.short_names)
-    if kind.categories:
-        entry["categories"] = list(kind.categories)
     if kind.subresources:
         entry["subresources"] = [
             {
@@ -191,10 +195,6 @@ def version_info(product: str) -> Json:
     return {
         "major": major,
         "minor": minor,
-        "emulationMajor": major,
-        "emulationMinor": minor,
-        "minCompatibilityMajor": major,
-        "minCompatibilityMinor": str(int(minor) - 1),
         "gitVersion": f"{release}+{product}",
         "gitCommit": "",
         "gitTreeState": "clean",

@@ -49,10 +49,10 @@ class Kind:
     unserved: Mapping[str, Subresource] = field(default_factory=dict)
     """Subresources that kube-apiserver has and this server has not."""
     is_custom: bool = False
-    has_generation: bool = False
     counted: tuple[str, ...] | None = None
-    """The members whose changes the generation counts; None: all but metadata and status."""
+    """The members whose changes the generation of a built-in kind counts, None if it has none."""
     returns_deleted: bool = False
+    """Whether a DELETE answers with the object that is gone, and not with a Status."""
     selectors: Mapping[str, FieldSelector] = field(default_factory=dict)
     """What field selectors may name, besides name and namespace."""
     selectable: tuple[str, ...] = ()
@@ -85,6 +85,11 @@ class Kind:
         return self.verbs == ("create",)
 
     @property
+    def has_generation(self) -> bool:
+        """Say whether changes are counted: of custom kinds all but those of metadata and status."""
+        return self.is_custom or self.counted is not None
+
+    @property
     def has_status(self) -> bool:
         """Say whether `/status` is a subresource, so that the two halves are written apart."""
         return "status" in self.subresources
@@ -102,55 +107,50 @@ def make_kind(group: str, version: str, plural: str, kind: str, **more: Any) -> 
     return Kind(group, version, plural, kind, head=head, **more)
 
 
-class _Served(NamedTuple):
-    """What the recording does not say of a kind that is served.
-
-    ``counted`` are the members whose changes its generation counts, None if it has none;
-    ``returned`` says that a DELETE answers with the object that is gone, not with a Status.
-    """
-
-    counted: tuple[str, ...] | None = None
-    returned: bool = False
-
-
-_PLAIN: Final = _Served()
-_RETURNED: Final = _Served(returned=True)
-_WITH_SPEC: Final = _Served(("spec",))
-_SERVED: Final[Mapping[str, _Served]] = {
-    "configmaps": _PLAIN,
-    "events": _PLAIN,
-    "namespaces": _PLAIN,
-    "nodes": _PLAIN,
-    "persistentvolumeclaims": _RETURNED,
-    "pods": _Served(("spec",), returned=True),
-    "secrets": _PLAIN,
-    "serviceaccounts": _RETURNED,
-    "services": _RETURNED,
-    "customresourcedefinitions.apiextensions.k8s.io": _WITH_SPEC,
-    "daemonsets.apps": _WITH_SPEC,
-    "deployments.apps": _Served(("spec", "metadata.annotations")),
-    "replicasets.apps": _WITH_SPEC,
-    "statefulsets.apps": _WITH_SPEC,
-    "selfsubjectreviews.authentication.k8s.io": _PLAIN,
-    "tokenreviews.authentication.k8s.io": _PLAIN,
-    "localsubjectaccessreviews.authorization.k8s.io": _PLAIN,
-    "selfsubjectaccessreviews.authorization.k8s.io": _PLAIN,
-    "selfsubjectrulesreviews.authorization.k8s.io": _PLAIN,
-    "subjectaccessreviews.authorization.k8s.io": _PLAIN,
-    "cronjobs.batch": _WITH_SPEC,
-    "jobs.batch": _WITH_SPEC,
-    "leases.coordination.k8s.io": _PLAIN,
-    "events.events.k8s.io": _PLAIN,
-    "networkpolicies.networking.k8s.io": _WITH_SPEC,
-    "runtimeclasses.node.k8s.io": _PLAIN,
-    "poddisruptionbudgets.policy": _WITH_SPEC,
-    "clusterrolebindings.rbac.authorization.k8s.io": _PLAIN,
-    "clusterroles.rbac.authorization.k8s.io": _PLAIN,
-    "rolebindings.rbac.authorization.k8s.io": _PLAIN,
-    "roles.rbac.authorization.k8s.io": _PLAIN,
-    "priorityclasses.scheduling.k8s.io": _Served(()),
-    "storageclasses.storage.k8s.io": _RETURNED,
+_SPEC: Final = ("spec",)
+_SERVED: Final[Mapping[str, tuple[str, ...] | None]] = {
+    "configmaps": None,
+    "events": None,
+    "namespaces": None,
+    "nodes": None,
+    "persistentvolumeclaims": None,
+    "pods": _SPEC,
+    "secrets": None,
+    "serviceaccounts": None,
+    "services": None,
+    "customresourcedefinitions.apiextensions.k8s.io": _SPEC,
+    "daemonsets.apps": _SPEC,
+    "deployments.apps": ("spec", "metadata.annotations"),
+    "replicasets.apps": _SPEC,
+    "statefulsets.apps": _SPEC,
+    "selfsubjectreviews.authentication.k8s.io": None,
+    "tokenreviews.authentication.k8s.io": None,
+    "localsubjectaccessreviews.authorization.k8s.io": None,
+    "selfsubjectaccessreviews.authorization.k8s.io": None,
+    "selfsubjectrulesreviews.authorization.k8s.io": None,
+    "subjectaccessreviews.authorization.k8s.io": None,
+    "cronjobs.batch": _SPEC,
+    "jobs.batch": _SPEC,
+    "leases.coordination.k8s.io": None,
+    "events.events.k8s.io": None,
+    "networkpolicies.networking.k8s.io": _SPEC,
+    "runtimeclasses.node.k8s.io": None,
+    "poddisruptionbudgets.policy": _SPEC,
+    "clusterrolebindings.rbac.authorization.k8s.io": None,
+    "clusterroles.rbac.authorization.k8s.io": None,
+    "rolebindings.rbac.authorization.k8s.io": None,
+    "roles.rbac.authorization.k8s.io": None,
+    "priorityclasses.scheduling.k8s.io": (),
+    "storageclasses.storage.k8s.io": None,
 }
+"""The built-in kinds that are served, and the members whose changes their generation counts."""
+_RETURNS_DELETED: Final = (
+    "persistentvolumeclaims",
+    "pods",
+    "serviceaccounts",
+    "services",
+    "storageclasses.storage.k8s.io",
+)
 _UNSERVED_SUBRESOURCES: Final = frozenset(
     ("attach", "ephemeralcontainers", "exec", "log", "portforward", "proxy", "resize")
 )
@@ -203,9 +203,8 @@ def _recorded_kind(group: str, version: str, resource: Json) -> Kind:
         unserved={
             key: value for key, value in subresources.items() if key in _UNSERVED_SUBRESOURCES
         },
-        has_generation=_SERVED[name].counted is not None,
-        counted=_SERVED[name].counted or (),
-        returns_deleted=_SERVED[name].returned,
+        counted=_SERVED[name],
+        returns_deleted=name in _RETURNS_DELETED,
         selectors={
             path: _SELECTORS.get(path)
             or FieldSelector((path.replace("regarding.", "involvedObject."),))

@@ -1,5 +1,6 @@
 """OpenAPI documents of a server: what `kubectl explain` and `kubectl apply` read.
 
+Types are whole; of the operations there are those that kubectl looks for, to list and to patch.
 Documents are computed when first asked for and kept encoded; the index only needs their hashes,
 which come from the kinds and not from the finished text.
 """
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -26,44 +27,16 @@ _PATCHES = (
     "application/apply-patch+yaml",
 )
 _STRATEGIC = "application/strategic-merge-patch+json"
-_OPTIONS: dict[str, str] = {
+_OPTIONS: Final = {
     "dryRun": "All: process the request but store nothing.",
     "fieldManager": "Name of the actor that makes the change.",
     "fieldValidation": "What to do about unknown fields: Ignore, Warn or Strict.",
-}
-_SELECTION: dict[str, str] = {
-    "allowWatchBookmarks": "boolean",
-    "continue": "string",
-    "fieldSelector": "string",
-    "labelSelector": "string",
-    "limit": "integer",
-    "resourceVersion": "string",
-    "resourceVersionMatch": "string",
-    "sendInitialEvents": "boolean",
-    "timeoutSeconds": "integer",
-    "watch": "boolean",
+    "force": "Take over fields owned by other managers.",
 }
 
 
 def _path_of(group: str, version: str) -> str:
     return f"apis/{group}/{version}" if group else f"api/{version}"
-
-
-def _parameter(name: str, kind: str = "string", text: str = "", place: str = "query") -> Json:
-    found: Json = {"name": name, "in": place, "schema": {"type": kind}}
-    if text:
-        found["description"] = text
-    if place == "path":
-        found["required"] = True
-    return found
-
-
-_WRITE_OPTIONS = [_parameter(name, text=text) for name, text in _OPTIONS.items()]
-_LIST_OPTIONS = [_parameter(name, kind) for name, kind in _SELECTION.items()]
-
-
-def _custom_component(kind: Kind) -> str:
-    return ".".join((*reversed(kind.group.split(".")), kind.version, kind.kind))
 
 
 def _identity(kind: Kind) -> Json:
@@ -110,21 +83,6 @@ class OpenApiDocuments:
         return self._encoded[path]
 
 
-def _list_schema(kind: Kind, item: str) -> Json:
-    return {
-        "description": f"{kind.kind}List is a list of {kind.kind}",
-        "type": "object",
-        "required": ["items"],
-        "properties": {
-            "apiVersion": {"type": "string"},
-            "items": {"type": "array", "items": {"$ref": _REFERENCE + item}},
-            "kind": {"type": "string"},
-            "metadata": {"$ref": f"{_REFERENCE}{_META}ListMeta"},
-        },
-        "x-kubernetes-group-version-kind": [{**_identity(kind), "kind": f"{kind.kind}List"}],
-    }
-
-
 def _custom_schema(kind: Kind) -> Json:
     schema: Json = dict(kind.schema or {"type": "object"})
     properties: Json = dict(schema.get("properties") or {})
@@ -143,9 +101,8 @@ def _schemas(kinds: list[Kind]) -> Json:
         component = _component_of(kind)
         if kind.is_custom:
             found[component] = _custom_schema(kind)
-            found[component + "List"] = _list_schema(kind, component)
         else:
-            roots += [component, *([component + "List"] if "list" in kind.verbs else [])]
+            roots.append(component)
     while roots:
         name = roots.pop()
         if name not in found:
@@ -181,69 +138,51 @@ def _references(value: Any) -> Iterator[str]:
 
 def _component_of(kind: Kind) -> str:
     if kind.is_custom:
-        return _custom_component(kind)
+        return ".".join((*reversed(kind.group.split(".")), kind.version, kind.kind))
     return recorded.component_of(kind.api_version, kind.kind)
 
 
-def _body(component: str, *media: str) -> Json:
-    schema = {"$ref": _REFERENCE + component}
-    return {"content": {name: {"schema": schema} for name in media}}
+def _parameter(name: str, place: str, about: str = "") -> Json:
+    found: Json = {"name": name, "in": place, "schema": {"type": "string"}}
+    if place == "path":
+        return {**found, "required": True}
+    return {**found, "description": about}
 
 
-def _operation(kind: Kind, action: str, answer: str, **more: Any) -> Json:
-    content = {"application/json": {"schema": {"$ref": _REFERENCE + answer}}}
+def _operation(kind: Kind, action: str, **more: Any) -> Json:
     return {
         "tags": [f"{kind.group or 'core'}_{kind.version}"],
         "operationId": f"{action}{kind.group.title().replace('.', '')}{kind.version}{kind.kind}",
         **more,
-        "responses": {"200": {"description": "OK", "content": content}},
+        "responses": {"200": {"description": "OK"}},
         "x-kubernetes-action": action,
         "x-kubernetes-group-version-kind": _identity(kind),
     }
 
 
 def _paths(kind: Kind) -> Iterator[tuple[str, Json]]:
-    component = _component_of(kind)
     space = "namespaces/{namespace}/" if kind.namespaced else ""
     base = f"/{_path_of(kind.group, kind.version)}/{space}{kind.plural}"
-    scope = [_parameter("namespace", place="path")] if kind.namespaced else []
-    body = _body(component, "application/json", "application/yaml")
-    patches = _PATCHES if kind.is_custom else (*_PATCHES, _STRATEGIC)
-    force = _parameter("force", "boolean", "Take over fields owned by other managers.")
-    operations = {
-        "list": _operation(kind, "list", component + "List", parameters=_LIST_OPTIONS),
-        "create": _operation(kind, "post", component, parameters=_WRITE_OPTIONS, requestBody=body),
-        "get": _operation(kind, "get", component),
-        "update": _operation(kind, "put", component, parameters=_WRITE_OPTIONS, requestBody=body),
-        "patch": _operation(
-            kind,
-            "patch",
-            component,
-            parameters=[*_WRITE_OPTIONS, force],
-            requestBody=_body(component, *patches),
-        ),
-        "delete": _operation(kind, "delete", component),
-    }
-
-    def entry(parameters: list[Json], **verbs: str) -> Json:
-        offered = {method: operations[verb] for method, verb in verbs.items() if verb in kind.verbs}
-        return {"parameters": parameters, **offered}
-
-    yield base, entry(scope, get="list", post="create")
-    if "get" in kind.verbs:
-        name = _parameter("name", place="path")
-        verbs = {"get": "get", "put": "update", "patch": "patch", "delete": "delete"}
-        yield base + "/{name}", entry([name, *scope], **verbs)
-
-
-def _info() -> Json:
-    return {"title": "Kubernetes", "version": f"{RELEASE[0]}.{RELEASE[1]}"}
+    scope = [_parameter("namespace", "path")] if kind.namespaced else []
+    if kind.is_review:
+        yield base, {"parameters": scope, "post": _operation(kind, "post")}
+        return
+    yield base, {"parameters": scope, "get": _operation(kind, "list")}
+    schema = {"schema": {"$ref": _REFERENCE + _component_of(kind)}}
+    media = _PATCHES if kind.is_custom else (*_PATCHES, _STRATEGIC)
+    patch = _operation(
+        kind,
+        "patch",
+        parameters=[_parameter(name, "query", about) for name, about in _OPTIONS.items()],
+        requestBody={"content": dict.fromkeys(media, schema)},
+    )
+    yield base + "/{name}", {"parameters": [_parameter("name", "path"), *scope], "patch": patch}
 
 
 def _document(kinds: list[Kind]) -> Json:
     return {
         "openapi": "3.0.0",
-        "info": _info(),
+        "info": {"title": "Kubernetes", "version": f"{RELEASE[0]}.{RELEASE[1]}"},
         "paths": {path: entry for kind in kinds for path, entry in _paths(kind)},
         "components": {"schemas": _schemas(kinds)},
     }

@@ -67,7 +67,6 @@ def _kind_of(spec: Json, version: Json) -> Kind:
             if name in subresources
         },
         is_custom=True,
-        has_generation=True,
         selectors={
             path: FieldSelector((path,))
             for item in version.get("selectableFields") or ()
