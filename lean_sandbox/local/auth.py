@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import msgspec
 
 ISSUER: Final = "https://kubernetes.default.svc"
 """Who signs the tokens of service accounts, and the audience that the server itself is."""
 AUTHENTICATED: Final = "system:authenticated"
+_PLACE: Final = "kubernetes.io"
 _CREDENTIAL: Final = "authentication.kubernetes.io/credential-id"
 
 FindUid = Callable[[str, str], str | None]
@@ -56,33 +57,6 @@ def account_groups(namespace: str) -> tuple[str, ...]:
     )
 
 
-class Named(msgspec.Struct):
-    """The service account that a token is for."""
-
-    name: str
-    uid: str = ""
-
-
-class _Place(msgspec.Struct):
-    namespace: str
-    serviceaccount: Named
-
-
-class _Claims(msgspec.Struct, rename={"place": "kubernetes.io"}):
-    aud: list[str]
-    exp: int
-    iat: int
-    iss: str
-    jti: str
-    place: _Place
-    nbf: int
-    sub: str
-
-    def user(self) -> User:
-        groups, uid = account_groups(self.place.namespace), self.place.serviceaccount.uid
-        return User(self.sub, groups, uid, ((_CREDENTIAL, (f"JTI={self.jti}",)),))
-
-
 class TokenError(Exception):
     """A token that is not accepted; the message says why."""
 
@@ -118,28 +92,27 @@ class Authenticator:
     def issue(
         self,
         namespace: str,
-        account: Named,
+        account: str,
+        uid: str,
         lifetime_s: int,
-        *,
         audiences: Iterable[str] = (ISSUER,),
     ) -> tuple[str, datetime]:
-        """Return a service account token and when it expires."""
+        """Return a token of a service account and when it expires."""
         start = self._now()
-        end = start + timedelta(seconds=lifetime_s)
         second = int(start.timestamp())
-        claims = _Claims(
-            aud=list(audiences),
-            exp=second + lifetime_s,
-            iat=second,
-            iss=ISSUER,
-            jti=self._new_id(),
-            place=_Place(namespace, account),
-            nbf=second,
-            sub=f"system:serviceaccount:{namespace}:{account.name}",
-        )
+        claims = {
+            "aud": list(audiences),
+            "exp": second + lifetime_s,
+            "iat": second,
+            "iss": ISSUER,
+            "jti": self._new_id(),
+            _PLACE: {"namespace": namespace, "serviceaccount": {"name": account, "uid": uid}},
+            "nbf": second,
+            "sub": f"system:serviceaccount:{namespace}:{account}",
+        }
         head = _b64(msgspec.json.encode({"alg": "HS256", "typ": "JWT"}))
         signed = f"{head}.{_b64(msgspec.json.encode(claims))}"
-        return f"{signed}.{_b64(_sign(self._key, signed))}", end
+        return f"{signed}.{_b64(_sign(self._key, signed))}", start + timedelta(seconds=lifetime_s)
 
     def identify(self, authorization: str) -> User | None:
         """Return who holds the credentials of an Authorization header, None for nobody known."""
@@ -169,27 +142,28 @@ class Authenticator:
         claims = _read_token(self._key, token)
         if claims is None:
             raise TokenError("invalid bearer token")
-        found = [one for one in claims.aud if one in wanted]
+        found = [one for one in claims["aud"] if one in wanted]
         if not found:
-            listed, aims = ([f'"{one}"' for one in names] for names in (claims.aud, wanted))
-            self._refuse(
-                f"token audiences [{' '.join(listed)}] is invalid for the target audiences"
-                f" [{' '.join(aims)}]"
+            meant, aims = (
+                " ".join(f'"{one}"' for one in names) for names in (claims["aud"], wanted)
             )
-        if claims.exp < self._now().timestamp():
-            self._refuse("service account token has expired")
-        account = claims.place.serviceaccount
-        if self._find_uid(claims.place.namespace, account.name) != account.uid:
-            self._refuse(f'serviceaccounts "{account.name}" with the UID of the token not found')
-        return claims.user(), found
+            _refuse(f"token audiences [{meant}] is invalid for the target audiences [{aims}]")
+        if claims["exp"] < self._now().timestamp():
+            _refuse("service account token has expired")
+        namespace, account = claims[_PLACE]["namespace"], claims[_PLACE]["serviceaccount"]
+        name, uid = account["name"], account["uid"]
+        if self._find_uid(namespace, name) != uid:
+            _refuse(f'serviceaccounts "{name}" with the UID of the token not found')
+        extra = ((_CREDENTIAL, (f"JTI={claims['jti']}",)),)
+        return User(claims["sub"], account_groups(namespace), uid, extra), found
 
-    @staticmethod
-    def _refuse(why: str) -> None:
-        raise TokenError(f"[invalid bearer token, {why}]")
+
+def _refuse(why: str) -> NoReturn:
+    raise TokenError(f"[invalid bearer token, {why}]")
 
 
 @lru_cache(maxsize=256)
-def _read_token(key: bytes, token: str) -> _Claims | None:
+def _read_token(key: bytes, token: str) -> dict[str, Any] | None:
     """Return what a token says that was signed with a key, None for any other.
 
     Remembered, because it comes with every request of its holder.
@@ -198,9 +172,10 @@ def _read_token(key: bytes, token: str) -> _Claims | None:
     try:
         if not hmac.compare_digest(_unb64(signature), _sign(key, signed)):
             return None
-        return msgspec.json.decode(_unb64(signed.split(".")[1]), type=_Claims)
+        claims: dict[str, Any] = msgspec.json.decode(_unb64(signed.split(".")[1]))
     except (ValueError, IndexError, msgspec.DecodeError):
         return None
+    return claims
 
 
 def _sign(key: bytes, text: str) -> bytes:

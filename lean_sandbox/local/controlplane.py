@@ -21,7 +21,7 @@ from anyio.lowlevel import checkpoint
 from lean_sandbox.clock import Clock, SystemClock
 from lean_sandbox.kube.errors import ConfigError
 from lean_sandbox.local.audit import AuditEntry, AuditLog
-from lean_sandbox.local.auth import ANONYMOUS, UNSECURED, Authenticator, Named, User
+from lean_sandbox.local.auth import ANONYMOUS, UNSECURED, Authenticator, User
 from lean_sandbox.local.certificates import serving_context
 from lean_sandbox.local.claimprotection import ClaimProtection
 from lean_sandbox.local.direct import DirectAccess
@@ -317,7 +317,7 @@ class ControlPlane:
             account = {"metadata": {"name": name, "namespace": namespace}}
             self._ensure("v1", "ServiceAccount", account)
             uid = self._find_uid(namespace, name) or ""
-            return self._authenticator.issue(namespace, Named(name, uid), lifetime_s)[0]
+            return self._authenticator.issue(namespace, name, uid, lifetime_s)[0]
         token = self._authenticator.derive(user)
         if user != _ADMIN:
             known = User(user, (*groups, "system:authenticated"))

@@ -32,17 +32,12 @@ _EXTRA: Final = "impersonate-extra-"
 class _Grant(NamedTuple):
     """What one binding gives to one subject."""
 
-    rules: tuple[Rule, ...]
+    rules: tuple[Rule, ...] | None
+    """None where the role does not exist."""
     why: str
 
 
-class _Missing(NamedTuple):
-    """A binding whose role does not exist."""
-
-    why: str
-
-
-_Grants = dict[tuple[str, str], list[_Grant | _Missing]]
+_Grants = dict[tuple[str, str], list[_Grant]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +63,7 @@ class Authorizer:
         missing: list[str] = []
         right = _right(target)
         for grant in self._granted(user, target.namespace):
-            if isinstance(grant, _Missing):
+            if grant.rules is None:
                 missing.append(grant.why)
             elif any(_covers(rule, right) for rule in grant.rules):
                 return Decision(allowed=True, reason=f"RBAC: allowed by {grant.why}")
@@ -101,8 +96,8 @@ class Authorizer:
     def rules(self, user: User, namespace: str) -> tuple[list[Rule], list[str]]:
         """Return the rules that hold for a user in a namespace, and which roles are missing."""
         grants = list(self._granted(user, namespace))
-        missing = [grant.why for grant in grants if isinstance(grant, _Missing)]
-        found = [rule for grant in grants if isinstance(grant, _Grant) for rule in grant.rules]
+        missing = [grant.why for grant in grants if grant.rules is None]
+        found = [rule for grant in grants for rule in grant.rules or ()]
         return found, missing
 
     def role_rules(self, reference: Json, namespace: str) -> list[Rule] | None:
@@ -114,7 +109,7 @@ class Authorizer:
         entry = collection.entries.get(key)
         return None if entry is None else entry.load().get("rules") or []
 
-    def _granted(self, user: User, namespace: str) -> Iterator[_Grant | _Missing]:
+    def _granted(self, user: User, namespace: str) -> Iterator[_Grant]:
         """Yield what a user is granted, cluster-wide and in a namespace if given."""
         newest = max(collection.changed for collection in self._collections.values())
         if newest != self._version:
@@ -137,19 +132,20 @@ class Authorizer:
             rules = self.role_rules(role, namespace)
             kind = "RoleBinding" if namespace else "ClusterRoleBinding"
             name = f"{entry.name}/{namespace}" if namespace else entry.name
-            granted = f'{kind} "{name}" of {role["kind"]} "{role["name"]}"'
             for subject in binding.get("subjects") or ():
-                whose = subject.get("name", "")
-                home = subject.get("namespace", "")
-                known = (subject.get("kind"), whose)
-                if subject.get("kind") == "ServiceAccount":
+                kind_of_subject, whose = subject.get("kind", ""), subject.get("name", "")
+                known = (kind_of_subject, whose)
+                if kind_of_subject == "ServiceAccount":
+                    home = subject.get("namespace", "")
                     known = ("User", f"system:serviceaccount:{home}:{whose}")
                     whose = f"{whose}/{home}"
-                grant: _Grant | _Missing
+                why = (
+                    f'{kind} "{name}" of {role["kind"]} "{role["name"]}" to {kind_of_subject}'
+                    f' "{whose}"'
+                )
                 if rules is None:
-                    grant = _Missing(f'{role["kind"].lower()}.{GROUP} "{role["name"]}" not found')
-                else:
-                    grant = _Grant(tuple(rules), f'{granted} to {subject.get("kind")} "{whose}"')
+                    why = f'{role["kind"].lower()}.{GROUP} "{role["name"]}" not found'
+                grant = _Grant(None if rules is None else tuple(rules), why)
                 found.setdefault(known, []).append(grant)
         return found
 

@@ -84,7 +84,7 @@ def protobuf() -> dict[str, list[tuple[int, str, str, str]]]:
 
 
 def roles() -> list[Json]:
-    """Return the cluster roles of a new cluster: name, labels, rules or aggregationRule."""
+    """Return the cluster roles of a new cluster, without kind, times and versions."""
     found: list[Json] = _read("roles")
     return found
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from lean_sandbox.local.auth import ISSUER, Authenticator, Named, TokenError, User
+from lean_sandbox.local.auth import ISSUER, Authenticator, TokenError, User
 from lean_sandbox.local.errors import Cause, StatusError, bad_request, invalid
 from lean_sandbox.local.kinds import Kind, make_kind
 from lean_sandbox.local.options import read_body, read_options
@@ -157,9 +157,7 @@ class Reviews:
             why = "this server binds no tokens to objects: leave out spec.boundObjectRef"
             raise StatusError(501, "NotImplemented", why)
         audiences = spec.get("audiences") or [ISSUER]
-        token, end = self._authenticator.issue(
-            namespace, Named(name, account.uid), lifetime, audiences=audiences
-        )
+        token, end = self._authenticator.issue(namespace, name, account.uid, lifetime, audiences)
         return {
             "metadata": {"name": name, "uid": account.uid, "creationTimestamp": self._verbs.now()},
             "spec": {

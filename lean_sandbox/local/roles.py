@@ -48,51 +48,19 @@ _OPERATORS: Final = {"In": "in", "NotIn": "notin", "Exists": "", "DoesNotExist":
 
 def first_roles() -> Iterator[Json]:
     """Yield the roles and bindings that every cluster has."""
-    known = [
-        {
-            "metadata": {
-                "name": role["name"],
-                "labels": role["labels"],
-                "annotations": {"rbac.authorization.kubernetes.io/autoupdate": "true"},
-            },
-            **{key: role[key] for key in ("aggregationRule", "rules") if key in role},
-        }
-        for role in recorded.roles()
-    ]
-    by_name = {role["metadata"]["name"]: role for role in known}
-    # What an aggregated role gathers may be aggregated itself.
-    for name in ("view", "edit", "admin"):
-        role = by_name[name]
-        role["rules"] = _gathered(
-            role["aggregationRule"],
-            (
-                (one["metadata"]["labels"], one.get("rules") or ())
-                for one in known
-                if one is not role
-            ),
-        )
-    for role in known:
+    for role in recorded.roles():
         yield {"kind": "ClusterRole", **role}
-    for name, groups in _BOUND.items():
-        subjects = [{"apiGroup": GROUP, "kind": "Group", "name": group} for group in groups]
-        yield {
-            "kind": "ClusterRoleBinding",
-            "metadata": by_name[name]["metadata"],
-            "roleRef": {"apiGroup": GROUP, "kind": "ClusterRole", "name": name},
-            "subjects": subjects,
-        }
-
-
-def _gathered(rule: Json, roles: Iterable[tuple[Json, Iterable[Rule]]]) -> list[Rule]:
-    """Return the rules of all roles whose labels an aggregation rule selects, each rule once."""
-    selectors = [selector_of(one) for one in rule.get("clusterRoleSelectors") or ()]
-    known = list(roles)
-    found: list[Rule] = []
-    for selector in selectors:
-        for labels, rules in known:
-            if selector.matches(labels):
-                found.extend(one for one in rules if one not in found)
-    return found
+        name = role["metadata"]["name"]
+        groups = _BOUND.get(name, ())
+        if groups:
+            yield {
+                "kind": "ClusterRoleBinding",
+                "metadata": role["metadata"],
+                "roleRef": {"apiGroup": GROUP, "kind": "ClusterRole", "name": name},
+                "subjects": [
+                    {"apiGroup": GROUP, "kind": "Group", "name": group} for group in groups
+                ],
+            }
 
 
 def selector_of(selector: Json) -> LabelSelector:
@@ -136,8 +104,14 @@ class Aggregation:
             self._store.writer = writer
 
     def _write(self, name: str, rule: Json) -> None:
-        others = (one for one in self._roles.scan() if one.name != name)
-        rules = _gathered(rule, ((one.labels, one.load().get("rules") or ()) for one in others))
+        """Give a role the rules of all others that its selectors choose, each rule once."""
+        others = [one for one in self._roles.scan() if one.name != name]
+        rules: list[Rule] = []
+        for selector in map(selector_of, rule.get("clusterRoleSelectors") or ()):
+            for other in others:
+                if selector.matches(other.labels):
+                    found = other.load().get("rules") or ()
+                    rules += [one for one in found if one not in rules]
         applied: Json = {"metadata": {"name": name}, **({"rules": rules} if rules else {})}
         options = WriteOptions(manager=_AGGREGATOR, force=True)
         self._verbs.apply(self._kind, "", name, applied, options)

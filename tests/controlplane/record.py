@@ -119,10 +119,9 @@ class Recorder:
         for role in found:
             metadata = role["metadata"]
             if not metadata["name"].startswith(_CONTROLLERS):
-                # What an aggregated role gathers follows from the others.
-                part = "aggregationRule" if role.get("aggregationRule") else "rules"
-                labels = metadata.get("labels", {})
-                roles.append({"name": metadata["name"], "labels": labels, part: role[part]})
+                said = {key: metadata[key] for key in ("name", "labels", "annotations")}
+                parts = {key: role[key] for key in ("aggregationRule", "rules") if role.get(key)}
+                roles.append({"metadata": said, **parts})
         return roles
 
 
