@@ -76,35 +76,26 @@ def api_group(kinds: Iterable[Kind], group: str) -> Json | None:
     return {"kind": "APIGroup", "apiVersion": "v1", **_group(group, versions)}
 
 
-def _said(kind: Kind) -> Json:
-    """Return what both forms of discovery say of a kind by the same names."""
-    found = {
-        "verbs": list(kind.verbs),
-        "shortNames": list(kind.short_names),
-        "categories": list(kind.categories),
-    }
-    return {name: values for name, values in found.items() if values}
-
-
 def _listed(kind: Kind) -> Iterator[Json]:
+    resource, own = kind.resource, ("", kind.group)
+    alike = ("verbs", "shortNames", "categories")
     yield {
         "name": kind.plural,
-        "singularName": kind.singular,
+        "singularName": resource["singularResource"],
         "namespaced": kind.namespaced,
         "kind": kind.kind,
-        **_said(kind),
+        **{key: resource[key] for key in alike if key in resource},
     }
-    for name, subresource in kind.subresources.items():
-        group, version, inner = subresource.identity
-        is_own = (group, version) == (kind.group, kind.version)
-        yield {
-            "name": f"{kind.plural}/{name}",
+    for part in resource.get("subresources", ()):
+        body = part["responseKind"]
+        entry = {
+            "name": f"{kind.plural}/{part['subresource']}",
             "singularName": "",
             "namespaced": kind.namespaced,
-            **({} if is_own else {"group": group, "version": version}),
-            "kind": inner,
-            "verbs": list(subresource.verbs),
+            "kind": body["kind"],
+            "verbs": part["verbs"],
         }
+        yield entry if body["group"] in own else {**body, **entry}
 
 
 def resource_list(kinds: Iterable[Kind], group: str, version: str) -> Json | None:
@@ -121,33 +112,6 @@ def resource_list(kinds: Iterable[Kind], group: str, version: str) -> Json | Non
     }
 
 
-def _aggregated(kind: Kind) -> Json:
-    own = (kind.group, kind.version)
-
-    def body(group: str, version: str, name: str) -> Json:
-        if not kind.is_custom and (group, version) == own:
-            group = version = ""  # as the group version that lists it
-        return {"group": group, "version": version, "kind": name}
-
-    entry: Json = {
-        "resource": kind.plural,
-        "responseKind": body(*own, kind.kind),
-        "scope": "Namespaced" if kind.namespaced else "Cluster",
-        "singularResource": kind.singular,
-        **_said(kind),
-    }
-    if kind.subresources:
-        entry["subresources"] = [
-            {
-                "subresource": name,
-                "responseKind": body(*subresource.identity),
-                "verbs": list(subresource.verbs),
-            }
-            for name, subresource in kind.subresources.items()
-        ]
-    return entry
-
-
 def aggregated_discovery(kinds: Iterable[Kind], *, is_core: bool, api_version: str = "v2") -> Json:
     """Return the APIGroupDiscoveryList of `/api` (`is_core`) or `/apis`."""
     items: list[Json] = []
@@ -157,7 +121,7 @@ def aggregated_discovery(kinds: Iterable[Kind], *, is_core: bool, api_version: s
         shown = [
             {
                 "version": version,
-                "resources": [_aggregated(kind) for kind in members],
+                "resources": [kind.resource for kind in members],
                 "freshness": "Current",
             }
             for version, members in versions.items()

@@ -112,7 +112,7 @@ class Handlers:
         part = target.subresource
         if part and part not in kind.subresources:
             raise not_found(kind.group, kind.plural, target.name)
-        if target.verb not in (kind.subresources[part].verbs if part else kind.verbs):
+        if target.verb not in (kind.subresources[part] if part else kind.verbs):
             raise not_supported(kind.group, kind.plural, target.verb)
 
     # ------------------------------------------------------------------ reading
@@ -321,7 +321,7 @@ def _check_built_in(target: Target, kind: Kind) -> None:
         or (target.below and target.subresource != "proxy")
     ):
         raise unknown_resource()
-    verbs = frozenset(found.verbs if found else kind.verbs)
+    verbs = frozenset(found or kind.verbs)
     if not found:
         everywhere = kind.namespaced and not inside
         of_path = _EVERYWHERE if everywhere else _ON_COLLECTIONS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final, NamedTuple
@@ -14,14 +14,7 @@ from lean_sandbox.local.errors import qualified
 
 Json = dict[str, Any]
 
-_VERBS: Final = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
-
-
-class Subresource(NamedTuple):
-    """What can be done with a subresource, and group, version and kind of its bodies."""
-
-    verbs: tuple[str, ...]
-    identity: tuple[str, str, str]
+VERBS: Final = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
 
 
 class FieldSelector(NamedTuple):
@@ -40,14 +33,14 @@ class Kind:
     plural: str
     kind: str
     namespaced: bool = True
-    singular: str = ""
     list_kind: str = ""
-    short_names: tuple[str, ...] = ()
-    categories: tuple[str, ...] = ()
-    verbs: tuple[str, ...] = _VERBS
-    subresources: Mapping[str, Subresource] = field(default_factory=dict)
-    unserved: Mapping[str, Subresource] = field(default_factory=dict)
-    """Subresources that kube-apiserver has and this server has not."""
+    verbs: Sequence[str] = VERBS
+    subresources: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """What can be done with each subresource."""
+    unserved: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The same of those that kube-apiserver has and this server has not."""
+    resource: Json = field(default_factory=dict)
+    """What the aggregated discovery says of it; shared, so nobody changes it."""
     is_custom: bool = False
     counted: tuple[str, ...] | None = None
     """The members whose changes the generation of a built-in kind counts, None if it has none."""
@@ -82,7 +75,7 @@ class Kind:
     @property
     def is_review(self) -> bool:
         """Say whether the kind is asked by POST and stored nowhere."""
-        return self.verbs == ("create",)
+        return list(self.verbs) == ["create"]
 
     @property
     def has_generation(self) -> bool:
@@ -99,12 +92,26 @@ def make_kind(group: str, version: str, plural: str, kind: str, **more: Any) -> 
     """Return a kind; what is not said follows from its name."""
     api_version = f"{group}/{version}" if group else version
     head = msgspec.json.encode({"kind": kind, "apiVersion": api_version})[:-1] + b","
-    more.setdefault("singular", kind.lower())
     more.setdefault("list_kind", kind + "List")
     more["storage"] = more.get("storage") or qualified(group, plural)
     compared = (path for found in more.get("selectors", {}).values() for path in found.paths)
     more["selectable"] = tuple(dict.fromkeys(compared))
     return Kind(group, version, plural, kind, head=head, **more)
+
+
+def kind_of(group: str, version: str, resource: Json, **more: Any) -> Kind:
+    """Return the kind that aggregated discovery describes."""
+    return make_kind(
+        group,
+        version,
+        resource["resource"],
+        resource["responseKind"]["kind"],
+        namespaced=resource["scope"] == "Namespaced",
+        verbs=resource["verbs"],
+        subresources={one["subresource"]: one["verbs"] for one in resource.get("subresources", ())},
+        resource=resource,
+        **more,
+    )
 
 
 _SPEC: Final = ("spec",)
@@ -151,9 +158,10 @@ _RETURNS_DELETED: Final = (
     "services",
     "storageclasses.storage.k8s.io",
 )
-_UNSERVED_SUBRESOURCES: Final = frozenset(
+_UNSERVED: Final = frozenset(
     ("attach", "ephemeralcontainers", "exec", "log", "portforward", "proxy", "resize")
 )
+"""Subresources that want a container, or more of a kubelet than there is."""
 _STORED_AS: Final = {"events.events.k8s.io": "events"}
 # Field selectors that compare something else than the member they name.
 _SELECTORS: Final[Mapping[str, FieldSelector]] = {
@@ -170,56 +178,36 @@ _SCALE: Final = {"spec": ".spec.replicas", "status": ".status.replicas"}
 @cache
 def builtin_kinds() -> tuple[Kind, ...]:
     """Return the kinds that every server has, in the order of discovery."""
-    found = (
-        (group["metadata"].get("name", ""), version["version"], resource)
+    return tuple(
+        _recorded_kind(group["metadata"].get("name", ""), version["version"], resource)
         for group in recorded.discovery()
         for version in group["versions"]
         for resource in version["resources"]
-    )
-    return tuple(
-        _recorded_kind(group, version, resource)
-        for group, version, resource in found
-        if qualified(group, resource["resource"]) in _SERVED
+        if qualified(group["metadata"].get("name", ""), resource["resource"]) in _SERVED
     )
 
 
-def _recorded_kind(group: str, version: str, resource: Json) -> Kind:
-    plural = resource["resource"]
-    name = qualified(group, plural)
-    subresources = dict(_subresources(resource, (group, version)))
-    return make_kind(
+def _recorded_kind(group: str, version: str, recording: Json) -> Kind:
+    name = qualified(group, recording["resource"])
+    resource = {key: value for key, value in recording.items() if key != "selectable"}
+    subresources = resource.pop("subresources", ())
+    if served := [one for one in subresources if one["subresource"] not in _UNSERVED]:
+        resource["subresources"] = served
+    selectable = recording.get("selectable", ())
+    return kind_of(
         group,
         version,
-        plural,
-        resource["responseKind"]["kind"],
-        namespaced=resource["scope"] == "Namespaced",
-        singular=resource["singularResource"],
-        short_names=tuple(resource.get("shortNames", ())),
-        categories=tuple(resource.get("categories", ())),
-        verbs=tuple(resource["verbs"]),
-        subresources={
-            key: value for key, value in subresources.items() if key not in _UNSERVED_SUBRESOURCES
-        },
-        unserved={
-            key: value for key, value in subresources.items() if key in _UNSERVED_SUBRESOURCES
-        },
+        resource,
+        unserved={one["subresource"]: one["verbs"] for one in subresources if one not in served},
         counted=_SERVED[name],
         returns_deleted=name in _RETURNS_DELETED,
         selectors={
             path: _SELECTORS.get(path)
             or FieldSelector((path.replace("regarding.", "involvedObject."),))
-            for path in resource.get("selectable", ())
+            for path in selectable
             if not path.startswith("metadata.")
         },
-        selects_namespace="metadata.namespace" in resource.get("selectable", ()),
+        selects_namespace="metadata.namespace" in selectable,
         storage=_STORED_AS.get(name, ""),
-        scale=_SCALE if "scale" in subresources else None,
+        scale=_SCALE if any(one["subresource"] == "scale" for one in served) else None,
     )
-
-
-def _subresources(resource: Json, own: tuple[str, str]) -> Iterator[tuple[str, Subresource]]:
-    for found in resource.get("subresources", ()):
-        body = found["responseKind"]
-        group, version = body.get("group") or own[0], body.get("version") or own[1]
-        identity = (group, version, body["kind"])
-        yield found["subresource"], Subresource(tuple(found["verbs"]), identity)

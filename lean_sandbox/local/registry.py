@@ -9,14 +9,13 @@ from typing import Any, Final
 
 import msgspec
 
-from lean_sandbox.local.kinds import FieldSelector, Kind, Subresource, builtin_kinds, make_kind
+from lean_sandbox.local.kinds import VERBS, FieldSelector, Kind, builtin_kinds, kind_of
 
 __all__ = ["Definition", "Kind", "Registry", "read_definition"]
 
 Json = dict[str, Any]
 
-_READ_WRITE: Final = ("get", "patch", "update")
-_SCALE: Final = ("autoscaling", "v1", "Scale")
+_SCALE: Final = {"group": "autoscaling", "version": "v1", "kind": "Scale"}
 _AGE: Final = ({"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},)
 
 
@@ -50,28 +49,30 @@ def _kind_of(spec: Json, version: Json) -> Kind:
     names = spec["names"]
     subresources = version.get("subresources") or {}
     scale = subresources.get("scale")
-    own = (spec["group"], version["name"], names["kind"])
-    return make_kind(
+    own = {"group": spec["group"], "version": version["name"], "kind": names["kind"]}
+    parts = [
+        {"subresource": name, "responseKind": body, "verbs": ["get", "patch", "update"]}
+        for name, body in (("status", own), ("scale", _SCALE))
+        if name in subresources
+    ]
+    resource = {
+        "resource": names["plural"],
+        "responseKind": own,
+        "scope": spec["scope"],
+        "singularResource": names.get("singular") or names["kind"].lower(),
+        "verbs": list(VERBS),
+        "shortNames": names.get("shortNames"),
+        "categories": names.get("categories"),
+        "subresources": parts,
+    }
+    selectable = [item["jsonPath"].lstrip(".") for item in version.get("selectableFields") or ()]
+    return kind_of(
         spec["group"],
         version["name"],
-        names["plural"],
-        names["kind"],
-        namespaced=spec["scope"] == "Namespaced",
-        singular=names.get("singular") or names["kind"].lower(),
+        {key: value for key, value in resource.items() if value},
         list_kind=names.get("listKind") or names["kind"] + "List",
-        short_names=tuple(names.get("shortNames") or ()),
-        categories=tuple(names.get("categories") or ()),
-        subresources={
-            name: Subresource(_READ_WRITE, _SCALE if name == "scale" else own)
-            for name in ("status", "scale")
-            if name in subresources
-        },
         is_custom=True,
-        selectors={
-            path: FieldSelector((path,))
-            for item in version.get("selectableFields") or ()
-            for path in (item["jsonPath"].lstrip("."),)
-        },
+        selectors={path: FieldSelector((path,)) for path in selectable},
         schema=(version.get("schema") or {}).get("openAPIV3Schema"),
         columns=version.get("additionalPrinterColumns") or _AGE,
         scale=scale
