@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from lean_sandbox.local import openapi
 from lean_sandbox.local.discovery import (
     aggregated_discovery,
     aggregated_version,
@@ -16,7 +17,6 @@ from lean_sandbox.local.discovery import (
     resource_list,
     version_info,
 )
-from lean_sandbox.local.openapi import OpenApiDocuments
 from lean_sandbox.local.registry import Kind, Registry
 
 Json = dict[str, Any]
@@ -43,7 +43,6 @@ class Documents:
         self._url = url
         self._revision = -1
         self._kinds: list[Kind] = []
-        self._openapi = OpenApiDocuments(())
         self._known: dict[tuple[str, str], Found | None] = {}
 
     def answer(self, path: str, accept: str) -> Found | None:
@@ -51,7 +50,6 @@ class Documents:
         if self._revision != self._registry.revision:
             self._revision = self._registry.revision
             self._kinds = list(self._registry)
-            self._openapi = OpenApiDocuments(self._kinds)
             self._known.clear()
         path = path.strip("/")
         if path == "openapi/v2" and _PROTOBUF in accept:
@@ -71,16 +69,15 @@ class Documents:
             return 200, msgspec.json.encode(body), _AGGREGATED.format(version)
         if path == "openapi/v2":
             return 200, _SAME_IN_JSON, _JSON
-        if path == "openapi/v3":
-            return 200, self._openapi.index(), _JSON
-        if path.startswith("openapi/v3/"):
-            document = self._openapi.document(path.removeprefix("openapi/v3/"))
-            return None if document is None else (200, document, _JSON)
-        listed = self._discovery(path)
+        listed = self._listed(path)
         return None if listed is None else (200, msgspec.json.encode(listed), _JSON)
 
-    def _discovery(self, path: str) -> Json | None:
+    def _listed(self, path: str) -> Json | None:
         match path.split("/"):
+            case ["openapi", "v3"]:
+                return openapi.index(self._kinds)
+            case ["openapi", "v3", *rest]:
+                return openapi.document(self._kinds, "/".join(rest))
             case ["version"]:
                 return version_info(_PRODUCT)
             case ["api"]:

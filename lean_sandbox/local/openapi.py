@@ -1,8 +1,6 @@
 """OpenAPI documents of a server: what `kubectl explain` and `kubectl apply` read.
 
 Types are whole; of the operations there are those that kubectl looks for, to list and to patch.
-Documents are computed when first asked for and kept encoded; the index only needs their hashes,
-which come from the kinds and not from the finished text.
 """
 
 from __future__ import annotations
@@ -35,52 +33,38 @@ _OPTIONS: Final = {
 }
 
 
-def _path_of(group: str, version: str) -> str:
-    return f"apis/{group}/{version}" if group else f"api/{version}"
+def _path_of(kind: Kind) -> str:
+    return f"apis/{kind.api_version}" if kind.group else f"api/{kind.api_version}"
 
 
 def _identity(kind: Kind) -> Json:
     return {"group": kind.group, "kind": kind.kind, "version": kind.version}
 
 
-class OpenApiDocuments:
-    """The documents for one set of kinds; make a new one when the set changes."""
+def index(kinds: Iterable[Kind]) -> Json:
+    """Return `/openapi/v3`: the address of every document, with a hash of what it is made of."""
+    found: dict[str, list[Any]] = {}
+    for kind in kinds:
+        parts = (kind.kind, kind.resource, kind.schema if kind.is_custom else RELEASE)
+        found.setdefault(_path_of(kind), []).append(parts)
+    paths = {}
+    for path, listed in sorted(found.items()):
+        digest = hashlib.sha256(msgspec.json.encode(listed)).hexdigest().upper()
+        paths[path] = {"serverRelativeURL": f"/openapi/v3/{path}?hash={digest}"}
+    return {"paths": paths}
 
-    def __init__(self, kinds: Iterable[Kind]) -> None:
-        """Remember the kinds; nothing is computed yet."""
-        self._groups: dict[str, list[Kind]] = {}
-        for kind in kinds:
-            self._groups.setdefault(_path_of(kind.group, kind.version), []).append(kind)
-        self._encoded: dict[str, bytes] = {}
 
-    def etag(self, path: str) -> str | None:
-        """Return the hash of a document (``api/v1``, ``apis/<group>/<version>``) or None."""
-        kinds = self._groups.get(path)
-        if kinds is None:
-            return None
-        parts = [
-            (RELEASE, kind.group, kind.version, kind.plural, kind.kind, sorted(kind.subresources))
-            + ((kind.schema,) if kind.is_custom else ())
-            for kind in kinds
-        ]
-        return hashlib.sha256(msgspec.json.encode(parts)).hexdigest().upper()
-
-    def index(self) -> bytes:
-        """Return `/openapi/v3`: the address of every document, with its hash."""
-        paths = {
-            path: {"serverRelativeURL": f"/openapi/v3/{path}?hash={self.etag(path)}"}
-            for path in sorted(self._groups)
-        }
-        return msgspec.json.encode({"paths": paths})
-
-    def document(self, path: str) -> bytes | None:
-        """Return `/openapi/v3/<path>`, None when no such group and version is served."""
-        kinds = self._groups.get(path)
-        if kinds is None:
-            return None
-        if path not in self._encoded:
-            self._encoded[path] = msgspec.json.encode(_document(kinds))
-        return self._encoded[path]
+def document(kinds: Iterable[Kind], path: str) -> Json | None:
+    """Return `/openapi/v3/<path>`, None when no such group and version is served."""
+    found = [kind for kind in kinds if _path_of(kind) == path]
+    if not found:
+        return None
+    return {
+        "openapi": "3.0.0",
+        "info": {"title": "Kubernetes", "version": f"{RELEASE[0]}.{RELEASE[1]}"},
+        "paths": {path: entry for kind in found for path, entry in _paths(kind)},
+        "components": {"schemas": _schemas(found)},
+    }
 
 
 def _custom_schema(kind: Kind) -> Json:
@@ -162,7 +146,7 @@ def _operation(kind: Kind, action: str, **more: Any) -> Json:
 
 def _paths(kind: Kind) -> Iterator[tuple[str, Json]]:
     space = "namespaces/{namespace}/" if kind.namespaced else ""
-    base = f"/{_path_of(kind.group, kind.version)}/{space}{kind.plural}"
+    base = f"/{_path_of(kind)}/{space}{kind.plural}"
     scope = [_parameter("namespace", "path")] if kind.namespaced else []
     if kind.is_review:
         yield base, {"parameters": scope, "post": _operation(kind, "post")}
@@ -177,12 +161,3 @@ def _paths(kind: Kind) -> Iterator[tuple[str, Json]]:
         requestBody={"content": dict.fromkeys(media, schema)},
     )
     yield base + "/{name}", {"parameters": [_parameter("name", "path"), *scope], "patch": patch}
-
-
-def _document(kinds: list[Kind]) -> Json:
-    return {
-        "openapi": "3.0.0",
-        "info": {"title": "Kubernetes", "version": f"{RELEASE[0]}.{RELEASE[1]}"},
-        "paths": {path: entry for kind in kinds for path, entry in _paths(kind)},
-        "components": {"schemas": _schemas(kinds)},
-    }
