@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from itertools import product
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
@@ -18,12 +18,6 @@ Json = dict[str, Any]
 Rule = Mapping[str, Any]
 
 GROUP: Final = "rbac.authorization.k8s.io"
-_COLLECTIONS: Final = tuple(
-    f"{plural}.{GROUP}"
-    for plural in ("roles", "clusterroles", "rolebindings", "clusterrolebindings")
-)
-_ROLES, _CLUSTER_ROLES, _BINDINGS, _CLUSTER_BINDINGS = _COLLECTIONS
-
 _AUTHENTICATION: Final = "authentication.k8s.io"
 _IMPERSONATE: Final = "impersonate-"
 _EXTRA: Final = "impersonate-extra-"
@@ -32,7 +26,7 @@ _EXTRA: Final = "impersonate-extra-"
 class _Grant(NamedTuple):
     """What one binding gives to one subject."""
 
-    rules: tuple[Rule, ...] | None
+    rules: list[Rule] | None
     """None where the role does not exist."""
     why: str
 
@@ -40,34 +34,29 @@ class _Grant(NamedTuple):
 _Grants = dict[tuple[str, str], list[_Grant]]
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """Whether a request is allowed, and the binding that allows it or what stood in the way."""
-
-    allowed: bool
-    reason: str = ""
-
-
 class Authorizer:
     """Answers whether a user may do what a request asks; bindings are read anew after a change."""
 
     def __init__(self, store: Store) -> None:
-        self._collections = {name: store.collection(name) for name in _COLLECTIONS}
+        self._roles = store.collection(f"roles.{GROUP}")
+        self._cluster_roles = store.collection(f"clusterroles.{GROUP}")
+        self._bindings = store.collection(f"rolebindings.{GROUP}")
+        self._cluster_bindings = store.collection(f"clusterrolebindings.{GROUP}")
         self._grants: dict[str, _Grants] = {}
         self._version = 0
 
-    def decide(self, user: User, target: Target) -> Decision:
-        """Return whether the bindings allow a request, and why."""
+    def decide(self, user: User, target: Target) -> tuple[bool, str]:
+        """Return whether a request is allowed, and by which binding or what stood in the way."""
         if "system:masters" in user.groups:
-            return Decision(allowed=True)
+            return True, ""
         missing: list[str] = []
         right = _right(target)
         for grant in self._granted(user, target.namespace):
             if grant.rules is None:
                 missing.append(grant.why)
             elif any(_covers(rule, right) for rule in grant.rules):
-                return Decision(allowed=True, reason=f"RBAC: allowed by {grant.why}")
-        return Decision(allowed=False, reason=f"RBAC: {joined(missing)}" if missing else "")
+                return True, f"RBAC: allowed by {grant.why}"
+        return False, f"RBAC: {joined(missing)}" if missing else ""
 
     def check(self, user: User, target: Target) -> None:
         """Refuse a request that the bindings do not allow.
@@ -76,10 +65,10 @@ class Authorizer:
             StatusError: 403.
 
         """
-        decision = self.decide(user, target)
-        if decision.allowed:
+        is_allowed, reason = self.decide(user, target)
+        if is_allowed:
             return
-        why = f": {decision.reason}" if decision.reason else ""
+        why = f": {reason}" if reason else ""
         if not target.is_resource:
             message = f'forbidden: User "{user.name}" cannot {target.verb} path "{target.path}"'
             raise StatusError(403, "Forbidden", message + why, details={})
@@ -102,16 +91,17 @@ class Authorizer:
 
     def role_rules(self, reference: Json, namespace: str) -> list[Rule] | None:
         """Return the rules of the role that a binding names, None when it does not exist."""
+        name = reference["name"]
         if reference.get("kind") == "ClusterRole":
-            collection, key = self._collections[_CLUSTER_ROLES], reference["name"]
+            entry = self._cluster_roles.entries.get(name)
         else:
-            collection, key = self._collections[_ROLES], f"{namespace}/{reference['name']}"
-        entry = collection.entries.get(key)
+            entry = self._roles.entries.get(f"{namespace}/{name}")
         return None if entry is None else entry.load().get("rules") or []
 
     def _granted(self, user: User, namespace: str) -> Iterator[_Grant]:
         """Yield what a user is granted, cluster-wide and in a namespace if given."""
-        newest = max(collection.changed for collection in self._collections.values())
+        read = (self._roles, self._cluster_roles, self._bindings, self._cluster_bindings)
+        newest = max(collection.changed for collection in read)
         if newest != self._version:
             self._version = newest
             self._grants.clear()
@@ -124,29 +114,24 @@ class Authorizer:
 
     def _read(self, namespace: str) -> _Grants:
         found: _Grants = {}
-        plural = _BINDINGS if namespace else _CLUSTER_BINDINGS
-        entries = self._collections[plural].scan(namespace)
-        for entry in entries:
+        bindings = self._bindings if namespace else self._cluster_bindings
+        kind = "RoleBinding" if namespace else "ClusterRoleBinding"
+        for entry in bindings.scan(namespace):
             binding = entry.load()
             role = binding["roleRef"]
             rules = self.role_rules(role, namespace)
-            kind = "RoleBinding" if namespace else "ClusterRoleBinding"
             name = f"{entry.name}/{namespace}" if namespace else entry.name
             for subject in binding.get("subjects") or ():
-                kind_of_subject, whose = subject.get("kind", ""), subject.get("name", "")
-                known = (kind_of_subject, whose)
-                if kind_of_subject == "ServiceAccount":
+                type_, whose = subject.get("kind", ""), subject.get("name", "")
+                known = (type_, whose)
+                if type_ == "ServiceAccount":
                     home = subject.get("namespace", "")
                     known = ("User", f"system:serviceaccount:{home}:{whose}")
                     whose = f"{whose}/{home}"
-                why = (
-                    f'{kind} "{name}" of {role["kind"]} "{role["name"]}" to {kind_of_subject}'
-                    f' "{whose}"'
-                )
+                why = f'{kind} "{name}" of {role["kind"]} "{role["name"]}" to {type_} "{whose}"'
                 if rules is None:
                     why = f'{role["kind"].lower()}.{GROUP} "{role["name"]}" not found'
-                grant = _Grant(None if rules is None else tuple(rules), why)
-                found.setdefault(known, []).append(grant)
+                found.setdefault(known, []).append(_Grant(rules, why))
         return found
 
 
@@ -195,19 +180,15 @@ def impersonated(user: User, headers: MultiMapping[str], authorizer: Authorizer)
             raise bad_request("requested groups, a uid or extras without impersonating a user name")
         return user
     home, account = _account(name)
-    asked = [("", "serviceaccounts", account, home) if account else ("", "users", name, "")]
-    asked += [("", "groups", group, "") for group in groups]
-    asked += [
-        (_AUTHENTICATION, f"userextras/{key}", value, "")
-        for key, values in extra.items()
-        for value in values
-    ]
-    asked += [(_AUTHENTICATION, "uids", uid, "")] if uid else []
-    for group, resource, what, namespace in asked:
-        plural, _, key = resource.partition("/")
-        target = Target("impersonate", "", is_resource=True, group=group, resource=plural)
-        target.subresource, target.name, target.namespace = key, what, namespace
-        authorizer.check(user, target)
+    asked = [("", "serviceaccounts", "", account, home) if account else ("", "users", "", name, "")]
+    asked += [("", "groups", "", group, "") for group in groups]
+    for key, values in extra.items():
+        asked += [(_AUTHENTICATION, "userextras", key, value, "") for value in values]
+    asked += [(_AUTHENTICATION, "uids", "", uid, "")] if uid else []
+    for group, resource, part, what, namespace in asked:
+        right = Target("impersonate", "", is_resource=True, group=group, resource=resource)
+        right.subresource, right.name, right.namespace = part, what, namespace
+        authorizer.check(user, right)
     if account and not groups:
         groups = list(account_groups(home))
     if name != ANONYMOUS.name and not {AUTHENTICATED, *ANONYMOUS.groups}.intersection(groups):
@@ -237,15 +218,14 @@ def missing_rights(held: Iterable[Rule], wanted: Iterable[Rule]) -> list[Rule]:
 
 def _rights(rule: Rule) -> Iterator[Rule]:
     """Yield the single rights of a rule: one verb on one thing."""
-    for group in rule.get("apiGroups") or ():
-        for resource in rule.get("resources") or ():
-            for verb in rule.get("verbs") or ():
-                right = {"apiGroups": [group], "resources": [resource], "verbs": [verb]}
-                names = rule.get("resourceNames")
-                yield from [{**right, "resourceNames": [name]} for name in names or ()] or [right]
-    for url in rule.get("nonResourceURLs") or ():
-        for verb in rule.get("verbs") or ():
-            yield {"nonResourceURLs": [url], "verbs": [verb]}
+    groups, resources, urls, verbs = (
+        rule.get(member) or () for member in ("apiGroups", "resources", "nonResourceURLs", "verbs")
+    )
+    names: list[Json] = [{"resourceNames": [name]} for name in rule.get("resourceNames") or ()]
+    for group, resource, verb, name in product(groups, resources, verbs, names or [{}]):
+        yield {"apiGroups": [group], "resources": [resource], "verbs": [verb], **name}
+    for url, verb in product(urls, verbs):
+        yield {"nonResourceURLs": [url], "verbs": [verb]}
 
 
 def _covers(rule: Rule, right: Rule) -> bool:

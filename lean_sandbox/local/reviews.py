@@ -132,10 +132,8 @@ class Reviews:
         else:
             why = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
             raise _mistake("spec.resourceAttributes", None, why)
-        decision = self._authorizer.decide(user, question)
-        status: Json = {"allowed": decision.allowed}
-        if decision.reason:
-            status["reason"] = decision.reason
+        is_allowed, reason = self._authorizer.decide(user, question)
+        status = {"allowed": is_allowed, **({"reason": reason} if reason else {})}
         return {"spec": spec, "status": status}
 
     # ------------------------------------------------------------------ tokens

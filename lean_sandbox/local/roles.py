@@ -111,7 +111,7 @@ class Aggregation:
             for other in others:
                 if selector.matches(other.labels):
                     found = other.load().get("rules") or ()
-                    rules += [one for one in found if one not in rules]
+                    rules.extend(one for one in found if one not in rules)
         applied: Json = {"metadata": {"name": name}, **({"rules": rules} if rules else {})}
         options = WriteOptions(manager=_AGGREGATOR, force=True)
         self._verbs.apply(self._kind, "", name, applied, options)
@@ -172,7 +172,7 @@ class RoleGuard:
     def _may(self, user: User, verb: str, plural: str, namespace: str, name: str) -> bool:
         target = Target(verb, "", is_resource=True, group=GROUP, version="v1", resource=plural)
         target.namespace, target.name = namespace, name
-        return self._authorizer.decide(user, target).allowed
+        return self._authorizer.decide(user, target)[0]
 
     def _check_rights(self, user: User, kind: Kind, metadata: Json, rules: Iterable[Rule]) -> None:
         held, problems = self._authorizer.rules(user, metadata.get("namespace", ""))
