@@ -139,9 +139,9 @@ class Registry:
         )
 
     def by_kind(self, api_version: str, kind: str) -> Kind | None:
-        """Return the kind an object says it is."""
+        """Return the stored kind an object says it is, None when there is none."""
         for known in self._by_path.values():
-            if known.kind == kind and known.api_version == api_version:
+            if (known.kind, known.api_version) == (kind, api_version) and not known.is_review:
                 return known
         return None
 

@@ -97,7 +97,7 @@ class Reviews:
         return {"spec": {}, "status": status}
 
     def _own_access(self, body: Json, ask: Ask) -> Json:
-        return self._allowed(body.get("spec") or {}, ask.user)
+        return self._allowed(body, ask.user)
 
     def _access(self, body: Json, ask: Ask) -> Json:
         del ask
@@ -105,7 +105,7 @@ class Reviews:
         user, groups = spec.get("user", ""), spec.get("groups") or ()
         if not user and not groups:
             raise _mistake("spec.user", "", "at least one of user or group must be specified")
-        return self._allowed(spec, User(user, tuple(groups), spec.get("uid", "")))
+        return self._allowed(body, User(user, tuple(groups), spec.get("uid", "")))
 
     def _local_access(self, body: Json, ask: Ask) -> Json:
         spec = body.get("spec") or {}
@@ -118,7 +118,10 @@ class Reviews:
             raise _mistake(where, wanted.get("namespace", ""), "must match metadata.namespace")
         return self._access(body, ask)
 
-    def _allowed(self, spec: Json, user: User) -> Json:
+    def _allowed(self, body: Json, user: User) -> Json:
+        if body["metadata"].keys() - {"namespace", "managedFields"}:
+            raise _mistake("metadata", body["metadata"], "must be empty")
+        spec = body.get("spec") or {}
         wanted, plain = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
         if wanted is not None and plain is not None:
             why = "cannot be specified in combination with resourceAttributes"

@@ -156,6 +156,17 @@ async def test_a_question_that_makes_no_sense_is_refused(
     assert why in refused["message"]
 
 
+@pytest.mark.parametrize("metadata", [{"name": "a"}, {"labels": {"a": "b"}}])
+@pytest.mark.parametrize("plural", ["selfsubjectaccessreviews", "subjectaccessreviews"])
+async def test_a_question_has_no_metadata(api: Api, plural: str, metadata: Json) -> None:
+    """What is stored nowhere has neither name nor labels."""
+    body = {"metadata": metadata, "spec": access()}
+    if plural == "subjectaccessreviews":
+        body["spec"]["user"] = "jane"
+    refused = (await api.post(f"{_AUTHORIZATION}/{plural}", body)).refused(422, "Invalid")
+    assert [cause["field"] for cause in refused["details"]["causes"]] == ["metadata"]
+
+
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"kind":"Nope"}', b'{"metadata":3}'])
 @pytest.mark.parametrize(
     "path",
