@@ -41,6 +41,15 @@ _SHARD_RANGE = re.compile(
 )
 
 
+_TOO_OLD: Final = (
+    "The provided continue parameter is too old to display a consistent list result. You can start"
+    " a new list without the continue parameter, or use the continue token in this response to"
+    " retrieve the remainder of the results. Continuing with the provided token results in an"
+    " inconsistent list - objects that were created, modified, or deleted between the time the"
+    " first chunk was returned and now may show up in the list."
+)
+
+
 class Page(NamedTuple):
     """The entries of one answer and its list metadata."""
 
@@ -213,8 +222,6 @@ def matcher(
     tests.extend(_field_test(kind, term) for term in fields)
     if not tests:
         return None
-    if len(tests) == 1:
-        return tests[0]
     return lambda entry: all(test(entry) for test in tests)
 
 
@@ -284,41 +291,27 @@ def list_page(
     token, limit = query.get("continue", ""), max(0, number(query, "limit") or 0)
     if token and text not in ("", "0"):
         raise bad_request("specifying resource version is not allowed when using continue")
-    asked = version_of(text)
-    if asked > current:
-        raise too_large_version(asked, current)
-    version, start = current, ""
+    version, start = version_of(text), ""
+    is_exact = bool(token) or match == "Exact" or bool(version and limit and not match)
     if token:
         said, start = _read_token(token, namespace)
         version = said if said > 0 else current
-        if version > current:
-            raise too_large_version(version, current)
-        entries = _at(collection, version, namespace, start)
-    elif match == "Exact" or (asked and limit and not match):
-        version = asked
+    if version > current:
+        raise too_large_version(version, current)
+    if not is_exact:
+        version = current
+    try:
         entries = collection.snapshot(version, namespace)
-    else:
-        entries = collection.scan(namespace)
+    except StatusError:
+        if token:
+            again = _token(-1, start.removesuffix("\0"), namespace)
+            raise expired(_TOO_OLD, again) from None
+        raise
     if text == "0":
         limit = 0  # answered from a watch cache, which does not page
     if start:
         entries = [entry for entry in entries if entry.key >= start]
     return _cut(entries, matches, limit, version, namespace)
-
-
-def _at(collection: Collection, version: int, namespace: str, start: str) -> list[Entry]:
-    try:
-        return collection.snapshot(version, namespace)
-    except StatusError:
-        raise expired(
-            "The provided continue parameter is too old to display a consistent list result. You"
-            " can start a new list without the continue parameter, or use the continue token in"
-            " this response to retrieve the remainder of the results. Continuing with the provided"
-            " token results in an inconsistent list - objects that were created, modified, or"
-            " deleted between the time the first chunk was returned and now may show up in the"
-            " list.",
-            _token(-1, start.removesuffix("\0"), namespace),
-        ) from None
 
 
 def _cut(
