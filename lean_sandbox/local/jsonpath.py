@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final
 
 JsonPath = Callable[[Any], list[Any]]
-_Step = Callable[[Any], Iterator[Any]]
 
 _NAME: Final = r"(?:\\.|[^\s.,\[\]$@{}\\])*"
 _PIECE: Final = re.compile(
@@ -46,116 +45,108 @@ def parse_path(text: str) -> JsonPath:
         ValueError: the path is no JSONPath.
 
     """
-    steps = _steps(text)
+    follow = _steps(text)
 
     def find(value: Any) -> list[Any]:
         try:
-            return _follow(steps, value)
+            return follow(value)
         except _NothingError:
             return []
 
     return find
 
 
-def _follow(steps: list[_Step], value: Any) -> list[Any]:
-    values = [value]
-    for step in steps:
-        values = [after for before in values for after in step(before)]
-    return values
-
-
-def _steps(text: str) -> list[_Step]:
-    steps: list[_Step] = []
+def _steps(text: str) -> JsonPath:
+    """Return what follows a path, step by step."""
+    steps: list[JsonPath] = []
     at = 0
     while at < len(text):
         match = _PIECE.match(text, at)
         if match is None:
             raise ValueError(f"cannot read JSONPath {text!r}")
-        found = match.groupdict()
-        if found["deep"] is not None:
+        deep, name, condition, inside = match.groups()
+        if deep is not None:
             steps.append(_descendants)
-            if found["deep"]:
-                steps.append(_field(found["deep"]))
-        elif found["name"] is not None:
-            steps.append(_field(found["name"]))
-        elif found["filter"] is not None:
-            steps.append(_filter(found["filter"]))
-        else:
-            steps.append(_inside(found["inside"]))
+        if deep or name is not None:
+            steps.append(_field(deep or name))
+        elif condition is not None:
+            steps.append(_filter(condition))
+        elif inside is not None:
+            steps.append(_inside(inside))
         at = match.end()
-    return steps
+
+    def follow(value: Any) -> list[Any]:
+        values = [value]
+        for step in steps:
+            values = [after for before in values for after in step(before)]
+        return values
+
+    return follow
 
 
-def _field(written: str) -> _Step:
+def _field(written: str) -> JsonPath:
     name = re.sub(r"\\(.?)", r"\1", written)
 
-    def step(value: Any) -> Iterator[Any]:
+    def step(value: Any) -> list[Any]:
         if not isinstance(value, dict):
-            return
+            return []
         if written == "*":
-            yield from value.values()
-        elif name in value:
-            yield value[name]
+            return list(value.values())
+        return [value[name]] if name in value else []
 
     return step
 
 
-def _descendants(value: Any) -> Iterator[Any]:
-    yield value
+def _descendants(value: Any) -> list[Any]:
     below = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    for each in below:
-        yield from _descendants(each)
+    return [value, *(found for each in below for found in _descendants(each))]
 
 
-def _inside(text: str) -> _Step:
+def _inside(text: str) -> JsonPath:
     parts = text.split(",")
     if len(parts) > 1:
         steps = [_inside(part.strip(" ")) for part in parts]
-        return lambda value: (found for step in steps for found in step(value))
+        return lambda value: [found for step in steps for found in step(value)]
     if len(text) > 1 and text[0] == text[-1] == "'":
-        names = _steps("." + text[1:-1])
-        return lambda value: iter(_follow(names, value))
+        return _steps("." + text[1:-1])
     match = _SLICE.fullmatch(":" if text == "*" else text)
     if match is None:
         raise ValueError(f"cannot read [{text}] of a JSONPath")
     first, is_slice, last, stride = match.groups()
 
-    def step(value: Any) -> Iterator[Any]:
-        if not isinstance(value, list):
-            raise _NothingError
-        start = int(first or 0) + (len(value) if first and first[0] == "-" else 0)
-        end = start + 1 if not is_slice else len(value) if last is None else int(last)
+    def step(value: Any) -> list[Any]:
+        size = len(_listed(value))
+        start = int(first or 0) + (size if first and first[0] == "-" else 0)
+        end = start + 1 if not is_slice else size if last is None else int(last)
         if is_slice and end < 0:
-            end += len(value)
+            end += size
         by = int(stride or 1)
-        if not 0 <= start <= end <= len(value) or by <= 0 or (start == end and value):
+        if not 0 <= start <= end <= size or by <= 0 or (start == end and value):
             raise _NothingError
-        yield from value[start:end:by]
+        return list(value[start:end:by])
 
     return step
 
 
-def _filter(text: str) -> _Step:
+def _filter(text: str) -> JsonPath:
     match = _TERM.fullmatch(text)
     if match is None:
         wanted = _operand(text)
-        return lambda value: (item for item in _listed(value) if wanted(item))
+        return lambda value: [item for item in _listed(value) if wanted(item)]
     left, right = _operand(match[1]), _operand(match[3])
     compared = _COMPARED.get(match[2])
     if compared is None:
         raise ValueError(f"cannot read the filter {text!r} of a JSONPath")
 
-    def step(value: Any) -> Iterator[Any]:
-        for item in _listed(value):
-            one, other = left(item), right(item)
-            if not one or not other:
-                continue
-            if type(one[0]) is not type(other[0]) or isinstance(one[0], dict | list):
-                raise _NothingError
-            if compared(one[0], other[0]):
-                yield item
+    def holds(item: Any) -> bool:
+        one, other = left(item), right(item)
+        if not one or not other:
+            return False
+        if type(one[0]) is not type(other[0]) or isinstance(one[0], dict | list):
+            raise _NothingError
+        return compared(one[0], other[0])
 
-    return step
+    return lambda value: [item for item in _listed(value) if holds(item)]
 
 
 def _listed(value: Any) -> list[Any]:
@@ -164,11 +155,10 @@ def _listed(value: Any) -> list[Any]:
     return value
 
 
-def _operand(written: str) -> Callable[[Any], list[Any]]:
+def _operand(written: str) -> JsonPath:
     text = written.strip()
     if text.startswith("@"):
-        steps = _steps(text[1:].partition(" ")[0])
-        return lambda item: _follow(steps, item)
+        return _steps(text[1:].partition(" ")[0])
     if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
         return lambda _: [text[1:-1]]
     if text in ("true", "false"):
