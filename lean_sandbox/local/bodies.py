@@ -189,11 +189,24 @@ def _check_claims(kind: Kind, obj: Json, body: bytes) -> None:
         )
 
 
-def check_namespace(obj: Json, namespace: str) -> None:
-    """Refuse with 400 an object that names another namespace than the path."""
-    metadata = obj.get("metadata")
-    said = metadata.get("namespace") if isinstance(metadata, dict) else ""
-    if namespace and said and said != namespace:
+def check_address(namespace: str, name: str, metadata: Json) -> None:
+    """Refuse with 400 an object that is for another place than its path."""
+    said = metadata.get("name")
+    if not said:
+        raise bad_request(
+            f"the name of the object ({name} based on URL) was undeterminable: name must be"
+            " provided"
+        )
+    if said != name:
+        raise bad_request(
+            f"the name of the object ({said}) does not match the name on the URL ({name})"
+        )
+    check_namespace(namespace, metadata)
+
+
+def check_namespace(namespace: str, metadata: Json) -> None:
+    """Refuse with 400 an object that names another namespace than its path."""
+    if namespace and metadata.get("namespace") not in (None, "", namespace):
         raise bad_request(
             "the namespace of the provided object does not match the namespace sent on the request"
         )

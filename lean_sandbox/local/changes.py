@@ -24,8 +24,6 @@ def keep_system(old: Json, new: Json) -> None:
             new[key] = old[key]
         else:
             new.pop(key, None)
-    if "generateName" in old:
-        new.setdefault("generateName", old["generateName"])
 
 
 def count_generation(kind: Kind, old: Json, new: Json) -> None:

@@ -206,7 +206,9 @@ class ControlPlane:
         self._verbs.admission.guard = RoleGuard(self._store, authorizer).check
         reviews = Reviews(self._verbs, self._authenticator, authorizer)
         subresources = Subresources(self._verbs, reviews.handlers)
-        handlers = Handlers(self._verbs, self._renderer, self.settings, subresources, self._rng)
+        handlers = Handlers(
+            self._verbs, self._renderer, self.settings, subresources, authorizer, self._rng
+        )
         return ApiServer(
             settings=self.settings,
             clock=self.clock,

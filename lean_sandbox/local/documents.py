@@ -51,7 +51,7 @@ class Documents:
             self._revision = self._registry.revision
             self._kinds = list(self._registry)
             self._known.clear()
-        path = path.strip("/")
+        path = path.rstrip("/").removeprefix("/")
         if path == "openapi/v2" and _PROTOBUF in accept:
             return 200, _EMPTY_SWAGGER, f"application/{_PROTOBUF}.v2.v1.0+protobuf"
         version = (aggregated_version(accept) or "") if path in ("api", "apis") else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 from lean_sandbox.local import bodies
@@ -12,7 +13,6 @@ from lean_sandbox.local.errors import (
     PageNotFoundError,
     StatusError,
     bad_request,
-    forbidden,
     invalid,
     not_allowed,
     not_found,
@@ -23,6 +23,7 @@ from lean_sandbox.local.errors import (
 )
 from lean_sandbox.local.options import WriteOptions, read_deletion, read_options
 from lean_sandbox.local.paging import Page, check_options, list_page, matcher, version_of
+from lean_sandbox.local.rbac import Authorizer
 from lean_sandbox.local.registry import Kind
 from lean_sandbox.local.represent import Accepted, Renderer, choose_form
 from lean_sandbox.local.schema.events import check_event_change, check_new_event, to_core, to_events
@@ -30,7 +31,7 @@ from lean_sandbox.local.serversettings import LocalSettings
 from lean_sandbox.local.store import Entry
 from lean_sandbox.local.subresources import Subresources
 from lean_sandbox.local.target import Answer, Ask, Target, flag, number
-from lean_sandbox.local.verbs import Verbs
+from lean_sandbox.local.verbs import CREATED_BY_PUT, Verbs
 from lean_sandbox.local.watching import WatchPlan
 
 Json = dict[str, Any]
@@ -54,12 +55,14 @@ class Handlers:
         renderer: Renderer,
         settings: LocalSettings,
         subresources: Subresources,
+        authorizer: Authorizer,
         rng: random.Random,
     ) -> None:
         self._verbs = verbs
         self._renderer = renderer
         self._settings = settings
         self._subresources = subresources
+        self._authorizer = authorizer
         self._rng = rng
         self._by_verb: dict[str, Callable[[Ask], Answer]] = {
             "get": self._get,
@@ -198,27 +201,25 @@ class Handlers:
         self._form(ask)
         options = read_options(ask)
         obj = bodies.read_object(ask.kind, ask.body, ask.content_type)
-        namespace = ask.namespace
-        bodies.check_namespace(obj, namespace)
-        self._check_ending(ask.kind, obj)
         kind, obj = self._stored(ask.kind, obj, options)
         if kind is not ask.kind:
-            obj.setdefault("metadata", {})
             self._check_event(obj, None)
-        return self.written(ask, self._verbs.create(kind, namespace, obj, options), options, 201)
+        entry = self._verbs.create(kind, ask.namespace, obj, options)
+        return self.written(ask, entry, options, 201)
 
-    def _check_ending(self, kind: Kind, obj: Json) -> None:
-        if kind.storage in self._verbs.registry.ending:
-            metadata = obj.get("metadata")
-            name = metadata.get("name", "") if isinstance(metadata, dict) else ""
-            why = "create not allowed while custom resource definition is terminating"
-            raise forbidden(kind.group, kind.plural, name, why)
+    def _check_may_create(self, ask: Ask) -> None:
+        """Refuse what would create an object that is not there, unless its sender may do that."""
+        if (
+            self._verbs.key(ask.namespace, ask.target.name)
+            not in self._verbs.collection(ask.kind).entries
+        ):
+            self._authorizer.check(ask.user, replace(ask.target, verb="create"))
 
     def _stored(self, kind: Kind, obj: Json, options: WriteOptions) -> tuple[Kind, Json]:
         """Return an object in the version it is stored in: Events have two faces."""
         if kind.group != "events.k8s.io":
             return kind, obj
-        self._verbs.admission.decode(kind, obj, options.validation, options.warnings)
+        self._verbs.decode(kind, obj, options)
         stored = self._verbs.registry.get("", "v1", "events")
         return stored or kind, to_core(obj)
 
@@ -236,13 +237,11 @@ class Handlers:
         self._form(ask)
         options = read_options(ask)
         obj = bodies.read_object(ask.kind, ask.body, ask.content_type)
-        namespace = ask.namespace
-        bodies.check_namespace(obj, namespace)
         kind, obj = self._stored(ask.kind, obj, options)
-        entry = self._verbs.update(
-            kind, namespace, ask.target.name, lambda _: obj, options, is_put=True
-        )
-        return self.written(ask, entry, options)
+        if kind.storage in CREATED_BY_PUT:
+            self._check_may_create(ask)
+        entry, created = self._verbs.replace(kind, ask.namespace, ask.target.name, obj, options)
+        return self.written(ask, entry, options, 201 if created else 200)
 
     def _patch(self, ask: Ask) -> Answer:
         if not ask.target.name:
@@ -269,13 +268,7 @@ class Handlers:
         obj = bodies.read_object(ask.kind, ask.body, "application/yaml")
         options.subresource = ask.target.subresource
         namespace, name = ask.namespace, ask.target.name
-        bodies.check_namespace(obj, namespace)
-        metadata = obj.setdefault("metadata", {})
-        if metadata.setdefault("name", name) != name:
-            raise bad_request(
-                f"the name of the object ({metadata['name']}) does not match the name on the URL"
-                f" ({name})"
-            )
+        self._check_may_create(ask)
         entry, created = self._verbs.apply(ask.kind, namespace, name, obj, options)
         return self.written(ask, entry, options, 201 if created else 200)
 

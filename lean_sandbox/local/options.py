@@ -87,8 +87,8 @@ def read_body(kind: Kind, ask: Ask, options: WriteOptions, admission: Admission)
     """
     obj = bodies.read_object(kind, ask.body, ask.content_type)
     admission.decode(kind, obj, options.validation, options.warnings, repeated=options.repeated)
-    bodies.check_namespace(obj, ask.namespace)
     obj["metadata"] = obj.get("metadata") or {}
+    bodies.check_namespace(ask.namespace, obj["metadata"])
     return obj
 
 

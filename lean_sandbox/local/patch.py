@@ -5,16 +5,22 @@ Each function takes a private copy of the object and returns the patched one.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypedDict
 
 import jsonpatch
 import jsonpointer
+import msgspec
 
 from lean_sandbox.local.errors import StatusError, bad_request
 from lean_sandbox.local.structure import Node, child, items, merge_key
 
 Json = dict[str, Any]
 _MALFORMED = (TypeError, KeyError, AttributeError)
+_Operation = TypedDict(
+    "_Operation",
+    {"op": str | None, "path": str | None, "from": str | None, "value": Any},
+    total=False,
+)
 
 
 def merge_patch(target: Any, patch: Any) -> Any:
@@ -40,11 +46,10 @@ def json_patch(target: Json, operations: Any) -> Json:
         StatusError: 400 when it is no patch, 422 when an operation (a test too) fails.
 
     """
-    if not isinstance(operations, list):
-        raise bad_request(
-            "error decoding patch: json: cannot unmarshal object into Go value of type"
-            " jsonpatch.Patch"
-        )
+    try:
+        listed = msgspec.convert(operations, list[_Operation | None])
+    except msgspec.ValidationError as error:
+        raise bad_request(f"error decoding patch: {error}") from None
     if len(operations) > 10_000:
         raise StatusError(
             413,
@@ -53,8 +58,10 @@ def json_patch(target: Json, operations: Any) -> Json:
         )
     patched: Json = target
     try:
-        for operation in operations:
-            patched = jsonpatch.apply_patch(patched, [_lenient(patched, operation)], in_place=True)
+        for operation in listed:
+            patched = jsonpatch.apply_patch(
+                patched, [_lenient(patched, operation or {})], in_place=True
+            )
     except (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException, *_MALFORMED):
         raise StatusError(
             422,
@@ -70,9 +77,11 @@ def json_patch(target: Json, operations: Any) -> Json:
 def _lenient(target: Json, operation: Any) -> Any:
     """Return an operation as an API server takes it: an absent member can be replaced, and is null.
 
-    RFC 6902 has neither; the library that API servers use reads members of maps that way.
+    So is an absent value. RFC 6902 has none of this, but the library that API servers use has.
     """
     kind = operation.get("op")
+    if kind in ("add", "replace", "test"):
+        operation = {"value": None, **operation}
     if kind not in ("replace", "test"):
         return operation
     holder, member = jsonpointer.JsonPointer(operation["path"]).to_last(target)

@@ -145,7 +145,8 @@ class Subresources:
                 current = {"metadata": {"name": entry.name}, "spec": {}}
             wanted = change(current)
             self._verbs.decode_patched(_SCALE, wanted, options)
-        metadata = wanted.get("metadata") or {}
+        metadata = wanted["metadata"]
+        bodies.check_address(ask.namespace, ask.target.name, metadata)
         self._verbs.check_identity(ask.kind, entry, metadata, is_conditional=False, is_put=is_put)
         return wanted
 

@@ -84,7 +84,9 @@ def read_target(method: str, path: str, query: str) -> Target:
         pairs = parse_qsl(query, keep_blank_values=True)
         target.query = dict(reversed(pairs))
         target.dry_run = [value for name, value in pairs if name == "dryRun"]
-    parts = [part for part in path.split("/") if part]
+    parts = path.rstrip("/").split("/")[1:]
+    if not all(parts):
+        return target
     if len(parts) >= 3 and parts[0] == "api":
         target.version = parts[1]
         rest = parts[2:]

@@ -16,6 +16,7 @@ import msgspec
 from lean_sandbox.clock import Clock
 from lean_sandbox.local.admission import Admission
 from lean_sandbox.local.apply import apply_onto
+from lean_sandbox.local.bodies import check_address, check_namespace
 from lean_sandbox.local.builtin import (
     ClusterIPs,
     assign_address,
@@ -66,6 +67,19 @@ _SUFFIX: Final = "bcdfghjklmnpqrstvwxz2456789"
 """Letters of generated names: no vowels, nothing to be mistaken."""
 _MOST_OBJECT_BYTES: Final = 1536 * 1024
 """The largest stored object, as etcd would take it."""
+CREATED_BY_PUT: Final = frozenset(
+    (
+        "services",
+        "events",
+        "leases.coordination.k8s.io",
+        "runtimeclasses.node.k8s.io",
+        "roles.rbac.authorization.k8s.io",
+        "rolebindings.rbac.authorization.k8s.io",
+        "clusterroles.rbac.authorization.k8s.io",
+        "clusterrolebindings.rbac.authorization.k8s.io",
+    )
+)
+"""Kinds whose objects a PUT creates if they are not there."""
 _CONDITIONAL: Final = (
     "leases.coordination.k8s.io",
     "poddisruptionbudgets.policy",
@@ -143,9 +157,7 @@ class Verbs:
 
     def _check_size(self, entry: Entry) -> None:
         if len(entry.tail) > _MOST_OBJECT_BYTES:
-            raise StatusError(
-                413, "RequestEntityTooLarge", "etcdserver: request is too large", details={}
-            )
+            raise StatusError(500, "", "etcdserver: request is too large")
 
     def _check_namespace(self, kind: Kind, namespace: str, name: str) -> None:
         if not kind.namespaced:
@@ -178,14 +190,16 @@ class Verbs:
             StatusError: whatever is wrong with it.
 
         """
-        metadata = obj.get("metadata")
-        if not isinstance(metadata, dict):
-            metadata = obj["metadata"] = {}
+        self.decode(kind, obj, options)
+        metadata = obj["metadata"]
         if metadata.get("resourceVersion"):
             raise bad_request("resourceVersion should not be set on objects to be created")
-        self._check_namespace(kind, namespace, metadata.get("name") or "")
-        self._decode(kind, obj, options)
-        metadata = obj["metadata"]
+        name = metadata.get("name") or ""
+        if kind.storage in self.registry.ending:
+            why = "create not allowed while custom resource definition is terminating"
+            raise forbidden(kind.group, kind.plural, name, why)
+        check_namespace(namespace, metadata)
+        self._check_namespace(kind, namespace, name)
         if not metadata.get("name") and metadata.get("generateName"):
             metadata["name"] = metadata["generateName"][:58] + self._suffix()
         if kind.namespaced:
@@ -282,8 +296,6 @@ class Verbs:
         name: str,
         change: Callable[[Json], Json],
         options: WriteOptions,
-        *,
-        is_put: bool = False,
     ) -> Entry:
         """Write what ``change`` makes of the stored object; a change of nothing writes nothing.
 
@@ -293,18 +305,46 @@ class Verbs:
 
         """
         entry = self.entry(kind, namespace, name)
-        old = entry.load()
         new = change(entry.load())
-        metadata = new.get("metadata")
-        if not isinstance(metadata, dict):
-            metadata = new["metadata"] = {"name": name}
         if options.trusted:
-            return self._store_changed(kind, entry, old, new, options, changed=False)
-        self.check_identity(kind, entry, metadata, is_put=is_put)
+            return self._store_changed(kind, entry, entry.load(), new, options, changed=False)
         self.decode_patched(kind, new, options)
+        check_address(namespace, name, new["metadata"])
+        return self._update(kind, entry, new, options, is_put=False)
+
+    def replace(
+        self, kind: Kind, namespace: str, name: str, new: Json, options: WriteOptions
+    ) -> tuple[Entry, bool]:
+        """Write a whole object; return it and whether it was created, as some kinds can be so.
+
+        Raises:
+            StatusError: as for :meth:`create` and :meth:`update`.
+
+        """
+        self.decode(kind, new, options)
         metadata = new["metadata"]
+        check_address(namespace, name, metadata)
+        is_new = self.key(namespace, name) not in self.collection(kind).entries
+        if not is_new or kind.storage not in CREATED_BY_PUT:
+            entry = self.entry(kind, namespace, name)
+            return self._update(kind, entry, new, options, is_put=True), False
+        metadata.pop("resourceVersion", None)
+        if metadata.get("uid"):
+            why = (
+                f"Precondition failed: UID in precondition: {metadata['uid']}, UID in object meta: "
+            )
+            raise conflict(kind.group, kind.plural, name, why)
+        return self.create(kind, namespace, new, options), True
+
+    def _update(
+        self, kind: Kind, entry: Entry, new: Json, options: WriteOptions, *, is_put: bool
+    ) -> Entry:
+        old, metadata = entry.load(), new["metadata"]
+        self.check_identity(kind, entry, metadata, is_put=is_put)
         options.warnings.extend(tidy_metadata(kind, metadata, old["metadata"]))
         keep_system(old["metadata"], metadata)
+        if kind.namespaced:
+            metadata["namespace"] = entry.namespace
         self._admit_changed(kind, new, old, options)
         metadata = new["metadata"]
         metadata["managedFields"], changed = track_update(
@@ -317,10 +357,18 @@ class Verbs:
         )
         return self._store_changed(kind, entry, old, new, options, changed=changed)
 
-    def _decode(self, kind: Kind, obj: Json, options: WriteOptions) -> None:
+    def decode(self, kind: Kind, obj: Json, options: WriteOptions) -> None:
+        """Give the members of an object the types that its kind has, and it metadata.
+
+        Raises:
+            StatusError: 400.
+
+        """
         self.admission.decode(
             kind, obj, options.validation, options.warnings, repeated=options.repeated
         )
+        if obj.get("metadata") is None:
+            obj["metadata"] = {}
 
     def decode_patched(self, kind: Kind, new: Json, options: WriteOptions) -> None:
         """Decode what an update makes of an object.
@@ -330,7 +378,7 @@ class Verbs:
 
         """
         try:
-            self._decode(kind, new, options)
+            self.decode(kind, new, options)
         except StatusError as error:
             if not options.is_patch or error.code != 400:
                 raise
@@ -358,31 +406,14 @@ class Verbs:
         is_put: bool,
         is_conditional: bool = True,
     ) -> None:
-        """Refuse to write one object under the name, uid or version of another.
+        """Refuse to write one object under the uid or version of another.
 
         ``is_conditional`` asks for a version where the kind does.
 
         Raises:
-            StatusError: 400, 409 or 422.
+            StatusError: 409 or 422, 500 for a version that is no number.
 
         """
-        name = metadata.get("name")
-        if not name:
-            raise bad_request(
-                f"the name of the object ({entry.name} based on URL) was undeterminable: name must"
-                " be provided"
-            )
-        if name != entry.name:
-            raise bad_request(
-                f"the name of the object ({name}) does not match the name on the URL ({entry.name})"
-            )
-        if kind.namespaced:
-            if metadata.setdefault("namespace", entry.namespace) not in (entry.namespace, ""):
-                raise bad_request(
-                    "the namespace of the provided object does not match the namespace sent on the"
-                    " request"
-                )
-            metadata["namespace"] = entry.namespace
         version = metadata.get("resourceVersion") or "0"
         if not version.isdecimal():
             raise StatusError(500, "", f'strconv.ParseUint: parsing "{version}": invalid syntax')
@@ -449,13 +480,15 @@ class Verbs:
             StatusError: 409 for conflicts with other managers, and whatever create and update do.
 
         """
-        if "managedFields" in obj.get("metadata", {}):
+        applied = dict(obj)
+        self._refuse_undeclared(kind, namespace, name, applied)
+        asked = applied["metadata"] = {"name": name, **(applied.get("metadata") or {})}
+        check_address(namespace, name, asked)
+        if "managedFields" in asked:
             raise bad_request("metadata.managedFields must be nil")
         entry = self.collection(kind).entries.get(self.key(namespace, name))
         writer = self._manager(kind, options, "Apply")
         node = self.admission.structure(kind)
-        applied = dict(obj)
-        self._refuse_undeclared(kind, applied)
         hide = self._hidden(kind, options.subresource)
         if entry is None:
             if options.subresource:
@@ -466,7 +499,6 @@ class Verbs:
             entry.load(), applied, node, writer, self.now(), force=options.force, hide=hide
         )
         metadata = new["metadata"]
-        asked = applied.get("metadata", {})
         for key in ("uid", "resourceVersion"):
             if asked.get(key):
                 metadata[key] = asked[key]
@@ -478,20 +510,23 @@ class Verbs:
         new["metadata"]["managedFields"] = managed
         return self._store_changed(kind, entry, old, new, options, changed=False), False
 
-    def _refuse_undeclared(self, kind: Kind, applied: Json) -> None:
-        """Refuse to apply fields that the schema does not know: nobody could own them."""
+    def _refuse_undeclared(self, kind: Kind, namespace: str, name: str, applied: Json) -> None:
+        """Refuse to apply fields that the schema does not know: nobody could own them.
+
+        API servers take that, and values of a wrong type, for a failure of their own.
+        """
         unknown: list[str] = []
-        self.admission.decode(kind, applied, "Ignore", [], unknown)
-        if not unknown:
-            return
-        lines = [f".{path}: field not declared in schema" for path in unknown]
-        shown = lines[0] if len(lines) == 1 else "errors:\n  " + "\n  ".join(lines)
-        metadata = applied["metadata"]
-        place = f"{metadata.get('namespace', '')}/{metadata['name']}"
-        what = f"{kind.api_version}, Kind={kind.kind}"
-        raise StatusError(
-            500, "", f"failed to create typed patch object ({place}; {what}): {shown}"
-        )
+        try:
+            self.admission.decode(kind, applied, "Ignore", [], unknown)
+        except StatusError as error:
+            shown = error.message
+        else:
+            if not unknown:
+                return
+            lines = [f".{path}: field not declared in schema" for path in unknown]
+            shown = lines[0] if len(lines) == 1 else "errors:\n  " + "\n  ".join(lines)
+        what = f"{namespace}/{name}; {kind.api_version}, Kind={kind.kind}"
+        raise StatusError(500, "", f"failed to create typed patch object ({what}): {shown}")
 
     def _apply_new(
         self, kind: Kind, namespace: str, obj: Json, writer: Manager, options: WriteOptions

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.api import Api, Room, answers, config, until
+from tests.conformance.api import APPLY, Api, Room, answers, config, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -61,6 +61,29 @@ async def test_without_rights_nothing_is_allowed(room: Room) -> None:
     assert 'cannot patch resource "pods/status"' in status.refused(403, "Forbidden")["message"]
     plain = (await user.get("/metrics")).refused(403, "Forbidden")
     assert plain["message"] == f'forbidden: User "{who}" cannot get path "/metrics"'
+
+
+async def test_creating_takes_its_own_right(room: Room) -> None:
+    """Neither an apply nor a PUT creates what its sender could not have posted."""
+    user = room.api.as_user(await token(room))
+    lease = f"/apis/coordination.k8s.io/v1/namespaces/{room.name}/leases/x"
+    rule = {
+        "apiGroups": ["", "coordination.k8s.io"],
+        "resources": ["configmaps", "leases"],
+        "verbs": ["get", "patch", "update"],
+    }
+    await grant(room, "default", rule)
+
+    async def may_read() -> bool:
+        return (await user.get(lease)).status == 404
+
+    await until(may_read)
+    applied = await user.patch(f"{room.maps}/x", config("x"), APPLY, fieldManager="m")
+    put = await user.put(lease, {"metadata": {"name": "x"}})
+    for reply in (applied, put):
+        assert "cannot create resource" in reply.refused(403, "Forbidden")["message"]
+    await room.config("x")
+    (await user.patch(f"{room.maps}/x", config("x"), APPLY, fieldManager="m")).ok()
 
 
 async def test_rights_are_those_of_bound_roles(room: Room) -> None:

@@ -102,6 +102,17 @@ async def test_a_path_that_is_not_there_is_not_found(room: Room, method: str, pa
     assert reply.status == 404, reply.body
 
 
+@pytest.mark.parametrize("step", ["api", "namespaces", "configmaps", "x"])
+async def test_an_empty_step_leads_nowhere(room: Room, step: str) -> None:
+    """Two slashes are not one: nothing is shown, and nothing deleted. One at the end is nothing."""
+    await room.config("x")
+    path = f"{room.maps}/x".replace(f"/{step}", f"//{step}", 1)
+    for method in ("GET", "DELETE"):
+        assert (await room.api.ask(method, path)).status == 404
+    assert (await room.api.get("//version")).status == 404
+    assert (await room.api.get(f"{room.maps}/x/")).status == 200
+
+
 @pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE", "POST", "OPTIONS"])
 async def test_objects_of_all_namespaces_are_only_listed(room: Room, method: str) -> None:
     """Without a namespace there is a list of Pods, and nothing else."""

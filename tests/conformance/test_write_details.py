@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -35,6 +36,117 @@ def cause(reply: Reply) -> tuple[str, str]:
     return found["field"], found["message"]
 
 
+# -- metadata --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("metadata", [3, True, "x", [], {"name": 3}, {"labels": 3}])
+@pytest.mark.parametrize("made", [config("a"), widget("a")], ids=lambda made: made["kind"])
+async def test_metadata_of_a_wrong_type_is_refused_before_anything_else(
+    room: Room, metadata: Any, made: Json
+) -> None:
+    """400 for an object, be it there or not, 422 for a patch, and nothing is written."""
+    base = room.maps if made["kind"] == "ConfigMap" else room.widgets
+    before = (await room.api.post(base, made)).version
+    body = {**made, "metadata": metadata}
+    whole = [await room.api.post(base, body)]
+    whole += [await room.api.put(f"{base}/{name}", body) for name in ("a", "absent")]
+    for reply in whole:
+        reply.refused(400, "BadRequest")
+        assert "cannot unmarshal" in reply.message
+    step = {"op": "replace", "path": "/metadata", "value": metadata}
+    patches = [await room.api.patch(f"{base}/a", {"metadata": metadata})]
+    patches.append(await room.api.patch(f"{base}/a", [step], JSON_PATCH))
+    for reply in patches:
+        reply.refused(422, "Invalid")
+    applied = await room.api.patch(f"{base}/a", body, APPLY, fieldManager="m")
+    assert applied.status == 500
+    assert applied.message.startswith("failed to create typed patch object")
+    assert (await room.api.get(f"{base}/a")).version == before
+
+
+async def test_an_object_without_metadata_has_no_name(room: Room) -> None:
+    """Null is nothing: the name is asked for, and only an apply takes it from the path."""
+    await room.config("a")
+    nameless: list[Json] = [{"metadata": None}, {"metadata": {}}, {}]
+    for body in nameless:
+        (await room.api.post(room.maps, body)).refused(422, "Invalid")
+        put = await room.api.put(f"{room.maps}/a", body)
+        assert "name must be provided" in put.refused(400, "BadRequest")["message"]
+    applied = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": None}
+    (await room.api.patch(f"{room.maps}/a", applied, APPLY, fieldManager="m")).ok()
+
+
+async def test_a_name_for_another_path_is_refused_be_it_there_or_not(room: Room) -> None:
+    """A PUT is read before anybody looks for its object."""
+    reply = await room.api.put(f"{room.maps}/absent", config("other"))
+    assert "does not match the name on the URL" in reply.refused(400, "BadRequest")["message"]
+
+
+async def test_a_generated_name_is_forgotten_by_whoever_leaves_it_out(room: Room) -> None:
+    """Its beginning is a member like others: a PUT without it drops it, and nobody owns it."""
+    made = (await room.api.post(room.maps, {"metadata": {"generateName": "g-"}})).ok()
+    name = made["metadata"]["name"]
+    kept = (await room.api.patch(f"{room.maps}/{name}", {"data": {"a": "b"}})).ok()["metadata"]
+    assert kept["generateName"] == "g-"
+    put = (await room.api.put(f"{room.maps}/{name}", config(name, {"a": "b"}))).ok()["metadata"]
+    assert "generateName" not in put
+    assert "f:generateName" not in str(put["managedFields"])
+
+
+# -- PUT -------------------------------------------------------------------------------------------
+
+_RBAC = "/apis/rbac.authorization.k8s.io/v1"
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/api/v1/namespaces/{}/services", {"spec": {"ports": [{"port": 80}]}}),
+        ("/api/v1/namespaces/{}/events", {"involvedObject": {"namespace": "{}"}}),
+        ("/apis/coordination.k8s.io/v1/namespaces/{}/leases", {}),
+        ("/apis/node.k8s.io/v1/runtimeclasses", {"handler": "a"}),
+        (f"{_RBAC}/namespaces/{{}}/roles", {"rules": []}),
+        (f"{_RBAC}/clusterroles", {"rules": []}),
+        (
+            f"{_RBAC}/namespaces/{{}}/rolebindings",
+            {"roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "a"}},
+        ),
+        (
+            f"{_RBAC}/clusterrolebindings",
+            {
+                "roleRef": {
+                    "apiGroup": "rbac.authorization.k8s.io",
+                    "kind": "ClusterRole",
+                    "name": "a",
+                }
+            },
+        ),
+    ],
+)
+async def test_some_kinds_are_created_by_put(room: Room, path: str, body: Json) -> None:
+    """201, whatever version it names, and not for an object that had another uid."""
+    name = f"{room.name}-x"
+    place = f"{path.format(room.name)}/{name}"
+    text = json.dumps(body).replace("{}", room.name) if "events" in path else json.dumps(body)
+    made = {**json.loads(text), "metadata": {"name": name, "resourceVersion": "1"}}
+    other = {**made, "metadata": {"name": name, "uid": "x"}}
+    (await room.api.put(place, other)).refused(409, "Conflict")
+    assert (await room.api.put(place, made, dryRun="All")).status == 201
+    assert (await room.api.get(place)).status == 404
+    assert (await room.api.put(place, made)).status == 201
+    assert (await room.api.delete(place)).status == 200
+
+
+async def test_most_kinds_are_not_created_by_put(room: Room) -> None:
+    """A ConfigMap, a Pod, a Widget: 404."""
+    for base, body in (
+        (room.maps, config("x")),
+        (room.pods, pod("x")),
+        (room.widgets, widget("x")),
+    ):
+        (await room.api.put(f"{base}/x", body)).refused(404, "NotFound")
+
+
 # -- JSON Patch ------------------------------------------------------------------------------------
 
 
@@ -55,6 +167,23 @@ async def test_an_absent_member_can_be_replaced(room: Room) -> None:
         {"op": "odd", "path": "/spec/size", "value": 1},
     ):
         (await room.api.patch(path, [wrong], JSON_PATCH)).refused(422, "Invalid")
+
+
+@pytest.mark.parametrize(
+    "wrong", [3, [], {"op": 3}, {"op": "add", "path": 3}, {"op": "copy", "path": "/a", "from": 3}]
+)
+async def test_an_operation_is_an_object_of_texts(room: Room, wrong: Any) -> None:
+    """What is no operation is refused as unreadable, not as one that failed."""
+    await room.config("a")
+    reply = await room.api.patch(f"{room.maps}/a", [wrong], JSON_PATCH)
+    assert "error decoding patch" in reply.refused(400, "BadRequest")["message"]
+
+
+async def test_an_operation_without_a_value_has_null(room: Room) -> None:
+    """Null is added, which takes a member away, and tested for."""
+    await room.config("a", k="v")
+    steps: list[Json] = [{"op": "add", "path": "/data/k"}, {"op": "test", "path": "/data/none"}]
+    assert (await room.api.patch(f"{room.maps}/a", steps, JSON_PATCH)).ok()["data"] == {"k": ""}
 
 
 async def test_lists_and_escaped_keys_can_be_patched(room: Room) -> None:
