@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -28,7 +29,15 @@ MERGE_PATCH: Final = "application/merge-patch+json"
 STRATEGIC: Final = "application/strategic-merge-patch+json"
 APPLY: Final = "application/apply-patch+yaml"
 
-_decode: Final = msgspec.json.Decoder().decode
+_decode_json: Final = msgspec.json.Decoder().decode
+
+
+def _decode(body: bytes) -> Any:
+    """Decode JSON as Go does: bytes that are no UTF-8 become replacement characters."""
+    try:
+        return _decode_json(body)
+    except UnicodeDecodeError:
+        return _decode_json(body.decode("utf-8", "replace"))
 
 
 def media_type(content_type: str) -> str:
@@ -48,9 +57,13 @@ def decode(body: bytes, content_type: str) -> Any:
             return decode_body(body)
         except ValueError as error:
             raise msgspec.DecodeError(str(error)) from None
-    if "yaml" in content_type and body.lstrip()[:1] not in (b"{", b"["):
-        return msgspec.yaml.decode(body)
-    return _decode(body)
+    if "yaml" not in content_type:
+        return _decode(body)
+    if body.lstrip()[:1] in (b"{", b"["):
+        # Much faster, where JSON it is.
+        with suppress(UnicodeDecodeError):
+            return _decode_json(body)
+    return msgspec.yaml.decode(body)
 
 
 def repeated_fields(body: bytes) -> list[str]:

@@ -6,15 +6,15 @@ from contextlib import suppress
 from typing import Any, Final
 
 import anyio
-import msgspec
 from anyio.lowlevel import checkpoint
 
 from lean_sandbox.local.builtin import ClusterIPs
-from lean_sandbox.local.deletion import CLEANUP, DEFINITIONS
+from lean_sandbox.local.definitions import Definitions
+from lean_sandbox.local.deletion import DEFINITIONS
 from lean_sandbox.local.errors import StatusError
 from lean_sandbox.local.options import Deletion, WriteOptions
-from lean_sandbox.local.registry import Definition, Kind, Registry, read_definition
-from lean_sandbox.local.store import Collection, Entry, Event, Store
+from lean_sandbox.local.registry import Registry
+from lean_sandbox.local.store import Collection, Event, Store
 from lean_sandbox.local.verbs import Verbs
 
 Json = dict[str, Any]
@@ -33,6 +33,7 @@ class Lifecycle:
         self._registry = registry
         self._verbs = verbs
         self._addresses = addresses
+        self._definitions = Definitions(store, registry, verbs)
         self._ending: set[str] = set()
         self._wake = anyio.Event()
         self._new: list[str] = []
@@ -42,10 +43,7 @@ class Lifecycle:
 
     def rebuild(self) -> None:
         """Take in everything that is already stored, as after a restart."""
-        for entry in self._store.collection(DEFINITIONS).scan():
-            self._registry.define(entry.name, _definition(entry))
-            if entry.deleting:
-                self._registry.ending.add(entry.name)
+        self._definitions.rebuild()
         for entry in self._store.collection("services").scan():
             address = (entry.load().get("spec") or {}).get("clusterIP")
             if address and address != "None":
@@ -65,7 +63,9 @@ class Lifecycle:
                 self._ending.add(entry.name)
                 self._wake.set()
         elif storage == DEFINITIONS:
-            self._follow_definition(event)
+            self._definitions.follow(event)
+            if self._registry.ending:
+                self._wake.set()
         elif storage == "services" and event.type == "DELETED":
             address = (entry.load().get("spec") or {}).get("clusterIP")
             if address and address != "None":
@@ -103,7 +103,9 @@ class Lifecycle:
         for collection in self._store:
             kind = self._registry.of_storage(collection.storage)
             if kind is not None and kind.namespaced:
-                self._delete_all(kind, collection, name)
+                for entry in collection.scan(name):
+                    if not entry.deleting:
+                        self._verbs.delete(kind, name, entry.name, Deletion(policy="Background"))
                 empty = empty and collection.is_empty(name)
         kind = self._registry.get("", "v1", "namespaces")
         if empty and kind is not None:
@@ -116,92 +118,6 @@ class Lifecycle:
 
             self._verbs.update(kind, "", name, finish, _TRUSTED)
 
-    def _delete_all(self, kind: Kind, collection: Collection, namespace: str = "") -> None:
-        for entry in collection.scan(namespace):
-            if not entry.deleting:
-                how = Deletion(policy="Background")
-                self._verbs.delete(kind, entry.namespace, entry.name, how)
-
-    # ------------------------------------------------------------------ definitions
-
-    def _follow_definition(self, event: Event) -> None:
-        entry, name = event.entry, event.entry.name
-        if event.type == "DELETED":
-            if not self._registry.is_built_in(name):
-                self._store.collection(name).close(event.version)
-            self._registry.withdraw(name)
-            self._registry.ending.discard(name)
-            return
-        definition = _definition(entry)
-        is_changed = event.prev is None or _definition(event.prev).spec != definition.spec
-        if is_changed:
-            self._registry.define(name, definition)
-            # Who watched what was served before comes back to what is now.
-            self._store.collection(name).end_watches()
-        if entry.deleting:
-            self._registry.ending.add(name)
-            self._wake.set()
-        if is_changed or entry.deleting:
-            self._establish(entry, definition.spec)
-
-    def _establish(self, entry: Entry, spec: Json) -> None:
-        """Say in the status of a definition, at once, that its names are accepted or that it ends.
-
-        Only the status is decoded and changed; the spec is written again as the bytes it has.
-        """
-        members = entry.members()
-        metadata: Json = msgspec.json.decode(entry.metadata_raw())
-        before: Json = msgspec.json.decode(members["status"])
-        now = self._verbs.now()
-        words = [
-            ("NamesAccepted", "NoConflicts", "no conflicts found"),
-            ("Established", "InitialNamesAccepted", "the initial names have been accepted"),
-        ]
-        if entry.deleting:
-            why = "CustomResource deletion is in progress"
-            words.append(("Terminating", "InstanceDeletionInProgress", why))
-        known = {item["type"]: item for item in before.get("conditions") or ()}
-        conditions = [
-            known.get(type_)
-            or {
-                "type": type_,
-                "status": "True",
-                "lastTransitionTime": now,
-                "reason": reason,
-                "message": message,
-            }
-            for type_, reason, message in words
-        ]
-        storage = [version["name"] for version in spec["versions"] if version.get("storage")]
-        stored = before.get("storedVersions") or []
-        status = {
-            **before,
-            "conditions": conditions,
-            "acceptedNames": spec["names"],
-            "storedVersions": stored + [name for name in storage if name not in stored],
-        }
-        if status != before:
-            changed = {**members, "metadata": metadata, "status": status}
-            collection = self._store.collection(DEFINITIONS)
-            self._store.put(collection, entry.key, changed, entry.fields)
-
-    def _remove_instances(self, name: str) -> None:
-        """Delete the objects of a definition that ends, then let it go."""
-        collection = self._store.collection(name)
-        if not self._registry.is_built_in(name):
-            definition = _definition(self._store.collection(DEFINITIONS).entries[name])
-            self._delete_all(definition.stored, collection)
-            if not collection.is_empty():
-                return
-
-        def change(obj: Json) -> Json:
-            kept = [item for item in obj["metadata"].get("finalizers") or () if item != CLEANUP]
-            obj["metadata"]["finalizers"] = kept
-            return obj
-
-        own = self._registry.by_resource(DEFINITIONS)
-        self._verbs.update(own, "", name, change, _TRUSTED)
-
     async def run(self) -> None:
         """Work until cancelled."""
         while True:
@@ -213,9 +129,5 @@ class Lifecycle:
                     self._end_namespace(name)
             for name in sorted(self._registry.ending):
                 with suppress(StatusError):
-                    self._remove_instances(name)
+                    self._definitions.remove_instances(name)
             await checkpoint()
-
-
-def _definition(entry: Entry) -> Definition:
-    return read_definition(bytes(entry.members()["spec"]))

@@ -170,3 +170,87 @@ async def test_a_definition_that_makes_no_sense_is_refused(api: Api) -> None:
     wrong = gadgets()
     wrong["metadata"]["name"] = "other.name"
     (await api.post(_CRDS, wrong)).refused(422, "Invalid")
+
+
+def named(room: Room, plural: str, kind: str, **names: Any) -> Json:
+    """Return a definition with these names, in a group of the test's own."""
+    made = gadgets()
+    group = f"{room.name}.dev"
+    made["metadata"]["name"] = f"{plural}.{group}"
+    made["spec"] |= {"group": group, "names": {"plural": plural, "kind": kind, **names}}
+    return made
+
+
+async def names_of(api: Api, definition: Json) -> tuple[Json, str, str, str]:
+    """Return the accepted names, why not all are, about which name, and whether it is served."""
+    path = f"{_CRDS}/{definition['metadata']['name']}"
+
+    async def is_looked_at() -> bool:
+        return len((await api.get(path)).ok()["status"].get("conditions") or ()) > 1
+
+    await until(is_looked_at)
+    status = (await api.get(path)).ok()["status"]
+    by_type = {one["type"]: one for one in status["conditions"]}
+    about, served = by_type["NamesAccepted"], by_type["Established"]
+    assert (about["status"] == "True") is (about["reason"] == "NoConflicts")
+    return status["acceptedNames"], about["reason"], about["message"], served["status"]
+
+
+@pytest.mark.parametrize(
+    ("plural", "kind", "more", "reason", "taken", "accepted"),
+    [
+        ("bs", "A", {"listKind": "BList"}, "KindConflict", "A", {"kind": ""}),
+        ("bs", "AList", {"listKind": "BList"}, "KindConflict", "AList", {"kind": ""}),
+        ("bs", "B", {"listKind": "AList"}, "ListKindConflict", "AList", {"kind": "B"}),
+        ("bs", "B", {"singular": "as"}, "SingularConflict", "as", {"kind": "B"}),
+        ("a", "B", {"singular": "b"}, "PluralConflict", "a", {"plural": "", "singular": "b"}),
+        ("bs", "B", {"shortNames": ["q", "y"]}, "ShortNamesConflict", "y", {"singular": "b"}),
+        ("bs", "A", {"singular": "a"}, "ListKindConflict", "AList", {"plural": "bs", "kind": ""}),
+    ],
+)
+async def test_a_name_has_one_definition_of_a_group(
+    room: Room, plural: str, kind: str, more: Json, reason: str, taken: str, accepted: Json
+) -> None:
+    """A second one is not served, says which name is taken, and has it once that is free."""
+    api = room.api
+    first = named(room, "as", "A", singular="a", shortNames=["x", "y"])
+    second = named(room, plural, kind, **more)
+    (await api.post(_CRDS, first)).ok()
+    assert (await names_of(api, first))[1:] == ("NoConflicts", "no conflicts found", "True")
+    wanted = (await api.post(_CRDS, second)).ok()["spec"]["names"]
+    names, *about = await names_of(api, second)
+    assert about == [reason, f'"{taken}" is already in use', "False"]
+    assert accepted.items() <= names.items()
+    objects = f"/apis/{second['spec']['group']}/v1/{plural}"
+    assert (await api.get(objects)).status == 404
+    assert (await api.delete(f"{_CRDS}/{first['metadata']['name']}")).status == 200
+    await answers(api, objects)
+    assert await names_of(api, second) == (wanted, "NoConflicts", "no conflicts found", "True")
+    await api.delete(f"{_CRDS}/{second['metadata']['name']}")
+
+
+async def test_a_served_definition_keeps_its_names_when_new_ones_are_taken(room: Room) -> None:
+    """It stays as it was served. The names of another group are not its affair."""
+    api = room.api
+    first = named(room, "as", "A", singular="a")
+    second = named(room, "bs", "B", singular="b")
+    stranger = named(room, "as", "A", singular="a")
+    stranger["metadata"]["name"] = f"as.other.{room.name}.dev"
+    stranger["spec"]["group"] = f"other.{room.name}.dev"
+    for definition in (first, second, stranger):
+        (await api.post(_CRDS, definition)).ok()
+        assert (await names_of(api, definition))[3] == "True"
+    path = f"{_CRDS}/{second['metadata']['name']}"
+    (await api.patch(path, {"spec": {"names": {"singular": "a"}}})).ok()
+
+    async def is_refused() -> bool:
+        return (await names_of(api, second))[1] == "SingularConflict"
+
+    await until(is_refused)
+    names, _, _, served = await names_of(api, second)
+    assert (names["singular"], served) == ("b", "True")
+    group = (await api.get(f"/apis/{room.name}.dev/v1")).ok()["resources"]
+    found = {one["name"]: one["singularName"] for one in group if "/" not in one["name"]}
+    assert found == {"as": "a", "bs": "b"}
+    for definition in (first, second, stranger):
+        await api.delete(f"{_CRDS}/{definition['metadata']['name']}")

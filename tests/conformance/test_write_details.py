@@ -93,6 +93,26 @@ async def test_a_generated_name_is_forgotten_by_whoever_leaves_it_out(room: Room
     assert "f:generateName" not in str(put["managedFields"])
 
 
+# -- bytes -----------------------------------------------------------------------------------------
+
+
+async def test_bytes_that_are_no_text_are_replaced_in_json_and_refused_in_yaml(room: Room) -> None:
+    """In objects, patches and options alike: each becomes U+FFFD."""
+    posted = await room.api.post(room.maps, b'{"metadata":{"name":"a"},"data":{"k":"\xff"}}')
+    merged = await room.api.patch(f"{room.maps}/a", b'{"data":{"m":"\xff"}}')
+    step = b'[{"op":"add","path":"/data/j","value":"\xff"}]'
+    patched = await room.api.patch(f"{room.maps}/a", step, JSON_PATCH)
+    assert posted.ok()["data"] == {"k": "\ufffd"}
+    assert merged.ok()["data"]["m"] == patched.ok()["data"]["j"] == "\ufffd"
+    body = b'{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"y":"\xff"}}'
+    applied = await room.api.patch(f"{room.maps}/a", body, APPLY, fieldManager="m")
+    applied.refused(400, "BadRequest")
+    in_yaml = await room.api.post(room.maps, body, content="application/yaml")
+    in_yaml.refused(400, "BadRequest")
+    options = await room.api.delete(f"{room.maps}/a", b'{"propagationPolicy":"\xff"}')
+    options.refused(422, "Invalid")
+
+
 # -- PUT -------------------------------------------------------------------------------------------
 
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
