@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any, Final
 
-from lean_sandbox.local.errors import conflict
+from lean_sandbox.local.errors import conflict, forbidden
+from lean_sandbox.local.metadata import ordered_metadata
+from lean_sandbox.local.objects import Objects
 from lean_sandbox.local.options import Deletion
 from lean_sandbox.local.registry import Kind
 from lean_sandbox.local.store import Entry
@@ -15,6 +18,8 @@ DEFINITIONS: Final = "customresourcedefinitions.apiextensions.k8s.io"
 """Where CustomResourceDefinitions are stored."""
 CLEANUP: Final = "customresourcecleanup.apiextensions.k8s.io"
 """The finalizer that keeps a definition until its objects are gone."""
+_IMMORTAL: Final = frozenset({"default", "kube-public", "kube-system"})
+"""Namespaces that nobody may delete."""
 _COLLECTORS: Final = ("orphan", "foregroundDeletion")
 
 
@@ -86,3 +91,62 @@ def is_finished(kind: Kind, obj: Json) -> bool:
     if kind.storage == "namespaces":
         return not (obj.get("spec") or {}).get("finalizers")
     return not metadata.get("deletionGracePeriodSeconds")
+
+
+class Deleting(Objects):
+    """Deletes objects."""
+
+    def delete(self, kind: Kind, namespace: str, name: str, how: Deletion) -> tuple[Entry, bool]:
+        """Delete an object, or start its deletion; return its state and whether it is gone.
+
+        Raises:
+            StatusError: 404, or 409 when a precondition does not hold.
+
+        """
+        entry = self.entry(kind, namespace, name)
+        collection = self.collection(kind)
+        check_preconditions(kind, entry, how)
+        obj = entry.load()
+        metadata = obj["metadata"]
+        before = entry.load()
+        set_collector(metadata, how)
+        grace = grace_of(kind, obj, how)
+        deleting = metadata.get("deletionTimestamp")
+        if goes_at_once(kind, metadata):
+            last = Entry(entry.key, obj, entry.version, entry.fields)
+            return (last if how.dry_run else self.store.remove(collection, entry.key)), True
+        if kind.storage == "namespaces":
+            if name in _IMMORTAL:
+                raise forbidden("", "namespaces", name, "this namespace may not be deleted")
+            if not deleting:
+                metadata["deletionTimestamp"] = self.now()
+                obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
+        elif not deleting:
+            if kind.storage == DEFINITIONS:
+                # The definition stays until the objects of its kind are gone.
+                metadata.setdefault("finalizers", []).append(CLEANUP)
+            moment = self.clock.now() + timedelta(seconds=grace or 0)
+            metadata["deletionTimestamp"] = moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+            metadata["deletionGracePeriodSeconds"] = grace or 0
+            if metadata.get("generation"):
+                metadata["generation"] += 1
+        elif grace is not None and grace < metadata.get("deletionGracePeriodSeconds", 0):
+            moment = self.clock.now() + timedelta(seconds=grace)
+            metadata["deletionTimestamp"] = moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+            metadata["deletionGracePeriodSeconds"] = grace
+        return self._store_deletion(kind, entry, before, obj, how)
+
+    def _store_deletion(
+        self, kind: Kind, entry: Entry, before: Json, obj: Json, how: Deletion
+    ) -> tuple[Entry, bool]:
+        obj["metadata"] = ordered_metadata(obj["metadata"])
+        fields = self.fields(kind, obj)
+        collection = self.collection(kind)
+        if is_finished(kind, obj):
+            if how.dry_run:
+                return Entry(entry.key, obj, entry.version, fields), True
+            gone = self.store.remove(collection, entry.key, obj)
+            return gone, True
+        if obj == before or how.dry_run:
+            return Entry(entry.key, obj, entry.version, fields), False
+        return self.store.put(collection, entry.key, obj, fields), False

@@ -6,19 +6,14 @@ All functions are synchronous and finish in one step of the event loop, so a wri
 from __future__ import annotations
 
 import copy
-import random
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any, Final
 
 import msgspec
 
-from lean_sandbox.clock import Clock
-from lean_sandbox.local.admission import Admission
 from lean_sandbox.local.apply import apply_onto
 from lean_sandbox.local.bodies import check_address, check_namespace
 from lean_sandbox.local.builtin import (
-    ClusterIPs,
     assign_address,
     assign_node_ports,
     prepare_create,
@@ -26,15 +21,7 @@ from lean_sandbox.local.builtin import (
     unowned,
 )
 from lean_sandbox.local.changes import count_generation, is_same, keep_system
-from lean_sandbox.local.deletion import (
-    CLEANUP,
-    DEFINITIONS,
-    check_preconditions,
-    goes_at_once,
-    grace_of,
-    is_finished,
-    set_collector,
-)
+from lean_sandbox.local.deletion import DEFINITIONS, Deleting, is_finished
 from lean_sandbox.local.errors import (
     Cause,
     StatusError,
@@ -48,23 +35,21 @@ from lean_sandbox.local.errors import (
 )
 from lean_sandbox.local.managers import Manager, track_update
 from lean_sandbox.local.metadata import ordered_metadata, tidy_metadata
-from lean_sandbox.local.options import Deletion, WriteOptions
+from lean_sandbox.local.options import WriteOptions
 from lean_sandbox.local.podadmission import (
     add_token,
     add_tolerations,
     resolve_priority,
     resolve_runtime,
 )
-from lean_sandbox.local.registry import Kind, Registry
+from lean_sandbox.local.registry import Kind
 from lean_sandbox.local.schema.errors import warning_header
-from lean_sandbox.local.store import Collection, Entry, Store, field_cells
+from lean_sandbox.local.store import Entry
 
 Json = dict[str, Any]
 
 _STORED_ONLY: Final = ("apps", "batch")
 """The groups of kinds that nothing acts on."""
-_SUFFIX: Final = "bcdfghjklmnpqrstvwxz2456789"
-"""Letters of generated names: no vowels, nothing to be mistaken."""
 _MOST_OBJECT_BYTES: Final = 1536 * 1024
 """The largest stored object, as etcd would take it."""
 CREATED_BY_PUT: Final = frozenset(
@@ -88,63 +73,10 @@ _CONDITIONAL: Final = (
 """Built-in kinds that may not be replaced without saying which version is meant."""
 PROTECTED: Final = "kubernetes.io/pvc-protection"
 """The finalizer of claims for volumes."""
-_IMMORTAL: Final = frozenset({"default", "kube-public", "kube-system"})
-"""Namespaces that nobody may delete."""
 
 
-class Verbs:
+class Verbs(Deleting):
     """The verbs over one store."""
-
-    def __init__(
-        self,
-        store: Store,
-        registry: Registry,
-        clock: Clock,
-        rng: random.Random,
-    ) -> None:
-        self.store = store
-        self.registry = registry
-        self.admission = Admission()
-        self.addresses = ClusterIPs()
-        self._clock = clock
-        self._rng = rng
-
-    # ------------------------------------------------------------------ helpers
-
-    def now(self) -> str:
-        """Return the time as metadata writes it, in whole seconds."""
-        return self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
-
-    def new_uid(self) -> str:
-        """Return a fresh uid."""
-        text = f"{self._rng.getrandbits(128):032x}"
-        variant = "89ab"[int(text[16], 16) & 3]
-        return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-{variant}{text[17:20]}-{text[20:]}"
-
-    def collection(self, kind: Kind) -> Collection:
-        """Return where the objects of a kind are."""
-        return self.store.collection(kind.storage)
-
-    @staticmethod
-    def key(namespace: str, name: str) -> str:
-        """Return the key of an object in its collection."""
-        return f"{namespace}/{name}" if namespace else name
-
-    def entry(self, kind: Kind, namespace: str, name: str) -> Entry:
-        """Return a stored object.
-
-        Raises:
-            StatusError: 404.
-
-        """
-        found = self.collection(kind).entries.get(self.key(namespace, name))
-        if found is None:
-            raise not_found(kind.group, kind.plural, name)
-        return found
-
-    def fields(self, kind: Kind, obj: Json) -> dict[str, str]:
-        """Return what field selectors of a kind can ask of an object."""
-        return field_cells(obj, kind.selectable) if kind.selectable else {}
 
     def _manager(self, kind: Kind, options: WriteOptions, operation: str) -> Manager:
         return Manager(options.manager, operation, kind.api_version, options.subresource)
@@ -201,7 +133,7 @@ class Verbs:
         check_namespace(namespace, metadata)
         self._check_namespace(kind, namespace, name)
         if not metadata.get("name") and metadata.get("generateName"):
-            metadata["name"] = metadata["generateName"][:58] + self._suffix()
+            metadata["name"] = metadata["generateName"][:58] + self.suffix()
         if kind.namespaced:
             metadata["namespace"] = namespace
         else:
@@ -251,7 +183,7 @@ class Verbs:
             raise forbidden("", "pods", obj["metadata"]["name"], f"error {why} not found")
         resolve_priority(obj, self._all("priorityclasses.scheduling.k8s.io"))
         resolve_runtime(obj, self._all("runtimeclasses.node.k8s.io"))
-        add_token(obj, account.load(), self._suffix())
+        add_token(obj, account.load(), self.suffix())
         add_tolerations(obj)
 
     def _all(self, storage: str) -> dict[str, Json]:
@@ -267,9 +199,6 @@ class Verbs:
             others = [e for k, e in entries.items() if k != here]
             loaded = [e.load() for e in others if e.fields.get("spec.type") in have_ports]
             assign_node_ports(obj, loaded)
-
-    def _suffix(self) -> str:
-        return "".join(self._rng.choice(_SUFFIX) for _ in range(5))
 
     def _store_new(self, kind: Kind, namespace: str, obj: Json, options: WriteOptions) -> Entry:
         obj["metadata"] = ordered_metadata(obj["metadata"])
@@ -549,60 +478,3 @@ class Verbs:
         )
         self.admission.normalize(kind, final)
         return self._store_new(kind, namespace, final, options)
-
-    # ------------------------------------------------------------------ delete
-
-    def delete(self, kind: Kind, namespace: str, name: str, how: Deletion) -> tuple[Entry, bool]:
-        """Delete an object, or start its deletion; return its state and whether it is gone.
-
-        Raises:
-            StatusError: 404, or 409 when a precondition does not hold.
-
-        """
-        entry = self.entry(kind, namespace, name)
-        collection = self.collection(kind)
-        check_preconditions(kind, entry, how)
-        obj = entry.load()
-        metadata = obj["metadata"]
-        before = entry.load()
-        set_collector(metadata, how)
-        grace = grace_of(kind, obj, how)
-        deleting = metadata.get("deletionTimestamp")
-        if goes_at_once(kind, metadata):
-            last = Entry(entry.key, obj, entry.version, entry.fields)
-            return (last if how.dry_run else self.store.remove(collection, entry.key)), True
-        if kind.storage == "namespaces":
-            if name in _IMMORTAL:
-                raise forbidden("", "namespaces", name, "this namespace may not be deleted")
-            if not deleting:
-                metadata["deletionTimestamp"] = self.now()
-                obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
-        elif not deleting:
-            if kind.storage == DEFINITIONS:
-                # The definition stays until the objects of its kind are gone.
-                metadata.setdefault("finalizers", []).append(CLEANUP)
-            moment = self._clock.now() + timedelta(seconds=grace or 0)
-            metadata["deletionTimestamp"] = moment.strftime("%Y-%m-%dT%H:%M:%SZ")
-            metadata["deletionGracePeriodSeconds"] = grace or 0
-            if metadata.get("generation"):
-                metadata["generation"] += 1
-        elif grace is not None and grace < metadata.get("deletionGracePeriodSeconds", 0):
-            moment = self._clock.now() + timedelta(seconds=grace)
-            metadata["deletionTimestamp"] = moment.strftime("%Y-%m-%dT%H:%M:%SZ")
-            metadata["deletionGracePeriodSeconds"] = grace
-        return self._store_deletion(kind, entry, before, obj, how)
-
-    def _store_deletion(
-        self, kind: Kind, entry: Entry, before: Json, obj: Json, how: Deletion
-    ) -> tuple[Entry, bool]:
-        obj["metadata"] = ordered_metadata(obj["metadata"])
-        fields = self.fields(kind, obj)
-        collection = self.collection(kind)
-        if is_finished(kind, obj):
-            if how.dry_run:
-                return Entry(entry.key, obj, entry.version, fields), True
-            gone = self.store.remove(collection, entry.key, obj)
-            return gone, True
-        if obj == before or how.dry_run:
-            return Entry(entry.key, obj, entry.version, fields), False
-        return self.store.put(collection, entry.key, obj, fields), False

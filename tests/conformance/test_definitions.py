@@ -186,7 +186,9 @@ async def names_of(api: Api, definition: Json) -> tuple[Json, str, str, str]:
     path = f"{_CRDS}/{definition['metadata']['name']}"
 
     async def is_looked_at() -> bool:
-        return len((await api.get(path)).ok()["status"].get("conditions") or ()) > 1
+        listed = (await api.get(path)).ok()["status"].get("conditions") or ()
+        by_type = {one["type"]: one["status"] for one in listed}
+        return by_type.get("NamesAccepted") == "False" or by_type.get("Established") == "True"
 
     await until(is_looked_at)
     status = (await api.get(path)).ok()["status"]
