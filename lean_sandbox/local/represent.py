@@ -98,17 +98,13 @@ def _first(header: str, *, tables: bool, partial: bool) -> str:
 # ------------------------------------------------------------------ tables
 
 
-def columns_of(kind: Kind) -> list[Json]:
-    """Return the `columnDefinitions` of a kind."""
-    if not kind.is_custom:
-        return recorded.columns()[kind.qualified_plural]
-    name = recorded.columns()["configmaps"][0]
-    return [name, *(_definition(column) for column in _readable(kind))]
-
-
 @lru_cache(_REMEMBERED)
-def _encoded_columns(kind: Kind) -> bytes:
-    return _encode(columns_of(kind))
+def _columns(kind: Kind) -> bytes:
+    """Return the encoded `columnDefinitions` of a kind."""
+    if not kind.is_custom:
+        return _encode(recorded.columns()[kind.qualified_plural])
+    name = recorded.columns()["configmaps"][0]
+    return _encode([name, *(_definition(column) for column in _readable(kind))])
 
 
 def _readable(kind: Kind) -> Sequence[Json]:
@@ -259,7 +255,7 @@ class Renderer:
         return b'%s,"metadata":%s,"columnDefinitions":%s,"rows":[%s]}' % (
             _TABLE,
             _encode(metadata),
-            _encoded_columns(kind) if with_columns else b"null",
+            _columns(kind) if with_columns else b"null",
             b",".join(_row(kind, entry, form, now) for entry in entries),
         )
 

@@ -147,12 +147,12 @@ class Reviews:
         account = self._verbs.entry(ask.kind, namespace, name)
         spec = body.get("spec") or {}
         lifetime = spec.get("expirationSeconds", _LIFETIME_S)
-        bound = "less than 10 minutes" if lifetime < _SHORTEST_S else "larger than 2^32 seconds"
         if body["metadata"].get("name", name) != name:
             why = "must match the service account name if specified"
             raise _mistake("metadata.name", body["metadata"]["name"], why, _TOKEN_REQUEST)
         if not _SHORTEST_S <= lifetime <= _LONGEST_S:
-            why = f"may not specify a duration {bound}"
+            which = "less than 10 minutes" if lifetime < _SHORTEST_S else "larger than 2^32 seconds"
+            why = f"may not specify a duration {which}"
             raise _mistake("spec.expirationSeconds", lifetime, why, _TOKEN_REQUEST)
         if spec.get("boundObjectRef") is not None:
             why = "this server binds no tokens to objects: leave out spec.boundObjectRef"

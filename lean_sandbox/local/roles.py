@@ -21,7 +21,6 @@ from lean_sandbox.local.verbs import Verbs
 
 Json = dict[str, Any]
 
-_API: Final = f"{GROUP}/v1"
 _AGGREGATOR: Final = "clusterrole-aggregation-controller"
 _EVERYTHING: Final[tuple[Rule, ...]] = (
     {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]},
