@@ -20,6 +20,7 @@ from lean_sandbox.local.errors import (
     too_large_version,
 )
 from lean_sandbox.local.registry import Kind
+from lean_sandbox.local.schema.errors import forbidden, not_supported
 from lean_sandbox.local.store import Collection, Entry
 from lean_sandbox.local.target import number
 from lean_sandbox.model.names import shard_hash
@@ -96,44 +97,34 @@ def check_options(query: Mapping[str, str], *, is_watch: bool) -> None:
         raise invalid("meta.k8s.io", "ListOptions", "", found)
 
 
-def _forbidden(message: str, field: str = _MATCH) -> Cause:
-    return Cause("FieldValueForbidden", f"Forbidden: {message}", field)
-
-
-def _unsupported(match: str, *known: str) -> Cause:
-    listed = ", ".join(f'"{one}"' for one in known)
-    text = f'Unsupported value: "{match}": supported values: {listed}'
-    return Cause("FieldValueNotSupported", text, _MATCH)
-
-
 def _list_mistakes(query: Mapping[str, str]) -> Iterator[Cause]:
     match, version = query.get(_MATCH, ""), query.get("resourceVersion", "")
     if match:
         if not version:
-            yield _forbidden(f"{_MATCH} is forbidden unless resourceVersion is provided")
+            yield forbidden(_MATCH, f"{_MATCH} is forbidden unless resourceVersion is provided")
         if query.get("continue"):
-            yield _forbidden(_NOT_WITH_CONTINUE)
+            yield forbidden(_MATCH, _NOT_WITH_CONTINUE)
         if match not in ("Exact", "NotOlderThan"):
-            yield _unsupported(match, "Exact", "NotOlderThan", "")
+            yield not_supported(_MATCH, match, ("Exact", "NotOlderThan", ""))
         if match == "Exact" and version == "0":
-            yield _forbidden(f'{_MATCH} "exact" is forbidden for resourceVersion "0"')
+            yield forbidden(_MATCH, f'{_MATCH} "exact" is forbidden for resourceVersion "0"')
     if _INITIAL in query:
-        yield _forbidden(f"{_INITIAL} is forbidden for list", _INITIAL)
+        yield forbidden(_INITIAL, f"{_INITIAL} is forbidden for list")
 
 
 def _watch_mistakes(query: Mapping[str, str]) -> Iterator[Cause]:
     match = query.get(_MATCH, "")
     if _INITIAL in query:
         if match != "NotOlderThan":
-            yield _forbidden(f"{_INITIAL} requires setting {_MATCH} to NotOlderThan")
+            yield forbidden(_MATCH, f"{_INITIAL} requires setting {_MATCH} to NotOlderThan")
     elif match:
-        yield _forbidden(f"{_MATCH} is forbidden for watch unless {_INITIAL} is provided")
+        yield forbidden(_MATCH, f"{_MATCH} is forbidden for watch unless {_INITIAL} is provided")
     elif query.get("resourceVersion", "") in ("", "0"):
         match = "NotOlderThan"  # such a watch begins with initial events, as if it had said so
     if match and match != "NotOlderThan":
-        yield _unsupported(match, "NotOlderThan")
+        yield not_supported(_MATCH, match, ("NotOlderThan",))
     if match and query.get("continue"):
-        yield _forbidden(_NOT_WITH_CONTINUE)
+        yield forbidden(_MATCH, _NOT_WITH_CONTINUE)
 
 
 class FieldTerm(NamedTuple):

@@ -9,10 +9,11 @@ from typing import Any, Final
 import msgspec
 
 from lean_sandbox.local.auth import ISSUER, Authenticator, TokenError, User
-from lean_sandbox.local.errors import Cause, StatusError, bad_request, invalid
+from lean_sandbox.local.errors import StatusError, bad_request, invalid
 from lean_sandbox.local.kinds import Kind, make_kind
 from lean_sandbox.local.options import read_body, read_options
 from lean_sandbox.local.rbac import Authorizer, joined
+from lean_sandbox.local.schema.errors import invalid as invalid_value
 from lean_sandbox.local.target import Answer, Ask, Target
 from lean_sandbox.local.verbs import Verbs
 
@@ -171,8 +172,7 @@ class Reviews:
 
 
 def _mistake(field: str, value: Any, why: str, kind: Kind | None = None) -> StatusError:
-    shown = msgspec.json.encode(value).decode()
-    cause = Cause("FieldValueInvalid", f"Invalid value: {shown}: {why}", field)
+    cause = invalid_value(field, value, why)
     if kind is not None:
         return invalid(kind.group, kind.kind, "", [cause])
     refusal = invalid(_AUTHORIZATION, "", "", [cause])
