@@ -12,7 +12,6 @@ from typing import Any, Final
 import msgspec
 
 from lean_sandbox.local import recorded
-from lean_sandbox.local.discovery import RELEASE
 from lean_sandbox.local.kinds import Kind
 
 Json = dict[str, Any]
@@ -45,7 +44,7 @@ def index(kinds: Iterable[Kind]) -> Json:
     """Return `/openapi/v3`: the address of every document, with a hash of what it is made of."""
     found: dict[str, list[Any]] = {}
     for kind in kinds:
-        parts = (kind.kind, kind.resource, kind.schema if kind.is_custom else RELEASE)
+        parts = (kind.kind, kind.resource, kind.schema if kind.is_custom else recorded.RELEASE)
         found.setdefault(_path_of(kind), []).append(parts)
     paths = {}
     for path, listed in sorted(found.items()):
@@ -59,9 +58,10 @@ def document(kinds: Iterable[Kind], path: str) -> Json | None:
     found = [kind for kind in kinds if _path_of(kind) == path]
     if not found:
         return None
+    major, minor, _ = recorded.RELEASE
     return {
         "openapi": "3.0.0",
-        "info": {"title": "Kubernetes", "version": f"{RELEASE[0]}.{RELEASE[1]}"},
+        "info": {"title": "Kubernetes", "version": f"{major}.{minor}"},
         "paths": {path: entry for kind in found for path, entry in _paths(kind)},
         "components": {"schemas": _schemas(found)},
     }

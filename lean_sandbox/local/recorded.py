@@ -16,6 +16,8 @@ from lean_sandbox.local import data
 
 Json = dict[str, Any]
 
+RELEASE: Final = ("1", "36", "v1.36.3")
+"""The Kubernetes release that was recorded, whose API the server speaks."""
 _REFERENCE: Final = "#/components/schemas/"
 _EITHER: Final = [{"type": "integer"}, {"type": "string"}]
 _ANYTHING: Final[Json] = {"x-kubernetes-preserve-unknown-fields": True}

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from lean_sandbox.local import discovery, openapi, recorded
+from lean_sandbox.local import documents, openapi, recorded
 from lean_sandbox.local.kinds import builtin_kinds, make_kind
 from lean_sandbox.local.registry import read_definition
 from lean_sandbox.model.crds.definitions import definitions
@@ -35,17 +35,17 @@ def _document(path: str) -> Json:
 
 def test_groups_and_their_preferred_version() -> None:
     """`/apis` names every group but the core one, `/apis/<group>` one of them."""
-    groups = discovery.group_list(KINDS)["groups"]
+    groups = documents.group_list(KINDS)["groups"]
     names = [group["name"] for group in groups]
     assert names == ["apps", "agents.x-k8s.io", "extensions.agents.x-k8s.io"]
-    found = discovery.api_group(KINDS, "agents.x-k8s.io")
+    found = documents.api_group(KINDS, "agents.x-k8s.io")
     assert found is not None
     assert found["preferredVersion"] == {
         "groupVersion": "agents.x-k8s.io/v1beta1",
         "version": "v1beta1",
     }
-    assert discovery.api_group(KINDS, "nope") is None
-    assert discovery.api_versions("h:1")["versions"] == ["v1"]
+    assert documents.api_group(KINDS, "nope") is None
+    assert documents.api_versions("h:1")["versions"] == ["v1"]
 
 
 @pytest.mark.parametrize("path", ["api", "apis"])
@@ -53,7 +53,7 @@ def test_built_in_kinds_are_described_as_a_real_server_does(path: str) -> None:
     """Discovery is the recording without the kinds and subresources that are not served."""
     kinds = list(builtin_kinds())
     served = {(kind.group, kind.version, kind.plural): kind for kind in kinds}
-    said = discovery.aggregated_discovery(kinds, is_core=path == "api")["items"]
+    said = documents.aggregated_discovery(kinds, is_core=path == "api")["items"]
     expected = []
     for group in recorded.discovery():
         name = group["metadata"].get("name", "")
@@ -82,7 +82,7 @@ def test_the_most_stable_version_is_preferred() -> None:
     versions = ["foo1", "v1", "v10", "v11alpha2", "v1beta1", "v2", "v2beta1", "v2beta10", "foo10"]
     kinds = [make_kind("z.dev", name, "a", "A", is_custom=True) for name in versions]
     more = [make_kind("b.dev", "v1", "a", "A", is_custom=True), *KINDS]
-    groups = discovery.group_list([*kinds, *more])["groups"]
+    groups = documents.group_list([*kinds, *more])["groups"]
     order = ["apps", "agents.x-k8s.io", "b.dev", "extensions.agents.x-k8s.io", "z.dev"]
     assert [group["name"] for group in groups] == order
     assert [version["version"] for version in groups[-1]["versions"]] == [
@@ -92,7 +92,7 @@ def test_the_most_stable_version_is_preferred() -> None:
 
 def test_resources_and_subresources() -> None:
     """A list names subresources with the kind of their body."""
-    found = discovery.resource_list(KINDS, "", "v1")
+    found = documents.resource_list(KINDS, "", "v1")
     assert found is not None
     entries = {entry["name"]: entry for entry in found["resources"]}
     assert entries["pods/eviction"]["kind"] == "Eviction"
@@ -100,18 +100,18 @@ def test_resources_and_subresources() -> None:
     assert entries["pods/binding"]["verbs"] == ["create"]
     assert entries["pods"]["shortNames"] == ["po"]
     assert "deletecollection" not in entries["namespaces"]["verbs"]
-    assert discovery.resource_list(KINDS, "agents.x-k8s.io", "v1alpha1") is None
+    assert documents.resource_list(KINDS, "agents.x-k8s.io", "v1alpha1") is None
 
 
 def test_aggregated_discovery_says_the_same_as_the_single_lists() -> None:
     """Both styles name the same resources, subresources and verbs."""
     for is_core in (True, False):
-        items = discovery.aggregated_discovery(KINDS, is_core=is_core)["items"]
+        items = documents.aggregated_discovery(KINDS, is_core=is_core)["items"]
         assert items
         for item in items:
             group = item["metadata"].get("name", "")
             for version in item["versions"]:
-                found = discovery.resource_list(KINDS, group, version["version"])
+                found = documents.resource_list(KINDS, group, version["version"])
                 assert found is not None
                 single = {entry["name"]: entry["verbs"] for entry in found["resources"]}
                 both = {}
@@ -136,12 +136,12 @@ def test_aggregated_discovery_says_the_same_as_the_single_lists() -> None:
 )  # fmt: skip
 def test_aggregated_discovery_is_negotiated(accept: str, version: str | None) -> None:
     """Only an Accept header that asks for it gets the aggregated form."""
-    assert discovery.aggregated_version(accept) == version
+    assert documents.aggregated_version(accept) == version
 
 
 def test_version_is_one_that_clients_can_parse() -> None:
     """`gitVersion` is a semantic version with our name as build metadata."""
-    info = discovery.version_info("lean")
+    info = documents.version_info()
     assert re.fullmatch(r"v\d+\.\d+\.\d+\+lean", info["gitVersion"])
     assert info["gitVersion"].startswith(f"v{info['major']}.{info['minor']}.")
 
