@@ -48,9 +48,8 @@ def add_flags(
         add("--kubeconfig", type=Path, default=kubeconfig, metavar="FILE", help=meaning)
         add("--nodes", type=whole(1), default=2, metavar="N", help="simulated nodes" + _SHOWN)
         add("--no-controller", action="store_true", help="leave the controller to be run by hand")
-        meaning = "let the controller serve claims, templates and pools as well (the default)"
-        add("--extensions", action="store_true", default=True, help=meaning)
-        add("--no-extensions", dest="extensions", action="store_false", help="or let it not")
+        meaning = "let the controller serve claims, templates and pools as well, or not"
+        add("--extensions", action=argparse.BooleanOptionalAction, default=True, help=meaning)
         add("--log-level", default="info", metavar="LEVEL", help="of the controller's log" + _SHOWN)
         meaning = "after --: any flags of `lean-sandbox run`, for the controller"
         add("flags", nargs="*", metavar="FLAG", help=meaning)

@@ -9,8 +9,8 @@ import os
 import random
 import ssl
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 import msgspec
@@ -22,7 +22,6 @@ from lean_sandbox.clock import Clock, SystemClock
 from lean_sandbox.kube.errors import ConfigError
 from lean_sandbox.local.audit import AuditEntry, AuditLog
 from lean_sandbox.local.auth import ANONYMOUS, UNSECURED, Authenticator, User
-from lean_sandbox.local.certificates import serving_context
 from lean_sandbox.local.claimprotection import ClaimProtection
 from lean_sandbox.local.direct import DirectAccess
 from lean_sandbox.local.disruption import Budgets
@@ -30,18 +29,18 @@ from lean_sandbox.local.documents import Documents
 from lean_sandbox.local.faults import Faults
 from lean_sandbox.local.gc import GarbageCollector
 from lean_sandbox.local.handlers import Handlers
-from lean_sandbox.local.kubeconfig import kubeconfig, write_kubeconfig
+from lean_sandbox.local.kubeconfig import write_kubeconfig
 from lean_sandbox.local.lifecycle import Lifecycle
 from lean_sandbox.local.options import WriteOptions
 from lean_sandbox.local.persistence import StateFile
 from lean_sandbox.local.rbac import Authorizer
-from lean_sandbox.local.registry import Kind, Registry
+from lean_sandbox.local.registry import Registry
 from lean_sandbox.local.represent import Renderer
 from lean_sandbox.local.reviews import Reviews
 from lean_sandbox.local.roles import Aggregation, RoleGuard, first_roles
 from lean_sandbox.local.server import ApiServer
-from lean_sandbox.local.serversettings import LocalSettings
-from lean_sandbox.local.store import Entry, Store
+from lean_sandbox.local.serversettings import HOST, MAX_BODY_BYTES, LocalSettings
+from lean_sandbox.local.store import Collection, Entry, Store
 from lean_sandbox.local.subresources import Subresources
 from lean_sandbox.local.verbs import Verbs
 from lean_sandbox.local.watching import Watches
@@ -55,6 +54,9 @@ _NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system"
 _ADMIN: Final = "admin"
 _MASTERS: Final = "system:masters"
 _SHUTDOWN_S: Final = 2.0
+_ORGANIZATION: Final = "lean-sandbox"
+# Clients that verify by the means of macOS take no server's certificate beyond 825 days.
+_CERTIFICATE_LIFETIME: Final = timedelta(days=365)
 
 
 class ControlPlane:
@@ -129,16 +131,19 @@ class ControlPlane:
     async def __aenter__(self) -> Self:
         tls: ssl.SSLContext | None = None
         if self.settings.tls:
-            tls, self.ca_pem = serving_context(self.settings.host)
+            tls, self.ca_pem = _serving_context()
             self._lifecycle.ca_pem = self.ca_pem.decode()
         self._load()
         self._bootstrap()
         server = self._api = self._server()
+        loop = asyncio.get_running_loop()
         # Cancelling the handler of a client that left frees its watch at once.
         self._runner = web.ServerRunner(
             web.Server(
                 server.handle,
-                request_factory=self._request_factory,
+                request_factory=lambda message, body, protocol, writer, task: web.BaseRequest(
+                    message, body, protocol, writer, task, loop, client_max_size=MAX_BODY_BYTES
+                ),
                 handler_cancellation=True,
                 access_log=None,
                 tcp_keepalive=False,
@@ -148,8 +153,8 @@ class ControlPlane:
             shutdown_timeout=_SHUTDOWN_S,
         )
         await self._runner.setup()
-        host, port = self.settings.host, self.settings.port
-        site = web.TCPSite(self._runner, host, port, ssl_context=tls, backlog=1024)
+        port = self.settings.port
+        site = web.TCPSite(self._runner, HOST, port, ssl_context=tls, backlog=1024)
         try:
             await site.start()
             # Here, for at the end it is too late to learn that the state cannot be saved.
@@ -158,26 +163,20 @@ class ControlPlane:
             await self._runner.cleanup()
             why = os.strerror(error.errno or 0)
             raise ConfigError(
-                f"cannot listen on {host}:{port}: {why}",
+                f"cannot listen on {HOST}:{port}: {why}",
                 way_out="--port 0 picks a free one; `lean-sandbox local status` lists what runs",
             ) from error
         except ConfigError:
             await self._runner.cleanup()
             raise
-        address = self._runner.addresses[0]
-        self.url = f"{'https' if tls else 'http'}://{host}:{address[1]}"
+        self.url = f"{'https' if tls else 'http'}://{HOST}:{self._runner.addresses[0][1]}"
         jobs: list[Callable[[], Awaitable[None]]] = [self._collector.run, self._lifecycle.run]
         if self._state is not None:
             jobs.append(functools.partial(self._save_now_and_then, self._state))
         self._tasks = [asyncio.ensure_future(job()) for job in jobs]
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         for task in self._tasks:
             task.cancel()
         for task in self._tasks:
@@ -187,19 +186,6 @@ class ControlPlane:
         if self._runner is not None:
             await self._runner.cleanup()
         self.save()
-
-    def _request_factory(
-        self, message: Any, payload: Any, protocol: Any, writer: Any, task: Any
-    ) -> web.BaseRequest:
-        return web.BaseRequest(
-            message,
-            payload,
-            protocol,
-            writer,
-            task,
-            asyncio.get_running_loop(),
-            client_max_size=self.settings.max_body_bytes,
-        )
 
     def _server(self) -> ApiServer:
         authorizer = Authorizer(self._store)
@@ -249,29 +235,18 @@ class ControlPlane:
 
     def _bootstrap(self) -> None:
         """Create what every cluster has, unless the state file brought it."""
-        for name in _NAMESPACES:
-            self._furnish("v1", "Namespace", msgspec.json.encode({"metadata": {"name": name}}))
-        for kind, body in _first_roles():
-            self._furnish("rbac.authorization.k8s.io/v1", kind, body)
-        cluster_roles = _kind(self._registry, "rbac.authorization.k8s.io/v1", "ClusterRole")
+        for storage, admitted in _first_objects(
+            None if self._crds is None else tuple(map(msgspec.json.encode, self._crds))
+        ):
+            self._furnish(self._store.collection(storage), admitted)
+        cluster_roles = self._registry.by_resource("clusterroles.rbac.authorization.k8s.io")
         Aggregation(self._store, self._verbs, cluster_roles)
-        self._ensure(
-            "v1",
-            "Service",
-            {
-                "metadata": {"name": "kubernetes", "namespace": "default"},
-                "spec": {"ports": [{"name": "https", "port": 443, "targetPort": 6443}]},
-            },
-        )
-        given = None if self._crds is None else map(msgspec.json.encode, self._crds)
-        for definition in _project_definitions() if given is None else given:
-            self._furnish("apiextensions.k8s.io/v1", "CustomResourceDefinition", definition)
+        ports = [{"name": "https", "port": 443, "targetPort": 6443}]
+        self._ensure("services", "Service", "kubernetes", "default", spec={"ports": ports})
         self._store.compact()  # nobody can have seen a version of before
 
-    def _furnish(self, api_version: str, kind_name: str, body: bytes) -> None:
+    def _furnish(self, collection: Collection, admitted: Entry) -> None:
         """Store what many servers begin with, with a uid and times of this one."""
-        storage, admitted = _admitted(api_version, kind_name, body)
-        collection = self._store.collection(storage)
         if admitted.key in collection.entries:
             return
         now = self._verbs.now()
@@ -282,13 +257,11 @@ class ControlPlane:
         stored = {**admitted.members(), "metadata": metadata}
         self._store.put(collection, admitted.key, stored, admitted.fields)
 
-    def _ensure(self, api_version: str, kind_name: str, body: Json) -> None:
-        kind = _kind(self._registry, api_version, kind_name)
-        metadata = body["metadata"]
-        namespace = metadata.get("namespace", "")
-        key = f"{namespace}/{metadata['name']}" if namespace else metadata["name"]
-        if key not in self._verbs.collection(kind).entries:
-            self._verbs.create(kind, namespace, body, WriteOptions(manager="kube-apiserver"))
+    def _ensure(self, plural: str, kind: str, name: str, namespace: str = "", **rest: Json) -> None:
+        """Create an object of the core group unless there is one of this name."""
+        if self.store.find(plural, namespace, name) is None:
+            metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
+            self.store.create({"apiVersion": "v1", "kind": kind, "metadata": metadata, **rest})
 
     def save(self) -> None:
         """Write the state to its file at once, if there is one; raises ConfigError."""
@@ -315,9 +288,8 @@ class ControlPlane:
         """
         if user.startswith("system:serviceaccount:"):
             _, _, namespace, name = user.split(":")
-            self._ensure("v1", "Namespace", {"metadata": {"name": namespace}})
-            account = {"metadata": {"name": name, "namespace": namespace}}
-            self._ensure("v1", "ServiceAccount", account)
+            self._ensure("namespaces", "Namespace", namespace)
+            self._ensure("serviceaccounts", "ServiceAccount", name, namespace)
             uid = self._find_uid(namespace, name) or ""
             return self._authenticator.issue(namespace, name, uid, lifetime_s)[0]
         token = self._authenticator.derive(user)
@@ -329,8 +301,7 @@ class ControlPlane:
     def kubeconfig(self, path: Path, user: str = _ADMIN, *, namespace: str = "default") -> Path:
         """Write a kubeconfig for a user of :meth:`create_token`; raises ConfigError."""
         token = self.create_token(user)
-        body = kubeconfig(self.url, token=token, ca_pem=self.ca_pem, namespace=namespace)
-        write_kubeconfig(path, body)
+        write_kubeconfig(path, self.url, token=token, ca_pem=self.ca_pem, namespace=namespace)
         return path
 
     def compact(self, keep_last: int = 0) -> None:
@@ -367,42 +338,60 @@ class ControlPlane:
             await checkpoint()
 
 
-@functools.cache
-def _project_definitions() -> tuple[bytes, ...]:
-    from lean_sandbox.model.crds.definitions import definitions  # noqa: PLC0415 - not needed with other kinds
-
-    return tuple(map(msgspec.json.encode, definitions().values()))
-
-
-@functools.cache
-def _first_roles() -> tuple[tuple[str, bytes], ...]:
-    return tuple((one.pop("kind"), msgspec.json.encode(one)) for one in first_roles())
-
-
-@functools.lru_cache(maxsize=128)
-def _admitted(api_version: str, kind_name: str, body: bytes) -> tuple[str, Entry]:
-    """Return where any server would store an object without a namespace, and as what.
+@functools.lru_cache(maxsize=32)
+def _first_objects(definitions: tuple[bytes, ...] | None) -> tuple[tuple[str, Entry], ...]:
+    """Return what every server has, with these definitions, and where any would store it.
 
     Remembered, because schemas are large and the control planes of one process, as tests start them
     by the hundred, begin with the same objects.
 
     Raises:
-        StatusError: whatever is wrong with it.
+        StatusError: whatever is wrong with a definition.
 
     """
+    if definitions is None:
+        from lean_sandbox.model.crds import definitions as project  # noqa: PLC0415 - not needed with other kinds
+
+        kinds = list(project.definitions().values())
+    else:
+        kinds = [msgspec.json.decode(one) for one in definitions]
+    objects: list[Json] = [
+        *({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": n}} for n in _NAMESPACES),
+        *({"apiVersion": "rbac.authorization.k8s.io/v1", **role} for role in first_roles()),
+        *kinds,
+    ]
     registry = Registry()
     nobody = random.Random(0)  # noqa: S311 - each server gives a uid of its own
     verbs = Verbs(Store(), registry, SystemClock(), nobody)
-    obj = msgspec.json.decode(body)
-    obj.pop("kind", None)
-    obj.pop("apiVersion", None)
-    kind = _kind(registry, api_version, kind_name)
     options = WriteOptions(manager="kube-apiserver", dry_run=True)
-    return kind.storage, verbs.create(kind, "", obj, options)
+    found = []
+    for one in objects:
+        body = msgspec.json.decode(msgspec.json.encode(one))  # some share a part
+        kind = registry.by_kind(body.pop("apiVersion"), body.pop("kind"))
+        assert kind is not None
+        found.append((kind.storage, verbs.create(kind, "", body, options)))
+    return tuple(found)
 
 
-def _kind(registry: Registry, api_version: str, name: str) -> Kind:
-    found = registry.by_kind(api_version, name)
-    if found is None:
-        raise KeyError(f"{api_version} {name}")
-    return found
+def _serving_context() -> tuple[ssl.SSLContext, bytes]:
+    """Return a TLS context for a new certificate, and the authority that signed it (PEM)."""
+    import trustme  # noqa: PLC0415 -- slow to import, and few serve HTTPS
+
+    authority = trustme.CA(
+        path_length=0,
+        organization_name=_ORGANIZATION,
+        organization_unit_name="local control plane",
+    )
+    today = datetime.now(UTC)
+    certificate = authority.issue_cert(
+        "localhost",
+        "kubernetes.default",
+        HOST,
+        common_name="kube-apiserver",
+        organization_name=_ORGANIZATION,
+        not_before=today - timedelta(days=1),
+        not_after=today + _CERTIFICATE_LIFETIME,
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    certificate.configure_cert(context)
+    return context, authority.cert_pem.bytes()

@@ -60,8 +60,18 @@ class DirectAccess:
 
         self._store.listeners.append(take)
 
-    def _kind(self, resource: str) -> Kind:
-        return self._registry.by_resource(resource)
+    def _found(self, resource: str, namespace: str) -> tuple[Kind, str]:
+        """Return a kind, and the namespace as objects of this kind have it."""
+        kind = self._registry.by_resource(resource)
+        return kind, namespace if kind.namespaced else ""
+
+    def _read(self, obj: Mapping[str, Any]) -> tuple[Kind, Json]:
+        """Return the kind of an object, and a copy as the store keeps it."""
+        kind = self._registry.by_kind(obj["apiVersion"], obj["kind"])
+        if kind is None:
+            raise KeyError(f"{obj['apiVersion']} {obj['kind']}")
+        body = {key: value for key, value in obj.items() if key not in ("apiVersion", "kind")}
+        return kind, {**body, "metadata": dict(body.get("metadata") or {})}
 
     @staticmethod
     def _shown(kind: Kind, entry: Entry) -> Json:
@@ -69,11 +79,7 @@ class DirectAccess:
 
     def create(self, obj: Mapping[str, Any], namespace: str | None = None) -> Json:
         """Store an object that says its apiVersion and kind; status is kept if it has one."""
-        kind = self._registry.by_kind(obj["apiVersion"], obj["kind"])
-        if kind is None:
-            raise KeyError(f"{obj['apiVersion']} {obj['kind']}")
-        body = {key: value for key, value in obj.items() if key not in ("apiVersion", "kind")}
-        body["metadata"] = dict(body.get("metadata") or {})
+        kind, body = self._read(obj)
         home = namespace or body["metadata"].get("namespace") or "default"
         options = WriteOptions(manager="direct")
         entry = self._verbs.create(kind, home if kind.namespaced else "", body, options)
@@ -89,10 +95,7 @@ class DirectAccess:
 
         An object of the same name is replaced, its uid stays.
         """
-        kind = self._registry.by_kind(obj["apiVersion"], obj["kind"])
-        if kind is None:
-            raise KeyError(f"{obj['apiVersion']} {obj['kind']}")
-        body = {key: value for key, value in obj.items() if key not in ("apiVersion", "kind")}
+        kind, body = self._read(obj)
         given = body["metadata"]
         namespace = given.get("namespace", "default") if kind.namespaced else ""
         key = self._verbs.key(namespace, given["name"])
@@ -111,8 +114,7 @@ class DirectAccess:
 
     def get(self, resource: str, namespace: str, name: str) -> Json:
         """Return an object."""
-        kind = self._kind(resource)
-        home = namespace if kind.namespaced else ""
+        kind, home = self._found(resource, namespace)
         return self._shown(kind, self._verbs.entry(kind, home, name))
 
     def find(self, resource: str, namespace: str, name: str) -> Json | None:
@@ -124,13 +126,8 @@ class DirectAccess:
 
     def list(self, resource: str, namespace: str = "") -> list[Json]:
         """Return all objects of a kind, of one namespace if given."""
-        kind = self._kind(resource)
-        entries = self._verbs.collection(kind).scan(namespace)
-        return [self._shown(kind, entry) for entry in entries]
-
-    def count(self, resource: str, namespace: str = "") -> int:
-        """Return how many objects of a kind there are."""
-        return len(self._verbs.collection(self._kind(resource)).scan(namespace))
+        kind, home = self._found(resource, namespace)
+        return [self._shown(kind, entry) for entry in self._verbs.collection(kind).scan(home)]
 
     def patch(
         self,
@@ -143,9 +140,8 @@ class DirectAccess:
         manager: str = "direct",
     ) -> Json:
         """Apply a JSON merge patch, in the name of ``manager``."""
-        kind = self._kind(resource)
+        kind, home = self._found(resource, namespace)
         options = WriteOptions(manager=manager, subresource=subresource)
-        home = namespace if kind.namespaced else ""
         entry = self._verbs.update(kind, home, name, lambda obj: merge_patch(obj, patch), options)
         return self._shown(kind, entry)
 
@@ -159,6 +155,5 @@ class DirectAccess:
         policy: str | None = None,
     ) -> bool:
         """Delete an object; return whether it is gone already."""
-        kind = self._kind(resource)
-        home = namespace if kind.namespaced else ""
+        kind, home = self._found(resource, namespace)
         return self._verbs.delete(kind, home, name, Deletion(grace_s, policy))[1]

@@ -8,7 +8,6 @@ import secrets
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import yaml
 
 from lean_sandbox.kube.errors import ConfigError, yaml_problem
@@ -19,41 +18,29 @@ _NO_KUBECONFIG: Final = "this is not a kubeconfig"
 _WAY_OUT: Final = "name another file with --kubeconfig"
 
 
-def kubeconfig(
-    server: str, *, token: str, ca_pem: bytes | None = None, namespace: str = "default"
-) -> dict[str, Any]:
-    """Return a kubeconfig with one context for ``server``; ``ca_pem`` signs its certificate."""
-    cluster: dict[str, Any] = {"server": server}
-    if ca_pem is not None:
-        cluster["certificate-authority-data"] = base64.b64encode(ca_pem).decode()
-    context = {"cluster": NAME, "user": NAME, "namespace": namespace}
-    return {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": NAME,
-        "clusters": [{"name": NAME, "cluster": cluster}],
-        "users": [{"name": NAME, "user": {"token": token}}],
-        "contexts": [{"name": NAME, "context": context}],
-    }
-
-
-def write_kubeconfig(path: Path, content: dict[str, Any]) -> None:
+def write_kubeconfig(
+    path: Path, server: str, *, token: str, ca_pem: bytes | None = None, namespace: str = "default"
+) -> None:
     """Write a kubeconfig, readable by its owner alone, in one step.
 
-    What a kubeconfig has at this path already stays, except for what has the names of ``content``.
-    Raises ConfigError.
+    ``ca_pem`` is the authority that signed the server's certificate. What a kubeconfig has at this
+    path already stays, except for what is called ``NAME``. Raises ConfigError.
     """
+    cluster = {"server": server}
+    if ca_pem is not None:
+        cluster["certificate-authority-data"] = base64.b64encode(ca_pem).decode()
+    own: dict[str, dict[str, Any]] = {
+        "clusters": {"cluster": cluster},
+        "users": {"user": {"token": token}},
+        "contexts": {"context": {"cluster": NAME, "user": NAME, "namespace": namespace}},
+    }
     try:
         found = _read(path)
-        if found:
-            for part in ("clusters", "users", "contexts"):
-                others = [one for one in found.get(part) or () if one["name"] != NAME]
-                found[part] = [*others, *content[part]]
-            found["current-context"] = found.get("current-context") or NAME
-            data = yaml.safe_dump(found, sort_keys=False).encode()
-        else:
-            data = msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n"
-        replace_private(path.resolve(), data)
+        for part, entry in own.items():
+            others = [one for one in found.get(part) or () if one["name"] != NAME]
+            found[part] = [*others, {"name": NAME, **entry}]
+        found["current-context"] = found.get("current-context") or NAME
+        replace_private(path.resolve(), yaml.safe_dump(found, sort_keys=False).encode())
     except (KeyError, TypeError) as error:
         raise ConfigError(_NO_KUBECONFIG, source=str(path), way_out=_WAY_OUT) from error
     except OSError as error:
@@ -68,13 +55,14 @@ def current_context(path: Path) -> str:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        text = path.read_text(encoding="utf-8")
-        found = yaml.safe_load(text) if text.strip() else {}
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        return {}
+        found = None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(yaml_problem(error), source=str(path), way_out=_WAY_OUT) from error
-    if not isinstance(found, dict) or (found and found.get("kind") != "Config"):
+    if found in (None, {}):
+        return {"apiVersion": "v1", "kind": "Config"}
+    if not isinstance(found, dict) or found.get("kind") != "Config":
         raise ConfigError(_NO_KUBECONFIG, source=str(path), way_out=_WAY_OUT)
     return found
 

@@ -37,7 +37,7 @@ from lean_sandbox.local.podview import (
     PodView,
     node_object,
 )
-from lean_sandbox.local.scheduling import Scheduler
+from lean_sandbox.local.scheduling import Scheduler, next_binding
 from lean_sandbox.model.meta import as_version
 from lean_sandbox.watch.failures import pause_s
 
@@ -77,7 +77,7 @@ class Kubelet:
         self._follow = partial(follow, client, clock, uniform=chance.random)
         self._in_flight = anyio.CapacityLimiter(settings.max_in_flight)
         self._writer = _Writer(client, clock, settings.node_prefix)
-        self._scheduler = Scheduler(settings)
+        self._scheduler = Scheduler()
         self._entries: dict[str, _Entry] = {}
         #: Requests that have failed so far.
         self.errors = 0
@@ -199,7 +199,8 @@ class Kubelet:
             if entry.asked == "delete":
                 return None
             # A Node that is not ours has a kubelet of its own.
-            if self._scheduler.has(node) or (self._scheduler.has_lost(node) and pod.is_deleting):
+            is_lost = node in self._scheduler.lost
+            if node in self._scheduler.nodes or (is_lost and pod.is_deleting):
                 return next_step(pod, self._settings, self._clock.now())
             return None if node or entry.asked == "bind" else self._schedule(pod)
         except Exception as problem:  # noqa: BLE001 - one odd Pod must not stop the others
@@ -207,7 +208,8 @@ class Kubelet:
             return None
 
     def _schedule(self, pod: PodView) -> Step | None:
-        step = self._scheduler.decide(pod)
+        scheduler = self._scheduler
+        step = next_binding(pod, scheduler.nodes, scheduler.uses, self._settings)
         node = step.detail if step is not None and step.name == "bind" else ""
         self._place(pod, node)
         if not node and not pod.is_deleting:

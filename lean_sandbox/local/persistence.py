@@ -84,8 +84,7 @@ class StateFile:
             ) from error
         store = self._store
         store.version = store.floor = self._written = state.version
-        for raw in state.collections.pop(_DEFINITIONS, []):
-            _restore(store, registry, _DEFINITIONS, [raw])
+        _restore(store, registry, _DEFINITIONS, state.collections.pop(_DEFINITIONS, []))
         for entry in store.collection(_DEFINITIONS).scan():
             registry.define(entry.name, read_definition(bytes(entry.members()["spec"])))
         for storage, raws in state.collections.items():
@@ -98,7 +97,7 @@ def _restore(store: Store, registry: Registry, storage: str, raws: list[msgspec.
     if kind is None:
         return
     collection = store.collection(storage)
-    entries = list(collection.entries.values())
+    entries = []
     for raw in raws:
         obj = msgspec.json.decode(raw)
         metadata = obj["metadata"]

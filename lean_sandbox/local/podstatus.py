@@ -180,7 +180,7 @@ def _restart(moment: Moment, container: ContainerStatus) -> ContainerStatus:
 
 
 def _kill(moment: Moment, container: ContainerStatus) -> ContainerStatus:
-    return _end(moment, container, _KILLED)
+    return container if container.ended is not None else _end(moment, container, _KILLED)
 
 
 def _stop(moment: Moment, container: ContainerStatus) -> ContainerStatus:
@@ -225,8 +225,8 @@ _STEPS: dict[str, _Row] = {
         event=("Warning", "BackOff", "Back-off restarting failed container {name} in pod {pod}"),
     ),
     "restart": _Row((Stage.RESTARTING, Stage.CRASHED), _restart),
-    "evict": _Row(_GOING, _kill, _evict, ("Warning", "Evicted", _LOW)),
-    "deadline": _Row(_GOING, _kill, _expire, ("Normal", "DeadlineExceeded", _LATE)),
+    "evict": _Row(tuple(Stage), _kill, _evict, ("Warning", "Evicted", _LOW)),
+    "deadline": _Row(tuple(Stage), _kill, _expire, ("Normal", "DeadlineExceeded", _LATE)),
     # A deleted Pod ends: its last phase tells how its containers ended, whatever would restart.
     "stop": _Row(_GOING, _stop),
 }
@@ -249,8 +249,8 @@ def advance(moment: Moment, step: str) -> tuple[PodStatus, set[Told]]:
         if stage_of(pod, container) in row.stages:
             containers[at] = row.change(moment, container)
             if row.event is not None:
-                kind_, reason, note = row.event
-                told.add((kind_, reason, moment.fill(note, container)))
+                severity, reason, note = row.event
+                told.add((severity, reason, moment.fill(note, container)))
     going = (*_GOING, Stage.RESTARTING) if step != "stop" else _GOING
     if not status.is_terminal and all(stage_of(pod, c) not in going for c in containers):
         phase = "Failed" if any(c.exit_code for c in containers) else "Succeeded"

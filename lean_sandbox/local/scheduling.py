@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
 from math import ceil
+from typing import Any
 
 from lean_sandbox.local.pods import KubeletSettings, Step
 from lean_sandbox.local.podview import Container, Json, NodeView, PodView, condition
@@ -66,29 +67,21 @@ _NOTHING = Demand({}, frozenset(), 0)
 class Scheduler:
     """Remembers the Nodes, and what runs or is about to run on each."""
 
-    def __init__(self, settings: KubeletSettings) -> None:
-        self._settings = settings
-        self._nodes: dict[str, NodeView] = {}
-        # Nodes that were taken away: nobody else ends what was on them.
-        self._lost: set[str] = set()
-        self._uses: defaultdict[str, Use] = defaultdict(Use)
+    def __init__(self) -> None:
+        self.nodes: dict[str, NodeView] = {}
+        #: Names of Nodes that were taken away: nobody else ends what was on them.
+        self.lost: set[str] = set()
+        #: What is taken of each Node.
+        self.uses: defaultdict[str, Use] = defaultdict(Use)
         self._places: dict[str, str] = {}
         #: The uids of Pods that fit nowhere.
         self.waiting: set[str] = set()
 
-    def has(self, node: str) -> bool:
-        """Whether a Node of this name is there."""
-        return node in self._nodes
-
-    def has_lost(self, node: str) -> bool:
-        """Whether a Node of this name was there once."""
-        return node in self._lost
-
     def update_node(self, node: NodeView) -> bool:
         """Remember a Node; return whether it offers something else than before."""
         meta = node.metadata
-        old = self._nodes.get(meta.name)
-        self._nodes[meta.name] = node
+        old = self.nodes.get(meta.name)
+        self.nodes[meta.name] = node
         # Heartbeats do not matter to Pods.
         return old is None or (old.metadata.labels, old.spec, old.status) != (
             meta.labels,
@@ -98,24 +91,20 @@ class Scheduler:
 
     def remove_node(self, name: str) -> None:
         """Forget a Node that is gone."""
-        if self._nodes.pop(name, None) is not None:
-            self._lost.add(name)
+        if self.nodes.pop(name, None) is not None:
+            self.lost.add(name)
 
     def place(self, pod: PodView, node: str) -> bool:
         """Count a Pod on ``node``, empty for nowhere; return whether there is more room now."""
         uid = pod.metadata.uid
         old = self._places.pop(uid, "")
         if old:
-            self._uses[old].remove(uid)
+            self.uses[old].remove(uid)
         if node:
-            self._uses[node].add(uid, demand_of(pod))
+            self.uses[node].add(uid, demand_of(pod))
             self._places[uid] = node
             self.waiting.discard(uid)
         return old not in ("", node)
-
-    def decide(self, pod: PodView) -> Step | None:
-        """Return the next request for an unbound Pod; see :func:`next_binding`."""
-        return next_binding(pod, self._nodes, self._uses, self._settings)
 
 
 def demand_of(pod: PodView) -> Demand:
@@ -167,7 +156,7 @@ def next_binding(
             f"0/{len(nodes)} nodes are available: the simulated scheduler does not support"
             f" {missing}. Leave it out, or make it a preference.",
         )
-    terms = ((spec.affinity or {}).get("nodeAffinity") or {}).get(_REQUIRED)
+    terms = _node_affinity(pod, _REQUIRED)
     names = _named(terms["nodeSelectorTerms"]) if terms else None
     if names == set():
         return _say(pod, f"0/{len(nodes)} nodes are available: pod affinity terms conflict.")
@@ -268,8 +257,12 @@ def _is_wanted(pod: PodView, node: NodeView) -> bool:
     labels = node.metadata.labels or {}
     if any(labels.get(key) != value for key, value in (pod.spec.nodeSelector or {}).items()):
         return False
-    terms = ((pod.spec.affinity or {}).get("nodeAffinity") or {}).get(_REQUIRED)
+    terms = _node_affinity(pod, _REQUIRED)
     return terms is None or any(_matches(term, node) for term in terms["nodeSelectorTerms"])
+
+
+def _node_affinity(pod: PodView, kind: str) -> Any:
+    return ((pod.spec.affinity or {}).get("nodeAffinity") or {}).get(kind)
 
 
 def _dislikes(pod: PodView, node: NodeView) -> tuple[int, int]:
@@ -279,7 +272,7 @@ def _dislikes(pod: PodView, node: NodeView) -> tuple[int, int]:
         taint.get("effect") == "PreferNoSchedule" and not _is_tolerated(taint, tolerations)
         for taint in node.spec.taints or ()
     )
-    preferred = ((pod.spec.affinity or {}).get("nodeAffinity") or {}).get(_PREFERRED) or ()
+    preferred = _node_affinity(pod, _PREFERRED) or ()
     return taints, -sum(one["weight"] for one in preferred if _matches(one["preference"], node))
 
 

@@ -24,13 +24,13 @@ from lean_sandbox.local.faults import AnswerLostError, ChosenFailure, Faults
 from lean_sandbox.local.handlers import Handlers
 from lean_sandbox.local.rbac import Authorizer, impersonated
 from lean_sandbox.local.registry import Registry
-from lean_sandbox.local.serversettings import LocalSettings
+from lean_sandbox.local.serversettings import HOST, MAX_BODY_BYTES, LocalSettings
 from lean_sandbox.local.target import Answer, Ask, Target, read_target
 from lean_sandbox.local.watching import Watches
 
 _HEALTH: Final = frozenset(("/healthz", "/livez", "/readyz"))
 _HOST: Final = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]*)(?::\d{1,5})?", re.ASCII)
-_OWN_NAMES: Final = ("127.0.0.1", "localhost", "[::1]")
+_OWN_NAMES: Final = (HOST, "localhost", "[::1]")
 _log = structlog.get_logger("local.server")
 
 
@@ -172,7 +172,7 @@ class ApiServer:
         if found is None:
             raise StatusError(400, "BadRequest", f"the Host header {host!r} is not a host and port")
         name = found[1]
-        if name not in (*_OWN_NAMES, self._settings.host):
+        if name not in _OWN_NAMES:
             raise StatusError(
                 403, "Forbidden", f"the Host header names {name!r}, which is not this server"
             )
@@ -187,10 +187,8 @@ class ApiServer:
         try:
             return await request.read()
         except web.HTTPRequestEntityTooLarge:
-            limit = self._settings.max_body_bytes
-            raise StatusError(
-                413, "RequestEntityTooLarge", f"Request entity too large: limit is {limit}"
-            ) from None
+            said = f"Request entity too large: limit is {MAX_BODY_BYTES}"
+            raise StatusError(413, "RequestEntityTooLarge", said) from None
 
     def _plain(self, target: Target, accept: str) -> Answer:
         path = target.path.rstrip("/")

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
+
+HOST: Final = "127.0.0.1"
+"""The address of the server; whoever can reach it may do anything without TLS."""
+MAX_BODY_BYTES: Final = 3 * 1024 * 1024
+"""Largest request body; more is answered with 413."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalSettings:
     """Options of the embedded control plane; each default is what a stock API server does."""
 
-    host: str = "127.0.0.1"
-    """Address to listen on; keep it on loopback."""
     port: int = 0
     """Port to listen on; 0 picks a free one."""
     tls: bool = False
@@ -24,8 +28,6 @@ class LocalSettings:
     """Honour ``shardSelector``, as Kubernetes does from 1.36 with the gate ShardedListAndWatch."""
     bookmark_interval_s: float = 60.0
     """Seconds between two bookmarks of a watch that asked for them."""
-    max_body_bytes: int = 3 * 1024 * 1024
-    """Largest request body; more is answered with 413."""
     state_file: Path | None = None
     """Where state is kept over a restart; None keeps it in memory only."""
     save_interval_s: float = 5.0

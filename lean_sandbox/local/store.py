@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from itertools import takewhile
 from typing import Any, Final
 
 import msgspec
@@ -172,22 +173,16 @@ class Collection:
         """
         if version >= self.changed:
             return self.scan(namespace)
-        self.check_floor(version)
+        if version < self.floor:
+            raise expired("The resourceVersion for the provided list is too old.")
         then = dict(self.entries)
-        for event in reversed(self._events):
-            if event.version <= version:
-                break
+        for event in takewhile(lambda event: event.version > version, reversed(self._events)):
             if event.prev is None:
                 then.pop(event.entry.key, None)
             else:
                 then[event.entry.key] = event.prev
         prefix = namespace + "/" if namespace else ""
         return [then[key] for key in sorted(then) if key.startswith(prefix)]
-
-    def check_floor(self, version: int) -> None:
-        """Refuse with 410 a version older than history."""
-        if version < self.floor:
-            raise expired("The resourceVersion for the provided list is too old.")
 
     def since(self, version: int) -> list[Event]:
         """Return the events after ``version``, oldest first.
@@ -198,13 +193,8 @@ class Collection:
         """
         if version < self.floor:
             raise expired(f"too old resource version: {version} ({self.floor})")
-        found: list[Event] = []
-        for event in reversed(self._events):
-            if event.version <= version:
-                break
-            found.append(event)
-        found.reverse()
-        return found
+        newest_first = takewhile(lambda event: event.version > version, reversed(self._events))
+        return list(newest_first)[::-1]
 
     def record(self, event: Event) -> None:
         """Take one change into the present state, the log and every watcher."""
@@ -296,9 +286,8 @@ class Store:
     def _publish(self, collection: Collection, event: Event) -> None:
         collection.record(event)
         self._untold.append((collection, event))
-        if (
-            self._is_telling
-        ):  # a listener has made this change: all are told of the present one first
+        # A change that a listener makes is told after the present one.
+        if self._is_telling:
             return
         self._is_telling = True
         try:

@@ -13,7 +13,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,7 +21,7 @@ import anyio
 from anyio.abc import Process, TaskStatus
 
 from lean_sandbox import signals
-from lean_sandbox.clock import Clock, SystemClock
+from lean_sandbox.clock import SystemClock
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.errors import ConfigError
 from lean_sandbox.kube.kubeconfig import load
@@ -81,7 +81,10 @@ async def up(
         plane.audit.listeners.append(see)
         _check_unused(settings.kubeconfig)
         plane.kubeconfig(settings.kubeconfig)
-        async with _client(settings, clock) as client, anyio.create_task_group() as group:
+        connection = load(str(settings.kubeconfig), NAME)
+        transport = Transport(connection, clock=clock, user_agent=_USER_AGENT)
+        async with aclosing(transport), anyio.create_task_group() as group:
+            client = Client(transport, field_manager="kubelet")
             kubelet = Kubelet(client, settings.kubelet, clock=clock, chance=random.Random())  # noqa: S311
 
             async def control(process: Process) -> None:
@@ -163,16 +166,6 @@ async def _controller(settings: UpSettings) -> AsyncIterator[Process | None]:
                 await process.wait()
             if process.returncode is None:
                 process.kill()
-
-
-@asynccontextmanager
-async def _client(settings: UpSettings, clock: Clock) -> AsyncIterator[Client]:
-    connection = load(str(settings.kubeconfig), NAME)
-    transport = Transport(connection, clock=clock, user_agent=_USER_AGENT)
-    try:
-        yield Client(transport, field_manager="kubelet")
-    finally:
-        await transport.aclose()
 
 
 def _greeting(cluster: Cluster) -> str:

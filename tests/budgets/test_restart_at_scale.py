@@ -179,7 +179,7 @@ async def test_a_restart_over_sandboxes_at_rest_costs_list_pages_only(state: str
             STATES[state](plane, f"sb-{number}")
 
     async with open_world(prepare=store) as world:
-        pods = pages_of(world.plane.store.count("pods"), PAGE)
+        pods = pages_of(len(world.plane.store.list("pods")), PAGE)
         assert spent(world) == {"list sandboxes": 2, "list pods": pods, "list services": 1}
         world.forget_requests()
         await world.advance(600.0)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from structlog.testing import capture_logs
 
 from lean_sandbox.config.options import Settings
@@ -294,7 +295,7 @@ async def test_a_claim_waits_no_longer_with_a_clock_that_is_late(ahead_s: float)
 def token_file(plane: ControlPlane, folder: Path, token: Path, lifetime_s: int) -> Path:
     """Write a kubeconfig that reads the controller's token from a file."""
     plane.kubeconfig(folder / "config", CONTROLLER)
-    content = json.loads((folder / "config").read_text())
+    content = yaml.safe_load((folder / "config").read_text())
     content["users"] = [{**content["users"][0], "user": {"tokenFile": str(token)}}]
     (folder / "config").write_text(json.dumps(content))
     renew(plane, token, lifetime_s)

@@ -151,7 +151,7 @@ async def test_a_hung_request_holds_up_nobody_else() -> None:
         world.plane.faults.clear()
         for number in range(20):
             world.plane.store.create(sandbox(f"sb-{number}"))
-        await world.until(lambda: world.plane.store.count("pods", NS) == 20)
+        await world.until(lambda: len(world.plane.store.list("pods", NS)) == 20)
         assert world.find("pods", "stuck") is None
         await world.settle()
         await world.advance(1.0)

@@ -213,6 +213,12 @@ def test_a_ready_delay_adds_to_the_usual_one() -> None:
             [("Normal", "DeadlineExceeded", "Pod was active on the")],
         ),
         (pod(script={"evict-after": "9"}), 5, [("Warning", "Evicted", "The node was low on")]),
+        # Between the end of its container and the next start.
+        (
+            pod(script={"complete-after": "1", "evict-after": "2"}),
+            6,
+            [("Warning", "Evicted", "The node was low on")],
+        ),
         (
             pod(script={"image-pull-error": "true"}),
             3,

@@ -16,6 +16,7 @@ from typing import Any
 
 import anyio
 import pytest
+import yaml
 from anyio.abc import Process
 
 from lean_sandbox.model.times import format_rfc3339
@@ -137,7 +138,7 @@ async def test_a_locale_without_unicode_changes_nothing(
     """A kubeconfig with words of any language is read, and such a message is logged."""
     (tmp_path / folder).mkdir()
     async with cluster(tmp_path / folder) as running:
-        content = json.loads(running.kubeconfig.read_text(encoding="utf-8"))
+        content = yaml.safe_load(running.kubeconfig.read_text(encoding="utf-8"))
         text = f"# für Größe\n{json.dumps(content, ensure_ascii=False)}\n"
         running.kubeconfig.write_text(text, encoding="utf-8")
         body = {"kind": "Status", "code": 403, "reason": "Forbidden", "message": "nicht für dich"}

@@ -19,6 +19,7 @@ import aiohttp
 import httpx
 import pytest
 import structlog
+import yaml
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
@@ -309,7 +310,7 @@ async def test_direct_access_reads_and_writes_as_the_api_would(
     plane.store.patch("pods", room.name, "p", {"metadata": {"labels": {"a": "b"}}})
     status = {"status": {"phase": "Failed"}}
     plane.store.patch("pods", room.name, "p", status, subresource="status")
-    assert plane.store.count("pods", room.name) == 1
+    assert len(plane.store.list("pods", room.name)) == 1
     (found,) = plane.store.list("pods", room.name)
     assert (await room.api.get(f"{room.pods}/p")).ok() == found
     assert found["metadata"]["labels"] == {"a": "b"}
@@ -552,7 +553,7 @@ async def test_tls_serves_with_a_certificate_of_its_own(tmp_path: Path) -> None:
         assert plane.url.startswith("https://127.0.0.1:")
         assert plane.ca_pem is not None
         path = plane.kubeconfig(tmp_path / "config", namespace="kube-system")
-        written = json.loads(path.read_text())
+        written = yaml.safe_load(path.read_text())
         assert written["clusters"][0]["cluster"]["server"] == plane.url
         assert written["contexts"][0]["context"]["namespace"] == "kube-system"
         token = written["users"][0]["user"]["token"]

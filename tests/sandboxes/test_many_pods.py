@@ -63,7 +63,7 @@ async def test_two_owned_pods_stop_everything_and_are_told_once() -> None:
         assert world.find("services") is None
         assert "service" not in world.get()["status"]
         await world.advance(60.0)
-        assert world.plane.store.count("pods", NS) == 2
+        assert len(world.plane.store.list("pods", NS)) == 2
         assert notes(world) == [TEXT]
         (event,) = [one for one in world.events() if one["reason"] == "MultiplePods"]
         assert (event["type"], event["action"]) == ("Warning", "Reconciling")
@@ -153,7 +153,7 @@ async def test_many_pods_are_not_deleted_by_suspending() -> None:
             "Pod state is unknown. Sandbox suspension cannot be confirmed",
         )
         assert condition(world.get(), "Ready")["reason"] == "MultiplePods"
-        assert world.plane.store.count("pods", NS) == 2
+        assert len(world.plane.store.list("pods", NS)) == 2
         assert world.writes() == {"patch sandboxes/status": 1}
         await world.delete("pods", "twin")
         assert world.pod()["metadata"]["deletionTimestamp"]

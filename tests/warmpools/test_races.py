@@ -125,13 +125,13 @@ async def test_a_crash_in_the_middle_of_a_fill_costs_no_member_too_many() -> Non
         async with open_pools(placed(), plane=plane, clock=clock) as world:
 
             def crash(_: Target) -> bool:
-                if plane.store.count(SANDBOXES, NS) >= 9:
+                if len(plane.store.list(SANDBOXES, NS)) >= 9:
                     world.kill()
                 return False
 
             plane.fail_next("create", "sandboxes", 500, match=crash)
             await world.create(pool(replicas=20))
-        made = plane.store.count(SANDBOXES, NS)
+        made = len(plane.store.list(SANDBOXES, NS))
         assert 9 <= made < 20
         plane.faults.clear()
         plane.audit.reset()
