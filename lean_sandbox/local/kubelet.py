@@ -79,8 +79,6 @@ class Kubelet:
         self._writer = _Writer(client, clock, settings.node_prefix)
         self._scheduler = Scheduler()
         self._entries: dict[str, _Entry] = {}
-        #: Requests that have failed so far.
-        self.errors = 0
 
     @property
     def pods(self) -> int:
@@ -90,7 +88,7 @@ class Kubelet:
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Drive Pods until cancelled; started once Nodes are registered and Pods are listed.
 
-        Raises nothing of its own: what fails is counted and tried again.
+        Raises nothing of its own: what fails is tried again.
         """
         async with anyio.create_task_group() as self._group:
             self._writer.group = self._group
@@ -117,7 +115,6 @@ class Kubelet:
             try:
                 return await self._writer.register(name, node)
             except ControlPlaneError:
-                self.errors += 1
                 await self._clock.sleep(pause_s(1, self._chance.random()))
 
     # What the watches say.
@@ -230,7 +227,6 @@ class Kubelet:
             # What changed comes through the watch.
             pass
         except Exception as problem:  # noqa: BLE001 - one odd Pod must not stop the others
-            self.errors += 1
             is_passing = isinstance(problem, ControlPlaneError) and problem.retryable
             log.warning(
                 "a step failed", problem=repr(problem), again=is_passing, **_named(entry.pod)
