@@ -1,13 +1,15 @@
-"""The one place where the server's verbs meet schemas: pruning, defaulting, validation."""
+"""Where the server's verbs meet schemas, and what the server itself decides about an object."""
 
 from __future__ import annotations
 
+import base64
 import copy
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
-from lean_sandbox.local.errors import Cause, StatusError, bad_request, invalid
+from lean_sandbox.local.errors import StatusError, bad_request, invalid
+from lean_sandbox.local.podadmission import first_status
 from lean_sandbox.local.registry import Kind
 from lean_sandbox.local.schema.core import core_validate
 from lean_sandbox.local.schema.decoding import (
@@ -17,22 +19,34 @@ from lean_sandbox.local.schema.decoding import (
     decode,
     decode_metadata,
 )
-from lean_sandbox.local.schema.definition import definition_defaults, validate_definition
 from lean_sandbox.local.schema.errors import warning_header
 from lean_sandbox.local.schema.kinddefaults import core_defaults
 from lean_sandbox.local.schema.metadata import validate_metadata
 from lean_sandbox.local.schema.rules import RuleSet
-from lean_sandbox.local.schema.structural import apply_defaults, prune
+from lean_sandbox.local.schema.services import keep_allocated
+from lean_sandbox.local.schema.structural import OPEN, apply_defaults, prune
 from lean_sandbox.local.schema.validation import validate
 from lean_sandbox.local.structure import Node, with_metadata
 
 Json = dict[str, Any]
 
 
+def schema_of(kind: Kind) -> Json:
+    """Return the schema of a kind, which nobody changes."""
+    if kind.is_custom:
+        return kind.schema or {OPEN: True}
+    return builtin_schema(kind.kind, kind.api_version)
+
+
+# Control planes of one process share kinds.
 @lru_cache(maxsize=64)
-def rules_of(kind: Kind) -> RuleSet:
-    """Return the rules of a custom kind; control planes of one process share kinds."""
+def _rules_of(kind: Kind) -> RuleSet:
     return RuleSet(kind.schema or {})
+
+
+@lru_cache(maxsize=128)
+def _structure_of(kind: Kind) -> Node:
+    return with_metadata(schema_of(kind))
 
 
 def _unreadable(kind: Kind, why: str) -> StatusError:
@@ -41,34 +55,18 @@ def _unreadable(kind: Kind, why: str) -> StatusError:
 
 
 class Admission:
-    """Schemas by kind, and what they say about an object."""
+    """What the schemas of kinds say about an object."""
 
     def __init__(self) -> None:
-        self._structures: dict[Kind, Node] = {}
-        self._schemas: dict[Kind, Json] = {}
-
         self.guard: Callable[[Kind, Json, Json | None], None] | None = None
         """Is shown a new state of an object and the old one, before anything else is checked."""
 
     def mutate(self, kind: Kind, obj: Json) -> None:
         """Change an object that is created or updated, as webhooks do; here there are none."""
 
-    def schema(self, kind: Kind) -> Json:
-        """Return the schema of a kind."""
-        found = self._schemas.get(kind)
-        if found is None:
-            if kind.is_custom:
-                found = kind.schema or {"x-kubernetes-preserve-unknown-fields": True}
-            else:
-                found = builtin_schema(kind.kind, kind.api_version)
-            self._schemas[kind] = found
-        return found
-
     def structure(self, kind: Kind) -> Node:
         """Return how objects of a kind merge."""
-        if kind not in self._structures:
-            self._structures[kind] = with_metadata(self.schema(kind))
-        return self._structures[kind]
+        return _structure_of(kind)
 
     def decode(
         self,
@@ -105,27 +103,25 @@ class Admission:
         """Decode an object in place and return the paths of its unknown fields."""
         try:
             if not kind.is_custom:
-                return decode(obj, self.schema(kind), kind.kind)
+                return decode(obj, schema_of(kind), kind.kind)
             unknown = decode_metadata(obj)
         except DecodeError as error:
             raise _unreadable(kind, str(error)) from None
-        return sorted([*unknown, *prune(obj, self.schema(kind))])
+        return sorted([*unknown, *prune(obj, schema_of(kind))])
 
     def normalize(self, kind: Kind, obj: Json) -> None:
         """Give the fields of a built-in object, which were merged, the form of a stored one."""
         if not kind.is_custom:
             self._decoded(kind, obj)
-            complete(obj, self.schema(kind))
+            complete(obj, schema_of(kind))
 
     def default(self, kind: Kind, obj: Json) -> None:
         """Write the defaults of a kind into an object, and what is always written."""
         if kind.is_custom:
-            apply_defaults(obj, self.schema(kind))
-            return
-        core_defaults(kind.kind, obj)
-        if kind.plural == "customresourcedefinitions":
-            definition_defaults(obj)
-        complete(obj, self.schema(kind))
+            apply_defaults(obj, schema_of(kind))
+        else:
+            core_defaults(kind.kind, obj)
+            complete(obj, schema_of(kind))
 
     def validate(self, kind: Kind, obj: Json, old: Json | None, *, is_status: bool = False) -> None:
         """Refuse an object that breaks the rules of its kind.
@@ -138,21 +134,106 @@ class Admission:
         """
         if self.guard is not None:
             self.guard(kind, obj, old)
-        errors: Iterable[Cause]
         if kind.is_custom:
-            # Only the validation rules look at this object, so kind and apiVersion may stay out.
             found = validate_metadata(obj, old, namespaced=kind.namespaced)
-            schema, rules = self.schema(kind), rules_of(kind)
-            errors = [
-                *found,
-                *validate(obj, schema, old=old, before=found, rules=rules, is_status=is_status),
-            ]
+            schema, rules = schema_of(kind), _rules_of(kind)
+            found += validate(obj, schema, old=old, before=found, rules=rules, is_status=is_status)
         else:
-            errors = core_validate(kind, obj, old, is_status=is_status)
-            is_definition = kind.plural == "customresourcedefinitions"
-            if is_definition and not errors and not is_status:
-                errors = validate_definition(obj, old)
-        listed = list(errors)
-        if listed:
-            name = obj["metadata"].get("name", "")
-            raise invalid(kind.group, kind.kind, name, listed)
+            found = core_validate(kind, obj, old, is_status=is_status)
+        if found:
+            raise invalid(kind.group, kind.kind, obj["metadata"].get("name", ""), found)
+
+
+# ------------------------------------------------------------------ what the server decides
+
+_FIRST_STATUS: Final[dict[str, Json]] = {
+    "namespaces": {"phase": "Active"},
+    "persistentvolumeclaims": {"phase": "Pending"},
+    "services": {"loadBalancer": {}},
+}
+
+
+def prepare_create(kind: Kind, obj: Json) -> None:
+    """Set what the server decides about a new object, before defaults."""
+    # A kubelet registers its node, with its status, by one POST.
+    if kind.has_status and kind.storage != "nodes":
+        obj.pop("status", None)
+    if kind.storage in _FIRST_STATUS:
+        obj["status"] = copy.deepcopy(_FIRST_STATUS[kind.storage])
+    if kind.storage == "pods":
+        obj["status"] = first_status(obj.get("spec") or {})
+    elif kind.storage == "namespaces":
+        obj["spec"] = {"finalizers": ["kubernetes"]}
+    elif kind.storage == "secrets":
+        _encode_strings(obj)
+
+
+def _encode_strings(obj: Json) -> None:
+    strings = obj.pop("stringData", None)
+    if strings:
+        data = obj.setdefault("data", {})
+        for key, value in strings.items():
+            data[key] = base64.b64encode(value.encode()).decode()
+
+
+_ADMITTED: Final[dict[str, tuple[str, ...]]] = {
+    "pods": ("serviceAccount", "serviceAccountName", "priority", "preemptionPolicy"),
+    "namespaces": ("finalizers",),
+    "services": ("clusterIPs", "ipFamilies", "ipFamilyPolicy"),
+}
+"""Fields of spec that admission fills in after ownership has been recorded."""
+
+
+def unowned(kind: Kind, obj: Json, sent: set[str]) -> Json:
+    """Return what a new object is compared with: the part its creator does not come to own.
+
+    ``sent`` are the members of spec the creator named.
+    """
+    made: Json = {"metadata": {}}
+    if kind.is_custom:
+        return made
+    # What is written of an empty object belongs to nobody.
+    complete(made, builtin_schema(kind.kind, kind.api_version))
+    _empty_lists(made, obj)
+    if not kind.group:
+        given = obj.get("spec") or {}
+        admitted = (key for key in _ADMITTED.get(kind.plural, ()) if key not in sent)
+        made.get("spec", {}).update({key: given[key] for key in admitted if key in given})
+    return made
+
+
+def _empty_lists(made: Json, obj: Json) -> None:
+    """Write the lists of an empty object as lists, so that items are owned and not the list."""
+    for key, value in made.items():
+        if value is None and isinstance(obj.get(key), list):
+            made[key] = []
+        elif isinstance(value, dict) and isinstance(obj.get(key), dict):
+            _empty_lists(value, obj[key])
+
+
+def prepare_update(kind: Kind, new: Json, old: Json, subresource: str) -> None:
+    """Put back what a write to this path cannot change."""
+    if subresource == "status":
+        metadata = new["metadata"]
+        if kind.is_custom:
+            metadata = {**old["metadata"], "managedFields": metadata.get("managedFields")}
+        else:
+            # Labels and annotations may ride along on a status write of a built-in kind.
+            metadata = dict(metadata)
+            if "ownerReferences" in old["metadata"]:
+                metadata["ownerReferences"] = old["metadata"]["ownerReferences"]
+        status = {"status": new["status"]} if "status" in new else {}
+        rest = {key: value for key, value in old.items() if key != "status"}
+        new.clear()
+        new.update({**rest, "metadata": metadata, **status})
+        return
+    if kind.has_status:
+        new.pop("status", None)
+        if "status" in old:
+            new["status"] = old["status"]
+    if kind.storage == "namespaces" and subresource != "finalize":
+        new["spec"] = old.get("spec") or {}
+    elif kind.storage == "services":
+        keep_allocated(new.setdefault("spec", {}), old.get("spec") or {})
+    elif kind.storage == "secrets":
+        _encode_strings(new)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lean_sandbox.local.kinds import Kind
-from lean_sandbox.local.metadata import ordered_metadata
+from lean_sandbox.local.schema.metadata import ordered_metadata
 
 Json = dict[str, Any]
 

@@ -6,10 +6,10 @@ from datetime import timedelta
 from typing import Any, Final
 
 from lean_sandbox.local.errors import conflict, forbidden
-from lean_sandbox.local.metadata import ordered_metadata
 from lean_sandbox.local.objects import Objects
 from lean_sandbox.local.options import Deletion
 from lean_sandbox.local.registry import Kind
+from lean_sandbox.local.schema.metadata import ordered_metadata
 from lean_sandbox.local.store import Entry
 
 Json = dict[str, Any]

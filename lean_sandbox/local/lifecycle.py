@@ -8,12 +8,12 @@ from typing import Any, Final
 import anyio
 from anyio.lowlevel import checkpoint
 
-from lean_sandbox.local.builtin import ClusterIPs
 from lean_sandbox.local.definitions import Definitions
 from lean_sandbox.local.deletion import DEFINITIONS
 from lean_sandbox.local.errors import StatusError
 from lean_sandbox.local.options import Deletion, WriteOptions
 from lean_sandbox.local.registry import Registry
+from lean_sandbox.local.schema.services import ClusterIPs
 from lean_sandbox.local.store import Collection, Event, Store
 from lean_sandbox.local.verbs import Verbs
 

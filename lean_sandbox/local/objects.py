@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.local.admission import Admission
-from lean_sandbox.local.builtin import ClusterIPs
 from lean_sandbox.local.errors import not_found
 from lean_sandbox.local.registry import Kind, Registry
+from lean_sandbox.local.schema.services import ClusterIPs
 from lean_sandbox.local.store import Collection, Entry, Store, field_cells
 
 Json = dict[str, Any]

@@ -1,4 +1,4 @@
-"""What admission adds to a new Pod: the token of its service account, patience with lost nodes."""
+"""What a server adds to a new Pod: status, priority, overhead, token, patience with lost nodes."""
 
 from __future__ import annotations
 
@@ -12,6 +12,13 @@ Json = dict[str, Any]
 _MOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 # An hour, and the 7 s by which the server knows a token that it asked for itself.
 _TOKEN_LIFE_S: Final = 3607
+_GATED: Final[Json] = {
+    "type": "PodScheduled",
+    "status": "False",
+    "lastTransitionTime": None,
+    "reason": "SchedulingGated",
+    "message": "Scheduling is blocked due to non-empty scheduling gates",
+}
 _LOST: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _PATIENCE_S: Final = 300
 
@@ -122,23 +129,40 @@ def add_tolerations(obj: Json) -> None:
     """Let a Pod stay five minutes on a node that is lost, unless it says otherwise; in place."""
     spec: Json = obj["spec"]
     said = spec.get("tolerations") or []
+    relevant = [one for one in said if one.get("effect") in (None, "", "NoExecute")]
+    common = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _PATIENCE_S}
     added = [
-        {
-            "key": key,
-            "operator": "Exists",
-            "effect": "NoExecute",
-            "tolerationSeconds": _PATIENCE_S,
-        }
+        {"key": key, **common}
         for key in _LOST
-        if not any(_covers(toleration, key) for toleration in said)
+        if not any(one.get("key") in (None, "", key) for one in relevant)
     ]
     if added:
         spec["tolerations"] = [*said, *added]
 
 
-def _covers(toleration: Json, key: str) -> bool:
-    return toleration.get("key") in (None, "", key) and toleration.get("effect") in (
-        None,
-        "",
-        "NoExecute",
-    )
+def first_status(spec: Json) -> Json:
+    """Return the status of a Pod that is created."""
+    status: Json = {"phase": "Pending", "qosClass": _quality(spec)}
+    if spec.get("schedulingGates"):
+        status["conditions"] = [dict(_GATED)]
+    return status
+
+
+def _quality(spec: Json) -> str:
+    """Return the quality-of-service class that follows from a Pod's resources."""
+    limited = requested = True
+    some = False
+    containers = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
+    for container in [spec] if spec.get("resources") else containers:
+        resources = container.get("resources") or {}
+        limits, requests = (
+            {name: one for name, one in (resources.get(part) or {}).items() if one != "0"}
+            for part in ("limits", "requests")
+        )
+        some = some or bool(limits) or bool(requests)
+        for name in ("cpu", "memory"):
+            limited = limited and name in limits
+            requested = requested and requests.get(name, limits.get(name)) == limits.get(name)
+    if not some:
+        return "BestEffort"
+    return "Guaranteed" if limited and requested else "Burstable"

@@ -7,39 +7,18 @@ key and lists are replaced whole.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
+
+from lean_sandbox.local import recorded
+from lean_sandbox.local.schema.decoding import METADATA
 
 Node = Mapping[str, Any] | None
-
-_STRING: Final = {"type": "string"}
-METADATA: Final[Mapping[str, Any]] = {
-    "type": "object",
-    "properties": {
-        "annotations": {"type": "object", "additionalProperties": _STRING},
-        "labels": {"type": "object", "additionalProperties": _STRING},
-        "finalizers": {
-            "type": "array",
-            "items": _STRING,
-            "x-kubernetes-list-type": "set",
-            "x-kubernetes-patch-strategy": "merge",
-        },
-        "ownerReferences": {
-            "type": "array",
-            "items": {"type": "object", "x-kubernetes-map-type": "atomic"},
-            "x-kubernetes-list-type": "map",
-            "x-kubernetes-list-map-keys": ["uid"],
-            "x-kubernetes-patch-strategy": "merge",
-            "x-kubernetes-patch-merge-key": "uid",
-        },
-    },
-}
-"""The part of ObjectMeta that matters for merging, the same for every kind."""
 
 
 def with_metadata(schema: Node) -> Node:
     """Return an object's schema with the merge rules of `metadata` in place."""
     properties = dict((schema or {}).get("properties") or {})
-    properties["metadata"] = METADATA
+    properties["metadata"] = recorded.linked_schema(METADATA)
     return {**(schema or {}), "properties": properties}
 
 

@@ -11,15 +11,9 @@ from typing import Any, Final
 
 import msgspec
 
+from lean_sandbox.local.admission import prepare_create, prepare_update, unowned
 from lean_sandbox.local.apply import apply_onto
 from lean_sandbox.local.bodies import check_address, check_namespace
-from lean_sandbox.local.builtin import (
-    assign_address,
-    assign_node_ports,
-    prepare_create,
-    prepare_update,
-    unowned,
-)
 from lean_sandbox.local.changes import count_generation, is_same, keep_system
 from lean_sandbox.local.deletion import DEFINITIONS, Deleting, is_finished
 from lean_sandbox.local.errors import (
@@ -34,7 +28,6 @@ from lean_sandbox.local.errors import (
     unreadable_patch,
 )
 from lean_sandbox.local.managers import Manager, track_update
-from lean_sandbox.local.metadata import ordered_metadata, tidy_metadata
 from lean_sandbox.local.options import WriteOptions
 from lean_sandbox.local.podadmission import (
     add_token,
@@ -44,6 +37,8 @@ from lean_sandbox.local.podadmission import (
 )
 from lean_sandbox.local.registry import Kind
 from lean_sandbox.local.schema.errors import warning_header
+from lean_sandbox.local.schema.metadata import ordered_metadata, tidy_metadata
+from lean_sandbox.local.schema.services import assign_address, assign_node_ports
 from lean_sandbox.local.store import Entry
 
 Json = dict[str, Any]

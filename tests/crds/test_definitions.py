@@ -12,7 +12,7 @@ import yaml
 
 from lean_sandbox.cli import main
 from lean_sandbox.config.sources import EXIT_OK
-from lean_sandbox.local.schema.definition import definition_defaults, validate_definition
+from lean_sandbox.local.schema.definition import check_definition, definition_defaults
 from lean_sandbox.model.crds.definitions import definitions, generate, write
 
 Json = dict[str, Any]
@@ -100,7 +100,7 @@ def test_definitions_are_structural_and_their_rules_compile(kind: str) -> None:
     """The embedded server accepts every definition."""
     crd = json.loads(json.dumps(CRDS[kind]))
     definition_defaults(crd)
-    assert validate_definition(crd) == []
+    assert list(check_definition(crd)) == []
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from lean_sandbox.local.kinds import builtin_kinds
 from lean_sandbox.local.schema.core import core_validate
 from lean_sandbox.local.schema.decoding import DecodeError, builtin_schema, complete, decode
-from lean_sandbox.local.schema.definition import definition_defaults, validate_definition
+from lean_sandbox.local.schema.definition import check_definition, definition_defaults
 from lean_sandbox.local.schema.expressions import compile_rule
 from lean_sandbox.local.schema.formats import canonical_quantity
 from lean_sandbox.local.schema.kinddefaults import core_defaults
@@ -244,7 +244,7 @@ def _refusal_of(text: str) -> str:
     root = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     root["x-kubernetes-validations"] = [{"rule": text}]
     definition_defaults(crd)
-    (error,) = validate_definition(crd)
+    (error,) = check_definition(crd)
     assert error.field == "spec.validation.openAPIV3Schema.x-kubernetes-validations[0].rule"
     return error.message
 
@@ -307,7 +307,7 @@ def test_broken_definitions_are_refused(change: Any, field: str) -> None:
     crd = copy.deepcopy(definitions()["extensions.agents.x-k8s.io_sandboxwarmpools.yaml"])
     change(crd)
     definition_defaults(crd)
-    assert [error.field for error in validate_definition(crd)] == [field]
+    assert [error.field for error in check_definition(crd)] == [field]
 
 
 def test_annotations_are_limited_as_a_whole() -> None:

@@ -2,6 +2,6 @@
 
 All pure: a schema is a plain dict and never changed, objects are changed in place.
 
-A custom object goes through metadata_decode_errors, prune, apply_defaults, validate_metadata and
-validate; a built-in one through decode_errors, prune, core_defaults and core_validate.
+A custom object goes through decode_metadata, prune, apply_defaults, validate_metadata and validate;
+a built-in one through decode, core_defaults, complete and core_validate.
 """

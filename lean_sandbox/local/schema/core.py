@@ -9,8 +9,9 @@ from typing import Any, Final
 from lean_sandbox.local.errors import Cause
 from lean_sandbox.local.kinds import Kind
 from lean_sandbox.local.schema import errors, names, paths
+from lean_sandbox.local.schema.definition import check_definition, check_definition_change
 from lean_sandbox.local.schema.events import check_event_place
-from lean_sandbox.local.schema.metadata import name_rule, validate_metadata
+from lean_sandbox.local.schema.metadata import NAME_RULES, validate_metadata
 from lean_sandbox.local.schema.pods import POD, POD_STATUS, check_pod_change
 from lean_sandbox.local.schema.rows import (
     at_least,
@@ -248,6 +249,7 @@ _CHECKS: Final[Mapping[str, Any]] = {
     },
     "ClusterRoleBinding": _binding("ClusterRole"),
     "ConfigMap": (_config_map, {"data": _keys, "binaryData": _keys}),
+    "CustomResourceDefinition": check_definition,
     "Event": check_event_place,
     "Lease": {
         "spec": {
@@ -356,6 +358,7 @@ def _claim_change(obj: Json, old: Json) -> Iterator[Cause]:
 _CHANGES: Final[Mapping[str, Callable[[Json, Json], Iterator[Cause]]]] = {
     "ClusterRoleBinding": _binding_change,
     "ConfigMap": _data_change,
+    "CustomResourceDefinition": check_definition_change,
     "PersistentVolumeClaim": _claim_change,
     "Pod": check_pod_change,
     "PriorityClass": _priority_change,
@@ -383,7 +386,8 @@ def core_validate(
     their own get the metadata rules only; JSON types are the matter of ``decode``. With
     `is_status` nothing but the status is new.
     """
-    found = validate_metadata(obj, old, rule=name_rule(kind.kind), namespaced=kind.namespaced)
+    rule = NAME_RULES.get(kind.kind, names.subdomain_problems)
+    found = validate_metadata(obj, old, rule=rule, namespaced=kind.namespaced)
     if not kind.group and kind.kind != "Event":
         found += _check_finalizers(obj)
     if is_status:

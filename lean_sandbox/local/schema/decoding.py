@@ -14,7 +14,12 @@ from functools import cache
 from typing import Any, Final, NamedTuple
 
 from lean_sandbox.local import recorded
-from lean_sandbox.local.schema.formats import INTEGER_RANGES, QUANTITY_TEXT, canonical_quantity
+from lean_sandbox.local.schema.formats import (
+    INTEGER_RANGES,
+    JSON_TYPES,
+    QUANTITY_TEXT,
+    canonical_quantity,
+)
 from lean_sandbox.model.times import format_micro_time, format_rfc3339, parse_rfc3339
 
 Json = dict[str, Any]
@@ -23,6 +28,7 @@ Json = dict[str, Any]
 _DEEPEST: Final = 150
 METADATA: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 _EXTENSIONS: Final = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1"
+_GO_NAMES: Final = {"boolean": "bool", "integer": "number"}
 _LAYOUTS: Final = {
     "Time": "2006-01-02T15:04:05Z07:00",
     "MicroTime": "2006-01-02T15:04:05.000000Z07:00",
@@ -62,16 +68,6 @@ def decode_metadata(obj: Json) -> list[str]:
 
 
 # ------------------------------------------------------------------ decoding
-
-
-def _json_name(value: Any) -> str:
-    if isinstance(value, bool):
-        return "bool"
-    if isinstance(value, int | float):
-        return "number"
-    if isinstance(value, str):
-        return "string"
-    return "array" if isinstance(value, list) else "object"
 
 
 def _go_type(schema: Json) -> str:
@@ -128,7 +124,8 @@ class _Decoder:
 
     def _misfit(self, value: Any, schema: Json, owner: str, number: str = "") -> DecodeError:
         where = ".".join([owner, *(step for step in self._trail if isinstance(step, str))])
-        shown = f"{_json_name(value)} {number}".rstrip()
+        name = _GO_NAMES.get(JSON_TYPES[type(value)], JSON_TYPES[type(value)])
+        shown = f"{name} {number}".rstrip()
         text = f"cannot unmarshal {shown} into Go struct field {where}"
         return DecodeError(f"json: {text} of type {_go_type(schema)}")
 

@@ -6,47 +6,26 @@ import copy
 import re
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from lean_sandbox.local.errors import Cause
 from lean_sandbox.local.schema import errors, names, paths
+from lean_sandbox.local.schema.expressions import RuleError
 from lean_sandbox.local.schema.formats import PatternError, compile_pattern
-from lean_sandbox.local.schema.metadata import validate_metadata
+from lean_sandbox.local.schema.rows import Check, broken, named, needed, one_of
 from lean_sandbox.local.schema.rules import check_rule
 from lean_sandbox.local.schema.structural import EMBEDDED, OPEN, prune
 from lean_sandbox.local.schema.validation import validate
-from lean_sandbox.local.schema.views import RuleError
 
 Json = dict[str, Any]
 
-_TYPES = ("array", "boolean", "integer", "number", "object", "string")
-_COLUMN_TYPES = ("boolean", "date", "integer", "number", "string")
-_COLUMN_FORMATS = ("byte", "date", "date-time", "double", "float", "int32", "int64", "password")
-_REASONS = (
-    "FieldValueDuplicate",
-    "FieldValueForbidden",
-    "FieldValueInvalid",
-    "FieldValueRequired",
+_APPROVAL: Final = "api-approved.kubernetes.io"
+_REASONS: Final = ("Duplicate", "Forbidden", "Invalid", "Required")
+_COLUMN_FORMATS: Final = (
+    *("byte", "date", "date-time", "double", "float", "int32", "int64", "password"),
 )
-_UNKNOWN_KEYWORDS = (
-    *("$ref", "definitions", "id", "patternProperties", "dependencies", "additionalItems"),
-)
-# Within anyOf, oneOf, allOf and not these say nothing that a value could be pruned by.
-_STRUCTURAL = {
-    "type": "must be empty to be structural",
-    "default": "must be undefined to be structural",
-    "additionalProperties": "must be undefined to be structural",
-    "nullable": "must be false to be structural",
-}
-_SELECTABLE = (
-    "must point to a field of type string, boolean or integer. Enum string fields and strings with "
-    "formats are allowed."
-)
-_SCOPES = ("Cluster", "Namespaced")
-_SCHEMA_PATH = "spec.validation.openAPIV3Schema"
-_APPROVAL = "api-approved.kubernetes.io"
 
 
 def definition_defaults(crd: Json) -> None:
@@ -67,37 +46,34 @@ def definition_defaults(crd: Json) -> None:
             status["storedVersions"] = [*(status.get("storedVersions") or ()), name]
 
 
-def _label(value: str, path: str, *, is_mixed: bool = False) -> Iterator[Cause]:
-    if not value:
-        yield errors.required(path)
-        return
-    prefix = "may have mixed case, but should otherwise match: " if is_mixed else ""
-    for text in names.rfc1035_label_problems(value.lower() if is_mixed else value):
-        yield errors.invalid(path, value, prefix + text)
+# ------------------------------------------------------------------ names
 
 
-def _check_names(spec: Json) -> Iterator[Cause]:
-    given: Json = spec.get("names") or {}
-    path = "spec.names"
-    yield from _label(given.get("plural") or "", paths.child(path, "plural"))
-    yield from _label(given.get("singular") or "", paths.child(path, "singular"))
-    yield from _label(given.get("kind") or "", paths.child(path, "kind"), is_mixed=True)
-    yield from _label(given.get("listKind") or "", paths.child(path, "listKind"), is_mixed=True)
-    for name in ("shortNames", "categories"):
-        for position, value in enumerate(given.get(name) or ()):
-            yield from _label(value, paths.index(paths.child(path, name), position))
+def _mixed_case(text: str) -> list[str]:
+    prefix = "may have mixed case, but should otherwise match: "
+    return [prefix + problem for problem in names.rfc1035_label_problems(text.lower())]
 
 
-def _check_group(crd: Json, spec: Json) -> Iterator[Cause]:
+def _group(group: Any, where: str) -> Iterator[Cause]:
+    yield from needed()(group, where)
+    problems = names.subdomain_problems(group) if group else []
+    yield from (errors.invalid(where, group, text) for text in problems)
+    if group and not problems and "." not in group:
+        yield errors.invalid(where, group, "should be a domain with at least one dot")
+
+
+def _check_name(crd: Json) -> Iterator[Cause]:
+    spec: Json = crd["spec"]
     group = spec.get("group") or ""
-    if not group:
-        yield errors.required("spec.group")
-    elif problems := names.subdomain_problems(group):
-        yield from (errors.invalid("spec.group", group, text) for text in problems)
-    elif "." not in group:
-        yield errors.invalid("spec.group", group, "should be a domain with at least one dot")
-    annotations = (crd.get("metadata") or {}).get("annotations") or {}
-    if re.search(r"(^|\.)(k8s|kubernetes)\.io$", group) and _APPROVAL not in annotations:
+    name = crd["metadata"].get("name") or ""
+    if name != f"{spec['names'].get('plural', '')}.{group}":
+        yield errors.invalid("metadata.name", name, 'must be spec.names.plural+"."+spec.group')
+
+
+def _check_approval(crd: Json) -> Iterator[Cause]:
+    group = crd["spec"].get("group") or ""
+    is_protected = re.search(r"(^|\.)(k8s|kubernetes)\.io$", group)
+    if is_protected and _APPROVAL not in (crd["metadata"].get("annotations") or {}):
         text = (
             f'protected groups must have approval annotation "{_APPROVAL}", '
             "see https://github.com/kubernetes/enhancements/pull/1111"
@@ -105,54 +81,90 @@ def _check_group(crd: Json, spec: Json) -> Iterator[Cause]:
         yield errors.required(f"metadata.annotations[{_APPROVAL}]", text)
 
 
-def _check_name(crd: Json, spec: Json) -> Iterator[Cause]:
-    wanted = f"{spec['names'].get('plural', '')}.{spec.get('group') or ''}"
-    name = (crd.get("metadata") or {}).get("name") or ""
-    if name != wanted:
-        yield errors.invalid("metadata.name", name, 'must be spec.names.plural+"."+spec.group')
-
-
-def _check_conversion(conversion: Json) -> Iterator[Cause]:
-    path = "spec.conversion"
-    strategy = conversion.get("strategy") or ""
+def _conversion(conversion: Any, where: str) -> Iterator[Cause]:
     webhook: Json = conversion.get("webhook") or {}
-    config, versions = webhook.get("clientConfig"), webhook.get("conversionReviewVersions") or []
-    where = paths.child(path, "conversionReviewVersions")
-    if not strategy:
-        yield errors.required(paths.child(path, "strategy"))
-    elif strategy not in ("None", "Webhook"):
-        yield errors.not_supported(paths.child(path, "strategy"), strategy, ["None", "Webhook"])
-    if strategy != "Webhook":
-        text = "should not be set when strategy is not set to Webhook"
-        if config is not None:
-            yield errors.forbidden(paths.child(path, "webhookClientConfig"), text)
-        if versions:
-            yield errors.forbidden(where, text)
-        return
-    if config is None:
-        text = "required when strategy is set to Webhook"
-        yield errors.required(paths.child(path, "webhookClientConfig"), text)
-    elif bool(config.get("url")) == bool(config.get("service")):
-        text = "exactly one of url or service is required"
-        yield errors.required(paths.child(path, "webhookClientConfig"), text)
-    if not versions:
-        yield errors.required(where)
-    elif not {"v1", "v1beta1"} & set(versions):
-        yield errors.invalid(where, versions, "must include at least one of v1, v1beta1")
+    versions = webhook.get("conversionReviewVersions") or []
+    given = {"webhookClientConfig": webhook.get("clientConfig") is not None}
+    given["conversionReviewVersions"] = bool(versions)
+    for name, is_given in given.items():
+        if conversion.get("strategy") != "Webhook":
+            if is_given:
+                text = "should not be set when strategy is not set to Webhook"
+                yield errors.forbidden(f"{where}.{name}", text)
+        elif not is_given:
+            text = "required when strategy is set to Webhook"
+            yield errors.required(f"{where}.{name}", text)
+    if versions and not {"v1", "v1beta1"} & set(versions):
+        text = "must include at least one of v1, v1beta1"
+        yield errors.invalid(f"{where}.conversionReviewVersions", versions, text)
 
 
-def _check_scale(scale: Json, path: str) -> Iterator[Cause]:
-    for name, parts in (
-        ("specReplicasPath", ("spec",)),
-        ("statusReplicasPath", ("status",)),
-        ("labelSelectorPath", ("spec", "status")),
-    ):
-        where, value = paths.child(path, name), scale.get(name) or ""
-        if not value and name != "labelSelectorPath":
-            yield errors.required(where)
-        elif value and not re.match(rf"\.(?:{'|'.join(parts)})\.[^\[]+$", value):
-            text = f"should be a json path under {' or '.join('.' + part for part in parts)}"
-            yield errors.invalid(where, value, text)
+def _not_preserved(value: Any, where: str) -> Iterator[Cause]:
+    if value:
+        text = f"cannot set to true, set {OPEN} to true in spec.versions[*].schema instead"
+        yield errors.invalid(where, value, text)
+
+
+_LABEL: Final = (needed(), named(names.rfc1035_label_problems))
+_MIXED: Final = (needed(), named(_mixed_case))
+_SPEC: Final[Json] = {
+    "group": _group,
+    "preserveUnknownFields": _not_preserved,
+    "conversion": (_conversion, {"strategy": (needed(), one_of("None", "Webhook"))}),
+    "scope": (needed(), one_of("Cluster", "Namespaced")),
+    "names": {
+        "plural": _LABEL,
+        "singular": _LABEL,
+        "kind": _MIXED,
+        "listKind": _MIXED,
+        "shortNames[*]": _LABEL,
+        "categories[*]": _LABEL,
+    },
+}
+
+
+# ------------------------------------------------------------------ versions
+
+
+def _below(*parents: str) -> names.NameRule:
+    """Return a rule for paths of fields below some parents."""
+    shown = " or ".join(f".{parent}" for parent in parents)
+    pattern = rf"\.(?:{'|'.join(parents)})\.[^\[]+$"
+    return lambda text: [] if re.match(pattern, text) else [f"should be a json path under {shown}"]
+
+
+def _word(*allowed: str, is_needed: bool = False) -> Check:
+    def check(value: Any, where: str) -> Iterator[Cause]:
+        if (value or is_needed) and value not in allowed:
+            yield errors.invalid(where, value or "", f"must be one of {','.join(allowed)}")
+
+    return check
+
+
+def _column_path(column: Json, where: str) -> Iterator[Cause]:
+    path = column.get("jsonPath") or ""
+    if not path.startswith("."):
+        text = "must be a simple json path starting with ."
+        yield errors.invalid(f"{where}.JSONPath", path, text)
+
+
+_VERSION: Final[Json] = {
+    "additionalPrinterColumns[*]": (
+        _column_path,
+        {
+            "name": needed(),
+            "type": _word("boolean", "date", "integer", "number", "string", is_needed=True),
+            "format": _word(*_COLUMN_FORMATS),
+        },
+    ),
+    "subresources": {
+        "scale": {
+            "specReplicasPath": (needed(), named(_below("spec"))),
+            "statusReplicasPath": (needed(), named(_below("status"))),
+            "labelSelectorPath": named(_below("spec", "status")),
+        }
+    },
+}
 
 
 def _check_selectable(version: Json, path: str) -> Iterator[Cause]:
@@ -170,7 +182,11 @@ def _check_selectable(version: Json, path: str) -> Iterator[Cause]:
             problem = "is an invalid path: does not refer to a valid field"
             yield errors.invalid(where, text, problem)
         elif field.get("type") not in ("string", "boolean", "integer"):
-            yield errors.invalid(where, text, _SELECTABLE)
+            problem = (
+                "must point to a field of type string, boolean or integer. Enum string fields and"
+                " strings with formats are allowed."
+            )
+            yield errors.invalid(where, text, problem)
         elif text in seen:
             yield errors.duplicate(where, text)
         seen.add(text)
@@ -184,164 +200,212 @@ def _field_at(schema: Json, path: str) -> Json | None:
     return None if path.startswith(".metadata") else found
 
 
-def _check_columns(version: Json, path: str) -> Iterator[Cause]:
-    for position, column in enumerate(version.get("additionalPrinterColumns") or ()):
-        where = paths.index(path, position)
-        if not column.get("name"):
-            yield errors.required(paths.child(where, "name"))
-        if (kind := column.get("type") or "") not in _COLUMN_TYPES:
-            text = f"must be one of {','.join(_COLUMN_TYPES)}"
-            yield errors.invalid(paths.child(where, "type"), kind, text)
-        form = column.get("format") or ""
-        if form and form not in _COLUMN_FORMATS:
-            text = f"must be one of {','.join(_COLUMN_FORMATS)}"
-            yield errors.invalid(paths.child(where, "format"), form, text)
-        if not (path_text := column.get("jsonPath") or "").startswith("."):
-            text = "must be a simple json path starting with ."
-            yield errors.invalid(paths.child(where, "JSONPath"), path_text, text)
+def _check_deprecation(version: Json, path: str) -> Iterator[Cause]:
+    warning = version.get("deprecationWarning")
+    if warning is not None and not version.get("deprecated"):
+        yield errors.invalid(path, warning, "can only be set for deprecated versions")
+    elif warning is not None and not warning:
+        yield errors.invalid(path, warning, "must not be an empty string")
+
+
+@lru_cache(maxsize=32)
+def _errors_of_versions(encoded: bytes) -> tuple[Cause, ...]:
+    """Return what is wrong with the versions of a spec; remembered, because schemas are large."""
+    return tuple(_check_versions(msgspec.json.decode(encoded)))
+
+
+def _check_versions(versions: list[Json]) -> Iterator[Cause]:
+    given = [version.get("name") or "" for version in versions]
+    if sum(bool(version.get("storage")) for version in versions) != 1:
+        text = "must have exactly one version marked as storage version"
+        yield errors.invalid("spec.versions", given, text)
+    for position, version in enumerate(versions):
+        path = paths.index("spec.versions", position)
+        for text in names.rfc1035_label_problems(given[position]):
+            yield errors.invalid(f"{path}.name", given[position], text)
+        if given[position] in given[:position]:
+            yield errors.invalid(path, given[position], "must contain unique version names")
+        schema = (version.get("schema") or {}).get("openAPIV3Schema")
+        if schema is None:
+            yield errors.required(f"{path}.schema.openAPIV3Schema")
+            continue
+        # A server with one version reports as if all of it stood at the top of the spec.
+        top, where = path, f"{path}.schema.openAPIV3Schema"
+        if len(versions) == 1:
+            top, where = "spec", "spec.validation.openAPIV3Schema"
+        yield from _check_schema(schema, where, is_root=True)
+        yield from broken(version, top, _VERSION)
+        yield from _check_selectable(version, f"{top}.selectableFields")
+        yield from _check_deprecation(version, f"{path}.deprecationWarning")
+
+
+# ------------------------------------------------------------------ schemas
+
+
+def _absent(value: Any, where: str) -> Iterator[Cause]:
+    if value is not None:
+        yield errors.forbidden(where, f"{where.rpartition('.')[2]} is not supported")
+
+
+def _not_quadratic(value: Any, where: str) -> Iterator[Cause]:
+    if value:
+        text = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic"
+        yield errors.forbidden(where, text)
+
+
+def _pattern(pattern: Any, where: str) -> Iterator[Cause]:
+    try:
+        compile_pattern(pattern or "")
+    except PatternError as error:
+        text = f"must be a valid regular expression, but isn't: {error}"
+        yield errors.invalid(where, pattern, text)
+
+
+def _not_false(value: Any, where: str) -> Iterator[Cause]:
+    if value is False:
+        yield errors.invalid(where, value, "must be true or undefined")
+
+
+def _unset(text: str) -> Check:
+    def check(value: Any, where: str) -> Iterator[Cause]:
+        if value:
+            yield errors.forbidden(where, f"must be {text} to be structural")
+
+    return check
+
+
+_UNKNOWN: Final = (
+    *("$ref", "definitions", "id", "patternProperties", "dependencies", "additionalItems"),
+)
+_KEYWORDS: Final[Json] = {
+    **dict.fromkeys(_UNKNOWN, _absent),
+    "uniqueItems": _not_quadratic,
+    "pattern": _pattern,
+    "type": one_of("array", "boolean", "integer", "number", "object", "string"),
+    "x-kubernetes-list-type": one_of("atomic", "set", "map"),
+    "x-kubernetes-map-type": one_of("atomic", "granular"),
+    OPEN: _not_false,
+}
+# Within anyOf, oneOf, allOf and not these say nothing that a value could be pruned by.
+_BRANCH: Final[Json] = {
+    "type": _unset("empty"),
+    "default": _unset("undefined"),
+    "additionalProperties": _unset("undefined"),
+    "nullable": _unset("false"),
+    "pattern": _pattern,
+}
 
 
 def _check_type(schema: Json, path: str, *, is_root: bool) -> Iterator[Cause]:
     kind = schema.get("type") or ""
-    where = paths.child(path, "type")
-    if not kind:
-        if is_root:
-            yield errors.required(where, "must not be empty at the root")
-        elif not (schema.get("x-kubernetes-int-or-string") or schema.get(OPEN)):
-            yield errors.required(where, "must not be empty for specified object fields")
-    elif kind not in _TYPES:
-        yield errors.not_supported(where, kind, _TYPES)
-    elif is_root and kind != "object":
+    where = f"{path}.type"
+    if not kind and is_root:
+        yield errors.required(where, "must not be empty at the root")
+    elif not kind and not (schema.get("x-kubernetes-int-or-string") or schema.get(OPEN)):
+        yield errors.required(where, "must not be empty for specified object fields")
+    elif is_root and kind and kind != "object":
         yield errors.invalid(where, kind, "must be object at the root")
-
-
-def _check_list_type(schema: Json, path: str) -> Iterator[Cause]:
-    kind = schema.get("x-kubernetes-list-type")
-    keys = schema.get("x-kubernetes-list-map-keys") or []
-    items: Json = schema.get("items") or {}
-    if isinstance(items, list):
-        items = {}
-    if kind is None:
-        return
-    if kind not in ("atomic", "set", "map"):
-        where = paths.child(path, "x-kubernetes-list-type")
-        yield errors.not_supported(where, kind, ["atomic", "set", "map"])
-    if schema.get("type") != "array":
+    elif schema.get(EMBEDDED) and kind != "object":
+        yield errors.invalid(where, kind, f"must be object if {EMBEDDED} is true")
+    elif kind != "array" and schema.get("x-kubernetes-list-type"):
         text = "must be array if x-kubernetes-list-type is specified"
-        yield errors.invalid(paths.child(path, "type"), schema.get("type") or "", text)
-    if kind == "set" and items.get("type") == "object" and not _is_atomic(items):
-        where = paths.child(path, "items.x-kubernetes-map-type")
+        yield errors.invalid(where, kind, text)
+    if schema.get(EMBEDDED) and not schema.get("properties") and not schema.get(OPEN):
+        text = f"must not be empty if {EMBEDDED} is true without {OPEN}"
+        yield errors.required(f"{path}.properties", text)
+
+
+def _check_items(schema: Json, path: str) -> Iterator[Cause]:
+    items = schema.get("items")
+    kind = schema.get("x-kubernetes-list-type")
+    if schema.get("type") == "array" and items is None:
+        yield errors.required(f"{path}.items", "must be specified")
+    if isinstance(items, list):
+        text = "items must be a schema object and not an array"
+        yield errors.forbidden(f"{path}.items", text)
+    if not isinstance(items, dict):
+        items = {}
+    map_type = items.get("x-kubernetes-map-type")
+    if kind == "set" and items.get("type") == "object" and map_type != "atomic":
         text = "must be atomic as item of a list with x-kubernetes-list-type=set"
-        yield errors.invalid(where, items.get("x-kubernetes-map-type"), text)
-    if kind != "map":
-        return
-    if not keys:
-        text = "must not be empty if x-kubernetes-list-type is map"
-        yield errors.required(paths.child(path, "x-kubernetes-list-map-keys"), text)
+        yield errors.invalid(f"{path}.items.x-kubernetes-map-type", map_type, text)
+    if kind == "map":
+        yield from _check_keys(schema.get("x-kubernetes-list-map-keys") or [], items, path)
+
+
+def _check_keys(keys: list[str], items: Json, path: str) -> Iterator[Cause]:
+    where = f"{path}.x-kubernetes-list-map-keys"
+    yield from needed("must not be empty if x-kubernetes-list-type is map")(keys, where)
     for key in keys:
         field = (items.get("properties") or {}).get(key)
         if field is None:
-            where = paths.child(path, "x-kubernetes-list-map-keys")
-            text = "entries must all be names of item properties"
-            yield errors.invalid(where, key, text)
+            yield errors.invalid(where, key, "entries must all be names of item properties")
         elif "default" not in field and key not in (items.get("required") or ()):
-            where = paths.child(path, f"items.properties[{key}].default")
             text = (
                 "this property is in x-kubernetes-list-map-keys, "
                 "so it must have a default or be a required property"
             )
-            yield errors.required(where, text)
+            yield errors.required(f"{path}.items.properties[{key}].default", text)
 
 
-def _is_atomic(schema: Json) -> bool:
-    return schema.get("x-kubernetes-map-type") == "atomic"
-
-
-def _check_keywords(schema: Json, path: str) -> Iterator[Cause]:
-    for name in _UNKNOWN_KEYWORDS:
-        if schema.get(name) is not None:
-            yield errors.forbidden(paths.child(path, name), f"{name} is not supported")
-    if schema.get("uniqueItems"):
-        text = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic"
-        yield errors.forbidden(paths.child(path, "uniqueItems"), text)
-    kind = schema.get("x-kubernetes-map-type")
-    if kind not in (None, "atomic", "granular"):
-        where = paths.child(path, "x-kubernetes-map-type")
-        yield errors.not_supported(where, kind, ["atomic", "granular"])
-    if schema.get(EMBEDDED):
-        if not schema.get("properties") and not schema.get(OPEN):
-            text = f"must not be empty if {EMBEDDED} is true without {OPEN}"
-            yield errors.required(paths.child(path, "properties"), text)
-        if schema.get("type") != "object":
-            text = f"must be object if {EMBEDDED} is true"
-            yield errors.invalid(paths.child(path, "type"), schema.get("type") or "", text)
+def _check_default(schema: Json, path: str) -> Iterator[Cause]:
+    if "default" not in schema:
+        return
+    where, given = f"{path}.default", {"value": schema["default"]}
+    around = {"properties": {"value": schema}}
+    for error in validate(given, around):
+        yield Cause(error.reason, error.message.replace("value in body", " in body"), where)
+    if prune(copy.deepcopy(given), around):
+        yield errors.invalid(where, schema["default"], "must not have unknown fields")
 
 
 def _check_branches(schema: Json, path: str) -> Iterator[Cause]:
-    is_either = schema.get("x-kubernetes-int-or-string")
-    for name in ("allOf", "anyOf", "oneOf", "not"):
-        given = schema.get(name)
-        branches = [given] if isinstance(given, dict) else given or []
-        for position, branch in enumerate(branches):
-            where = paths.child(path, name)
-            where = where if name == "not" else paths.index(where, position)
-            if not is_either:
-                yield from _check_branch(branch or {}, where)
+    if schema.get("x-kubernetes-int-or-string"):
+        return
+    for name in ("allOf", "anyOf", "oneOf"):
+        for position, branch in enumerate(schema.get(name) or ()):
+            yield from _check_branch(branch or {}, f"{path}.{name}[{position}]")
+    yield from _check_branch(schema.get("not") or {}, f"{path}.not")
 
 
 def _check_branch(branch: Json, path: str) -> Iterator[Cause]:
-    for name, text in _STRUCTURAL.items():
-        if branch.get(name):
-            yield errors.forbidden(paths.child(path, name), text)
-    yield from _check_pattern(branch, path)
-    yield from _check_branches(branch, path)
+    yield from broken(branch, path, _BRANCH)
+    if branch:
+        yield from _check_branches(branch, path)
     for name, field in (branch.get("properties") or {}).items():
         yield from _check_branch(field or {}, f"{path}.properties[{name}]")
 
 
-def _check_metadata(schema: Json, path: str) -> Iterator[Cause]:
-    field = (schema.get("properties") or {}).get("metadata") or {}
-    where = f"{path}.properties[metadata]"
+def _check_metadata(field: Json, where: str) -> Iterator[Cause]:
     if field.get("type") not in (None, "object"):
-        yield errors.invalid(paths.child(where, "type"), field["type"], "must be object")
+        yield errors.invalid(f"{where}.type", field["type"], "must be object")
     if set(field.get("properties") or ()) - {"name", "generateName"}:
         text = "must not specify anything other than name and generateName"
         yield errors.forbidden(where, f"{text}, but metadata is implicitly specified")
 
 
-def _check_rules(schema: Json, path: str, *, is_root: bool) -> Iterator[Cause]:
-    for position, rule in enumerate(schema.get("x-kubernetes-validations") or ()):
-        where = paths.index(paths.child(path, "x-kubernetes-validations"), position)
-        yield from _check_rule(rule or {}, schema, where, is_root=is_root)
-
-
 def _check_rule(rule: Json, schema: Json, where: str, *, is_root: bool) -> Iterator[Cause]:
     text, expression = rule.get("rule") or "", rule.get("messageExpression") or ""
     if not text.strip():
-        yield errors.required(paths.child(where, "rule"), "rule is not specified")
+        yield errors.required(f"{where}.rule", "rule is not specified")
         return
     if "\n" in (message := rule.get("message") or ""):
-        named = paths.child(where, "message")
-        yield errors.invalid(named, message, "must not contain line breaks")
+        yield errors.invalid(f"{where}.message", message, "must not contain line breaks")
     if expression and not expression.strip():
-        named = paths.child(where, "messageExpression")
-        yield errors.required(named, "messageExpression must be non-empty if specified")
+        problem = "messageExpression must be non-empty if specified"
+        yield errors.required(f"{where}.messageExpression", problem)
         expression = ""
-    if (reason := rule.get("reason")) not in (None, *_REASONS):
-        yield errors.not_supported(paths.child(where, "reason"), reason, _REASONS)
+    reasons = one_of(*(f"FieldValue{word}" for word in _REASONS))
+    yield from reasons(rule.get("reason"), f"{where}.reason")
     if (field := rule.get("fieldPath")) and not _has_field(schema, field):
-        yield errors.invalid(paths.child(where, "fieldPath"), field, "must be a valid path")
-    for name, source, prefix in (
-        ("rule", text, ""),
-        ("messageExpression", expression, "messageExpression "),
-    ):
-        if not source:
-            continue
+        yield errors.invalid(f"{where}.fieldPath", field, "must be a valid path")
+    for name, source in (("rule", text), ("messageExpression", expression)):
         try:
-            check_rule(source, schema, is_root=is_root)
+            check_rule(source or "true", schema, is_root=is_root)
         except RuleError as error:
+            prefix = "" if name == "rule" else f"{name} "
             why = f"{prefix}compilation failed: {error}"
-            yield errors.invalid(paths.child(where, name), _shown_rule(rule), why)
+            yield errors.invalid(f"{where}.{name}", source, why)
 
 
 def _has_field(schema: Json, path: str) -> bool:
@@ -358,173 +422,70 @@ def _has_field(schema: Json, path: str) -> bool:
     return True
 
 
-def _shown_rule(rule: Json) -> Json:
-    return {
-        "Rule": rule.get("rule", ""),
-        "Message": rule.get("message", ""),
-        "MessageExpression": rule.get("messageExpression", ""),
-        "Reason": rule.get("reason"),
-        "FieldPath": rule.get("fieldPath", ""),
-        "OptionalOldSelf": rule.get("optionalOldSelf"),
-    }
-
-
-def _check_values(schema: Json, path: str) -> Iterator[Cause]:
-    if "default" in schema:
-        for error in validate({"value": schema["default"]}, {"properties": {"value": schema}}):
-            where = paths.child(path, "default")
-            message = error.message.replace("value in body", " in body")
-            yield Cause(error.reason, message, where)
-        if prune({"value": copy.deepcopy(schema["default"])}, {"properties": {"value": schema}}):
-            where = paths.child(path, "default")
-            yield errors.invalid(where, schema["default"], "must not have unknown fields")
-    yield from _check_pattern(schema, path)
-    if schema.get(OPEN) is False:
-        given = schema[OPEN]
-        yield errors.invalid(paths.child(path, OPEN), given, "must be true or undefined")
-
-
-def _check_pattern(schema: Json, path: str) -> Iterator[Cause]:
-    if pattern := schema.get("pattern"):
-        try:
-            compile_pattern(pattern)
-        except PatternError as error:
-            text = f"must be a valid regular expression, but isn't: {error}"
-            yield errors.invalid(paths.child(path, "pattern"), pattern, text)
-
-
 def _check_schema(schema: Json, path: str, *, is_root: bool = False) -> Iterator[Cause]:
+    yield from broken(schema, path, _KEYWORDS)
     yield from _check_type(schema, path, is_root=is_root)
-    yield from _check_list_type(schema, path)
-    yield from _check_values(schema, path)
-    yield from _check_rules(schema, path, is_root=is_root)
-    yield from _check_keywords(schema, path)
+    yield from _check_items(schema, path)
+    yield from _check_default(schema, path)
     yield from _check_branches(schema, path)
-    if is_root or schema.get(EMBEDDED):
-        yield from _check_metadata(schema, path)
+    for position, rule in enumerate(schema.get("x-kubernetes-validations") or ()):
+        where = f"{path}.x-kubernetes-validations[{position}]"
+        yield from _check_rule(rule or {}, schema, where, is_root=is_root)
     properties: Json = schema.get("properties") or {}
-    others = schema.get("additionalProperties")
+    others, items = schema.get("additionalProperties"), schema.get("items")
     if properties and others is not None:
         text = "additionalProperties and properties are mutual exclusive"
-        yield errors.forbidden(paths.child(path, "additionalProperties"), text)
+        yield errors.forbidden(f"{path}.additionalProperties", text)
     for name, field in properties.items():
-        if not (name == "metadata" and (is_root or schema.get(EMBEDDED))):
-            yield from _check_schema(field or {}, f"{path}.properties[{name}]")
-    if isinstance(others, dict):
-        yield from _check_schema(others, paths.child(path, "additionalProperties"))
-    items = schema.get("items")
-    if schema.get("type") == "array" and items is None:
-        yield errors.required(paths.child(path, "items"), "must be specified")
-    if isinstance(items, list):
-        text = "items must be a schema object and not an array"
-        yield errors.forbidden(paths.child(path, "items"), text)
-    if isinstance(items, dict):
-        yield from _check_schema(items, paths.child(path, "items"))
+        where = f"{path}.properties[{name}]"
+        if name == "metadata" and (is_root or schema.get(EMBEDDED)):
+            yield from _check_metadata(field or {}, where)
+        else:
+            yield from _check_schema(field or {}, where)
+    for name, inner in (("additionalProperties", others), ("items", items)):
+        if isinstance(inner, dict):
+            yield from _check_schema(inner, f"{path}.{name}")
 
 
-def _shown_versions(versions: list[Json]) -> list[Json] | None:
-    unset = ("Schema", "Subresources", "AdditionalPrinterColumns", "SelectableFields")
-    return [
-        {
-            "Name": version.get("name", ""),
-            "Served": bool(version.get("served")),
-            "Storage": bool(version.get("storage")),
-            "Deprecated": bool(version.get("deprecated")),
-            "DeprecationWarning": version.get("deprecationWarning"),
-            **dict.fromkeys(unset),
-        }
-        for version in versions
-    ] or None
+# ------------------------------------------------------------------ the whole
 
 
-@lru_cache(maxsize=32)
-def _errors_of_versions(encoded: bytes) -> tuple[Cause, ...]:
-    """Return what is wrong with the versions of a spec; remembered, because schemas are large."""
-    return tuple(_check_versions(msgspec.json.decode(encoded)))
-
-
-def _check_versions(versions: list[Json]) -> Iterator[Cause]:
-    if sum(bool(version.get("storage")) for version in versions) != 1:
-        text = "must have exactly one version marked as storage version"
-        yield errors.invalid("spec.versions", _shown_versions(versions), text)
-    seen: set[str] = set()
-    for position, version in enumerate(versions):
-        path = paths.index("spec.versions", position)
-        name = version.get("name") or ""
-        for text in names.rfc1035_label_problems(name):
-            yield errors.invalid(paths.child(path, "name"), name, text)
-        if name in seen:
-            yield errors.invalid(path, name, "must contain unique version names")
-        seen.add(name)
-        schema = (version.get("schema") or {}).get("openAPIV3Schema")
-        if schema is None:
-            yield errors.required(paths.child(path, "schema.openAPIV3Schema"))
-            continue
-        # A server with one version reports as if all of it stood at the top of the spec.
-        is_only = len(versions) == 1
-        where = _SCHEMA_PATH if is_only else paths.child(path, "schema.openAPIV3Schema")
-        yield from _check_schema(schema, where, is_root=True)
-        top = "spec" if is_only else path
-        yield from _check_columns(version, paths.child(top, "additionalPrinterColumns"))
-        yield from _check_selectable(version, paths.child(top, "selectableFields"))
-        scale = (version.get("subresources") or {}).get("scale")
-        if scale is not None:
-            yield from _check_scale(scale, paths.child(top, "subresources.scale"))
-        if (warning := version.get("deprecationWarning")) is not None:
-            named = paths.child(path, "deprecationWarning")
-            if not version.get("deprecated"):
-                yield errors.invalid(named, warning, "can only be set for deprecated versions")
-            elif not warning:
-                yield errors.invalid(named, warning, "must not be an empty string")
-
-
-def validate_definition(crd: Json, old: Json | None = None) -> list[Cause]:
-    """Return what is wrong with a CustomResourceDefinition (defaults must be in place).
+def check_definition(crd: Json, _where: str = "") -> Iterator[Cause]:
+    """Give what is wrong with a CustomResourceDefinition (defaults must be in place).
 
     Rules are compiled, so an unknown function or a syntax error shows here and not at the first
-    object. `old` is the stored definition of an update: group, scope, kind and plural must stay.
+    object.
     """
-    spec: Json = crd.get("spec") or {}
-    found = validate_metadata(crd, old, namespaced=False)
-    found += _check_group(crd, spec)
-    if old is None:
-        found += _check_name(crd, spec)
-    if spec.get("preserveUnknownFields"):
-        text = f"cannot set to true, set {OPEN} to true in spec.versions[*].schema instead"
-        found.append(errors.invalid("spec.preserveUnknownFields", True, text))  # noqa: FBT003
-    found += _check_conversion(spec.get("conversion") or {})
-    if (scope := spec.get("scope") or "") not in _SCOPES:
-        found.append(
-            errors.not_supported("spec.scope", scope, _SCOPES)
-            if scope
-            else errors.required("spec.scope")
-        )
-    found += _check_names(spec)
-    found += _errors_of_versions(msgspec.json.encode(spec.get("versions") or []))
+    spec: Json = crd["spec"]
+    yield from broken(spec, "spec", _SPEC)
+    yield from _check_name(crd)
+    yield from _check_approval(crd)
+    yield from _errors_of_versions(msgspec.json.encode(spec.get("versions") or []))
+    yield from _check_stored(crd)
+
+
+def _check_stored(crd: Json) -> Iterator[Cause]:
     stored = (crd.get("status") or {}).get("storedVersions") or []
     if not stored:
         text = "must have at least one stored version"
-        found.append(errors.invalid("status.storedVersions", None, text))
-    known = {version.get("name") for version in spec.get("versions") or ()}
+        yield errors.invalid("status.storedVersions", None, text)
+    known = {version.get("name") for version in crd["spec"].get("versions") or ()}
     for position, name in enumerate(stored):
         if name not in known:
-            where = paths.index("status.storedVersions", position)
             text = (
                 f"missing from spec.versions; {name} was previously a storage version, and must "
                 "remain in spec.versions until a storage migration ensures no data remains "
                 f"persisted in {name} and removes {name} from status.storedVersions"
             )
-            found.append(errors.invalid(where, name, text))
-    if old is not None:
-        found += _check_change(spec, old.get("spec") or {})
-    return found
+            yield errors.invalid(f"status.storedVersions[{position}]", name, text)
 
 
-def _check_change(spec: Json, old: Json) -> Iterator[Cause]:
+def check_definition_change(crd: Json, before: Json) -> Iterator[Cause]:
+    """Give what is wrong with a change: group, scope, kind and plural must stay."""
+    spec, old = crd["spec"], before["spec"]
     for name in ("group", "scope"):
         if spec.get(name) != old.get(name):
             yield errors.immutable(f"spec.{name}", spec.get(name) or "")
-    given, before = spec.get("names") or {}, old.get("names") or {}
     for name in ("kind", "plural"):
-        if given.get(name) != before.get(name):
-            yield errors.immutable(f"spec.names.{name}", given.get(name) or "")
+        if spec["names"].get(name) != old["names"].get(name):
+            yield errors.immutable(f"spec.names.{name}", spec["names"].get(name) or "")

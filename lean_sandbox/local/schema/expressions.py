@@ -12,16 +12,18 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from functools import cache, lru_cache
-from typing import Any, Final
-
-import cel
-from cel.stdlib import add_stdlib_to_context
+from typing import TYPE_CHECKING, Any, Final
 
 from lean_sandbox.local.schema.formats import QUANTITY_TEXT, compile_pattern
-from lean_sandbox.local.schema.views import TEXT, RuleError
 from lean_sandbox.model.comparison import parse_quantity
 
+if TYPE_CHECKING:
+    import cel
+
 Json = dict[str, Any]
+
+TEXT: Final = re.compile(r"""[rRbB]{0,2}(?:"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')""")
+"""A literal text in an expression."""
 
 # What the language itself offers.
 _LANGUAGE: Final = frozenset(
@@ -65,6 +67,10 @@ _OPERATOR: Final = re.compile(r"[^\w.]|^_|^@|^$")
 
 # It warns of each error of a function, which here is the answer to a write.
 logging.getLogger("cel").setLevel(logging.CRITICAL)
+
+
+class RuleError(ValueError):
+    """A rule that cannot be compiled: bad syntax, an unknown field, or an unknown function."""
 
 
 def _quantity(text: str) -> Json:
@@ -151,6 +157,9 @@ _FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
 
 @cache
 def _context() -> cel.Context:
+    import cel  # noqa: PLC0415 -- slow to import, and not always needed
+    from cel.stdlib import add_stdlib_to_context  # noqa: PLC0415 -- as above
+
     standard = cel.Context()
     add_stdlib_to_context(standard)
     kept = {name: run for name, run in standard.functions.items() if name in _STANDARD}
@@ -160,6 +169,8 @@ def _context() -> cel.Context:
 @lru_cache(maxsize=512)
 def compile_rule(expression: str) -> cel.Program:
     """Return the compiled expression. Raises RuleError naming what is wrong with it."""
+    import cel  # noqa: PLC0415 -- as above
+
     plain = TEXT.sub('""', expression)
     if found := _UNSUPPORTED.search(plain):
         raise RuleError(f"unsupported syntax '{found.group()}': {_LACKS}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from lean_sandbox.local.schema.definition import definition_defaults
 from lean_sandbox.local.schema.pod_defaults import pod_defaults, pod_spec_defaults
 from lean_sandbox.local.schema.rows import fill
 from lean_sandbox.local.schema.services import service_defaults
@@ -105,6 +106,7 @@ _DEFAULTS: Final[Mapping[str, Json]] = {
 }
 _WORKLOADS: Final = ("CronJob", "DaemonSet", "Deployment", "Job", "ReplicaSet", "StatefulSet")
 _OWN_DEFAULTS: Final[Mapping[str, Callable[[Json], None]]] = {
+    "CustomResourceDefinition": definition_defaults,
     "Namespace": _namespace_defaults,
     "NetworkPolicy": _network_policy_defaults,
     "Pod": pod_defaults,

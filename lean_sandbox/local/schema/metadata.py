@@ -1,124 +1,129 @@
-"""ObjectMeta: names, labels, annotations, owner references, finalizers."""
+"""ObjectMeta: names, labels, annotations, owner references, finalizers; its order."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
+from lean_sandbox.local import recorded
 from lean_sandbox.local.errors import Cause
-from lean_sandbox.local.schema import errors, names, paths
+from lean_sandbox.local.kinds import Kind
+from lean_sandbox.local.schema import errors, names
+from lean_sandbox.local.schema.decoding import METADATA
+from lean_sandbox.local.schema.errors import warning_header
+from lean_sandbox.local.schema.rows import broken, labels
 
 Json = dict[str, Any]
 
 # All annotation keys and values of an object together (apimachinery TotalAnnotationSizeLimitB).
-ANNOTATIONS_LIMIT_BYTES = 256 * 1024
-
-_RFC1123_LABEL_KINDS = frozenset({"Namespace"})
-# Services of Kubernetes 1.36 still have RFC 1035 names.
-_RFC1035_LABEL_KINDS = frozenset({"Service"})
-_PATH_KINDS = frozenset({"Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"})
-_IMMUTABLE = ("namespace", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
-_OWNER_ORDER = ("apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion")
-
-
-def name_rule(kind: str) -> names.NameRule:
-    """Return the rule for names of a built-in or custom kind."""
-    if kind in _RFC1123_LABEL_KINDS:
-        return names.rfc1123_label_problems
-    if kind in _RFC1035_LABEL_KINDS:
-        return names.rfc1035_label_problems
-    return names.path_segment_problems if kind in _PATH_KINDS else names.subdomain_problems
+_ANNOTATIONS_LIMIT_BYTES: Final = 256 * 1024
+_IMMUTABLE: Final = (
+    *("namespace", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"),
+)
+_OWNER_ORDER: Final = ("apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion")
+NAME_RULES: Final[dict[str, names.NameRule]] = {
+    "Namespace": names.rfc1123_label_problems,
+    # Services of Kubernetes 1.36 still have RFC 1035 names.
+    "Service": names.rfc1035_label_problems,
+    **dict.fromkeys(
+        ("Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"), names.path_segment_problems
+    ),
+}
+"""The rules for names of built-in kinds whose names are no subdomains."""
 
 
-def _generated_problems(prefix: str, rule: names.NameRule) -> list[str]:
-    # The random suffix ends the name, so a trailing hyphen is fine; it is not counted either.
-    return rule(prefix[:-2] + "a" if len(prefix) > 1 and prefix.endswith("-") else prefix)
-
-
-def check_labels(labels: Any, path: str) -> Iterator[Cause]:
-    """Give an error for each key and value that is not a label's."""
-    for key, value in sorted((labels or {}).items()):
-        for text in names.label_key_problems(key):
-            yield errors.invalid(path, key, text)
-        for text in names.label_value_problems(value):
-            yield errors.invalid(path, value, text)
-
-
-def check_annotations(annotations: Any, path: str) -> Iterator[Cause]:
-    """Give an error for each bad key (case does not matter), and one for more than 256 KiB."""
+def _annotations(annotations: Any, path: str) -> Iterator[Cause]:
     total = 0
     for key, value in sorted((annotations or {}).items()):
         total += len(key.encode()) + len(value.encode())
         for text in names.label_key_problems(key.lower()):
             yield errors.invalid(path, key, text)
-    if total > ANNOTATIONS_LIMIT_BYTES:
-        yield errors.too_long(path, ANNOTATIONS_LIMIT_BYTES)
+    if total > _ANNOTATIONS_LIMIT_BYTES:
+        yield errors.too_long(path, _ANNOTATIONS_LIMIT_BYTES)
+
+
+def _finalizers(finalizers: Any, path: str) -> Iterator[Cause]:
+    for name in finalizers or ():
+        yield from (errors.invalid(path, name, text) for text in names.label_key_problems(name))
 
 
 def _ordered(owner: Json) -> Json:
     return {name: owner[name] for name in _OWNER_ORDER if name in owner}
 
 
-def _check_owner(owner: Json, path: str) -> Iterator[Cause]:
+def _owner(owner: Json, path: str) -> Iterator[Cause]:
     api_version = owner.get("apiVersion") or ""
     group, _, version = api_version.rpartition("/")
     if not version:
-        where = paths.child(path, "apiVersion")
-        yield errors.invalid(where, api_version, "version must not be empty")
+        yield errors.invalid(f"{path}.apiVersion", api_version, "version must not be empty")
     for name in ("kind", "name", "uid"):
-        value = owner.get(name) or ""
-        if not value:
-            yield errors.invalid(paths.child(path, name), value, "must not be empty")
+        if not owner.get(name):
+            yield errors.invalid(f"{path}.{name}", "", "must not be empty")
     if owner.get("kind") == "Event" and group in {"", "events.k8s.io"}:
         text = f"{group}/{version}, Kind=Event is disallowed from being an owner"
         yield errors.invalid(path, _ordered(owner), text)
 
 
-def _check_owners(owners: list[Json], path: str) -> Iterator[Cause]:
-    controllers: list[str] = []
-    for owner in owners:
-        yield from _check_owner(owner, path)
+def _owners(owners: Any, path: str) -> Iterator[Cause]:
+    controllers = []
+    for owner in owners or ():
+        yield from _owner(owner, path)
         if owner.get("controller"):
             controllers.append(f"{owner.get('kind', '')}/{owner.get('name', '')}")
-            if len(controllers) == 2:
-                text = (
-                    "Only one reference can have Controller set to true. "
-                    f'Found "true" in references for {controllers[0]} and {controllers[1]}'
-                )
-                yield errors.invalid(path, [_ordered(item) for item in owners], text)
+    if len(controllers) > 1:
+        text = (
+            "Only one reference can have Controller set to true. "
+            f'Found "true" in references for {controllers[0]} and {controllers[1]}'
+        )
+        yield errors.invalid(path, [_ordered(item) for item in owners], text)
 
 
-def _check_name(meta: Json, rule: names.NameRule, path: str) -> Iterator[Cause]:
+_METADATA: Final[Json] = {
+    "labels": labels,
+    "annotations": _annotations,
+    "finalizers": _finalizers,
+    "ownerReferences": _owners,
+}
+
+
+def _check_name(meta: Json, rule: names.NameRule) -> Iterator[Cause]:
     name, prefix = meta.get("name") or "", meta.get("generateName") or ""
     if prefix:
-        for text in _generated_problems(prefix, rule):
-            yield errors.invalid(paths.child(path, "generateName"), prefix, text)
-    where = paths.child(path, "name")
+        # The random suffix ends the name, so a last hyphen is fine; it is not counted either.
+        is_open = len(prefix) > 1 and prefix.endswith("-")
+        for text in rule(prefix[:-2] + "a" if is_open else prefix):
+            yield errors.invalid("metadata.generateName", prefix, text)
     if not name:
-        yield errors.required(where, "name or generateName is required")
+        yield errors.required("metadata.name", "name or generateName is required")
         return
     for text in rule(name):
-        yield errors.invalid(where, name, text)
+        yield errors.invalid("metadata.name", name, text)
 
 
-def _check_update(meta: Json, old: Json, path: str) -> Iterator[Cause]:
+def _check_namespace(namespace: str, *, is_new: bool, namespaced: bool) -> Iterator[Cause]:
+    where = "metadata.namespace"
+    if namespaced and not namespace:
+        yield errors.required(where)
+    elif not namespaced and namespace:
+        yield errors.forbidden(where, "not allowed on this type")
+    elif namespace and is_new:
+        for text in names.rfc1123_label_problems(namespace):
+            yield errors.invalid(where, namespace, text)
+
+
+def _check_update(meta: Json, old: Json) -> Iterator[Cause]:
     for name in _IMMUTABLE:
-        before, now = old.get(name), meta.get(name)
         # The server fills in what a client leaves out.
-        if now is not None and now != before:
-            yield errors.immutable(paths.child(path, name), now)
-    if old.get("deletionTimestamp"):
-        added = sorted(set(meta.get("finalizers") or ()) - set(old.get("finalizers") or ()))
-        if added:
-            text = (
-                "no new finalizers can be added if the object is being deleted, "
-                f"found new finalizers {_go_strings(added)}"
-            )
-            yield errors.forbidden(paths.child(path, "finalizers"), text)
-
-
-def _go_strings(values: list[str]) -> str:
-    return "[]string{" + ", ".join(f'"{value}"' for value in values) + "}"
+        if (now := meta.get(name)) is not None and now != old.get(name):
+            yield errors.immutable(f"metadata.{name}", now)
+    added = sorted(set(meta.get("finalizers") or ()) - set(old.get("finalizers") or ()))
+    if added and old.get("deletionTimestamp"):
+        shown = ", ".join(f'"{name}"' for name in added)
+        text = (
+            "no new finalizers can be added if the object is being deleted, found new finalizers"
+            f" []string{{{shown}}}"
+        )
+        yield errors.forbidden("metadata.finalizers", text)
 
 
 def validate_metadata(
@@ -129,26 +134,43 @@ def validate_metadata(
     namespaced: bool = True,
 ) -> list[Cause]:
     """Return what is wrong with an object's metadata; `old` is the stored object of an update."""
-    path = "metadata"
     meta: Json = obj.get("metadata") or {}
-    found = list(_check_name(meta, rule, path)) if old is None else []
-    namespace = meta.get("namespace") or ""
-    if namespaced and not namespace:
-        found.append(errors.required(paths.child(path, "namespace")))
-    elif not namespaced and namespace:
-        found.append(errors.forbidden(paths.child(path, "namespace"), "not allowed on this type"))
-    elif namespace and old is None:
-        where = paths.child(path, "namespace")
-        problems = names.rfc1123_label_problems(namespace)
-        found += [errors.invalid(where, namespace, text) for text in problems]
-    found += check_labels(meta.get("labels"), paths.child(path, "labels"))
-    found += check_annotations(meta.get("annotations"), paths.child(path, "annotations"))
-    owners = meta.get("ownerReferences") or []
-    found += _check_owners(owners, paths.child(path, "ownerReferences"))
-    where = paths.child(path, "finalizers")
-    for finalizer in meta.get("finalizers") or ():
-        problems = names.label_key_problems(finalizer)
-        found += [errors.invalid(where, finalizer, text) for text in problems]
+    is_new = old is None
+    found = list(_check_name(meta, rule)) if is_new else []
+    found += _check_namespace(meta.get("namespace") or "", is_new=is_new, namespaced=namespaced)
+    found += broken(meta, "metadata", _METADATA)
     if old is not None:
-        found += _check_update(meta, old.get("metadata") or {}, path)
+        found += _check_update(meta, old.get("metadata") or {})
     return found
+
+
+def tidy_metadata(kind: Kind, metadata: Json, old: Json) -> Iterator[str]:
+    """Drop repeated owners, in place; give the warnings that a write of ``metadata`` earns."""
+    owners = metadata.get("ownerReferences")
+    if isinstance(owners, list) and len(owners) > 1:
+        kept = [owner for position, owner in enumerate(owners) if owner not in owners[:position]]
+        if len(kept) < len(owners):
+            twice = dict.fromkeys(str(one.get("uid")) for one in kept if owners.count(one) > 1)
+            metadata["ownerReferences"] = kept
+            yield warning_header(
+                ".metadata.ownerReferences contains duplicate entries after mutating admission"
+                " happens; API server dedups owner references in 1.20+, and may reject such"
+                " requests as early as 1.24; please fix your requests; duplicate UID(s) observed:"
+                f" {', '.join(twice)}"
+            )
+    before = old.get("finalizers") or ()
+    for name in (metadata.get("finalizers") or ()) if kind.is_custom else ():
+        if "/" not in name and name not in names.STANDARD_FINALIZERS and name not in before:
+            yield warning_header(
+                f'metadata.finalizers: "{name}": prefer a domain-qualified finalizer name to avoid'
+                " accidental conflicts with other finalizer writers"
+            )
+
+
+def ordered_metadata(metadata: Json) -> Json:
+    """Return the known members in the order a server writes them, without empty ones."""
+    return {
+        key: metadata[key]
+        for key in recorded.flags(METADATA)
+        if key != "selfLink" and metadata.get(key) not in (None, "", {}, [])
+    }

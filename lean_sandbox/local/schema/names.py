@@ -1,96 +1,79 @@
-"""Syntax of names, labels and keys (RFC 1123, RFC 1035, Kubernetes qualified names)."""
+"""Syntax of names, labels and keys (RFC 1123, RFC 1035, Kubernetes qualified names).
+
+A rule returns what keeps a text from being such a name.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from typing import Final
 
 NameRule = Callable[[str], list[str]]
-STANDARD_FINALIZERS = ("kubernetes", "orphan", "foregroundDeletion")
 
-_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
-_LABEL_1035 = "[a-z]([-a-z0-9]*[a-z0-9])?"
-_QUALIFIED = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
-_VALUE = f"({_QUALIFIED})?"
+STANDARD_FINALIZERS: Final = ("kubernetes", "orphan", "foregroundDeletion")
+_LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_QUALIFIED: Final = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 
 
-def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(rf"(?:{pattern})\Z", re.ASCII)
-
-
-_LABEL_RE = _compiled(_LABEL)
-_SUBDOMAIN_RE = _compiled(_SUBDOMAIN)
-_LABEL_1035_RE = _compiled(_LABEL_1035)
-_QUALIFIED_RE = _compiled(_QUALIFIED)
-_VALUE_RE = _compiled(_VALUE)
-
-
-def _regex_text(message: str, pattern: str, *examples: str) -> str:
+def _syntax(
+    pattern: str, limit: int, message: str, *examples: str, unit: str = "characters"
+) -> NameRule:
+    compiled = re.compile(rf"(?:{pattern})\Z", re.ASCII)
     shown = ",  or ".join(f"'{example}'" for example in examples)
-    return f"{message} (e.g. {shown}, regex used for validation is '{pattern}')"
+    text = f"{message} (e.g. {shown}, regex used for validation is '{pattern}')"
+
+    def problems(name: str) -> list[str]:
+        size = len(name.encode() if unit == "bytes" else name)
+        found = [] if size <= limit else [f"must be no more than {limit} {unit}"]
+        return found if compiled.match(name) else [*found, text]
+
+    return problems
 
 
-def _longer(limit: int, unit: str) -> str:
-    return f"must be no more than {limit} {unit}"
-
-
-_SUBDOMAIN_TEXT = _regex_text(
+subdomain_problems: Final = _syntax(
+    rf"{_LABEL}(\.{_LABEL})*",
+    253,
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or "
     "'.', and must start and end with an alphanumeric character",
-    _SUBDOMAIN,
     "example.com",
 )
-_LABEL_TEXT = _regex_text(
+rfc1123_label_problems: Final = _syntax(
+    _LABEL,
+    63,
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and "
     "must start and end with an alphanumeric character",
-    _LABEL,
     "my-name",
     "123-abc",
 )
-_LABEL_1035_TEXT = _regex_text(
+rfc1035_label_problems: Final = _syntax(
+    "[a-z]([-a-z0-9]*[a-z0-9])?",
+    63,
     "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an "
     "alphabetic character, and end with an alphanumeric character",
-    _LABEL_1035,
     "my-name",
     "abc-123",
 )
-_QUALIFIED_TEXT = _regex_text(
-    "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an "
-    "alphanumeric character",
-    _QUALIFIED,
-    "MyName",
-    "my.name",
-    "123-abc",
-)
-_VALUE_TEXT = _regex_text(
+label_value_problems: Final = _syntax(
+    f"({_QUALIFIED})?",
+    63,
     "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or "
     "'.', and must start and end with an alphanumeric character",
-    _VALUE,
     "MyValue",
     "my_value",
     "12345",
+    unit="bytes",
 )
-
-
-def _check(text: str, pattern: re.Pattern[str], message: str, limit: int) -> list[str]:
-    found = [] if len(text) <= limit else [_longer(limit, "characters")]
-    return found if pattern.match(text) else [*found, message]
-
-
-def subdomain_problems(name: str) -> list[str]:
-    """Return what keeps a text from being an RFC 1123 subdomain of at most 253 characters."""
-    return _check(name, _SUBDOMAIN_RE, _SUBDOMAIN_TEXT, 253)
-
-
-def rfc1123_label_problems(name: str) -> list[str]:
-    """Return what keeps a text from being an RFC 1123 label of at most 63 characters."""
-    return _check(name, _LABEL_RE, _LABEL_TEXT, 63)
-
-
-def rfc1035_label_problems(name: str) -> list[str]:
-    """Return what keeps a text from being an RFC 1035 label of at most 63 characters."""
-    return _check(name, _LABEL_1035_RE, _LABEL_1035_TEXT, 63)
+_qualified_problems: Final = _syntax(
+    _QUALIFIED,
+    63,
+    "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an "
+    "alphanumeric character",
+    "MyName",
+    "my.name",
+    "123-abc",
+    unit="bytes",
+)
 
 
 def path_segment_problems(name: str) -> list[str]:
@@ -105,7 +88,7 @@ def label_key_problems(key: str) -> list[str]:
     prefix, slash, name = key.rpartition("/")
     if key.count("/") > 1:
         advice = " with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
-        return [f"a valid label key {_QUALIFIED_TEXT}{advice}"]
+        return [f"a valid label key {_qualified_problems('')[0]}{advice}"]
     found: list[str] = []
     if slash and not prefix:
         found.append("prefix part must be non-empty")
@@ -113,32 +96,21 @@ def label_key_problems(key: str) -> list[str]:
         found += [f"prefix part {text}" for text in subdomain_problems(prefix)]
     if not name:
         found.append("name part must be non-empty")
-    elif len(name.encode()) > 63:
-        found.append(f"name part {_longer(63, 'bytes')}")
-    if not _QUALIFIED_RE.match(name):
-        found.append(f"name part {_QUALIFIED_TEXT}")
-    return found
+    return [*found, *(f"name part {text}" for text in _qualified_problems(name))]
 
 
-def label_value_problems(value: str) -> list[str]:
-    """Return what keeps a text from being a label value."""
-    found = [] if len(value.encode()) <= 63 else [_longer(63, "bytes")]
-    return found if _VALUE_RE.match(value) else [*found, _VALUE_TEXT]
-
-
-def _port_name(name: str) -> Iterator[str]:
-    if len(name) > 15:
-        yield _longer(15, "characters")
-    if not re.match(r"[-a-z0-9]+\Z", name):
-        yield "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)"
-    if not re.search("[a-z]", name):
-        yield "must contain at least one letter (a-z)"
-    if "--" in name:
-        yield "must not contain consecutive hyphens"
-    if name[:1] == "-" or name[-1:] == "-":
-        yield "must not begin or end with a hyphen"
+_PORT_NAME: Final = (
+    (r".{0,15}\Z", "must be no more than 15 characters"),
+    (
+        r"[-a-z0-9]+\Z",
+        "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)",
+    ),
+    (".*[a-z]", "must contain at least one letter (a-z)"),
+    (r"(?!.*--)", "must not contain consecutive hyphens"),
+    (r"(?!-)(?!.*-\Z)", "must not begin or end with a hyphen"),
+)
 
 
 def port_name_problems(name: str) -> list[str]:
     """Return what keeps a text from being a service name of RFC 6335 (a named container port)."""
-    return list(_port_name(name))
+    return [text for pattern, text in _PORT_NAME if not re.match(pattern, name, re.DOTALL)]

@@ -7,13 +7,13 @@ from typing import Any, Final
 
 from lean_sandbox.local.errors import Cause
 from lean_sandbox.local.schema import errors, names
-from lean_sandbox.local.schema.metadata import check_labels
 from lean_sandbox.local.schema.pod_defaults import CONTAINER_LISTS, containers_of
 from lean_sandbox.local.schema.rows import (
     amounts,
     at_least,
     between,
     broken,
+    labels,
     named,
     needed,
     one_of,
@@ -229,7 +229,7 @@ _SPEC: Final[Any] = (
         "serviceAccountName": named(names.subdomain_problems),
         "priorityClassName": named(names.subdomain_problems),
         "runtimeClassName": named(names.subdomain_problems),
-        "nodeSelector": check_labels,
+        "nodeSelector": labels,
         "securityContext": dict.fromkeys(
             ("runAsUser", "runAsGroup", "fsGroup"), between(0, _MAX_INT32)
         ),

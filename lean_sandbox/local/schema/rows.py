@@ -12,7 +12,6 @@ from typing import Any
 
 from lean_sandbox.local.errors import Cause
 from lean_sandbox.local.schema import errors, names, paths
-from lean_sandbox.local.schema.metadata import check_labels
 from lean_sandbox.model.comparison import parse_quantity
 
 Json = dict[str, Any]
@@ -144,10 +143,17 @@ def amounts(value: Any, where: str) -> Iterator[Cause]:
             yield errors.invalid(paths.key(where, name), amount, text)
 
 
+def labels(value: Any, where: str) -> Iterator[Cause]:
+    """Check each key and value of labels."""
+    for key, text in sorted((value or {}).items()):
+        yield from (errors.invalid(where, key, why) for why in names.label_key_problems(key))
+        yield from (errors.invalid(where, text, why) for why in names.label_value_problems(text))
+
+
 def selector(value: Any, where: str) -> Iterator[Cause]:
     """Check a label selector."""
     given: Json = value or {}
-    yield from check_labels(given.get("matchLabels"), paths.child(where, "matchLabels"))
+    yield from labels(given.get("matchLabels"), f"{where}.matchLabels")
     for position, one in enumerate(given.get("matchExpressions") or ()):
         inner = f"{where}.matchExpressions[{position}]"
         sign, listed = one.get("operator") or "", one.get("values") or []

@@ -1,19 +1,21 @@
-"""Services: defaults and validation."""
+"""Services: defaults, validation, addresses and node ports."""
 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from lean_sandbox.local.errors import Cause
+from lean_sandbox.local.errors import Cause, StatusError, invalid
 from lean_sandbox.local.schema import errors, names
-from lean_sandbox.local.schema.metadata import check_labels
 from lean_sandbox.local.schema.pods import PROTOCOLS
-from lean_sandbox.local.schema.rows import between, fill, named, one_of, port, unique
+from lean_sandbox.local.schema.rows import between, fill, labels, named, one_of, port, unique
 
 Json = dict[str, Any]
 
+_NETWORK: Final = ipaddress.ip_network("10.96.0.0/16")
+"""The range of cluster IPs."""
+_NODE_PORTS: Final = range(30000, 32768)
 _IP_TEXT: Final = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
 _DEFAULTS: Final[Json] = {
     "type": "ClusterIP",
@@ -104,7 +106,7 @@ SERVICE: Final[Any] = {
         {
             "type": one_of("ClusterIP", "ExternalName", "LoadBalancer", "NodePort"),
             "sessionAffinity": one_of("ClientIP", "None"),
-            "selector": check_labels,
+            "selector": labels,
             "ports": unique("name"),
             "ports[*]": {
                 "name": named(names.rfc1123_label_problems),
@@ -124,3 +126,124 @@ def check_service_change(obj: Json, before: Json) -> Iterator[Cause]:
     is_named = "ExternalName" in (spec.get("type"), old.get("type"))
     if now and was and now[0] != was[0] and not is_named:
         yield errors.invalid("spec.clusterIPs[0]", now, "may not change once set")
+
+
+# ------------------------------------------------------------------ what is given out
+
+
+def _refused(what: str, field: str, name: str = "") -> StatusError:
+    return invalid("", "Service", name, [Cause("FieldValueInvalid", what, field)])
+
+
+class ClusterIPs:
+    """Hands out cluster IPs of one range; an address returns when its Service goes."""
+
+    def __init__(self) -> None:
+        self._last = 0
+        self._taken: set[str] = set()
+
+    def take(self) -> str:
+        """Return an address nobody has. Raises StatusError (422) if there is none."""
+        count = _NETWORK.num_addresses - 2
+        for _ in range(count):
+            self._last = self._last % count + 1
+            address = str(_NETWORK[self._last])
+            if address not in self._taken:
+                self._taken.add(address)
+                return address
+        raise _refused("failed to allocate IP: range is full", "spec.clusterIPs")
+
+    def claim(self, address: str) -> None:
+        """Take an address that somebody asks for. Raises StatusError (422) if it is not free."""
+        why = ""
+        if ipaddress.ip_address(address) not in _NETWORK:
+            why = (
+                f"the provided IP ({address}) is not in the valid range. The range of valid IPs is"
+                f" {_NETWORK}"
+            )
+        elif address in self._taken:
+            why = "provided IP is already allocated"
+        if why:
+            text = f'Invalid value: ["{address}"]: failed to allocate IP {address}: {why}'
+            raise _refused(text, "spec.clusterIPs")
+        self._taken.add(address)
+
+    def note(self, address: str) -> None:
+        """Remember an address that somebody had before a restart."""
+        self._taken.add(address)
+
+    def give_back(self, address: str) -> None:
+        """Take back the address of a Service that is gone: it is the next to be given out."""
+        if address in self._taken:
+            self._taken.remove(address)
+            self._last = int(ipaddress.ip_address(address)) - int(_NETWORK.network_address) - 1
+
+
+def assign_address(obj: Json, addresses: ClusterIPs, *, keep: bool) -> None:
+    """Give a new Service its cluster IP; a dry run (not ``keep``) shows one and gives it back."""
+    spec = obj["spec"]
+    if spec.get("type") == "ExternalName":
+        return
+    address = spec.get("clusterIP")
+    if not address:
+        address = addresses.take()
+    elif address != "None":
+        addresses.claim(address)
+    if not keep:
+        addresses.give_back(address)
+    spec["clusterIP"] = address
+    spec["clusterIPs"] = [address]
+
+
+def assign_node_ports(obj: Json, others: Iterable[Json]) -> None:
+    """Give the ports of a Service numbers on all nodes if its type needs them.
+
+    ``others`` are the Services that may have some. Raises StatusError (422) for a number that is
+    taken or out of range.
+    """
+    spec: Json = obj["spec"]
+    taken = {one.get("nodePort") for other in others for one in other["spec"].get("ports") or ()}
+    is_wanted = spec.get("type") == "NodePort" or (
+        spec.get("type") == "LoadBalancer"
+        and spec.get("allocateLoadBalancerNodePorts") is not False
+    )
+    for position, one in enumerate(spec.get("ports") or ()):
+        number, why = one.get("nodePort"), ""
+        if not number:
+            if is_wanted:
+                one["nodePort"] = next((free for free in _NODE_PORTS if free not in taken), None)
+                taken.add(one["nodePort"])
+        elif number not in _NODE_PORTS:
+            why = (
+                "provided port is not in the valid range. The range of valid ports is"
+                f" {_NODE_PORTS.start}-{_NODE_PORTS.stop - 1}"
+            )
+        elif number in taken:
+            why = "provided port is already allocated"
+        if why:
+            text = f"Invalid value: {number}: {why}"
+            raise _refused(text, f"spec.ports[{position}].nodePort", obj["metadata"]["name"])
+
+
+def keep_allocated(spec: Json, before: Json) -> None:
+    """Put back what a Service was given and a write does not say anew."""
+    if spec.get("type") == "ExternalName":
+        return
+    for key in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"):
+        if key in before and not spec.get(key):
+            spec[key] = before[key]
+    if spec.get("clusterIP") != before.get("clusterIP") and (
+        spec.get("clusterIPs") == before.get("clusterIPs")
+    ):
+        spec["clusterIPs"] = [spec["clusterIP"]]
+    had = {
+        (one.get("port"), one.get("protocol")): one.get("nodePort")
+        for one in before.get("ports") or ()
+    }
+    needs_ports = spec.get("type") in ("NodePort", "LoadBalancer")
+    for one in spec.get("ports") or ():
+        number = had.get((one.get("port"), one.get("protocol", "TCP")))
+        if number and needs_ports:
+            one.setdefault("nodePort", number)
+        elif number and one.get("nodePort") == number:
+            del one["nodePort"]

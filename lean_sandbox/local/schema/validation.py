@@ -3,50 +3,43 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from typing import Any
+import operator
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
 
 from lean_sandbox.local.errors import Cause
 from lean_sandbox.local.schema import errors, paths
-from lean_sandbox.local.schema.formats import INTEGER_RANGES, compile_pattern, matches_format
+from lean_sandbox.local.schema.formats import (
+    INTEGER_RANGES,
+    JSON_TYPES,
+    compile_pattern,
+    matches_format,
+)
 from lean_sandbox.local.schema.rules import RuleSet
 from lean_sandbox.local.schema.structural import MISSING, former, members, repeated
 
 Json = dict[str, Any]
 
 # Rules are not asked about a value that has not its type or size.
-_BLOCKING = frozenset(
-    {
-        "FieldValueNotSupported",
-        "FieldValueRequired",
-        "FieldValueTooLong",
-        "FieldValueTooMany",
-        "FieldValueTypeInvalid",
-    }
+_BLOCKING: Final = frozenset(
+    f"FieldValue{word}"
+    for word in ("NotSupported", "Required", "TooLong", "TooMany", "TypeInvalid")
 )
-_UNCHECKED = (
+_UNCHECKED: Final = (
     "some validation rules were not checked because the object was invalid; "
     "correct the existing errors to complete validation"
 )
-_NOWHERE = "<nil>"
-
-
-def _json_type(value: Any) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "boolean"
-    if isinstance(value, int):
-        return "integer"
-    if isinstance(value, float):
-        return "number"
-    if isinstance(value, str):
-        return "string"
-    return "array" if isinstance(value, list) else "object"
-
-
+_NOWHERE: Final = "<nil>"
 # The formats that Go's decoder gives numbers; other values have none.
-_NUMBER_FORMATS = {"integer": "int64", "number": "float64"}
+_NUMBER_FORMATS: Final = {"integer": "int64", "number": "float64"}
+_BOUNDS: Final = (
+    ("minimum", "exclusiveMinimum", operator.lt, "greater than"),
+    ("maximum", "exclusiveMaximum", operator.gt, "less than"),
+)
+_SIZES: Final[dict[type, tuple[str, str, str]]] = {
+    dict: ("minProperties", "maxProperties", "properties"),
+    list: ("minItems", "maxItems", "items"),
+}
 
 
 def _wrong_type(path: str, wanted: str, found: str) -> Cause:
@@ -55,175 +48,140 @@ def _wrong_type(path: str, wanted: str, found: str) -> Cause:
 
 
 def _type_error(value: Any, schema: Json, path: str) -> Cause | None:
-    wanted = schema.get("type")
-    if wanted is None:
-        return None
-    found = _json_type(value)
+    wanted, found = schema.get("type"), JSON_TYPES[type(value)]
     is_integral = isinstance(value, float) and value.is_integer()
-    if (
-        found == wanted
-        or (wanted == "number" and found == "integer")
-        or (wanted == "integer" and is_integral)
-    ):
+    if wanted in (None, found) or (wanted, found) == ("number", "integer"):
+        return None
+    if wanted == "integer" and is_integral:
         return None
     shown = schema.get("format")
     if shown and found not in {"string", "array", "null"}:
         return _wrong_type(path, shown, _NUMBER_FORMATS.get(found, ""))
-    return _wrong_type(path, wanted, found)
+    return _wrong_type(path, str(wanted), found)
 
 
 def _unplaced(detail: str) -> Cause:
     return errors.invalid(_NOWHERE, "", detail)
 
 
-def _check_int_or_string(value: Any, schema: Json, path: str, out: list[Cause]) -> bool:
-    if isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool)):
-        return True
-    found = _json_type(value)
-    out.append(_wrong_type(path, "integer,string", found))
+def _check_int_or_string(value: Any, schema: Json, path: str) -> Iterator[Cause]:
+    found = JSON_TYPES[type(value)]
+    if found in ("integer", "string"):
+        return
+    yield _wrong_type(path, "integer,string", found)
     if schema.get("anyOf"):
-        out.append(_unplaced(f'"{path}" must validate at least one schema (anyOf)'))
-        out.append(_wrong_type(path, "integer", found))
+        yield _unplaced(f'"{path}" must validate at least one schema (anyOf)')
+        yield _wrong_type(path, "integer", found)
     if found == "number":
-        out.append(_unplaced(f"Checked value must be of type integer (default format) in {path}"))
-    return False
+        yield _unplaced(f"Checked value must be of type integer (default format) in {path}")
 
 
-def _check_number(value: float, schema: Json, path: str, out: list[Cause]) -> None:
+def _check_number(value: float, schema: Json, path: str) -> Iterator[Cause]:
     form = schema.get("format")
     if schema.get("type") == "integer" and form in INTEGER_RANGES:
         low, high = INTEGER_RANGES[form]
         if value != int(value) or not low <= value <= high:
-            shown = f"Checked value must be of type integer with format {form} in {path}"
-            out.append(_unplaced(shown))
+            yield _unplaced(f"Checked value must be of type integer with format {form} in {path}")
             return
-    texts: list[str] = []
-    minimum, maximum = schema.get("minimum"), schema.get("maximum")
-    if minimum is not None:
-        if schema.get("exclusiveMinimum") and value <= minimum:
-            texts.append(f"should be greater than {minimum}")
-        elif value < minimum:
-            texts.append(f"should be greater than or equal to {minimum}")
-    if maximum is not None:
-        if schema.get("exclusiveMaximum") and value >= maximum:
-            texts.append(f"should be less than {maximum}")
-        elif value > maximum:
-            texts.append(f"should be less than or equal to {maximum}")
+    for name, exclusive, is_beyond, text in _BOUNDS:
+        limit, is_strict = schema.get(name), schema.get(exclusive)
+        if limit is None:
+            continue
+        if is_beyond(value, limit) or (is_strict and value == limit):
+            shown = text if is_strict else f"{text} or equal to"
+            yield errors.invalid(path, value, f"{path} in body should be {shown} {limit}")
     step = schema.get("multipleOf")
     if step and value % step:
-        texts.append(f"should be a multiple of {step}")
-    out.extend(errors.invalid(path, value, f"{path} in body {text}") for text in texts)
+        yield errors.invalid(path, value, f"{path} in body should be a multiple of {step}")
 
 
-def _check_string(value: str, schema: Json, path: str, out: list[Cause]) -> None:
+def _check_string(value: str, schema: Json, path: str) -> Iterator[Cause]:
     longest, shortest = schema.get("maxLength"), schema.get("minLength")
-    pattern = schema.get("pattern")
+    pattern, form = schema.get("pattern"), schema.get("format")
     # One answer about length and pattern: the first that applies.
     if longest is not None and len(value) > longest:
-        out.append(errors.too_long(path, longest))
+        yield errors.too_long(path, longest)
     elif shortest is not None and len(value) < shortest:
         detail = f"{path} in body should be at least {shortest} chars long"
-        out.append(errors.invalid(path, value, detail))
+        yield errors.invalid(path, value, detail)
     elif pattern and not compile_pattern(pattern).search(value):
-        out.append(errors.invalid(path, value, f"{path} in body should match '{pattern}'"))
-    form = schema.get("format")
+        yield errors.invalid(path, value, f"{path} in body should match '{pattern}'")
     if form and schema.get("type") == "string" and not matches_format(value, form):
         shown = json.dumps(value, ensure_ascii=False)
-        detail = f"{path} in body must be of type {form}: {shown}"
-        out.append(errors.type_invalid(path, value, detail))
+        yield errors.type_invalid(path, value, f"{path} in body must be of type {form}: {shown}")
 
 
-_SIZES: dict[type, tuple[str, str, str]] = {
-    dict: ("minProperties", "maxProperties", "properties"),
-    list: ("minItems", "maxItems", "items"),
-}
-
-
-def _check_container(value: Any, schema: Json, path: str, old: Any, out: list[Cause]) -> None:
+def _check_container(value: Any, schema: Json, path: str, old: Any) -> Iterator[Cause]:
     """Check a map or list: its size, what is required, what is in it twice, its members."""
     least, most, noun = _SIZES[type(value)]
     count = len(value)
     if (limit := schema.get(most)) is not None and count > limit:
-        out.append(errors.too_many(path, count, limit))
+        yield errors.too_many(path, count, limit)
     if (limit := schema.get(least)) is not None and count < limit:
-        detail = f"{path} in body should have at least {limit} {noun}"
-        out.append(errors.invalid(path, count, detail))
+        yield errors.invalid(path, count, f"{path} in body should have at least {limit} {noun}")
     if isinstance(value, list):
-        out.extend(repeated(value, schema, path))
+        yield from repeated(value, schema, path)
     else:
-        missing = [name for name in schema.get("required", ()) if name not in value]
-        out.extend(errors.required(paths.child(path, name)) for name in missing)
+        missing = (name for name in schema.get("required", ()) if name not in value)
+        yield from (errors.required(paths.child(path, name)) for name in missing)
     before = former(old, schema)
     for key, item, field in members(value, schema):
-        _check(item, field, paths.member(path, key), before(key, item), out)
+        yield from _check(item, field, paths.member(path, key), before(key, item))
 
 
-def _check(value: Any, schema: Json, path: str, old: Any, out: list[Cause]) -> None:
+def _check(value: Any, schema: Json, path: str, old: Any = MISSING) -> Iterator[Cause]:
     # Ratcheting: what an update leaves as it was is not held against it.
     if old is not MISSING and old == value and type(old) is type(value):
         return
     if value is None and (schema.get("nullable") or "type" not in schema):
         return
     if schema.get("x-kubernetes-int-or-string"):
-        if not _check_int_or_string(value, schema, path, out):
+        if found := list(_check_int_or_string(value, schema, path)):
+            yield from found
             return
     elif error := _type_error(value, schema, path):
-        out.append(error)
+        yield error
         if not isinstance(value, float) or schema.get("type") != "integer":
             if (allowed := schema.get("enum")) is not None:
-                out.append(errors.not_supported(path, value, allowed))
+                yield errors.not_supported(path, value, allowed)
             return
     if isinstance(value, str):
-        _check_string(value, schema, path, out)
+        yield from _check_string(value, schema, path)
     elif isinstance(value, dict | list):
-        _check_container(value, schema, path, old, out)
+        yield from _check_container(value, schema, path, old)
     elif isinstance(value, int | float) and not isinstance(value, bool):
-        _check_number(value, schema, path, out)
-    allowed = schema.get("enum")
-    if allowed is not None and value not in allowed:
-        out.append(errors.not_supported(path, value, allowed))
-    _check_combinations(value, schema, path, out)
+        yield from _check_number(value, schema, path)
+    if (allowed := schema.get("enum")) is not None and value not in allowed:
+        yield errors.not_supported(path, value, allowed)
+    yield from _check_combinations(value, schema, path)
 
 
 def _fits(value: Any, schema: Json, path: str) -> bool:
-    found: list[Cause] = []
-    _check(value, schema, path, MISSING, found)
-    return not found
+    return next(_check(value, schema, path), None) is None
 
 
-def _check_combinations(value: Any, schema: Json, path: str, out: list[Cause]) -> None:
+def _check_combinations(value: Any, schema: Json, path: str) -> Iterator[Cause]:
     for part in schema.get("allOf", ()):
-        _check(value, part, path, MISSING, out)
+        yield from _check(value, part, path)
     if schema.get("x-kubernetes-int-or-string"):
         return
     if (choices := schema.get("anyOf")) and not any(_fits(value, c, path) for c in choices):
-        out.append(_unplaced(f'"{path}" must validate at least one schema (anyOf)'))
+        yield _unplaced(f'"{path}" must validate at least one schema (anyOf)')
     if choices := schema.get("oneOf"):
         count = sum(_fits(value, choice, path) for choice in choices)
         if count != 1:
             found = "Found none valid" if count == 0 else f"Found {count} valid alternatives"
-            text = f'"{path}" must validate one and only one schema (oneOf). {found}'
-            out.append(_unplaced(text))
+            yield _unplaced(f'"{path}" must validate one and only one schema (oneOf). {found}')
     if (refused := schema.get("not")) and _fits(value, refused, path):
-        out.append(_unplaced(f'"{path}" must not validate the schema (not)'))
+        yield _unplaced(f'"{path}" must not validate the schema (not)')
 
 
-def _check_status(obj: Json, schema: Json, old: Json | None) -> list[Cause]:
+def _check_status(obj: Json, schema: Json, old: Json | None) -> Iterator[Cause]:
     """Check the status alone; detail texts name paths below `status`, as Kubernetes words them."""
-    if "status" not in obj:
-        return []
     part = (schema.get("properties") or {}).get("status") or {}
-    before = (old or {}).get("status", MISSING)
-    found: list[Cause] = []
-    _check(obj["status"], part, "", before, found)
-    return [
-        error if error.field == _NOWHERE else error._replace(field=_below_status(error.field))
-        for error in found
-    ]
-
-
-def _below_status(path: str) -> str:
-    return paths.child("status", path) if path else "status"
+    for error in _check(obj["status"], part, "", (old or {}).get("status", MISSING)):
+        where = paths.child("status", error.field) if error.field else "status"
+        yield error if error.field == _NOWHERE else error._replace(field=where)
 
 
 def validate(
@@ -243,15 +201,14 @@ def validate(
     if there are none. `is_status` is for writes to `/status`, of which only the status and the CEL
     rules are checked.
     """
+    was = MISSING if old is None else old
     if is_status:
-        found = _check_status(obj, schema, old)
+        found = list(_check_status(obj, schema, old)) if "status" in obj else []
     else:
-        found = []
         root = {name: value for name, value in obj.items() if name != "metadata"}
-        _check(root, schema, "", MISSING if old is None else old, found)
+        found = list(_check(root, schema, "", was))
     if rules := RuleSet(schema) if rules is None else rules:
         if any(error.reason in _BLOCKING for error in [*found, *before]):
-            found.append(errors.invalid(_NOWHERE, None, _UNCHECKED))
-        else:
-            found.extend(rules.check(obj, MISSING if old is None else old))
+            return [*found, errors.invalid(_NOWHERE, None, _UNCHECKED)]
+        found += rules.check(obj, was)
     return found
