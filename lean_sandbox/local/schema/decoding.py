@@ -29,6 +29,7 @@ _DEEPEST: Final = 150
 METADATA: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 _EXTENSIONS: Final = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1"
 _GO_NAMES: Final = {"boolean": "bool", "integer": "number"}
+_TAKEN: Final = dict.fromkeys(("integer", "number"), ("integer", "number"))
 _LAYOUTS: Final = {
     "Time": "2006-01-02T15:04:05Z07:00",
     "MicroTime": "2006-01-02T15:04:05.000000Z07:00",
@@ -94,14 +95,8 @@ def _is_quantity(schema: Json) -> bool:
 
 def _empty_item(schema: Json) -> Any:
     """Return what a null in a list or a map becomes."""
-    kind = schema.get("type")
-    if _is_quantity(schema):
-        return "0"
-    if kind in ("object", "array"):
-        return {} if kind == "object" else []
-    if kind == "boolean":
-        return False
-    return 0 if kind in ("integer", "number") else ""
+    empty = {"object": {}, "array": [], "boolean": False, "integer": 0, "number": 0}
+    return "0" if _is_quantity(schema) else empty.get(schema.get("type", ""), "")
 
 
 def _is_plain(item: Any, schema: Json) -> bool:
@@ -156,22 +151,27 @@ class _Decoder:
     def value(self, value: Any, schema: Json, owner: str) -> Any:
         """Return a value decoded; objects and lists are changed in place."""
         kind = schema.get("type")
-        if kind == "object":
-            if not isinstance(value, dict):
-                raise self._misfit(value, schema, owner)
-            if schema.get("properties"):
-                self.fields(value, schema, owner)
-            elif isinstance(others := schema.get("additionalProperties"), dict):
-                self._members(value, list(value), others, owner)
-            elif not schema.get("x-kubernetes-preserve-unknown-fields"):
-                self.fields(value, {"properties": {}}, owner)
-            return value
-        if kind == "array":
-            if not isinstance(value, list):
-                raise self._misfit(value, schema, owner)
+        if schema.get("x-kubernetes-int-or-string"):
+            return self._int_or_string(value, schema, owner)
+        if kind is None:
+            return self._any(value, schema, owner)
+        if JSON_TYPES[type(value)] not in _TAKEN.get(kind, (kind,)):
+            raise self._misfit(value, schema, owner)
+        if kind == "string":
+            return _text(value, schema)
+        if kind == "integer":
+            low, high = INTEGER_RANGES[schema.get("format", "int32")]
+            if not (isinstance(value, int) and low <= value <= high):
+                raise self._misfit(value, schema, owner, str(value))
+        elif kind == "array":
             self._members(value, range(len(value)), schema["items"], owner)
-            return value
-        return self._scalar(value, schema, owner)
+        elif schema.get("properties"):
+            self.fields(value, schema, owner)
+        elif isinstance(others := schema.get("additionalProperties"), dict):
+            self._members(value, list(value), others, owner)
+        elif kind == "object" and not schema.get("x-kubernetes-preserve-unknown-fields"):
+            self.fields(value, {"properties": {}}, owner)
+        return value
 
     def _members(self, values: Any, keys: Any, schema: Json, owner: str) -> None:
         # Keys of maps are no fields: Go does not name them.
@@ -180,28 +180,10 @@ class _Decoder:
             if _is_plain(item, schema):
                 continue
             if item is None:
-                item = copy.copy(_empty_item(schema))
+                item = _empty_item(schema)
             self._trail.append(key if isinstance(key, int) else 0)
             values[key] = self.value(item, schema, owner)
             self._trail.pop()
-
-    def _scalar(self, value: Any, schema: Json, owner: str) -> Any:
-        kind = schema.get("type")
-        if schema.get("x-kubernetes-int-or-string"):
-            return self._int_or_string(value, schema, owner)
-        if kind == "boolean":
-            fits = isinstance(value, bool)
-        elif kind == "integer":
-            return self._integer(value, schema, owner)
-        elif kind == "number":
-            fits = isinstance(value, int | float) and not isinstance(value, bool)
-        elif kind == "string":
-            return self._text(value, schema, owner)
-        else:
-            return self._any(value, schema, owner)
-        if not fits:
-            raise self._misfit(value, schema, owner)
-        return value
 
     def _any(self, value: Any, schema: Json, owner: str) -> Any:
         """Decode a value of several types: a schema, schemas or a boolean; other JSON stays."""
@@ -220,14 +202,6 @@ class _Decoder:
             return value
         return None
 
-    def _integer(self, value: Any, schema: Json, owner: str) -> int:
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self._misfit(value, schema, owner)
-        low, high = INTEGER_RANGES[schema.get("format", "int32")]
-        if not (isinstance(value, int) and low <= value <= high):
-            raise self._misfit(value, schema, owner, str(value))
-        return value
-
     def _int_or_string(self, value: Any, schema: Json, owner: str) -> Any:
         if _is_quantity(schema):
             quantity = canonical_quantity(value)
@@ -238,19 +212,18 @@ class _Decoder:
             raise self._misfit(value, schema, owner)
         return value
 
-    def _text(self, value: Any, schema: Json, owner: str) -> str:
-        if not isinstance(value, str):
-            raise self._misfit(value, schema, owner)
-        form = schema.get("format")
-        if form == "date-time":
-            return _time(value, schema.get("title", "Time"))
-        if form == "byte":
-            try:
-                octets = base64.b64decode(value.replace("\n", "").replace("\r", ""), validate=True)
-            except (binascii.Error, ValueError):
-                raise DecodeError("illegal base64 data at input byte 0") from None
-            return base64.b64encode(octets).decode()
-        return value
+
+def _text(text: str, schema: Json) -> str:
+    form = schema.get("format")
+    if form == "date-time":
+        return _time(text, schema.get("title", "Time"))
+    if form == "byte":
+        try:
+            octets = base64.b64decode(text.replace("\n", "").replace("\r", ""), validate=True)
+        except (binascii.Error, ValueError):
+            raise DecodeError("illegal base64 data at input byte 0") from None
+        return base64.b64encode(octets).decode()
+    return text
 
 
 def _time(text: str, kind: str) -> str:
