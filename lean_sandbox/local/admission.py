@@ -9,7 +9,6 @@ from functools import lru_cache
 from typing import Any, Final
 
 from lean_sandbox.local.errors import StatusError, bad_request, invalid
-from lean_sandbox.local.podadmission import first_status
 from lean_sandbox.local.registry import Kind
 from lean_sandbox.local.schema.core import core_validate
 from lean_sandbox.local.schema.decoding import (
@@ -22,6 +21,7 @@ from lean_sandbox.local.schema.decoding import (
 from lean_sandbox.local.schema.errors import warning_header
 from lean_sandbox.local.schema.kinddefaults import core_defaults
 from lean_sandbox.local.schema.metadata import validate_metadata
+from lean_sandbox.local.schema.pod_defaults import first_status
 from lean_sandbox.local.schema.rules import RuleSet
 from lean_sandbox.local.schema.services import keep_allocated
 from lean_sandbox.local.schema.structural import OPEN, apply_defaults, prune

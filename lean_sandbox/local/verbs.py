@@ -29,15 +29,15 @@ from lean_sandbox.local.errors import (
 )
 from lean_sandbox.local.managers import Manager, track_update
 from lean_sandbox.local.options import WriteOptions
-from lean_sandbox.local.podadmission import (
+from lean_sandbox.local.registry import Kind
+from lean_sandbox.local.schema.errors import warning_header
+from lean_sandbox.local.schema.metadata import ordered_metadata, tidy_metadata
+from lean_sandbox.local.schema.pod_defaults import (
     add_token,
     add_tolerations,
     resolve_priority,
     resolve_runtime,
 )
-from lean_sandbox.local.registry import Kind
-from lean_sandbox.local.schema.errors import warning_header
-from lean_sandbox.local.schema.metadata import ordered_metadata, tidy_metadata
 from lean_sandbox.local.schema.services import assign_address, assign_node_ports
 from lean_sandbox.local.store import Entry
 

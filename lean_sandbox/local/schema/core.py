@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from lean_sandbox.local.errors import Cause
 from lean_sandbox.local.kinds import Kind
-from lean_sandbox.local.schema import errors, names, paths
+from lean_sandbox.local.schema import errors, names
 from lean_sandbox.local.schema.definition import check_definition, check_definition_change
 from lean_sandbox.local.schema.events import check_event_place
 from lean_sandbox.local.schema.metadata import NAME_RULES, validate_metadata
@@ -51,7 +51,7 @@ def _key_problems(key: str) -> list[str]:
 def _keys(value: Any, where: str) -> Iterator[Cause]:
     for key in sorted(value or {}):
         for text in _key_problems(key):
-            yield errors.invalid(paths.key(where, key), key, text)
+            yield errors.invalid(f"{where}[{key}]", key, text)
 
 
 def _config_map(obj: Json, _where: str) -> Iterator[Cause]:
@@ -73,9 +73,9 @@ def _secret(obj: Json, _where: str) -> Iterator[Cause]:
     kind, data = obj.get("type") or "", obj.get("data") or {}
     for key in _SECRET_KEYS.get(kind, ()):
         if key not in data:
-            yield errors.required(paths.key("data", key))
+            yield errors.required(f"data[{key}]")
     if kind == "kubernetes.io/basic-auth" and not {"username", "password"} & data.keys():
-        yield from (errors.required(paths.key("data", key)) for key in ("username", "password"))
+        yield from (errors.required(f"data[{key}]") for key in ("username", "password"))
     account = (obj["metadata"].get("annotations") or {}).get("kubernetes.io/service-account.name")
     if kind == "kubernetes.io/service-account-token" and not account:
         yield errors.required("metadata.annotations[kubernetes.io/service-account.name]")

@@ -1,4 +1,4 @@
-"""Field errors, the causes of a 422 answer, worded as Kubernetes words them."""
+"""Field errors, the causes of a 422 answer: paths and words as Kubernetes has them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,16 @@ from lean_sandbox.local.errors import Cause
 
 OMITTED: Final = object()
 """Marks an error that does not quote the bad value."""
+
+
+def child(path: str, name: str) -> str:
+    """Return the path of a named field."""
+    return f"{path}.{name}" if path else name
+
+
+def member(path: str, key: str | int) -> str:
+    """Return the path of a field or of a list item."""
+    return f"{path}[{key}]" if isinstance(key, int) else child(path, key)
 
 
 def _quoted(value: Any) -> str:

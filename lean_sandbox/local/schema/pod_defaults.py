@@ -1,10 +1,11 @@
-"""Defaults of Pods: those of core/v1 and of the service account admission."""
+"""What a server adds to Pods: defaults; to new ones status, priority, overhead and a token."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NoReturn
 
+from lean_sandbox.local.errors import forbidden
 from lean_sandbox.local.schema.formats import rounded_quantity
 from lean_sandbox.local.schema.rows import fill
 
@@ -112,3 +113,164 @@ def pod_defaults(obj: Json) -> None:
     spec["serviceAccountName"] = spec["serviceAccount"] = account
     spec.setdefault("enableServiceLinks", True)
     _resource_defaults(spec.get("resources") or {})
+
+
+# ------------------------------------------------------------------ new Pods
+
+_MOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
+# An hour, and the 7 s by which the server knows a token that it asked for itself.
+_TOKEN_LIFE_S: Final = 3607
+_GATED: Final[Json] = {
+    "type": "PodScheduled",
+    "status": "False",
+    "lastTransitionTime": None,
+    "reason": "SchedulingGated",
+    "message": "Scheduling is blocked due to non-empty scheduling gates",
+}
+_LOST: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_PATIENCE_S: Final = 300
+
+
+def add_token(obj: Json, account: Mapping[str, Any], suffix: str) -> None:
+    """Mount a token of the service account unless Pod or account decline; in place."""
+    spec: Json = obj["spec"]
+    wanted = spec.get("automountServiceAccountToken")
+    if wanted is None:
+        wanted = account.get("automountServiceAccountToken")
+    if wanted is False:
+        return
+    name = f"kube-api-access-{suffix}"
+    is_used = False
+    for part in ("initContainers", "containers"):
+        for container in spec.get(part) or ():
+            mounts = container.get("volumeMounts") or []
+            if all(mount.get("mountPath") != _MOUNT for mount in mounts):
+                mount = {"name": name, "readOnly": True, "mountPath": _MOUNT}
+                container["volumeMounts"] = [*mounts, mount]
+                is_used = True
+    if is_used:
+        spec["volumes"] = [*(spec.get("volumes") or ()), _volume(name)]
+
+
+def _volume(name: str) -> Json:
+    namespace = {"apiVersion": "v1", "fieldPath": "metadata.namespace"}
+    root = [{"key": "ca.crt", "path": "ca.crt"}]
+    sources: list[Json] = [
+        {"serviceAccountToken": {"expirationSeconds": _TOKEN_LIFE_S, "path": "token"}},
+        {"configMap": {"name": "kube-root-ca.crt", "items": root}},
+        {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": namespace}]}},
+    ]
+    return {"name": name, "projected": {"sources": sources, "defaultMode": 0o644}}
+
+
+_SYSTEM_CLASSES: Final = {
+    "system-cluster-critical": 2_000_000_000,
+    "system-node-critical": 2_000_001_000,
+}
+
+
+def resolve_priority(obj: Json, classes: Mapping[str, Mapping[str, Any]]) -> None:
+    """Write the priority of a Pod's class, or of the default one; in place.
+
+    Raises StatusError (403) for a class that is not there, or a priority of the Pod's own.
+    """
+    spec: Json = obj["spec"]
+    name = spec.get("priorityClassName")
+    found: Mapping[str, Any] = {}
+    if not name:
+        chosen = [each for each in classes.values() if each.get("globalDefault")]
+        # Of several defaults the lowest counts.
+        found = min(chosen, key=lambda each: each["value"], default={})
+        if found:
+            spec["priorityClassName"] = found["metadata"]["name"]
+    elif name in _SYSTEM_CLASSES:
+        found = {"value": _SYSTEM_CLASSES[name]}
+    elif name in classes:
+        found = classes[name]
+    else:
+        _refuse(obj, f"no PriorityClass with name {name} was found")
+    for member, wanted, what in (
+        ("priority", found.get("value", 0), "integer value of priority"),
+        (
+            "preemptionPolicy",
+            found.get("preemptionPolicy", "PreemptLowerPriority"),
+            "string value of PreemptionPolicy",
+        ),
+    ):
+        given = spec.setdefault(member, wanted)
+        if given != wanted:
+            text = f"the {what} ({given}) must not be provided in pod spec; priority admission"
+            _refuse(obj, f"{text} controller computed {wanted} from the given PriorityClass name")
+
+
+def resolve_runtime(obj: Json, classes: Mapping[str, Mapping[str, Any]]) -> None:
+    """Write the overhead and the nodes of a Pod's RuntimeClass; in place.
+
+    Raises StatusError (403) for a class that is not there, or an overhead of the Pod's own.
+    """
+    spec: Json = obj["spec"]
+    name = spec.get("runtimeClassName")
+    if name and name not in classes:
+        _refuse(obj, f'pod rejected: RuntimeClass "{name}" not found')
+    found: Mapping[str, Any] = classes[name] if name else {}
+    overhead = (found.get("overhead") or {}).get("podFixed")
+    if spec.get("overhead") and not overhead:
+        text = "Pod Overhead set without corresponding RuntimeClass defined Overhead"
+        _refuse(obj, f"pod rejected: {text}")
+    if spec.setdefault("overhead", overhead) != overhead:
+        text = "Pod's Overhead doesn't match RuntimeClass's defined Overhead"
+        _refuse(obj, f"pod rejected: {text}")
+    if not overhead:
+        del spec["overhead"]
+    scheduling: Mapping[str, Any] = found.get("scheduling") or {}
+    if wanted := scheduling.get("nodeSelector"):
+        spec["nodeSelector"] = {**(spec.get("nodeSelector") or {}), **wanted}
+    if added := scheduling.get("tolerations"):
+        spec["tolerations"] = [*(spec.get("tolerations") or ()), *added]
+
+
+def _refuse(obj: Json, why: str) -> NoReturn:
+    raise forbidden("", "pods", obj["metadata"].get("name", ""), why)
+
+
+def add_tolerations(obj: Json) -> None:
+    """Let a Pod stay five minutes on a node that is lost, unless it says otherwise; in place."""
+    spec: Json = obj["spec"]
+    said = spec.get("tolerations") or []
+    relevant = [one for one in said if one.get("effect") in (None, "", "NoExecute")]
+    common = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _PATIENCE_S}
+    added = [
+        {"key": key, **common}
+        for key in _LOST
+        if not any(one.get("key") in (None, "", key) for one in relevant)
+    ]
+    if added:
+        spec["tolerations"] = [*said, *added]
+
+
+def first_status(spec: Json) -> Json:
+    """Return the status of a Pod that is created."""
+    status: Json = {"phase": "Pending", "qosClass": _quality(spec)}
+    if spec.get("schedulingGates"):
+        status["conditions"] = [dict(_GATED)]
+    return status
+
+
+def _quality(spec: Json) -> str:
+    """Return the quality-of-service class that follows from a Pod's resources."""
+    limited = requested = True
+    some = False
+    containers = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
+    for container in [spec] if spec.get("resources") else containers:
+        resources = container.get("resources") or {}
+        limits, requests = (
+            {name: one for name, one in (resources.get(part) or {}).items() if one != "0"}
+            for part in ("limits", "requests")
+        )
+        some = some or bool(limits) or bool(requests)
+        for name in ("cpu", "memory"):
+            limited = limited and name in limits
+            requested = requested and requests.get(name, limits.get(name)) == limits.get(name)
+    if not some:
+        return "BestEffort"
+    return "Guaranteed" if limited and requested else "Burstable"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from lean_sandbox.local.errors import Cause
-from lean_sandbox.local.schema import errors, names, paths
+from lean_sandbox.local.schema import errors, names
 from lean_sandbox.model.comparison import parse_quantity
 
 Json = dict[str, Any]
@@ -54,12 +54,12 @@ def broken(value: Any, where: str, rule: Any) -> Iterator[Cause]:
     elif isinstance(value, dict):
         for key, inner in rule.items():
             name = key.removesuffix("[*]")
-            place = paths.child(where, name)
+            place = errors.child(where, name)
             if name == key:
                 yield from broken(value.get(name), place, inner)
                 continue
             for position, item in enumerate(value.get(name) or ()):
-                yield from broken(item, paths.index(place, position), inner)
+                yield from broken(item, f"{place}[{position}]", inner)
 
 
 # ------------------------------------------------------------------ checks
@@ -140,7 +140,7 @@ def amounts(value: Any, where: str) -> Iterator[Cause]:
     for name, amount in (value or {}).items():
         if (parse_quantity(amount) or 0) < 0:
             text = "must be greater than or equal to 0"
-            yield errors.invalid(paths.key(where, name), amount, text)
+            yield errors.invalid(f"{where}[{name}]", amount, text)
 
 
 def labels(value: Any, where: str) -> Iterator[Cause]:

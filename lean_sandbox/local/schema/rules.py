@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from lean_sandbox.local.errors import Cause
-from lean_sandbox.local.schema import errors, paths
+from lean_sandbox.local.schema import errors
 from lean_sandbox.local.schema.expressions import TEXT, RuleError, compile_rule, execute
 from lean_sandbox.local.schema.structural import EMBEDDED, MISSING, former, members
 from lean_sandbox.model.times import parse_duration, parse_rfc3339
@@ -174,7 +174,7 @@ class RuleSet:
             before = former(old, self._schema)
             for key, item, field in members(value, self._schema):
                 if inner := self._inner.get(id(field)):
-                    yield from inner.check(item, before(key, item), paths.member(path, key))
+                    yield from inner.check(item, before(key, item), errors.member(path, key))
 
     def _apply(self, rule: Json, value: Any, old: Any, path: str) -> Cause | None:
         asked = (rule["rule"], rule.get("messageExpression") or "true")

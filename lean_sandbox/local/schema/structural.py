@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from lean_sandbox.local import recorded
 from lean_sandbox.local.errors import Cause
-from lean_sandbox.local.schema import errors, paths
+from lean_sandbox.local.schema import errors
 from lean_sandbox.local.schema.decoding import METADATA
 
 Json = dict[str, Any]
@@ -77,7 +77,7 @@ def repeated(value: list[Any], schema: Json, path: str) -> Iterator[Cause]:
         # Each repeated value is reported once, however often it comes back.
         if seen[key] == 2:
             shown = _map_keys(item, schema) if kind == "map" else item
-            yield errors.duplicate(paths.index(path, position), shown)
+            yield errors.duplicate(f"{path}[{position}]", shown)
 
 
 def prune(obj: Json, schema: Json) -> list[str]:
@@ -101,10 +101,10 @@ def _prune(value: Any, schema: Json, path: str, dropped: list[str]) -> None:
         if not schema.get(OPEN) and schema.get("additionalProperties") in (None, False):
             for name in value.keys() - properties.keys():
                 del value[name]
-                dropped.append(paths.child(path, name))
+                dropped.append(errors.child(path, name))
     for key, item, field in members(value, schema):
         if isinstance(item, dict | list):
-            _prune(item, field, paths.member(path, key), dropped)
+            _prune(item, field, errors.member(path, key), dropped)
 
 
 def apply_defaults(value: Any, schema: Json) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from lean_sandbox.local.errors import Cause
-from lean_sandbox.local.schema import errors, paths
+from lean_sandbox.local.schema import errors
 from lean_sandbox.local.schema.formats import (
     INTEGER_RANGES,
     JSON_TYPES,
@@ -123,10 +123,10 @@ def _check_container(value: Any, schema: Json, path: str, old: Any) -> Iterator[
         yield from repeated(value, schema, path)
     else:
         missing = (name for name in schema.get("required", ()) if name not in value)
-        yield from (errors.required(paths.child(path, name)) for name in missing)
+        yield from (errors.required(errors.child(path, name)) for name in missing)
     before = former(old, schema)
     for key, item, field in members(value, schema):
-        yield from _check(item, field, paths.member(path, key), before(key, item))
+        yield from _check(item, field, errors.member(path, key), before(key, item))
 
 
 def _check(value: Any, schema: Json, path: str, old: Any = MISSING) -> Iterator[Cause]:
@@ -180,7 +180,7 @@ def _check_status(obj: Json, schema: Json, old: Json | None) -> Iterator[Cause]:
     """Check the status alone; detail texts name paths below `status`, as Kubernetes words them."""
     part = (schema.get("properties") or {}).get("status") or {}
     for error in _check(obj["status"], part, "", (old or {}).get("status", MISSING)):
-        where = paths.child("status", error.field) if error.field else "status"
+        where = errors.child("status", error.field) if error.field else "status"
         yield error if error.field == _NOWHERE else error._replace(field=where)
 
 
