@@ -141,13 +141,12 @@ def add_token(obj: Json, account: Mapping[str, Any], suffix: str) -> None:
         return
     name = f"kube-api-access-{suffix}"
     is_used = False
-    for part in ("initContainers", "containers"):
-        for container in spec.get(part) or ():
-            mounts = container.get("volumeMounts") or []
-            if all(mount.get("mountPath") != _MOUNT for mount in mounts):
-                mount = {"name": name, "readOnly": True, "mountPath": _MOUNT}
-                container["volumeMounts"] = [*mounts, mount]
-                is_used = True
+    for _, _, container in containers_of(spec):
+        mounts = container.get("volumeMounts") or []
+        if all(mount.get("mountPath") != _MOUNT for mount in mounts):
+            mount = {"name": name, "readOnly": True, "mountPath": _MOUNT}
+            container["volumeMounts"] = [*mounts, mount]
+            is_used = True
     if is_used:
         spec["volumes"] = [*(spec.get("volumes") or ()), _volume(name)]
 
@@ -164,8 +163,8 @@ def _volume(name: str) -> Json:
 
 
 _SYSTEM_CLASSES: Final = {
-    "system-cluster-critical": 2_000_000_000,
-    "system-node-critical": 2_000_001_000,
+    "system-cluster-critical": {"value": 2_000_000_000},
+    "system-node-critical": {"value": 2_000_001_000},
 }
 
 
@@ -176,19 +175,16 @@ def resolve_priority(obj: Json, classes: Mapping[str, Mapping[str, Any]]) -> Non
     """
     spec: Json = obj["spec"]
     name = spec.get("priorityClassName")
-    found: Mapping[str, Any] = {}
-    if not name:
-        chosen = [each for each in classes.values() if each.get("globalDefault")]
-        # Of several defaults the lowest counts.
-        found = min(chosen, key=lambda each: each["value"], default={})
-        if found:
-            spec["priorityClassName"] = found["metadata"]["name"]
-    elif name in _SYSTEM_CLASSES:
-        found = {"value": _SYSTEM_CLASSES[name]}
-    elif name in classes:
-        found = classes[name]
-    else:
+    known = {**classes, **_SYSTEM_CLASSES}
+    if name and name not in known:
         _refuse(obj, f"no PriorityClass with name {name} was found")
+    if not name:
+        chosen = [each for each in known if known[each].get("globalDefault")]
+        # Of several defaults the lowest counts.
+        name = min(chosen, key=lambda each: known[each]["value"], default="")
+        if name:
+            spec["priorityClassName"] = name
+    found = known.get(name, {})
     for member, wanted, what in (
         ("priority", found.get("value", 0), "integer value of priority"),
         (
@@ -256,21 +252,23 @@ def first_status(spec: Json) -> Json:
     return status
 
 
+def _above_zero(container: Json, part: str) -> Json:
+    amounts: Json = (container.get("resources") or {}).get(part) or {}
+    return {name: amount for name, amount in amounts.items() if amount != "0"}
+
+
 def _quality(spec: Json) -> str:
     """Return the quality-of-service class that follows from a Pod's resources."""
-    limited = requested = True
-    some = False
-    containers = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
-    for container in [spec] if spec.get("resources") else containers:
-        resources = container.get("resources") or {}
-        limits, requests = (
-            {name: one for name, one in (resources.get(part) or {}).items() if one != "0"}
-            for part in ("limits", "requests")
-        )
-        some = some or bool(limits) or bool(requests)
-        for name in ("cpu", "memory"):
-            limited = limited and name in limits
-            requested = requested and requests.get(name, limits.get(name)) == limits.get(name)
-    if not some:
+    containers = [container for _, _, container in containers_of(spec)]
+    given = [
+        (_above_zero(each, "limits"), _above_zero(each, "requests"))
+        for each in ([spec] if spec.get("resources") else containers)
+    ]
+    if not any(limits or requests for limits, requests in given):
         return "BestEffort"
-    return "Guaranteed" if limited and requested else "Burstable"
+    is_guaranteed = all(
+        name in limits and requests.get(name, limits[name]) == limits[name]
+        for limits, requests in given
+        for name in ("cpu", "memory")
+    )
+    return "Guaranteed" if is_guaranteed else "Burstable"
