@@ -105,7 +105,7 @@ async def test_a_missing_definition_is_looked_for_every_few_seconds_and_no_more(
         await world.pass_time(100.0)
         asked = plane.audit.counts(CONTROLLER)
         # Half of the jitter: 3.75 s from one look to the next.
-        assert 20 <= looks(world, SANDBOXES) <= 27
+        assert 26 <= looks(world, SANDBOXES) <= 27
         assert asked.total() == looks(world, SANDBOXES)
 
 

@@ -306,10 +306,19 @@ async def test_a_body_that_is_not_sent_is_waited_for_one_second() -> None:
 
 
 async def test_a_large_answer_comes_whole_and_waits_in_pieces() -> None:
-    """Whoever does not read it keeps a piece of it in memory; whoever does gets all of it."""
+    """Whoever does not read it keeps 64 KiB of it in memory; whoever does gets all of it."""
     large = bytes(range(256)) * 80_000
+    pieces: list[int] = []
 
     async def much(_request: Request) -> Answer:
+        (answering,) = served.endpoint.open
+        send = answering._stream.send
+
+        async def counted(item: bytes) -> None:
+            pieces.append(len(item))
+            await send(item)
+
+        answering._stream.send = counted  # type: ignore[method-assign]
         return Answer(200, large)
 
     async with serve(much) as served, await served.connect() as stream:
@@ -323,6 +332,8 @@ async def test_a_large_answer_comes_whole_and_waits_in_pieces() -> None:
                 answer += piece
     head, _, body = bytes(answer).partition(b"\r\n\r\n")
     assert b"Content-Length: 20480000" in head
+    assert max(pieces[1:]) == 64 * 1024
+    assert pieces[0] == len(head) + len(b"\r\n\r\n") + 64 * 1024
     assert body == large
 
 

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from fractions import Fraction
+from typing import Any
+
+import pytest
 
 from lean_sandbox.model.comparison import parse_quantity
 from lean_sandbox.model.names import clipped_name, clipped_trace, is_object_name
+from lean_sandbox.model.sandbox import view_of
 from lean_sandbox.model.wire import is_small, shared_map
+from tests.model.support import sandbox
+
+Json = dict[str, Any]
 
 
 def test_a_quantity_of_128_characters_is_a_number_and_a_longer_one_is_text() -> None:
@@ -48,3 +56,39 @@ def test_of_an_annotation_253_characters_of_a_name_and_16_kib_of_a_trace_are_rea
     assert clipped_name("n" * 253) == "n" * 253
     assert not is_object_name(clipped_name("n" * 254))
     assert len(clipped_trace("t" * 20_000)) == 16 * 1024
+
+
+def pod_of(**metadata: Any) -> Json:
+    """Return the spec of a Sandbox whose Pod has some metadata."""
+    return {"podTemplate": {"metadata": metadata, "spec": {"containers": []}}}
+
+
+@pytest.mark.parametrize("kind", ["labels", "annotations"])
+def test_a_pod_has_a_thousand_labels_or_annotations_and_no_more(kind: str) -> None:
+    """With one more it gets none of them, and the field is named."""
+    entries = {f"k{at}": "" for at in range(1000)}
+    assert not view_of(sandbox(pod_of(**{kind: entries}))).refusal
+    refusal = view_of(sandbox(pod_of(**{kind: {**entries, "more": ""}}))).refusal
+    assert refusal.startswith(f"spec.podTemplate.metadata.{kind}: 1001 entries")
+
+
+def with_ports(number: int) -> Json:
+    """Return the spec of a Sandbox with so many ports."""
+    ports = [{"containerPort": 1 + at} for at in range(number)]
+    return {"podTemplate": {"spec": {"containers": [{"name": "main", "ports": ports}]}}}
+
+
+def with_volumes(number: int) -> Json:
+    """Return the spec of a Sandbox with so many volume claims."""
+    volumes = [{"metadata": {"name": f"v{at}"}, "spec": {}} for at in range(number)]
+    return {**pod_of(), "volumeClaimTemplates": volumes}
+
+
+@pytest.mark.parametrize("spec_with", [with_ports, with_volumes])
+def test_a_sandbox_has_a_thousand_ports_or_volume_claims_and_no_more(
+    spec_with: Callable[[int], Json],
+) -> None:
+    """With one more it is refused."""
+    view_of(sandbox(spec_with(1000)))
+    with pytest.raises(ValueError, match="1001 entries; there may be at most 1000"):
+        view_of(sandbox(spec_with(1001)))

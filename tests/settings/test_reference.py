@@ -153,7 +153,7 @@ def test_no_flag_is_in_two_tables() -> None:
 @pytest.mark.parametrize(
     ("given", "flag"),
     [
-        (["--sandbox-concurrent-workers=1000"], "--sandbox-concurrent-workers"),
+        (["--sandbox-concurrent-workers=949"], "--sandbox-concurrent-workers"),
         (["--kube-api-qps=5", "--kube-api-burst=100"], "--kube-api-burst"),
         (["--metrics-cert-dir=/tls"], "--metrics-cert-dir"),
         (["--tls-min-version=VersionTLS13"], "--tls-min-version"),

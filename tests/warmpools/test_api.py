@@ -158,7 +158,7 @@ async def test_counts_that_cannot_be_written_are_tried_with_growing_pauses() -> 
 @pytest.mark.pool_case(22)
 async def test_counts_are_written_at_most_once_a_second() -> None:
     """Budget: members become Ready one by one; between two patches there is a second, or nearly."""
-    async with open_pools(placed()) as world:
+    async with open_pools(placed(), sandbox_status_window=0.0) as world:
         await world.create(pool(replicas=40))
         await rest(world)
         world.forget_requests()

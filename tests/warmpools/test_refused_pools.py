@@ -209,3 +209,30 @@ async def test_a_refused_member_of_a_pool_that_nobody_serves_tries_every_five_mi
         quota.room = math.inf
         await world.advance(300.0)
         assert world.find("pods", "m") is not None
+
+
+async def test_what_is_refused_is_tried_after_a_tenth_of_a_second_and_pauses_that_double() -> None:
+    """Up to four seconds, for a pool alone."""
+    quota = Quota("sandboxes")
+    tried_at: list[float] = []
+    async with open_pools(prepare=quota.add_to) as world:
+        add_pools(world, ["pool"])
+        for step in range(320):
+            await world.advance(0.0 if not step else 0.05)
+            tried_at += [step * 0.05] * (quota.refused[NS] - len(tried_at))
+    assert tried_at == pytest.approx([0.0, 0.1, 0.3, 0.7, 1.5, 3.1, 6.3, 10.3, 14.3], abs=0.06)
+
+
+async def test_a_refused_member_that_somebody_edits_tries_by_itself() -> None:
+    """It says nothing of the others, so the pool does not try it: its own pauses begin anew."""
+    quota = Quota("pods")
+    async with open_pools(prepare=quota.add_to) as world:
+        add_pools(world, ["pool"])
+        await world.advance(60.0)
+        (name,) = names_of(members(world))
+        edit = {"spec": {"podTemplate": {"spec": {"hostname": "edited"}}}}
+        world.plane.store.patch(SANDBOXES, NS, name, edit)
+        await world.advance(1.0)
+        quota.room = math.inf
+        await world.advance(2.0)
+        assert world.find("pods", name) is not None
