@@ -10,13 +10,25 @@ from structlog.testing import capture_logs
 
 from lean_sandbox import log
 from lean_sandbox.config.options import Settings
+from lean_sandbox.controllers.warmpool.controller import PoolController
 from lean_sandbox.local.faults import Loss
 from lean_sandbox.model.times import format_rfc3339
-from tests.support.builders import claim
-from tests.support.extensions import change_pool, change_template, open_claims, open_pools, rest
+from lean_sandbox.watch.kind import Key
+from tests.docs.pages import ROOT
+from tests.support.builders import claim, pool
+from tests.support.extensions import (
+    change_pool,
+    change_template,
+    fill,
+    members,
+    open_claims,
+    open_pools,
+    rest,
+    run_all,
+)
 from tests.support.names import SANDBOXES
 from tests.support.refusals import BY_SCHEMA
-from tests.support.world import condition, open_world, sandbox
+from tests.support.world import NS, condition, open_world, sandbox, write_pod_status
 
 Line = MutableMapping[str, Any]
 
@@ -63,6 +75,18 @@ async def test_a_claim_that_is_not_served_says_why_once() -> None:
     assert line["message"]
 
 
+async def test_a_claim_that_is_not_served_for_another_reason_says_so_again() -> None:
+    """Its pool has come, and lacks its template: a warning for each reason, whatever lasts."""
+    with capture_logs() as lines:
+        async with open_claims(templates=()) as world:
+            await world.create(claim("mine", pool="late"))
+            await world.advance(120.0)
+            await world.create(pool("late", template="nowhere"))
+            await world.advance(120.0)
+    reasons = [line["reason"] for line in told(lines, "claim_not_served")]
+    assert reasons == ["WarmPoolNotFound", "TemplateNotFound"]
+
+
 async def test_the_life_of_a_sandbox_is_told() -> None:
     """Created, ready, suspended: a line each at info; a step of the launch is none."""
     with capture_logs() as lines:
@@ -105,6 +129,27 @@ async def test_a_member_that_is_replaced_says_why() -> None:
     assert [one["why"] for one in deleted] == ["surplus", "stale"]
     assert {one["sandbox"] for one in deleted} == {"m1", "m2"}
     assert {one["key"] for one in deleted} == {"ns/pool"}
+
+
+async def test_a_member_of_no_use_says_why() -> None:
+    """One that is not ready in time, one that has ended, one that claims cannot take."""
+    with capture_logs() as lines:
+        async with open_pools(sandbox_warm_pool_readiness_grace_period=30.0) as world:
+            await fill(world, pool(replicas=2))
+            pools = next(it for it in world.whole.controllers if isinstance(it, PoolController))
+            first, second = members(world)
+            pools.replace_refused(Key(NS, first["metadata"]["name"]), first["metadata"]["uid"])
+            await rest(world)
+            await run_all(world)
+            await world.advance(600.0)
+            write_pod_status(world.plane, second["metadata"]["name"], {"phase": "Failed"})
+            await rest(world)
+            await world.advance(60.0)
+    whys = [one["why"] for one in told(lines, "member_deleted")]
+    assert whys[:3] == ["claims cannot take it", "ended", "not ready in time"]
+    page = (ROOT / "docs" / "observability.md").read_text(encoding="utf-8")
+    (row,) = (line for line in page.splitlines() if line.startswith("| `member_deleted`"))
+    assert all(why in row for why in (*whys, "stale", "surplus"))
 
 
 async def test_a_pool_that_is_stuck_says_so() -> None:

@@ -37,7 +37,8 @@ log = structlog.get_logger("sandbox")
 _LEAST_EXPIRY_WAIT_S = 2.0
 # After a Sandbox is marked as expired, its teardown follows in a reconcile of its own.
 _MARKED_REQUEUE_S = 0.001
-# How soon a member of a pool that is refused something tries again, if the pool says nothing.
+# How soon a member of a pool that is refused something tries again, if the pool says nothing. It
+# replaces the looks of the safety net, so it is no longer than their longest interval.
 _OF_POOL_RETRY_S = 300.0
 _SUSPENDED_FOR_GOOD = frozenset({names.REASON_POD_TERMINATED, names.REASON_POD_NOT_OWNED})
 
