@@ -20,7 +20,7 @@ from tests.support.extensions import (
     pool_events,
     run_all,
 )
-from tests.support.names import SANDBOXES
+from tests.support.names import SANDBOXES, TEMPLATES
 from tests.support.webhooks import add_webhook
 from tests.support.world import NS, World, open_world
 
@@ -144,14 +144,20 @@ async def test_a_tenants_refused_pools_do_not_make_another_wait(resource: str) -
         assert quota.refused["alone"] == 10
 
 
-async def test_a_pool_that_wants_nothing_more_does_not_slow_the_others() -> None:
-    """Pools that were refused and are scaled to zero, or lose their template, share no tries."""
+@pytest.mark.parametrize("way", ["replicas", "template"])
+async def test_pools_that_try_nothing_do_not_slow_the_others(way: str) -> None:
+    """Refused ones that are scaled to zero, or lose their template, take no part of the rate."""
     quota = Quota("sandboxes")
     async with open_pools(prepare=quota.add_to) as world:
         add_pools(world, NAMES)
+        world.plane.store.create(placed("other"))
+        world.plane.store.create(pool("other", replicas=1, template="other"))
         await world.advance(10.0)
-        for name in NAMES[1:]:
-            await change_pool(world, {"replicas": 0}, name)
+        if way == "template":
+            await world.delete(TEMPLATES, "tpl")
+        else:
+            for name in NAMES:
+                await change_pool(world, {"replicas": 0}, name)
         await world.advance(30.0)
         quota.refused.clear()
         await world.advance(40.0)
