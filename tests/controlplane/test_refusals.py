@@ -255,3 +255,25 @@ async def test_members_that_a_policy_lets_nobody_have_are_passed_over(
         await scene.create("sandboxclaims", claim)
         (bound,) = await scene.until("sandboxclaims", all_ready(1))
         assert bound["status"]["sandbox"]["name"] == "c"
+
+
+async def test_pools_whose_pods_a_policy_refuses_make_few_members_and_are_filled_once_it_is_gone(
+    scene: Scene,
+) -> None:
+    """Four pools of twenty: each stops at the first Pod that is refused."""
+    async with policy(scene, "pods"):
+        await refused_pod(scene)
+        spec = {"podTemplate": {"spec": sandbox()["spec"]["podTemplate"]["spec"]}}
+        await scene.create("sandboxtemplates", extension("SandboxTemplate", "t", **spec))
+        for number in range(4):
+            wanted = {"replicas": 20, "sandboxTemplateRef": {"name": "t"}}
+            made = extension("SandboxWarmPool", f"p-{number}", **wanted)
+            await scene.create("sandboxwarmpools", made)
+
+        def are_all_told(found: list[Json]) -> bool:
+            owners = {one["metadata"]["ownerReferences"][0]["name"] for one in found}
+            return len(owners) == 4 and all(condition(one, "Ready") == "False" for one in found)
+
+        found = await scene.until("sandboxes", are_all_told)
+        assert len(found) <= 40
+    await scene.until("sandboxes", all_ready(80))
