@@ -34,10 +34,11 @@ from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.tracing import Tracing
 from lean_sandbox.runtime.workers import Outcome
-from lean_sandbox.watch.cache import TOMBSTONE_S, Cache
+from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.kind import Delta, Key, Representation
 from lean_sandbox.watch.reflector import ReflectorGroup
 from lean_sandbox.watch.resources import build_caches
+from lean_sandbox.watch.versions import TOMBSTONE_S
 
 if TYPE_CHECKING:
     from lean_sandbox.manager.leaderelection import Elector
@@ -273,7 +274,7 @@ class Manager:
         caches, most = self.caches, self._page_size
         for sandbox in list(caches.sandboxes):
             # Of two writes of its status within a second rows show but one.
-            if sandbox.version > caches.sandboxes.listed_at(sandbox.key.namespace):
+            if sandbox.version > caches.sandboxes.gate.listed_at(sandbox.key.namespace):
                 caches.sandboxes.forget_status(sandbox)
         unknown = (
             (caches.sandboxes, sum(sandbox.needs_look for sandbox in caches.sandboxes)),

@@ -59,7 +59,7 @@ class ObjectWriter:
     async def get(self, cache: Cache[E], key: Key) -> Response[E] | None:
         """Fetch an object; if it is gone, the cache forgets it and the result is ``None``."""
         held = cache.get(key)
-        known = cache.known(key.namespace, 0 if held is None else held.version)
+        known = cache.gate.known(key.namespace, 0 if held is None else held.version)
         type_, options = self._form(cache)
         item = await self.client.find(
             cache.kind.resource, key.namespace, key.name, type_, **options
@@ -106,7 +106,7 @@ class ObjectWriter:
         AlreadyExists.
         """
         type_, options = self._form(cache, as_metadata=columns is not None)
-        known = cache.known(namespace, cache.listed_at(namespace))
+        known = cache.gate.known(namespace, cache.gate.listed_at(namespace))
         own = cache.own
         with own.writing(Key(namespace, name)) if name else own.creating(namespace, owner):
             item = await self.client.create(
@@ -149,7 +149,7 @@ class ObjectWriter:
         """
         type_, options = self._form(cache, as_metadata=as_metadata)
         held = cache.latest(entry)
-        known = cache.known(entry.key.namespace, 0 if held is None else held.version)
+        known = cache.gate.known(entry.key.namespace, 0 if held is None else held.version)
         old_status = getattr(entry, "status", None)
         if status is None and isinstance(body, dict):
             body = {**body, "metadata": {**body.get("metadata", {}), "uid": entry.uid}}

@@ -1,17 +1,10 @@
-"""The cache of one kind, fed by its watches and by the responses to our own requests.
-
-Versions of one server are comparable numbers, so that neither watch nor responses can take an entry
-back to an older state, whichever comes late. A response in flight when the end of its object is
-seen must not bring the object back: a tombstone stays for longer than a request may take. Their
-number is not bounded: dropping one too early could leave an object in the cache for ever.
-"""
+"""The cache of one kind, fed by its watches and by the responses to our own requests."""
 
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 import structlog
@@ -24,39 +17,15 @@ from lean_sandbox.model.meta import ObjectMeta, as_version
 from lean_sandbox.watch.index import Index
 from lean_sandbox.watch.kind import Delta, Entry, Key, Kind, key_of
 from lean_sandbox.watch.shown import ShownVersions
+from lean_sandbox.watch.versions import TOMBSTONE_S, Age, Known, VersionGate
 from lean_sandbox.watch.writes import Event, OwnWrites
 
 E = TypeVar("E", bound=Entry)
 
 log = structlog.get_logger("watch")
 
-TOMBSTONE_S: Final = 60.0
 _KNOWN = Decision(Change.NONE, "known already", passed=False)
 _CONTRADICTS = Decision(Change.COLUMNS, "contradicts what is remembered", passed=True)
-
-
-class Known(NamedTuple):
-    """What is known when a request is sent, to tell whether its response has been overtaken.
-
-    A ``version`` that the store has reached, the number of ``ends`` seen, the last list's version.
-    """
-
-    version: int = 0
-    ends: int = 0
-    listed: int = 0
-
-
-class _Listing(msgspec.Struct):
-    """A list in progress: ``missing`` are the keys known before that it has not shown yet.
-
-    ``newest`` is the newest version known before it, ``version`` its own, 0 before the first page.
-    """
-
-    namespace: str | None
-    missing: set[Key]
-    newest: int
-    is_resync: bool
-    version: int = 0
 
 
 class Cache(Generic[E]):
@@ -81,9 +50,14 @@ class Cache(Generic[E]):
         #: raises has a bug: the others are called all the same, and the watch goes on.
         self.handlers: list[Callable[[Delta[E]], None]] = []
         self._owners = Index(kind.owner_of)
+        #: What is news, known or ended.
+        self.gate = VersionGate(monotonic, tombstone_s)
         #: Called in this order with the entry before and after each change, by events or responses:
         #: for indexes.
-        self.on_change: list[Callable[[E | None, E | None], None]] = [self._owners.follow]
+        self.on_change: list[Callable[[E | None, E | None], None]] = [
+            self._owners.follow,
+            self.gate.follow,
+        ]
         #: Called with every event of an admitted namespace: the plural of its kind, its type, its
         #: metadata, and what became of it.
         self.observer: Callable[[str, EventType, ObjectMeta, Decision], None] | None = None
@@ -94,20 +68,8 @@ class Cache(Generic[E]):
         #: What the watch shows of the objects that somebody waits for.
         self.shown = ShownVersions()
         self._selector = parse_labels(kind.label_selector or "")
-        # The lists in progress, by namespace; None is the list of all namespaces.
-        self._lists: dict[str | None, _Listing] = {}
-        # The versions of the last complete lists, by the same keys.
-        self._listed_at: dict[str | None, int] = {}
-        self._monotonic = monotonic
-        self._tombstone_s = tombstone_s
-        # By uid, oldest first: version of the deletion, when it was seen, and its number.
-        self._tombstones: OrderedDict[str, tuple[int, float, int]] = OrderedDict()
-        self._ends = 0
         #: Our own writes in flight, and the events that wait for their responses.
         self.own = OwnWrites(self._release, self._is_known)
-        # Keys known only from the metadata in the response to their create, which shows less than
-        # the event of the same version: that is applied as well.
-        self._half_known: set[Key] = set()
 
     def collect(self, into: Exposition) -> None:
         """Add the series of the kind's events."""
@@ -152,11 +114,7 @@ class Cache(Generic[E]):
     def put(self, entry: E) -> None:
         """Insert or replace an entry, without any handler being called."""
         old = self._entries.get(entry.key)
-        self._tombstones.pop(entry.uid, None)
-        if old is not None and old.uid != entry.uid:
-            self._bury(entry.key, old.uid, 0)
         self._entries[entry.key] = entry
-        self._half_known.discard(entry.key)
         for follow in self.on_change:
             follow(old, entry)
 
@@ -164,7 +122,6 @@ class Cache(Generic[E]):
         """Remove and return an entry, without any handler being called; or return ``None``."""
         old = self._entries.pop(key, None)
         if old is not None:
-            self._half_known.discard(key)
             for follow in self.on_change:
                 follow(old, None)
         return old
@@ -177,29 +134,21 @@ class Cache(Generic[E]):
         ``reached`` is the version that the watch had reached. With ``resync`` every object is
         applied again, even at the cached version.
         """
-        known = set(self.keys(namespace))
-        newest = max((self._entries[key].version for key in known), default=0)
-        newest = max(newest, reached)
-        self._lists[namespace] = _Listing(namespace, known, newest, resync)
+        entries = [self._entries[key] for key in self.keys(namespace)]
+        self.gate.begin_list(namespace, entries, reached=reached, resync=resync)
         # An event that waits for a write to end is older, and its object may have ended since.
         self.own.drop(namespace)
 
     def begin_page(self, namespace: str | None, version: str) -> None:
-        """Note the version of a list; if it is too low, the store was restored.
+        """Note the version of a list; if it is too low, the store was restored."""
+        if self.gate.begin_page(namespace, version):
+            self._forget_versions(namespace)
 
-        Everything known when the list was requested had been written by then.
-        """
-        listing = self._lists[namespace]
-        listing.version = as_version(version)
-        if 0 < listing.version < listing.newest:
-            self._forget_versions(listing)
-
-    def _forget_versions(self, listing: _Listing) -> None:
+    def _forget_versions(self, namespace: str | None) -> None:
         """Accept whatever a list shows from now on: the store was restored from a backup."""
         plural = self.kind.resource.plural
-        log.warning("store_restored", kind=plural, namespace=listing.namespace or "*")
-        listing.newest = 0
-        for key in self.keys(listing.namespace):
+        log.warning("store_restored", kind=plural, namespace=namespace or "*")
+        for key in self.keys(namespace):
             self.forget_version(key)
 
     def forget_version(self, key: Key) -> None:
@@ -214,11 +163,7 @@ class Cache(Generic[E]):
 
     def present(self, namespace: str, name: str) -> None:
         """Note that a list contains an object, even if the object itself cannot be applied."""
-        for listing in self._lists_of(namespace):
-            listing.missing.discard(Key(namespace, name))
-
-    def _lists_of(self, namespace: str) -> list[_Listing]:
-        return [self._lists[scope] for scope in (None, namespace) if scope in self._lists]
+        self.gate.present(Key(namespace, name))
 
     def end_list(self, namespace: str | None) -> None:
         """Report as deleted the cached objects that are not in the complete list.
@@ -226,9 +171,8 @@ class Cache(Generic[E]):
         Entries of a version above that of the list stay: they come from responses to our own
         requests, which the list cannot contain.
         """
-        listing = self._lists.pop(namespace)
-        listed_at = self._listed_at[namespace] = listing.version
-        for key in sorted(listing.missing):
+        missing, listed_at = self.gate.end_list(namespace)
+        for key in missing:
             entry = self._entries.get(key)
             if entry is None or 0 < listed_at < entry.version:
                 continue
@@ -241,9 +185,9 @@ class Cache(Generic[E]):
     def full(self, event_type: EventType, item: Any, *, initial: bool) -> None:
         """Apply an event, or an item of a list, with the full object."""
         row = self._row_of(item)
-        if self._lists:
-            self.present(row.namespace, row.name)
         self.apply(event_type, row, item, initial=initial)
+        if self.gate.is_listing:
+            self.present(row.namespace, row.name)
 
     def apply(
         self, event_type: EventType, row: ObjectMeta, item: Any = None, *, initial: bool = False
@@ -257,16 +201,19 @@ class Cache(Generic[E]):
 
     def _hold(self, event_type: EventType, row: ObjectMeta, item: Any) -> bool:
         # Items of a list never wait: they are compared with the cache when the list ends.
-        if event_type is EventType.DELETED or (self._lists and item is not None):
+        if event_type is EventType.DELETED or (self.gate.is_listing and item is not None):
             return False
         return self.own.hold((event_type, row, item))
 
     def _release(self, event: Event) -> None:
+        row = event[1]
+        if self.gate.has_ended(row.uid, as_version(row.resource_version)):
+            # It would bring the object back.
+            return
         try:
             self._take(*event)
         except Exception as error:
             # It must not end the reconcile whose request it has waited for.
-            row = event[1]
             log.exception(
                 "object_not_understood",
                 kind=self.kind.resource.plural,
@@ -299,23 +246,17 @@ class Cache(Generic[E]):
         key = key_of(row.namespace, row.name)
         old = self._entries.get(key)
         version = as_version(row.resource_version)
-        if item is not None and old is not None and 0 < version < old.version:
-            for listing in self._lists_of(key.namespace):
-                if old.version <= listing.version:
-                    # The list is newer than the entry, and yet shows an older state.
-                    self._forget_versions(listing)
         if old is not None and 0 < version <= old.version:
-            if version < old.version or key not in self._half_known:
-                # Known from a response, or older than what a response has shown.
+            age = self.gate.of_old_event(old, version, is_whole=item is not None)
+            if age is Age.RESTORED:
+                self._forget_versions(self.gate.scope_of(key.namespace))
+            elif age is Age.NEWS:
+                self.gate.half_known.discard(key)
+            else:
                 self.dropped_known += 1
-                if (
-                    item is not None
-                    and version == old.version
-                    and any(listing.is_resync for listing in self._lists_of(key.namespace))
-                ):
+                if age is Age.LISTED_AGAIN:
                     self._compare(row, item, old)
                 return _KNOWN
-            self._half_known.discard(key)
         kept = old if old is not None and old.uid == row.uid else None
         decision, seen = self.detector.examine(() if kept is None else kept.seen, row)
         if old is not None and kept is None:
@@ -351,14 +292,14 @@ class Cache(Generic[E]):
             # it had stopped matching the selector for a while.
             self.dropped_known += 1
             if old.uid != row.uid:
-                self._bury(key, row.uid, version)
+                self.gate.bury(row.uid, version)
             return _KNOWN
         self.passed += 1
         return self._gone(key, version, row)
 
     def _gone(self, key: Key, version: int, row: ObjectMeta) -> Decision:
         old = self.remove(key)
-        self._bury(key, row.uid, version)
+        self.gate.bury(row.uid, version)
         if old is None:
             # Never seen alive, but its end may free a name that is waited for.
             old = self.kind.build(row, None, None)
@@ -406,16 +347,8 @@ class Cache(Generic[E]):
         entry = self._entries.get(key)
         if entry is not None and entry.uid == uid:
             self.remove(key)
-            self._bury(key, uid, 0)
+            self.gate.bury(uid, 0)
             self.notify(Delta(key, Change.GONE, entry, None, saw_deletion=True))
-
-    def known(self, namespace: str, version: int) -> Known:
-        """Return what is known now; ``version`` is one that the store has reached."""
-        return Known(version, self._ends, self.listed_at(namespace))
-
-    def listed_at(self, namespace: str) -> int:
-        """Return the version of the last complete list that covers a namespace, 0 before any."""
-        return max(self._listed_at.get(scope, 0) for scope in (None, namespace))
 
     def apply_response(
         self, shown: Any, *, known: Known, is_create: bool = False
@@ -437,29 +370,24 @@ class Cache(Generic[E]):
         if 0 < version < known.version:
             self.forget_version(key)
         old = self._entries.get(key)
-        if old is not None and 0 < version < old.version:
+        age = self.gate.of_response(old, row.namespace, row.uid, version, known)
+        if old is not None and age is Age.KNOWN:
             return old, Change.NONE
         kept = old if old is not None and old.uid == row.uid else None
         new = self._build(row, item, kept)
-        ended_at, _, number = self._tombstones.get(row.uid, (-1, 0.0, 0))
-        if kept is None and number > known.ends and (ended_at == 0 or new.version <= ended_at):
-            # The object ended while the response was in flight: nothing would ever remove it. At a
-            # later version than its end, it had only stopped matching the selector.
+        if age is Age.ENDED:
+            # Nothing would ever remove it.
             return new, Change.GONE
-        if old is None:
-            if known.listed < version <= self.listed_at(row.namespace):
-                # A list since the request does not have it: it has ended, or left the selector.
-                self._gone(new.key, new.version, row)
-                return new, Change.GONE
-            for listing in self._lists_of(row.namespace):
-                listing.missing.add(new.key)
+        if age is Age.UNLISTED:
+            self._gone(new.key, new.version, row)
+            return new, Change.GONE
         if not self._selector.matches(row.labels):
             # It has left the selector. The watch sends a delete for it, but a list after a gap
             # misses only cached objects.
             if kept is not None:
                 self._gone(kept.key, new.version, row)
             else:
-                self._bury(key, row.uid, new.version)
+                self.gate.bury(row.uid, new.version)
             return new, Change.GONE
         seen = () if kept is None else kept.seen
         decision, new.seen = self.detector.examine(seen, row, is_event=False)
@@ -467,7 +395,7 @@ class Cache(Generic[E]):
         if is_create and item is None:
             # The event of the same version may show more than the metadata, such as that a Pod is
             # held back by scheduling gates from the start.
-            self._half_known.add(key)
+            self.gate.half_known.add(key)
         return new, decision.change
 
     # -- what both have in common ----------------------------------------------------------------
@@ -479,13 +407,3 @@ class Cache(Generic[E]):
     def _row_of(self, item: Any) -> ObjectMeta:
         row: ObjectMeta = item.metadata
         return row if self.kind.columns_of is None else row.with_columns(self.kind.columns_of(item))
-
-    def _bury(self, key: Key, uid: str, version: int) -> None:
-        """Remember the end of an object and its version; 0 if nothing can follow it."""
-        self.own.drop_ended(key, uid, version)
-        now = self._monotonic()
-        self._ends += 1
-        self._tombstones[uid] = (version, now, self._ends)
-        self._tombstones.move_to_end(uid)
-        while now - next(iter(self._tombstones.values()))[1] > self._tombstone_s:
-            self._tombstones.popitem(last=False)

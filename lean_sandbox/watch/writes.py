@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from filters import EventType
-from lean_sandbox.model.meta import ObjectMeta, as_version
+from lean_sandbox.model.meta import ObjectMeta
 from lean_sandbox.watch.kind import Entry, Key
 
 _NO_PATCH: Final[Mapping[str, Any]] = {}
@@ -133,22 +133,6 @@ class OwnWrites:
         for waiting in (self._held, self._new):
             for own in [own for own in waiting if namespace in (None, own[0].namespace)]:
                 del waiting[own]
-
-    def drop_ended(self, key: Key, uid: str, version: int) -> None:
-        """Drop what waits of an object that ended at ``version``: it would bring the object back.
-
-        Version 0 says that nothing can follow the end.
-        """
-
-        def is_over(row: ObjectMeta) -> bool:
-            return row.uid == uid and (version == 0 or as_version(row.resource_version) <= version)
-
-        for own in ((key, uid), (key, "")):
-            if own in self._held and is_over(self._held[own][1]):
-                del self._held[own]
-        new = self._new.get((key, uid))
-        if new is not None and is_over(new.event[1]):
-            del self._new[key, uid]
 
     def explain(self, before: Entry, after: Entry) -> bool:
         """Return whether the writes in flight explain all that differs between two entries."""

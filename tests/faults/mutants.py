@@ -72,6 +72,7 @@ class Mutant:
 
 
 _CACHE = "watch/cache.py"
+_VERSIONS = "watch/versions.py"
 _WRITES = "watch/writes.py"
 _WRITER = "runtime/writer.py"
 _SANDBOX = "controllers/sandbox/controller.py"
@@ -120,21 +121,21 @@ MUTANTS = (
     ),
     Mutant(
         "an old answer replaces a newer event",
-        _CACHE,
-        "        if old is not None and 0 < version < old.version:\n            return old",
-        "        if False:\n            return old",
+        _VERSIONS,
+        "        if old is not None and 0 < version < old.version:",
+        "        if False:",
     ),
     Mutant(
         "no tombstones",
-        _CACHE,
-        "if kept is None and number > known.ends and (ended_at == 0 or new.version <= ended_at):",
+        _VERSIONS,
+        "if end is not None and end.number > known.ends and self.has_ended(uid, version):",
         "if False:",
     ),
     Mutant(
         "a list removes nothing",
         _CACHE,
-        "        for key in sorted(listing.missing):",
-        "        for key in sorted(listing.missing)[:0]:",
+        "        for key in missing:",
+        "        for key in missing[:0]:",
     ),
     Mutant(
         "an event that waited for an answer is dropped",
@@ -150,9 +151,9 @@ MUTANTS = (
     ),
     Mutant(
         "a list is compared with what is cached alone",
-        _CACHE,
-        "        newest = max(newest, reached)\n",
-        "",
+        _VERSIONS,
+        "_Listing(missing, max(newest, reached), resync)",
+        "_Listing(missing, newest, resync)",
     ),
     Mutant(
         "no wake by Pods",
@@ -418,8 +419,8 @@ MUTANTS = (
     ),
     Mutant(
         "what waits for a create outlives the object",
-        _WRITES,
-        "        if new is not None and is_over(new.event[1]):",
+        _CACHE,
+        "        if self.gate.has_ended(row.uid, as_version(row.resource_version)):",
         "        if False:",
     ),
 )

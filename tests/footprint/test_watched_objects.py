@@ -171,10 +171,10 @@ class Watched:
         self.pod_feed.line(row(body["metadata"], running, at + 2))
         body["metadata"]["resourceVersion"] = str(at + 3)
         shown: Any = msgspec.json.decode(msgspec.json.encode(body), type=Pod)
-        self.pods.apply_response(shown, known=self.pods.known("team-a", 0))
+        self.pods.apply_response(shown, known=self.pods.gate.known("team-a", 0))
         box["metadata"]["resourceVersion"] = str(at + 4)
         shown = msgspec.json.decode(msgspec.json.encode(box), type=Sandbox)
-        self.sandboxes.apply_response(shown, known=self.sandboxes.known("team-a", 0))
+        self.sandboxes.apply_response(shown, known=self.sandboxes.gate.known("team-a", 0))
         self.pod_feed.line(row(body["metadata"], running, at + 5))
         self.sandbox_feed.line(row(box["metadata"], ready, at + 6))
 

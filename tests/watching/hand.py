@@ -7,9 +7,10 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from filters import Change
-from lean_sandbox.watch.cache import Cache, Known
+from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.decode import EventDecoder
 from lean_sandbox.watch.kind import Delta, Entry, Key, Kind
+from lean_sandbox.watch.versions import Known
 from tests.support.clock import FakeClock
 
 E = TypeVar("E", bound=Entry)

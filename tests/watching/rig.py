@@ -13,10 +13,11 @@ from filters import Change
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.transport import Transport
-from lean_sandbox.watch.cache import Cache, Known
+from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.kind import Delta, Entry, Key, Kind
 from lean_sandbox.watch.reflector import Reflector
 from lean_sandbox.watch.resources.sandbox import SandboxEntry, sandbox_kind
+from lean_sandbox.watch.versions import Known
 from tests.support.clock import FakeClock, settle
 from tests.support.scripted import Exchange, Scripted, open_scripted, until
 from tests.watching.objects import page

@@ -96,7 +96,7 @@ def test_what_no_create_can_have_made_does_not_wait(boxes: Hand[SandboxEntry], e
 
 def test_an_end_is_told_at_once_and_stays_one(boxes: Hand[SandboxEntry]) -> None:
     """Neither the event that waited nor the answer brings the object back."""
-    known = boxes.cache.known("ns", 0)
+    known = boxes.cache.gate.known("ns", 0)
     with boxes.cache.own.creating("ns", OWNER):
         boxes.saw(row("ADDED", "new", 20))
         assert boxes.saw(row("DELETED", "new", 21)) == [Change.GONE]

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from filters import Change
-from lean_sandbox.watch.cache import TOMBSTONE_S
 from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.pod import PodEntry, pod_kind
 from lean_sandbox.watch.resources.sandbox import SandboxEntry, sandbox_kind
+from lean_sandbox.watch.versions import TOMBSTONE_S
 from tests.support.names import POD_NAME, WARM_POOL
 from tests.watching.hand import Hand
 from tests.watching.objects import page, pod, pod_row, sandbox, sandbox_row
@@ -271,7 +271,7 @@ def test_a_look_at_what_no_event_has_shown_does_not_outlive_a_list_without_it(co
     """It ended while the watch was away: no event will tell, and no later list would miss it."""
     hand = Hand(sandbox_kind())
     hand.listed(sandbox("a", 10))
-    known = hand.cache.known("ns", 0)
+    known = hand.cache.gate.known("ns", 0)
     found = hand.decode(sandbox("new", 20), hand.kind.item_type)
     hand.cache.begin_list(None)
     if comes == "during the list":
@@ -289,7 +289,7 @@ def test_a_look_after_a_list_is_believed_whatever_the_list_has_left_out() -> Non
     hand = Hand(sandbox_kind())
     hand.listed(sandbox("a", 30))
     found = hand.decode(sandbox("new", 20), hand.kind.item_type)
-    hand.cache.apply_fetched(found, known=hand.cache.known("ns", 0))
+    hand.cache.apply_fetched(found, known=hand.cache.gate.known("ns", 0))
     assert hand.get("new").version == 20
 
 
@@ -297,7 +297,7 @@ def test_a_look_that_an_event_has_overtaken_says_nothing_of_the_store() -> None:
     """What the watch did not show, as a Pod without the label, may be older than any list."""
     hand = Hand(pod_kind())
     hand.listed(pod("b", 30))
-    known = hand.cache.known("ns", 0)
+    known = hand.cache.gate.known("ns", 0)
     found = hand.decode(pod("a", 20, labels={}), hand.kind.item_type)
     hand.saw(pod_row("ADDED", "a", 40, first=True))
     hand.cache.apply_fetched(found, known=known)
@@ -416,7 +416,7 @@ def test_tombstones_go_when_no_answer_can_be_under_way(boxes: Hand[SandboxEntry]
     boxes.saw(*[sandbox_row("DELETED", f"x{number}", number) for number in range(100, 2000)])
     boxes.clock.leap(TOMBSTONE_S + 1.0)
     boxes.saw(sandbox_row("DELETED", "last", 2000))
-    assert len(boxes.cache._tombstones) == 1
+    assert len(boxes.cache.gate._tombstones) == 1
 
 
 @pytest.mark.parametrize("is_whole", [True, False])
@@ -427,7 +427,7 @@ def test_an_answer_of_a_restored_store_ends_what_was_learned_since(is_whole: boo
     hand.get("a").is_delete_sent = True
     item = hand.decode(pod("a", 100, phase="Pending", ready=False), hand.kind.item_type)
     hand.cache.apply_response(
-        item if is_whole else item.metadata, known=hand.cache.known("ns", 700)
+        item if is_whole else item.metadata, known=hand.cache.gate.known("ns", 700)
     )
     entry: PodEntry = hand.get("a")
     assert entry.version == 100

@@ -8,11 +8,12 @@ from functools import partial
 
 import msgspec
 
-from lean_sandbox.watch.cache import TOMBSTONE_S, Cache
+from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.kind import Representation
 from lean_sandbox.watch.resources import children, extensions
 from lean_sandbox.watch.resources.pod import PodEntry, pod_kind
 from lean_sandbox.watch.resources.sandbox import SandboxEntry, sandbox_kind
+from lean_sandbox.watch.versions import TOMBSTONE_S
 
 
 class Caches(msgspec.Struct, frozen=True):
