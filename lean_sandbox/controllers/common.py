@@ -25,8 +25,8 @@ from lean_sandbox.kube.resources import ObjectReference, Resource
 from lean_sandbox.model.times import parse_http_date, parse_rfc3339
 from lean_sandbox.runtime.tracing import Tracing
 from lean_sandbox.runtime.writer import ObjectWriter
+from lean_sandbox.watch.group import ReflectorGroup
 from lean_sandbox.watch.kind import Entry
-from lean_sandbox.watch.reflector import ReflectorGroup
 from lean_sandbox.watch.resources import Caches
 
 # Of how many objects an undone write is remembered.

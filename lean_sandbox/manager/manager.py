@@ -35,8 +35,8 @@ from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.tracing import Tracing
 from lean_sandbox.runtime.workers import Outcome
 from lean_sandbox.watch.cache import Cache
+from lean_sandbox.watch.group import ReflectorGroup
 from lean_sandbox.watch.kind import Delta, Key, Representation
-from lean_sandbox.watch.reflector import ReflectorGroup
 from lean_sandbox.watch.resources import build_caches
 from lean_sandbox.watch.versions import TOMBSTONE_S
 

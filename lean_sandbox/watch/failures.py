@@ -1,14 +1,55 @@
-"""For reflectors after a failure: how long to pause, and why a kind may not be served."""
+"""The failures of a reflector: what is logged, how long it pauses, why a kind may not be served."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
+from lean_sandbox.clock import Clock
 from lean_sandbox.kube.resources import Resource
 
 _APPLY = "lean-sandbox crds | kubectl apply --server-side -f -"
 _BASE_S = 0.8
 _CAP_S = 30.0
+# How often a problem that lasts is logged.
+_TELL_AGAIN_S = 60.0
+
+
+class Failures:
+    """The failures in a row of one reflector."""
+
+    def __init__(self, clock: Clock, uniform: Callable[[], float], log: Any) -> None:
+        self._clock = clock
+        self._uniform = uniform
+        self._log = log
+        self._count = 0
+        self._tell_at = -math.inf
+        #: The last one, ``None`` while the watch works.
+        self.problem: str | None = None
+
+    async def pause(
+        self, problem: str, *, at_least_s: float = 0.0, at_most_s: float = math.inf
+    ) -> None:
+        """Note a failure, log it unless that was done lately, and wait for the next attempt."""
+        now = self._clock.monotonic()
+        is_another, self.problem = problem != self.problem, problem
+        self._count += 1
+        next_s = pause_s(self._count, self._uniform(), at_least_s=at_least_s, at_most_s=at_most_s)
+        if is_another or now >= self._tell_at:
+            self._tell_at = now + _TELL_AGAIN_S
+            self._log.warning("watch_interrupted", problem=problem, next_s=round(next_s, 1))
+        await self._clock.sleep(next_s)
+
+    def start_over(self) -> None:
+        """Let the pauses begin with the shortest: the watch has lived for long enough."""
+        self._count = 0
+
+    def recovered(self) -> None:
+        """Note that the watch works."""
+        if self.problem is not None:
+            self._log.info("watch_resumed")
+        self.problem = None
 
 
 def pause_s(

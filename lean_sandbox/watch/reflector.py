@@ -1,7 +1,7 @@
-"""Reflectors, each of which lists and watches one kind to keep its cache up to date; their group.
+"""A reflector lists and watches one kind to keep its cache up to date.
 
-Without a version a reflector lists, by pages. With a version it watches until the stream ends, and
-resumes from the last version it saw. When that version is too old, it lists again.
+Without a version it lists, by pages. With a version it watches until the stream ends, and resumes
+from the last version it saw. When that version is too old, it lists again.
 
 Versions go backwards when etcd is restored from a backup. A reflector notices that by an event or
 bookmark below the version it watched from, by the error "too large resource version", or, after a
@@ -15,26 +15,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 from urllib.parse import urlencode
 
 import anyio
-from anyio.abc import TaskGroup
+import msgspec
 
-from filters import exclude_namespaces as excluding
 from lean_sandbox.clock import Clock
 from lean_sandbox.kube import errors
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.http1 import LineSplitter
 from lean_sandbox.kube.limits import Lane
 from lean_sandbox.kube.resources import JSON_ACCEPT, PartialObject, path
-from lean_sandbox.metrics import families
-from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.model.meta import as_version
 from lean_sandbox.watch.cache import Cache
-from lean_sandbox.watch.decode import STEPS, EventDecoder, WentBackError
-from lean_sandbox.watch.failures import pause_s, why_unserved
+from lean_sandbox.watch.decode import EventDecoder, WentBackError
+from lean_sandbox.watch.failures import Failures, why_unserved
 from lean_sandbox.watch.kind import METADATA_LIST_ACCEPT, WATCH_ACCEPT, Entry, Representation
 
 E = TypeVar("E", bound=Entry)
@@ -61,8 +57,6 @@ _REQUEST_TIMEOUT_S = 30.0
 _AWAY_S = 5.0
 # How long after a list everything is listed anew and compared with the cache, plus up to a tenth.
 _RESYNC_S = 36_000.0
-# How often a problem that lasts is logged.
-_TELL_AGAIN_S = 60.0
 # Objects on the first page of a list: enough for most kinds, and few if they are large.
 _FIRST_PAGE = 25
 # The size a page should have, and the size from which a page is given up for a smaller one.
@@ -70,6 +64,38 @@ _PAGE_BYTES = 2 * 1024 * 1024
 _MOST_PAGE_BYTES = 4 * 1024 * 1024
 # How often to try a kind that the server does not know: its definition may be applied soon.
 _LOOK_AGAIN_S = 5.0
+
+
+class _Listing(msgspec.Struct):
+    """Everything is to be listed, from the beginning or from where a busy server refused a page.
+
+    ``compare_at`` is from when on the list is compared with the cache, even where the versions are
+    the same.
+    """
+
+    compare_at: float
+    limit: int = 0
+    continue_: str | None = None
+
+
+class _Listed(msgspec.Struct):
+    """Everything was listed ``at`` a time: the next watch begins at the version reached.
+
+    ``lost_at`` is when the last stream ended, until another begins.
+    """
+
+    at: float
+    resync_at: float
+    lost_at: float = math.inf
+
+
+class _Watching(msgspec.Struct):
+    """A watch is open, or about to be; cancelling ``scope`` ends it."""
+
+    listed: _Listed
+    scope: anyio.CancelScope
+    began_at: float
+    bookmarks_before: int
 
 
 class Reflector(Generic[E]):
@@ -105,35 +131,25 @@ class Reflector(Generic[E]):
         self._namespace = namespace
         self._field_selector = field_selector
         self._shard_selector = shard_selector
-        self._failures = 0
         forms = list(Representation)
         self._representations = forms[forms.index(kind.watch_as) :]
-        self._resync_at = math.inf
-        # When the last stream ended, until another begins or everything has been listed.
-        self._lost_at = math.inf
-        self._scope: anyio.CancelScope | None = None
+        self._state: _Listing | _Listed | _Watching = _Listing(compare_at=math.inf)
         #: When the server last sent anything of this kind.
         self.heard_at = clock.monotonic()
-        # When the attempt began, or its watch.
-        self._began_at = 0.0
-        # When a problem that lasts is to be logged again.
-        self._tell_at = -math.inf
-        self._bookmarks_before = 0
-        # When the last list was complete; in the future before the first, and during one.
-        self._listed_at = math.inf
-        # Whether no watch can begin at the version reached, or there is none.
-        self._must_list = True
-        # Where to continue a list of which a busy server refused a page: page size and token.
-        self._place: tuple[int, str | None] | None = None
         self.synced = anyio.Event()
         #: Whether the server has refused the first list for want of a right.
         self.is_forbidden = False
-        self.problem: str | None = None
         self._decoder = EventDecoder(cache, namespace=namespace)
         self._log = self._decoder.log
+        self._failures = Failures(clock, uniform, self._log)
         #: How often each step was done, by the names in ``STEPS``.
         self.steps = self._decoder.steps
         self.received_bytes = 0
+
+    @property
+    def problem(self) -> str | None:
+        """The last failure, ``None`` while the watch works."""
+        return self._failures.problem
 
     @property
     def representation(self) -> Representation:
@@ -151,82 +167,71 @@ class Reflector(Generic[E]):
     def list_anew(self) -> None:
         """Begin anew with a list of full objects, as at the start; ``synced`` is set after it."""
         self.synced = anyio.Event()
-        self._resync_at, self._place = self._clock.monotonic(), None
-        if self._scope is not None:
-            self._scope.cancel()
+        state, self._state = self._state, _Listing(compare_at=self._clock.monotonic())
+        if isinstance(state, _Watching):
+            state.scope.cancel()
 
     def _list_again(self) -> None:
-        self._must_list = True
+        self._state = _Listing(self._compare_at)
         self.steps["relist"] += 1
 
     async def _attempt(self) -> None:
-        self._began_at = self._clock.monotonic()
         at_least_s, at_most_s = 0.0, math.inf
         try:
-            if self._must_list or self._is_resync_due:
+            if not isinstance(self._state, _Listed) or self._is_resync_due:
                 await self._list()
-                self._began_at = self._clock.monotonic()
-            received_before = self.received_bytes
+            began_at, received_before = self._clock.monotonic(), self.received_bytes
             if not await self._watch():
                 return
-            if self._clock.monotonic() - self._began_at >= _HASTY_END_S:
+            if self._clock.monotonic() - began_at >= _HASTY_END_S:
                 if self.received_bytes == received_before:
                     await self._check_version()
-                self._recovered()
-                self._failures = 0
+                self._failures.recovered()
+                self._failures.start_over()
                 await self._clock.sleep(0.1 * self._uniform())
                 return
-            self._failed("the server ended the watch at once")
+            problem = "the server ended the watch at once"
         except (errors.Gone, WentBackError) as error:
             # The server does not have the version: only a list helps, no retry.
+            state = self._state
             self._list_again()
-            if self._clock.monotonic() - self._listed_at >= _HASTY_END_S:
+            if isinstance(state, _Listed) and self._clock.monotonic() - state.at >= _HASTY_END_S:
                 return
-            self._failed(str(error))
+            problem = str(error)
         except errors.NotAcceptable as error:
             if error.asked.verb == "watch" and self._fall_back(str(error)):
                 return
-            self._failed(str(error))
+            problem = str(error)
         except (errors.NotServed, errors.NotFound) as error:
             # Without the kind there are no objects, and the version means nothing.
-            self._must_list = True
-            self._failed(why_unserved(self._kind.resource) or str(error))
+            self._state = _Listing(self._compare_at)
+            problem = why_unserved(self._kind.resource) or str(error)
             at_most_s = _LOOK_AGAIN_S
         except errors.ControlPlaneError as error:
             if isinstance(error, errors.ApiError) and error.has_cause("ResourceVersionTooLarge"):
                 self._list_again()
             if isinstance(error, errors.TransportError) and self._decoder.version is not None:
-                self._resync_at = self._clock.monotonic()
-            self._failed(str(error))
+                self._state = _Listing(compare_at=self._clock.monotonic())
+            problem = str(error)
             self.is_forbidden = isinstance(error, errors.Forbidden)
             at_least_s = error.retry_after_s or 0.0
         except Exception as error:  # noqa: BLE001 -- a bug here must not end the other watches
             self._log.exception("watch_panicked")
-            self._failed(f"{type(error).__name__}: {error}"[:200])
-        self._failures += 1
-        next_s = pause_s(
-            self._failures, self._uniform(), at_least_s=at_least_s, at_most_s=at_most_s
-        )
-        if self._clock.monotonic() >= self._tell_at:
-            self._tell_at = self._clock.monotonic() + _TELL_AGAIN_S
-            self._log.warning("watch_interrupted", problem=self.problem, next_s=round(next_s, 1))
-        await self._clock.sleep(next_s)
+            problem = f"{type(error).__name__}: {error}"[:200]
+        self.steps["failure"] += 1
+        await self._failures.pause(problem, at_least_s=at_least_s, at_most_s=at_most_s)
+
+    @property
+    def _compare_at(self) -> float:
+        """From when on everything is to be listed and compared with the cache."""
+        state = self._state.listed if isinstance(self._state, _Watching) else self._state
+        if isinstance(state, _Listing):
+            return state.compare_at
+        return min(state.resync_at, state.lost_at + _AWAY_S)
 
     @property
     def _is_resync_due(self) -> bool:
-        now = self._clock.monotonic()
-        return now >= self._resync_at or now >= self._lost_at + _AWAY_S
-
-    def _failed(self, problem: str) -> None:
-        self.steps["failure"] += 1
-        if problem != self.problem:
-            self._tell_at = -math.inf
-        self.problem = problem
-
-    def _recovered(self) -> None:
-        if self.problem is not None:
-            self._log.info("watch_resumed")
-        self.problem = None
+        return self._clock.monotonic() >= self._compare_at
 
     def _fall_back(self, why: str) -> bool:
         if len(self._representations) == 1:
@@ -250,15 +255,18 @@ class Reflector(Generic[E]):
         far too large is dropped and requested again with fewer objects; a single object is read
         whatever its size.
         """
-        self._listed_at = math.inf
+        state = self._state
+        if not isinstance(state, _Listing):
+            state = self._state = _Listing(self._compare_at)
         initial = not self.synced.is_set()
         dropped_before = self._cache.dropped_elsewhere
-        if self._place is None:
+        if state.continue_ is None:
             self.steps["list"] += 1
             reached = as_version(self._decoder.version or "")
             self._cache.begin_list(self._namespace, reached=reached, resync=self._is_resync_due)
-            self._place = min(_FIRST_PAGE, self._page_size), None
-        (limit, continue_), self._place = self._place, None
+            state.limit = min(_FIRST_PAGE, self._page_size)
+        limit, continue_ = state.limit, state.continue_
+        state.continue_ = None
         while True:
             try:
                 body = await self._page(limit, continue_)
@@ -269,7 +277,7 @@ class Reflector(Generic[E]):
                 continue
             except errors.ApiError as error:
                 if continue_ and error.status in (429, 503):
-                    self._place = limit, continue_
+                    state.limit, state.continue_ = limit, continue_
                 raise
             self.steps["page"] += 1
             self.heard_at = self._clock.monotonic()
@@ -286,11 +294,11 @@ class Reflector(Generic[E]):
         dropped = self._cache.dropped_elsewhere - dropped_before
         if self._shard_selector and dropped:
             self._log.info("shard_selector_ignored", dropped=dropped)
-        self._decoder.version, self._must_list = version, False
-        self._listed_at = self._clock.monotonic()
+        self._decoder.version = version
         spread = 1.0 + _TIMEOUT_SPREAD * self._uniform()
-        self._resync_at = self._listed_at + spread * _RESYNC_S
-        self._lost_at, self.is_forbidden = math.inf, False
+        now = self._clock.monotonic()
+        self._state = _Listed(at=now, resync_at=now + spread * _RESYNC_S)
+        self.is_forbidden = False
         self.synced.set()
 
     async def _page(self, limit: int, continue_: str | None) -> bytes:
@@ -318,23 +326,26 @@ class Reflector(Generic[E]):
 
         Raises RequestTimeout for a watch that is silent for too long.
         """
+        listed = self._state
+        assert isinstance(listed, _Listed)
         self._decoder.begin_watch()
         self.steps["watch"] += 1
-        self._bookmarks_before = self.steps["bookmark"]
         with anyio.CancelScope() as scope:
-            self._scope = scope
+            now, bookmarks = self._clock.monotonic(), self.steps["bookmark"]
+            watching = self._state = _Watching(listed, scope, now, bookmarks)
             try:
-                await self._receive(scope)
+                await self._receive(watching)
             finally:
-                self._scope = None
-        if scope.cancelled_caught and self._is_silent:
+                if self._state is watching:
+                    self._state = listed
+        if scope.cancelled_caught and self._is_silent(watching):
             raise errors.RequestTimeout(
                 f"the watch of {self._kind.resource.plural} was silent for"
-                f" {self._longest_silence_s:g} s"
+                f" {self._longest_silence_s(watching):g} s"
             )
         return not scope.cancelled_caught
 
-    async def _receive(self, scope: anyio.CancelScope) -> None:
+    async def _receive(self, watching: _Watching) -> None:
         is_full = self.representation is Representation.FULL
         apply = self._decoder.full_line if is_full else self._decoder.line
         splitter = LineSplitter()
@@ -344,10 +355,10 @@ class Reflector(Generic[E]):
             connect_timeout_s=_REQUEST_TIMEOUT_S,
             asked=errors.Asked("watch", self._kind.resource.qualified, self._namespace or ""),
         ) as response:
-            self._lost_at = math.inf
+            watching.listed.lost_at = math.inf
             self.heard_at = self._clock.monotonic()
             if self.problem is not None:
-                self._group.start_soon(self._confirm, scope)
+                self._group.start_soon(self._confirm, watching)
 
             def take(chunk: bytes) -> None:
                 self.heard_at = self._clock.monotonic()
@@ -358,9 +369,9 @@ class Reflector(Generic[E]):
             try:
                 await response.feed(take)
             finally:
-                self._lost_at = self._clock.monotonic()
-                if self._lost_at - self._began_at >= _HEALTHY_S:
-                    self._failures = 0
+                now = watching.listed.lost_at = self._clock.monotonic()
+                if now - watching.began_at >= _HEALTHY_S:
+                    self._failures.start_over()
 
     async def _check_version(self) -> None:
         """Raise WentBackError if the server has not reached the version that was watched from.
@@ -372,10 +383,10 @@ class Reflector(Generic[E]):
         self.received_bytes += len(body)
         self._decoder.check_list(body)
 
-    async def _confirm(self, scope: anyio.CancelScope) -> None:
+    async def _confirm(self, watching: _Watching) -> None:
         await self._clock.sleep(_HASTY_END_S)
-        if self._scope is scope:
-            self._recovered()
+        if self._state is watching:
+            self._failures.recovered()
 
     def _target(self) -> str:
         timeout_s = int(_SERVER_TIMEOUT_S * (1.0 + _TIMEOUT_SPREAD * self._uniform()))
@@ -395,128 +406,15 @@ class Reflector(Generic[E]):
         """Cancel a watch that was silent for too long, or end it when a resync is due."""
         while True:
             await self._clock.sleep(_SILENCE_S / 3)
-            if self._scope is not None and (self._is_silent or self._is_resync_due):
-                self._scope.cancel()
+            state = self._state
+            if isinstance(state, _Watching) and (self._is_silent(state) or self._is_resync_due):
+                state.scope.cancel()
 
-    @property
-    def _is_silent(self) -> bool:
-        since = max(self.heard_at, self._began_at)
-        return self._clock.monotonic() - since >= self._longest_silence_s
+    def _is_silent(self, watching: _Watching) -> bool:
+        since = max(self.heard_at, watching.began_at)
+        return self._clock.monotonic() - since >= self._longest_silence_s(watching)
 
-    @property
-    def _longest_silence_s(self) -> float:
-        if self.steps["bookmark"] > self._bookmarks_before:
+    def _longest_silence_s(self, watching: _Watching) -> float:
+        if self.steps["bookmark"] > watching.bookmarks_before:
             return _SILENCE_S
         return (1.0 + _TIMEOUT_SPREAD) * _SERVER_TIMEOUT_S + _END_SLACK_S
-
-
-class ReflectorGroup:
-    """Starts reflectors, and reports whether they are in sync and what they fail with.
-
-    Without ``namespaces``, one watch for each kind covers all of them but ``exclude_namespaces``,
-    which the server leaves out.
-    """
-
-    def __init__(
-        self,
-        client: Client,
-        *,
-        clock: Clock,
-        uniform: Callable[[], float],
-        page_size: int,
-        namespaces: tuple[str, ...] = (),
-        exclude_namespaces: tuple[str, ...] = (),
-    ) -> None:
-        self._clock = clock
-        self._namespaces: tuple[str | None, ...] = namespaces or (None,)
-        self._reflector = partial(
-            Reflector,
-            client,
-            clock=clock,
-            uniform=uniform,
-            field_selector="" if namespaces else excluding(*exclude_namespaces),
-            page_size=page_size,
-        )
-        self._reflectors: dict[str, list[Reflector[Any]]] = {}
-        #: The task group in which the reflectors run; set before the first starts.
-        self.group: TaskGroup
-        #: Selects the objects that servers with sharding send; set before the first starts.
-        self.shard_selector = ""
-
-    def start(self, cache: Cache[Any]) -> None:
-        """Start watching a kind, unless it is watched already."""
-        plural = cache.kind.resource.plural
-        if plural in self._reflectors:
-            return
-        reflectors = self._reflectors[plural] = [
-            self._reflector(cache, namespace=namespace, shard_selector=self.shard_selector)
-            for namespace in self._namespaces
-        ]
-        for reflector in reflectors:
-            self.group.start_soon(reflector.run)
-
-    async def list_anew(self, *caches: Cache[Any]) -> None:
-        """List kinds that are watched already, and wait until their caches have full objects."""
-        again = [one for cache in caches for one in self._reflectors[cache.kind.resource.plural]]
-        for reflector in again:
-            reflector.list_anew()
-        if again:
-            await self.synced(*(cache.kind.resource.plural for cache in caches))
-
-    async def synced(self, *plurals: str) -> None:
-        """Wait until the kinds named, or all that were started, have had their first list."""
-        for plural in plurals or tuple(self._reflectors):
-            while awaited := self._awaited(plural):
-                await self._clock.wait(awaited[0].synced, _LOOK_AGAIN_S)
-
-    def _awaited(self, plural: str) -> list[Reflector[Any]]:
-        """Return those that have not had their first list, but of namespaces that are passed over.
-
-        These are where the first kind, the Sandboxes, may not be listed, while elsewhere it may.
-        """
-        firsts = next(iter(self._reflectors.values()))
-        may_pass = any(first.synced.is_set() for first in firsts)
-        return [
-            one
-            for one, first in zip(self._reflectors[plural], firsts, strict=True)
-            if not (one.synced.is_set() or (may_pass and first.is_forbidden))
-        ]
-
-    def lacks(self, namespace: str, *plurals: str) -> bool:
-        """Whether a namespace, one of those chosen, has not had the first list of a kind."""
-        at = self._namespaces.index(namespace)
-        return not all(self._reflectors[plural][at].synced.is_set() for plural in plurals)
-
-    async def synced_within(self, plural: str, patience_s: float) -> str | None:
-        """Wait for a kind's first list; return the problem if it is not complete in time.
-
-        Returns at once for a list that is known to fail.
-        """
-        for reflector in self._awaited(plural):
-            if reflector.problem is None:
-                await self._clock.wait(reflector.synced, patience_s)
-            if not reflector.synced.is_set():
-                return reflector.problem or "their list is not complete yet"
-        return None
-
-    @property
-    def missing(self) -> dict[str, str]:
-        """The reason why a kind has no complete first list yet, by resource."""
-        return {
-            plural: one.problem or "not listed yet"
-            for plural in self._reflectors
-            for one in self._awaited(plural)
-        }
-
-    def collect(self, into: Exposition, resource: str) -> None:
-        """Add the series of a kind's lists and watches: steps, bytes, problems, longest silence."""
-        reflectors = self._reflectors.get(resource, [])
-        received = sum(one.received_bytes for one in reflectors)
-        steps = {step: sum(one.steps[step] for one in reflectors) for step in STEPS}
-        into.one(families.WATCH_BYTES, received, resource)
-        into.add(families.WATCH_STEPS, [((resource, step), n) for step, n in steps.items()])
-        fails = any(one.problem is not None for one in reflectors)
-        into.one(families.WATCH_PROBLEMS, int(fails), resource)
-        if reflectors:
-            heard_at = min(one.heard_at for one in reflectors)
-            into.one(families.WATCH_SILENCE, self._clock.monotonic() - heard_at, resource)
