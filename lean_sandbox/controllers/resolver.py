@@ -78,9 +78,9 @@ class TemplateResolver:
         self._looks: TTLCache[_Name, _Look] = TTLCache(_MOST_NAMES, _ABSENT_S, clock.monotonic)
         # The verdicts by templates that are cached.
         self._staleness: dict[Key, Staleness] = {}
-        caches.templates.on_change.append(self._forget_verdicts)
+        caches.templates.listeners.append(self._forget_verdicts)
         self._by_template: Index[PoolEntry] = Index(_template_of)
-        caches.pools.on_change.append(self._by_template.follow)
+        caches.pools.listeners.append(self._by_template.follow)
 
     def known_pool(self, key: Key) -> PoolView | None:
         """Return the pool if the cache has it."""

@@ -275,7 +275,7 @@ class Manager:
         for sandbox in list(caches.sandboxes):
             # Of two writes of its status within a second rows show but one.
             if sandbox.version > caches.sandboxes.gate.listed_at(sandbox.key.namespace):
-                caches.sandboxes.forget_status(sandbox)
+                caches.sandboxes.mark(sandbox, status=None)
         unknown = (
             (caches.sandboxes, sum(sandbox.needs_look for sandbox in caches.sandboxes)),
             (caches.pods, sum(pod.is_stale for pod in caches.pods)),

@@ -170,9 +170,8 @@ class ObjectWriter:
             except BaseException as error:
                 # After a timeout, a broken connection or a cancellation it may have taken place.
                 is_clear = isinstance(error, ApiError) and error.status < 500
-                now: Any = cache.latest(entry)
-                if status is not None and not is_clear and now is not None:
-                    cache.forget_status(now)
+                if status is not None and not is_clear:
+                    cache.mark(entry, status=None)
                 if isinstance(error, ApiError) and error.is_of_another:
                     raise Conflict(409, error.said, error.asked) from error
                 raise
@@ -185,12 +184,13 @@ class ObjectWriter:
             else:
                 shown = row.as_answered(columns) if as_metadata else item
                 response = _response(item, *cache.apply_response(shown, known=known))
-            now = response.entry
+            now: Any = response.entry
             # Metadata that overtook the response, such as that of another write of ours, says
             # nothing about the status; a list that overtook it may show a newer one by others.
             is_ours = response.is_latest or getattr(now, "status", None) is old_status
             if status is not None and is_ours and row.uid == now.uid == entry.uid:
-                now.status = status
+                now = cache.mark(now, status=status)
+                response = msgspec.structs.replace(response, entry=now)
             if response.is_latest and before is not None and not cache.own.explain(before, now):
                 cache.notify(Delta(entry.key, response.change, before, now))
             return response

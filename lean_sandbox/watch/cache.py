@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
-import msgspec
 import structlog
 
 from filters import Change, ChangeDetector, Decision, EventType, parse_labels
@@ -14,9 +13,9 @@ from filters.detector import DELETED, recreated
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.model.meta import ObjectMeta, as_version
-from lean_sandbox.watch.index import Index
 from lean_sandbox.watch.kind import Delta, Entry, Key, Kind, key_of
 from lean_sandbox.watch.shown import ShownVersions
+from lean_sandbox.watch.store import Store
 from lean_sandbox.watch.versions import TOMBSTONE_S, Age, Known, VersionGate
 from lean_sandbox.watch.writes import Event, OwnWrites
 
@@ -28,11 +27,8 @@ _KNOWN = Decision(Change.NONE, "known already", passed=False)
 _CONTRADICTS = Decision(Change.COLUMNS, "contradicts what is remembered", passed=True)
 
 
-class Cache(Generic[E]):
-    """Entries by namespace and name, with an index by the uid of the owner.
-
-    A uid never finds objects of other namespaces: anybody may write an owner reference.
-    """
+class Cache(Store[E]):
+    """A store that events and responses fill; relevant changes are handed out as deltas."""
 
     def __init__(
         self,
@@ -41,6 +37,7 @@ class Cache(Generic[E]):
         monotonic: Callable[[], float] = time.monotonic,
         tombstone_s: float = TOMBSTONE_S,
     ) -> None:
+        super().__init__(kind.owner_of)
         self.kind = kind
         #: Events so far, by outcome.
         self.passed = self.dropped_known = 0
@@ -49,21 +46,14 @@ class Cache(Generic[E]):
         #: Called in this order for every relevant change; they must not block. A handler that
         #: raises has a bug: the others are called all the same, and the watch goes on.
         self.handlers: list[Callable[[Delta[E]], None]] = []
-        self._owners = Index(kind.owner_of)
         #: What is news, known or ended.
         self.gate = VersionGate(monotonic, tombstone_s)
-        #: Called in this order with the entry before and after each change, by events or responses:
-        #: for indexes.
-        self.on_change: list[Callable[[E | None, E | None], None]] = [
-            self._owners.follow,
-            self.gate.follow,
-        ]
+        self.listeners.append(self.gate.follow)
         #: Called with every event of an admitted namespace: the plural of its kind, its type, its
         #: metadata, and what became of it.
         self.observer: Callable[[str, EventType, ObjectMeta, Decision], None] | None = None
         #: Whether the objects of a namespace are served here; ``None`` for all namespaces.
         self.admits_namespace: Callable[[str], bool] | None = None
-        self._entries: dict[Key, E] = {}
         self.detector = ChangeDetector(kind.predicate)
         #: What the watch shows of the objects that somebody waits for.
         self.shown = ShownVersions()
@@ -80,51 +70,6 @@ class Cache(Generic[E]):
         into.add(families.PREDICATES, [((resource, leaf), number) for leaf, number in passed])
         into.one(families.SYNTHESISED, self.deletes_synthesised, resource)
         into.one(families.HANDLER_FAILURES, self.handler_failures, resource)
-
-    # -- entries ---------------------------------------------------------------------------------
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def __iter__(self) -> Iterator[E]:
-        return iter(self._entries.values())
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._entries
-
-    def get(self, key: Key) -> E | None:
-        """Return the entry, if there is one."""
-        return self._entries.get(key)
-
-    def latest(self, entry: E) -> E | None:
-        """Return the current entry of exactly this entry's object; ``None`` when it is gone."""
-        held = self._entries.get(entry.key)
-        return held if held is not None and held.uid == entry.uid else None
-
-    def keys(self, namespace: str | None = None) -> list[Key]:
-        """Return the keys, of one namespace when it is given."""
-        if namespace is None:
-            return list(self._entries)
-        return [key for key in self._entries if key.namespace == namespace]
-
-    def owned_by(self, namespace: str, uid: str) -> list[E]:
-        """Return the entries of a namespace that are controlled by the owner ``uid``."""
-        return [self._entries[key] for key in self._owners.find(namespace, uid)]
-
-    def put(self, entry: E) -> None:
-        """Insert or replace an entry, without any handler being called."""
-        old = self._entries.get(entry.key)
-        self._entries[entry.key] = entry
-        for follow in self.on_change:
-            follow(old, entry)
-
-    def remove(self, key: Key) -> E | None:
-        """Remove and return an entry, without any handler being called; or return ``None``."""
-        old = self._entries.pop(key, None)
-        if old is not None:
-            for follow in self.on_change:
-                follow(old, None)
-        return old
 
     # -- lists -----------------------------------------------------------------------------------
 
@@ -155,11 +100,7 @@ class Cache(Generic[E]):
         """Accept whatever is shown of an object next as news, and as its complete state."""
         entry = self._entries.get(key)
         if entry is not None:
-            entry.version, entry.seen = 0, ()
-
-    def forget_status(self, entry: E) -> None:
-        """Note that the status of an object is unknown: its row or a response may hide another."""
-        self.put(msgspec.structs.replace(entry, status=None))
+            self.advance(entry, 0, ())
 
     def present(self, namespace: str, name: str) -> None:
         """Note that a list contains an object, even if the object itself cannot be applied."""
@@ -263,12 +204,12 @@ class Cache(Generic[E]):
             decision = recreated(old.uid, row.uid)
         suspect = kept is not None and self.kind.suspects(row, kept)
         if kept is not None and not decision.passed and not suspect:
-            kept.version, kept.seen = version, seen
+            self.advance(kept, version, seen)
             self.dropped_unchanged += 1
             return decision
         self.passed += 1
         new = self._build(row, item, kept)
-        new.seen = seen
+        self.advance(new, version, seen)
         self.put(new)
         change = decision.change or Change.COLUMNS
         self.notify(Delta(key, change, old, new, initial=initial))
@@ -277,7 +218,7 @@ class Cache(Generic[E]):
     def _compare(self, row: ObjectMeta, item: Any, old: E) -> None:
         """Apply an object of a resync at the cached version; the delta says whether it differs."""
         new = self.kind.build(row, item, old)
-        new.seen = old.seen
+        self.advance(new, old.version, old.seen)
         self.put(new)
         is_same = bool(new == old)
         change = Change.NONE if is_same else Change.COLUMNS
@@ -389,10 +330,13 @@ class Cache(Generic[E]):
             else:
                 self.gate.bury(row.uid, new.version)
             return new, Change.GONE
-        seen = () if kept is None else kept.seen
-        decision, new.seen = self.detector.examine(seen, row, is_event=False)
+        before = () if kept is None else kept.seen
+        decision, seen = self.detector.examine(before, row, is_event=False)
+        self.advance(new, version, seen)
         self.put(new)
-        if is_create and item is None:
+        if item is not None:
+            self.gate.half_known.discard(key)
+        elif is_create:
             # The event of the same version may show more than the metadata, such as that a Pod is
             # held back by scheduling gates from the start.
             self.gate.half_known.add(key)

@@ -31,8 +31,11 @@ def key_of(namespace: str, name: str) -> Key:
     return Key(sys.intern(namespace), name)
 
 
-class Entry(msgspec.Struct, gc=False):
-    """The cached part of an object; ``seen`` holds the fingerprints of its last event."""
+class Entry(msgspec.Struct, gc=False, frozen=True):
+    """The cached part of an object; ``seen`` holds the fingerprints of its last event.
+
+    Only the store changes it, by :meth:`.store.Store.mark`.
+    """
 
     key: Key
     uid: str
@@ -42,7 +45,7 @@ class Entry(msgspec.Struct, gc=False):
     seen: tuple[Hashable, ...] = ()
 
 
-class OwnedEntry(Entry, gc=False):
+class OwnedEntry(Entry, gc=False, frozen=True):
     """The entry of a kind whose objects a controller may own."""
 
     owner: OwnerReference | None = None

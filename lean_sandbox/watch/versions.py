@@ -89,11 +89,10 @@ class VersionGate:
 
     def follow(self, old: Entry | None, new: Entry | None) -> None:
         """Follow a change of the store."""
+        if old is not None and (new is None or (new.uid, new.version) != (old.uid, old.version)):
+            self.half_known.discard(old.key)
         if new is None:
-            if old is not None:
-                self.half_known.discard(old.key)
             return
-        self.half_known.discard(new.key)
         self._tombstones.pop(new.uid, None)
         if old is not None and old.uid != new.uid:
             self.bury(old.uid, 0)

@@ -424,7 +424,7 @@ def test_an_answer_of_a_restored_store_ends_what_was_learned_since(is_whole: boo
     """The older store knows nothing of our DELETE, nor of the state that was fetched since."""
     hand = Hand(pod_kind())
     hand.listed(pod("a", 700))
-    hand.get("a").is_delete_sent = True
+    hand.cache.mark(hand.get("a"), is_delete_sent=True)
     item = hand.decode(pod("a", 100, phase="Pending", ready=False), hand.kind.item_type)
     hand.cache.apply_response(
         item if is_whole else item.metadata, known=hand.cache.gate.known("ns", 700)

@@ -371,7 +371,7 @@ async def test_what_the_restored_store_has_as_it_is_cached_is_read_afresh_too() 
     """Nothing cached is newer than the list, but the watch had come further: a DELETE is undone."""
     async with open_sandboxes() as rig:
         watch = await rig.listed(listed("a", 100), version=800)
-        rig.get("a").is_deleting = True
+        rig.cache.mark(rig.get("a"), is_deleting=True)
         await rig.clock.advance(60)
         await watch.lines(table_bookmark(150, SANDBOX_COLUMNS))
         await rig.clock.advance(30)

@@ -16,7 +16,7 @@ from lean_sandbox.watch.kind import Entry, Key, Kind, key_of
 from lean_sandbox.watch.resources.children import pvc_kind
 
 
-class Thing(Entry):
+class Thing(Entry, frozen=True):
     """A small entry."""
 
     owner_uid: str | None = None
@@ -53,11 +53,21 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(key=KEYS)
     def put_again(self, key: Key) -> None:
-        """Put an entry that is there already, changed in place in what is not indexed."""
+        """Put an entry that is there already, advanced in place, which is not indexed."""
         thing = self.model.get(key)
         if thing is not None:
-            thing.version += 1
+            self.store.advance(thing, thing.version + 1, ())
             self.store.put(thing)
+
+    @rule(key=KEYS, owner=OWNERS)
+    def mark(self, key: Key, owner: str | None) -> None:
+        """Change what is indexed of an entry, by an older one; another object is not changed."""
+        if (thing := self.model.get(key)) is not None:
+            stale = msgspec.structs.replace(thing, owner_uid="u1")
+            self.model[key] = self.store.mark(stale, owner_uid=owner)
+            assert self.model[key].owner_uid == owner
+        other = Thing(key, "another", 0)
+        assert self.store.mark(other, version=7).version == 7
 
     @rule(key=KEYS)
     def remove(self, key: Key) -> None:

@@ -68,10 +68,10 @@ class ClaimController(Controller[ClaimEntry]):
             on_available=self.waiting.available,
             on_released=self.waiting.level,
         )
-        caches.sandboxes.on_change.append(self.warm.follow)
-        caches.pods.on_change.append(self.follow_pod)
+        caches.sandboxes.listeners.append(self.warm.follow)
+        caches.pods.listeners.append(self.follow_pod)
         self._by_pool: Index[ClaimEntry] = Index(_pool_of)
-        self.cache.on_change.append(self._by_pool.follow)
+        self.cache.listeners.append(self._by_pool.follow)
         self.annotator = AnnotationWriter(shared, self.queue)
         resource = self.cache.kind.resource
         self._parts = Parts(

@@ -127,8 +127,9 @@ class SandboxController(Controller[SandboxEntry]):
         """Mark the Pod as stale, so that it is fetched: the watch may not show a change of it."""
         entry = self.cache.get(key)
         if entry is not None:
-            for pod in self._parts.caches.pods.owned_by(key.namespace, entry.uid):
-                pod.is_stale = True
+            pods = self._parts.caches.pods
+            for pod in pods.owned_by(key.namespace, entry.uid):
+                pods.mark(pod, is_stale=True)
 
     def launch(self, key: Key, whole: Sandbox | None = None) -> None:
         """Reconcile a Sandbox that another controller created, giving ``whole``, or changed."""

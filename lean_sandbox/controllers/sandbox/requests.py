@@ -139,9 +139,8 @@ class SandboxRequests(ObjectWriter):
         except Conflict:
             await self.get(self._caches.sandboxes, entry.key)
             raise
-        if (held := self._caches.sandboxes.latest(entry)) is not None:
-            # The ends of its children may be seen before its own; they must not wake it again.
-            held.is_deleting = True
+        # The ends of its children may be seen before its own; they must not wake it again.
+        self._caches.sandboxes.mark(entry, is_deleting=True)
 
     async def get_pod(self, key: Key) -> PodEntry | None:
         """Fetch a Pod; ``None`` when there is none, which is remembered."""
@@ -167,11 +166,12 @@ class SandboxRequests(ObjectWriter):
             self._caches.pods, sandbox.namespace, body, name=sandbox.name, columns=NEW_POD_COLUMNS
         )
         entry = written.entry
-        if entry.state is None:
-            # The server sets this phase on every Pod it creates.
-            entry.state = PodState(phase=names.POD_PENDING)
-            entry.is_stale = entry.hint != WAITING or not written.is_latest
-        return entry
+        if entry.state is not None:
+            return entry
+        # The server sets this phase on every Pod it creates.
+        state = PodState(phase=names.POD_PENDING)
+        is_stale = entry.hint != WAITING or not written.is_latest
+        return self._caches.pods.mark(entry, state=state, is_stale=is_stale)
 
     async def delete_pod(self, pod: PodEntry) -> bool:
         """Delete exactly this Pod; false if it was gone. Raises Conflict if its name is taken."""
@@ -185,8 +185,7 @@ class SandboxRequests(ObjectWriter):
             if pod.key not in self._caches.pods:
                 self.hidden.fetched_none(pod.key)
             return False
-        if (held := self._caches.pods.latest(pod)) is not None:
-            held.is_delete_sent = True
+        self._caches.pods.mark(pod, is_delete_sent=True)
         return True
 
     async def delete_service(self, service: ServiceEntry) -> None:

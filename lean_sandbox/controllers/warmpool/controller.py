@@ -48,7 +48,7 @@ class PoolController(Controller[PoolEntry]):
         super().__init__("sandboxwarmpool", caches.pools, shared.clock, workers=workers)
         self._states: dict[Key, PoolState] = {}
         self._by_hash: Index[PoolEntry] = Index(_hash_of)
-        self.cache.on_change.append(self._by_hash.follow)
+        self.cache.listeners.append(self._by_hash.follow)
         resource = caches.pools.kind.resource
         self._parts = Parts(
             **msgspec.structs.asdict(shared),

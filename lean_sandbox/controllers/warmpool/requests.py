@@ -251,7 +251,7 @@ class MemberRequests:
             outcome.errors.append(error)
         else:
             # No event of a later version can say otherwise.
-            member.is_deleting = True
+            self._sandboxes.mark(member, is_deleting=True)
             parts.events.log(
                 self._entry, "Normal", "MemberDeleted", sandbox=member.key.name, why=why
             )

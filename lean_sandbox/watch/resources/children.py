@@ -30,7 +30,7 @@ def _any_write_to(is_ours: Callable[[ObjectMeta], bool]) -> Predicate:
 # -- Services --------------------------------------------------------------------------------------
 
 
-class ServiceEntry(OwnedEntry, gc=False):
+class ServiceEntry(OwnedEntry, gc=False, frozen=True):
     """The cache entry of a Service.
 
     ``spec`` is set for a Service that a Sandbox may own, until a write may have changed it.
@@ -43,16 +43,16 @@ class ServiceEntry(OwnedEntry, gc=False):
 
 
 def _build_service(row: ObjectMeta, item: Service | None, old: ServiceEntry | None) -> ServiceEntry:
-    owner = shared_owner(row, old)
-    entry = ServiceEntry(
+    owner, spec = shared_owner(row, old), None
+    if item is not None and _is_sandboxes(row):
+        spec = msgspec.structs.replace(item.spec, ports=shared(item.spec.ports))
+    return ServiceEntry(
         *identity(row, old),
         owner=owner,
         labels=keep(row.labels, ADOPTION_LABELS),
+        spec=spec,
         others=row.owners if owner is None else (),
     )
-    if item is not None and _is_sandboxes(row):
-        entry.spec = msgspec.structs.replace(item.spec, ports=shared(item.spec.ports))
-    return entry
 
 
 def _is_sandboxes(row: ObjectMeta) -> bool:
@@ -88,7 +88,7 @@ def service_kind(
 # -- PersistentVolumeClaims ------------------------------------------------------------------------
 
 
-class PvcEntry(OwnedEntry, gc=False):
+class PvcEntry(OwnedEntry, gc=False, frozen=True):
     """The cache entry of a PersistentVolumeClaim: its owners, and whether it may be adopted."""
 
     labels: dict[str, str] | None = None
@@ -126,7 +126,7 @@ class PolicyItem(msgspec.Struct, frozen=True):
     spec: msgspec.Raw = msgspec.Raw(b"null")
 
 
-class PolicyEntry(OwnedEntry, gc=False):
+class PolicyEntry(OwnedEntry, gc=False, frozen=True):
     """The cache entry of a NetworkPolicy.
 
     ``spec_json`` is set for the policy of a template, until a write may have changed it.

@@ -40,7 +40,7 @@ CLAIM_ANNOTATIONS = frozenset(
 # -- templates -------------------------------------------------------------------------------------
 
 
-class TemplateEntry(Entry, gc=False):
+class TemplateEntry(Entry, gc=False, frozen=True):
     """The cache entry of a template; ``view`` has everything that Sandboxes take from it.
 
     ``fault`` is the reason why a full template has no view.
@@ -54,12 +54,13 @@ class TemplateEntry(Entry, gc=False):
 def _build_template(
     row: ObjectMeta, item: SandboxTemplate | None, old: TemplateEntry | None
 ) -> TemplateEntry:
-    entry = TemplateEntry(*identity(row, old), labels=keep(row.labels, TEMPLATE_LABELS))
-    if old is not None and old.generation == entry.generation:
-        entry.view, entry.fault = old.view, old.fault
-    if item is not None and entry.view is None:
-        entry.view, entry.fault = view_or_fault(view_of_template, item)
-    return entry
+    view, fault = None, ""
+    if old is not None and old.generation == row.generation:
+        view, fault = old.view, old.fault
+    if item is not None and view is None:
+        view, fault = view_or_fault(view_of_template, item)
+    labels = keep(row.labels, TEMPLATE_LABELS)
+    return TemplateEntry(*identity(row, old), labels=labels, view=view, fault=fault)
 
 
 def template_kind() -> Kind[TemplateEntry]:
@@ -76,7 +77,7 @@ def template_kind() -> Kind[TemplateEntry]:
 # -- pools -----------------------------------------------------------------------------------------
 
 
-class PoolEntry(Entry, gc=False):
+class PoolEntry(Entry, gc=False, frozen=True):
     """The cache entry of a pool."""
 
     view: PoolView | None = None
@@ -84,12 +85,11 @@ class PoolEntry(Entry, gc=False):
 
 
 def _build_pool(row: ObjectMeta, item: SandboxWarmPool | None, old: PoolEntry | None) -> PoolEntry:
-    entry = PoolEntry(*identity(row, old))
     if item is not None:
-        entry.view, entry.status = view_of_pool(item), item.status
-    elif old is not None:
-        entry.view, entry.status = old.view, old.status
-    return entry
+        return PoolEntry(*identity(row, old), view=view_of_pool(item), status=item.status)
+    if old is not None:
+        return PoolEntry(*identity(row, old), view=old.view, status=old.status)
+    return PoolEntry(*identity(row, old))
 
 
 def pool_kind() -> Kind[PoolEntry]:
@@ -106,7 +106,7 @@ def pool_kind() -> Kind[PoolEntry]:
 # -- claims ----------------------------------------------------------------------------------------
 
 
-class ClaimEntry(Entry, gc=False):
+class ClaimEntry(Entry, gc=False, frozen=True):
     """The cache entry of a claim. ``fault`` is the reason why its spec cannot be used, if any."""
 
     created_at: str = ""
@@ -131,20 +131,23 @@ def _notes_of(row: ObjectMeta) -> dict[str, str] | None:
 
 
 def _build_claim(row: ObjectMeta, item: SandboxClaim | None, old: ClaimEntry | None) -> ClaimEntry:
-    entry = ClaimEntry(
+    view, status, fault = None, None, ""
+    if item is not None:
+        view, fault = view_or_fault(view_of_claim, item)
+        view = view or ClaimView(generation=row.generation)
+        shared = shared_conditions(item.status.conditions)
+        status = msgspec.structs.replace(item.status, conditions=shared)
+    elif old is not None:
+        view, status, fault = old.view, old.status, old.fault
+    return ClaimEntry(
         *identity(row, old),
         created_at=row.creation_timestamp or "",
         labels=keep(row.labels, CLAIM_LABELS),
         annotations=_notes_of(row),
+        view=view,
+        status=status,
+        fault=fault,
     )
-    if item is not None:
-        view, entry.fault = view_or_fault(view_of_claim, item)
-        entry.view = view or ClaimView(generation=entry.generation)
-        shared = shared_conditions(item.status.conditions)
-        entry.status = msgspec.structs.replace(item.status, conditions=shared)
-    elif old is not None:
-        entry.view, entry.status, entry.fault = old.view, old.status, old.fault
-    return entry
 
 
 def claim_kind() -> Kind[ClaimEntry]:

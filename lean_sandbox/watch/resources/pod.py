@@ -49,7 +49,7 @@ _TROUBLES = _NO_START | {word: word for word in (*_ENDED, _CRASH_LOOP)}
 _WAITING_WORDS = frozenset({"Pending", "ContainerCreating", "PodInitializing", *_NO_START})
 
 
-class PodEntry(OwnedEntry, gc=False):
+class PodEntry(OwnedEntry, gc=False, frozen=True):
     """The cache entry of a Pod.
 
     ``state`` is that of the last full Pod; ``is_stale`` says that a later event hinted at another
@@ -179,11 +179,27 @@ def _managed_metadata(row: ObjectMeta) -> Hashable:
 
 
 def _build_pod(row: ObjectMeta, item: Pod | None, old: PodEntry | None) -> PodEntry:
-    hint = pod_hint(row.columns)
+    columns_hint = pod_hint(row.columns)
+    hint = interned(columns_hint) if columns_hint is not None else ""
+    writes = _hidden_writes(row, columns_hint)
+    trouble = _trouble_of(row)
+    state, is_stale, is_delete_sent = None, True, False
+    if old is not None:
+        is_said = not trouble or (trouble in _ENDED and old.trouble == _CRASH_LOOP)
+        if is_said and _may_last(old.trouble, columns_hint):
+            trouble = old.trouble
+        state = old.state
+        # A whole Pod says itself whether it is being deleted: a restored store may not know of it.
+        is_delete_sent = old.is_delete_sent and item is None
+        is_stale = old.is_stale or _shows_another_state(row, old, hint, writes)
+    if item is not None:
+        shown = pod_state(item)
+        state = state if state == shown else shown
+        is_stale = False
     owner = shared_owner(row, old)
     labels = row.labels or {}
     tracking = labels.get(names.NAME_HASH_LABEL)
-    entry = PodEntry(
+    return PodEntry(
         *identity(row, old),
         owner=owner,
         template_labels=shared_map(
@@ -192,24 +208,14 @@ def _build_pod(row: ObjectMeta, item: Pod | None, old: PodEntry | None) -> PodEn
         tracking=_OWN_HASH if tracking == names.name_hash(row.name) else tracking,
         claim_uid=labels.get(names.CLAIM_UID_LABEL),
         annotations=shared_map(_managed_annotations(row.annotations)),
-        hint=interned(hint) if hint is not None else "",
-        writes=_hidden_writes(row, hint),
-        trouble=_trouble_of(row),
+        state=state,
+        is_stale=is_stale,
+        is_delete_sent=is_delete_sent,
+        hint=hint,
+        trouble=trouble,
+        writes=writes,
         others=row.owners if owner is None else (),
     )
-    if old is not None:
-        is_said = not entry.trouble or (entry.trouble in _ENDED and old.trouble == _CRASH_LOOP)
-        if is_said and _may_last(old.trouble, hint):
-            entry.trouble = old.trouble
-        entry.state = old.state
-        # A whole Pod says itself whether it is being deleted: a restored store may not know of it.
-        entry.is_delete_sent = old.is_delete_sent and item is None
-        entry.is_stale = old.is_stale or _shows_another_state(row, entry, old)
-    if item is not None:
-        state = pod_state(item)
-        entry.state = state if old is None or old.state != state else old.state
-        entry.is_stale = False
-    return entry
 
 
 def _hidden_writes(row: ObjectMeta, hint: str | None) -> int:
@@ -225,7 +231,7 @@ def _hidden_writes(row: ObjectMeta, hint: str | None) -> int:
     return status_writers(row.managed_fields, besides="" if hint == READY else "kubelet")
 
 
-def _shows_another_state(row: ObjectMeta, new: PodEntry, old: PodEntry) -> bool:
+def _shows_another_state(row: ObjectMeta, old: PodEntry, hint: str, writes: int) -> bool:
     """Return whether a row hints at another state than that of the last full Pod.
 
     The class of a Pod that is being deleted does not count: its phase and readiness are no longer
@@ -234,9 +240,9 @@ def _shows_another_state(row: ObjectMeta, new: PodEntry, old: PodEntry) -> bool:
     state = old.state
     if row.columns is None or state is None:
         return True
-    if new.hint != old.hint and not new.is_deleting:
+    if hint != old.hint and row.deletion_timestamp is None:
         return True
-    if new.hint == old.hint and new.writes != old.writes:
+    if hint == old.hint and writes != old.writes:
         return True
     node = row.columns.get("Node", "")
     address = row.columns.get("IP", "")
