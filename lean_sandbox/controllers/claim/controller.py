@@ -242,7 +242,6 @@ class ClaimController(Controller[ClaimEntry]):
         A claim that reports the same already is woken only if it is being reconciled: that
         reconcile may be about to write an older status.
         """
-        self.warm.offer(entry)
         claim = self._owner_of(entry)
         if claim is None:
             return

@@ -242,7 +242,7 @@ class MemberRequests:
         """Delete a Sandbox unless it changed meanwhile; until it is gone, claims cannot take it."""
         parts, outcome = self._parts, self._outcome
         outcome.has_acted = True
-        parts.warm.forget(member)
+        is_reserved = parts.warm.reserve(member)
         try:
             await parts.writer.delete(self._sandboxes, member, is_guarded=True)
         except Conflict:
@@ -255,6 +255,6 @@ class MemberRequests:
             parts.events.log(
                 self._entry, "Normal", "MemberDeleted", sandbox=member.key.name, why=why
             )
-            return
-        if (held := self._sandboxes.latest(member)) is not None:
-            parts.warm.offer(held)
+        finally:
+            if is_reserved:
+                parts.warm.release(member)
