@@ -26,7 +26,7 @@ class Followed(Protocol):
 O = TypeVar("O", bound=Followed)  # noqa: E741
 
 
-class _Shown(Entry, gc=False):
+class _Shown(Entry, gc=False, frozen=True):
     item: Any = None
 
 
