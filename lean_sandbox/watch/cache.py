@@ -13,11 +13,11 @@ from filters.detector import DELETED, recreated
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.model.meta import ObjectMeta, as_version
+from lean_sandbox.watch.held import OwnWrites
 from lean_sandbox.watch.kind import Delta, Entry, Key, Kind, key_of
 from lean_sandbox.watch.shown import ShownVersions
 from lean_sandbox.watch.store import Store
-from lean_sandbox.watch.versions import TOMBSTONE_S, Age, Known, VersionGate
-from lean_sandbox.watch.writes import Event, OwnWrites
+from lean_sandbox.watch.versions import TOMBSTONE_S, Age, VersionGate
 
 E = TypeVar("E", bound=Entry)
 
@@ -25,6 +25,33 @@ log = structlog.get_logger("watch")
 
 _KNOWN = Decision(Change.NONE, "known already", passed=False)
 _CONTRADICTS = Decision(Change.COLUMNS, "contradicts what is remembered", passed=True)
+
+
+class Handlers(list[Callable[[Delta[E]], None]]):
+    """What is called with every relevant change of one kind, in this order; it must not block.
+
+    One that raises has a bug: the others are called all the same, and the watch goes on.
+    """
+
+    def __init__(self, plural: str) -> None:
+        super().__init__()
+        self._plural = plural
+        self.failures = 0
+
+    def call(self, delta: Delta[E]) -> None:
+        """Call every handler with a change."""
+        for handler in self:
+            try:
+                handler(delta)
+            except Exception as error:
+                self.failures += 1
+                log.exception(
+                    "handler_failed",
+                    kind=self._plural,
+                    key=str(delta.key),
+                    handler=getattr(handler, "__qualname__", repr(handler)),
+                    error=type(error).__name__,
+                )
 
 
 class Cache(Store[E]):
@@ -42,10 +69,9 @@ class Cache(Store[E]):
         #: Events so far, by outcome.
         self.passed = self.dropped_known = 0
         self.dropped_unchanged = self.dropped_elsewhere = 0
-        self.deletes_synthesised = self.handler_failures = 0
-        #: Called in this order for every relevant change; they must not block. A handler that
-        #: raises has a bug: the others are called all the same, and the watch goes on.
-        self.handlers: list[Callable[[Delta[E]], None]] = []
+        self.deletes_synthesised = 0
+        #: Called for every relevant change.
+        self.handlers: Handlers[E] = Handlers(kind.resource.plural)
         #: What is news, known or ended.
         self.gate = VersionGate(monotonic, tombstone_s)
         self.listeners.append(self.gate.follow)
@@ -59,7 +85,7 @@ class Cache(Store[E]):
         self.shown = ShownVersions()
         self._selector = parse_labels(kind.label_selector or "")
         #: Our own writes in flight, and the events that wait for their responses.
-        self.own = OwnWrites(self._release, self._is_known)
+        self.own = OwnWrites(self, self.gate, kind.resource.plural, take=self._take)
 
     def collect(self, into: Exposition) -> None:
         """Add the series of the kind's events."""
@@ -69,7 +95,7 @@ class Cache(Store[E]):
         passed = sorted(self.detector.passed_by_leaf.items())
         into.add(families.PREDICATES, [((resource, leaf), number) for leaf, number in passed])
         into.one(families.SYNTHESISED, self.deletes_synthesised, resource)
-        into.one(families.HANDLER_FAILURES, self.handler_failures, resource)
+        into.one(families.HANDLER_FAILURES, self.handlers.failures, resource)
 
     # -- lists -----------------------------------------------------------------------------------
 
@@ -119,13 +145,13 @@ class Cache(Store[E]):
                 continue
             self.deletes_synthesised += 1
             row = ObjectMeta(name=key.name, namespace=key.namespace, uid=entry.uid)
-            self._observe(EventType.DELETED, row, self._gone(key, listed_at, row))
+            self._observe(EventType.DELETED, row, self.end(key, listed_at, row))
 
     # -- events ----------------------------------------------------------------------------------
 
     def full(self, event_type: EventType, item: Any, *, initial: bool) -> None:
         """Apply an event, or an item of a list, with the full object."""
-        row = self._row_of(item)
+        row = self.kind.row_of(item)
         self.apply(event_type, row, item, initial=initial)
         if self.gate.is_listing:
             self.present(row.namespace, row.name)
@@ -145,27 +171,6 @@ class Cache(Store[E]):
         if event_type is EventType.DELETED or (self.gate.is_listing and item is not None):
             return False
         return self.own.hold((event_type, row, item))
-
-    def _release(self, event: Event) -> None:
-        row = event[1]
-        if self.gate.has_ended(row.uid, as_version(row.resource_version)):
-            # It would bring the object back.
-            return
-        try:
-            self._take(*event)
-        except Exception as error:
-            # It must not end the reconcile whose request it has waited for.
-            log.exception(
-                "object_not_understood",
-                kind=self.kind.resource.plural,
-                object=f"{row.namespace}/{row.name}",
-                version=row.resource_version,
-                error=type(error).__name__,
-            )
-
-    def _is_known(self, key: Key, uid: str) -> bool:
-        held = self._entries.get(key)
-        return held is not None and held.uid == uid
 
     def _take(
         self, event_type: EventType, row: ObjectMeta, item: Any, *, initial: bool = False
@@ -208,11 +213,11 @@ class Cache(Store[E]):
             self.dropped_unchanged += 1
             return decision
         self.passed += 1
-        new = self._build(row, item, kept)
+        new = self.kind.build_on(kept, row, item)
         self.advance(new, version, seen)
         self.put(new)
         change = decision.change or Change.COLUMNS
-        self.notify(Delta(key, change, old, new, initial=initial))
+        self.handlers.call(Delta(key, change, old, new, initial=initial))
         return decision if decision.passed else _CONTRADICTS
 
     def _compare(self, row: ObjectMeta, item: Any, old: E) -> None:
@@ -222,7 +227,7 @@ class Cache(Store[E]):
         self.put(new)
         is_same = bool(new == old)
         change = Change.NONE if is_same else Change.COLUMNS
-        self.notify(Delta(new.key, change, old, new, initial=is_same))
+        self.handlers.call(Delta(new.key, change, old, new, initial=is_same))
 
     def _take_deleted(self, row: ObjectMeta) -> Decision:
         key = key_of(row.namespace, row.name)
@@ -236,49 +241,20 @@ class Cache(Store[E]):
                 self.gate.bury(row.uid, version)
             return _KNOWN
         self.passed += 1
-        return self._gone(key, version, row)
+        return self.end(key, version, row)
 
-    def _gone(self, key: Key, version: int, row: ObjectMeta) -> Decision:
+    def end(self, key: Key, version: int, row: ObjectMeta) -> Decision:
+        """Remove an object that ended, or left the selector, at a version, and call handlers."""
         old = self.remove(key)
         self.gate.bury(row.uid, version)
         if old is None:
             # Never seen alive, but its end may free a name that is waited for.
             old = self.kind.build(row, None, None)
         saw_deletion = row.deletion_timestamp is not None
-        self.notify(Delta(key, Change.GONE, old, None, saw_deletion=saw_deletion))
+        self.handlers.call(Delta(key, Change.GONE, old, None, saw_deletion=saw_deletion))
         return DELETED
 
-    def notify(self, delta: Delta[E]) -> None:
-        """Call every handler with a change."""
-        for handler in self.handlers:
-            try:
-                handler(delta)
-            except Exception as error:
-                self.handler_failures += 1
-                log.exception(
-                    "handler_failed",
-                    kind=self.kind.resource.plural,
-                    key=str(delta.key),
-                    handler=getattr(handler, "__qualname__", repr(handler)),
-                    error=type(error).__name__,
-                )
-
-    # -- responses to our own requests -----------------------------------------------------------
-
-    def apply_fetched(self, item: Any, *, known: Known) -> E:
-        """Apply the object that a GET has returned; return the entry that results.
-
-        Handlers are called for what no event has shown yet. They are called as well for a response
-        older than the newest event, though it is not applied: the event may have been dropped
-        because the response was expected to show as much. ``known``: see :meth:`apply_response`.
-        """
-        before = self._entries.get(Key(item.metadata.namespace, item.metadata.name))
-        entry, change = self.apply_response(item, known=known)
-        if entry is before:
-            self.notify(Delta(entry.key, Change.COLUMNS, before, entry))
-        elif change and change is not Change.GONE:
-            self.notify(Delta(entry.key, change, before, entry))
-        return entry
+    # -- for responses to our own requests ---------------------------------------------------------
 
     def forget(self, key: Key, uid: str) -> None:
         """Remove an object that a request has shown to be gone, unless another took its name.
@@ -289,65 +265,8 @@ class Cache(Store[E]):
         if entry is not None and entry.uid == uid:
             self.remove(key)
             self.gate.bury(uid, 0)
-            self.notify(Delta(key, Change.GONE, entry, None, saw_deletion=True))
+            self.handlers.call(Delta(key, Change.GONE, entry, None, saw_deletion=True))
 
-    def apply_response(
-        self, shown: Any, *, known: Known, is_create: bool = False
-    ) -> tuple[E, Change]:
-        """Remember an object, or its metadata, as the response to a request shows it.
-
-        ``known`` is what was known when the request was sent, with the version of the cached object
-        or, for a create, of the last list. A response that is older than that, or shows an object
-        alive whose end had been seen by then, comes from a restored store and is accepted.
-
-        No handler is called, unless the object has left the selector. Returns the entry and
-        what the predicates see changed. A response that was overtaken changes nothing: the entry
-        returned is then the newer one, perhaps of a successor with another uid, or (with GONE) one
-        that is not cached because its end has been seen.
-        """
-        item = None if isinstance(shown, ObjectMeta) else shown
-        row = shown if item is None else self._row_of(item)
-        key, version = key_of(row.namespace, row.name), as_version(row.resource_version)
-        if 0 < version < known.version:
-            self.forget_version(key)
-        old = self._entries.get(key)
-        age = self.gate.of_response(old, row.namespace, row.uid, version, known)
-        if old is not None and age is Age.KNOWN:
-            return old, Change.NONE
-        kept = old if old is not None and old.uid == row.uid else None
-        new = self._build(row, item, kept)
-        if age is Age.ENDED:
-            # Nothing would ever remove it.
-            return new, Change.GONE
-        if age is Age.UNLISTED:
-            self._gone(new.key, new.version, row)
-            return new, Change.GONE
-        if not self._selector.matches(row.labels):
-            # It has left the selector. The watch sends a delete for it, but a list after a gap
-            # misses only cached objects.
-            if kept is not None:
-                self._gone(kept.key, new.version, row)
-            else:
-                self.gate.bury(row.uid, new.version)
-            return new, Change.GONE
-        before = () if kept is None else kept.seen
-        decision, seen = self.detector.examine(before, row, is_event=False)
-        self.advance(new, version, seen)
-        self.put(new)
-        if item is not None:
-            self.gate.half_known.discard(key)
-        elif is_create:
-            # The event of the same version may show more than the metadata, such as that a Pod is
-            # held back by scheduling gates from the start.
-            self.gate.half_known.add(key)
-        return new, decision.change
-
-    # -- what both have in common ----------------------------------------------------------------
-
-    def _build(self, row: ObjectMeta, item: Any, kept: E | None) -> E:
-        # Nothing carries over from an entry whose version was forgotten: the store was restored.
-        return self.kind.build(row, item, kept if kept is not None and kept.version else None)
-
-    def _row_of(self, item: Any) -> ObjectMeta:
-        row: ObjectMeta = item.metadata
-        return row if self.kind.columns_of is None else row.with_columns(self.kind.columns_of(item))
+    def selects(self, row: ObjectMeta) -> bool:
+        """Return whether objects with these labels are watched."""
+        return self._selector.matches(row.labels)

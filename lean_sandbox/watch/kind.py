@@ -122,6 +122,9 @@ class Kind(msgspec.Struct, Generic[E], frozen=True):
       from the parts of the same object's old entry that still hold.
     * ``columns_of``: the printer columns of a full object, so that all forms have the same
       fingerprints.
+    * ``status_columns``: the printer columns of a status, for responses of metadata alone.
+    * ``new_columns``: those of each new object; with them a response to a create is asked for as
+      metadata alone, and the event of the same version is applied as well.
     * ``suspects``: whether a row contradicts the entry; the event then passes in any case.
     * ``columns``: the columns that are read; a Table without one of them counts as metadata alone.
     * ``watch_as``: the leanest form in which a watch has what the predicate reads.
@@ -133,11 +136,25 @@ class Kind(msgspec.Struct, Generic[E], frozen=True):
     predicate: Predicate
     build: Callable[[ObjectMeta, Any, E | None], E]
     columns_of: Callable[[Any], dict[str, str]] | None = None
+    status_columns: Callable[[Any], dict[str, str]] | None = None
+    new_columns: dict[str, str] | None = None
     suspects: Callable[[ObjectMeta, E], bool] = lambda _row, _entry: False
     columns: tuple[str, ...] = ()
     watch_as: Representation = Representation.TABLE
     label_selector: str | None = None
     owner_of: Callable[[E], str | None] = lambda _entry: None
+
+    def row_of(self, item: Any) -> ObjectMeta:
+        """Return the metadata of a full object with its printer columns."""
+        row: ObjectMeta = item.metadata
+        return row if self.columns_of is None else row.with_columns(self.columns_of(item))
+
+    def build_on(self, kept: E | None, row: ObjectMeta, item: Any) -> E:
+        """Return the entry of what is shown of an object whose last entry is ``kept``.
+
+        Nothing carries over from one whose version was forgotten: the store was restored.
+        """
+        return self.build(row, item, kept if kept is not None and kept.version else None)
 
 
 def identity(row: ObjectMeta, old: Entry | None) -> tuple[Key, str, int, int, bool]:

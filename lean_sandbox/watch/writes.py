@@ -1,154 +1,231 @@
-"""Our own writes in flight, and the events that wait for their responses.
+"""Our own requests: what is known when one is sent, and what its response makes of the cache.
 
-An event that comes before the response to the write that caused it would only lead to an idle
-reconcile, or have a new object fetched that the response shows as a whole.
+A response is applied like an event, so that the event of our own write is stale when it comes. What
+it shows beyond our own writes is reported to handlers, for its event is stale as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from filters import EventType
-from lean_sandbox.model.meta import ObjectMeta
-from lean_sandbox.watch.kind import Entry, Key
+from filters import Change
+from lean_sandbox.kube.errors import ApiError, Conflict, NotFound
+from lean_sandbox.model.meta import ObjectMeta, as_version
+from lean_sandbox.watch.cache import Cache
+from lean_sandbox.watch.kind import Delta, Entry, Key, key_of
+from lean_sandbox.watch.versions import Age, Known
 
-_NO_PATCH: Final[Mapping[str, Any]] = {}
-# Fields of entries, and the field of a patch that changes each.
-_WRITTEN_AS: Final = {
-    "is_deleting": "deletionTimestamp",
-    "owner": "ownerReferences",
-    "generation": "spec",
-    "status": "status",
-}
-
-Event = tuple[EventType, ObjectMeta, Any]
-# An object, by its key and uid; the uid is "" for one that is being created under this name.
-_Object = tuple[Key, str]
+E = TypeVar("E", bound=Entry)
 
 
-class _NewObject(msgspec.Struct):
-    """The newest event of an object that a create in flight may be about to show."""
+class Response(msgspec.Struct, Generic[E], frozen=True):
+    """What a response has shown: ``item`` is the object as sent, whole or its metadata alone.
 
-    event: Event
-    # The creates that were in flight when its first event came and still are.
-    creates: set[object]
-
-
-class OwnWrites:
-    """Our own writes in flight to objects of one kind; only the newest event of an object waits.
-
-    ``release`` takes an event that has waited; ``knows`` says whether an object is cached.
+    ``entry`` is the cache entry now; ``is_latest`` says whether it is of the response's version: a
+    watch event may have been faster.
     """
 
-    def __init__(self, release: Callable[[Event], None], knows: Callable[[Key, str], bool]) -> None:
-        self._release = release
-        self._knows = knows
-        #: How many writes are in flight: without any, no event waits.
-        self.in_flight = 0
-        # As merge patches, by the object written.
-        self._writes: dict[_Object, list[Mapping[str, Any]]] = {}
-        self._held: dict[_Object, Event] = {}
-        # Creates whose names the server generates, by namespace and uid of the owner.
-        self._creates: dict[tuple[str, str], set[object]] = {}
-        self._new: dict[_Object, _NewObject] = {}
+    item: Any
+    entry: E
+    is_latest: bool
 
-    @contextmanager
-    def writing(
-        self, key: Key, uid: str = "", wrote: Mapping[str, Any] = _NO_PATCH
-    ) -> Iterator[None]:
-        """Hold the events of an object while the body of the ``with`` writes or creates it.
 
-        ``wrote`` is what it writes, as a merge patch. The newest event is applied after the last of
-        several requests. Events of an object other than that of ``uid`` do not wait; a create has
-        no uid yet.
-        """
-        own = (key, uid)
-        self._writes.setdefault(own, []).append(wrote)
-        self.in_flight += 1
+def _response(item: Any, entry: E) -> Response[E]:
+    return Response(item, entry, entry.version == as_version(item.metadata.resource_version))
+
+
+def known_of(cache: Cache[E], key: Key) -> Known:
+    """Return what is known at a request about one object; it has to be applied with that."""
+    held = cache.get(key)
+    return cache.gate.known(key.namespace, 0 if held is None else held.version)
+
+
+class Write(Generic[E]):
+    """A patch of ours to a cached object, from its request to its response.
+
+    With a ``status`` only that is written, and the entry remembers it. With a ``generation``, a
+    response that shows another spec is not applied: the watch has yet to deliver that to all.
+    """
+
+    def __init__(
+        self, cache: Cache[E], entry: E, *, status: msgspec.Struct | None, generation: int
+    ) -> None:
+        self._cache = cache
+        self._entry = entry
+        self._status = status
+        self._generation = generation
+        held = cache.latest(entry)
+        self._known = cache.gate.known(entry.key.namespace, 0 if held is None else held.version)
+
+    def applied(self, item: Any, *, as_metadata: bool) -> Response[E]:
+        """Apply the response; one that shows another object of the name says that ours is gone."""
+        cache, entry, status = self._cache, self._entry, self._status
+        row, before = item.metadata, cache.latest(entry)
+        if is_gone := row.uid != entry.uid:
+            # Another has the name by now, whatever the watch has yet to show.
+            cache.forget(entry.key, entry.uid)
+        if is_gone or (self._generation and row.generation != self._generation):
+            return Response(item, entry, is_latest=False)
+        columns_of = cache.kind.status_columns
+        columns = columns_of(status) if columns_of is not None and status is not None else None
+        shown = row.as_answered(columns) if as_metadata else item
+        now, change = apply_response(cache, shown, known=self._known, status=status)
+        response = _response(item, now)
+        if not response.is_latest:
+            # Metadata that overtook the response, such as that of another write of ours, says
+            # nothing about the status; a list that overtook it may show a newer one by others.
+            is_ours = getattr(now, "status", None) is getattr(entry, "status", None)
+            if status is not None and is_ours and now.uid == entry.uid:
+                return Response(item, cache.mark(now, status=status), is_latest=False)
+        elif before is not None and not cache.own.explain(before, now):
+            cache.handlers.call(Delta(entry.key, change, before, now))
+        return response
+
+    def failed(self, error: BaseException) -> None:
+        """Note what an error means; raises Conflict for one that tells of another object."""
+        cache, entry = self._cache, self._entry
+        if isinstance(error, NotFound):
+            cache.forget(entry.key, entry.uid)
+        elif self._status is not None and not (isinstance(error, ApiError) and error.status < 500):
+            # After a timeout, a broken connection or a cancellation it may have taken place.
+            cache.mark(entry, status=None)
+        if isinstance(error, ApiError) and error.is_of_another:
+            raise Conflict(409, error.said, error.asked) from error
+
+
+@contextmanager
+def writing(
+    cache: Cache[E],
+    entry: E,
+    body: dict[str, Any] | list[dict[str, Any]],
+    *,
+    status: msgspec.Struct | None = None,
+    generation: int = 0,
+) -> Iterator[Write[E]]:
+    """Patch an object in the body of the ``with``; its events wait until the response is applied.
+
+    See :class:`Write`. An object that is gone is forgotten, and so is a status of which it is
+    unknown whether it was written.
+    """
+    write = Write(cache, entry, status=status, generation=generation)
+    with cache.own.writing(entry.key, entry.uid, _as_merge_patch(body)):
         try:
-            yield
-        finally:
-            self.in_flight -= 1
-            self._writes[own].remove(wrote)
-            if not self._writes[own]:
-                del self._writes[own]
-                if (event := self._held.pop(own, None)) is not None:
-                    self._release(event)
+            yield write
+        except BaseException as error:
+            write.failed(error)
+            raise
 
-    @contextmanager
-    def creating(self, namespace: str, owner: str) -> Iterator[None]:
-        """Hold events while the body of the ``with`` creates an object of a generated name.
 
-        Those of each object in the namespace that is not known yet and whose controller has the uid
-        ``owner``. An object waits until a response has shown it, or all creates have ended that
-        were in flight when its first event came: a later one cannot have made it.
-        """
-        create = object()
-        creates = self._creates.setdefault((namespace, owner), set())
-        creates.add(create)
-        self.in_flight += 1
-        try:
-            yield
-        finally:
-            self.in_flight -= 1
-            creates.remove(create)
-            if not creates:
-                del self._creates[namespace, owner]
-            self._end(create)
+@contextmanager
+def creating(
+    cache: Cache[E], namespace: str, *, name: str, owner: str
+) -> Iterator[Callable[[Any], Response[E]]]:
+    """Create an object in the body of the ``with``, which applies the response by what it gets.
 
-    def _end(self, create: object) -> None:
-        for own, new in list(self._new.items()):
-            new.creates.discard(create)
-            # What was released before may have shown the end of this one.
-            if own in self._new and (not new.creates or self._knows(*own)):
-                del self._new[own]
-                self._release(new.event)
+    The events wait of the object called ``name``, or else of all new ones of the uid ``owner``.
+    """
+    known = cache.gate.known(namespace, cache.gate.listed_at(namespace))
 
-    def hold(self, event: Event) -> bool:
-        """Keep an event if it has to wait, and return whether it has."""
-        row = event[1]
-        key = Key(row.namespace, row.name)
-        own = (key, row.uid)
-        for written in (own, (key, "")):
-            if written in self._writes:
-                self._held[written] = event
-                self._new.pop(own, None)
-                return True
-        if (new := self._new.get(own)) is not None:
-            new.event = event
-            return True
-        owner = row.controller
-        creates = owner and self._creates.get((row.namespace, owner.uid))
-        if not creates or self._knows(*own):
-            return False
-        self._new[own] = _NewObject(event, set(creates))
-        return True
+    def applied(item: Any) -> Response[E]:
+        columns = cache.kind.new_columns
+        shown = item if columns is None else item.metadata.as_answered(columns)
+        return _response(item, apply_response(cache, shown, known=known, is_create=True)[0])
 
-    def drop(self, namespace: str | None) -> None:
-        """Drop the events that wait, of a namespace or of all: a list shows what is true."""
-        for waiting in (self._held, self._new):
-            for own in [own for own in waiting if namespace in (None, own[0].namespace)]:
-                del waiting[own]
+    own = cache.own
+    with own.writing(Key(namespace, name)) if name else own.creating(namespace, owner):
+        yield applied
 
-    def explain(self, before: Entry, after: Entry) -> bool:
-        """Return whether the writes in flight explain all that differs between two entries."""
-        wrote = self._writes.get((after.key, after.uid), ())
-        ours = {field for patch in wrote for field in patch}
-        metadata = [patch["metadata"] for patch in wrote if "metadata" in patch]
-        ours |= {field for each in metadata for field in each}
-        for field, part in _WRITTEN_AS.items():
-            was, now = getattr(before, field, None), getattr(after, field, None)
-            if was != now and part not in ours:
-                return False
-        for field in ("labels", "annotations"):
-            was, now = getattr(before, field, None) or {}, getattr(after, field, None) or {}
-            values = [each.get(field) or {} for each in metadata]
-            for key in was.keys() | now.keys() if was != now else ():
-                value = now.get(key)
-                if was.get(key) != value and all(one.get(key, was) != value for one in values):
-                    return False
-        return True
+
+def apply_fetched(cache: Cache[E], item: Any, *, known: Known) -> Response[E]:
+    """Apply the object that a GET has returned.
+
+    Handlers are called for what no event has shown yet. They are called as well for a response
+    older than the newest event, though it is not applied: the event may have been dropped because
+    the response was expected to show as much. ``known``: see :func:`apply_response`.
+    """
+    before = cache.get(Key(item.metadata.namespace, item.metadata.name))
+    entry, change = apply_response(cache, item, known=known)
+    if entry is before:
+        cache.handlers.call(Delta(entry.key, Change.COLUMNS, before, entry))
+    elif change and change is not Change.GONE:
+        cache.handlers.call(Delta(entry.key, change, before, entry))
+    return _response(item, entry)
+
+
+def apply_response(
+    cache: Cache[E],
+    shown: Any,
+    *,
+    known: Known,
+    is_create: bool = False,
+    status: msgspec.Struct | None = None,
+) -> tuple[E, Change]:
+    """Remember an object, or its metadata, as the response to a request shows it.
+
+    ``known`` is what was known when the request was sent, with the version of the cached object or,
+    for a create, of the last list. A response that is older than that, or shows an object alive
+    whose end had been seen by then, comes from a restored store and is accepted. ``status`` is the
+    status that the request has written.
+
+    No handler is called, unless the object has left the selector. Returns the entry and what the
+    predicates see changed. A response that was overtaken changes nothing: the entry returned is
+    then the newer one, perhaps of a successor with another uid, or (with GONE) one that is not
+    cached because its end has been seen.
+    """
+    item = None if isinstance(shown, ObjectMeta) else shown
+    row = shown if item is None else cache.kind.row_of(item)
+    key, version = key_of(row.namespace, row.name), as_version(row.resource_version)
+    if 0 < version < known.version:
+        cache.forget_version(key)
+    old = cache.get(key)
+    age = cache.gate.of_response(old, row.namespace, row.uid, version, known)
+    if old is not None and age is Age.KNOWN:
+        return old, Change.NONE
+    kept = old if old is not None and old.uid == row.uid else None
+    new = cache.kind.build_on(kept, row, item)
+    if status is not None:
+        new = msgspec.structs.replace(new, status=status)
+    if age is Age.ENDED:
+        # Nothing would ever remove it.
+        return new, Change.GONE
+    if age is Age.UNLISTED:
+        cache.end(new.key, version, row)
+        return new, Change.GONE
+    if not cache.selects(row):
+        # The watch sends a delete for it, but a list after a gap misses only cached objects.
+        if kept is not None:
+            cache.end(kept.key, version, row)
+        else:
+            cache.gate.bury(row.uid, version)
+        return new, Change.GONE
+    decision, seen = cache.detector.examine(kept.seen if kept else (), row, is_event=False)
+    cache.advance(new, version, seen)
+    cache.put(new)
+    if item is not None:
+        cache.gate.half_known.discard(key)
+    elif is_create:
+        # The event of the same version may show more than the metadata, such as that a Pod is held
+        # back by scheduling gates from the start.
+        cache.gate.half_known.add(key)
+    return new, decision.change
+
+
+def _as_merge_patch(body: dict[str, Any] | list[dict[str, Any]]) -> dict[str, Any]:
+    """Return a patch as a merge patch, with null for what it removes."""
+    if isinstance(body, dict):
+        return body
+    written: dict[str, Any] = {}
+    for operation in body:
+        if operation["op"] == "test":
+            continue
+        parts = operation["path"].split("/")[1:]
+        *parents, name = [part.replace("~1", "/").replace("~0", "~") for part in parts]
+        within = written
+        for parent in parents:
+            within = within.setdefault(parent, {})
+        within[name] = operation.get("value")
+    return written

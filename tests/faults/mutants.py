@@ -73,6 +73,7 @@ class Mutant:
 
 _CACHE = "watch/cache.py"
 _VERSIONS = "watch/versions.py"
+_HELD = "watch/held.py"
 _WRITES = "watch/writes.py"
 _WRITER = "runtime/writer.py"
 _SANDBOX = "controllers/sandbox/controller.py"
@@ -109,15 +110,15 @@ MUTANTS = (
     ),
     Mutant(
         "no look after an overtaken answer",
-        _CACHE,
-        "            self.notify(Delta(entry.key, Change.COLUMNS, before, entry))",
-        "            pass",
+        _WRITES,
+        "        cache.handlers.call(Delta(entry.key, Change.COLUMNS, before, entry))",
+        "        pass",
     ),
     Mutant(
         "what a response shows of others is told to nobody",
-        _WRITER,
-        "                cache.notify(Delta(entry.key, response.change, before, now))",
-        "                pass",
+        _WRITES,
+        "            cache.handlers.call(Delta(entry.key, change, before, now))",
+        "            pass",
     ),
     Mutant(
         "an old answer replaces a newer event",
@@ -139,7 +140,7 @@ MUTANTS = (
     ),
     Mutant(
         "an event that waited for an answer is dropped",
-        _WRITES,
+        _HELD,
         "                if (event := self._held.pop(own, None)) is not None:",
         "                if (event := self._held.pop(own, None)) is None:",
     ),
@@ -317,13 +318,13 @@ MUTANTS = (
     ),
     Mutant(
         "a Sandbox that a response shows outside of the selection is kept",
-        _CACHE,
-        "        if not self._selector.matches(row.labels):",
-        "        if False:",
+        _WRITES,
+        "    if not cache.selects(row):",
+        "    if False:",
     ),
     Mutant(
         "a response from a restored store wakes its key",
-        _CACHE,
+        _WRITES,
         "if 0 < version < known.version:",
         "if False:",
     ),
@@ -407,20 +408,20 @@ MUTANTS = (
     ),
     Mutant(
         "no event waits for a create whose name the server generates",
-        _WRITES,
+        _HELD,
         "        if not creates or self._knows(*own):",
         "        if True:",
     ),
     Mutant(
         "a new object waits for creates that came later",
-        _WRITES,
+        _HELD,
         "_NewObject(event, set(creates))",
         "_NewObject(event, creates)",
     ),
     Mutant(
         "what waits for a create outlives the object",
-        _CACHE,
-        "        if self.gate.has_ended(row.uid, as_version(row.resource_version)):",
+        _HELD,
+        "        if self._gate.has_ended(row.uid, as_version(row.resource_version)):",
         "        if False:",
     ),
 )

@@ -77,7 +77,7 @@ def test_anything_in_a_list_costs_one_object(kind: str, changes: list[Odd]) -> N
     hand.feed.page(b'{"metadata":{"resourceVersion":"9"},"items":[%s]}' % items, initial=True)
     hand.cache.end_list(None)
     assert {Key(NS, "a"), Key(NS, "b")} <= set(hand.cache.keys())
-    assert hand.cache.handler_failures == 0
+    assert hand.cache.handlers.failures == 0
 
 
 @pytest.mark.parametrize("kind", sorted(MADE))
@@ -119,7 +119,7 @@ async def _still_serves(world: World) -> None:
     for controller in world.whole.controllers:
         assert controller.workers.outcomes[Outcome.PANIC] == 0, controller.name
     for cache in world.whole.all_caches:
-        assert cache.handler_failures == 0
+        assert cache.handlers.failures == 0
 
 
 # A plan that fails is told as it is: making it shorter would take far longer than a test may.

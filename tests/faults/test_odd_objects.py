@@ -305,6 +305,6 @@ async def test_a_bug_in_a_handler_costs_one_notice() -> None:
         with capture_logs() as logs:
             await still_serves(world)
         assert "handler_failed" in [entry["event"] for entry in logs]
-        assert cache.handler_failures > 0
+        assert cache.handlers.failures > 0
         fails.clear()
-        assert cache.passed == cache.handler_failures
+        assert cache.passed == cache.handlers.failures

@@ -16,6 +16,7 @@ from lean_sandbox.model.pod import Pod
 from lean_sandbox.model.sandbox import Sandbox
 from lean_sandbox.watch.decode import EventDecoder
 from lean_sandbox.watch.resources import build_caches
+from lean_sandbox.watch.writes import apply_response
 
 WARM = 50
 # Long enough that the growth of a table weighs little, whenever it comes.
@@ -171,10 +172,10 @@ class Watched:
         self.pod_feed.line(row(body["metadata"], running, at + 2))
         body["metadata"]["resourceVersion"] = str(at + 3)
         shown: Any = msgspec.json.decode(msgspec.json.encode(body), type=Pod)
-        self.pods.apply_response(shown, known=self.pods.gate.known("team-a", 0))
+        apply_response(self.pods, shown, known=self.pods.gate.known("team-a", 0))
         box["metadata"]["resourceVersion"] = str(at + 4)
         shown = msgspec.json.decode(msgspec.json.encode(box), type=Sandbox)
-        self.sandboxes.apply_response(shown, known=self.sandboxes.gate.known("team-a", 0))
+        apply_response(self.sandboxes, shown, known=self.sandboxes.gate.known("team-a", 0))
         self.pod_feed.line(row(body["metadata"], running, at + 5))
         self.sandbox_feed.line(row(box["metadata"], ready, at + 6))
 

@@ -11,6 +11,7 @@ from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.decode import EventDecoder
 from lean_sandbox.watch.kind import Delta, Entry, Key, Kind
 from lean_sandbox.watch.versions import Known
+from lean_sandbox.watch.writes import apply_response
 from tests.support.clock import FakeClock
 
 E = TypeVar("E", bound=Entry)
@@ -47,7 +48,7 @@ class Hand(Generic[E]):
     def learn(self, obj: Any) -> tuple[E, Change]:
         """Take a whole object for the answer to a request of our own."""
         item = msgspec.json.decode(msgspec.json.encode(obj), type=self.kind.item_type)
-        return self.cache.apply_response(item, known=Known())
+        return apply_response(self.cache, item, known=Known())
 
     @staticmethod
     def decode(obj: Any, item_type: type[Any]) -> Any:
@@ -57,7 +58,7 @@ class Hand(Generic[E]):
     def learn_metadata(self, obj: Any, columns: dict[str, str] | None = None) -> tuple[E, Change]:
         """Take an object's metadata for the answer to a request of our own."""
         item = msgspec.json.decode(msgspec.json.encode(obj), type=self.kind.item_type)
-        return self.cache.apply_response(item.metadata.with_columns(columns), known=Known())
+        return apply_response(self.cache, item.metadata.with_columns(columns), known=Known())
 
     def find(self, name: str) -> E | None:
         """Return what is remembered of an object."""

@@ -18,6 +18,7 @@ from lean_sandbox.watch.kind import Delta, Entry, Key, Kind
 from lean_sandbox.watch.reflector import Reflector
 from lean_sandbox.watch.resources.sandbox import SandboxEntry, sandbox_kind
 from lean_sandbox.watch.versions import Known
+from lean_sandbox.watch.writes import apply_response
 from tests.support.clock import FakeClock, settle
 from tests.support.scripted import Exchange, Scripted, open_scripted, until
 from tests.watching.objects import page
@@ -67,7 +68,7 @@ class Rig(Generic[E]):
     def learn(self, obj: Any) -> tuple[E, Change]:
         """Take an object for the answer to a request of our own."""
         item = msgspec.json.decode(msgspec.json.encode(obj), type=self.kind.item_type)
-        return self.cache.apply_response(item, known=Known())
+        return apply_response(self.cache, item, known=Known())
 
     async def at(self, version: str | int) -> None:
         """Wait until the informer has taken in everything up to this version."""

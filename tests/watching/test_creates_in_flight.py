@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from filters import Change
 from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.sandbox import SandboxEntry, sandbox_kind
+from lean_sandbox.watch.writes import apply_response
 from tests.watching.hand import Hand
 from tests.watching.objects import owned_by, sandbox, sandbox_row
 
@@ -101,7 +102,7 @@ def test_an_end_is_told_at_once_and_stays_one(boxes: Hand[SandboxEntry]) -> None
         boxes.saw(row("ADDED", "new", 20))
         assert boxes.saw(row("DELETED", "new", 21)) == [Change.GONE]
         item = boxes.decode(whole("new", 20), boxes.kind.item_type)
-        assert boxes.cache.apply_response(item, known=known, is_create=True)[1] is Change.GONE
+        assert apply_response(boxes.cache, item, known=known, is_create=True)[1] is Change.GONE
     assert boxes.find("new") is None
 
 

@@ -15,6 +15,7 @@ from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.pod import PodEntry, pod_kind
 from lean_sandbox.watch.resources.sandbox import SandboxEntry, sandbox_kind
 from lean_sandbox.watch.versions import TOMBSTONE_S
+from lean_sandbox.watch.writes import apply_fetched, apply_response
 from tests.support.names import POD_NAME, WARM_POOL
 from tests.watching.hand import Hand
 from tests.watching.objects import page, pod, pod_row, sandbox, sandbox_row
@@ -275,11 +276,11 @@ def test_a_look_at_what_no_event_has_shown_does_not_outlive_a_list_without_it(co
     found = hand.decode(sandbox("new", 20), hand.kind.item_type)
     hand.cache.begin_list(None)
     if comes == "during the list":
-        hand.cache.apply_fetched(found, known=known)
+        apply_fetched(hand.cache, found, known=known)
     hand.feed.page(msgspec.json.encode(page([sandbox("a", 10)], 30)), initial=False)
     hand.cache.end_list(None)
     if comes == "after the list":
-        hand.cache.apply_fetched(found, known=known)
+        apply_fetched(hand.cache, found, known=known)
     assert hand.find("new") is None
     assert hand.notices[-1].change == Change.GONE
 
@@ -289,7 +290,7 @@ def test_a_look_after_a_list_is_believed_whatever_the_list_has_left_out() -> Non
     hand = Hand(sandbox_kind())
     hand.listed(sandbox("a", 30))
     found = hand.decode(sandbox("new", 20), hand.kind.item_type)
-    hand.cache.apply_fetched(found, known=hand.cache.gate.known("ns", 0))
+    apply_fetched(hand.cache, found, known=hand.cache.gate.known("ns", 0))
     assert hand.get("new").version == 20
 
 
@@ -300,7 +301,7 @@ def test_a_look_that_an_event_has_overtaken_says_nothing_of_the_store() -> None:
     known = hand.cache.gate.known("ns", 0)
     found = hand.decode(pod("a", 20, labels={}), hand.kind.item_type)
     hand.saw(pod_row("ADDED", "a", 40, first=True))
-    hand.cache.apply_fetched(found, known=known)
+    apply_fetched(hand.cache, found, known=known)
     assert hand.get("a").version == 40
 
 
@@ -426,8 +427,8 @@ def test_an_answer_of_a_restored_store_ends_what_was_learned_since(is_whole: boo
     hand.listed(pod("a", 700))
     hand.cache.mark(hand.get("a"), is_delete_sent=True)
     item = hand.decode(pod("a", 100, phase="Pending", ready=False), hand.kind.item_type)
-    hand.cache.apply_response(
-        item if is_whole else item.metadata, known=hand.cache.gate.known("ns", 700)
+    apply_response(
+        hand.cache, item if is_whole else item.metadata, known=hand.cache.gate.known("ns", 700)
     )
     entry: PodEntry = hand.get("a")
     assert entry.version == 100

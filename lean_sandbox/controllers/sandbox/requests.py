@@ -21,8 +21,8 @@ from lean_sandbox.runtime.workers import ReconcileError, failing_as
 from lean_sandbox.runtime.writer import ObjectWriter
 from lean_sandbox.watch.kind import Key, key_of
 from lean_sandbox.watch.resources.children import ServiceEntry
-from lean_sandbox.watch.resources.pod import NEW_POD_COLUMNS, WAITING, PodEntry
-from lean_sandbox.watch.resources.sandbox import SandboxEntry, sandbox_columns
+from lean_sandbox.watch.resources.pod import WAITING, PodEntry
+from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
 # Bytes of responses to creates: at 2 to 3 KiB each, as many as a large batch of a pool makes.
 _CREATED_BYTES = 2 * 1024 * 1024
@@ -123,9 +123,7 @@ class SandboxRequests(ObjectWriter):
         Raises ReconcileError when another has its name by now, which the watch will deliver.
         """
         with suppress(NotFound):
-            written = await self.patch(
-                self._caches.sandboxes, entry, patch, status=status, columns=sandbox_columns(status)
-            )
+            written = await self.patch(self._caches.sandboxes, entry, patch, status=status)
             if written.item.metadata.uid != entry.uid:
                 raise ReconcileError(f'sandbox "{entry.key.name}" has been made anew')
 
@@ -162,16 +160,15 @@ class SandboxRequests(ObjectWriter):
         """Create the Pod; the response is asked for as metadata, half the bytes."""
         # From now on there may be a Pod, even if no response comes.
         self.hidden.forget(sandbox)
-        written = await self.create(
-            self._caches.pods, sandbox.namespace, body, name=sandbox.name, columns=NEW_POD_COLUMNS
-        )
+        pods = self._caches.pods
+        written = await self.create(pods, sandbox.namespace, body, name=sandbox.name)
         entry = written.entry
         if entry.state is not None:
             return entry
         # The server sets this phase on every Pod it creates.
         state = PodState(phase=names.POD_PENDING)
         is_stale = entry.hint != WAITING or not written.is_latest
-        return self._caches.pods.mark(entry, state=state, is_stale=is_stale)
+        return pods.mark(entry, state=state, is_stale=is_stale)
 
     async def delete_pod(self, pod: PodEntry) -> bool:
         """Delete exactly this Pod; false if it was gone. Raises Conflict if its name is taken."""

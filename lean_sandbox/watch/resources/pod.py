@@ -151,7 +151,7 @@ def pod_columns(item: Pod) -> dict[str, str]:
     }
 
 
-NEW_POD_COLUMNS = {"hint": WAITING, "IP": "<none>", "Node": "<none>"}
+_NEW_POD_COLUMNS = {"hint": WAITING, "IP": "<none>", "Node": "<none>"}
 
 
 def _trouble_of(row: ObjectMeta) -> str:
@@ -296,6 +296,7 @@ def pod_kind(leanest: Representation = Representation.TABLE) -> Kind[PodEntry]:
         ),
         build=_build_pod,
         columns_of=pod_columns,
+        new_columns=_NEW_POD_COLUMNS,
         suspects=pod_row_contradicts,
         columns=("Ready", "Status", "IP", "Node", "Readiness Gates"),
         watch_as=leanest,

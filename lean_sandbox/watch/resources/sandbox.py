@@ -227,6 +227,7 @@ def sandbox_kind(
         ),
         build=build_sandbox,
         columns_of=lambda item: sandbox_columns(item.status),
+        status_columns=sandbox_columns,
         suspects=sandbox_row_contradicts,
         columns=("Ready", "Reason"),
         owner_of=_owner_or_pool,
