@@ -168,6 +168,9 @@ class SandboxRequests(ObjectWriter):
         # The server sets this phase on every Pod it creates.
         state = PodState(phase=names.POD_PENDING)
         is_stale = entry.hint != WAITING or not written.is_latest
+        if pods.get(entry.key) is not entry:
+            # An event that waited for the response has shown more, or the end of the Pod.
+            return msgspec.structs.replace(entry, state=state, is_stale=is_stale)
         return pods.mark(entry, state=state, is_stale=is_stale)
 
     async def delete_pod(self, pod: PodEntry) -> bool:
