@@ -25,7 +25,7 @@ from lean_sandbox.clock import Clock, SystemClock
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.kubeconfig import load as load_connection
-from lean_sandbox.kube.limits import Lane, Limits
+from lean_sandbox.kube.limits import Limits
 from lean_sandbox.kube.resources import PODS, SANDBOXCLAIMS, SANDBOXES, PartialObject
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.controlplane import ControlPlane
@@ -34,6 +34,7 @@ from lean_sandbox.model import names
 from lean_sandbox.model.conditions import Condition
 from lean_sandbox.model.meta import controller_reference
 from lean_sandbox.model.times import format_rfc3339
+from lean_sandbox.turns import RANK, Rank
 
 KUBECONFIG: Final = "controller.kubeconfig"
 NODE_PREFIX: Final = "lean-sandbox-bench"
@@ -135,7 +136,7 @@ async def open_client(
     connection: Connection, clock: Clock, *, agent: str, in_flight: int = 1
 ) -> AsyncIterator[Client]:
     """Open a client of ``in_flight`` connections; the audit log knows it by ``agent``."""
-    limits = Limits(max_in_flight=in_flight, max_background=in_flight)
+    limits = Limits(max_in_flight=in_flight, max_spare=in_flight)
     transport = Transport(connection, clock=clock, limits=limits, user_agent=agent)
     try:
         yield Client(transport, timeout_s=60.0, field_manager=agent)
@@ -183,26 +184,27 @@ async def run_floor(
     agent, known = "bench-floor", set[str]()
 
     async def bind(name: str, member: str) -> None:
+        RANK.set(Rank.CLIENT)
         async with at_once:
             asked = SANDBOXCLAIMS, namespace, name
-            claim = await client.find(*asked, Seen, lane=Lane.CLIENT)
+            claim = await client.find(*asked, Seen)
             assert claim is not None
             owner = controller_reference(SANDBOXCLAIMS.kind, name, claim.metadata.uid)
             guarded = [
                 {"op": "test", "path": "/metadata/ownerReferences/0/uid", "value": pool_uid},
                 {"op": "replace", "path": "/metadata/ownerReferences/0", "value": owner},
             ]
-            await client.patch(SANDBOXES, namespace, member, guarded, bytes, lane=Lane.CLIENT)
+            await client.patch(SANDBOXES, namespace, member, guarded, bytes)
             taken = {
                 "labels": {names.WARM_POOL_LABEL: None, names.CLAIM_UID_LABEL: claim.metadata.uid},
                 "annotations": {names.SAFE_TO_EVICT_ANNOTATION: None},
             }
             changed = {"metadata": taken}
-            await client.patch(PODS, namespace, member, changed, bytes, lane=Lane.CLIENT)
+            await client.patch(PODS, namespace, member, changed, bytes)
             at = format_rfc3339(clock.now())
             ready = Condition(names.READY, names.TRUE, "Ready", lastTransitionTime=at)
             status = {"status": {"sandbox": {"name": member}, "conditions": [ready]}}
-            await client.patch(*asked, status, bytes, subresource="status", lane=Lane.CLIENT)
+            await client.patch(*asked, status, bytes, subresource="status")
 
     def see(claim: PartialObject) -> None:
         name = claim.metadata.name

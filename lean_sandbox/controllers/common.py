@@ -20,7 +20,6 @@ from lean_sandbox.controllers.metrics import Metrics
 from lean_sandbox.controllers.resolver import TemplateResolver
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.events import EventRecorder, EventType
-from lean_sandbox.kube.limits import Lane
 from lean_sandbox.kube.resources import ObjectReference, Resource
 from lean_sandbox.model.times import parse_http_date, parse_rfc3339
 from lean_sandbox.runtime.tracing import Tracing
@@ -159,6 +158,7 @@ class Shared(msgspec.Struct, kw_only=True):
     """The dependencies of all controllers of a process; ``recorders`` are by controller name."""
 
     client: Client
+    writer: ObjectWriter
     caches: Caches
     reflectors: ReflectorGroup
     resolver: TemplateResolver
@@ -169,7 +169,3 @@ class Shared(msgspec.Struct, kw_only=True):
     uniform: Callable[[], float]
     tracing: Tracing | None = None
     recorders: dict[str, EventRecorder] = {}
-
-    def writer_in(self, lane: Lane) -> ObjectWriter:
-        """Return a writer whose requests go through a lane."""
-        return ObjectWriter(self.client, lane=lane)

@@ -16,7 +16,6 @@ from cachetools import TTLCache
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.kube.client import Client
-from lean_sandbox.kube.limits import Lane
 from lean_sandbox.kube.resources import SANDBOXTEMPLATES, SANDBOXWARMPOOLS, Resource
 from lean_sandbox.model.claim_status import ClaimError, ClaimFault
 from lean_sandbox.model.names import is_object_name
@@ -199,7 +198,7 @@ class TemplateResolver:
         if look is not None and now < look.at + _LOOK_AGAIN_S:
             raise NotYetError(look.at + _LOOK_AGAIN_S - now)
         look = self._looks[name] = _Look(now)
-        found = await self._client.find(resource, key.namespace, key.name, type_, lane=Lane.CLIENT)
+        found = await self._client.find(resource, key.namespace, key.name, type_)
         if found is None:
             look.is_absent = True
         else:

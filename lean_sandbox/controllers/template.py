@@ -13,7 +13,6 @@ from collections.abc import Callable
 from lean_sandbox.controllers.common import Shared, Undone
 from lean_sandbox.kube.client import ENDING_S
 from lean_sandbox.kube.errors import ControlPlaneError, NotFound
-from lean_sandbox.kube.limits import Lane
 from lean_sandbox.model import names
 from lean_sandbox.model.meta import is_controlled_by
 from lean_sandbox.model.template import (
@@ -28,8 +27,9 @@ from lean_sandbox.model.template import (
     template_of_policy,
 )
 from lean_sandbox.runtime.controller import Controller
-from lean_sandbox.runtime.queue import LOW, NORMAL, Cause, Item
+from lean_sandbox.runtime.queue import Cause, Item
 from lean_sandbox.runtime.workers import ReconcileError, Result, failing_as
+from lean_sandbox.turns import Rank
 from lean_sandbox.watch.kind import Delta, Key, key_of
 from lean_sandbox.watch.resources.children import PolicyEntry
 from lean_sandbox.watch.resources.extensions import TemplateEntry
@@ -43,7 +43,7 @@ class TemplateController(Controller[TemplateEntry]):
         # The reference controller takes 0 for 1 here, and refuses it everywhere else.
         workers = max(1, shared.settings.sandbox_template_concurrent_workers)
         super().__init__("sandboxtemplate", caches.templates, shared.clock, workers=workers)
-        self._writer = shared.writer_in(Lane.BACKGROUND)
+        self._writer = shared.writer
         self._policies = caches.policies
         self._undone = Undone()
         #: Called with each template whose policy has been created.
@@ -56,7 +56,7 @@ class TemplateController(Controller[TemplateEntry]):
         if delta.new is not None:
             self.queue.add(
                 delta.key,
-                priority=LOW if delta.initial else NORMAL,
+                rank=Rank.SPARE if delta.initial else Rank.CLIENT,
                 cause=Cause.LISTED if delta.initial else Cause.EVENT,
             )
 

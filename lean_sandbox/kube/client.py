@@ -14,7 +14,6 @@ from cachetools import LRUCache
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.kube import errors
-from lean_sandbox.kube.limits import Lane
 from lean_sandbox.kube.resources import JSON_ACCEPT, Resource, path
 from lean_sandbox.kube.telemetry import WRITES
 from lean_sandbox.kube.transport import Transport
@@ -47,8 +46,6 @@ _METHODS = {
 class Options(TypedDict, total=False):
     """Options of every call."""
 
-    #: Whose turn it is when all slots are taken (default Lane.BACKGROUND).
-    lane: Lane
     #: Seconds from the first byte of the connect or request to the last of the answer.
     timeout_s: float
     accept: str
@@ -268,7 +265,6 @@ class Client:
             body=encoded,
             headers=headers,
             timeout_s=options.get("timeout_s", self._timeout_s),
-            lane=options.get("lane", Lane.BACKGROUND),
             asked=asked,
             admit=self.ending.enter if verb == "create" else None,
             max_body_bytes=options.get("max_body_bytes"),

@@ -1,12 +1,10 @@
 """Events (``events.k8s.io/v1``) about what the controllers did, sent in the background.
 
-* Events wait in a bounded queue and are sent one at a time in the BACKGROUND lane. Namespaces take
+* Events wait in a bounded queue and are sent one at a time, with the rank SPARE. Namespaces take
   turns; a full queue drops the oldest of the namespace that has the most.
 * Repeats (same regarding and related object, type, reason, action) within 6 minutes of the last one
   become a series of the first event, written by one merge patch. Patches of one series are at least
   :data:`SERIES_INTERVAL_S` apart, the first one excepted.
-* Slow answers mean that the server is busy: the slower an answer, the longer the next event waits
-  (:class:`Pace`), so that requests with a waiting client come first.
 * Failures are counted and forgotten: an event is not worth a retry. A refusal because the namespace
   is being deleted is counted apart, as it is to be expected. After a failure with Retry-After the
   next event waits for that long.
@@ -14,7 +12,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from typing import Any, Literal
 
@@ -24,23 +21,17 @@ import msgspec
 from lean_sandbox.clock import Clock
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.errors import ControlPlaneError, NotFound
-from lean_sandbox.kube.limits import Turns
 from lean_sandbox.kube.resources import EVENTS, METADATA_ACCEPT, ObjectReference
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.model.times import format_micro_time
+from lean_sandbox.turns import Turns
 
 EventType = Literal["Normal", "Warning"]
 
 #: Repeats that come later begin a new event; the reference recorder uses the same time.
 SERIES_WINDOW_S = 360.0
 SERIES_INTERVAL_S = 60.0
-# An answer that takes more than twice the quickest one is late. The next event waits this many
-# times as long as it was late: under load an event is posted about every tenth of a second.
-_STANDS_BACK = 20.0
-_LONGEST_REST_S = 1.0
-# The quickest time is raised with each answer, by a half in 200: a server may become slower.
-_DOUBT = 1.002
 _OUTCOMES = ("posted", "folded", "patched", "dropped", "failed", "patch_failed", "terminating")
 # 1.2 MiB, and 4 MiB of the longest; what comes later than those is late by minutes.
 _MOST_WAITING = 1000
@@ -49,19 +40,6 @@ _NOTE_LIMIT_BYTES = 1024
 _FIELD_LIMIT_CHARACTERS = 128
 #: 253 for a name, less the dot and 16 digits.
 _NAME_LIMIT_CHARACTERS = 236
-
-
-class Pace:
-    """How long to rest between events, by how long the server takes to answer them."""
-
-    def __init__(self) -> None:
-        self._quickest_s = math.inf
-
-    def rest_s(self, took_s: float) -> float:
-        """Return how long to rest after an answer that took ``took_s``; 0 unless it was late."""
-        self._quickest_s = min(took_s, self._quickest_s * _DOUBT)
-        late_s = max(0.0, took_s - 2.0 * self._quickest_s)
-        return min(_STANDS_BACK * late_s, _LONGEST_REST_S)
 
 
 # Regarding and related object, type, reason, action.
@@ -91,7 +69,6 @@ class EventRecorder:
         self._controller = reporting_controller
         self._instance = instance[:_FIELD_LIMIT_CHARACTERS]
         self._queue: Turns[_Series] = Turns()
-        self._pace = Pace()
         self._series: dict[_Key, _Series] = {}
         self._due: dict[_Key, _Series] = {}
         self._wake = anyio.Event()
@@ -165,10 +142,7 @@ class EventRecorder:
                 self._rest_s = 0.0
             if (first := self._queue.first()) is not None:
                 self._queue.take(*first)
-                began = self._clock.monotonic()
                 await self._post(first[1])
-                paced_s = self._pace.rest_s(self._clock.monotonic() - began)
-                self._rest_s = max(self._rest_s, paced_s)
                 continue
             left_s: float | None = None
             if self._due:

@@ -7,9 +7,10 @@ from contextvars import ContextVar
 
 import msgspec
 
-from lean_sandbox.kube.limits import Lane, Limiter
+from lean_sandbox.kube.limits import Limiter
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition, Histograms
+from lean_sandbox.turns import Rank
 
 _NO_ANSWER = "<error>"
 
@@ -70,10 +71,10 @@ class RequestCounters:
         into.one(families.CLIENT_BYTES, self.received_bytes, "received")
         into.one(families.CONNECTIONS, self.connections_opened)
         into.one(families.STREAMS, self.streams)
-        for lane in Lane:
-            name = lane.name.lower()
-            running = sum(limiter.running[lane] for limiter in self.limiters)
-            waiting = sum(limiter.waiting(lane) for limiter in self.limiters)
+        for rank in Rank:
+            name = rank.name.lower()
+            running = sum(limiter.slots.held[rank] for limiter in self.limiters)
+            waiting = sum(limiter.slots.waiting(rank) for limiter in self.limiters)
             into.one(families.IN_FLIGHT, running, name, "running")
             into.one(families.IN_FLIGHT, waiting, name, "waiting")
         if self._times is not None:

@@ -19,9 +19,10 @@ from lean_sandbox.clock import Clock, SystemClock
 from lean_sandbox.kube.connection import Connection, trusting
 from lean_sandbox.kube.errors import Asked, ProtocolFault, RequestTimeout, from_response
 from lean_sandbox.kube.http1 import Disconnected, HttpConnection, encode_request, header_lines
-from lean_sandbox.kube.limits import Lane, Limiter, Limits
+from lean_sandbox.kube.limits import Limiter, Limits
 from lean_sandbox.kube.sockets import DeadlinePassed, open_stream
 from lean_sandbox.kube.telemetry import RequestCounters, RequestRecord
+from lean_sandbox.turns import RANK
 from lean_sandbox.version import __version__
 
 _IDEMPOTENT: Final = frozenset(("GET", "PUT", "DELETE"))
@@ -105,14 +106,14 @@ class Transport:
         body: bytes = b"",
         headers: Mapping[str, str] | None = None,
         timeout_s: float = 10.0,
-        lane: Lane = Lane.BACKGROUND,
         asked: Asked | None = None,
         admit: Callable[[str], None] | None = None,
         max_body_bytes: int | None = None,
     ) -> Response:
         """Send one request and return the whole answer, whatever its status.
 
-        ``target`` is path and query below the server's base path. ``admit`` is called with the
+        ``target`` is path and query below the server's base path. The rank of the current task says
+        when it gets a slot (:mod:`lean_sandbox.turns`). ``admit`` is called with the
         namespace when there is a slot, and may raise. ``timeout_s`` covers connecting, sending and
         receiving, not the wait for a slot, whose holders have deadlines. After a 401 that a fresh
         credential may cure the request is sent once more, with a deadline of its own. Raises
@@ -125,13 +126,14 @@ class Transport:
             self.fence()
         exchange.limit_bytes = max_body_bytes or _BODY_LIMIT_BYTES
         await self._authorize(exchange)
-        await self._limiter.acquire(lane, asked.namespace)
+        rank = RANK.get()
+        await self._limiter.acquire(rank, asked.namespace)
         try:
             if admit is not None:
                 admit(asked.namespace)
             return await self._run(exchange)
         finally:
-            self._limiter.release(lane, asked.namespace)
+            self._limiter.release(rank, asked.namespace)
 
     @asynccontextmanager
     async def stream(

@@ -44,7 +44,7 @@ from lean_sandbox.kube.errors import (
 )
 from lean_sandbox.kube.events import EventRecorder
 from lean_sandbox.kube.kubeconfig import own_namespace
-from lean_sandbox.kube.limits import Lane, Limits
+from lean_sandbox.kube.limits import Limits
 from lean_sandbox.kube.resources import LEASES, METADATA_ACCEPT, ObjectReference, PartialObject
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.manager.preflight import HOME, LEASE_NAME, lease_of, scope_of
@@ -257,9 +257,7 @@ class Elector:
                 self._own = None
             else:
                 return
-        lease: Json | None = await self.client.find(
-            LEASES, self.namespace, self.lease, dict, lane=Lane.CLIENT
-        )
+        lease: Json | None = await self.client.find(LEASES, self.namespace, self.lease, dict)
         if lease is None:
             if self._leads_until == _NEVER and self._clock.monotonic() < self._expires_at:
                 # Somebody deleted it: its holder leads on by its own clock, and creates it again.
@@ -330,7 +328,7 @@ class Elector:
 
     async def _write(self, lease: Json, spec: Json) -> PartialObject:
         body = _with_spec(lease, spec)
-        more: Any = {"lane": Lane.CLIENT, "accept": METADATA_ACCEPT}
+        more: Any = {"accept": METADATA_ACCEPT}
         if _is_new(lease):
             # Tried every two seconds, even while the namespace is missing.
             self.client.ending.forget(self.namespace)

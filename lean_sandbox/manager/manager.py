@@ -31,13 +31,16 @@ from lean_sandbox.kube.telemetry import RequestCounters
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition
+from lean_sandbox.model import names
 from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.tracing import Tracing
 from lean_sandbox.runtime.workers import Outcome
+from lean_sandbox.runtime.writer import ObjectWriter
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.group import ReflectorGroup
-from lean_sandbox.watch.kind import Delta, Key, Representation
+from lean_sandbox.watch.kind import Delta, Representation
 from lean_sandbox.watch.resources import build_caches
+from lean_sandbox.watch.resources.sandbox import SandboxEntry
 from lean_sandbox.watch.versions import TOMBSTONE_S
 
 if TYPE_CHECKING:
@@ -105,6 +108,7 @@ class Manager:
         self._server_time = ServerTime(clock)
         shared = Shared(
             client=client,
+            writer=ObjectWriter(client),
             caches=caches,
             reflectors=self.reflectors,
             resolver=TemplateResolver(client, caches, clock),
@@ -139,7 +143,7 @@ class Manager:
             self.trace.follow(self.all_caches, self.controllers, client.transport)
         if settings.namespaces:
             for controller in self.controllers:
-                controller.queue.gate(self._hold_s)
+                controller.is_unlisted = self._is_unlisted
         if settings.shard:
             from lean_sandbox.manager import preflight  # noqa: PLC0415 -- rarely used
 
@@ -165,11 +169,16 @@ class Manager:
         pools = PoolController(
             shared,
             warm=claims.warm,
-            precedence_s=claims.before_pool_s,
+            is_waited_for=claims.waiting.waits_for,
             launch=sandboxes.launch,
         )
         templates = TemplateController(shared)
-        sandboxes.stand_back(claims.queue, claims.before_sandbox_s)
+
+        def is_awaited(sandbox: SandboxEntry) -> bool:
+            pool = sandbox.owner_key(names.SANDBOX_WARM_POOL_KIND)
+            return claims.has_edited_claim(sandbox) if pool is None else pools.is_awaited(pool)
+
+        sandboxes.is_awaited = is_awaited
         sandboxes.on_status += (
             claims.on_status,
             lambda entry, _new: pools.wake_pool_of(entry),
@@ -177,9 +186,9 @@ class Manager:
         templates.on_policy_there += claims.on_policy_there, pools.on_policy_there
         self.controllers += claims, pools, templates, claims.annotator
 
-    def _hold_s(self, key: Key) -> float:
-        """Hold back what is in a namespace that was passed over, until it has been listed."""
-        return math.inf if self.reflectors.lacks(key.namespace, *self._own) else 0.0
+    def _is_unlisted(self, namespace: str) -> bool:
+        """Return whether a namespace was passed over, and has not been listed since."""
+        return self.reflectors.lacks(namespace, *self._own)
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Watch, wait until the caches are in sync, then reconcile until stopped.
@@ -351,8 +360,7 @@ def open_client(settings: Settings, clock: Clock, connection: Connection) -> Cli
     """Build the client that the settings describe; makes no request."""
     limits = Limits(
         max_in_flight=settings.max_requests_in_flight,
-        # However few there are, four are left to requests with a waiting client.
-        max_background=max(1, min(12, settings.max_requests_in_flight - 4)),
+        max_spare=max(1, settings.max_requests_in_flight // 8),
         qps=settings.kube_api_qps if settings.kube_api_qps > 0 else None,
         burst=settings.kube_api_burst,
     )

@@ -29,7 +29,6 @@ from lean_sandbox.kube.errors import (
     NotFound,
     said,
 )
-from lean_sandbox.kube.limits import Lane
 from lean_sandbox.kube.resources import DEPLOYMENTS, LEASES, NAMESPACES, Resource
 from lean_sandbox.model.names import shard_hash
 from lean_sandbox.model.times import parse_rfc3339
@@ -128,7 +127,7 @@ async def refusal(client: Client, clock: Clock, *, namespace: str = "") -> Confi
     home = namespace or HOME
     found = await _holder(client, clock, home)
     if not found:
-        ask = partial(client.find, DEPLOYMENTS, home, DEPLOYMENT, dict, lane=Lane.CLIENT)
+        ask = partial(client.find, DEPLOYMENTS, home, DEPLOYMENT, dict)
         deployment = await _answer(ask, clock, _UNKNOWN) or {}
         count = (deployment.get("status") or {}).get("availableReplicas")
         if not count:
@@ -170,7 +169,7 @@ async def may_contend(client: Client, clock: Clock, *, namespace: str, lease: st
 
 
 async def _holder(client: Client, clock: Clock, home: str) -> str:
-    leases = partial(client.list_page, LEASES, home, dict, lane=Lane.CLIENT)
+    leases = partial(client.list_page, LEASES, home, dict)
     for lease in (await _answer(leases, clock, _UNKNOWN) or {}).get("items") or ():
         name, spec = lease["metadata"]["name"], lease.get("spec") or {}
         try:

@@ -253,8 +253,8 @@ TOKEN_READS_FAILED = _family(
     "Reads of the token file that failed; the previous token stays in use.",
 )
 IN_FLIGHT = _family(
-    "lean_sandbox_client_requests_in_flight{lane,state}",
-    "Requests that hold a slot (running) or wait for one (waiting), by lane.",
+    "lean_sandbox_client_requests_in_flight{rank,state}",
+    "Requests that hold a slot (running) or wait for one (waiting), by rank.",
 )
 STREAMS = _family("lean_sandbox_client_streams", "Watches that are open.")
 QUEUE_MERGED = _family(
@@ -266,7 +266,7 @@ QUEUE_WAITING = _family(
 )
 CALLBACK_ERRORS = _family(
     "lean_sandbox_reconcile_callback_errors_total{controller}",
-    "Callbacks of reconciles, and checks of the queue's gate, that raised an error; each is a bug.",
+    "Callbacks of reconciles that raised an error; each is a bug.",
 )
 POOLS_STUCK = _family(
     "lean_sandbox_warmpool_not_progressing{namespace,warmpool_name,cause}",

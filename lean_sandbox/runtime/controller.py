@@ -18,13 +18,16 @@ from lean_sandbox.kube.client import ENDING_S
 from lean_sandbox.kube.telemetry import WRITES
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition
-from lean_sandbox.runtime.queue import LOW, Cause, Item, WorkQueue
+from lean_sandbox.runtime.queue import Cause, Item, WorkQueue
 from lean_sandbox.runtime.workers import FAILED, Outcome, ReconcileResult, Result, Workers
+from lean_sandbox.turns import Rank
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.kind import Entry, Key
 
 _FIRST_S: Final = 10.0
 _LONGEST_S: Final = 300.0
+# How soon a key of a namespace that could not be listed is looked at again.
+_UNLISTED_S: Final = 2.0
 # The rate for all keys together: each waits at least as long as all of them take at this rate.
 _LOOKS_PER_S: Final = 10.0
 
@@ -56,6 +59,8 @@ class Controller(Generic[E]):
         self.workers.on_end.append(self._end)
         #: Whether a namespace is being deleted with all that is in it: then nothing is done there.
         self.is_ending: Callable[[str], bool] = lambda _namespace: False
+        #: Whether a namespace has not been listed yet, so that what is cached of it says nothing.
+        self.is_unlisted: Callable[[str], bool] = lambda _namespace: False
         # The safety net's interval for each key that is not final.
         self._intervals_s: dict[Key, float] = {}
         #: How many reconciles by the safety net alone had to write something.
@@ -65,6 +70,8 @@ class Controller(Generic[E]):
         # What has gone is forgotten all the same.
         if item.key in self.cache and self.is_ending(item.key.namespace):
             return Result(requeue_after_s=ENDING_S)
+        if self.is_unlisted(item.key.namespace):
+            return Result(requeue_after_s=_UNLISTED_S)
         return await self.reconcile(item)
 
     async def reconcile(self, item: Item[Key]) -> Result:
@@ -74,6 +81,10 @@ class Controller(Generic[E]):
     def is_final(self, entry: E) -> bool:  # noqa: ARG002 -- for those that override it
         """Return whether a living object is in its final state until something changes."""
         return True
+
+    def rank_of(self, entry: E) -> Rank:  # noqa: ARG002 -- for those that override it
+        """Return whether a client waits for an object that only a list has shown."""
+        return Rank.SPARE
 
     def due_in_s(self, key: Key) -> float | None:  # noqa: ARG002 -- for those that override it
         """Return the longest delay before a failed key is retried, whatever its backoff."""
@@ -92,7 +103,7 @@ class Controller(Generic[E]):
         """End a pause and queue every cached object, as after a start."""
         self.queue.is_paused = False
         for entry in self.cache:
-            self.queue.add(entry.key, priority=LOW, cause=Cause.LISTED, reason=reason)
+            self.queue.add(entry.key, rank=self.rank_of(entry), cause=Cause.LISTED, reason=reason)
 
     def _begin(self, item: Item[Key]) -> None:
         WRITES.set([])
@@ -130,7 +141,7 @@ class Controller(Generic[E]):
         if report.next_s is None or report.next_s > after_s + _LONGEST_S:
             self.queue.add(
                 key,
-                priority=LOW,
+                rank=Rank.SPARE,
                 after_s=after_s,
                 cause=Cause.SAFETY_NET,
                 reason="safety net",

@@ -21,6 +21,7 @@ from lean_sandbox.kube.errors import ControlPlaneError, said
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition, Histogram
 from lean_sandbox.runtime.queue import Cause, Item, WorkQueue
+from lean_sandbox.turns import RANK
 
 # No reconcile takes this long unless a bug holds it up; checked every tenth of it. Each request has
 # a deadline of its own, but may wait minutes for its slot at a slow server. A reconcile that is
@@ -120,7 +121,7 @@ class Workers(Generic[K]):
         name: str = "",
     ) -> None:
         self._queue = queue
-        # Without room a key stays in the queue, where its priority may still be raised.
+        # Without room a key stays in the queue, where its rank may still be raised.
         queue.most_running = count
         self._reconcile = reconcile
         self._clock = clock
@@ -170,8 +171,7 @@ class Workers(Generic[K]):
         into.one(families.MAX_RECONCILES, self._queue.most_running, controller)
         into.one(families.ACTIVE_WORKERS, len(self._running), controller)
         into.one(families.CANCELLED, self.outcomes[Outcome.CANCELLED], controller)
-        errors = self.callback_errors + self._queue.gate_errors
-        into.one(families.CALLBACK_ERRORS, errors, controller)
+        into.one(families.CALLBACK_ERRORS, self.callback_errors, controller)
 
     async def _end_grace(self, workers: anyio.CancelScope) -> None:
         await self._queue.closed.wait()
@@ -200,6 +200,8 @@ class Workers(Generic[K]):
     async def _run_reconcile(self, item: Item[K], scope: anyio.CancelScope) -> None:
         outcome, next_s = Outcome.CANCELLED, None
         error: Exception | None = None
+        # What the reconcile asks of the server has its rank.
+        RANK.set(item.rank)
         try:
             for tell in self.on_begin:
                 tell(item)
@@ -227,7 +229,7 @@ class Workers(Generic[K]):
             self._queue.forget(key)
             self._queue.add(
                 key,
-                priority=item.priority,
+                rank=item.rank,
                 after_s=after_s,
                 cause=Cause.REQUEUE,
                 reason="requeue",

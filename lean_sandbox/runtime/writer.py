@@ -17,8 +17,7 @@ import msgspec
 
 from lean_sandbox.kube.client import Body, Client, Propagation
 from lean_sandbox.kube.errors import Asked, Conflict, NotFound, Status
-from lean_sandbox.kube.limits import Lane
-from lean_sandbox.kube.resources import METADATA_ACCEPT, PartialObject
+from lean_sandbox.kube.resources import JSON_ACCEPT, METADATA_ACCEPT, PartialObject
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.kind import Entry, Key
 from lean_sandbox.watch.writes import Response, apply_fetched, creating, known_of, writing
@@ -29,25 +28,23 @@ E = TypeVar("E", bound=Entry)
 class ObjectWriter:
     """Gets, creates, patches and deletes objects, and keeps the caches up to date."""
 
-    def __init__(self, client: Client, *, lane: Lane, field_manager: str | None = None) -> None:
+    def __init__(self, client: Client, *, field_manager: str | None = None) -> None:
         """``field_manager`` is named in creates."""
         self.client = client
-        self.options: dict[str, Any] = {"lane": lane}
-        self._for_metadata = {**self.options, "accept": METADATA_ACCEPT}
         self._field_manager = field_manager
 
     async def peek(self, cache: Cache[E], key: Key) -> Any | None:
         """Fetch a whole object without caching it: the watch delivers it to all controllers."""
         return await self.client.find(
-            cache.kind.resource, key.namespace, key.name, cache.kind.item_type, **self.options
+            cache.kind.resource, key.namespace, key.name, cache.kind.item_type
         )
 
     async def get(self, cache: Cache[E], key: Key) -> Response[E] | None:
         """Fetch an object; if it is gone, the cache forgets it and the result is ``None``."""
         held, known = cache.get(key), known_of(cache, key)
-        type_, options = self._form(cache)
+        type_, accept = _form(cache)
         item = await self.client.find(
-            cache.kind.resource, key.namespace, key.name, type_, **options
+            cache.kind.resource, key.namespace, key.name, type_, accept=accept
         )
         if item is None:
             if held is not None:
@@ -87,7 +84,7 @@ class ObjectWriter:
 
         Raises AlreadyExists.
         """
-        type_, options = self._form(cache, as_metadata=cache.kind.new_columns is not None)
+        type_, accept = _form(cache, as_metadata=cache.kind.new_columns is not None)
         with creating(cache, namespace, name=name, owner=owner) as applied:
             item = await self.client.create(
                 cache.kind.resource,
@@ -95,7 +92,7 @@ class ObjectWriter:
                 body,
                 type_,
                 field_manager=self._field_manager,
-                **options,
+                accept=accept,
             )
             return applied(item)
 
@@ -123,7 +120,7 @@ class ObjectWriter:
         either: the watch has yet to deliver that to all controllers. Changes by others that a
         response shows are reported to handlers like an event: their own event is stale.
         """
-        type_, options = self._form(cache, as_metadata=as_metadata)
+        type_, accept = _form(cache, as_metadata=as_metadata)
         if status is None and isinstance(body, dict):
             body = {**body, "metadata": {**body.get("metadata", {}), "uid": entry.uid}}
         with writing(cache, entry, body, status=status, generation=generation) as write:
@@ -134,7 +131,7 @@ class ObjectWriter:
                 body,
                 type_,
                 subresource="status" if status is not None else None,
-                **options,
+                accept=accept,
             )
             return write.applied(item, as_metadata=as_metadata)
 
@@ -161,7 +158,6 @@ class ObjectWriter:
                 uid=entry.uid,
                 resource_version=version,
                 propagation=propagation,
-                **self.options,
             )
         except NotFound:
             cache.forget(key, entry.uid)
@@ -173,10 +169,12 @@ class ObjectWriter:
         await self.delete(cache, entry)
         cache.forget(entry.key, entry.uid)
 
-    def _form(self, cache: Cache[E], *, as_metadata: bool = False) -> tuple[Any, dict[str, Any]]:
-        if as_metadata or cache.kind.item_type is PartialObject:
-            return PartialObject, self._for_metadata
-        return cache.kind.item_type, self.options
+
+def _form(cache: Cache[E], *, as_metadata: bool = False) -> tuple[Any, str]:
+    """Return how an answer is decoded, and what it is asked for as."""
+    if as_metadata or cache.kind.item_type is PartialObject:
+        return PartialObject, METADATA_ACCEPT
+    return cache.kind.item_type, JSON_ACCEPT
 
 
 def _is_same(fetched: Entry, entry: Entry) -> bool:

@@ -25,9 +25,9 @@ from lean_sandbox.clock import Clock
 from lean_sandbox.kube import errors
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.http1 import LineSplitter
-from lean_sandbox.kube.limits import Lane
 from lean_sandbox.kube.resources import JSON_ACCEPT, PartialObject, path
 from lean_sandbox.model.meta import as_version
+from lean_sandbox.turns import RANK, Rank
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.decode import EventDecoder, WentBackError
 from lean_sandbox.watch.failures import Failures, why_unserved
@@ -158,6 +158,8 @@ class Reflector(Generic[E]):
 
     async def run(self) -> None:
         """List and watch until cancelled."""
+        # Nothing is reconciled before the first list is complete.
+        RANK.set(Rank.CLIENT)
         async with anyio.create_task_group() as group:
             self._group = group
             group.start_soon(self._guard)
@@ -315,8 +317,6 @@ class Reflector(Generic[E]):
             accept=METADATA_LIST_ACCEPT if is_partial else JSON_ACCEPT,
             timeout_s=_REQUEST_TIMEOUT_S,
             max_body_bytes=None if limit == 1 else _MOST_PAGE_BYTES,
-            # Whoever waits for anything waits for what it shows: until then nothing is watched.
-            lane=Lane.CLIENT,
         )
 
     # -- watching --------------------------------------------------------------------------------

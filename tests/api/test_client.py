@@ -13,7 +13,6 @@ from lean_sandbox.kube import errors
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.errors import Status
-from lean_sandbox.kube.limits import Lane
 from lean_sandbox.kube.resources import METADATA_ACCEPT, PODS, SANDBOXES, Page, PartialObject
 from lean_sandbox.kube.telemetry import RequestRecord
 from lean_sandbox.kube.transport import Transport
@@ -108,7 +107,7 @@ async def test_writes_send_bodies_types_and_the_field_manager() -> None:
         await client.replace(PODS, "a", "p", Pod(Spec("n")), bytes, field_manager=None)
         await client.patch(PODS, "a", "p", {"status": None}, bytes, subresource="status")
         await client.patch(PODS, "a", "p", [{"op": "test"}], Pod, field_manager="other")
-        await client.create(PODS, "a", POD, bytes, lane=Lane.CLIENT)
+        await client.create(PODS, "a", POD, bytes)
     base = "/api/v1/namespaces/a/pods"
     assert [(r.method, r.target, r.headers["content-type"]) for r in server.requests] == [
         ("POST", f"{base}?fieldManager=lean", "application/json"),

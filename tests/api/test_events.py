@@ -11,12 +11,10 @@ import anyio
 import anyio.lowlevel
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.connection import Connection
-from lean_sandbox.kube.events import EventRecorder, Pace
+from lean_sandbox.kube.events import EventRecorder
 from lean_sandbox.kube.resources import ObjectReference
 from lean_sandbox.kube.transport import Transport
 from tests.api.server import Answer, Request, Script, Server, in_turn, reply, serve
@@ -200,41 +198,6 @@ def test_what_waits_is_bounded_in_bytes() -> None:
     finally:
         tracemalloc.stop()
     assert held < 5 * 2**20
-
-
-@given(st.lists(st.floats(0.0001, 100.0), min_size=1, max_size=50))
-def test_the_rest_after_an_answer_grows_with_its_delay(answers: list[float]) -> None:
-    """None after up to twice the quickest, a second at most; what is always slow becomes normal."""
-    pace = Pace()
-    for number, took_s in enumerate(answers):
-        rest_s = pace.rest_s(took_s)
-        assert 0.0 <= rest_s <= 1.0
-        if took_s <= 2.0 * min(answers[: number + 1]):
-            assert rest_s == 0.0
-    rests = [pace.rest_s(200.0) for _ in range(10_000)]
-    assert sorted(rests, reverse=True) == rests
-    assert rests[-1] == 0.0
-
-
-async def test_events_stand_back_while_the_server_is_slow() -> None:
-    """An answer 0.02 s late makes the next event wait 0.4 s, unless the recorder is closed."""
-    took_s = iter((0.01, 0.04, 0.50, 0.01))
-
-    def slow(_: Request) -> Answer:
-        clock.leap(next(took_s))
-        return reply(201)
-
-    async with recording(slow) as (server, recorder, clock):
-        for number in range(4):
-            recorder.emit(POD, "Normal", f"R{number}", "X", "")
-        await server.received(2)
-        await clock.advance(0.399)
-        assert len(server.requests) == 2
-        await clock.advance(0.002)
-        await server.received(3)
-        await clock.advance(0.9)
-        assert len(server.requests) == 3
-    assert len(server.requests) == 4
 
 
 @pytest.mark.parametrize("refused", ["POST", "PATCH"])

@@ -1,4 +1,4 @@
-"""Slots: bounds, lanes, fairness and the token bucket, on a clock that stands still."""
+"""Slots: bounds, ranks, fairness and the token bucket, on a clock that stands still."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import anyio
+import pytest
 from anyio.abc import TaskGroup
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.kube.limits import Lane, Limiter, Limits
+from lean_sandbox.kube.limits import Limiter, Limits
+from lean_sandbox.turns import Rank
 from tests.support.clock import FakeClock, settle
 
 
@@ -24,7 +26,7 @@ class Crowd:
         self.leave: dict[str, anyio.Event] = {}
 
     async def arrive(self, name: str) -> None:
-        """Let ``c...`` come in the CLIENT lane, others in BACKGROUND; the group is after ``@``."""
+        """Let ``c...`` come with the rank CLIENT, others with SPARE; the group is after ``@``."""
         self.leave[name] = anyio.Event()
         self.group.start_soon(self._hold, name)
         await settle()
@@ -35,13 +37,13 @@ class Crowd:
         await settle()
 
     async def _hold(self, name: str) -> None:
-        lane = Lane.CLIENT if name.startswith("c") else Lane.BACKGROUND
-        await self.limiter.acquire(lane, name.partition("@")[2])
+        rank = Rank.CLIENT if name.startswith("c") else Rank.SPARE
+        await self.limiter.acquire(rank, name.partition("@")[2])
         try:
             self.order.append(name)
             await self.leave[name].wait()
         finally:
-            self.limiter.release(lane, name.partition("@")[2])
+            self.limiter.release(rank, name.partition("@")[2])
 
 
 @asynccontextmanager
@@ -62,19 +64,28 @@ async def test_no_more_than_the_limit_are_in_flight() -> None:
         assert people.order == ["c1", "c2", "c3"]
 
 
-async def test_client_waiters_go_ahead_of_background() -> None:
-    """Somebody waits for a CLIENT request: it overtakes BACKGROUND that came earlier."""
-    async with crowd(Limits(max_in_flight=1)) as people:
-        for name in ("b1", "b2", "c1", "c2"):
+async def test_client_waiters_go_ahead_of_spare() -> None:
+    """Somebody waits for a CLIENT request: it overtakes SPARE that came earlier."""
+    async with crowd(Limits(max_in_flight=3)) as people:
+        for name in ("b1", "b2", "b3", "c1", "c2"):
             await people.arrive(name)
-        for name in ("b1", "c1", "c2"):
+        assert people.order == ["b1", "b2", "c1"]
+        for name in ("b2", "c1", "c2"):
             await people.end(name)
-        assert people.order == ["b1", "c1", "c2", "b2"]
+        assert people.order == ["b1", "b2", "c1", "c2", "b3"]
 
 
-async def test_background_leaves_the_reserved_slots_free() -> None:
+async def test_the_last_of_several_slots_is_for_clients() -> None:
+    """What hangs of the rest keeps nobody waiting who is waited for, with few slots as well."""
+    async with crowd(Limits(max_in_flight=2)) as people:
+        for name in ("b1", "b2", "c1"):
+            await people.arrive(name)
+        assert people.order == ["b1", "c1"]
+
+
+async def test_spare_leaves_the_slots_above_its_share_free() -> None:
     """However much refill there is, a client finds a slot at once."""
-    async with crowd(Limits(max_in_flight=3, max_background=2)) as people:
+    async with crowd(Limits(max_in_flight=3, max_spare=2)) as people:
         for name in ("b1", "b2", "b3"):
             await people.arrive(name)
         assert people.order == ["b1", "b2"]
@@ -86,21 +97,39 @@ async def test_background_leaves_the_reserved_slots_free() -> None:
         assert people.order[-1] == "b3"
 
 
-async def test_background_is_never_starved_for_ever() -> None:
-    """Under an endless queue of clients BACKGROUND gets one grant after each streak."""
-    limits = Limits(max_in_flight=1)
-    async with crowd(limits) as people:
-        await people.arrive("c0")
-        await people.arrive("b1")
-        await people.arrive("b2")
-        for number in range(1, 40):
-            await people.arrive(f"c{number}")
-        while len(people.order) < 34:
+async def test_beside_a_client_spare_holds_one_slot() -> None:
+    """What nobody waits for takes no more of the server's time; with the last client it may."""
+    async with crowd(Limits(max_in_flight=32)) as people:
+        await people.arrive("c1")
+        for number in range(20):
+            await people.arrive(f"b{number}")
+        assert people.order == ["c1", "b0"]
+        await people.end("b0")
+        assert people.order == ["c1", "b0", "b1"]
+        await people.end("c1")
+        assert people.order[2:] == [f"b{number}" for number in range(1, 5)]
+        await people.arrive("c2")
+        await people.end("b1")
+        assert people.order[-1] == "c2"
+
+
+@pytest.mark.parametrize("slots", [1, 2, 32])
+async def test_spare_is_never_starved(slots: int) -> None:
+    """Under an endless queue of clients it has one slot, of a single one every other turn."""
+    async with crowd(Limits(max_in_flight=slots)) as people:
+        for number in range(99):
+            await people.arrive(f"c{number}@{number}")
+        for number in range(3):
+            await people.arrive(f"b{number}@s{number}")
+        for number in range(3):
+            assert f"b{number}@s{number}" not in people.order
             await people.end(people.order[-1])
-        assert [people.order.index(name) for name in ("b1", "b2")] == [16, 32]
+            if f"b{number}@s{number}" not in people.order:
+                await people.end(people.order[-1])
+            assert people.order[-1] == f"b{number}@s{number}"
 
 
-async def test_groups_take_turns_in_a_lane() -> None:
+async def test_groups_take_turns_in_a_rank() -> None:
     """However many requests of one namespace wait, another one's is the next but one."""
     async with crowd(Limits(max_in_flight=1)) as people:
         for number in range(20):
@@ -138,17 +167,17 @@ async def test_a_cancelled_waiter_leaves_no_trace() -> None:
     limits = Limits(max_in_flight=1)
     limiter = Limiter(FakeClock(), limits)
     for granted_meanwhile in (False, True):
-        await limiter.acquire(Lane.CLIENT)
+        await limiter.acquire(Rank.CLIENT)
         async with crowd(limits) as people:
             people.limiter = limiter
             await people.arrive("b1")
-            assert limiter.waiting(Lane.BACKGROUND) == 1
+            assert limiter.slots.waiting(Rank.SPARE) == 1
             if granted_meanwhile:
-                limiter.release(Lane.CLIENT)
+                limiter.release(Rank.CLIENT)
         if not granted_meanwhile:
-            limiter.release(Lane.CLIENT)
-        assert limiter.waiting(Lane.BACKGROUND) == 0
-        assert limiter.running == [0, 0]
+            limiter.release(Rank.CLIENT)
+        assert limiter.slots.waiting(Rank.SPARE) == 0
+        assert limiter.slots.in_use == 0
 
 
 async def test_the_bucket_lets_a_burst_through_and_then_the_rate() -> None:
@@ -162,7 +191,11 @@ async def test_the_bucket_lets_a_burst_through_and_then_the_rate() -> None:
         assert len(people.order) == 3
         await clock.advance(0.1)
         assert people.order[3:] == ["c5"]
-        await clock.advance(1.0)
+        await clock.advance(0.5)
+        assert people.order[3:] == ["c5", "c6"]
+        for name in ("c5", "c6"):
+            await people.end(name)
+        await clock.advance(0.5)
         assert people.order[3:] == ["c5", "c6", "b4"]
 
 
@@ -171,7 +204,7 @@ async def test_of_all_who_wait_for_the_rate_one_looks_at_the_clock() -> None:
     clock = FakeClock()
     async with crowd(Limits(max_in_flight=500, qps=10.0, burst=1), clock) as people:
         for number in range(200):
-            await people.arrive(f"b{number}")
+            await people.arrive(f"c{number}")
         assert clock.sleepers == 1
         for granted in (2, 3, 4):
             await clock.advance(0.1)
@@ -200,7 +233,8 @@ async def test_bounds_hold_for_any_arrivals(
     slots: int, behind: int, steps: list[tuple[str, int]]
 ) -> None:
     """Whoever comes and goes: never above the bounds, and a free slot never waits for a waiter."""
-    limiter = Limiter(FakeClock(), Limits(max_in_flight=slots, max_background=behind))
+    limiter = Limiter(FakeClock(), Limits(max_in_flight=slots, max_spare=behind))
+    behind = min(behind, max(1, slots - 1))
     async with anyio.create_task_group() as group:
         people = Crowd(limiter, group)
         for number, (kind, who) in enumerate(steps):
@@ -209,13 +243,14 @@ async def test_bounds_hold_for_any_arrivals(
                 await people.end(inside[who % len(inside)])
             else:
                 await people.arrive(f"{kind}{number}@{who % 2}")
-            total = sum(limiter.running)
-            background = limiter.running[Lane.BACKGROUND]
+            total = limiter.slots.in_use
+            spare = limiter.slots.held[Rank.SPARE]
             assert total <= slots
-            assert background <= behind
+            assert spare <= behind
             holders = [one for one in people.order if not people.leave[one].is_set()]
             for one in people.leave.keys() - people.order:
-                is_shut = one.startswith("b") and background == behind
+                clients = limiter.slots.held[Rank.CLIENT] + limiter.slots.waiting(Rank.CLIENT)
+                is_shut = one.startswith("b") and spare >= (1 if clients else behind)
                 has_some = any(one[-1] == other[-1] for other in holders)
                 is_spare = total >= slots - slots // 8 and has_some
                 assert total == slots or is_shut or is_spare

@@ -25,10 +25,11 @@ from lean_sandbox.kube.errors import (
     ProtocolFault,
     RequestTimeout,
 )
-from lean_sandbox.kube.limits import Lane, Limits
+from lean_sandbox.kube.limits import Limits
 from lean_sandbox.kube.sockets import SocketStream
 from lean_sandbox.kube.telemetry import RequestRecord
 from lean_sandbox.kube.transport import Transport
+from lean_sandbox.turns import RANK, Rank
 from lean_sandbox.version import __version__
 from tests.api.server import (
     Answer,
@@ -254,9 +255,9 @@ async def test_a_cancelled_request_frees_its_slot_and_its_connection() -> None:
     ):
         group.start_soon(transport.request, "GET", "/1")
         await server.received(1)
-        assert sum(transport._limiter.running) == 1
+        assert transport._limiter.slots.in_use == 1
         group.cancel_scope.cancel()
-    assert (sum(transport._limiter.running), transport._idle) == (0, [])
+    assert (transport._limiter.slots.in_use, transport._idle) == (0, [])
     assert [record.error for record in records] == ["Cancelled"]
 
 
@@ -371,7 +372,7 @@ async def test_the_pool_is_bounded_and_streams_are_outside_of_it() -> None:
         return chunked([b"x"], end=False) if "watch" in request.target else reply()
 
     async with (
-        running(script, limits=Limits(max_in_flight=3, max_background=2)) as (
+        running(script, limits=Limits(max_in_flight=3, max_spare=2)) as (
             server,
             transport,
             _,
@@ -381,8 +382,8 @@ async def test_the_pool_is_bounded_and_streams_are_outside_of_it() -> None:
         assert await first_piece(stream) == b"x"
         async with anyio.create_task_group() as group:
             for number in range(100):
-                lane = Lane.CLIENT if number % 2 else Lane.BACKGROUND
-                group.start_soon(call, transport, f"/{number}", lane)
+                rank = Rank.CLIENT if number % 2 else Rank.SPARE
+                group.start_soon(call, transport, f"/{number}", rank)
         assert transport.counted.streams == 1
     assert len(server.requests) == 101
     assert server.opened == 4
@@ -411,9 +412,10 @@ async def test_a_stream_on_a_dying_connection_is_an_error() -> None:
     assert (records[-1].code, records[-1].error) == (0, "Disconnected")
 
 
-async def call(transport: Transport, target: str, lane: Lane) -> None:
-    """Make one call; task groups pass positional arguments only."""
-    await transport.request("GET", target, lane=lane)
+async def call(transport: Transport, target: str, rank: Rank) -> None:
+    """Make one call; each task has a rank of its own."""
+    RANK.set(rank)
+    await transport.request("GET", target)
 
 
 async def test_a_stream_ends_cleanly_or_says_that_it_broke() -> None:
@@ -514,7 +516,7 @@ async def test_every_byte_and_request_is_counted() -> None:
     received = sum(len(piece) for answer in answers for piece in answer.pieces)
     assert statistics.received_bytes == received > 1000
     assert all(record.latency_s >= 0 for record in records)
-    assert sum(transport._limiter.running) == 0
+    assert transport._limiter.slots.in_use == 0
 
 
 async def test_ipv6_hosts_go_into_brackets() -> None:
@@ -562,7 +564,7 @@ async def test_waiting_for_a_slot_does_not_use_up_the_deadline(
         await settle()
         group.start_soon(one, 0.5)
         await anyio.sleep(0.6)
-        assert transport._limiter.waiting(Lane.BACKGROUND) == 1
+        assert transport._limiter.slots.waiting(Rank.SPARE) == 1
         gate.set()
     assert done == [200, 200]
     await transport.aclose()

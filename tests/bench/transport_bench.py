@@ -229,7 +229,7 @@ async def measure(ports: list[int], authority: Path, rounds: int) -> list[str]:
         context = trusting(file=authority) if scheme == "TLS" else None
         # As the stock client, ours has all 16 in flight: none of them waits for a slot.
         credential = Connection(url, context, auth=Auth("Bearer t"))
-        transport = Transport(credential, limits=Limits(max_background=32))
+        transport = Transport(credential, limits=Limits(max_spare=32))
         ways = {
             "a bare loop": bare_calls(port, context),
             "lightkube, stock": lightkube_calls(url, authority),

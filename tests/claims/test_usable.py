@@ -219,8 +219,9 @@ async def test_a_binding_that_another_process_began_is_completed_in_the_same_ord
             assert bound_name(world) == "m1"
             assert is_ready(world)
             assert_usable(world, "m1")
+            # The Sandbox's own reconcile may free the Pod as well.
             order = [one for one in writes_in_order(world) if one in BIND[1:]]
-            assert order[:2] == BIND[1:]
+            assert list(dict.fromkeys(order)) == BIND[1:]
 
 
 async def test_a_ready_claim_that_gets_another_sandbox_waits_for_its_pod() -> None:

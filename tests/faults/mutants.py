@@ -226,7 +226,7 @@ MUTANTS = (
     Mutant(
         "no wake of pools by their template",
         _POOL,
-        '            self.queue.add(pool, priority=REFILL, reason="template")',
+        '            self._add(pool, reason="template")',
         "            pass",
     ),
     Mutant(
@@ -245,8 +245,8 @@ MUTANTS = (
     Mutant(
         "a pass that asks for another is not heard",
         _WORKERS,
-        "self._queue.add(\n                key,\n                priority=item.priority,",
-        "dict(\n                key=key,\n                priority=item.priority,",
+        "self._queue.add(\n                key,\n                rank=item.rank,",
+        "dict(\n                key=key,\n                rank=item.rank,",
     ),
     Mutant(
         "a Sandbox is never reconciled",
@@ -367,8 +367,8 @@ MUTANTS = (
     Mutant(
         "the first edit of a claim waits for the crowd",
         _CLAIM,
-        "if claim.generation > 1:",
-        "if claim.generation > 2:",
+        "claim.generation > 1",
+        "claim.generation > 2",
     ),
     Mutant(
         "a deletion whose version is not known has no guard",

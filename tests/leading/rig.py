@@ -132,7 +132,7 @@ class Rig:
             quiet = 0
             while quiet < 20:
                 await anyio.lowlevel.checkpoint()
-                flying = sum(sum(one._limiter.running) for one in self._transports)
+                flying = sum(one._limiter.slots.in_use for one in self._transports)
                 quiet = quiet + 1 if flying <= self.held else 0
 
     async def advance(self, seconds: float) -> None:

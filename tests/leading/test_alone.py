@@ -12,6 +12,7 @@ from typing import Any
 
 import anyio
 import pytest
+import yaml
 from anyio.abc import Process
 from structlog.testing import capture_logs
 
@@ -245,7 +246,7 @@ def process(kubeconfig: Path, *flags: str) -> AbstractAsyncContextManager[Proces
 def with_two_contexts(plane: ControlPlane, file: Path) -> Path:
     """Write a kubeconfig whose current context leads nowhere."""
     plane.kubeconfig(file)
-    content = json.loads(file.read_text())
+    content = yaml.safe_load(file.read_text())
     (known,) = content["contexts"]
     content["contexts"] = [
         {**known, "name": "chosen"},

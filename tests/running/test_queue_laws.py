@@ -8,7 +8,8 @@ import pytest
 
 from lean_sandbox.metrics.families import LONGEST_RUNNING, UNFINISHED_WORK
 from lean_sandbox.metrics.registry import Exposition
-from lean_sandbox.runtime.queue import CLIENT, LOW, NORMAL, REFILL, Cause, WorkQueue
+from lean_sandbox.runtime.queue import Cause, WorkQueue
+from lean_sandbox.turns import Rank
 from lean_sandbox.watch.kind import Key
 from tests.running.hand_clock import HandClock
 
@@ -34,6 +35,14 @@ def drain(queue: WorkQueue[str]) -> list[str]:
     while (item := queue.get_nowait()) is not None:
         keys.append(item.key)
         queue.done(item.key)
+    return keys
+
+
+def taken(queue: WorkQueue[str]) -> list[str]:
+    """Take all that may run now; return it in its order."""
+    keys = []
+    while (item := queue.get_nowait()) is not None:
+        keys.append(item.key)
     return keys
 
 
@@ -82,36 +91,34 @@ def test_a_look_of_the_safety_net_that_an_event_joins_is_none_any_more(
     queue: WorkQueue[str], cause: Cause, *, is_look: bool
 ) -> None:
     """What such a reconcile writes is no sign of a lost wake-up, whatever the reasons say."""
-    queue.add("a", priority=LOW, after_s=10.0, cause=Cause.SAFETY_NET, reason="r")
+    queue.add("a", rank=Rank.SPARE, after_s=10.0, cause=Cause.SAFETY_NET, reason="r")
     queue.add("a", cause=cause, reason="r")
     item = queue.get_nowait()
     assert item is not None
     assert item.is_safety_net is is_look
 
 
-def test_inside_a_priority_first_in_is_first_out(queue: WorkQueue[str]) -> None:
-    """Keys of one priority come in the order they were added, merged ones in their first place."""
+def test_inside_a_rank_first_in_is_first_out(queue: WorkQueue[str]) -> None:
+    """Keys of one rank come in the order they were added, merged ones in their first place."""
     for key in ("a", "b", "c", "a"):
         queue.add(key)
     assert drain(queue) == ["a", "b", "c"]
 
 
-def test_higher_priority_goes_first(queue: WorkQueue[str]) -> None:
-    """What a client waits for precedes all, the initial list comes last."""
-    queue.add("low", priority=LOW)
-    queue.add("refill", priority=REFILL)
-    queue.add("normal", priority=NORMAL)
-    queue.add("client", priority=CLIENT)
-    assert drain(queue) == ["client", "normal", "refill", "low"]
+def test_what_a_client_waits_for_goes_first(queue: WorkQueue[str]) -> None:
+    """And keys are a client's unless somebody says otherwise."""
+    queue.add("spare", rank=Rank.SPARE)
+    queue.add("client")
+    assert drain(queue) == ["client", "spare"]
 
 
 def test_a_raised_key_goes_to_the_end_of_its_new_line(queue: WorkQueue[str]) -> None:
     """Raising moves a key behind those that were there; a lower add does not lower it."""
-    queue.add("a", priority=LOW)
-    queue.add("b", priority=CLIENT)
-    queue.add("a", priority=CLIENT)
-    queue.add("a", priority=LOW)
-    queue.add("c", priority=CLIENT)
+    queue.add("a", rank=Rank.SPARE)
+    queue.add("b", rank=Rank.CLIENT)
+    queue.add("a", rank=Rank.CLIENT)
+    queue.add("a", rank=Rank.SPARE)
+    queue.add("c", rank=Rank.CLIENT)
     assert drain(queue) == ["b", "a", "c"]
 
 
@@ -167,14 +174,14 @@ def test_an_add_pulls_a_delayed_key_forward(clock: HandClock, queue: WorkQueue[s
     assert drain(queue) == []
 
 
-def test_a_delayed_key_that_becomes_due_keeps_its_highest_priority(
+def test_a_delayed_key_that_becomes_due_keeps_its_highest_rank(
     clock: HandClock, queue: WorkQueue[str]
 ) -> None:
-    """Priority is merged during the delay too."""
-    queue.add("a", after_s=5, priority=LOW)
-    queue.add("a", after_s=9, priority=CLIENT)
+    """The rank is merged during the delay too."""
+    queue.add("a", after_s=5, rank=Rank.SPARE)
+    queue.add("a", after_s=9, rank=Rank.CLIENT)
+    queue.add("b", rank=Rank.SPARE)
     clock.move(5)
-    queue.add("b", priority=NORMAL)
     assert drain(queue) == ["a", "b"]
 
 
@@ -218,17 +225,17 @@ def test_attempts_tell_the_failures_in_a_row(clock: HandClock, queue: WorkQueue[
 
 
 def test_a_retried_pass_keeps_what_it_was_for(clock: HandClock, queue: WorkQueue[str]) -> None:
-    """Causes, reasons and priority of a failed pass are not lost, whatever comes meanwhile."""
-    queue.add("a", cause=Cause.CHILD_GONE, reason="spec", priority=CLIENT)
+    """Causes, reasons and rank of a failed pass are not lost, whatever comes meanwhile."""
+    queue.add("a", cause=Cause.CHILD_GONE, reason="spec", rank=Rank.CLIENT)
     queue.get_nowait()
-    queue.add("a", cause=Cause.LISTED, reason="later", after_s=1.0)
+    queue.add("a", rank=Rank.SPARE, cause=Cause.LISTED, reason="later", after_s=1.0)
     queue.retry("a")
     queue.done("a")
     clock.move(1)
     item = queue.get_nowait()
     assert item is not None
     assert item.causes == Cause.CHILD_GONE | Cause.LISTED
-    assert (item.reasons, item.priority) == (("later", "spec"), CLIENT)
+    assert (item.reasons, item.rank) == (("later", "spec"), Rank.CLIENT)
 
 
 def test_a_retry_is_not_later_than_what_falls_due(queue: WorkQueue[str]) -> None:
@@ -246,57 +253,41 @@ def test_a_retry_is_not_before_what_the_server_asked_for(queue: WorkQueue[str]) 
     assert queue.retry("b", not_before_s=2, no_later_than_s=1) == 2
 
 
-# -- starvation -----------------------------------------------------------------------------------
+# -- what nobody waits for -----------------------------------------------------------------------
 
 
-def test_low_priority_is_served_next_after_the_cap_under_a_steady_stream(
-    clock: HandClock, queue: WorkQueue[str]
+def test_under_a_steady_stream_of_clients_spare_keys_have_every_other_turn_of_one_worker(
+    queue: WorkQueue[str],
 ) -> None:
-    """With high priority never running out, a low key still runs once it waited over 10 s."""
-    queue.add("low", priority=LOW)
-    served_at = None
-    for n in range(200):
-        queue.add(f"{n}", priority=CLIENT)
-        queue.add(f"{n}-more", priority=CLIENT)
+    """With clients' keys never running out the others are served all the same."""
+    for n in range(3):
+        queue.add(f"spare{n}", rank=Rank.SPARE)
+    served = []
+    for n in range(6):
+        queue.add(f"{n}")
+        queue.add(f"{n}-more")
         item = queue.get_nowait()
         assert item is not None
         queue.done(item.key)
-        if item.key == "low":
-            served_at = clock.monotonic()
-            break
-        clock.move(0.1)
-    assert served_at == pytest.approx(10.1)
+        served.append(item.key)
+    assert served == ["0", "spare0", "0-more", "spare1", "1", "spare2"]
 
 
-def test_a_key_that_was_delayed_ages_from_its_due_time(
-    clock: HandClock, queue: WorkQueue[str]
+def test_beside_clients_one_spare_key_is_worked_on_and_otherwise_a_share(
+    queue: WorkQueue[str],
 ) -> None:
-    """A delay that was asked for is no waiting."""
-    queue.add("low", priority=LOW, after_s=60)
-    clock.move(60)
-    for n in range(9):
-        queue.add(f"{n}", priority=CLIENT)
-    clock.move(9)
-    first = queue.get_nowait()
-    assert first is not None
-    assert first.key == "0"
-    clock.move(1.5)
-    second = queue.get_nowait()
-    assert second is not None
-    assert second.key == "low"
-    assert second.enqueued_at == 60
-
-
-def test_a_starving_backlog_takes_one_turn_in_four(clock: HandClock, queue: WorkQueue[str]) -> None:
-    """When a whole initial list has waited too long, clients still get most of the turns."""
-    for n in range(100):
-        queue.add(f"low{n}", priority=LOW)
-    clock.move(11)
-    for n in range(100):
-        queue.add(f"client{n}", priority=CLIENT)
-    order = drain(queue)
-    assert [key[:3] for key in order[:8]] == ["low", "cli", "cli", "cli"] * 2
-    assert len(order) == 200
+    """Whatever waits in line: the share is 4, and 1 while anything of a client is in hand."""
+    for n in range(20):
+        queue.add(f"spare{n}", rank=Rank.SPARE)
+    queue.add("client")
+    assert taken(queue) == ["client", "spare0"]
+    queue.done("client")
+    assert taken(queue) == [f"spare{n}" for n in range(1, 4)]
+    queue.add("client")
+    queue.done("spare0")
+    assert taken(queue) == ["client"]
+    queue.done("client")
+    assert taken(queue) == ["spare4"]
 
 
 # -- groups ---------------------------------------------------------------------------------------
@@ -327,14 +318,15 @@ def test_namespaces_take_turns_and_keep_their_own_order(clock: HandClock) -> Non
     assert order == ["a1", "b1", "c1", "a2", "b2", "a3"]
 
 
-def test_priority_goes_before_turns(clock: HandClock) -> None:
-    """Turns are taken inside a priority only."""
+def test_the_rank_goes_before_turns(clock: HandClock) -> None:
+    """Turns are taken inside a rank only."""
     queue = by_namespace(clock)
-    queue.add(Key("a", "1"), priority=CLIENT)
-    queue.add(Key("a", "2"), priority=CLIENT)
-    queue.add(Key("b", "1"), priority=NORMAL)
-    order = ["".join(item.key) for _ in range(3) if (item := queue.get_nowait()) is not None]
-    assert order == ["a1", "a2", "b1"]
+    for name in ("1", "2"):
+        queue.add(Key("b", name), rank=Rank.SPARE)
+        queue.add(Key("a", name))
+        queue.add(Key("c", name))
+    order = ["".join(item.key) for _ in range(4) if (item := queue.get_nowait()) is not None]
+    assert order == ["a1", "b1", "c1", "a2"]
 
 
 def test_namespaces_that_come_and_go_leave_nothing_behind(clock: HandClock) -> None:
@@ -371,8 +363,8 @@ def test_a_closed_queue_gives_and_takes_nothing(queue: WorkQueue[str]) -> None:
 
 
 def test_statistics_tell_where_everything_is(clock: HandClock, queue: WorkQueue[str]) -> None:
-    """Depth by priority, delayed, running and the durations are counted."""
-    queue.add("a", priority=CLIENT)
+    """Depth by rank, delayed, running and the durations are counted."""
+    queue.add("a")
     queue.add("b")
     queue.add("c")
     queue.add("d", after_s=100)
@@ -381,7 +373,7 @@ def test_statistics_tell_where_everything_is(clock: HandClock, queue: WorkQueue[
     clock.move(2)
     queue.get_nowait()
     clock.move(1)
-    assert queue.depths == {CLIENT: 0, NORMAL: 1}
+    assert queue.depths == {Rank.SPARE: 0, Rank.CLIENT: 1}
     counts = queue.counts()
     assert (counts["delayed"], counts["running"], counts["locked"]) == (1, 2, 0)
     found = Exposition()
@@ -408,8 +400,8 @@ def grown_bytes(queue: WorkQueue[str], times: int, how: str) -> int:
             elif how == "earlier":
                 queue.add("a", after_s=1e9 - n)
             else:
-                queue.add("a", priority=LOW)
-                queue.add("a", priority=CLIENT)
+                queue.add("a", rank=Rank.SPARE)
+                queue.add("a", rank=Rank.CLIENT)
                 queue.get_nowait()
                 queue.done("a")
         return tracemalloc.get_traced_memory()[0] - before
@@ -443,7 +435,7 @@ def test_a_queued_key_costs_less_than_400_bytes(queue: WorkQueue[str]) -> None:
     try:
         before = tracemalloc.get_traced_memory()[0]
         for key in keys:
-            queue.add(key, priority=LOW, reason="initial")
+            queue.add(key, rank=Rank.SPARE, reason="initial")
         cost = (tracemalloc.get_traced_memory()[0] - before) / len(keys)
     finally:
         tracemalloc.stop()

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from unittest.mock import patch
 
 import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from lean_sandbox.runtime import queue as queues
-from lean_sandbox.runtime.queue import CLIENT, LOW, NORMAL, REFILL, Cause, Item, WorkQueue
+from lean_sandbox.runtime.queue import Cause, Item, WorkQueue
+from lean_sandbox.turns import Rank
 from tests.running.hand_clock import HandClock
 
 KEYS = st.sampled_from("abc")
-PRIORITIES = st.sampled_from([LOW, REFILL, NORMAL, CLIENT])
+RANKS = st.sampled_from(Rank)
 CAUSES = st.sampled_from(Cause)
 DELAYS = st.sampled_from([0.0, 0.0, 1.0, 2.5, 4.0])
 
@@ -24,7 +23,7 @@ DELAYS = st.sampled_from([0.0, 0.0, 1.0, 2.5, 4.0])
 class Slot:
     """What the model knows of one waiting key."""
 
-    priority: int
+    rank: Rank
     causes: Cause
     due: float
     place: int
@@ -32,18 +31,16 @@ class Slot:
 
 
 class QueueMachine(RuleBasedStateMachine):
-    """One slot a key, earliest due, highest priority, all causes, FIFO, locked while running."""
+    """One slot a key, earliest due, highest rank, all causes, FIFO, locked while running."""
 
     def __init__(self) -> None:
         super().__init__()
-        # What starves is a law of its own.
-        self.patch = patch.object(queues, "STARVED_AFTER_S", float("inf"))
-        self.patch.start()
         self.clock = HandClock()
         self.queue: WorkQueue[str] = WorkQueue(self.clock)
         self.slots: dict[str, Slot] = {}
         self.running: dict[str, Item[str]] = {}
         self.failures: dict[str, int] = {}
+        self.last = Rank.SPARE
         self.place = itertools.count()
         self.reasons = itertools.count()
 
@@ -61,16 +58,16 @@ class QueueMachine(RuleBasedStateMachine):
             self.slots[key].lined_up = True
             self.slots[key].place = next(self.place)
 
-    def expect_add(self, key: str, priority: int, causes: Cause, delay: float) -> None:
+    def expect_add(self, key: str, rank: Rank, causes: Cause, delay: float) -> None:
         """Merge an add into the model, by the rules."""
         due = self.clock.monotonic() + delay
         slot = self.slots.get(key)
         if slot is None:
-            slot = self.slots[key] = Slot(priority, causes, due, next(self.place))
+            slot = self.slots[key] = Slot(rank, causes, due, next(self.place))
         else:
             slot.causes |= causes
-            if priority > slot.priority:
-                slot.priority = priority
+            if rank > slot.rank:
+                slot.rank = rank
                 if slot.lined_up:
                     slot.place = next(self.place)
             if due < slot.due:
@@ -82,12 +79,12 @@ class QueueMachine(RuleBasedStateMachine):
 
     # -- the operations ----------------------------------------------------------------------
 
-    @rule(key=KEYS, priority=PRIORITIES, cause=CAUSES, delay=DELAYS)
-    def add(self, key: str, priority: int, cause: Cause, delay: float) -> None:
+    @rule(key=KEYS, rank=RANKS, cause=CAUSES, delay=DELAYS)
+    def add(self, key: str, rank: Rank, cause: Cause, delay: float) -> None:
         """Add a key in any way, each time with a reason of its own."""
         reason = f"add {next(self.reasons)}"
-        self.queue.add(key, priority=priority, after_s=delay, cause=cause, reason=reason)
-        self.expect_add(key, priority, cause, delay)
+        self.queue.add(key, rank=rank, after_s=delay, cause=cause, reason=reason)
+        self.expect_add(key, rank, cause, delay)
 
     @rule(seconds=st.sampled_from([0.5, 1.0, 2.0, 4.0]))
     def move(self, seconds: float) -> None:
@@ -103,15 +100,24 @@ class QueueMachine(RuleBasedStateMachine):
         item = self.queue.get_nowait()
         self.line_up()
         ready = {key: slot for key, slot in self.slots.items() if slot.lined_up}
-        if not ready:
+        clients = {key for key, slot in ready.items() if slot.rank is Rank.CLIENT}
+        spare = ready.keys() - clients
+        at_work = {item.rank for item in self.running.values()}
+        if Rank.SPARE in at_work and (clients or Rank.CLIENT in at_work):
+            spare = set()
+        # Work that nobody waits for has every other turn until one of it is in hand.
+        comes_first = spare if self.last is Rank.CLIENT and Rank.SPARE not in at_work else clients
+        line = comes_first or clients or spare
+        if not line:
             assert item is None
             return
-        expected = min(ready, key=lambda key: (-ready[key].priority, ready[key].place))
+        expected = min(line, key=lambda key: ready[key].place)
         assert item is not None
         assert item.key == expected
         assert item.key not in self.running, "never two passes at once for a key"
         slot = self.slots.pop(expected)
-        assert item.priority == slot.priority
+        assert item.rank is slot.rank
+        self.last = slot.rank
         assert item.causes == slot.causes
         assert item.enqueued_at == slot.due
         assert item.attempts == self.failures.get(expected, 0)
@@ -127,7 +133,7 @@ class QueueMachine(RuleBasedStateMachine):
             self.failures[key] = self.failures.get(key, 0) + 1
             delay = min(1000.0, 0.005 * 2.0 ** (self.failures[key] - 1))
             assert self.queue.retry(key) == delay
-            self.expect_add(key, item.priority, item.causes, delay)
+            self.expect_add(key, item.rank, item.causes, delay)
         else:
             self.queue.forget(key)
             self.failures.pop(key, None)
@@ -155,7 +161,6 @@ class QueueMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Nothing is lost: every key that was asked for gets its pass in the end."""
-        self.patch.stop()
         for key in list(self.running):
             self.queue.done(key)
         owed = set(self.slots)

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.runtime.queue import CLIENT, LOW, WorkQueue
+from lean_sandbox.runtime.queue import WorkQueue
+from lean_sandbox.turns import Rank
 from lean_sandbox.watch.kind import Key
 from tests.running.hand_clock import HandClock
 
@@ -82,14 +83,17 @@ def test_a_single_worker_has_one_more_for_others() -> None:
     assert taken(queue) == [Key("other", "1")]
 
 
-def test_what_is_kept_for_others_goes_by_priority_too() -> None:
+def test_what_is_kept_for_others_goes_by_rank_too() -> None:
     """Among those that come, whoever a client waits for is first."""
     queue = new_queue(7)
     for number in range(9):
-        queue.add(Key("burst", f"{number}"), priority=CLIENT)
+        queue.add(Key("burst", f"{number}"))
     assert len(taken(queue)) == 7
-    queue.add(Key("late", "1"), priority=LOW)
-    queue.add(Key("single", "1"), priority=CLIENT)
+    queue.add(Key("late", "1"), rank=Rank.SPARE)
+    queue.add(Key("late", "2"), rank=Rank.SPARE)
+    assert taken(queue) == [Key("late", "1")]
+    queue.done(Key("late", "1"))
+    queue.add(Key("single", "1"))
     assert taken(queue) == [Key("single", "1")]
 
 

@@ -10,14 +10,16 @@ from typing import cast
 import anyio
 
 from lean_sandbox.runtime.queue import WorkQueue
+from lean_sandbox.turns import Rank
 from tests.support.clock import FakeClock, settle
 
 
 class Taker:
-    """A task that takes items and keeps them, counting how often it was scheduled to look."""
+    """A task that takes items and keeps them, unless it ``ends`` each at once."""
 
-    def __init__(self, queue: WorkQueue[str], *, limit: int = 1) -> None:
+    def __init__(self, queue: WorkQueue[str], *, limit: int = 1, ends: bool = False) -> None:
         self.queue = queue
+        self.ends = ends
         self.limit = limit
         self.got: list[str] = []
         self.closed = False
@@ -34,6 +36,8 @@ class Taker:
                     self.closed = True
                     return
                 self.got.append(item.key)
+                if self.ends:
+                    self.queue.done(item.key)
 
 
 @asynccontextmanager
@@ -181,11 +185,26 @@ async def test_every_key_is_handed_out_once_as_time_passes() -> None:
     """Nothing is lost or handed out twice, whatever is due when."""
     clock = FakeClock()
     queue: WorkQueue[str] = WorkQueue(clock)
-    taker = Taker(queue, limit=1000)
+    taker = Taker(queue, limit=1000, ends=True)
     async with at_work(taker):
         for n in range(200):
-            queue.add(f"{n}", after_s=n % 5, priority=n % 3)
+            queue.add(f"{n}", after_s=n % 5, rank=Rank(n % 2))
             if n % 11 == 0:
                 await clock.advance(0.7)
         await clock.advance(5)
     assert sorted(taker.got, key=int) == [str(n) for n in range(200)]
+
+
+async def test_the_end_of_the_last_client_wakes_a_task_for_each_key_that_may_run_now() -> None:
+    """While a client's key is in hand one other is; then as many as their share allows."""
+    queue: WorkQueue[str] = WorkQueue(FakeClock())
+    takers = [Taker(queue) for _ in range(15)]
+    queue.add("client")
+    assert queue.get_nowait() is not None
+    for n in range(15):
+        queue.add(f"{n}", rank=Rank.SPARE)
+    async with at_work(*takers):
+        assert [taker.got for taker in takers if taker.got] == [["0"]]
+        queue.done("client")
+        await settle()
+        assert sum(len(taker.got) for taker in takers) == 4

@@ -10,7 +10,7 @@ import anyio
 import pytest
 from structlog.testing import capture_logs
 
-from lean_sandbox.runtime.queue import CLIENT, Item, WorkQueue
+from lean_sandbox.runtime.queue import Item, WorkQueue
 from lean_sandbox.runtime.workers import (
     DEADLINE_S,
     GRACE_S,
@@ -19,6 +19,7 @@ from lean_sandbox.runtime.workers import (
     Result,
     Workers,
 )
+from lean_sandbox.turns import Rank
 from tests.support.clock import FakeClock, settle
 
 Reconcile = Callable[[Item[str]], Awaitable[Result]]
@@ -125,11 +126,11 @@ async def test_requeue_after_asks_for_one_more_pass_at_its_time() -> None:
 
     bench = Bench(reconcile)
     async with bench.running():
-        bench.queue.add("a", priority=CLIENT)
+        bench.queue.add("a", rank=Rank.SPARE)
         await bench.clock.advance(29)
         assert len(bench.reports) == 1
         await bench.clock.advance(31)
-    assert [report.item.priority for report in bench.reports] == [CLIENT, CLIENT, CLIENT]
+    assert [report.item.rank for report in bench.reports] == [Rank.SPARE] * 3
     assert bench.workers.outcomes[Outcome.REQUEUE_AFTER] == 2
 
 
@@ -321,10 +322,10 @@ async def test_no_more_passes_run_at_once_than_allowed() -> None:
     bench = Bench(gate.reconcile, count=3)
     async with bench.running():
         for n in range(5):
-            bench.queue.add(f"{n}")
+            bench.queue.add(f"{n}", rank=Rank.SPARE)
         await settle()
         assert bench.queue.counts()["running"] == 3
-        bench.queue.add("urgent", priority=CLIENT)
+        bench.queue.add("urgent")
         gate.opened.set()
         await settle()
     assert gate.most_at_once == 3

@@ -84,7 +84,7 @@ class ObservedManager(Manager):
         controllers = self.controllers
         counts = {one.name: one.queue.counts() for one in controllers}
         return Activity(
-            in_flight=sum(transport._limiter.running),
+            in_flight=transport._limiter.slots.in_use,
             streams=transport.counted.streams,
             busy={name: n["running"] + n["locked"] + n["ready"] for name, n in counts.items()},
             delayed={name: n["delayed"] for name, n in counts.items()},
@@ -97,7 +97,7 @@ class ObservedManager(Manager):
     @property
     def is_busy(self) -> bool:
         """Whether a request is under way, or a key is worked on or may be now."""
-        in_flight = any(self._client.transport._limiter.running)
+        in_flight = self._client.transport._limiter.slots.in_use > 0
         return in_flight or any(one.queue.is_busy for one in self.controllers)
 
     def seen_versions(self) -> dict[str, list[str | None]]:

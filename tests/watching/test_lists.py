@@ -178,9 +178,9 @@ async def test_a_list_does_not_wait_behind_what_nobody_waits_for() -> None:
         watch = await rig.listed(sandbox("a", 1))
         await rig.clock.advance(60)
         async with anyio.create_task_group() as group:
-            for _ in range(Limits().max_background + 1):
+            for _ in range(Limits().max_spare + 1):
                 group.start_soon(rig.client.find, PODS, "ns", "a", bytes)
-            for _ in range(Limits().max_background):
+            for _ in range(Limits().max_spare):
                 assert (await rig.server.next(watch=False)).path.endswith("/pods/a")
             await watch.lines(problem(410, "Expired"))
             listing = await rig.server.next(watch=False)

@@ -18,7 +18,6 @@ from lean_sandbox.controllers.sandbox.requests import SandboxRequests
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.errors import Conflict
-from lean_sandbox.kube.limits import Lane
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.target import Target
 from lean_sandbox.model.names import ADOPTABLE_LABEL
@@ -218,7 +217,7 @@ async def facing(now: Json | None) -> AsyncIterator[tuple[ObjectWriter, list[Req
 
     async with serve(script) as server:
         transport = Transport(Connection(server.url))
-        yield ObjectWriter(Client(transport), lane=Lane.CLIENT), server.requests
+        yield ObjectWriter(Client(transport)), server.requests
         await transport.aclose()
 
 

@@ -14,12 +14,12 @@ from typing import Any
 
 from lean_sandbox.controllers.common import Shared
 from lean_sandbox.kube.errors import NotFound
-from lean_sandbox.kube.limits import Lane
 from lean_sandbox.model import names
 from lean_sandbox.model.times import format_micro_time, no_earlier
 from lean_sandbox.runtime.controller import Controller
-from lean_sandbox.runtime.queue import LOW, Item, WorkQueue
+from lean_sandbox.runtime.queue import Item
 from lean_sandbox.runtime.workers import Result
+from lean_sandbox.turns import Rank
 from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.extensions import ClaimEntry
 
@@ -35,16 +35,12 @@ class AnnotationWriter(Controller[ClaimEntry]):
     They are lost with the process: the next one finds what is missing when it reconciles the claim.
     """
 
-    def __init__(self, shared: Shared, claims: WorkQueue[Key]) -> None:
-        """``claims``: annotations of one claim wait while other claims are due or being served."""
+    def __init__(self, shared: Shared) -> None:
         super().__init__("claim-annotations", shared.caches.claims, shared.clock, workers=4)
-        self._writer = shared.writer_in(Lane.BACKGROUND)
+        self._writer = shared.writer
         self._clock = shared.clock
         # Whether to write when a claim was first seen, and its trace.
         self._observes = not shared.settings.disable_claim_observability_annotations
-        self.queue.gate(
-            lambda claim: claims.precedence_s(claim.namespace, beside=claim), behind=claims
-        )
         # By uid of the claim: annotations pending or in flight, when the claim was first seen, and
         # the trace that was begun for a client that began none.
         self._pending: dict[str, dict[str, str]] = {}
@@ -135,7 +131,7 @@ class AnnotationWriter(Controller[ClaimEntry]):
         if self.cache.latest(entry) is None:
             return
         self._pending.setdefault(entry.uid, {}).update(changes)
-        self.queue.add(entry.key, priority=LOW, after_s=after_s)
+        self.queue.add(entry.key, rank=Rank.SPARE, after_s=after_s)
 
     def enqueue_all(self, reason: str) -> None:  # noqa: ARG002 -- the claims' controller finds it
         """Accept annotations from now on; the reconciles of claims find what is missing."""

@@ -12,15 +12,15 @@ from lean_sandbox.controllers.claim.parts import Parts, Wakes
 from lean_sandbox.controllers.claim.reconcile import reconcile
 from lean_sandbox.controllers.common import ObjectEvents, Shared
 from lean_sandbox.controllers.warm import WaitingClaims, WarmQueue
-from lean_sandbox.kube.limits import Lane
 from lean_sandbox.model import names
 from lean_sandbox.model.claim import expire_at
 from lean_sandbox.model.conditions import Condition, find
 from lean_sandbox.model.sandbox import SandboxStatus
 from lean_sandbox.model.times import time_left_s
 from lean_sandbox.runtime.controller import Controller
-from lean_sandbox.runtime.queue import BESIDE_WORK_S, CLIENT, LOW, Cause, Item
+from lean_sandbox.runtime.queue import Cause, Item
 from lean_sandbox.runtime.workers import Result
+from lean_sandbox.turns import Rank
 from lean_sandbox.watch.index import Index
 from lean_sandbox.watch.kind import Delta, Key
 from lean_sandbox.watch.resources.extensions import ClaimEntry, PoolEntry, TemplateEntry
@@ -60,7 +60,7 @@ class ClaimController(Controller[ClaimEntry]):
         workers = settings.sandbox_claim_concurrent_workers
         super().__init__("sandboxclaim", caches.claims, shared.clock, workers=workers)
         self.waiting = WaitingClaims(
-            lambda claim: self.queue.add(claim, priority=CLIENT, reason="member available"),
+            lambda claim: self.queue.add(claim, reason="member available"),
             lambda pool: self.warm.counts(pool).to_take,
         )
         self.warm = WarmQueue(
@@ -72,11 +72,10 @@ class ClaimController(Controller[ClaimEntry]):
         caches.pods.listeners.append(self.follow_pod)
         self._by_pool: Index[ClaimEntry] = Index(_pool_of)
         self.cache.listeners.append(self._by_pool.follow)
-        self.annotator = AnnotationWriter(shared, self.queue)
+        self.annotator = AnnotationWriter(shared)
         resource = self.cache.kind.resource
         self._parts = Parts(
             **msgspec.structs.asdict(shared),
-            writer=shared.writer_in(Lane.CLIENT),
             warm=self.warm,
             events=ObjectEvents(
                 shared, resource, "sandboxclaim-controller", is_off=settings.disable_claim_events
@@ -121,39 +120,22 @@ class ClaimController(Controller[ClaimEntry]):
             self.waiting.forget(key)
         else:
             pool = Key(key.namespace, entry.view.pool)
-            if not self.waiting.waits_for(pool):
-                # What makes members for them is no longer to wait.
-                self.queue.judge_behind()
+            is_first = not self.waiting.waits_for(pool)
             self.waiting.wait(key, pool, entry.created_at, tried=arrivals)
+            if is_first:
+                # What makes members for it is waited for from now on.
+                self._parts.wakes.pool(pool)
 
-    def before_pool_s(self, pool: Key) -> float:
-        """Return for how many seconds at most the creation of a pool's members waits for claims.
+    def rank_of(self, entry: ClaimEntry) -> Rank:
+        """Return whether a client waits for a claim that a list has shown."""
+        ready = find(entry.status.conditions, names.READY) if entry.status is not None else None
+        is_served = ready is not None and ready.status == names.TRUE
+        return Rank.SPARE if is_served else Rank.CLIENT
 
-        Longest while the pool has a member for each claim in line, not at all while claims wait
-        for its members.
-        """
-        if self.waiting.waits_for(pool):
-            return 0.0
-        longest_s = self.queue.precedence_s(pool.namespace)
-        left = self.warm.counts(pool).to_take
-        has_enough = left > 0 and left >= self.queue.clients_in_line(pool.namespace)
-        return longest_s if has_enough else min(longest_s, BESIDE_WORK_S)
-
-    def before_sandbox_s(self, sandbox: SandboxEntry) -> float:
-        """Return for how many seconds at most the reconcile of a Sandbox waits for claims.
-
-        That is the launch of a member of a pool, which has to become ready in time, or housekeeping
-        for a claim's ready Sandbox.
-        """
-        if (pool := sandbox.owner_key(names.SANDBOX_WARM_POOL_KIND)) is not None:
-            return min(self.before_pool_s(pool), BESIDE_WORK_S)
+    def has_edited_claim(self, sandbox: SandboxEntry) -> bool:
+        """Return whether the claim of a Sandbox was edited, so that the Pod may lack metadata."""
         claim = self._owner_of(sandbox)
-        if claim is None or not sandbox.is_ready:
-            return 0.0
-        if claim.generation > 1:
-            # Its user may have changed the metadata that its Pod is to have.
-            return 0.0
-        return self.queue.precedence_s(sandbox.key.namespace)
+        return claim is not None and claim.generation > 1
 
     def due_in_s(self, key: Key) -> float | None:
         """Return the seconds until a claim expires: a backoff must not sleep through it."""
@@ -197,7 +179,7 @@ class ClaimController(Controller[ClaimEntry]):
             self._parts.resolver.doubt(Key(delta.key.namespace, delta.new.view.pool))
         self.queue.add(
             delta.key,
-            priority=LOW if delta.initial else CLIENT,
+            rank=self.rank_of(delta.new) if delta.initial else Rank.CLIENT,
             cause=Cause.LISTED if delta.initial else Cause.EVENT,
             reason="claim",
         )
@@ -214,7 +196,7 @@ class ClaimController(Controller[ClaimEntry]):
             return
         if (delta.new is None or delta.new.owner is None) and delta.key in self.cache:
             # Whoever owned it, the name that the claim needs may be free, or its own, by now.
-            self.queue.add(delta.key, priority=CLIENT, after_s=0.1, reason="sandbox")
+            self.queue.add(delta.key, after_s=0.1, reason="sandbox")
         for entry in (delta.old, delta.new):
             claim = self._owner_of(entry) if entry is not None else None
             if claim is not None:
@@ -222,7 +204,7 @@ class ClaimController(Controller[ClaimEntry]):
                 after_s = 0.1 if delta.new is None else 0.0
                 if delta.new is None:
                     self._parts.ended[claim.uid] = delta.key.name
-                self.queue.add(claim.key, priority=CLIENT, after_s=after_s, reason="sandbox")
+                self.queue.add(claim.key, after_s=after_s, reason="sandbox")
 
     def follow_pod(self, old: PodEntry | None, new: PodEntry | None) -> None:
         """Update the warm queue for the members whose Pod has changed."""
@@ -246,7 +228,7 @@ class ClaimController(Controller[ClaimEntry]):
         if claim is None:
             return
         if not _repeats(claim, new) or self.queue.is_running(claim.key):
-            self.queue.add(claim.key, priority=CLIENT, reason="sandbox")
+            self.queue.add(claim.key, reason="sandbox")
 
     def _owner_of(self, entry: SandboxEntry) -> ClaimEntry | None:
         owner = entry.owner_key(names.SANDBOX_CLAIM_KIND)
@@ -302,7 +284,7 @@ class ClaimController(Controller[ClaimEntry]):
         keys = [claim for pool in pools for claim in self._by_pool.find(*pool)]
         for claim in filter(None, map(self.cache.get, keys)):
             if not claim.is_deleting and (unless is None or not unless(claim)):
-                self.queue.add(claim.key, priority=CLIENT, reason=reason)
+                self.queue.add(claim.key, reason=reason)
 
 
 def _pool_of(claim: ClaimEntry) -> str | None:

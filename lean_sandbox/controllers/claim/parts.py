@@ -11,7 +11,6 @@ from lean_sandbox.controllers.claim.annotations import AnnotationWriter
 from lean_sandbox.controllers.common import ObjectEvents, Shared, Undone
 from lean_sandbox.controllers.warm import WarmQueue
 from lean_sandbox.model.sandbox import Sandbox
-from lean_sandbox.runtime.writer import ObjectWriter
 from lean_sandbox.watch.kind import Key
 
 
@@ -31,7 +30,6 @@ class Parts(Shared, kw_only=True):
     """What the reconciles of all claims share."""
 
     # For the requests that a client waits for.
-    writer: ObjectWriter
     warm: WarmQueue
     events: ObjectEvents
     annotator: AnnotationWriter

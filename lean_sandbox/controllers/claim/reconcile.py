@@ -22,7 +22,6 @@ from lean_sandbox.controllers.metrics import launch_of
 from lean_sandbox.controllers.resolver import NotYetError
 from lean_sandbox.kube.client import ENDING_S
 from lean_sandbox.kube.errors import Conflict, ControlPlaneError, Invalid, NotFound, said
-from lean_sandbox.kube.limits import Lane
 from lean_sandbox.model import names
 from lean_sandbox.model.claim import (
     EMPTY_CLAIM_STATUS,
@@ -83,7 +82,7 @@ async def _drop_policy(parts: Parts, entry: ClaimEntry) -> None:
     if held is None or not is_controlled(held, entry):
         return
     try:
-        await parts.writer_in(Lane.BACKGROUND).remove(parts.caches.policies, held)
+        await parts.writer.remove(parts.caches.policies, held)
     except ControlPlaneError as error:
         # The claim is served all the same, and the next reconcile tries again.
         log.warning("policy_not_deleted", key=str(held.key), error=str(error))

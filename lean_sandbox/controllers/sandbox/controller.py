@@ -21,8 +21,9 @@ from lean_sandbox.model import names
 from lean_sandbox.model.sandbox import Sandbox
 from lean_sandbox.model.times import has_come
 from lean_sandbox.runtime.controller import Controller
-from lean_sandbox.runtime.queue import LOW, NORMAL, REFILL, Cause, Item, WorkQueue
+from lean_sandbox.runtime.queue import Cause, Item
 from lean_sandbox.runtime.workers import Result
+from lean_sandbox.turns import Rank
 from lean_sandbox.watch.kind import Delta, Key
 from lean_sandbox.watch.resources.children import PvcEntry, ServiceEntry
 from lean_sandbox.watch.resources.pod import READY, RUNNING, WAITING, PodEntry
@@ -64,6 +65,8 @@ class SandboxController(Controller[SandboxEntry]):
             ),
             throttle=throttle,
         )
+        #: Whether somebody waits for a member of a pool, or for a Sandbox that seems to be settled.
+        self.is_awaited: Callable[[SandboxEntry], bool] = lambda _entry: False
         #: Called with each status that was published, for which no event comes.
         self.on_status = self._parts.on_status
         caches.sandboxes.handlers.append(self.on_sandbox)
@@ -71,18 +74,21 @@ class SandboxController(Controller[SandboxEntry]):
         caches.services.handlers.append(self.on_service)
         caches.pvcs.handlers.append(self.on_pvc)
 
-    def stand_back(
-        self, claims: WorkQueue[Key], precedence_s: Callable[[SandboxEntry], float]
-    ) -> None:
-        """Let claims go first: hold each Sandbox back for at most its ``precedence_s`` seconds."""
+    def rank_of(self, entry: SandboxEntry) -> Rank:
+        """Return whether a client waits for what a Sandbox lacks.
 
-        def hold_s(key: Key) -> float:
-            entry = self.cache.get(key)
-            if entry is None or entry.is_deleting or (entry.is_ready and self._has_changed(entry)):
-                return 0.0
-            return precedence_s(entry)
+        Not for a member of a pool that nobody waits for, nor for a Sandbox that is ready as it was
+        asked for: only its status may have to be written.
+        """
+        if entry.is_deleting or self.is_awaited(entry):
+            return Rank.CLIENT
+        is_settled = entry.is_ready and not self._has_changed(entry)
+        return Rank.SPARE if is_settled or _is_member(entry) else Rank.CLIENT
 
-        self.queue.gate(hold_s, behind=claims)
+    def _add(self, key: Key, *, after_s: float = 0.0, reason: str) -> None:
+        entry = self.cache.get(key)
+        rank = Rank.CLIENT if entry is None else self.rank_of(entry)
+        self.queue.add(key, rank=rank, after_s=after_s, reason=reason)
 
     def _has_changed(self, entry: SandboxEntry) -> bool:
         """Return whether a ready Sandbox has expired, or its spec, Service or Pod has changed."""
@@ -108,9 +114,8 @@ class SandboxController(Controller[SandboxEntry]):
             self._parts.requests.drop_created(item.key)
 
     def _is_spare(self, key: Key) -> bool:
-        # No client waits for a member of a pool.
         entry = self.cache.get(key)
-        return entry is not None and entry.owner_key(names.SANDBOX_WARM_POOL_KIND) is not None
+        return entry is not None and _is_member(entry)
 
     def is_final(self, entry: SandboxEntry) -> bool:
         """Return whether a Sandbox is as its spec asks, and its status says so."""
@@ -135,20 +140,21 @@ class SandboxController(Controller[SandboxEntry]):
         """Reconcile a Sandbox that another controller created, giving ``whole``, or changed."""
         if whole is not None:
             self._parts.requests.keep_created(whole)
-        self.queue.add(key, priority=REFILL, reason="owner")
+        self._add(key, reason="owner")
 
     def look_after(self, key: Key) -> None:
         """Reconcile, in a moment, a Sandbox that was ready when another controller changed it."""
-        self.queue.add(key, priority=REFILL, after_s=_LOOK_AFTER_S, reason="owner")
+        self._add(key, after_s=_LOOK_AFTER_S, reason="owner")
 
     def on_sandbox(self, delta: Delta[SandboxEntry]) -> None:
         """Reconcile a Sandbox that changed."""
-        self.queue.add(
-            delta.key,
-            priority=LOW if delta.initial else NORMAL,
-            cause=Cause.LISTED if delta.initial else Cause.EVENT,
-            reason="sandbox gone" if delta.new is None else "sandbox",
-        )
+        if delta.initial:
+            # Its Pod may not be listed yet.
+            is_ready = delta.new is not None and delta.new.is_ready
+            rank = Rank.SPARE if is_ready else Rank.CLIENT
+            self.queue.add(delta.key, rank=rank, cause=Cause.LISTED, reason="sandbox")
+        else:
+            self._add(delta.key, reason="sandbox gone" if delta.new is None else "sandbox")
 
     def on_pod(self, delta: Delta[PodEntry]) -> None:
         """Reconcile the old and the new owner of a Pod that changed; note what the watch shows."""
@@ -208,7 +214,11 @@ class SandboxController(Controller[SandboxEntry]):
                 now = self._parts.clock.monotonic()
                 throttle = self._parts.throttle
                 after_s = throttle.remaining_s(key, now, is_news=is_news, tells=tells)
-            self.queue.add(key, after_s=after_s, reason=reason)
+            self._add(key, after_s=after_s, reason=reason)
+
+
+def _is_member(entry: SandboxEntry) -> bool:
+    return entry.owner_key(names.SANDBOX_WARM_POOL_KIND) is not None
 
 
 def _concerned(delta: Delta[Any], *, if_unowned: bool = False) -> list[Key]:

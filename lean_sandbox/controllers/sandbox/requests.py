@@ -11,7 +11,6 @@ from cachetools import LRUCache, TTLCache
 from lean_sandbox.clock import Clock
 from lean_sandbox.controllers.common import Shared
 from lean_sandbox.kube.errors import Conflict, NotFound
-from lean_sandbox.kube.limits import Lane
 from lean_sandbox.model import names
 from lean_sandbox.model.meta import as_version
 from lean_sandbox.model.pod import PodState
@@ -75,7 +74,7 @@ class SandboxRequests(ObjectWriter):
     """A writer that also keeps track of hidden Pods; each method makes one request at most."""
 
     def __init__(self, shared: Shared) -> None:
-        super().__init__(shared.client, lane=Lane.CLIENT, field_manager=names.FIELD_MANAGER)
+        super().__init__(shared.client, field_manager=names.FIELD_MANAGER)
         self._caches = shared.caches
         self.hidden = HiddenPods(shared.clock)
         # The responses to creates, for the first reconcile, which needs the whole spec.

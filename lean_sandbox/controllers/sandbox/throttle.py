@@ -17,10 +17,10 @@ from collections.abc import Callable
 import msgspec
 from cachetools import LRUCache
 
-from lean_sandbox.kube.limits import count_down
 from lean_sandbox.model import names
 from lean_sandbox.model.conditions import find
 from lean_sandbox.model.sandbox import SandboxStatus
+from lean_sandbox.turns import count_down
 from lean_sandbox.watch.kind import Key
 
 # The window grows with the number of launches, as each is slower among many: little for the first

@@ -12,15 +12,15 @@ from lean_sandbox.controllers.warmpool.reconcile import PoolReconcile
 from lean_sandbox.controllers.warmpool.refusals import Refusals
 from lean_sandbox.controllers.warmpool.requests import Parts
 from lean_sandbox.controllers.warmpool.state import PoolState
-from lean_sandbox.kube.limits import Lane
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import MOST_SERIES, Exposition
 from lean_sandbox.model import names
 from lean_sandbox.model.sandbox import Sandbox
 from lean_sandbox.model.warmpool import ReplenishHold, TokenBucket
 from lean_sandbox.runtime.controller import Controller
-from lean_sandbox.runtime.queue import REFILL, Cause, Item
+from lean_sandbox.runtime.queue import Cause, Item
 from lean_sandbox.runtime.workers import Result
+from lean_sandbox.turns import Rank
 from lean_sandbox.watch.index import Index
 from lean_sandbox.watch.kind import Delta, Key
 from lean_sandbox.watch.resources.extensions import PoolEntry, TemplateEntry
@@ -33,30 +33,33 @@ _LOSS_GATHERING_S = 0.05
 
 
 class PoolController(Controller[PoolEntry]):
-    """Keeps pools full; ``launch`` has the Sandbox controller reconcile a new member."""
+    """Keeps pools full.
+
+    ``is_waited_for`` returns whether claims wait for members of a pool; ``launch`` has the Sandbox
+    controller reconcile a new member.
+    """
 
     def __init__(
         self,
         shared: Shared,
         *,
         warm: WarmQueue,
-        precedence_s: Callable[[Key], float],
+        is_waited_for: Callable[[Key], bool],
         launch: Callable[[Key, Sandbox | None], None],
     ) -> None:
         caches = shared.caches
         workers = shared.settings.sandbox_warm_pool_concurrent_workers
         super().__init__("sandboxwarmpool", caches.pools, shared.clock, workers=workers)
+        self._is_waited_for = is_waited_for
         self._states: dict[Key, PoolState] = {}
         self._by_hash: Index[PoolEntry] = Index(_hash_of)
         self.cache.listeners.append(self._by_hash.follow)
         resource = caches.pools.kind.resource
         self._parts = Parts(
             **msgspec.structs.asdict(shared),
-            writer=shared.writer_in(Lane.BACKGROUND),
             events=ObjectEvents(shared, resource, "sandboxwarmpool-controller"),
             pools=caches.pools,
             warm=warm,
-            precedence_s=precedence_s,
             launch=launch,
             refusals=Refusals(self._states, self._try_again),
             undone=Undone(),
@@ -88,7 +91,7 @@ class PoolController(Controller[PoolEntry]):
         return state
 
     def _try_again(self, pool: Key) -> None:
-        self.queue.add(pool, priority=REFILL, reason="another gets on")
+        self._add(pool, reason="another gets on")
 
     def replace_refused(self, sandbox: Key, uid: str) -> None:
         """Replace a member that no claim may take over, as the server has refused its adoption.
@@ -132,17 +135,33 @@ class PoolController(Controller[PoolEntry]):
         ``is_loss``: a member is gone or going.
         """
         if pool in self.cache:
-            self.queue.add(
+            self._add(
                 pool,
-                priority=REFILL,
                 after_s=_LOSS_GATHERING_S if is_loss else _GATHERING_S,
                 cause=Cause.CHILD_GONE if is_loss else Cause.EVENT,
                 reason="member is gone" if is_loss else "member",
             )
 
+    def _add(
+        self, pool: Key, *, after_s: float = 0.0, cause: Cause = Cause.EVENT, reason: str
+    ) -> None:
+        rank = Rank.CLIENT if self.is_awaited(pool) else Rank.SPARE
+        self.queue.add(pool, rank=rank, after_s=after_s, cause=cause, reason=reason)
+
+    def is_awaited(self, pool: Key) -> bool:
+        """Return whether somebody waits for members of a pool.
+
+        That is a claim, or whoever changed its spec, until the pool has been full once.
+        """
+        entry = self.cache.get(pool)
+        if entry is None or entry.is_deleting or entry.view is None:
+            return False
+        is_new = self._state_of(entry).full_at != entry.view.generation
+        return is_new or self._is_waited_for(pool)
+
     def on_pool(self, delta: Delta[PoolEntry]) -> None:
         """Wake a pool that changed."""
-        self.queue.add(delta.key, priority=REFILL, reason="pool")
+        self._add(delta.key, reason="pool")
 
     def on_template(self, delta: Delta[TemplateEntry]) -> None:
         """Wake the pools of a template that changed."""
@@ -152,7 +171,7 @@ class PoolController(Controller[PoolEntry]):
     def on_policy_there(self, template: Key) -> None:
         """Wake the pools of a template that has changed or got its NetworkPolicy."""
         for pool in self._parts.resolver.pools_of(template):
-            self.queue.add(pool, priority=REFILL, reason="template")
+            self._add(pool, reason="template")
 
     def on_sandbox(self, delta: Delta[SandboxEntry]) -> None:
         """Wake the pool that a Sandbox belonged to or belongs to, or that it could belong to."""

@@ -30,7 +30,6 @@ from lean_sandbox.kube.errors import said
 from lean_sandbox.model import names
 from lean_sandbox.model.times import format_duration
 from lean_sandbox.model.warmpool import PoolView, build_member
-from lean_sandbox.runtime.queue import BESIDE_WORK_S
 from lean_sandbox.runtime.workers import ReconcileError, Result
 from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.extensions import PoolEntry
@@ -40,8 +39,6 @@ from lean_sandbox.watch.resources.sandbox import SandboxEntry
 _NEXT_BATCH_S = 0.05
 # For how long one reconcile creates members: then its status and other pools go first.
 _LONGEST_BATCH_S = 0.5
-# How soon a refill that waits for claims is looked at again.
-_AFTER_CLAIMS_S = 0.2
 # The share by which the check of the earliest grace may be delayed, to spread the pools.
 _GRACE_JITTER = 0.5
 
@@ -235,17 +232,13 @@ class PoolReconcile:
             requeues_s.append(hold_s)
             return
         if missing <= 0:
-            state.full_at, state.put_off_since = view.generation, None
+            state.full_at = view.generation
             return
         if now < state.creates.next_at:
             requeues_s.append(state.creates.next_at - now)
             return
         if members.is_refused:
             # What is refused to the newest member would be refused to the next as well.
-            return
-        if (put_off_s := self._put_off_s()) > 0:
-            short_s = min(_AFTER_CLAIMS_S, put_off_s)
-            requeues_s.append(short_s if put_off_s <= BESIDE_WORK_S else BESIDE_WORK_S)
             return
         wanted = min(missing, settings.sandbox_warm_pool_max_batch_size)
         granted, wait_s = state.bucket.take(wanted, now)
@@ -265,7 +258,7 @@ class PoolReconcile:
             # What is refused to the first would be refused to the others as well.
             first = self._parts.caches.sandboxes.latest(made[0]) if made else None
             is_in_vain = first is not None and is_refused(first)
-            return is_late or is_in_vain or self._put_off_s(of_crowd=True) > 0
+            return is_late or is_in_vain
 
         known = len(self._outcome.errors)
         done = await self._requests.in_groups(
@@ -297,23 +290,6 @@ class PoolReconcile:
         # Whatever wakes the pool until then: the attempt itself may do so.
         pause_s = self._parts.refusals.put_off(self._entry.key, state.creates, now)
         self._outcome.requeues_s.append(pause_s)
-
-    def _put_off_s(self, *, of_crowd: bool = False) -> float:
-        """Return how long the refill still waits for claims; ``of_crowd``: for many of them.
-
-        Longest if the pool was full since its spec was changed.
-        """
-        state, now = self._state, self._parts.clock.monotonic()
-        longest_s = self._parts.precedence_s(self._entry.key)
-        if state.full_at != self._view.generation:
-            longest_s = min(longest_s, BESIDE_WORK_S)
-        if longest_s <= 0.0:
-            state.put_off_since = None
-        if longest_s <= (BESIDE_WORK_S if of_crowd else 0.0):
-            return 0.0
-        if state.put_off_since is None:
-            state.put_off_since = now
-        return max(0.0, state.put_off_since + longest_s - now)
 
 
 def _may_be_let_in(member: SandboxEntry) -> bool:

@@ -23,7 +23,6 @@ from lean_sandbox.model.meta import is_controlled_by, with_controller_reference
 from lean_sandbox.model.sandbox import Sandbox
 from lean_sandbox.model.template import TemplateView
 from lean_sandbox.model.warmpool import PoolView, Verdict, slow_start_groups
-from lean_sandbox.runtime.writer import ObjectWriter
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.kind import Key, key_of
 from lean_sandbox.watch.resources.extensions import PoolEntry
@@ -39,15 +38,12 @@ _LOOK_AGAIN_S = 1.0
 class Parts(Shared, kw_only=True):
     """What the reconciles of all pools share.
 
-    ``precedence_s`` is for how long a pool's refill waits for claims; ``launch`` has the Sandbox
-    controller reconcile a member.
+    ``launch`` has the Sandbox controller reconcile a member.
     """
 
-    writer: ObjectWriter
     events: ObjectEvents
     pools: Cache[PoolEntry]
     warm: WarmQueue
-    precedence_s: Callable[[Key], float]
     launch: Callable[[Key, Sandbox | None], None]
     refusals: Refusals
     undone: Undone

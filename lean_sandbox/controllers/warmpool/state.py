@@ -32,9 +32,8 @@ class PoolState(msgspec.Struct):
     blueprint: str = ""
     status_at: float = -math.inf
     differs_since: float | None = None
-    # The last generation at which the pool was full, and since when its refill waits for claims.
+    # The last generation at which the pool was full.
     full_at: int = 0
-    put_off_since: float | None = None
     # How many members are created at once when its refill goes on.
     next_size: int = 1
     # Since when something keeps the pool from progressing, and its name once it was told.
