@@ -10,62 +10,39 @@ from lean_sandbox.local.fieldsets import (
     changes,
     difference,
     fields_of,
-    indexed,
     intersection,
     members,
+    parts,
     path_text,
+    rebuilt,
     union,
 )
 from lean_sandbox.local.managers import Manager, apply_managers, owned_view, read
-from lean_sandbox.local.structure import Node, child, is_atomic_map, items, map_keys
+from lean_sandbox.local.structure import Node
 
 Json = dict[str, Any]
 
 
 def _merge(live: Any, applied: Any, node: Node) -> Any:
-    if isinstance(live, dict) and isinstance(applied, dict) and not is_atomic_map(node):
-        merged = dict(live)
-        for key, value in applied.items():
-            merged[key] = _merge(live.get(key), value, child(node, key))
-        return merged
-    if isinstance(live, list) and isinstance(applied, list):
-        keys = map_keys(node)
-        if keys is not None:
-            before, wanted = indexed(node, keys, live), indexed(node, keys, applied)
-            if before is not None and wanted is not None:
-                below = items(node)
-                merged_items = {
-                    step: _merge(value, wanted[step], below) if step in wanted else value
-                    for step, value in before.items()
-                }
-                merged_items |= {
-                    step: value for step, value in wanted.items() if step not in before
-                }
-                return list(merged_items.values())
-    return applied
+    before, wanted = parts(live, node), parts(applied, node)
+    if before is None or wanted is None or isinstance(live, dict) is not isinstance(applied, dict):
+        return applied
+    merged = {step: value for step, (value, _) in before.items()}
+    for step, (value, below) in wanted.items():
+        merged[step] = _merge(merged.get(step), value, below)
+    return rebuilt(applied, merged)
 
 
 def _prune(value: Any, dropped: Fields, kept: Fields, node: Node) -> Any:
     """Return ``value`` without the paths ``dropped`` that nobody in ``kept`` still claims."""
-    if isinstance(value, dict):
-        result = {}
-        for key, below in value.items():
-            step = "f:" + key
-            rest = _pruned_item(below, dropped.get(step), kept.get(step), child(node, key))
-            if rest is not _GONE:
-                result[key] = rest
-        return result
-    if isinstance(value, list):
-        keys = map_keys(node)
-        found = None if keys is None else indexed(node, keys, value)
-        if found is not None:
-            below_node = items(node)
-            remaining = [
-                _pruned_item(item, dropped.get(step), kept.get(step), below_node)
-                for step, item in found.items()
-            ]
-            return [item for item in remaining if item is not _GONE]
-    return value
+    found = parts(value, node)
+    if found is None:
+        return value
+    remaining = {
+        step: _pruned_item(item, dropped.get(step), kept.get(step), below)
+        for step, (item, below) in found.items()
+    }
+    return rebuilt(value, {step: item for step, item in remaining.items() if item is not _GONE})
 
 
 _GONE: Any = object()

@@ -8,7 +8,7 @@ written as an empty map instead.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -111,111 +111,70 @@ def path_text(path: tuple[str, ...]) -> str:
     return text
 
 
-def item_step(keys: tuple[str, ...], found: tuple[Any, ...]) -> str:
-    """Return the step to the list item whose keys have the values ``found``."""
-    if not keys:
-        return "v:" + _encode(found[0]).decode()
-    return "k:" + _encode(dict(zip(keys, found, strict=True))).decode()
+def parts(value: Any, node: Node) -> dict[str, tuple[Any, Node]] | None:
+    """Return what a map or list is made of, by the step to each; None for what is one piece.
 
-
-def indexed(node: Node, keys: tuple[str, ...], values: list[Any]) -> dict[str, Any] | None:
-    """Return the items of a list by their step, None when some have no or the same keys."""
-    found: dict[str, Any] = {}
-    for value in values:
-        key = key_of(node, keys, value)
+    One piece is also a list whose items cannot be told apart.
+    """
+    if isinstance(value, dict) and not is_atomic_map(node):
+        return {"f:" + key: (below, child(node, key)) for key, below in value.items()}
+    keys = map_keys(node) if isinstance(value, list) else None
+    if keys is None:
+        return None
+    found: dict[str, tuple[Any, Node]] = {}
+    for item in value:
+        key = key_of(node, keys, item)
         if key is None:
             return None
-        step = item_step(keys, key)
+        known = dict(zip(keys, key, strict=True)) if keys else key[0]
+        step = ("k:" if keys else "v:") + _encode(known).decode()
         if step in found:
             return None
-        found[step] = value
+        found[step] = (item, items(node))
     return found
+
+
+def rebuilt(like: Any, found: Mapping[str, Any]) -> Any:
+    """Return a map or list of these parts."""
+    if isinstance(like, dict):
+        return {step.removeprefix("f:"): below for step, below in found.items()}
+    return list(found.values())
 
 
 def fields_of(value: Any, node: Node, *, with_self: bool = True) -> Fields:
     """Return the paths an applied value claims; ``with_self`` adds items and leaves themselves."""
-    if isinstance(value, dict) and value and not is_atomic_map(node):
-        return {"f:" + key: fields_of(below, child(node, key)) for key, below in value.items()}
-    if isinstance(value, list) and value:
-        keys = map_keys(node)
-        found = None if keys is None else indexed(node, keys, value)
-        if found is not None:
-            below_node = items(node)
-            return {
-                step: {_SELF: {}, **(fields_of(item, below_node) if keys else {})}
-                for step, item in found.items()
-            }
-    return {_SELF: {}} if with_self else {}
+    found = parts(value, node)
+    if not found:
+        return {_SELF: {}} if with_self else {}
+    itself: Fields = {_SELF: {}} if isinstance(value, list) else {}
+    return {step: itself | fields_of(item, below) for step, (item, below) in found.items()}
 
 
 def changes(old: Any, new: Any, node: Node) -> tuple[Fields, Fields]:
     """Return the paths added or changed, and the paths removed, between two values."""
-    if isinstance(old, dict) and isinstance(new, dict) and not is_atomic_map(node):
-        return _map_changes(old, new, node)
-    if isinstance(old, list) and isinstance(new, list):
-        keys = map_keys(node)
-        if keys is not None:
-            before, after = indexed(node, keys, old), indexed(node, keys, new)
-            if before is not None and after is not None:
-                return _item_changes(before, after, items(node))
     if old == new:
         return {}, {}
-    return {_SELF: {}}, {}
+    before, after = parts(old, node), parts(new, node)
+    if before is None or after is None or isinstance(old, dict) is not isinstance(new, dict):
+        return {_SELF: {}}, {}
+    changed: Fields = {}
+    removed: Fields = {}
+    for step, (value, below) in after.items():
+        if step not in before:
+            changed[step] = _whole(value, below)
+            continue
+        more, less = changes(before[step][0], value, below)
+        if more:
+            changed[step] = more
+        if less:
+            removed[step] = less
+    for step, (value, below) in before.items():
+        if step not in after:
+            removed[step] = _whole(value, below)
+    return changed, removed
 
 
 def _whole(value: Any, node: Node) -> Fields:
     """Return the paths of a subtree that appears or disappears, inner nodes included."""
-    tree = fields_of(value, node)
-    if isinstance(value, dict) and value and not is_atomic_map(node):
-        tree = {
-            _SELF: {},
-            **{"f:" + key: _whole(below, child(node, key)) for key, below in value.items()},
-        }
-    elif isinstance(value, list):
-        keys = map_keys(node)
-        found = None if keys is None else indexed(node, keys, value)
-        if found:
-            below_node = items(node)
-            tree = {_SELF: {}}
-            for step, item in found.items():
-                tree[step] = _whole(item, below_node) if keys else {_SELF: {}}
-    return tree
-
-
-def _map_changes(old: Fields, new: Fields, node: Node) -> tuple[Fields, Fields]:
-    changed: Fields = {}
-    removed: Fields = {}
-    for key, value in new.items():
-        if key not in old:
-            changed["f:" + key] = _whole(value, child(node, key))
-            continue
-        before = old[key]
-        if before == value:
-            continue
-        more, less = changes(before, value, child(node, key))
-        if more:
-            changed["f:" + key] = more
-        if less:
-            removed["f:" + key] = less
-    for key, value in old.items():
-        if key not in new:
-            removed["f:" + key] = _whole(value, child(node, key))
-    return changed, removed
-
-
-def _item_changes(old: Fields, new: Fields, node: Node) -> tuple[Fields, Fields]:
-    changed: Fields = {}
-    removed: Fields = {}
-    for step, value in new.items():
-        if step not in old:
-            changed[step] = _whole(value, node)
-        elif old[step] != value:
-            more, less = changes(old[step], value, node)
-            if more:
-                changed[step] = more
-            if less:
-                removed[step] = less
-    for step, value in old.items():
-        if step not in new:
-            removed[step] = _whole(value, node)
-    return changed, removed
+    found = parts(value, node) or {}
+    return {_SELF: {}, **{step: _whole(item, below) for step, (item, below) in found.items()}}
