@@ -7,14 +7,10 @@ are being deleted and that no Pod on a node mounts, be it finished or not.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
-from lean_sandbox.local.options import WriteOptions
-from lean_sandbox.local.registry import Registry
 from lean_sandbox.local.store import Collection, Entry, Event, Store
 from lean_sandbox.local.verbs import PROTECTED, Verbs
-
-Json = dict[str, Any]
 
 _CLAIMS: Final = "persistentvolumeclaims"
 
@@ -22,47 +18,32 @@ _CLAIMS: Final = "persistentvolumeclaims"
 class ClaimProtection:
     """Follows claims and Pods, and lets claims go at once when nothing uses them."""
 
-    def __init__(self, store: Store, registry: Registry, verbs: Verbs) -> None:
-        self._store = store
-        self._registry = registry
+    def __init__(self, store: Store, verbs: Verbs) -> None:
         self._verbs = verbs
-        # Names of the claims that are being deleted, by namespace.
-        self._waiting: dict[str, set[str]] = {}
+        self._claims = store.collection(_CLAIMS)
+        self._pods = store.collection("pods")
         store.listeners.append(self._follow)
 
     def rebuild(self) -> None:
         """Take in everything that is already stored, as after a restart."""
-        for entry in self._store.collection(_CLAIMS).scan():
-            if entry.deleting:
-                self._waiting.setdefault(entry.namespace, set()).add(entry.name)
-                self._look(entry.namespace)
+        self._look("")
 
     def _follow(self, collection: Collection, event: Event) -> None:
-        entry = event.entry
-        if collection.storage == _CLAIMS:
-            if event.type == "DELETED":
-                self._waiting.get(entry.namespace, set()).discard(entry.name)
-            elif entry.deleting:
-                self._waiting.setdefault(entry.namespace, set()).add(entry.name)
-                self._look(entry.namespace)
-        elif event.type == "DELETED" and collection.storage == "pods":
-            self._look(entry.namespace)
+        is_gone = event.type == "DELETED"
+        if is_gone if collection is self._pods else collection is self._claims and not is_gone:
+            self._look(event.entry.namespace)
 
     def _look(self, namespace: str) -> None:
-        """Let the claims of a namespace go that wait and are not used."""
-        kind = self._registry.get("", "v1", _CLAIMS)
-        if kind is None:
-            return
-        for name in sorted(self._waiting.get(namespace, ())):
-            if not self._is_used(namespace, name):
-                self._waiting[namespace].discard(name)
-                options = WriteOptions(trusted=True)
-                self._verbs.update(kind, namespace, name, _released, options)
+        """Let the claims of a namespace, or of all, go that are being deleted and not used."""
+        for claim in self._claims.scan(namespace):
+            if claim.deleting and not self._is_used(claim):
+                kind = self._verbs.registry.by_resource(_CLAIMS)
+                self._verbs.drop_finalizer(kind, claim, PROTECTED)
 
-    def _is_used(self, namespace: str, name: str) -> bool:
+    def _is_used(self, claim: Entry) -> bool:
         return any(
-            pod.fields.get("spec.nodeName") and name in _claims_of(pod)
-            for pod in self._store.collection("pods").scan(namespace)
+            pod.fields.get("spec.nodeName") and claim.name in _claims_of(pod)
+            for pod in self._pods.scan(claim.namespace)
         )
 
 
@@ -73,9 +54,3 @@ def _claims_of(pod: Entry) -> Iterator[str]:
             yield claim["claimName"]
         elif volume.get("ephemeral"):
             yield f"{pod.name}-{volume['name']}"
-
-
-def _released(obj: Json) -> Json:
-    held = obj["metadata"].get("finalizers") or ()
-    obj["metadata"]["finalizers"] = [item for item in held if item != PROTECTED]
-    return obj

@@ -109,7 +109,7 @@ class ControlPlane:
         self._collector = GarbageCollector(self._store, self._registry, self._verbs)
         self._lifecycle = Lifecycle(self._store, self._registry, self._verbs, self._verbs.addresses)
         Budgets(self._verbs)
-        self._protection = ClaimProtection(self._store, self._registry, self._verbs)
+        self._protection = ClaimProtection(self._store, self._verbs)
         self._renderer = Renderer(self.clock.now)
         self._watches = Watches(
             self._renderer,

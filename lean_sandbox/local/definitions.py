@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from lean_sandbox.local.deletion import CLEANUP, DEFINITIONS
-from lean_sandbox.local.options import Deletion, WriteOptions
+from lean_sandbox.local.options import Deletion
 from lean_sandbox.local.registry import Definition, Registry, read_definition
 from lean_sandbox.local.store import Entry, Event, Store
 from lean_sandbox.local.verbs import Verbs
@@ -160,14 +160,8 @@ class Definitions:
                     )
             if not collection.is_empty():
                 return
-
-        def change(obj: Json) -> Json:
-            kept = [item for item in obj["metadata"].get("finalizers") or () if item != CLEANUP]
-            obj["metadata"]["finalizers"] = kept
-            return obj
-
         own = self._registry.by_resource(DEFINITIONS)
-        self._verbs.update(own, "", name, change, WriteOptions(trusted=True))
+        self._verbs.drop_finalizer(own, self._stored.entries[name], CLEANUP)
 
 
 def _definition(entry: Entry) -> Definition:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from lean_sandbox.local.errors import Cause, StatusError, too_many_requests
-from lean_sandbox.local.options import WriteOptions
 from lean_sandbox.local.roles import selector_of
 from lean_sandbox.local.store import Collection, Entry, Event, Store
 from lean_sandbox.local.verbs import Verbs
@@ -37,8 +36,7 @@ class Budgets:
             return obj
 
         kind = self._verbs.registry.by_resource(_BUDGETS)
-        options = WriteOptions(trusted=True)
-        self._verbs.update(kind, budget.namespace, budget.name, change, options)
+        self._verbs.rewrite(kind, budget.namespace, budget.name, change)
 
     def _status(self, budget: Json) -> Json:
         metadata, spec = budget["metadata"], budget["spec"]

@@ -13,7 +13,7 @@ import anyio
 from anyio.lowlevel import checkpoint
 
 from lean_sandbox.local.errors import StatusError
-from lean_sandbox.local.options import Deletion, WriteOptions
+from lean_sandbox.local.options import Deletion
 from lean_sandbox.local.registry import Kind, Registry
 from lean_sandbox.local.store import Collection, Entry, Event, Store
 from lean_sandbox.local.verbs import Verbs
@@ -27,7 +27,6 @@ _ORPHAN: Final = "orphan"
 _DEFINITIONS: Final = "customresourcedefinitions.apiextensions.k8s.io"
 _BATCH: Final = 200
 """Objects looked at before other tasks get a turn."""
-_TRUSTED: Final = WriteOptions(trusted=True)
 
 
 class GarbageCollector:
@@ -181,15 +180,7 @@ class GarbageCollector:
                 obj["metadata"].pop("ownerReferences", None)
             return obj
 
-        self._verbs.update(kind, entry.namespace, entry.name, change, _TRUSTED)
-
-    def _drop_finalizer(self, kind: Kind, entry: Entry, finalizer: str) -> None:
-        def change(obj: Json) -> Json:
-            kept = [item for item in obj["metadata"].get("finalizers") or () if item != finalizer]
-            obj["metadata"]["finalizers"] = kept
-            return obj
-
-        self._verbs.update(kind, entry.namespace, entry.name, change, _TRUSTED)
+        self._verbs.rewrite(kind, entry.namespace, entry.name, change)
 
     def _living_dependents(self, uid: str) -> list[tuple[Kind, Entry]]:
         found = []
@@ -211,14 +202,14 @@ class GarbageCollector:
             if not metadata.get("deletionTimestamp"):
                 self._enqueue((child_kind.storage, child.key))
         if not blocked:
-            self._drop_finalizer(kind, owner, _FOREGROUND)
+            self._verbs.drop_finalizer(kind, owner, _FOREGROUND)
 
     def _orphan(self, kind: Kind, owner: Entry) -> None:
         for child_kind, child in self._living_dependents(owner.uid):
             references = child.load()["metadata"].get("ownerReferences") or []
             kept = [reference for reference in references if reference["uid"] != owner.uid]
             self._set_owners(child_kind, child, kept)
-        self._drop_finalizer(kind, owner, _ORPHAN)
+        self._verbs.drop_finalizer(kind, owner, _ORPHAN)
 
 
 def _same_place(reference: Json, owner: Entry, dependent: Entry) -> bool:

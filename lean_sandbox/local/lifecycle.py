@@ -18,7 +18,6 @@ from lean_sandbox.local.store import Collection, Event, Store
 from lean_sandbox.local.verbs import Verbs
 
 Json = dict[str, Any]
-_TRUSTED: Final = WriteOptions(trusted=True)
 _MANAGER: Final = "kube-controller-manager"
 _ROOT_CA: Final = "kube-root-ca.crt"
 
@@ -116,7 +115,7 @@ class Lifecycle:
                 obj["spec"]["finalizers"] = [item for item in kept if item != "kubernetes"]
                 return obj
 
-            self._verbs.update(kind, "", name, finish, _TRUSTED)
+            self._verbs.rewrite(kind, "", name, finish)
 
     async def run(self) -> None:
         """Work until cancelled."""

@@ -34,8 +34,6 @@ class WriteOptions:
     is_patch: bool = False
     repeated: Sequence[str] = ()
     """Paths of members that the body says twice."""
-    trusted: bool = False
-    """The server itself writes: no validation, no field manager, no new generation."""
     warnings: list[str] = field(default_factory=list)
 
 

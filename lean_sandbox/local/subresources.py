@@ -187,8 +187,8 @@ class Subresources:
             obj["spec"]["nodeName"] = place["name"]
             return _set_condition(obj, {**_SCHEDULED, "lastTransitionTime": now})
 
-        written = WriteOptions(dry_run=options.dry_run, trusted=True)
-        self._verbs.update(ask.kind, ask.namespace, target.name, change, written)
+        dry_run = options.dry_run
+        self._verbs.rewrite(ask.kind, ask.namespace, target.name, change, dry_run=dry_run)
         return self._created(options)
 
     def _created(self, options: WriteOptions) -> Answer:
@@ -207,9 +207,8 @@ class Subresources:
         check_preconditions(ask.kind, pod, how)
         if not how.dry_run:
             now = self._verbs.now()
-            trusted = WriteOptions(trusted=True)
             change = partial(_set_condition, condition={**_EVICTED, "lastTransitionTime": now})
-            self._verbs.update(ask.kind, ask.namespace, pod.name, change, trusted)
+            self._verbs.rewrite(ask.kind, ask.namespace, pod.name, change)
         # The version was the one asked for, until the condition was written.
         how = replace(how, version=None)
         self._verbs.delete(ask.kind, ask.namespace, pod.name, how)

@@ -34,7 +34,7 @@ class Backup:
             collection.restore(entries, self._version)
             store.uids |= {entry.uid: (collection, entry.key) for entry in entries}
         collector, protection = plane._collector, plane._protection
-        for known in (collector._dependents, collector._owners, protection._waiting):
+        for known in (collector._dependents, collector._owners):
             known.clear()
         for follower in (plane._lifecycle, protection, collector):
             follower.rebuild()

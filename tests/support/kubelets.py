@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from lean_sandbox.local.controlplane import ControlPlane
-from lean_sandbox.local.options import WriteOptions
 from tests.support.world import pod_conditions, running_status, write_pod_status
 
 __all__ = ["Kubelets"]
@@ -34,7 +33,7 @@ class Kubelets:
             conditions.append(pod_conditions(ready=False)[0])
             return pod
 
-        verbs.update(kind, namespace, name, binding, WriteOptions(trusted=True))
+        verbs.rewrite(kind, namespace, name, binding)
 
     def work(self) -> bool:
         """Bring every Pod to where it is to be; return whether there was anything to do."""
