@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from lean_sandbox.local.creation import PROTECTED
 from lean_sandbox.local.store import Collection, Entry, Event, Store
-from lean_sandbox.local.verbs import PROTECTED, Verbs
+from lean_sandbox.local.verbs import Verbs
 
 _CLAIMS: Final = "persistentvolumeclaims"
 

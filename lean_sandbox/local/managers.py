@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from lean_sandbox.local.fieldsets import Fields, changes, difference, from_wire, to_wire, union
+from lean_sandbox.local.kinds import Kind
+from lean_sandbox.local.options import WriteOptions
 from lean_sandbox.local.structure import Node
 
 Json = dict[str, Any]
@@ -35,6 +37,11 @@ class Manager:
     operation: str
     api_version: str
     subresource: str = ""
+
+    @classmethod
+    def of(cls, kind: Kind, options: WriteOptions, operation: str) -> Manager:
+        """Return who writes an object with these options."""
+        return cls(options.manager, operation, kind.api_version, options.subresource)
 
     @property
     def label(self) -> str:
@@ -104,6 +111,13 @@ def owned_view(obj: Json, *, hide: tuple[str, ...] = ()) -> Json:
         if kept:
             view["metadata"] = kept
     return view
+
+
+def hidden_from(kind: Kind, subresource: str) -> tuple[str, ...]:
+    """Return the members that a writer does not come to own, for they are written elsewhere."""
+    if subresource == "status":
+        return ("spec", "metadata") if kind.is_custom else ("spec",)
+    return ("status",) if kind.has_status else ()
 
 
 def track_update(

@@ -27,7 +27,7 @@ from lean_sandbox.local.options import WriteOptions, deletion_of, read_body, rea
 from lean_sandbox.local.registry import Kind
 from lean_sandbox.local.store import Entry
 from lean_sandbox.local.target import Answer, Ask
-from lean_sandbox.local.verbs import Verbs
+from lean_sandbox.local.verbs import Verbs, check_identity
 
 Json = dict[str, Any]
 
@@ -147,7 +147,7 @@ class Subresources:
             self._verbs.decode_patched(_SCALE, wanted, options)
         metadata = wanted["metadata"]
         bodies.check_address(ask.namespace, ask.target.name, metadata)
-        self._verbs.check_identity(ask.kind, entry, metadata, is_conditional=False, is_put=is_put)
+        check_identity(ask.kind, entry, metadata, is_conditional=False, is_put=is_put)
         return wanted
 
     # ------------------------------------------------------------------ Pods

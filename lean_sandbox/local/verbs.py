@@ -11,42 +11,29 @@ from typing import Any, Final
 
 import msgspec
 
-from lean_sandbox.local.admission import prepare_create, prepare_update, unowned
+from lean_sandbox.local.admission import prepare_update
 from lean_sandbox.local.apply import apply_onto
-from lean_sandbox.local.bodies import check_address, check_namespace
-from lean_sandbox.local.changes import count_generation, is_same, keep_system
-from lean_sandbox.local.deletion import DEFINITIONS, Deleting, is_finished
+from lean_sandbox.local.bodies import check_address
+from lean_sandbox.local.changes import count_generation, keep_system
+from lean_sandbox.local.creation import Creating
+from lean_sandbox.local.deletion import DEFINITIONS
 from lean_sandbox.local.errors import (
     Cause,
     StatusError,
-    already_exists,
     bad_request,
     conflict,
-    forbidden,
     invalid,
     not_found,
     unreadable_patch,
 )
-from lean_sandbox.local.managers import Manager, track_update
+from lean_sandbox.local.managers import Manager, hidden_from, track_update
 from lean_sandbox.local.options import WriteOptions
 from lean_sandbox.local.registry import Kind
-from lean_sandbox.local.schema.errors import warning_header
-from lean_sandbox.local.schema.metadata import ordered_metadata, tidy_metadata
-from lean_sandbox.local.schema.pod_defaults import (
-    add_token,
-    add_tolerations,
-    resolve_priority,
-    resolve_runtime,
-)
-from lean_sandbox.local.schema.services import assign_address, assign_node_ports
+from lean_sandbox.local.schema.metadata import tidy_metadata
 from lean_sandbox.local.store import Entry
 
 Json = dict[str, Any]
 
-_STORED_ONLY: Final = ("apps", "batch")
-"""The groups of kinds that nothing acts on."""
-_MOST_OBJECT_BYTES: Final = 1536 * 1024
-"""The largest stored object, as etcd would take it."""
 CREATED_BY_PUT: Final = frozenset(
     (
         "services",
@@ -66,152 +53,50 @@ _CONDITIONAL: Final = (
     DEFINITIONS,
 )
 """Built-in kinds that may not be replaced without saying which version is meant."""
-PROTECTED: Final = "kubernetes.io/pvc-protection"
-"""The finalizer of claims for volumes."""
 
 
-class Verbs(Deleting):
-    """The verbs over one store."""
+def check_identity(
+    kind: Kind,
+    entry: Entry,
+    metadata: Json,
+    *,
+    is_put: bool,
+    is_conditional: bool = True,
+) -> None:
+    """Refuse to write one object under the uid or version of another.
 
-    def _manager(self, kind: Kind, options: WriteOptions, operation: str) -> Manager:
-        return Manager(options.manager, operation, kind.api_version, options.subresource)
+    ``is_conditional`` asks for a version where the kind does.
 
-    @staticmethod
-    def _hidden(kind: Kind, subresource: str) -> tuple[str, ...]:
-        if subresource == "status":
-            return ("spec", "metadata") if kind.is_custom else ("spec",)
-        return ("status",) if kind.has_status else ()
+    Raises:
+        StatusError: 409 or 422, 500 for a version that is no number.
 
-    def _check_size(self, entry: Entry) -> None:
-        if len(entry.tail) > _MOST_OBJECT_BYTES:
-            raise StatusError(500, "", "etcdserver: request is too large")
-
-    def _check_namespace(self, kind: Kind, namespace: str, name: str) -> None:
-        if not kind.namespaced:
-            return
-        home = self.store.collection("namespaces").entries.get(namespace)
-        if home is None:
-            raise not_found("", "namespaces", namespace)
-        if home.fields.get("status.phase") == "Terminating":
-            raise forbidden(
+    """
+    version = metadata.get("resourceVersion") or "0"
+    if not version.isdecimal():
+        raise StatusError(500, "", f'strconv.ParseUint: parsing "{version}": invalid syntax')
+    if int(version):
+        if version != str(entry.version):
+            raise conflict(kind.group, kind.plural, entry.name)
+    elif is_conditional and (kind.is_custom or kind.storage in _CONDITIONAL):
+        text = "Invalid value: 0: must be specified for an update"
+        cause = Cause("FieldValueInvalid", text, "metadata.resourceVersion")
+        raise invalid(kind.group, kind.plural, entry.name, [cause])
+    uid = metadata.get("uid")
+    if uid and uid != entry.uid:
+        if is_put:
+            raise conflict(
                 kind.group,
                 kind.plural,
-                name,
-                f"unable to create new content in namespace {namespace} because it is being"
-                " terminated",
-                [
-                    Cause(
-                        "NamespaceTerminating",
-                        f"namespace {namespace} is being terminated",
-                        "metadata.namespace",
-                    )
-                ],
+                entry.name,
+                f"Precondition failed: UID in precondition: {uid}, UID in object meta: {entry.uid}",
             )
+        text = f'Invalid value: "{uid}": field is immutable'
+        cause = Cause("FieldValueInvalid", text, "metadata.uid")
+        raise invalid(kind.group, kind.kind, entry.name, [cause])
 
-    # ------------------------------------------------------------------ create
 
-    def create(self, kind: Kind, namespace: str, obj: Json, options: WriteOptions) -> Entry:
-        """Store a new object and return it.
-
-        Raises:
-            StatusError: whatever is wrong with it.
-
-        """
-        self.decode(kind, obj, options)
-        metadata = obj["metadata"]
-        if metadata.get("resourceVersion"):
-            raise bad_request("resourceVersion should not be set on objects to be created")
-        name = metadata.get("name") or ""
-        if kind.storage in self.registry.ending:
-            why = "create not allowed while custom resource definition is terminating"
-            raise forbidden(kind.group, kind.plural, name, why)
-        check_namespace(namespace, metadata)
-        self._check_namespace(kind, namespace, name)
-        if not metadata.get("name") and metadata.get("generateName"):
-            metadata["name"] = metadata["generateName"][:58] + self.suffix()
-        if kind.namespaced:
-            metadata["namespace"] = namespace
-        else:
-            metadata.pop("namespace", None)
-        for key in ("deletionTimestamp", "deletionGracePeriodSeconds", "managedFields"):
-            metadata.pop(key, None)
-        metadata["uid"] = self.new_uid()
-        metadata["creationTimestamp"] = self.now()
-        if kind.has_generation:
-            metadata["generation"] = 1
-        else:
-            metadata.pop("generation", None)
-        options.warnings.extend(tidy_metadata(kind, metadata, {}))
-        if kind.group in _STORED_ONLY:
-            why = f"nothing on this server acts on kind {kind.kind}: it is stored, and no more"
-            options.warnings.append(warning_header(why))
-        self.admission.mutate(kind, obj)
-        given = obj.get("spec")
-        sent = set(given) if isinstance(given, dict) else set()
-        prepare_create(kind, obj)
-        if kind.is_custom and kind.has_status:
-            obj.pop("status", None)
-        self.admission.default(kind, obj)
-        self.admission.validate(kind, obj, None)
-        metadata["managedFields"], _ = track_update(
-            unowned(kind, obj, sent),
-            obj,
-            self.admission.structure(kind),
-            self._manager(kind, options, "Update"),
-            metadata["creationTimestamp"],
-            hide=self._hidden(kind, ""),
-            is_new=True,
-        )
-        if kind.storage == "pods":
-            self._admit_pod(namespace, obj)
-        elif kind.storage == "persistentvolumeclaims":
-            metadata["finalizers"] = [*(metadata.get("finalizers") or ()), PROTECTED]
-        return self._store_new(kind, namespace, obj, options)
-
-    def _admit_pod(self, namespace: str, obj: Json) -> None:
-        """Add what the creator does not come to own. Refuses an account that is not there."""
-        accounts = self.store.collection("serviceaccounts").entries
-        wanted = obj["spec"]["serviceAccountName"]
-        account = accounts.get(self.key(namespace, wanted))
-        if account is None:
-            why = f'looking up service account {namespace}/{wanted}: serviceaccount "{wanted}"'
-            raise forbidden("", "pods", obj["metadata"]["name"], f"error {why} not found")
-        resolve_priority(obj, self._all("priorityclasses.scheduling.k8s.io"))
-        resolve_runtime(obj, self._all("runtimeclasses.node.k8s.io"))
-        add_token(obj, account.load(), self.suffix())
-        add_tolerations(obj)
-
-    def _all(self, storage: str) -> dict[str, Json]:
-        entries = self.store.collection(storage).entries
-        return {key: entry.load() for key, entry in entries.items()}
-
-    def _assign_node_ports(self, kind: Kind, obj: Json) -> None:
-        """Give a Service its node ports; of others only those are read that can have some."""
-        if kind.storage == "services":
-            entries = self.collection(kind).entries
-            here = self.key(obj["metadata"]["namespace"], obj["metadata"]["name"])
-            have_ports = ("NodePort", "LoadBalancer")
-            others = [e for k, e in entries.items() if k != here]
-            loaded = [e.load() for e in others if e.fields.get("spec.type") in have_ports]
-            assign_node_ports(obj, loaded)
-
-    def _store_new(self, kind: Kind, namespace: str, obj: Json, options: WriteOptions) -> Entry:
-        obj["metadata"] = ordered_metadata(obj["metadata"])
-        name = obj["metadata"]["name"]
-        collection = self.collection(kind)
-        key = self.key(namespace, name)
-        held = collection.entries.get(key)
-        if held is not None:
-            raise already_exists(kind.group, kind.plural, name, is_deleting=held.deleting)
-        if kind.storage == "services":
-            self._assign_node_ports(kind, obj)
-            assign_address(obj, self.addresses, keep=not options.dry_run)
-        fields = self.fields(kind, obj)
-        trial = Entry(key, obj, 0, fields)
-        self._check_size(trial)
-        return trial if options.dry_run else self.store.put(collection, key, obj, fields)
-
-    # ------------------------------------------------------------------ update
+class Verbs(Creating):
+    """The verbs over one store."""
 
     def update(
         self,
@@ -250,7 +135,7 @@ class Verbs(Deleting):
 
         """
         entry = self.entry(kind, namespace, name)
-        return self._store_changed(kind, entry, entry.load(), change(entry.load()), dry_run=dry_run)
+        return self.store_changed(kind, entry, entry.load(), change(entry.load()), dry_run=dry_run)
 
     def drop_finalizer(self, kind: Kind, entry: Entry, finalizer: str) -> None:
         """Take a finalizer of the server's own from an object. Raises as :meth:`rewrite` does."""
@@ -290,7 +175,7 @@ class Verbs(Deleting):
         self, kind: Kind, entry: Entry, new: Json, options: WriteOptions, *, is_put: bool
     ) -> Entry:
         old, metadata = entry.load(), new["metadata"]
-        self.check_identity(kind, entry, metadata, is_put=is_put)
+        check_identity(kind, entry, metadata, is_put=is_put)
         options.warnings.extend(tidy_metadata(kind, metadata, old["metadata"]))
         keep_system(old["metadata"], metadata)
         if kind.namespaced:
@@ -301,25 +186,12 @@ class Verbs(Deleting):
             old,
             new,
             self.admission.structure(kind),
-            self._manager(kind, options, "Update"),
+            Manager.of(kind, options, "Update"),
             self.now(),
             hide=(),
         )
         count_generation(kind, old, new)
-        return self._store_changed(kind, entry, old, new, dry_run=options.dry_run, changed=changed)
-
-    def decode(self, kind: Kind, obj: Json, options: WriteOptions) -> None:
-        """Give the members of an object the types that its kind has, and it metadata.
-
-        Raises:
-            StatusError: 400.
-
-        """
-        self.admission.decode(
-            kind, obj, options.validation, options.warnings, repeated=options.repeated
-        )
-        if obj.get("metadata") is None:
-            obj["metadata"] = {}
+        return self.store_changed(kind, entry, old, new, dry_run=options.dry_run, changed=changed)
 
     def decode_patched(self, kind: Kind, new: Json, options: WriteOptions) -> None:
         """Decode what an update makes of an object.
@@ -346,77 +218,7 @@ class Verbs(Deleting):
         self.admission.default(kind, new)
         is_status = options.subresource == "status"
         self.admission.validate(kind, new, old, is_status=is_status)
-        self._assign_node_ports(kind, new)
-
-    def check_identity(
-        self,
-        kind: Kind,
-        entry: Entry,
-        metadata: Json,
-        *,
-        is_put: bool,
-        is_conditional: bool = True,
-    ) -> None:
-        """Refuse to write one object under the uid or version of another.
-
-        ``is_conditional`` asks for a version where the kind does.
-
-        Raises:
-            StatusError: 409 or 422, 500 for a version that is no number.
-
-        """
-        version = metadata.get("resourceVersion") or "0"
-        if not version.isdecimal():
-            raise StatusError(500, "", f'strconv.ParseUint: parsing "{version}": invalid syntax')
-        if int(version):
-            if version != str(entry.version):
-                raise conflict(kind.group, kind.plural, entry.name)
-        elif is_conditional and (kind.is_custom or kind.storage in _CONDITIONAL):
-            text = "Invalid value: 0: must be specified for an update"
-            cause = Cause("FieldValueInvalid", text, "metadata.resourceVersion")
-            raise invalid(kind.group, kind.plural, entry.name, [cause])
-        uid = metadata.get("uid")
-        if uid and uid != entry.uid:
-            if is_put:
-                raise conflict(
-                    kind.group,
-                    kind.plural,
-                    entry.name,
-                    f"Precondition failed: UID in precondition: {uid}, UID in object meta:"
-                    f" {entry.uid}",
-                )
-            text = f'Invalid value: "{uid}": field is immutable'
-            cause = Cause("FieldValueInvalid", text, "metadata.uid")
-            raise invalid(kind.group, kind.kind, entry.name, [cause])
-
-    def _store_changed(
-        self,
-        kind: Kind,
-        entry: Entry,
-        old: Json,
-        new: Json,
-        *,
-        dry_run: bool,
-        changed: bool = False,
-    ) -> Entry:
-        new["metadata"] = ordered_metadata(new["metadata"])
-        new.pop("kind", None)
-        new.pop("apiVersion", None)
-        if not changed and is_same(old, new):
-            return entry
-        fields = self.fields(kind, new)
-        collection = self.collection(kind)
-        if is_finished(kind, new):
-            last = Entry(entry.key, new, entry.version, fields)
-            if not dry_run:
-                # Two encodings: the answer keeps the old version, the event has the new one.
-                self.store.remove(collection, entry.key, last.load())
-            return last
-        trial = Entry(entry.key, new, entry.version, fields)
-        self._check_size(trial)
-        if dry_run:
-            return trial
-        return self.store.put(collection, entry.key, new, fields)
+        self.assign_node_ports_of(kind, new)
 
     # ------------------------------------------------------------------ apply
 
@@ -436,9 +238,9 @@ class Verbs(Deleting):
         if "managedFields" in asked:
             raise bad_request("metadata.managedFields must be nil")
         entry = self.collection(kind).entries.get(self.key(namespace, name))
-        writer = self._manager(kind, options, "Apply")
+        writer = Manager.of(kind, options, "Apply")
         node = self.admission.structure(kind)
-        hide = self._hidden(kind, options.subresource)
+        hide = hidden_from(kind, options.subresource)
         if entry is None:
             if options.subresource:
                 raise not_found(kind.group, kind.plural, name)
@@ -451,14 +253,14 @@ class Verbs(Deleting):
         for key in ("uid", "resourceVersion"):
             if asked.get(key):
                 metadata[key] = asked[key]
-        self.check_identity(kind, entry, metadata, is_put=False)
+        check_identity(kind, entry, metadata, is_put=False)
         managed = metadata["managedFields"]
         keep_system(old["metadata"], metadata)
         self.admission.normalize(kind, new)
         self._admit_changed(kind, new, old, options)
         new["metadata"]["managedFields"] = managed
         count_generation(kind, old, new)
-        return self._store_changed(kind, entry, old, new, dry_run=options.dry_run), False
+        return self.store_changed(kind, entry, old, new, dry_run=options.dry_run), False
 
     def _refuse_undeclared(self, kind: Kind, namespace: str, name: str, applied: Json) -> None:
         """Refuse to apply fields that the schema does not know: nobody could own them.
@@ -495,7 +297,7 @@ class Verbs(Deleting):
             writer,
             created["metadata"]["creationTimestamp"],
             force=True,
-            hide=self._hidden(kind, ""),
+            hide=hidden_from(kind, ""),
         )
         self.admission.normalize(kind, final)
-        return self._store_new(kind, namespace, final, options)
+        return self.store_new(kind, namespace, final, options)
