@@ -117,6 +117,8 @@ class Handlers:
             raise not_found(kind.group, kind.plural, target.name)
         if target.verb not in (kind.subresources[part] if part else kind.verbs):
             raise not_supported(kind.group, kind.plural, target.verb)
+        if not target.name and target.verb in _ON_OBJECTS:
+            raise bad_request("name must be provided")
 
     # ------------------------------------------------------------------ reading
 
@@ -192,8 +194,7 @@ class Handlers:
 
     # ------------------------------------------------------------------ writing
 
-    def written(self, ask: Ask, entry: Entry, options: WriteOptions, code: int = 200) -> Answer:
-        """Return the answer to a write that leaves an object to show."""
+    def _written(self, ask: Ask, entry: Entry, options: WriteOptions, code: int = 200) -> Answer:
         body = self._renderer.single(ask.kind, entry, self._form(ask))
         return Answer(code, body, warnings=options.warnings)
 
@@ -201,27 +202,27 @@ class Handlers:
         self._form(ask)
         options = read_options(ask)
         obj = bodies.read_object(ask.kind, ask.body, ask.content_type)
-        kind, obj = self._stored(ask.kind, obj, options)
-        if kind is not ask.kind:
-            self._check_event(obj, None)
+        kind, obj = self._stored(ask, obj, options)
         entry = self._verbs.create(kind, ask.namespace, obj, options)
-        return self.written(ask, entry, options, 201)
+        return self._written(ask, entry, options, 201)
 
     def _check_may_create(self, ask: Ask) -> None:
         """Refuse what would create an object that is not there, unless its sender may do that."""
-        if (
-            self._verbs.key(ask.namespace, ask.target.name)
-            not in self._verbs.collection(ask.kind).entries
-        ):
+        if self._verbs.find(ask.kind, ask.namespace, ask.target.name) is None:
             self._authorizer.check(ask.user, replace(ask.target, verb="create"))
 
-    def _stored(self, kind: Kind, obj: Json, options: WriteOptions) -> tuple[Kind, Json]:
+    def _stored(self, ask: Ask, obj: Json, options: WriteOptions) -> tuple[Kind, Json]:
         """Return an object in the version it is stored in: Events have two faces."""
-        if kind.group != "events.k8s.io":
+        kind = self._stored_kind(ask.kind)
+        if kind is ask.kind:
             return kind, obj
-        self._verbs.decode(kind, obj, options)
-        stored = self._verbs.registry.get("", "v1", "events")
-        return stored or kind, to_core(obj)
+        self._verbs.decode(ask.kind, obj, options)
+        held = self._verbs.find(kind, ask.namespace, ask.target.name)
+        return kind, self._check_event(to_core(obj), None if held is None else held.load())
+
+    def _stored_kind(self, kind: Kind) -> Kind:
+        is_event = kind.group == "events.k8s.io"
+        return self._verbs.registry.by_resource("events") if is_event else kind
 
     @staticmethod
     def _check_event(obj: Json, old: Json | None) -> Json:
@@ -232,37 +233,32 @@ class Handlers:
         return obj
 
     def _update(self, ask: Ask) -> Answer:
-        if not ask.target.name:
-            raise bad_request("name must be provided")
         self._form(ask)
         options = read_options(ask)
         obj = bodies.read_object(ask.kind, ask.body, ask.content_type)
-        kind, obj = self._stored(ask.kind, obj, options)
+        kind, obj = self._stored(ask, obj, options)
         if kind.storage in CREATED_BY_PUT:
             self._check_may_create(ask)
         entry, created = self._verbs.replace(kind, ask.namespace, ask.target.name, obj, options)
-        return self.written(ask, entry, options, 201 if created else 200)
+        return self._written(ask, entry, options, 201 if created else 200)
 
     def _patch(self, ask: Ask) -> Answer:
-        if not ask.target.name:
-            raise bad_request("name must be provided")
         self._form(ask)
         options = read_options(ask)
         namespace, name = ask.namespace, ask.target.name
         if bodies.media_type(ask.content_type) == bodies.APPLY:
             return self._apply(ask, options)
-        kind = ask.kind
-        node = None if kind.is_custom else self._verbs.admission.structure(kind)
-        change = bodies.patch_function(kind, ask.body, ask.content_type, node)
-        if kind.group == "events.k8s.io":
+        kind = self._stored_kind(ask.kind)
+        node = None if kind.is_custom else self._verbs.admission.structure(ask.kind)
+        change = bodies.patch_function(ask.kind, ask.body, ask.content_type, node)
+        if kind is not ask.kind:
             shown = change
-            kind, _ = self._stored(kind, {"metadata": {}}, options)
 
             def change(obj: Json) -> Json:
                 return self._check_event(to_core(shown(to_events(copy.deepcopy(obj)))), obj)
 
         entry = self._verbs.update(kind, namespace, name, change, options)
-        return self.written(ask, entry, options)
+        return self._written(ask, entry, options)
 
     def _apply(self, ask: Ask, options: WriteOptions) -> Answer:
         obj = bodies.read_object(ask.kind, ask.body, "application/yaml")
@@ -270,7 +266,7 @@ class Handlers:
         namespace, name = ask.namespace, ask.target.name
         self._check_may_create(ask)
         entry, created = self._verbs.apply(ask.kind, namespace, name, obj, options)
-        return self.written(ask, entry, options, 201 if created else 200)
+        return self._written(ask, entry, options, 201 if created else 200)
 
     # ------------------------------------------------------------------ deleting
 

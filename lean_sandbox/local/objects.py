@@ -48,6 +48,10 @@ class Objects:
         """Return the key of an object in its collection."""
         return f"{namespace}/{name}" if namespace else name
 
+    def find(self, kind: Kind, namespace: str, name: str) -> Entry | None:
+        """Return a stored object, None where there is none."""
+        return self.collection(kind).entries.get(self.key(namespace, name))
+
     def entry(self, kind: Kind, namespace: str, name: str) -> Entry:
         """Return a stored object.
 
@@ -55,7 +59,7 @@ class Objects:
             StatusError: 404.
 
         """
-        found = self.collection(kind).entries.get(self.key(namespace, name))
+        found = self.find(kind, namespace, name)
         if found is None:
             raise not_found(kind.group, kind.plural, name)
         return found

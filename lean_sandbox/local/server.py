@@ -28,6 +28,8 @@ from lean_sandbox.local.serversettings import HOST, MAX_BODY_BYTES, LocalSetting
 from lean_sandbox.local.target import Answer, Ask, Target, read_target
 from lean_sandbox.local.watching import Watches
 
+_TEXT: Final = "text/plain; charset=utf-8"
+_PAGE_NOT_FOUND: Final = (404, b"404 page not found\n", _TEXT)
 _HEALTH: Final = frozenset(("/healthz", "/livez", "/readyz"))
 _HOST: Final = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]*)(?::\d{1,5})?", re.ASCII)
 _OWN_NAMES: Final = (HOST, "localhost", "[::1]")
@@ -104,18 +106,19 @@ class ApiServer:
         try:
             answer = await self._answer(request, target, entry)
         except StatusError as error:
-            answer = _refused(error)
+            answer = _failed(error.code, error.body(), error.retry_after_s)
         except ChosenFailure as failure:
-            answer = _chosen(failure)
+            answer = _failed(failure.status, failure.body, failure.retry_after_s)
         except PageNotFoundError:
-            answer = _page_not_found()
+            code, body, content_type = _PAGE_NOT_FOUND
+            answer = Answer(code, body, content_type=content_type)
         except (ConnectionError, AnswerLostError):
             raise
         except Exception as error:  # noqa: BLE001 - a defect must be an answer, not a dead connection
             # As text: a log that shows the values of variables would show whole objects.
             trace = traceback.format_exc()
             _log.error("request failed", path=target.path, verb=target.verb, exception=trace)
-            answer = _refused(internal(repr(error)))
+            answer = _failed(500, internal(repr(error)).body(), None)
         if isinstance(answer, web.StreamResponse):
             return answer
         # Entered before anything can happen to the answer: the request has been carried out.
@@ -123,7 +126,7 @@ class ApiServer:
         try:
             await self._faults.leave(target, entry, self._clock)
         except ChosenFailure as failure:
-            answer = _chosen(failure)
+            answer = _failed(failure.status, failure.body, failure.retry_after_s)
         entry.code = answer.code
         entry.response_bytes = len(answer.body)
         entry.latency_s = self._clock.monotonic() - start
@@ -146,11 +149,9 @@ class ApiServer:
         entry.request_bytes = len(body)
         await self._faults.arrive(target, entry, self._clock)
         self._authorizer.check(user, target)
-        if not target.is_resource:
-            return self._plain(target, entry.accept)
         kind = self._registry.get(target.group, target.version, target.resource)
         if kind is None:
-            return self._unknown(target, entry.accept)
+            return self._document(target, entry.accept)
         ask = Ask(target, kind, user, body, entry.content_type, entry.accept, entry.user_agent)
         if target.is_watch:
             plan = self._handlers.plan_watch(ask)
@@ -190,41 +191,20 @@ class ApiServer:
             said = f"Request entity too large: limit is {MAX_BODY_BYTES}"
             raise StatusError(413, "RequestEntityTooLarge", said) from None
 
-    def _plain(self, target: Target, accept: str) -> Answer:
-        path = target.path.rstrip("/")
-        if path in _HEALTH:
-            return Answer(200, b"ok", content_type="text/plain; charset=utf-8")
+    def _document(self, target: Target, accept: str) -> Answer:
+        """Answer a path without a kind: health, discovery, descriptions, or nothing there."""
         found = self._documents.answer(target.path, accept)
-        if found is not None:
-            return Answer(found[0], found[1], content_type=found[2])
-        return _page_not_found()
-
-    def _unknown(self, target: Target, accept: str) -> Answer:
-        """Answer a resource path without a kind: discovery, or nothing there."""
-        found = self._documents.answer(target.path, accept)
-        if found is not None:
-            return Answer(found[0], found[1], content_type=found[2])
-        if not self._registry.serves_built_in(target.group, target.version):
-            return _page_not_found()
-        raise unknown_resource()
+        if target.path.rstrip("/") in _HEALTH:
+            found = (200, b"ok", _TEXT)
+        elif found is None and self._registry.serves_built_in(target.group, target.version):
+            raise unknown_resource()
+        code, body, content_type = found or _PAGE_NOT_FOUND
+        return Answer(code, body, content_type=content_type)
 
 
-def _page_not_found() -> Answer:
-    return Answer(404, b"404 page not found\n", content_type="text/plain; charset=utf-8")
-
-
-def _refused(error: StatusError) -> Answer:
-    answer = Answer(error.code, error.body())
-    if error.retry_after_s is not None:
-        answer.headers["Retry-After"] = str(error.retry_after_s)
-    return answer
-
-
-def _chosen(failure: ChosenFailure) -> Answer:
-    answer = Answer(failure.status, failure.body)
-    if failure.retry_after_s is not None:
-        answer.headers["Retry-After"] = str(failure.retry_after_s)
-    return answer
+def _failed(code: int, body: bytes, retry_after_s: int | None) -> Answer:
+    headers = {} if retry_after_s is None else {"Retry-After": str(retry_after_s)}
+    return Answer(code, body, headers)
 
 
 def _response(answer: Answer) -> web.Response:

@@ -159,8 +159,7 @@ class Verbs(Creating):
         self.decode(kind, new, options)
         metadata = new["metadata"]
         check_address(namespace, name, metadata)
-        is_new = self.key(namespace, name) not in self.collection(kind).entries
-        if not is_new or kind.storage not in CREATED_BY_PUT:
+        if kind.storage not in CREATED_BY_PUT or self.find(kind, namespace, name):
             entry = self.entry(kind, namespace, name)
             return self._update(kind, entry, new, options, is_put=True), False
         metadata.pop("resourceVersion", None)
@@ -237,7 +236,7 @@ class Verbs(Creating):
         check_address(namespace, name, asked)
         if "managedFields" in asked:
             raise bad_request("metadata.managedFields must be nil")
-        entry = self.collection(kind).entries.get(self.key(namespace, name))
+        entry = self.find(kind, namespace, name)
         writer = Manager.of(kind, options, "Apply")
         node = self.admission.structure(kind)
         hide = hidden_from(kind, options.subresource)

@@ -103,3 +103,15 @@ async def test_an_older_event_asks_for_little(room: Room) -> None:
     away = {**body, "metadata": {"name": "f"}, "involvedObject": {**involved, "namespace": "x"}}
     status = (await room.api.post(f"{room.core}/events", away)).refused(422, "Invalid")
     assert status["details"]["causes"][0]["field"] == "involvedObject.namespace"
+
+
+async def test_a_put_changes_no_more_of_an_event_than_a_patch(room: Room) -> None:
+    """What events.k8s.io/v1 keeps is kept, whatever the verb; core/v1 lets it change."""
+    core = f"{room.core}/events/a"
+    newer = f"/apis/events.k8s.io/v1/namespaces/{room.name}/events/a"
+    body = {"metadata": {"name": "a"}, "involvedObject": {"namespace": room.name}, "reason": "a"}
+    (await room.api.post(f"{room.core}/events", body)).ok()
+    shown = (await room.api.get(newer)).ok()
+    (await room.api.put(newer, {**shown, "reason": "b"})).refused(422, "Invalid")
+    (await room.api.patch(newer, {"reason": "b"})).refused(422, "Invalid")
+    assert (await room.api.put(core, {**body, "reason": "b"})).ok()["reason"] == "b"
