@@ -269,7 +269,7 @@ MUTANTS = (
     ),
     Mutant(
         "a create that collides is taken for done",
-        "controllers/sandbox/children.py",
+        "controllers/sandbox/pod.py",
         "        except AlreadyExists:\n            return False\n        except",
         "        except AlreadyExists:\n            return True\n        except",
     ),

@@ -13,9 +13,9 @@ import msgspec
 
 from filters import Change
 from lean_sandbox.controllers.common import ObjectEvents, Shared
-from lean_sandbox.controllers.sandbox.children import Parts
 from lean_sandbox.controllers.sandbox.reconcile import due_in_s, is_final, reconcile
 from lean_sandbox.controllers.sandbox.requests import SandboxRequests
+from lean_sandbox.controllers.sandbox.run import Parts
 from lean_sandbox.controllers.sandbox.throttle import StatusThrottle, facts
 from lean_sandbox.model import names
 from lean_sandbox.model.sandbox import Sandbox

@@ -10,7 +10,9 @@ from datetime import datetime
 import msgspec
 import structlog
 
-from lean_sandbox.controllers.sandbox.children import Children, OvertakenError, Parts
+from lean_sandbox.controllers.sandbox.children import Children
+from lean_sandbox.controllers.sandbox.expiry import Expiry
+from lean_sandbox.controllers.sandbox.run import OvertakenError, Parts, Run
 from lean_sandbox.controllers.sandbox.throttle import (
     acknowledges,
     facts,
@@ -22,13 +24,10 @@ from lean_sandbox.kube.errors import Invalid
 from lean_sandbox.kube.events import EventType
 from lean_sandbox.model import names, sandbox_status
 from lean_sandbox.model.conditions import find, has_reason, is_true, upsert
-from lean_sandbox.model.meta import is_controlled_by
 from lean_sandbox.model.sandbox import EMPTY_STATUS, SandboxStatus, SandboxView
-from lean_sandbox.model.sandbox_status import Failure
 from lean_sandbox.model.times import has_come, time_left_s
-from lean_sandbox.runtime.workers import ReconcileError, Result, failing_as
+from lean_sandbox.runtime.workers import ReconcileError, Result
 from lean_sandbox.watch.kind import Key
-from lean_sandbox.watch.resources.pod import PodEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
 log = structlog.get_logger("sandbox")
@@ -74,7 +73,7 @@ async def reconcile(parts: Parts, key: Key, *, is_start: bool) -> Result:
     if entry.needs_look:
         # A newer event has overtaken the response and has queued this key again.
         return Result()
-    this = SandboxReconcile(parts, entry, sandbox, is_start=is_start)
+    this = SandboxReconcile(Run(parts, entry, sandbox, is_start=is_start))
     try:
         return await _run_in_span(parts, entry, this)
     finally:
@@ -134,18 +133,25 @@ def due_in_s(view: SandboxView, now: datetime) -> float | None:
     return None if left_s is None else max(left_s, _LEAST_EXPIRY_WAIT_S)
 
 
-class SandboxReconcile(Children):
+class SandboxReconcile:
     """One reconcile of one Sandbox: its children, then its status."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._parts = run.parts
+        self._requests = run.parts.requests
+        self._children = Children(run)
+        self._expiry = Expiry(run)
 
     async def run(self) -> Result:
         """Bring the Sandbox to what its spec asks for."""
-        if self.entry.fault:
-            return await self._refuse(self.entry.fault)
+        if self._run.entry.fault:
+            return await self._refuse(self._run.entry.fault)
         try:
             if self._is_expired():
                 return await self._expire()
-            self._parts.metrics.looked(self.entry, self._old)
-            await self.sync()
+            self._parts.metrics.looked(self._run.entry, self._run.old)
+            await self._children.sync()
         except OvertakenError:
             return Result(requeue_after_s=0.0)
         return await self._conclude()
@@ -153,22 +159,22 @@ class SandboxReconcile(Children):
     async def _refuse(self, fault: str) -> Result:
         # Only a change of the spec can help.
         refused = sandbox_status.ready(
-            sandbox_status.Observation(generation=self.entry.generation, invalid=fault)
+            sandbox_status.Observation(generation=self._run.entry.generation, invalid=fault)
         )
-        listed = upsert(self._old.conditions, refused, self._parts.server_time.now())
-        await self._write_status(msgspec.structs.replace(self._old, conditions=listed))
+        listed = upsert(self._run.old.conditions, refused, self._parts.server_time.now())
+        await self._write_status(msgspec.structs.replace(self._run.old, conditions=listed))
         return Result()
 
     def _is_of_pool(self) -> bool:
         # One whose spec somebody has edited is none that the pool tries again.
-        owner = self.entry.owner_key(names.SANDBOX_WARM_POOL_KIND)
-        return owner is not None and self.entry.generation <= 1
+        owner = self._run.entry.owner_key(names.SANDBOX_WARM_POOL_KIND)
+        return owner is not None and self._run.entry.generation <= 1
 
     def _is_expired(self) -> bool:
-        return has_come(self._view.shutdown_time, self._parts.server_time.now())
+        return has_come(self._run.view.shutdown_time, self._parts.server_time.now())
 
     async def _expire(self) -> Result:
-        entry, old = self.entry, self._old
+        entry, old = self._run.entry, self._run.old
         # If the server refuses any status, the Sandbox is torn down without being marked first.
         is_mute = self._parts.refused.get(entry.key) == (entry.uid, entry.generation)
         if not is_mute and not has_reason(
@@ -176,15 +182,15 @@ class SandboxReconcile(Children):
         ):
             return await self._mark_expired(old)
         failures = []
-        for end in (self._end_pod, self._end_service):
-            self._check_unchanged()
+        for end in (self._expiry.end_pod, self._expiry.end_service):
+            self._run.check_unchanged()
             try:
                 await end()
             except ReconcileError as error:
                 failures.append(error)
-        if self._view.is_deleted_at_expiry:
+        if self._run.view.is_deleted_at_expiry:
             # Deleted whatever became of its children: they are garbage-collected with it.
-            await self._requests.delete_sandbox(self._check_unchanged())
+            await self._requests.delete_sandbox(self._run.check_unchanged())
             return Result()
         if failures:
             raise ReconcileError("\n".join(map(str, failures)), *failures)
@@ -198,58 +204,24 @@ class SandboxReconcile(Children):
 
         It has a selector if there is a Pod: the next process may have nothing else to find it by.
         """
-        entry = self.entry
-        self._parts.throttle.settled(self.key)
+        entry = self._run.entry
+        self._parts.throttle.settled(self._run.key)
         # A Sandbox that is deleted takes its Pod with it.
-        is_looked_for = not (status.selector or self._view.is_deleted_at_expiry)
-        if is_looked_for and await self._find_pod() is not None:
-            selector = sandbox_status.selector_of(self.key.name)
+        is_looked_for = not (status.selector or self._run.view.is_deleted_at_expiry)
+        if is_looked_for and await self._expiry.find_pod() is not None:
+            selector = sandbox_status.selector_of(self._run.key.name)
             status = msgspec.structs.replace(status, selector=selector)
         now = self._parts.server_time.now()
         await self._write_status(sandbox_status.expired_mark(status, entry.generation, now))
         return Result(requeue_after_s=_MARKED_REQUEUE_S)
 
-    def _is_told_absent(self) -> bool:
-        """Return whether the status of this generation says that the expired Sandbox has no Pod."""
-        ready = find(self._old.conditions, names.READY)
-        is_of_now = ready is not None and ready.observedGeneration == self.entry.generation
-        return is_of_now and not self._old.selector
-
-    async def _find_pod(self) -> PodEntry | None:
-        key = self.entry.pod_key
-        pod = self._caches.pods.get(key)
-        if pod is None and not self._requests.hidden.is_absent(key):
-            with failing_as(Failure.EXPIRY_POD_GET):
-                pod = await self._requests.get_pod(key)
-        return pod
-
-    async def _end_pod(self) -> None:
-        key = self.entry.pod_key
-        if self._is_told_absent() and not self._requests.hidden.is_doubtful(key):
-            pod = self._caches.pods.get(key)
-        else:
-            pod = await self._find_pod()
-        # Whoever may write annotations could name another Pod and so keep this one alive.
-        pods = {own.key: own for own in self._caches.pods.owned_by(key.namespace, self.entry.uid)}
-        if pod is not None and self._is_own(pod):
-            pods[key] = pod
-        for own in pods.values():
-            if not own.is_terminating:
-                with failing_as(Failure.POD_DELETE):
-                    await self._requests.delete_pod(own)
-
-    async def _end_service(self) -> None:
-        service = self._caches.services.get(self.key)
-        if service is not None and is_controlled_by(service.owner, self.entry.uid):
-            await self._requests.delete_service(service)
-
     async def _conclude(self) -> Result:
-        if self.is_namespace_terminating:
+        if self._run.is_namespace_terminating:
             # Everything in it is being deleted; a status would only add to the work.
             return Result(requeue_after_s=ENDING_S)
-        parts, old, key = self._parts, self._old, self.key
+        parts, old, key = self._parts, self._run.old, self._run.key
         now, throttle = parts.server_time.now(), parts.throttle
-        observation = self.observation()
+        observation = self._children.observation()
         new = sandbox_status.next_status(
             old,
             observation,
@@ -258,16 +230,19 @@ class SandboxReconcile(Children):
             namespace=key.namespace,
             cluster_domain=parts.settings.cluster_domain,
         )
-        if self.failures or observation.invalid:
-            parts.metrics.failed(self.entry)
+        if self._run.failures or observation.invalid:
+            parts.metrics.failed(self._run.entry)
         if self._is_expired():
             return await self._mark_expired(new)
-        requeues = [self.requeue_after_s, due_in_s(self._view, parts.server_time.now())]
+        requeues = [
+            self._run.requeue_after_s,
+            due_in_s(self._run.view, parts.server_time.now()),
+        ]
         is_going_up = is_on_the_way_up(old, new)
         is_step = is_going_up and sandbox_status.status_patch(old, new) is not None
         tells = facts(trouble=observation.pod and observation.pod.trouble, address=new.podIPs)
         wait_s = 0.0
-        if is_step and not self.failures and not acknowledges(old, new):
+        if is_step and not self._run.failures and not acknowledges(old, new):
             wait_s = throttle.remaining_s(
                 key, parts.clock.monotonic(), is_news=is_unplaced(old, new), tells=tells
             )
@@ -280,8 +255,8 @@ class SandboxReconcile(Children):
             elif is_step:
                 # Only what was published lengthens the next wait.
                 throttle.published(key, parts.clock.monotonic(), tells=tells)
-        if self.failures:
-            failure = ReconcileError("; ".join(map(str, self.failures)), *self.failures)
+        if self._run.failures:
+            failure = ReconcileError("; ".join(map(str, self._run.failures)), *self._run.failures)
             if not (failure.is_refusal and self._is_of_pool()):
                 raise failure
             # The pool says when its members try again, so that all together do so seldom.
@@ -290,7 +265,7 @@ class SandboxReconcile(Children):
         return Result(requeue_after_s=min(due) if due else None)
 
     async def _write_status(self, new: SandboxStatus) -> None:
-        parts, entry, old = self._parts, self.entry, self._old
+        parts, entry, old = self._parts, self._run.entry, self._run.old
         patch = sandbox_status.status_patch(old, new)
         if patch is None:
             return
@@ -305,23 +280,28 @@ class SandboxReconcile(Children):
             return
         self._report(new)
         parts.metrics.status_written(entry, old, new)
-        if (fresh := self._caches.sandboxes.latest(entry)) is not None:
+        if (fresh := self._parts.caches.sandboxes.latest(entry)) is not None:
             parts.tell(fresh, new)
 
     def _report(self, new: SandboxStatus) -> None:
-        ready, before = find(new.conditions, names.READY), find(self._old.conditions, names.READY)
+        ready = find(new.conditions, names.READY)
+        before = find(self._run.old.conditions, names.READY)
         if ready is None or (before is not None and before.reason == ready.reason):
             return
         is_lost = before is not None and before.status == names.TRUE
-        is_going = self._view.is_deleted_at_expiry
+        is_going = self._run.view.is_deleted_at_expiry
         if ready.reason == names.REASON_SANDBOX_EXPIRED and is_going:
             return
         if ready.reason in _EVENTS:
             type_, reason, action, note = _EVENTS[ready.reason]
-            self._parts.events.emit(self.entry, type_, reason, action, note or ready.message)
+            self._parts.events.emit(self._run.entry, type_, reason, action, note or ready.message)
         elif ready.reason != names.REASON_DEPENDENCIES_NOT_READY or is_lost:
             self._parts.events.log(
-                self.entry, "Warning", "SandboxNotReady", reason=ready.reason, message=ready.message
+                self._run.entry,
+                "Warning",
+                "SandboxNotReady",
+                reason=ready.reason,
+                message=ready.message,
             )
 
 

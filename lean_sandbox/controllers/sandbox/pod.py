@@ -1,0 +1,292 @@
+"""The Pod of a Sandbox."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lean_sandbox.config.options import LONGEST_WRITE_BEHIND_S
+from lean_sandbox.controllers.common import reference_to
+from lean_sandbox.controllers.sandbox import plans
+from lean_sandbox.controllers.sandbox.run import Lacking, Run, UnusableTemplateError
+from lean_sandbox.controllers.sandbox.throttle import is_before_ready
+from lean_sandbox.kube.errors import AlreadyExists, ControlPlaneError, said
+from lean_sandbox.kube.resources import PODS
+from lean_sandbox.model import names
+from lean_sandbox.model.conditions import find, is_true
+from lean_sandbox.model.meta import is_controlled_by
+from lean_sandbox.model.pod import PodState, build_pod, metadata_patch
+from lean_sandbox.model.sandbox import PodTemplateMetadata
+from lean_sandbox.model.sandbox_status import Failure, ObservedPod
+from lean_sandbox.runtime.workers import ReconcileError, failing_as
+from lean_sandbox.watch.resources.pod import RUNNING, WAITING, PodEntry
+from lean_sandbox.watch.resources.sandbox import SandboxEntry
+
+
+class PodOfSandbox:
+    """Creates, adopts, updates or deletes the Pod of a Sandbox, and finds out its state."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._parts = run.parts
+        self._caches = run.parts.caches
+        self._requests = run.parts.requests
+        # The Pod that the status is to report.
+        self._pod: PodEntry | None = None
+
+    def _check_template(self) -> None:
+        if self._run.view.refusal:
+            raise UnusableTemplateError(self._run.view.refusal)
+
+    async def sync(self) -> None:
+        """Bring the Pod to the desired state; raises ReconcileError if it cannot."""
+        fetched: PodEntry | None = None
+        was_fetched = False
+        # A fetch may follow a fetch only through a create that collided; nothing loops here.
+        for _ in range(4):
+            step, clears = self._plan_pod(fetched, was_fetched=was_fetched)
+            if isinstance(step, plans.Create):
+                # Claims are mounted by name: a Pod could write to the disk of somebody else.
+                if not self._run.has_claims or await self._create_pod(clears_annotation=clears):
+                    return
+                with failing_as(Failure.POD_GET_AFTER_CREATE):
+                    fetched = await self._requests.get_pod(self._run.key)
+            elif isinstance(step, plans.Fetch):
+                with failing_as(Failure.POD_GET):
+                    fetched = await self._requests.get_pod(self._run.entry.pod_key)
+            else:
+                if clears:
+                    await self._clear_annotation()
+                await self._carry_out(step)
+                return
+            was_fetched = True
+        raise ReconcileError(
+            f"{Failure.POD_GET_AFTER_CREATE}: it was created and deleted repeatedly meanwhile"
+        )
+
+    def _plan_pod(
+        self, fetched: PodEntry | None, *, was_fetched: bool
+    ) -> tuple[plans.PodStep, bool]:
+        entry, key = self._run.entry, self._run.entry.pod_key
+        hidden = self._requests.hidden
+        is_doubtful = hidden.is_doubtful(key)
+        is_absent = (was_fetched and fetched is None) or (
+            not is_doubtful
+            and (hidden.is_absent(key) or (self._run.is_start and _was_seen_suspended(entry)))
+        )
+        return plans.plan_pod(
+            entry,
+            self._caches.pods.owned_by(key.namespace, entry.uid),
+            fetched if fetched is not None else self._caches.pods.get(key),
+            is_absent=is_absent,
+            is_doubtful=is_doubtful,
+        )
+
+    async def _create_pod(self, *, clears_annotation: bool) -> bool:
+        """Create the Pod; false when one of its name exists already."""
+        self._check_template()
+        # An annotation that names this Pod is wrong only if there is none, which the create itself
+        # shows; one that names another Pod is known to be wrong already.
+        names_this = self._run.entry.pod_key == self._run.key
+        if clears_annotation and not names_this:
+            await self._clear_annotation()
+        sandbox = await self._run.whole()
+        emit = self._parts.events.emit
+        try:
+            pod = await self._requests.create_pod(self._run.key, build_pod(sandbox))
+        except AlreadyExists:
+            return False
+        except ControlPlaneError as error:
+            note = f'Failed to create Pod "{self._run.key.name}": {said(error)}'
+            emit(self._run.entry, "Warning", "SandboxPodCreateFailed", "PodCreation", note)
+            raise
+        self._pod = pod
+        note, related = f'Created Pod "{pod.key.name}"', reference_to(pod, PODS)
+        emit(self._run.entry, "Normal", "SandboxPodCreated", "PodCreation", note, related)
+        self._trace_pod("NewPodStatusObserved")
+        if clears_annotation and names_this:
+            await self._clear_annotation()
+        return True
+
+    async def _carry_out(self, step: plans.PodStep) -> None:
+        match step:
+            case plans.ManyPods(count):
+                self._run.seen.many_pods = count
+            case plans.Refuse(text):
+                raise ReconcileError(text)
+            case plans.Delete(pod):
+                await self._delete_pod(await self._keep_in_sight(pod))
+            case plans.Adopt(pod):
+                await self._sync_metadata(pod, adopts=True)
+            case plans.Keep(pod):
+                self._pod = pod
+                try:
+                    if self._is_own(pod) and self._run.view.is_suspended:
+                        self._pod = await self._keep_in_sight(pod)
+                    elif self._is_own(pod):
+                        await self._sync_metadata(pod, adopts=False)
+                finally:
+                    # A refused patch of the metadata must not hide the state of the Pod.
+                    await self._refresh()
+                self._trace_pod("ExistingPodStatusObserved")
+                await self._end_disrupted()
+
+    def _is_own(self, pod: PodEntry) -> bool:
+        return is_controlled_by(pod.owner, self._run.entry.uid)
+
+    async def _end_disrupted(self) -> None:
+        """Delete the Pod if a disruption has ended it; its removal brings the next."""
+        pod = self._pod
+        if pod is not None and self._is_replaced(pod):
+            await self._delete_pod(pod)
+
+    def _is_replaced(self, pod: PodEntry) -> bool:
+        """Return whether another Pod has to follow one that a disruption has ended.
+
+        Work that was reported as finished is not done again because its node goes afterwards.
+        """
+        if not self._is_own(pod) or pod.state is None or pod.is_terminating:
+            return False
+        return pod.state.is_disrupted and not is_true(self._run.old.conditions, names.FINISHED)
+
+    def _trace_pod(self, event: str) -> None:
+        tracing, pod = self._parts.tracing, self._pod
+        if tracing is not None and pod is not None and pod.state is not None:
+            tracing.event(event, {"pod.Name": pod.key.name, "pod.Phase": pod.state.phase})
+
+    async def _keep_in_sight(self, pod: PodEntry) -> PodEntry:
+        """Give a Pod the label by which it is watched: suspending waits for its end."""
+        if names.NAME_HASH_LABEL in (pod.labels or {}):
+            return pod
+        labels = {names.NAME_HASH_LABEL: names.name_hash(self._run.key.name)}
+        if self._run.is_in_vain(pod, labels):
+            return pod
+        with failing_as(Failure.POD_PATCH):
+            made = await self._patch_pod(pod, {"labels": labels})
+        is_labelled = names.NAME_HASH_LABEL in (made.labels or {})
+        self._run.judge(made, labels, None if is_labelled else labels)
+        return made
+
+    async def _patch_pod(self, pod: PodEntry, metadata: dict[str, Any]) -> PodEntry:
+        patch = {"metadata": metadata}
+        made = await self._requests.patch(self._caches.pods, pod, patch, as_metadata=False)
+        return made.entry
+
+    async def _refresh(self) -> None:
+        """Fetch the Pod if its known state may be stale. At most one GET."""
+        pod = self._pod
+        if pod is None or not self._is_own(pod) or not _may_be_old(pod):
+            return
+        if self._run.view.is_suspended and pod.state is not None and pod.is_terminating:
+            # Only its end matters now, and the watch shows that.
+            return
+        held_s = self._held_s(pod)
+        if held_s > 0.0:
+            self._run.repeat_in(held_s)
+        else:
+            await self._fetch_state(pod)
+
+    def _held_s(self, pod: PodEntry) -> float:
+        # A step of a launch is not published before then, so a fetch would be of no use.
+        is_step = pod.state is not None and pod.hint in (WAITING, RUNNING)
+        if not (is_step and is_before_ready(self._run.old)):
+            return 0.0
+        return self._parts.throttle.held_s(self._run.key, self._parts.clock.monotonic())
+
+    async def _fetch_state(self, pod: PodEntry) -> None:
+        # A stale state is not reported when the fetch fails; and if the Pod has gone between the
+        # event and the fetch, its DELETED event is on its way.
+        self._pod = None
+        self._parts.throttle.looked(self._run.key)
+        with failing_as(Failure.POD_GET):
+            fresh = await self._requests.get_pod(pod.key)
+        if fresh is not None and fresh.uid == pod.uid:
+            self._pod = fresh
+
+    async def _delete_pod(self, pod: PodEntry) -> None:
+        """Delete the Pod, and only then fetch its latest state if the known one may be stale."""
+        self._pod = pod
+        may_be_old = _may_be_old(pod)
+        with failing_as(Failure.POD_DELETE):
+            was_there = await self._requests.delete_pod(pod)
+        if not was_there:
+            self._pod = None
+        elif may_be_old:
+            await self._fetch_state(pod)
+
+    async def _clear_annotation(self) -> None:
+        entry = self._run.entry
+        # Each status that we write makes another version, which says nothing of the annotation.
+        state, undone = (entry.generation, entry.pod_name), self._parts.undone
+        if undone.is_in_vain(entry.uid, state):
+            return
+        with failing_as(Failure.POD_NAME_CLEAR):
+            await self._requests.annotate(entry, names.POD_NAME_ANNOTATION, None)
+        self._run.entry = self._run.check_unchanged()
+        if self._run.entry.pod_name == entry.pod_name:
+            undone.note(entry.uid, state)
+        elif entry.pod_key != self._run.key:
+            # The plan was for the Pod that the annotation named; now another is expected.
+            self._run.repeat_in(0.0)
+
+    async def _sync_metadata(self, pod: PodEntry, *, adopts: bool) -> None:
+        self._check_template()
+        # Until it is adopted, the Pod is not the Sandbox's.
+        self._pod = None if adopts else pod
+        lacking = self._pod_lacks(pod)
+        if lacking is None:
+            return
+        if not self._run.is_in_vain(pod, lacking):
+            if not adopts and self._is_deferred():
+                return
+            metadata = lacking[1] | (
+                await self._run.ownership(self._caches.pods, pod) if adopts else {}
+            )
+            with failing_as(Failure.POD_PATCH):
+                pod = await self._patch_pod(pod, metadata)
+            self._parts.drift_since.pop(self._run.key, None)
+            self._run.judge(pod, lacking, self._pod_lacks(pod))
+        if not self._is_own(pod):
+            raise ReconcileError(plans.disowned("pod", pod))
+        self._pod = pod
+
+    def _pod_lacks(self, pod: PodEntry) -> Lacking | None:
+        missing = metadata_patch(
+            self._run.entry.metadata,
+            self._run.view.template_metadata,
+            PodTemplateMetadata(pod.labels, pod.annotations),
+        )
+        lacking: Lacking = not self._is_own(pod), missing or {}
+        return lacking if any(lacking) else None
+
+    def _is_deferred(self) -> bool:
+        # A drift of the Pod's metadata may wait, as it may in the reference controller.
+        now, parts = self._parts.clock.monotonic(), self._parts
+        window_s = min(parts.settings.sandbox_write_behind_window, LONGEST_WRITE_BEHIND_S)
+        since = parts.drift_since.setdefault(self._run.key, now) if window_s > 0 else now
+        left_s = since + window_s - now
+        if left_s <= 0:
+            return False
+        self._run.repeat_in(left_s)
+        return True
+
+    def observe(self) -> ObservedPod | None:
+        """Return what the status is to report of the Pod."""
+        pod = self._pod
+        if pod is None:
+            return None
+        is_owned = self._is_own(pod)
+        state = (pod.state if is_owned else None) or PodState()
+        trouble = pod.trouble if is_owned else ""
+        return ObservedPod(is_owned, pod.is_terminating, state, trouble, self._is_replaced(pod))
+
+
+def _may_be_old(pod: PodEntry) -> bool:
+    return pod.state is None or pod.is_stale
+
+
+def _was_seen_suspended(entry: SandboxEntry) -> bool:
+    # A restart over suspended Sandboxes would otherwise fetch each one's Pod again.
+    found = find(entry.status.conditions, names.SUSPENDED) if entry.status is not None else None
+    if found is None or found.observedGeneration != entry.generation:
+        return False
+    return found.reason == names.REASON_POD_TERMINATED

@@ -1,0 +1,166 @@
+"""One reconcile of a Sandbox as far as it has come, which all that take part in it share."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+from lean_sandbox.controllers.common import ObjectEvents, Shared, Undone
+from lean_sandbox.controllers.sandbox.requests import SandboxRequests
+from lean_sandbox.controllers.sandbox.throttle import StatusThrottle
+from lean_sandbox.kube.errors import ControlPlaneError, said
+from lean_sandbox.model.meta import sandbox_reference, with_controller_reference
+from lean_sandbox.model.sandbox import Sandbox, SandboxStatus, SandboxView
+from lean_sandbox.model.sandbox_status import Observation
+from lean_sandbox.runtime.workers import ReconcileError
+from lean_sandbox.watch.cache import Cache
+from lean_sandbox.watch.kind import Entry, Key
+from lean_sandbox.watch.resources.children import PvcEntry, ServiceEntry
+from lean_sandbox.watch.resources.pod import PodEntry
+from lean_sandbox.watch.resources.sandbox import SandboxEntry
+
+# Whether an object lacks its controller reference, and the merge patch of what else it lacks.
+Lacking = tuple[bool, dict[str, Any]]
+
+OnStatus = Callable[[SandboxEntry, SandboxStatus], None]
+C = TypeVar("C", PodEntry, PvcEntry, ServiceEntry)
+
+
+class OvertakenError(Exception):
+    """The Sandbox was changed, replaced or deleted meanwhile: its reconcile has to start over."""
+
+
+class UnusableTemplateError(Exception):
+    """No Pod can have what the template asks for; only a change of the Sandbox can cure it."""
+
+
+class Parts(Shared, kw_only=True):
+    """What the reconciles of all Sandboxes share.
+
+    ``on_status`` are called with each status that was published. ``drift_since`` is since when the
+    metadata of a Pod has differed from the desired one while its write is deferred.
+    """
+
+    requests: SandboxRequests
+    events: ObjectEvents
+    throttle: StatusThrottle
+    on_status: list[OnStatus] = msgspec.field(default_factory=list)
+    drift_since: dict[Key, float] = msgspec.field(default_factory=dict)
+    # Sandboxes of which the server refuses any update: their uid, and the generation refused.
+    refused: dict[Key, tuple[str, int]] = msgspec.field(default_factory=dict)
+    undone: Undone = msgspec.field(default_factory=Undone)
+
+    def forget(self, key: Key) -> None:
+        """Drop what is remembered between the reconciles of a Sandbox."""
+        self.drift_since.pop(key, None)
+        self.refused.pop(key, None)
+        self.metrics.forget(key)
+        self.throttle.settled(key)
+        self.requests.forget(key)
+
+    def tell(self, entry: SandboxEntry, new: SandboxStatus) -> None:
+        """Notify the other controllers of a status that was published."""
+        for tell in self.on_status:
+            tell(entry, new)
+
+
+class Run:
+    """One reconcile of one Sandbox: what is known of it, what has failed, and when to look again.
+
+    ``sandbox`` is the whole object, if it was fetched already. ``is_start``: a published status
+    that says there is no Pod is trusted.
+    """
+
+    def __init__(
+        self, parts: Parts, entry: SandboxEntry, sandbox: Sandbox | None, *, is_start: bool
+    ) -> None:
+        assert entry.status is not None
+        self.parts = parts
+        self.entry = entry
+        self.key = entry.key
+        #: The status that was published when the reconcile began.
+        self.old = entry.status
+        self.sandbox = sandbox
+        self.is_start = is_start
+        #: Whether each volume claim is known to be the Sandbox's own.
+        self.has_claims = False
+        self.seen = Observation(generation=entry.generation)
+        self.failures: list[Exception] = []
+        self.requeue_after_s: float | None = None
+        self.is_namespace_terminating = False
+
+    @property
+    def view(self) -> SandboxView:
+        """What the spec asks for."""
+        assert self.entry.view is not None
+        return self.entry.view
+
+    async def guarded(self, step: Awaitable[None]) -> bool:
+        """Run one step, collect its error if it has one, and return whether it succeeded."""
+        try:
+            await step
+        except ControlPlaneError as error:
+            if error.namespace_terminating:
+                self.is_namespace_terminating = True
+            elif error.is_schema_refusal:
+                self._show_invalid(error)
+            else:
+                self.failures.append(error)
+        except UnusableTemplateError as error:
+            self._show_invalid(error)
+        except ReconcileError as error:
+            self.failures.append(error)
+        else:
+            return True
+        return False
+
+    def _show_invalid(self, error: Exception) -> None:
+        # Only a change of the Sandbox can cure it: shown in the status, not retried.
+        self.seen.invalid = self.seen.invalid or said(error)
+
+    def repeat_in(self, seconds: float) -> None:
+        """Have the Sandbox looked at again in ``seconds`` at the latest."""
+        waits = self.requeue_after_s
+        self.requeue_after_s = seconds if waits is None else min(seconds, waits)
+
+    def is_in_vain(self, child: Entry, lacking: object) -> bool:
+        """Return whether what a child lacks was written at this version, and undone."""
+        return self.parts.undone.is_in_vain(child.uid, (child.version, lacking))
+
+    def judge(self, made: Entry, sent: object, lacking: object) -> None:
+        """After a patch: repeat it if others have written meanwhile, not if it was undone."""
+        if lacking == sent:
+            self.parts.undone.note(made.uid, (made.version, lacking))
+        elif lacking:
+            self.repeat_in(0.0)
+
+    async def whole(self) -> Sandbox:
+        """Return the whole Sandbox, fetched once; raises OvertakenError if it has changed."""
+        sandbox = self.sandbox or await self.parts.requests.get_sandbox(self.key)
+        self.entry = self.check_unchanged()
+        if sandbox is None:
+            raise OvertakenError
+        self.sandbox = sandbox
+        return sandbox
+
+    def check_unchanged(self) -> SandboxEntry:
+        """Return the Sandbox's current entry; raise OvertakenError if spec or uid have changed."""
+        fresh = self.parts.caches.sandboxes.latest(self.entry)
+        if fresh is None or fresh.is_deleting or fresh.generation != self.entry.generation:
+            raise OvertakenError
+        return fresh
+
+    async def ownership(self, cache: Cache[C], child: C) -> dict[str, Any]:
+        """Return the metadata that makes an object the Sandbox's own, guarded by its version.
+
+        At most one GET of the Sandbox, and one of the object. Raises OvertakenError if the Sandbox
+        has changed or is gone, Conflict or NotFound if the object has or is.
+        """
+        # The object may have lost its owner together with the Sandbox, whose end is not known yet.
+        await self.whole()
+        controller = sandbox_reference(self.key.name, self.entry.uid)
+        references = with_controller_reference(child.others, controller)
+        version = await self.parts.requests.guard(cache, child)
+        return {"resourceVersion": version, "ownerReferences": references}

@@ -1,0 +1,108 @@
+"""The Service of a Sandbox."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lean_sandbox.controllers.sandbox import plans
+from lean_sandbox.controllers.sandbox.run import Lacking, Run
+from lean_sandbox.kube.errors import AlreadyExists
+from lean_sandbox.model import names
+from lean_sandbox.model.meta import is_controlled_by
+from lean_sandbox.model.sandbox_status import Failure
+from lean_sandbox.model.service import ServiceSpec, build_service, owned_service_patch
+from lean_sandbox.runtime.workers import ReconcileError, failing_as
+from lean_sandbox.watch.resources.children import ServiceEntry
+
+
+class ServiceOfSandbox:
+    """Creates, adopts, repairs or deletes the Service of a Sandbox."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._parts = run.parts
+        self._caches = run.parts.caches
+        self._requests = run.parts.requests
+
+    async def sync(self) -> None:
+        """Bring the Service to the desired state; raises ReconcileError if it cannot."""
+        service = self._caches.services.get(self._run.key)
+        # Nothing loops here either.
+        for _ in range(4):
+            step = plans.plan_service(self._run.entry, service)
+            must_fetch = isinstance(step, plans.Fetch)
+            if isinstance(step, plans.Create):
+                must_fetch = not await self._create_service()
+            if not must_fetch:
+                await self._carry_out_service(step)
+                break
+            with failing_as(Failure.SERVICE_GET):
+                found = await self._requests.get(self._caches.services, self._run.key)
+            service = found.entry if found is not None else None
+        else:
+            text = "it was created and deleted repeatedly meanwhile"
+            raise ReconcileError(f"{Failure.SERVICE_GET}: {text}")
+        self._run.seen.service_present = isinstance(step, plans.Create | plans.Adopt | plans.Keep)
+
+    async def _create_service(self) -> bool:
+        """Create the Service; false when one of its name exists already."""
+        # The Service may have gone together with its Sandbox, whose end is not known yet.
+        await self._run.whole()
+        body = build_service(self._run.entry.metadata, self._run.view.ports)
+        try:
+            made = await self._requests.create(
+                self._caches.services,
+                self._run.key.namespace,
+                body,
+                name=self._run.key.name,
+            )
+        except AlreadyExists:
+            return False
+        if self._service_lacks(made.entry):
+            self._run.repeat_in(0.0)
+        return True
+
+    async def _carry_out_service(self, step: plans.ServiceStep) -> None:
+        match step:
+            case plans.Refuse(text):
+                raise ReconcileError(text)
+            case plans.Delete(service):
+                await self._requests.delete_service(service)
+            case plans.Adopt(service) | plans.Keep(service) if lacking := self._service_lacks(
+                service
+            ):
+                await self._repair_service(service, lacking)
+
+    async def _repair_service(self, service: ServiceEntry, lacking: Lacking) -> None:
+        if not self._run.is_in_vain(service, lacking):
+            adopts, body = lacking
+            if adopts:
+                metadata = body.get("metadata", {}) | await self._run.ownership(
+                    self._caches.services, service
+                )
+                body = {**body, "metadata": metadata}
+            with failing_as(Failure.SERVICE_UPDATE if adopts else Failure.SERVICE_PATCH):
+                made = await self._requests.patch(
+                    self._caches.services, service, body, as_metadata=False
+                )
+            service = made.entry
+            self._run.judge(service, lacking, self._service_lacks(service))
+        if not is_controlled_by(service.owner, self._run.entry.uid):
+            raise ReconcileError(plans.disowned("service", service))
+
+    def _service_lacks(self, service: ServiceEntry) -> tuple[bool, dict[str, Any]] | None:
+        """Return whether a Service lacks its owner, and what else; ``None`` if nothing."""
+        wanted = (
+            not is_controlled_by(service.owner, self._run.entry.uid),
+            self._missing_in(service) or {},
+        )
+        return wanted if any(wanted) else None
+
+    def _missing_in(self, service: ServiceEntry) -> dict[str, Any] | None:
+        # The Sandbox decides on the ports only where spec.service asks for a Service.
+        return owned_service_patch(
+            service.labels,
+            service.spec or ServiceSpec(),
+            names.name_hash(self._run.key.name),
+            self._run.view.ports if self._run.view.service else None,
+        )

@@ -1,0 +1,77 @@
+"""The volume claims of a Sandbox."""
+
+from __future__ import annotations
+
+from lean_sandbox.controllers.sandbox import plans
+from lean_sandbox.controllers.sandbox.run import Run
+from lean_sandbox.kube.errors import AlreadyExists
+from lean_sandbox.model.meta import is_controlled_by
+from lean_sandbox.model.pod import build_pvc, pvc_name
+from lean_sandbox.model.sandbox_status import Failure
+from lean_sandbox.runtime.workers import ReconcileError, failing_as
+from lean_sandbox.watch.kind import Key, key_of
+from lean_sandbox.watch.resources.children import PvcEntry
+
+_OWNER = "owner"
+# How long to wait for the first list of volume claims.
+_PVC_LIST_PATIENCE_S = 5.0
+
+
+class VolumeClaims:
+    """Creates the volume claims of a Sandbox, and makes those its own that are there."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._parts = run.parts
+        self._caches = run.parts.caches
+        self._requests = run.parts.requests
+
+    async def sync(self) -> None:
+        """Bring all claims to the desired state; raises ReconcileError for one that it cannot."""
+        templates = self._run.view.claim_templates
+        if not templates:
+            return
+        # Most clusters have no Sandbox that needs any, so their watch begins with the first.
+        reflectors, kind = self._parts.reflectors, self._caches.pvcs.kind
+        reflectors.start(self._caches.pvcs)
+        problem = await reflectors.synced_within(kind.resource.plural, _PVC_LIST_PATIENCE_S)
+        if problem is not None:
+            raise ReconcileError(f"{Failure.PVC_GET}: {problem}")
+        for index, template in enumerate(templates):
+            await self._sync_pvc(
+                index,
+                key_of(self._run.key.namespace, pvc_name(template, self._run.key.name)),
+            )
+
+    async def _sync_pvc(self, index: int, key: Key) -> None:
+        pvc = self._caches.pvcs.get(key) or await self._create_pvc(index, key)
+        if is_controlled_by(pvc.owner, self._run.entry.uid):
+            return
+        text = plans.refusal("PVC", pvc, self._run.key.name)
+        if text is not None:
+            raise ReconcileError(text)
+        if not self._run.is_in_vain(pvc, _OWNER):
+            patch = {"metadata": await self._run.ownership(self._caches.pvcs, pvc)}
+            with failing_as(Failure.PVC_PATCH):
+                pvc = (await self._requests.patch(self._caches.pvcs, pvc, patch)).entry
+            if is_controlled_by(pvc.owner, self._run.entry.uid):
+                return
+            self._run.judge(pvc, _OWNER, _OWNER)
+        raise ReconcileError(plans.disowned("PVC", pvc))
+
+    async def _create_pvc(self, index: int, key: Key) -> PvcEntry:
+        """Create a volume claim, or return the one of its name that exists already."""
+        sandbox = await self._run.whole()
+        template = (sandbox.spec.volumeClaimTemplates or ())[index]
+        body = build_pvc(sandbox.metadata, template)
+        try:
+            found = await self._requests.create(
+                self._caches.pvcs, key.namespace, body, name=key.name
+            )
+        except AlreadyExists:
+            # The cache lags behind, or does not watch this claim.
+            looked = await self._requests.get(self._caches.pvcs, key)
+            if looked is None:
+                raise ReconcileError(f'PVC "{key.name}" exists and cannot be read') from None
+            found = looked
+        return found.entry
