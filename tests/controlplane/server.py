@@ -282,7 +282,9 @@ def started(
             "etcd": lambda: _start_store(server, programs, peer_port),
             "kube-apiserver": lambda: _start_server(server, programs, port),
             "kube-controller-manager": lambda: _start_manager(server, programs, manager_port),
-            "kube-scheduler": lambda: _start_scheduler(server, programs, scheduler_port),
+            "kube-scheduler": lambda: _start_component(
+                server, programs.scheduler, _SCHEDULER, scheduler_port
+            ),
         }
         server.start("etcd", "kube-apiserver")
         server.ask("POST", "/apis/storage.k8s.io/v1/storageclasses", _STORAGE)
@@ -348,17 +350,29 @@ def _gates(apiserver: Path) -> str:
     return "ShardedListAndWatch=true" if "ShardedListAndWatch" in done.stdout else ""
 
 
-def _start_manager(server: RealServer, programs: Programs, port: int) -> None:
-    config = server.kubeconfig(server.folder / "manager.kubeconfig", server.token_of(_MANAGER))
+def _start_component(server: RealServer, program: Path, user: str, port: int, **flags: str) -> None:
+    config = server.kubeconfig(server.folder / f"{program.name}.kubeconfig", server.token_of(user))
     server._spawn(
-        programs.controller_manager,
-        "kube-controller-manager",
+        program,
+        program.name,
         kubeconfig=str(config),
         authentication_kubeconfig=str(config),
         authorization_kubeconfig=str(config),
         bind_address="127.0.0.1",
         secure_port=str(port),
         leader_elect="false",
+        kube_api_qps="200",
+        kube_api_burst="400",
+        **flags,
+    )
+
+
+def _start_manager(server: RealServer, programs: Programs, port: int) -> None:
+    _start_component(
+        server,
+        programs.controller_manager,
+        _MANAGER,
+        port,
         use_service_account_credentials="true",
         service_account_private_key_file=str(server.folder / "server.key"),
         root_ca_file=str(server.authority),
@@ -366,23 +380,4 @@ def _start_manager(server: RealServer, programs: Programs, port: int) -> None:
         # Nodes are simulated and send no heartbeats.
         node_monitor_grace_period="24h",
         enable_hostpath_provisioner="true",
-        kube_api_qps="200",
-        kube_api_burst="400",
-    )
-
-
-def _start_scheduler(server: RealServer, programs: Programs, port: int) -> None:
-    token = server.token_of(_SCHEDULER)
-    config = server.kubeconfig(server.folder / "scheduler.kubeconfig", token)
-    server._spawn(
-        programs.scheduler,
-        "kube-scheduler",
-        kubeconfig=str(config),
-        authentication_kubeconfig=str(config),
-        authorization_kubeconfig=str(config),
-        bind_address="127.0.0.1",
-        secure_port=str(port),
-        leader_elect="false",
-        kube_api_qps="200",
-        kube_api_burst="400",
     )
