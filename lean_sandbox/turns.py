@@ -173,10 +173,6 @@ class Slots(Generic[K]):
         self.held[rank] -= 1
         count_down(self._holders, group)
 
-    def held_by(self, group: Hashable) -> int:
-        """Return how many slots a group holds."""
-        return self._holders[group]
-
     def _spare_share(self) -> int:
         is_contended = self.held[Rank.CLIENT] or self._lines[Rank.CLIENT]
         return 1 if is_contended else min(self.spare, max(1, self.most - 1))

@@ -143,24 +143,6 @@ def decoded(kind: Kind, body: bytes, content_type: str) -> Json:
     return obj
 
 
-def read_plain(body: bytes, content_type: str) -> Json:
-    """Return the object of a request whose kind does not matter; empty for an empty body.
-
-    Raises:
-        StatusError: 400.
-
-    """
-    if not body:
-        return {}
-    try:
-        obj = decode(body, media_type(content_type))
-    except msgspec.DecodeError as error:
-        raise bad_request(f"error decoding the body: {error}") from None
-    if not isinstance(obj, dict):
-        raise bad_request("the body is no object")
-    return obj
-
-
 def _unreadable(kind: Kind, body: bytes, why: str) -> Exception:
     shown = body[:200].decode("utf-8", "replace") or "<empty>"
     return bad_request(

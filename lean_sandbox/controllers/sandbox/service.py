@@ -20,14 +20,13 @@ class ServiceOfSandbox:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._parts = run.parts
         self._caches = run.parts.caches
         self._requests = run.parts.requests
 
     async def sync(self) -> None:
         """Bring the Service to the desired state; raises ReconcileError if it cannot."""
         service = self._caches.services.get(self._run.key)
-        # Nothing loops here either.
+        # A fetch may follow a fetch only through a create that collided; nothing loops here.
         for _ in range(4):
             step = plans.plan_service(self._run.entry, service)
             must_fetch = isinstance(step, plans.Fetch)

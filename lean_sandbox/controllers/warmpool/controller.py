@@ -156,8 +156,9 @@ class PoolController(Controller[PoolEntry]):
         entry = self.cache.get(pool)
         if entry is None or entry.is_deleting or entry.view is None:
             return False
-        is_new = self._state_of(entry).full_at != entry.view.generation
-        return is_new or self._is_waited_for(pool)
+        state = self._states.get(pool)
+        full_at = state.full_at if state is not None and state.uid == entry.uid else 0
+        return full_at != entry.view.generation or self._is_waited_for(pool)
 
     def on_pool(self, delta: Delta[PoolEntry]) -> None:
         """Wake a pool that changed."""

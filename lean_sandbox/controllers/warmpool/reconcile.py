@@ -24,7 +24,7 @@ from lean_sandbox.controllers.warmpool.members import (
 )
 from lean_sandbox.controllers.warmpool.report import PoolReport, why_unready
 from lean_sandbox.controllers.warmpool.requests import MemberRequests, Parts
-from lean_sandbox.controllers.warmpool.state import Outcome, PoolState, Tries
+from lean_sandbox.controllers.warmpool.state import Backoff, Outcome, PoolState
 from lean_sandbox.kube.client import ENDING_S
 from lean_sandbox.kube.errors import said
 from lean_sandbox.model import names
@@ -144,7 +144,7 @@ class PoolReconcile:
         state = self._state
         if state.blueprint not in ("", blueprint):
             state.outcomes, state.pace = type(state.outcomes)(), type(state.pace)()
-            state.creates = Tries()
+            state.creates = Backoff()
         state.blueprint = blueprint
 
     async def _replace(self, members: PoolMembers) -> None:
@@ -193,15 +193,15 @@ class PoolReconcile:
             state.launches.in_vain = 0
             parts.refusals.let_in(self._entry.key, now)
         if not refused:
-            state.launches = Tries()
+            state.launches = Backoff()
             return
-        tries = state.launches
-        number = 2 * progress if progress else int(before > 0 and now >= tries.next_at)
+        backoff = state.launches
+        number = 2 * progress if progress else int(before > 0 and now >= backoff.next_at)
         for turn in range(min(number, len(refused))):
-            parts.launch(refused[(tries.in_vain + turn) % len(refused)].key, None)
+            parts.launch(refused[(backoff.in_vain + turn) % len(refused)].key, None)
         if number or not before:
-            parts.refusals.put_off(self._entry.key, tries, now)
-        self._outcome.requeues_s.append(tries.next_at - now)
+            parts.refusals.put_off(self._entry.key, backoff, now)
+        self._outcome.requeues_s.append(backoff.next_at - now)
 
     async def _shrink(self, members: PoolMembers) -> None:
         surplus = len(members.active) - self._view.replicas
@@ -283,7 +283,8 @@ class PoolReconcile:
         if not refusals:
             if state.refusal and len(errors) == known:
                 self._parts.refusals.let_in(self._entry.key, now)
-            state.refusal, state.creates = "", Tries()
+            state.refusal = ""
+            state.creates = Backoff()
             return
         errors[known:] = [error for error in errors[known:] if not error.is_refusal]
         state.refusal = said(refusals[0])

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from heapq import nsmallest
 
-from lean_sandbox.controllers.warmpool.state import PoolState, Tries
+from lean_sandbox.controllers.warmpool.state import Backoff, PoolState
 from lean_sandbox.watch.kind import Key
 
 # The pause after the first try of a pool, and the longest, up to which it doubles.
@@ -32,15 +32,16 @@ class Refusals:
         self._states = states
         self._wake = wake
 
-    def put_off(self, pool: Key, tries: Tries, now: float) -> float:
+    def put_off(self, pool: Key, backoff: Backoff, now: float) -> float:
         """Set the next try of a pool that was refused something; return the seconds until then."""
-        pause_s = min(_FIRST_PAUSE_S * 2.0 ** min(tries.in_vain, _MOST_DOUBLINGS), _LONGEST_PAUSE_S)
-        tries.in_vain += 1
+        doublings = min(backoff.in_vain, _MOST_DOUBLINGS)
+        pause_s = min(_FIRST_PAUSE_S * 2.0**doublings, _LONGEST_PAUSE_S)
+        backoff.in_vain += 1
         refused = Counter(key.namespace for key, state in self._states.items() if state.is_refused)
         if refused.total() > 1:
             share_s = max(1 / _TRIES_PER_S_OF_NAMESPACE, len(refused) / _TRIES_PER_S)
             pause_s = max(pause_s, refused[pool.namespace] * share_s)
-        tries.next_at = now + pause_s
+        backoff.next_at = now + pause_s
         return pause_s
 
     def let_in(self, pool: Key, now: float) -> None:

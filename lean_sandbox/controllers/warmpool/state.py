@@ -10,7 +10,7 @@ from lean_sandbox.kube.errors import ControlPlaneError
 from lean_sandbox.model.warmpool import Outcomes, ReplacementPace, ReplenishHold, TokenBucket
 
 
-class Tries(msgspec.Struct):
+class Backoff(msgspec.Struct):
     """Tries of a pool at something that the server refuses: how many in vain, when the next is."""
 
     in_vain: int = 0
@@ -43,10 +43,10 @@ class PoolState(msgspec.Struct):
     told: str = ""
     # Why the last member could not be created, and when the next is.
     refusal: str = ""
-    creates: Tries = msgspec.field(default_factory=Tries)
+    creates: Backoff = msgspec.field(default_factory=Backoff)
     # How many members were refused when last counted, and when one of them is launched again.
     refused: int = 0
-    launches: Tries = msgspec.field(default_factory=Tries)
+    launches: Backoff = msgspec.field(default_factory=Backoff)
     # By uid: when a member was last refused or held, by the server's clock.
     kept_at: dict[str, float] = msgspec.field(default_factory=dict)
     # Uids of members that claims cannot take over.
