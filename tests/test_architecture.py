@@ -42,6 +42,21 @@ ALLOWED: dict[str, set[str]] = {
     "bench": {"config", "kube", "local", "model"},
     "demo": {"bench", "client", "config", "kube", "local", "manager", "metrics", "model"},
 }
+# The folders of the embedded control plane, likewise: its modules outside them that are below them
+# all are LOCAL_LEAVES, the others may import everything.
+LOCAL: dict[str, set[str]] = {
+    "data": set(),
+    "kinds": {"data"},
+    "schema": {"kinds"},
+    "store": {"kinds"},
+    "write": {"kinds", "schema", "store"},
+    "read": {"kinds", "schema", "store"},
+    "access": {"kinds", "schema", "store", "write"},
+    "control": {"kinds", "schema", "store", "write", "access"},
+    "http": {"kinds", "schema", "store", "write", "read", "access", "control"},
+    "kubelet": set(),
+}
+LOCAL_LEAVES = {"auth", "errors", "kubeconfig", "recorded", "serversettings", "target"}
 LEAVES = {"clock", "log", "signals", "turns", "version"}
 # Third-party packages a room may use besides the standard library; None is any.
 LIBRARIES: dict[str, set[str] | None] = {
@@ -94,6 +109,24 @@ def test_a_room_imports_only_rooms_below_it(room: str) -> None:
             if target in (None, "", room) or target in LEAVES:
                 continue
             assert target in ALLOWED[room], f"{path.relative_to(ROOT)} imports {name}"
+
+
+@pytest.mark.parametrize("folder", sorted(LOCAL))
+def test_a_folder_of_the_embedded_control_plane_imports_only_folders_below_it(folder: str) -> None:
+    """Its server is read from below: kinds, schemas, store, writes and reads, then the listener."""
+    for path in modules(f"local/{folder}"):
+        for name in imported(path):
+            parts = name.split(".")
+            if parts[:2] != ["lean_sandbox", "local"] or len(parts) == 2:
+                continue
+            below = LOCAL[folder] | LOCAL_LEAVES | {folder}
+            assert parts[2] in below, f"{path.relative_to(ROOT)} imports {name}"
+
+
+def test_every_folder_of_the_embedded_control_plane_has_its_place() -> None:
+    """A new folder is entered above."""
+    base = ROOT / "lean_sandbox" / "local"
+    assert {path.parent.name for path in base.glob("*/__init__.py")} == set(LOCAL)
 
 
 @pytest.mark.parametrize("room", sorted(LIBRARIES))

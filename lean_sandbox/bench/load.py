@@ -22,7 +22,7 @@ from lean_sandbox.clock import Clock
 from lean_sandbox.kube import resources as kinds
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.resources import Page, PartialObject, Resource
-from lean_sandbox.local.follow import Followed, O, follow
+from lean_sandbox.local.kubelet.follow import Followed, O, follow
 from lean_sandbox.model import names
 from lean_sandbox.model.meta import ObjectMeta, Reference
 

@@ -81,7 +81,7 @@ def _up(
     metrics_of: Callable[[Sequence[str]], str],
 ) -> int:
     from lean_sandbox import log  # noqa: PLC0415
-    from lean_sandbox.local.pods import KubeletSettings  # noqa: PLC0415
+    from lean_sandbox.local.kubelet.pods import KubeletSettings  # noqa: PLC0415
     from lean_sandbox.local.serversettings import LocalSettings  # noqa: PLC0415
     from lean_sandbox.local.up import UpSettings  # noqa: PLC0415
 

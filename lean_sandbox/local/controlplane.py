@@ -20,30 +20,30 @@ from anyio.lowlevel import checkpoint
 
 from lean_sandbox.clock import Clock, SystemClock
 from lean_sandbox.kube.errors import ConfigError
-from lean_sandbox.local.audit import AuditEntry, AuditLog
+from lean_sandbox.local.access.rbac import Authorizer
+from lean_sandbox.local.access.reviews import Reviews
+from lean_sandbox.local.access.roles import Aggregation, RoleGuard, first_roles
 from lean_sandbox.local.auth import ANONYMOUS, UNSECURED, Authenticator, User
-from lean_sandbox.local.claimprotection import ClaimProtection
+from lean_sandbox.local.control.claimprotection import ClaimProtection
+from lean_sandbox.local.control.disruption import Budgets
+from lean_sandbox.local.control.gc import GarbageCollector
+from lean_sandbox.local.control.lifecycle import Lifecycle
 from lean_sandbox.local.direct import DirectAccess
-from lean_sandbox.local.disruption import Budgets
-from lean_sandbox.local.documents import Documents
-from lean_sandbox.local.faults import Faults
-from lean_sandbox.local.gc import GarbageCollector
-from lean_sandbox.local.handlers import Handlers
+from lean_sandbox.local.http.audit import AuditEntry, AuditLog
+from lean_sandbox.local.http.documents import Documents
+from lean_sandbox.local.http.faults import Faults
+from lean_sandbox.local.http.handlers import Handlers
+from lean_sandbox.local.http.server import ApiServer
+from lean_sandbox.local.http.subresources import Subresources
+from lean_sandbox.local.http.watching import Watches
+from lean_sandbox.local.kinds.registry import Registry
 from lean_sandbox.local.kubeconfig import write_kubeconfig
-from lean_sandbox.local.lifecycle import Lifecycle
-from lean_sandbox.local.options import WriteOptions
-from lean_sandbox.local.persistence import StateFile
-from lean_sandbox.local.rbac import Authorizer
-from lean_sandbox.local.registry import Registry
-from lean_sandbox.local.represent import Renderer
-from lean_sandbox.local.reviews import Reviews
-from lean_sandbox.local.roles import Aggregation, RoleGuard, first_roles
-from lean_sandbox.local.server import ApiServer
+from lean_sandbox.local.read.represent import Renderer
 from lean_sandbox.local.serversettings import HOST, MAX_BODY_BYTES, LocalSettings
-from lean_sandbox.local.store import Collection, Entry, Store
-from lean_sandbox.local.subresources import Subresources
-from lean_sandbox.local.verbs import Verbs
-from lean_sandbox.local.watching import Watches
+from lean_sandbox.local.store.persistence import StateFile
+from lean_sandbox.local.store.store import Collection, Entry, Store
+from lean_sandbox.local.write.options import WriteOptions
+from lean_sandbox.local.write.verbs import Verbs
 
 __all__ = ["ControlPlane", "LocalSettings"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
-from lean_sandbox.local.faults import HeldEvents
+from lean_sandbox.local.http.faults import HeldEvents
 from lean_sandbox.local.target import Target
 from tests.faults.promises import History
 from tests.support.builders import claim, pool, template

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lean_sandbox.local.direct import Change
-from lean_sandbox.local.faults import Loss
+from lean_sandbox.local.http.faults import Loss
 from tests.support.builders import claim, pool
 from tests.support.extensions import (
     add_member,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lean_sandbox.local.controlplane import ControlPlane
-from lean_sandbox.local.faults import Loss
+from lean_sandbox.local.http.faults import Loss
 from tests.support.builders import claim, template
 from tests.support.extensions import (
     BIND,

@@ -11,7 +11,7 @@ import pytest
 from lean_sandbox.controllers.claim.controller import ClaimController
 from lean_sandbox.controllers.warm import Counts
 from lean_sandbox.local.controlplane import ControlPlane
-from lean_sandbox.local.faults import HeldRequests
+from lean_sandbox.local.http.faults import HeldRequests
 from lean_sandbox.model.times import format_rfc3339
 from lean_sandbox.watch.kind import Key
 from tests.support.builders import claim, pool, template

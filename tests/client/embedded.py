@@ -15,7 +15,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from lean_sandbox.clock import SystemClock
 from lean_sandbox.config.options import Settings
 from lean_sandbox.local.controlplane import ControlPlane
-from lean_sandbox.local.kubelet import Kubelet
+from lean_sandbox.local.kubelet.kubelet import Kubelet
 from tests.client.cluster import CONTROLLER, Cluster, Room
 from tests.controlplane.scene import SWIFT
 from tests.support.clients import cluster_admin, connected, connection_to, controlling

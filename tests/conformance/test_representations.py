@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lean_sandbox.local.printers import pod_cells
+from lean_sandbox.local.read.printers import pod_cells
 from tests.conformance.api import PARTIAL, PARTIAL_LIST, TABLE, Room, pod
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

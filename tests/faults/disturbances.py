@@ -8,7 +8,7 @@ from typing import Any
 import hypothesis.strategies as st
 from hypothesis.stateful import precondition, rule
 
-from lean_sandbox.local.faults import Loss
+from lean_sandbox.local.http.faults import Loss
 from tests.faults.acts import NAMESPACES
 from tests.faults.edits import PAUSE, WHICH
 from tests.faults.proxy import Break, Grain

@@ -6,9 +6,9 @@ import asyncio
 from typing import Any
 
 from lean_sandbox.config.options import Settings
-from lean_sandbox.local.audit import AuditEntry
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.direct import Change
+from lean_sandbox.local.http.audit import AuditEntry
 from lean_sandbox.manager.preflight import admits
 from tests.faults.details import owner_of
 from tests.faults.oracle import SANDBOXES

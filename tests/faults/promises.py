@@ -15,9 +15,9 @@ from typing import Any
 from urllib.parse import parse_qs
 from weakref import WeakKeyDictionary
 
-from lean_sandbox.local.audit import AuditEntry
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.direct import Change
+from lean_sandbox.local.http.audit import AuditEntry
 from tests.support.names import (
     CLAIMS,
     CONTROLLER,

@@ -2,8 +2,8 @@
 
 It tells requests, answers and the pieces of watches apart, and spoils them as it is told. Codes,
 refused watches and what is held back are faults of the embedded control plane itself, see
-:mod:`lean_sandbox.local.faults`. Timers are those of the event loop: on a ``ClockLoop`` they go by
-the clock of the test.
+:mod:`lean_sandbox.local.http.faults`. Timers are those of the event loop: on a ``ClockLoop`` they
+go by the clock of the test.
 """
 
 from __future__ import annotations

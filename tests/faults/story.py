@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from lean_sandbox.local.controlplane import ControlPlane
-from lean_sandbox.local.faults import HeldEvents
+from lean_sandbox.local.http.faults import HeldEvents
 from tests.faults.acts import NAMESPACES
 from tests.faults.ending import Ending
 from tests.faults.oracle import POOLS, SANDBOXES

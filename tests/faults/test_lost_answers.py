@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lean_sandbox.controllers.warm import Counts
-from lean_sandbox.local.faults import Loss
+from lean_sandbox.local.http.faults import Loss
 from lean_sandbox.model.times import format_rfc3339
 from lean_sandbox.watch.kind import Key
 from tests.support.builders import claim as claim_body

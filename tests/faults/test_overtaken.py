@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from lean_sandbox.config.options import Settings
-from lean_sandbox.local.faults import HeldRequests
+from lean_sandbox.local.http.faults import HeldRequests
 from tests.sandboxes.test_claims_for_volumes import ADOPTABLE, claim_body, claim_template
 from tests.support.builders import claim, pool, template
 from tests.support.extensions import bound_name, open_claims, ready_of

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from lean_sandbox.local.audit import AuditEntry
+from lean_sandbox.local.http.audit import AuditEntry
 from tests.faults.telling import Stories
 from tests.faults.test_machine import Interleavings
 

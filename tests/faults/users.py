@@ -10,7 +10,7 @@ from hypothesis.stateful import rule
 
 from lean_sandbox.local.auth import User
 from lean_sandbox.local.controlplane import ControlPlane
-from lean_sandbox.local.subresources import Subresources
+from lean_sandbox.local.http.subresources import Subresources
 from lean_sandbox.local.target import Ask, Target
 from tests.faults.acts import NAMESPACES
 from tests.faults.edits import CLAIM, OVER, PAUSE, POOL, SANDBOX, TEMPLATE, WHERE, WHICH

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from lean_sandbox.local.pods import PREFIX, KubeletSettings, Step, next_step, perform
-from lean_sandbox.local.podstatus import Told, status_patch
-from lean_sandbox.local.podview import PodView, condition_is
+from lean_sandbox.local.kubelet.pods import PREFIX, KubeletSettings, Step, next_step, perform
+from lean_sandbox.local.kubelet.podstatus import Told, status_patch
+from lean_sandbox.local.kubelet.podview import PodView, condition_is
 from tests.support.clock import EPOCH
 
 ADDRESS = "10.64.0.1"

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from lean_sandbox.local.podview import PodStatus, PodView, condition_is
+from lean_sandbox.local.kubelet.podview import PodStatus, PodView, condition_is
 from tests.kubelet.life import Life, pod
 
 # Troubles that never end by themselves: they may go on for ever, but only among these moves.

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.local import kubelet
-from lean_sandbox.local.podview import age_s, node_object
+from lean_sandbox.local.kubelet import kubelet
+from lean_sandbox.local.kubelet.podview import age_s, node_object
 from tests.support.clock import EPOCH
 
 

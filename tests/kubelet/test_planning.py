@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from lean_sandbox.local.pods import Delay, KubeletSettings, Step, next_step
-from lean_sandbox.local.podview import PodView, condition, condition_is
+from lean_sandbox.local.kubelet.pods import Delay, KubeletSettings, Step, next_step
+from lean_sandbox.local.kubelet.podview import PodView, condition, condition_is
 from tests.kubelet.life import SETTINGS, Life, pod
 from tests.support.clock import EPOCH
 

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from lean_sandbox.local.pods import Step, perform
-from lean_sandbox.local.podview import NodeView, PodView, condition
-from lean_sandbox.local.scheduling import Use, demand_of, next_binding
+from lean_sandbox.local.kubelet.pods import Step, perform
+from lean_sandbox.local.kubelet.podview import NodeView, PodView, condition
+from lean_sandbox.local.kubelet.scheduling import Use, demand_of, next_binding
 from tests.kubelet.life import SETTINGS
 from tests.kubelet.placements import (
     PLACEMENTS,

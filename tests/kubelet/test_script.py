@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.local.pods import PREFIX, Script, read_script
+from lean_sandbox.local.kubelet.pods import PREFIX, Script, read_script
 from tests.docs.pages import ROOT
 
 # The table of docs/local.md: annotation and the values it takes.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from lean_sandbox.local.faults import HeldRequests
+from lean_sandbox.local.http.faults import HeldRequests
 from lean_sandbox.local.target import Target
 from lean_sandbox.manager.preflight import LEASE_NAME
 from tests.leading.replicas import ELECTION_NS, Replica, Replicas

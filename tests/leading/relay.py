@@ -12,7 +12,7 @@ from typing import Any
 import anyio.lowlevel
 
 from lean_sandbox.local.controlplane import ControlPlane
-from lean_sandbox.local.faults import HeldRequests
+from lean_sandbox.local.http.faults import HeldRequests
 from lean_sandbox.local.target import Target
 from tests.faults.acts import NAMESPACES
 from tests.faults.details import CANNOT_START, condition

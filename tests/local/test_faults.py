@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from lean_sandbox.local.controlplane import ControlPlane
-from lean_sandbox.local.faults import Loss
+from lean_sandbox.local.http.faults import Loss
 from tests.conformance.api import Room, config, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.local.cells import human_duration
-from lean_sandbox.local.fieldsets import (
+from lean_sandbox.local.read.cells import human_duration
+from lean_sandbox.local.read.printers import pod_cells
+from lean_sandbox.local.write.fieldsets import (
     changes,
     difference,
     fields_of,
@@ -20,8 +21,7 @@ from lean_sandbox.local.fieldsets import (
     to_wire,
     union,
 )
-from lean_sandbox.local.patch import merge_patch
-from lean_sandbox.local.printers import pod_cells
+from lean_sandbox.local.write.patch import merge_patch
 
 Json = dict[str, Any]
 

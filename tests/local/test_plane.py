@@ -24,10 +24,12 @@ from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from lean_sandbox.clock import SystemClock
-from lean_sandbox.local import kubeconfig, persistence, store, watching
+from lean_sandbox.local import kubeconfig
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.local.direct import Change
-from lean_sandbox.local.protobuf import PROTOBUF
+from lean_sandbox.local.http import watching
+from lean_sandbox.local.store import persistence, store
+from lean_sandbox.local.write.protobuf import PROTOBUF
 from tests.conformance.api import (
     APPLY,
     PARTIAL,

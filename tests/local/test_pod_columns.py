@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lean_sandbox.local import recorded
-from lean_sandbox.local.printers import pod_cells
+from lean_sandbox.local.read.printers import pod_cells
 
 
 def columns_of(obj: dict[str, Any]) -> dict[str, Any]:

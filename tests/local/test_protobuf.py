@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.local.protobuf import decode_body
+from lean_sandbox.local.write.protobuf import decode_body
 from tests.conformance.encoding import encode, field
 from tests.conformance.kinds import samples
 

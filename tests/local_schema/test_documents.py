@@ -8,9 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from lean_sandbox.local import documents, openapi, recorded
-from lean_sandbox.local.kinds import builtin_kinds, make_kind
-from lean_sandbox.local.registry import read_definition
+from lean_sandbox.local import recorded
+from lean_sandbox.local.http import documents
+from lean_sandbox.local.kinds import openapi
+from lean_sandbox.local.kinds.kinds import builtin_kinds, make_kind
+from lean_sandbox.local.kinds.registry import read_definition
 from lean_sandbox.model.crds.definitions import definitions
 
 Json = dict[str, Any]

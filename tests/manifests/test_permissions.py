@@ -10,8 +10,8 @@ import anyio
 import pytest
 
 from lean_sandbox.config.options import Settings
-from lean_sandbox.local.audit import AuditEntry
 from lean_sandbox.local.controlplane import ControlPlane
+from lean_sandbox.local.http.audit import AuditEntry
 from lean_sandbox.manager.leaderelection import Elector
 from lean_sandbox.manager.preflight import LEASE_NAME
 from tests.leading.rig import Rig, open_rig

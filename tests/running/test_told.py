@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from lean_sandbox import log
 from lean_sandbox.config.options import Settings
 from lean_sandbox.controllers.warmpool.controller import PoolController
-from lean_sandbox.local.faults import Loss
+from lean_sandbox.local.http.faults import Loss
 from lean_sandbox.model.times import format_rfc3339
 from lean_sandbox.watch.kind import Key
 from tests.docs.pages import ROOT

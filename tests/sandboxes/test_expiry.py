@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from lean_sandbox.local.controlplane import ControlPlane
-from lean_sandbox.local.faults import Loss
-from lean_sandbox.local.registry import Kind
+from lean_sandbox.local.http.faults import Loss
+from lean_sandbox.local.kinds.registry import Kind
 from lean_sandbox.model.times import format_rfc3339
 from tests.support.clock import EPOCH, FakeClock
 from tests.support.webhooks import add_webhook

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from lean_sandbox.config.options import Settings
-from lean_sandbox.local.audit import AuditEntry
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
+from lean_sandbox.local.http.audit import AuditEntry
 from lean_sandbox.model.names import name_hash
 from lean_sandbox.runtime.tracing import Tracing
 from tests.support.builders import member, placed, pool, template

@@ -23,8 +23,8 @@ from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.kubeconfig import load
 from lean_sandbox.kube.resources import PODS
 from lean_sandbox.kube.telemetry import RequestRecord
-from lean_sandbox.local.audit import AuditEntry
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
+from lean_sandbox.local.http.audit import AuditEntry
 from lean_sandbox.local.schema.events import to_events
 from lean_sandbox.local.target import Target
 from lean_sandbox.model.names import name_hash

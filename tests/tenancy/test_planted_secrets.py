@@ -26,7 +26,7 @@ from lean_sandbox.cli import main
 from lean_sandbox.config.sources import EXIT_OK
 from lean_sandbox.kube.errors import ProtocolFault
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
-from lean_sandbox.local.faults import Loss
+from lean_sandbox.local.http.faults import Loss
 from lean_sandbox.runtime.tracing import Tracing
 from tests.faults.test_anything_stored import MADE, hand_for
 from tests.metrics.scrape import serving

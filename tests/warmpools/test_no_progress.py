@@ -8,7 +8,7 @@ import pytest
 
 from lean_sandbox.controllers.warmpool.controller import PoolController
 from lean_sandbox.local.controlplane import ControlPlane
-from lean_sandbox.local.registry import Kind
+from lean_sandbox.local.kinds.registry import Kind
 from lean_sandbox.watch.kind import Key
 from tests.metrics.scrape import scraping
 from tests.support.builders import claim, placed, pool

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from lean_sandbox.local import recorded
 from lean_sandbox.local.errors import Cause
-from lean_sandbox.local.kinds import Kind
+from lean_sandbox.local.kinds.kinds import Kind
 from lean_sandbox.local.schema import errors, names
 from lean_sandbox.local.schema.decoding import METADATA
 from lean_sandbox.local.schema.errors import warning_header

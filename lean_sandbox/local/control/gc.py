@@ -1,0 +1,222 @@
+"""The garbage collector: what happens to objects when their owners go.
+
+Background: dependents go once no owner is left. Foreground: the owner waits until the dependents
+that block it are gone. Orphan: dependents lose the reference and stay.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, Final
+
+import anyio
+from anyio.lowlevel import checkpoint
+
+from lean_sandbox.local.errors import StatusError
+from lean_sandbox.local.kinds.registry import Kind, Registry
+from lean_sandbox.local.store.store import Collection, Entry, Event, Store
+from lean_sandbox.local.write.options import Deletion
+from lean_sandbox.local.write.verbs import Verbs
+
+Json = dict[str, Any]
+Place = tuple[str, str]
+"""Storage and key of an object."""
+
+_FOREGROUND: Final = "foregroundDeletion"
+_ORPHAN: Final = "orphan"
+_DEFINITIONS: Final = "customresourcedefinitions.apiextensions.k8s.io"
+_BATCH: Final = 200
+"""Objects looked at before other tasks get a turn."""
+
+
+class GarbageCollector:
+    """Follows every change; does its work in a task, as a user of its own outside the audit."""
+
+    def __init__(self, store: Store, registry: Registry, verbs: Verbs) -> None:
+        self._store = store
+        self._registry = registry
+        self._verbs = verbs
+        self._dependents: dict[str, set[Place]] = {}
+        self._owners: dict[Place, tuple[str, ...]] = {}
+        self._queue: deque[Place] = deque()
+        self._queued: set[Place] = set()
+        # Objects with an owner of a version that is not served, until something is defined.
+        self._stuck: set[Place] = set()
+        self._wake = anyio.Event()
+        self.failures = 0
+        """Deletions that were refused and tried again later."""
+        store.listeners.append(self._follow)
+
+    def rebuild(self) -> None:
+        """Take in everything that is already stored, as after a restart."""
+        for collection in self._store:
+            for entry in collection.scan():
+                self._note(collection, entry)
+
+    @property
+    def is_idle(self) -> bool:
+        """Say whether nothing waits to be looked at."""
+        return not self._queue
+
+    def _enqueue(self, place: Place) -> None:
+        if place not in self._queued:
+            self._queued.add(place)
+            self._queue.append(place)
+            self._wake.set()
+
+    def _note(self, collection: Collection, entry: Entry) -> None:
+        place = (collection.storage, entry.key)
+        uids = entry.owners
+        before = self._owners.get(place, ())
+        if uids != before:
+            for uid in before:
+                self._dependents.get(uid, set()).discard(place)
+            for uid in uids:
+                self._dependents.setdefault(uid, set()).add(place)
+            if uids:
+                self._owners[place] = uids
+            else:
+                self._owners.pop(place, None)
+            for uid in before:
+                owner = self._store.uids.get(uid)
+                if owner is not None and uid not in uids:
+                    self._enqueue((owner[0].storage, owner[1]))
+        if uids or entry.deleting:
+            self._enqueue(place)
+
+    def _follow(self, collection: Collection, event: Event) -> None:
+        if collection.storage == _DEFINITIONS and self._stuck:
+            stuck, self._stuck = self._stuck, set()
+            for place in sorted(stuck):
+                self._enqueue(place)
+        if event.type != "DELETED":
+            if collection.storage not in ("events", "leases.coordination.k8s.io"):
+                self._note(collection, event.entry)
+            return
+        place = (collection.storage, event.entry.key)
+        for uid in self._owners.pop(place, ()):
+            self._dependents.get(uid, set()).discard(place)
+            owner = self._store.uids.get(uid)
+            if owner is not None:
+                self._enqueue((owner[0].storage, owner[1]))
+        for dependent in sorted(self._dependents.pop(event.entry.uid, ())):
+            self._enqueue(dependent)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake = anyio.Event()
+            while self._queue:
+                for _ in range(min(_BATCH, len(self._queue))):
+                    place = self._queue.popleft()
+                    self._queued.discard(place)
+                    try:
+                        self._look(place)
+                    except StatusError:
+                        # The object changed or went meanwhile; whatever is left brings an event.
+                        self.failures += 1
+                await checkpoint()
+
+    def _look(self, place: Place) -> None:
+        storage, key = place
+        entry = self._store.collection(storage).entries.get(key)
+        kind = self._registry.of_storage(storage)
+        if entry is None or kind is None:
+            return
+        metadata = entry.load()["metadata"]
+        finalizers = metadata.get("finalizers") or ()
+        if metadata.get("deletionTimestamp"):
+            if _ORPHAN in finalizers:
+                self._orphan(kind, entry)
+                return
+            if _FOREGROUND in finalizers:
+                self._foreground(kind, entry)
+                return
+        references = metadata.get("ownerReferences") or ()
+        if references:
+            self._attend(kind, entry, references, deleting="deletionTimestamp" in metadata)
+
+    def _attend(self, kind: Kind, entry: Entry, references: list[Json], *, deleting: bool) -> None:
+        """Delete an object all of whose owners are gone or wait for it.
+
+        One owner of a version that is not served, whatever became of it, and the object stays.
+        """
+        if not all(self._is_served(reference) for reference in references):
+            self._stuck.add((kind.storage, entry.key))
+            return
+        solid, waiting, gone = [], [], []
+        for reference in references:
+            owner = self._store.uids.get(reference["uid"])
+            owner_entry = owner[0].entries.get(owner[1]) if owner else None
+            if owner_entry is None or not _same_place(reference, owner_entry, entry):
+                gone.append(reference)
+            elif _waits_for_dependents(owner_entry):
+                waiting.append(reference)
+            else:
+                solid.append(reference)
+        if solid:
+            if gone or waiting:
+                self._set_owners(kind, entry, solid)
+            return
+        if deleting:
+            return
+        if waiting:
+            blocking = any(reference.get("blockOwnerDeletion") for reference in waiting)
+            policy = "Foreground" if blocking and self._dependents.get(entry.uid) else "Background"
+        else:
+            policy = "Background"
+        how = Deletion(policy=policy, uid=entry.uid)
+        self._verbs.delete(kind, entry.namespace, entry.name, how)
+
+    def _is_served(self, reference: Json) -> bool:
+        return self._registry.by_kind(reference["apiVersion"], reference["kind"]) is not None
+
+    def _set_owners(self, kind: Kind, entry: Entry, references: list[Json]) -> None:
+        def change(obj: Json) -> Json:
+            if references:
+                obj["metadata"]["ownerReferences"] = references
+            else:
+                obj["metadata"].pop("ownerReferences", None)
+            return obj
+
+        self._verbs.rewrite(kind, entry.namespace, entry.name, change)
+
+    def _living_dependents(self, uid: str) -> list[tuple[Kind, Entry]]:
+        found = []
+        for storage, key in sorted(self._dependents.get(uid, ())):
+            entry = self._store.collection(storage).entries.get(key)
+            kind = self._registry.of_storage(storage)
+            if entry is not None and kind is not None:
+                found.append((kind, entry))
+        return found
+
+    def _foreground(self, kind: Kind, owner: Entry) -> None:
+        blocked = False
+        for child_kind, child in self._living_dependents(owner.uid):
+            metadata = child.load()["metadata"]
+            blocked = blocked or any(
+                reference["uid"] == owner.uid and reference.get("blockOwnerDeletion")
+                for reference in metadata.get("ownerReferences") or ()
+            )
+            if not metadata.get("deletionTimestamp"):
+                self._enqueue((child_kind.storage, child.key))
+        if not blocked:
+            self._verbs.drop_finalizer(kind, owner, _FOREGROUND)
+
+    def _orphan(self, kind: Kind, owner: Entry) -> None:
+        for child_kind, child in self._living_dependents(owner.uid):
+            references = child.load()["metadata"].get("ownerReferences") or []
+            kept = [reference for reference in references if reference["uid"] != owner.uid]
+            self._set_owners(child_kind, child, kept)
+        self._verbs.drop_finalizer(kind, owner, _ORPHAN)
+
+
+def _same_place(reference: Json, owner: Entry, dependent: Entry) -> bool:
+    """Say whether a reference really names the owner found by its uid."""
+    in_reach = not owner.namespace or owner.namespace == dependent.namespace
+    return in_reach and reference.get("name") == owner.name
+
+
+def _waits_for_dependents(owner: Entry) -> bool:
+    return owner.deleting and _FOREGROUND in (owner.load()["metadata"].get("finalizers") or ())

@@ -1,0 +1,1 @@
+"""The listener: what is asked, watches, faults and the record of requests."""

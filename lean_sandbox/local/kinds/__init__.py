@@ -1,0 +1,1 @@
+"""The kinds that are served, and what is said of them."""

@@ -1,0 +1,364 @@
+"""Which simulated Node takes a Pod, or what the scheduler says when none does: pure functions.
+
+Filters, their order and their words are those of kube-scheduler. A Pod that demands what is not
+simulated is bound nowhere, and its condition names the field. Volumes, preemption and preferences
+between Pods are left out: none of them decides whether a Pod may run here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import lru_cache
+from math import ceil
+from typing import Any
+
+from lean_sandbox.local.kubelet.pods import KubeletSettings, Step
+from lean_sandbox.local.kubelet.podview import Container, Json, NodeView, PodView, condition
+from lean_sandbox.model.comparison import parse_quantity
+
+_SCHEDULER_NAMES = ("", "default-scheduler")
+_CORDON: Json = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+_KEEPS_OUT = ("NoSchedule", "NoExecute")
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+_NAME = "metadata.name"
+_ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - a host port of every address
+# What a Pod may ask for as a whole, whatever its containers ask for.
+_OF_WHOLE_PODS = ("cpu", "memory")
+
+# Address, protocol and number.
+_Port = tuple[str, str, int]
+_Amounts = dict[str, Fraction]
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What a Pod takes of its Node; CPU counts in thousandths."""
+
+    resources: Mapping[str, int]
+    ports: frozenset[_Port]
+    priority: int
+
+
+@dataclass(slots=True)
+class Use:
+    """What the Pods of one Node take of it, by their uids."""
+
+    pods: dict[str, Demand] = field(default_factory=dict)
+    resources: Counter[str] = field(default_factory=Counter)
+
+    def add(self, uid: str, demand: Demand) -> None:
+        """Count a Pod, which is not counted yet."""
+        self.pods[uid] = demand
+        self.resources.update(demand.resources)
+
+    def remove(self, uid: str) -> None:
+        """Count a Pod no longer."""
+        self.resources.subtract(self.pods.pop(uid).resources)
+
+
+_UNUSED = Use()
+_NOTHING = Demand({}, frozenset(), 0)
+
+
+class Scheduler:
+    """Remembers the Nodes, and what runs or is about to run on each."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, NodeView] = {}
+        #: Names of Nodes that were taken away: nobody else ends what was on them.
+        self.lost: set[str] = set()
+        #: What is taken of each Node.
+        self.uses: defaultdict[str, Use] = defaultdict(Use)
+        self._places: dict[str, str] = {}
+        #: The uids of Pods that fit nowhere.
+        self.waiting: set[str] = set()
+
+    def update_node(self, node: NodeView) -> bool:
+        """Remember a Node; return whether it offers something else than before."""
+        meta = node.metadata
+        old = self.nodes.get(meta.name)
+        self.nodes[meta.name] = node
+        # Heartbeats do not matter to Pods.
+        return old is None or (old.metadata.labels, old.spec, old.status) != (
+            meta.labels,
+            node.spec,
+            node.status,
+        )
+
+    def remove_node(self, name: str) -> None:
+        """Forget a Node that is gone."""
+        if self.nodes.pop(name, None) is not None:
+            self.lost.add(name)
+
+    def place(self, pod: PodView, node: str) -> bool:
+        """Count a Pod on ``node``, empty for nowhere; return whether there is more room now."""
+        uid = pod.metadata.uid
+        old = self._places.pop(uid, "")
+        if old:
+            self.uses[old].remove(uid)
+        if node:
+            self.uses[node].add(uid, demand_of(pod))
+            self._places[uid] = node
+            self.waiting.discard(uid)
+        return old not in ("", node)
+
+
+def demand_of(pod: PodView) -> Demand:
+    """Return what a Pod takes: its containers together, or what its start takes if that is more."""
+    spec = pod.spec
+    total: _Amounts = {}
+    sidecars: _Amounts = {}
+    at_start: _Amounts = {}
+    ports = list(_host_ports(spec.containers))
+    for container in spec.containers:
+        _add(total, container.requests)
+    for container in spec.initContainers or ():
+        needed = dict(sidecars)
+        _add(needed, container.requests)
+        if container.restartPolicy == "Always":
+            ports += _host_ports((container,))
+            _add(total, container.requests)
+            sidecars = needed
+        at_start |= {name: max(at, at_start.get(name, at)) for name, at in needed.items()}
+    total |= {name: max(amount, total.get(name, amount)) for name, amount in at_start.items()}
+    for name, text in ((spec.resources or {}).get("requests") or {}).items():
+        if name in _OF_WHOLE_PODS or name.startswith("hugepages-"):
+            total[name] = _quantity(text)
+    _add(total, spec.overhead or {})
+    return Demand(_whole(total), frozenset(ports), spec.priority or 0)
+
+
+def next_binding(
+    pod: PodView,
+    nodes: Mapping[str, NodeView],
+    uses: Mapping[str, Use],
+    settings: KubeletSettings,
+) -> Step | None:
+    """Return the scheduler's next request for an unbound ``pod``: bind it, or say why not, once.
+
+    ``uses`` tells what Pods take of each Node. The Pod stays with the Node where it is counted
+    itself while it fits there. Otherwise it goes to the one it prefers, then to the emptiest.
+    """
+    spec = pod.spec
+    is_ours = spec.schedulerName in _SCHEDULER_NAMES and not pod.is_deleting
+    # The API server itself has told of scheduling gates.
+    if not is_ours or spec.nodeName or spec.schedulingGates:
+        return None
+    if not nodes:
+        return _say(pod, "no nodes available to schedule pods")
+    if missing := " and ".join(_not_simulated(pod)):
+        return _say(
+            pod,
+            f"0/{len(nodes)} nodes are available: the simulated scheduler does not support"
+            f" {missing}. Leave it out, or make it a preference.",
+        )
+    terms = _node_affinity(pod, _REQUIRED)
+    names = _named(terms["nodeSelectorTerms"]) if terms else None
+    if names == set():
+        return _say(pod, f"0/{len(nodes)} nodes are available: pod affinity terms conflict.")
+    why_not: Counter[str] = Counter()
+    preemption: Counter[str] = Counter()
+    demand, fitting = demand_of(pod), []
+    for name, node in sorted(nodes.items()):
+        use = uses.get(name, _UNUSED)
+        if names is not None and name not in names:
+            reasons, is_full = ["node(s) didn't satisfy plugin(s) [NodeAffinity]"], False
+        else:
+            reasons, is_full = _misfits(pod, demand, node, use)
+        if not reasons:
+            is_new = pod.metadata.uid not in use.pods
+            fitting.append((is_new, *_dislikes(pod, node), len(use.pods), name))
+        elif is_full:
+            is_lower = any(other.priority < demand.priority for other in use.pods.values())
+            preemption[_PREEMPTS if is_lower else _NO_VICTIMS] += 1
+        why_not.update(reasons)
+    if fitting:
+        return Step("bind", settings.schedule, min(fitting)[-1])
+    return _say(pod, _no_fit(pod, len(nodes), why_not, preemption))
+
+
+def _misfits(pod: PodView, demand: Demand, node: NodeView, use: Use) -> tuple[list[str], bool]:
+    """Return why ``node`` does not take ``pod``, and whether it would with fewer Pods on it."""
+    tolerations = pod.spec.tolerations or ()
+    if node.spec.unschedulable and not _is_tolerated(_CORDON, tolerations):
+        return ["node(s) were unschedulable"], False
+    for taint in node.spec.taints or ():
+        if taint.get("effect") in _KEEPS_OUT and not _is_tolerated(taint, tolerations):
+            return ["node(s) had untolerated taint(s)"], False
+    if not _is_wanted(pod, node):
+        return ["node(s) didn't match Pod's node affinity/selector"], False
+    # What is held for the Pod itself does not stand in its way.
+    uid = pod.metadata.uid
+    held = use.pods.get(uid, _NOTHING)
+    others = (other.ports for of, other in use.pods.items() if of != uid)
+    if demand.ports and any(_collide(demand.ports, ports) for ports in others):
+        return ["node(s) didn't have free ports for the requested pod ports"], True
+    room = _whole({name: _quantity(text) for name, text in (node.status.allocatable or {}).items()})
+    count = len(use.pods) - (uid in use.pods)
+    reasons = ["Too many pods"] if count >= room.get("pods", 0) else []
+    short = [
+        name
+        for name, amount in demand.resources.items()
+        if amount > 0
+        and amount > room.get(name, 0) - use.resources[name] + held.resources.get(name, 0)
+    ]
+    reasons += (f"Insufficient {name}" for name in short)
+    return reasons, all(demand.resources[name] <= room.get(name, 0) for name in short)
+
+
+_NO_VICTIMS = "No preemption victims found for incoming pod"
+_PREEMPTS = "Preemption is not simulated"
+
+
+def _no_fit(pod: PodView, total: int, reasons: Counter[str], preemption: Counter[str]) -> str:
+    """Return the scheduler's words; ``preemption`` counts the Nodes where fewer Pods would help."""
+    if pod.spec.preemptionPolicy == "Never":
+        last = "not eligible due to preemptionPolicy=Never."
+    else:
+        rest = Counter({"Preemption is not helpful for scheduling": total - preemption.total()})
+        last = f"0/{total} nodes are available: {', '.join(_counted(preemption + rest))}."
+    told = f"0/{total} nodes are available: {', '.join(_counted(reasons))}."
+    return f"{told} no new claims to deallocate, preemption: {last}"
+
+
+def _counted(reasons: Counter[str]) -> list[str]:
+    return sorted(f"{count} {reason}" for reason, count in reasons.items())
+
+
+def _say(pod: PodView, message: str) -> Step | None:
+    """Return the step that writes the PodScheduled condition, or None when it already says so."""
+    old = condition(pod.status, "PodScheduled")
+    said = (old.get("status"), old.get("reason"), old.get("message"))
+    if said == ("False", "Unschedulable", message):
+        return None
+    return Step("unschedulable", detail=message)
+
+
+# Taints, selectors, preferences.
+
+
+def _is_tolerated(taint: Json, tolerations: Iterable[Json]) -> bool:
+    for one in tolerations:
+        is_about_it = (one.get("effect") or taint["effect"]) == taint["effect"] and (
+            one.get("key") or taint["key"]
+        ) == taint["key"]
+        operator = one.get("operator") or "Equal"
+        is_equal = operator == "Equal" and (one.get("value") or "") == (taint.get("value") or "")
+        if is_about_it and (is_equal or operator == "Exists"):
+            return True
+    return False
+
+
+def _is_wanted(pod: PodView, node: NodeView) -> bool:
+    labels = node.metadata.labels or {}
+    if any(labels.get(key) != value for key, value in (pod.spec.nodeSelector or {}).items()):
+        return False
+    terms = _node_affinity(pod, _REQUIRED)
+    return terms is None or any(_matches(term, node) for term in terms["nodeSelectorTerms"])
+
+
+def _node_affinity(pod: PodView, kind: str) -> Any:
+    return ((pod.spec.affinity or {}).get("nodeAffinity") or {}).get(kind)
+
+
+def _dislikes(pod: PodView, node: NodeView) -> tuple[int, int]:
+    """Return what speaks against a Node that fits: its taints, and preferences it does not meet."""
+    tolerations = pod.spec.tolerations or ()
+    taints = sum(
+        taint.get("effect") == "PreferNoSchedule" and not _is_tolerated(taint, tolerations)
+        for taint in node.spec.taints or ()
+    )
+    preferred = _node_affinity(pod, _PREFERRED) or ()
+    return taints, -sum(one["weight"] for one in preferred if _matches(one["preference"], node))
+
+
+def _matches(term: Json, node: NodeView) -> bool:
+    labels, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
+    name = {_NAME: node.metadata.name}
+    # An empty term selects nothing.
+    return bool(labels or fields) and (
+        all(_holds(one, node.metadata.labels or {}) for one in labels)
+        and all(_holds(one, name) for one in fields)
+    )
+
+
+def _holds(requirement: Json, labels: Mapping[str, str]) -> bool:
+    found = labels.get(requirement["key"])
+    values: list[str] = requirement.get("values") or []
+    match requirement["operator"]:
+        case "In":
+            return found in values
+        case "NotIn":
+            return found not in values
+        case "Exists":
+            return found is not None
+        case "DoesNotExist":
+            return found is None
+    try:
+        number, bound = int(found or ""), int(values[0])
+    except ValueError:
+        return False
+    return number > bound if requirement["operator"] == "Gt" else number < bound
+
+
+def _named(terms: Iterable[Json]) -> set[str] | None:
+    """Return the names of the Nodes to which the terms confine a Pod; None without a bound."""
+    found: set[str] = set()
+    for term in terms:
+        named = [
+            set(one["values"])
+            for one in term.get("matchFields") or ()
+            if (one["key"], one["operator"]) == (_NAME, "In")
+        ]
+        if not named:
+            return None
+        found |= set.intersection(*named)
+    return found
+
+
+def _not_simulated(pod: PodView) -> Iterator[str]:
+    affinity = pod.spec.affinity or {}
+    for kind in ("podAffinity", "podAntiAffinity"):
+        if (affinity.get(kind) or {}).get(_REQUIRED):
+            yield f"spec.affinity.{kind}.{_REQUIRED}"
+    spread = pod.spec.topologySpreadConstraints or ()
+    if any(one["whenUnsatisfiable"] == "DoNotSchedule" for one in spread):
+        yield "spec.topologySpreadConstraints with whenUnsatisfiable: DoNotSchedule"
+    if pod.spec.resourceClaims:
+        yield "spec.resourceClaims"
+
+
+# Resources and ports.
+
+
+def _host_ports(containers: Iterable[Container]) -> Iterator[_Port]:
+    for container in containers:
+        for port in container.ports or ():
+            if number := port.get("hostPort"):
+                yield (port.get("hostIP") or _ANY_ADDRESS, port.get("protocol") or "TCP", number)
+
+
+def _collide(ours: Iterable[_Port], theirs: Iterable[_Port]) -> bool:
+    return any(
+        mine[1:] == other[1:] and (mine[0] == other[0] or _ANY_ADDRESS in (mine[0], other[0]))
+        for mine in ours
+        for other in theirs
+    )
+
+
+def _add(into: _Amounts, more: Mapping[str, object]) -> None:
+    for name, text in more.items():
+        into[name] = into.get(name, Fraction()) + _quantity(text)
+
+
+@lru_cache(maxsize=1024)
+def _quantity(text: object) -> Fraction:
+    return parse_quantity(text) or Fraction()
+
+
+def _whole(amounts: _Amounts) -> dict[str, int]:
+    return {name: ceil(n * 1000 if name == "cpu" else n) for name, n in amounts.items()}

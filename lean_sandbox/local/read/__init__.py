@@ -1,0 +1,1 @@
+"""Lists, and the forms in which objects are shown."""

@@ -1,0 +1,325 @@
+"""Lists: which version a request sees, and its pages."""
+
+from __future__ import annotations
+
+import base64
+import posixpath
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from filters import SelectorError, parse_labels
+from lean_sandbox.local.errors import (
+    Cause,
+    StatusError,
+    bad_request,
+    expired,
+    invalid,
+    too_large_version,
+)
+from lean_sandbox.local.kinds.registry import Kind
+from lean_sandbox.local.schema.errors import forbidden, not_supported
+from lean_sandbox.local.store.store import Collection, Entry
+from lean_sandbox.local.target import number
+from lean_sandbox.model.names import shard_hash
+
+_MATCH: Final = "resourceVersionMatch"
+_INITIAL: Final = "sendInitialEvents"
+_NOT_WITH_CONTINUE: Final = f"{_MATCH} is forbidden when continue is provided"
+_FORM: Final = "meta.k8s.io/v1"
+_BASE64: Final = re.compile("[A-Za-z0-9_-]+")
+_DIGITS: Final = re.compile("[0-9]+")
+_VERSION_DIGITS: Final = len(str(1 << 64))
+_ALWAYS = ("metadata.name", "metadata.namespace")
+_FIELD_TERM = re.compile(r"(.*?)(!=|==|=)(.*)", re.DOTALL)
+_FIELD_SEPARATOR = re.compile(r"(?<!\\),")
+_ESCAPED = re.compile(r"\\(.|$)|=", re.DOTALL)
+_HEX = r"\s*'(0x(?:[0-9a-f]{16}|10{16}))'\s*"
+_SHARD_RANGE = re.compile(
+    rf"\s*shardRange\(\s*object\.metadata\.(uid|namespace)\s*,{_HEX},{_HEX}\)\s*"
+)
+
+
+_TOO_OLD: Final = (
+    "The provided continue parameter is too old to display a consistent list result. You can start"
+    " a new list without the continue parameter, or use the continue token in this response to"
+    " retrieve the remainder of the results. Continuing with the provided token results in an"
+    " inconsistent list - objects that were created, modified, or deleted between the time the"
+    " first chunk was returned and now may show up in the list."
+)
+
+
+class Page(NamedTuple):
+    """The entries of one answer and its list metadata."""
+
+    entries: list[Entry]
+    metadata: dict[str, Any]
+
+
+def version_of(text: str, *, is_list: bool = True) -> int:
+    """Return a resourceVersion parameter as a number, 0 when empty.
+
+    Raises:
+        StatusError: 400 of a list; other requests take it for a failure of their own, 500.
+
+    """
+    why = "invalid syntax"
+    if not text:
+        return 0
+    if _DIGITS.fullmatch(text):
+        digits = text.lstrip("0") or "0"
+        if len(digits) <= _VERSION_DIGITS and int(digits) < 1 << 64:
+            return int(digits)
+        why = "value out of range"
+    problem = (
+        f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": {why}'
+    )
+    raise (
+        bad_request(f"invalid resource version: {problem}")
+        if is_list
+        else StatusError(500, "", problem)
+    )
+
+
+def check_options(query: Mapping[str, str], *, is_watch: bool) -> None:
+    """Refuse numbers that are none, and combinations of list options that make no sense.
+
+    Raises:
+        StatusError: 400 for a number, 422 for a combination, with a cause for each that is wrong.
+
+    """
+    for name in ("limit", "timeoutSeconds"):
+        number(query, name)
+    found = list(_watch_mistakes(query) if is_watch else _list_mistakes(query))
+    if found:
+        raise invalid("meta.k8s.io", "ListOptions", "", found)
+
+
+def _list_mistakes(query: Mapping[str, str]) -> Iterator[Cause]:
+    match, version = query.get(_MATCH, ""), query.get("resourceVersion", "")
+    if match:
+        if not version:
+            yield forbidden(_MATCH, f"{_MATCH} is forbidden unless resourceVersion is provided")
+        if query.get("continue"):
+            yield forbidden(_MATCH, _NOT_WITH_CONTINUE)
+        if match not in ("Exact", "NotOlderThan"):
+            yield not_supported(_MATCH, match, ("Exact", "NotOlderThan", ""))
+        if match == "Exact" and version == "0":
+            yield forbidden(_MATCH, f'{_MATCH} "exact" is forbidden for resourceVersion "0"')
+    if _INITIAL in query:
+        yield forbidden(_INITIAL, f"{_INITIAL} is forbidden for list")
+
+
+def _watch_mistakes(query: Mapping[str, str]) -> Iterator[Cause]:
+    match = query.get(_MATCH, "")
+    if _INITIAL in query:
+        if match != "NotOlderThan":
+            yield forbidden(_MATCH, f"{_INITIAL} requires setting {_MATCH} to NotOlderThan")
+    elif match:
+        yield forbidden(_MATCH, f"{_MATCH} is forbidden for watch unless {_INITIAL} is provided")
+    elif query.get("resourceVersion", "") in ("", "0"):
+        match = "NotOlderThan"  # such a watch begins with initial events, as if it had said so
+    if match and match != "NotOlderThan":
+        yield not_supported(_MATCH, match, ("NotOlderThan",))
+    if match and query.get("continue"):
+        yield forbidden(_MATCH, _NOT_WITH_CONTINUE)
+
+
+class FieldTerm(NamedTuple):
+    """One requirement of a field selector: that a field has, or has not, a value."""
+
+    path: str
+    value: str
+    equal: bool
+
+
+def parse_fields(text: str) -> tuple[FieldTerm, ...]:
+    """Return the requirements of a field selector. Raises SelectorError."""
+    terms = []
+    for part in filter(None, _FIELD_SEPARATOR.split(text)):
+        match = _FIELD_TERM.fullmatch(part)
+        if match is None:
+            raise SelectorError(f"invalid selector: '{text}'; can't understand '{part}'")
+        path, operator, value = match.groups()
+        terms.append(FieldTerm(path, _unescaped(value), equal=operator != "!="))
+    return tuple(terms)
+
+
+def _unescaped(value: str) -> str:
+    for found in _ESCAPED.finditer(value):
+        if found[0] == "=":
+            raise SelectorError("invalid field selector: unescaped character in value: 61")
+        if found[1] not in ("\\", ",", "="):
+            raise SelectorError(f"invalid field selector: invalid escape sequence: {found[0]}")
+    return _ESCAPED.sub(r"\1", value)
+
+
+def _field_test(kind: Kind, term: FieldTerm) -> Callable[[Entry], bool]:
+    field, value, equal = term
+    if field == "metadata.name":
+        return lambda entry: (entry.name == value) is equal
+    if field == "metadata.namespace" and kind.selects_namespace:
+        return lambda entry: (entry.namespace == value) is equal
+    selector = kind.selectors.get(field)
+    if selector is None:
+        if not kind.is_custom and not kind.selectors:
+            known = ", ".join(f'"{name}"' for name in _ALWAYS)
+            raise bad_request(f'"{field}" is not a known field selector: only {known}')
+        raise bad_request(f"field label not supported: {field}")
+    paths, default = selector
+
+    def matches(entry: Entry) -> bool:
+        found = next((entry.fields[path] for path in paths if entry.fields.get(path)), default)
+        return (found == value) is equal
+
+    return matches
+
+
+def _shard_test(text: str) -> Callable[[Entry], bool]:
+    ranges = []
+    for part in text.split("||"):
+        found = _SHARD_RANGE.fullmatch(part)
+        if found is None or int(found[2], 16) >= int(found[3], 16):
+            raise StatusError(500, "", f"invalid shard selector: {part}")
+        ranges.append((found[1], range(int(found[2], 16), int(found[3], 16))))
+    return lambda entry: any(
+        shard_hash(entry.namespace if field == "namespace" else entry.uid) in numbers
+        for field, numbers in ranges
+    )
+
+
+def matcher(
+    kind: Kind, query: Mapping[str, str], *, is_sharding: bool = False
+) -> Callable[[Entry], bool] | None:
+    """Return the test of the selectors in a query, None when everything matches.
+
+    Raises:
+        StatusError: 400 for a selector that cannot be read or a field that is not selectable, 500
+            for such a selector of shards.
+
+    """
+    tests: list[Callable[[Entry], bool]] = []
+    if is_sharding and (shards := query.get("shardSelector")):
+        tests.append(_shard_test(shards))
+    try:
+        labels = parse_labels(query.get("labelSelector", ""))
+        fields = parse_fields(query.get("fieldSelector", ""))
+    except SelectorError as error:
+        raise bad_request(str(error)) from None
+    if labels.terms:
+        tests.append(lambda entry: labels.matches(entry.labels))
+    tests.extend(_field_test(kind, term) for term in fields)
+    if not tests:
+        return None
+    return lambda entry: all(test(entry) for test in tests)
+
+
+class _Token(msgspec.Struct):
+    """What a continue token says: the version of the list, and the key its next page begins at."""
+
+    v: str = ""
+    rv: int | None = 0
+    start: str | None = ""
+
+
+def _token(version: int, last: str, namespace: str) -> str:
+    start = "/" + last.removeprefix(f"{namespace}/" if namespace else "") + "\0"
+    raw = msgspec.json.encode(_Token(_FORM, version, start))
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+def _read_token(text: str, namespace: str) -> tuple[int, str]:
+    """Return the version, negative for the newest, and the first key of the page.
+
+    Raises:
+        StatusError: 400.
+
+    """
+    if not _BASE64.fullmatch(text):  # padding is none either
+        raise _bad_token("illegal base64 data")
+    try:
+        raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+        token = msgspec.json.decode(raw, type=_Token)
+    except (ValueError, msgspec.DecodeError) as error:
+        raise _bad_token(str(error)) from None
+    if token.v != _FORM:
+        raise _bad_token(f"server does not recognize this encoded version {token.v}")
+    if not token.rv:
+        raise _bad_token(f"incorrect encoded start resourceVersion (version {token.v})")
+    if not token.start:
+        raise _bad_token(f"encoded start key empty (version {token.v})")
+    path = "/" + token.start.removeprefix("/")
+    if path.startswith("//") or posixpath.normpath(path) != path:
+        raise _bad_token(token.start)
+    return token.rv, f"{namespace}{path}" if namespace else path[1:]
+
+
+def _bad_token(why: str) -> StatusError:
+    return bad_request(f"invalid continue token: continue key is not valid: {why}")
+
+
+def list_page(
+    kind: Kind,
+    collection: Collection,
+    namespace: str,
+    query: Mapping[str, str],
+    current: int,
+    *,
+    is_sharding: bool,
+) -> Page:
+    """Return one page of a list, at the version its options ask for.
+
+    Raises:
+        StatusError: 400 and 422 for bad options, 410 for a forgotten version, 504 for a version
+            that has not happened yet.
+
+    """
+    matches = matcher(kind, query, is_sharding=is_sharding)
+    check_options(query, is_watch=False)
+    text, match = query.get("resourceVersion", ""), query.get(_MATCH, "")
+    token, limit = query.get("continue", ""), max(0, number(query, "limit") or 0)
+    if token and text not in ("", "0"):
+        raise bad_request("specifying resource version is not allowed when using continue")
+    version, start = version_of(text), ""
+    is_exact = bool(token) or match == "Exact" or bool(version and limit and not match)
+    if token:
+        said, start = _read_token(token, namespace)
+        version = said if said > 0 else current
+    if version > current:
+        raise too_large_version(version, current)
+    if not is_exact:
+        version = current
+    try:
+        entries = collection.snapshot(version, namespace)
+    except StatusError:
+        if token:
+            again = _token(-1, start.removesuffix("\0"), namespace)
+            raise expired(_TOO_OLD, again) from None
+        raise
+    if text == "0":
+        limit = 0  # answered from a watch cache, which does not page
+    if start:
+        entries = [entry for entry in entries if entry.key >= start]
+    return _cut(entries, matches, limit, version, namespace)
+
+
+def _cut(
+    entries: list[Entry],
+    matches: Callable[[Entry], bool] | None,
+    limit: int,
+    version: int,
+    namespace: str,
+) -> Page:
+    metadata: dict[str, Any] = {"resourceVersion": str(version)}
+    if matches is not None:
+        entries = [entry for entry in entries if matches(entry)]
+    if limit and len(entries) > limit:
+        rest = len(entries) - limit
+        entries = entries[:limit]
+        metadata["continue"] = _token(version, entries[-1].key, namespace)
+        if matches is None:
+            # With a selector the server does not count what it has not looked at.
+            metadata["remainingItemCount"] = rest
+    return Page(entries, metadata)

@@ -1,0 +1,318 @@
+"""The cells of built-in kinds, as `kubectl get` shows them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Final
+
+from filters.events import condition_of, pod_columns
+from lean_sandbox.local.read.cells import NONE, at, pod_word, readiness_gates, restarts, since
+
+Json = dict[str, Any]
+Cell = Callable[[Json, datetime], Any]
+Cells = Callable[[Json, datetime], list[Any]]
+
+
+def _age(obj: Json, now: datetime) -> str:
+    return since(obj["metadata"].get("creationTimestamp"), now)
+
+
+# ------------------------------------------------------------------ what rows are made of
+
+
+def _member(written: str) -> Cell:
+    path, _, default = written.partition("=")
+    is_json = default.isdecimal() or default == "false"
+    shown = json.loads(default) if is_json else default
+    return lambda obj, _now: at(obj, path, shown)
+
+
+def _row(*columns: str | Cell) -> Cells:
+    """Return the cells of a kind after its name; with its age at the end, if it is not there.
+
+    A text is members by their paths, maybe with ``=`` and what is shown where there is none.
+    """
+    cells: list[Cell] = []
+    for column in columns:
+        cells += map(_member, column.split()) if isinstance(column, str) else [column]
+    if _age not in cells and _created not in cells:
+        cells.append(_age)
+    return lambda obj, now: [obj["metadata"]["name"], *(cell(obj, now) for cell in cells)]
+
+
+_created: Final = _member("metadata.creationTimestamp")
+
+
+def _labels(path: str) -> Cell:
+    def cell(obj: Json, _now: datetime) -> str:
+        labels = at(obj, path, {})
+        return ",".join(f"{key}={labels[key]}" for key in sorted(labels)) or NONE
+
+    return cell
+
+
+def _selector(path: str) -> Cell:
+    def cell(obj: Json, _now: datetime) -> str:
+        selector = at(obj, path, {})
+        terms = {key: f"{key}={value}" for key, value in at(selector, "matchLabels", {}).items()}
+        for term in selector.get("matchExpressions") or ():
+            key, values = term.get("key", ""), ",".join(sorted(term.get("values") or ()))
+            terms[key] = {
+                "In": f"{key} in ({values})",
+                "NotIn": f"{key} notin ({values})",
+                "DoesNotExist": f"!{key}",
+            }.get(term.get("operator", ""), key)
+        return ",".join(terms[key] for key in sorted(terms)) or NONE
+
+    return cell
+
+
+def _joined(path: str, member: str) -> Cell:
+    """Return what shows a member of every item of a list."""
+    return lambda obj, _now: ",".join(item.get(member, "") for item in at(obj, path, ()))
+
+
+def _size(*members: str) -> Cell:
+    return lambda obj, _now: sum(len(obj.get(name) or ()) for name in members)
+
+
+def _text(path: str, default: Any) -> Cell:
+    return lambda obj, _now: str(at(obj, path, default))
+
+
+def _template(path: str, *, has_selector: bool = True) -> list[Cell]:
+    """Return what shows names and images of a Pod template's containers, and what it is for."""
+    listed = f"{path}.template.spec.containers"
+    cells = [_joined(listed, "name"), _joined(listed, "image")]
+    return [*cells, _selector(f"{path}.selector")] if has_selector else cells
+
+
+pod_cells: Final = _row(
+    lambda obj, _now: pod_columns(obj)["Ready"],
+    pod_word,
+    restarts,
+    _age,
+    lambda obj, _now: pod_columns(obj)["IP"],
+    "spec.nodeName=<none> status.nominatedNodeName=<none>",
+    readiness_gates,
+)
+"""The cells of a Pod."""
+
+
+# ------------------------------------------------------------------ kinds of the core group
+
+
+def _external(obj: Json, _now: datetime) -> str:
+    """Return the addresses of a Service outside the cluster."""
+    kind = at(obj, "spec.type")
+    if kind == "ExternalName":
+        return str(at(obj, "spec.externalName"))
+    own = ",".join(at(obj, "spec.externalIPs", ()))
+    if kind != "LoadBalancer":
+        return own or NONE
+    ingress = at(obj, "status.loadBalancer.ingress", ())
+    return ",".join(one.get("ip") or one.get("hostname") or "" for one in ingress) or "<pending>"
+
+
+def _ports(obj: Json, _now: datetime) -> str:
+    shown = []
+    for port in at(obj, "spec.ports", ()):
+        node = f":{port['nodePort']}" if port.get("nodePort") else ""
+        shown.append(f"{port.get('port')}{node}/{port.get('protocol', 'TCP')}")
+    return ",".join(shown) or NONE
+
+
+def _phase(obj: Json, _now: datetime) -> str:
+    return "Terminating" if at(obj, "metadata.deletionTimestamp") else at(obj, "status.phase")
+
+
+_MODES: Final = {
+    "ReadWriteOnce": "RWO",
+    "ReadOnlyMany": "ROX",
+    "ReadWriteMany": "RWX",
+    "ReadWriteOncePod": "RWOP",
+}
+
+
+def _modes(obj: Json, _now: datetime) -> str:
+    return ",".join(_MODES.get(mode, mode) for mode in at(obj, "status.accessModes", ()))
+
+
+def _event(obj: Json, now: datetime) -> list[Any]:
+    involved, source = obj.get("involvedObject") or {}, obj.get("source") or {}
+    series = obj.get("series") or {}
+    target = involved.get("kind", "").lower()
+    if involved.get("name"):
+        target += "/" + involved["name"]
+    reporter = (
+        source.get("component") or obj.get("reportingComponent"),
+        source.get("host") or obj.get("reportingInstance"),
+    )
+    first = obj.get("firstTimestamp") or obj.get("eventTime")
+    last = series.get("lastObservedTime") or obj.get("lastTimestamp") or first
+    return [
+        since(last, now),
+        obj.get("type", ""),
+        obj.get("reason", ""),
+        target,
+        involved.get("fieldPath", ""),
+        ", ".join(part for part in reporter if part),
+        (obj.get("message") or "").strip(),
+        since(first, now),
+        series.get("count") or obj.get("count") or 1,
+        obj["metadata"]["name"],
+    ]
+
+
+def _node_word(obj: Json, _now: datetime) -> str:
+    ready = condition_of(obj.get("status") or {}, "Ready").get("status")
+    word = "Unknown" if ready is None else "Ready" if ready == "True" else "NotReady"
+    return word + (",SchedulingDisabled" if at(obj, "spec.unschedulable") else "")
+
+
+_ROLE: Final = "node-role.kubernetes.io/"
+
+
+def _node_roles(obj: Json, _now: datetime) -> str:
+    labels = sorted(at(obj, "metadata.labels", ()))
+    roles = [key.removeprefix(_ROLE) for key in labels if key.startswith(_ROLE)]
+    return ",".join(roles) or NONE
+
+
+def _node_address(kind: str) -> Cell:
+    def cell(obj: Json, _now: datetime) -> str:
+        addresses = at(obj, "status.addresses", ())
+        found = [one.get("address") for one in addresses if one.get("type") == kind]
+        return found[0] if found else NONE
+
+    return cell
+
+
+# ------------------------------------------------------------------ kinds of other groups
+
+
+def _share(done: str, wanted: str) -> Cell:
+    """Return what shows how many there are of those that are wanted."""
+    return lambda obj, _now: f"{at(obj, done, 0)}/{at(obj, wanted, 1)}"
+
+
+def _job_word(obj: Json, _now: datetime) -> str:
+    conditions = at(obj, "status.conditions", ())
+    true = [one.get("type", "") for one in conditions if one.get("status") == "True"]
+    return true[0] if true else "Running"
+
+
+def _job_duration(obj: Json, now: datetime) -> str:
+    start, end = at(obj, "status.startTime"), at(obj, "status.completionTime")
+    return since(start, datetime.fromisoformat(end) if end else now) if start else ""
+
+
+def _last_schedule(obj: Json, now: datetime) -> str:
+    last = at(obj, "status.lastScheduleTime")
+    return since(last, now) if last else NONE
+
+
+def _subjects(kind: str) -> Cell:
+    def cell(obj: Json, _now: datetime) -> str:
+        found = [one for one in obj.get("subjects") or () if one.get("kind") == kind]
+        names = [one.get("name", "") for one in found]
+        if kind == "ServiceAccount":
+            names = [f"{one.get('namespace', '')}/{one.get('name', '')}" for one in found]
+        return ", ".join(names)
+
+    return cell
+
+
+_BINDING: Final = _row(
+    lambda obj, _now: f"{at(obj, 'roleRef.kind')}/{at(obj, 'roleRef.name')}",
+    _age,
+    _subjects("User"),
+    _subjects("Group"),
+    _subjects("ServiceAccount"),
+)
+_REPLICAS: Final = _share("status.readyReplicas", "spec.replicas")
+
+PRINTERS: Final[dict[str, Cells]] = {
+    "configmaps": _row(_size("data", "binaryData")),
+    "events": _event,
+    "namespaces": _row("status.phase"),
+    "nodes": _row(
+        _node_word,
+        _node_roles,
+        _age,
+        "status.nodeInfo.kubeletVersion",
+        _node_address("InternalIP"),
+        _node_address("ExternalIP"),
+        "status.nodeInfo.osImage=<unknown> status.nodeInfo.kernelVersion=<unknown>"
+        " status.nodeInfo.containerRuntimeVersion=<unknown>",
+    ),
+    "persistentvolumeclaims": _row(
+        _phase,
+        "spec.volumeName status.capacity.storage",
+        _modes,
+        "spec.storageClassName spec.volumeAttributesClassName=<unset>",
+        _age,
+        "spec.volumeMode=<unset>",
+    ),
+    "pods": pod_cells,
+    "secrets": _row("type", _size("data")),
+    "serviceaccounts": _row(),
+    "services": _row(
+        "spec.type=ClusterIP spec.clusterIP=<none>",
+        _external,
+        _ports,
+        _age,
+        _labels("spec.selector"),
+    ),
+    "customresourcedefinitions.apiextensions.k8s.io": _row(_created),
+    "daemonsets.apps": _row(
+        "status.desiredNumberScheduled=0 status.currentNumberScheduled=0 status.numberReady=0"
+        " status.updatedNumberScheduled=0 status.numberAvailable=0",
+        _labels("spec.template.spec.nodeSelector"),
+        _age,
+        *_template("spec"),
+    ),
+    "deployments.apps": _row(
+        _REPLICAS, "status.updatedReplicas=0 status.availableReplicas=0", _age, *_template("spec")
+    ),
+    "replicasets.apps": _row(
+        "spec.replicas=1 status.replicas=0 status.readyReplicas=0", _age, *_template("spec")
+    ),
+    "statefulsets.apps": _row(_REPLICAS, _age, *_template("spec", has_selector=False)),
+    "cronjobs.batch": _row(
+        "spec.schedule spec.timeZone=<none>",
+        _text("spec.suspend", default=False),
+        lambda obj, _now: len(at(obj, "status.active", ())),
+        _last_schedule,
+        _age,
+        *_template("spec.jobTemplate.spec"),
+    ),
+    "jobs.batch": _row(
+        _job_word,
+        _share("status.succeeded", "spec.completions"),
+        _job_duration,
+        _age,
+        *_template("spec"),
+    ),
+    "leases.coordination.k8s.io": _row("spec.holderIdentity"),
+    "networkpolicies.networking.k8s.io": _row(_selector("spec.podSelector")),
+    "runtimeclasses.node.k8s.io": _row("handler"),
+    "poddisruptionbudgets.policy": _row(
+        _text("spec.minAvailable", "N/A"),
+        _text("spec.maxUnavailable", "N/A"),
+        "status.disruptionsAllowed=0",
+    ),
+    "clusterroles.rbac.authorization.k8s.io": _row(_created),
+    "clusterrolebindings.rbac.authorization.k8s.io": _BINDING,
+    "roles.rbac.authorization.k8s.io": _row(_created),
+    "rolebindings.rbac.authorization.k8s.io": _BINDING,
+    "priorityclasses.scheduling.k8s.io": _row(
+        "value=0 globalDefault=false", _age, "preemptionPolicy=PreemptLowerPriority"
+    ),
+    "storageclasses.storage.k8s.io": _row(
+        "provisioner reclaimPolicy=Delete volumeBindingMode=Immediate allowVolumeExpansion=false"
+    ),
+}
+"""What fills the columns of a kind, by the collection that its objects are in."""

@@ -1,0 +1,277 @@
+"""The forms an object can be asked for: whole, metadata only, or as rows of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from lean_sandbox.local import recorded
+from lean_sandbox.local.errors import bad_request, not_acceptable
+from lean_sandbox.local.kinds.kinds import Kind
+from lean_sandbox.local.read.cells import since
+from lean_sandbox.local.read.jsonpath import parse_path
+from lean_sandbox.local.read.printers import PRINTERS
+from lean_sandbox.local.schema.events import to_events
+from lean_sandbox.local.serversettings import LocalSettings
+from lean_sandbox.local.store.store import Entry, Event
+
+Json = dict[str, Any]
+
+# Clients may send any header, and definitions come and go.
+_REMEMBERED: Final = 256
+_encode: Final = msgspec.json.Encoder().encode
+_FORMS: Final = {
+    "Table": "table",
+    "PartialObjectMetadata": "partial",
+    "PartialObjectMetadataList": "partial-list",
+}
+_PARTIAL_LIST: Final = b'{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1"'
+_TABLE: Final = b'{"kind":"Table","apiVersion":"meta.k8s.io/v1"'
+
+# ------------------------------------------------------------------ which form
+
+
+class Accepted(NamedTuple):
+    """One form (`json`, `partial`, `partial-list`, `table`) and what a row shows of its object."""
+
+    form: str
+    include: str = "Metadata"
+
+
+def parse_accept(header: str) -> list[tuple[str, Mapping[str, str]]]:
+    """Return the media types of an Accept header with their parameters, in order."""
+    found: list[tuple[str, Mapping[str, str]]] = []
+    for clause in header.split(","):
+        media, *rest = clause.split(";")
+        pairs = (part.partition("=") for part in rest)
+        found.append(
+            (media.strip().lower(), {key.strip().lower(): value.strip() for key, _, value in pairs})
+        )
+    return found
+
+
+def choose_form(header: str, include: str, settings: LocalSettings, *, is_list: bool) -> Accepted:
+    """Return the first form of an Accept header that the server has.
+
+    Raises:
+        StatusError: 406 when there is none, or it does not fit a list or a single object.
+
+    """
+    form = _first(header, tables=settings.tables, partial=settings.partial_metadata)
+    if not form:
+        raise not_acceptable()
+    if form == "table" and include not in ("", "None", "Metadata", "Object"):
+        raise bad_request(
+            "Unable to convert to Table as requested: includeObject: Invalid value:"
+            f" \"{include}\": must be 'Metadata', 'Object', 'None', or empty"
+        )
+    if form == "partial" and is_list:
+        raise not_acceptable(
+            "you requested PartialObjectMetadata, but the requested object is a list"
+        )
+    if form == "partial-list" and not is_list:
+        raise not_acceptable(
+            "you requested PartialObjectMetadataList, but the requested object is not a list"
+        )
+    return Accepted(form, include or "Metadata")
+
+
+@lru_cache(_REMEMBERED)
+def _first(header: str, *, tables: bool, partial: bool) -> str:
+    """Return the first form of an Accept header that is served, empty when there is none."""
+    for media, parameters in parse_accept(header or "*/*"):
+        if media not in ("application/json", "application/*", "*/*"):
+            continue
+        wanted = parameters.get("as")
+        if wanted is None:
+            return "json"
+        known = parameters.get("g") == "meta.k8s.io" and parameters.get("v") in ("v1", "v1beta1")
+        if known and wanted in _FORMS and (tables if wanted == "Table" else partial):
+            return _FORMS[wanted]
+    return ""
+
+
+# ------------------------------------------------------------------ tables
+
+
+@lru_cache(_REMEMBERED)
+def _columns(kind: Kind) -> bytes:
+    """Return the encoded `columnDefinitions` of a kind."""
+    if not kind.is_custom:
+        return _encode(recorded.columns()[kind.qualified_plural])
+    name = recorded.columns()["configmaps"][0]
+    return _encode([name, *(_definition(column) for column in _readable(kind))])
+
+
+def _readable(kind: Kind) -> Sequence[Json]:
+    """Return the columns before the first one whose path is no JSONPath."""
+    for position, column in enumerate(kind.columns):
+        try:
+            parse_path(column["jsonPath"])
+        except ValueError:
+            return kind.columns[:position]
+    return kind.columns
+
+
+def _definition(column: Json) -> Json:
+    path = column["jsonPath"]
+    about = f"Custom resource definition column (in JSONPath format): {path}"
+    return {
+        "name": column["name"],
+        "type": column["type"],
+        "format": column.get("format", ""),
+        "description": column.get("description") or about,
+        "priority": column.get("priority", 0),
+    }
+
+
+def cells_of(kind: Kind, obj: Json, now: datetime) -> list[Any]:
+    """Return the cells of one object, one for each column of its kind."""
+    if kind.is_custom:
+        cells = (_cell(column, obj, now) for column in _readable(kind))
+        return [obj["metadata"]["name"], *cells]
+    return PRINTERS[kind.storage](obj, now)
+
+
+def _cell(column: Json, obj: Json, now: datetime) -> Any:
+    found = parse_path(column["jsonPath"])(obj)
+    if not found:
+        return None
+    value = found[0]  # a column shows one value
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    match column["type"]:
+        case "string":
+            return _text(value)
+        case "integer" if is_number:
+            return int(value)
+        case "number" if is_number:
+            return value
+        case "boolean" if isinstance(value, bool):
+            return value
+        case "date" if isinstance(value, str):
+            return since(value, now)
+    return None
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return "<no value>"
+    return msgspec.json.encode(value, order="sorted").decode()
+
+
+# ------------------------------------------------------------------ answers
+
+
+class Renderer:
+    """Writes entries, lists and events in the form that was chosen."""
+
+    def __init__(self, now: Callable[[], datetime]) -> None:
+        self._now = now
+
+    def single(
+        self, kind: Kind, entry: Entry, form: Accepted, *, with_columns: bool = True
+    ) -> bytes:
+        """Return one object in the chosen form; a table has no columns unless ``with_columns``."""
+        if form.form == "json":
+            return kind.head + _tail(kind, entry)
+        if form.form == "table":
+            metadata = {"resourceVersion": str(entry.version)}
+            return self._table(kind, [entry], form, metadata, with_columns=with_columns)
+        return entry.partial()
+
+    def listing(
+        self, kind: Kind, entries: Iterable[Entry], form: Accepted, metadata: Mapping[str, Any]
+    ) -> bytes:
+        """Return a list in the chosen form."""
+        if form.form == "table":
+            return self._table(kind, entries, form, metadata)
+        if form.form == "partial-list":
+            items = b",".join(entry.partial() for entry in entries)
+            return b'%s,"metadata":%s,"items":[%s]}' % (_PARTIAL_LIST, _encode(metadata), items)
+        # Items of built-in lists carry no kind of their own; those of custom lists do.
+        head = kind.head if kind.is_custom else b"{"
+        items = b",".join(head + _tail(kind, entry) for entry in entries)
+        if kind.is_custom:
+            metadata = {"continue": "", **metadata}
+        start = _encode({"kind": kind.list_kind, "apiVersion": kind.api_version})[:-1]
+        return b'%s,"metadata":%s,"items":[%s]}' % (start, _encode(metadata), items)
+
+    def event(
+        self, kind: Kind, type_: str, entry: Entry, form: Accepted, *, first: bool = False
+    ) -> bytes:
+        """Return one line of a watch; the ``first`` of a table brings the columns."""
+        body = self.single(kind, entry, form, with_columns=first)
+        return b'{"type":"%s","object":%s}\n' % (type_.encode(), body)
+
+    def shared(
+        self, kind: Kind, change: tuple[Event, str, Entry], form: Accepted, *, first: bool
+    ) -> bytes:
+        """Return the line of an event, encoded once for all watchers of one form."""
+        event, type_, entry = change
+        key = (kind.head, type_, entry is event.entry, form, first)
+        line = event.encoded.get(key)
+        if line is None:
+            line = event.encoded[key] = self.event(kind, type_, entry, form, first=first)
+        return line
+
+    def bookmark(
+        self, kind: Kind, version: int, form: Accepted, *, ends_initial: bool = False
+    ) -> bytes:
+        """Return a bookmark line; ``ends_initial`` marks the end of the initial events."""
+        metadata: Json = {"resourceVersion": str(version)}
+        if ends_initial:
+            metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
+        body: Json = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"}
+        if form.form == "json":
+            body = {"kind": kind.kind, "apiVersion": kind.api_version}
+        body["metadata"] = metadata
+        if form.form == "table":
+            row = {"cells": [""], "object": None if form.include == "None" else body}
+            body = {
+                "kind": "Table",
+                "apiVersion": "meta.k8s.io/v1",
+                "metadata": {"resourceVersion": str(version)},
+                "columnDefinitions": None,
+                "rows": [row],
+            }
+        return b'{"type":"BOOKMARK","object":%s}\n' % _encode(body)
+
+    def _table(
+        self,
+        kind: Kind,
+        entries: Iterable[Entry],
+        form: Accepted,
+        metadata: Mapping[str, Any],
+        *,
+        with_columns: bool = True,
+    ) -> bytes:
+        now = self._now()
+        return b'%s,"metadata":%s,"columnDefinitions":%s,"rows":[%s]}' % (
+            _TABLE,
+            _encode(metadata),
+            _columns(kind) if with_columns else b"null",
+            b",".join(_row(kind, entry, form, now) for entry in entries),
+        )
+
+
+def _tail(kind: Kind, entry: Entry) -> bytes:
+    """Return an entry without brace, kind and apiVersion, under the names of its version."""
+    if kind.group == "events.k8s.io":
+        return _encode(to_events(entry.load()))[1:]
+    return entry.tail
+
+
+def _row(kind: Kind, entry: Entry, form: Accepted, now: datetime) -> bytes:
+    cells = _encode(cells_of(kind, entry.load(), now))
+    shown = b"null"
+    if form.include == "Metadata":
+        shown = entry.partial()
+    elif form.include == "Object":
+        shown = kind.head + _tail(kind, entry)
+    return b'{"cells":%s,"object":%s}' % (cells, shown)

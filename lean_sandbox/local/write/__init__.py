@@ -1,0 +1,1 @@
+"""Writes: reading bodies, checking, patching, applying, storing, deleting."""

@@ -1,0 +1,239 @@
+"""Where the server's verbs meet schemas, and what the server itself decides about an object."""
+
+from __future__ import annotations
+
+import base64
+import copy
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+from lean_sandbox.local.errors import StatusError, bad_request, invalid
+from lean_sandbox.local.kinds.registry import Kind
+from lean_sandbox.local.schema.core import core_validate
+from lean_sandbox.local.schema.decoding import (
+    DecodeError,
+    builtin_schema,
+    complete,
+    decode,
+    decode_metadata,
+)
+from lean_sandbox.local.schema.errors import warning_header
+from lean_sandbox.local.schema.kinddefaults import core_defaults
+from lean_sandbox.local.schema.metadata import validate_metadata
+from lean_sandbox.local.schema.pod_defaults import first_status
+from lean_sandbox.local.schema.rules import RuleSet
+from lean_sandbox.local.schema.services import keep_allocated
+from lean_sandbox.local.schema.structural import OPEN, apply_defaults, prune
+from lean_sandbox.local.schema.validation import validate
+from lean_sandbox.local.write.structure import Node, with_metadata
+
+Json = dict[str, Any]
+
+
+def schema_of(kind: Kind) -> Json:
+    """Return the schema of a kind, which nobody changes."""
+    if kind.is_custom:
+        return kind.schema or {OPEN: True}
+    return builtin_schema(kind.kind, kind.api_version)
+
+
+# Control planes of one process share kinds.
+@lru_cache(maxsize=64)
+def _rules_of(kind: Kind) -> RuleSet:
+    return RuleSet(kind.schema or {})
+
+
+@lru_cache(maxsize=128)
+def _structure_of(kind: Kind) -> Node:
+    return with_metadata(schema_of(kind))
+
+
+def _unreadable(kind: Kind, why: str) -> StatusError:
+    what = f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}'
+    return bad_request(f"{what}: {why}")
+
+
+class Admission:
+    """What the schemas of kinds say about an object."""
+
+    def __init__(self) -> None:
+        self.guard: Callable[[Kind, Json, Json | None], None] | None = None
+        """Is shown a new state of an object and the old one, before anything else is checked."""
+
+    def mutate(self, kind: Kind, obj: Json) -> None:
+        """Change an object that is created or updated, as webhooks do; here there are none."""
+
+    def structure(self, kind: Kind) -> Node:
+        """Return how objects of a kind merge."""
+        return _structure_of(kind)
+
+    def decode(
+        self,
+        kind: Kind,
+        obj: Json,
+        validation: str,
+        warnings: list[str],
+        dropped: list[str] | None = None,
+        *,
+        repeated: Sequence[str] = (),
+    ) -> None:
+        """Drop what the schema does not know; say so, or refuse, as ``validation`` demands.
+
+        The paths go into ``dropped`` where there is one; ``repeated`` are members said twice.
+
+        Raises:
+            StatusError: 400 when JSON types of a built-in kind do not fit, or for an unknown field
+                under ``Strict``.
+
+        """
+        # What is applied stays as it is: its fields are owned, and there are none to drop.
+        unknown = self._decoded(kind, obj if dropped is None else copy.deepcopy(obj))
+        if dropped is not None:
+            dropped.extend(unknown)
+        if validation == "Ignore" or not (unknown or repeated):
+            return
+        texts = [f'duplicate field "{path}"' for path in repeated]
+        texts += [f'unknown field "{path}"' for path in unknown]
+        if validation == "Strict":
+            raise _unreadable(kind, f"strict decoding error: {', '.join(texts)}")
+        warnings.extend(map(warning_header, texts))
+
+    def _decoded(self, kind: Kind, obj: Json) -> list[str]:
+        """Decode an object in place and return the paths of its unknown fields."""
+        try:
+            if not kind.is_custom:
+                return decode(obj, schema_of(kind), kind.kind)
+            unknown = decode_metadata(obj)
+        except DecodeError as error:
+            raise _unreadable(kind, str(error)) from None
+        return sorted([*unknown, *prune(obj, schema_of(kind))])
+
+    def normalize(self, kind: Kind, obj: Json) -> None:
+        """Give the fields of a built-in object, which were merged, the form of a stored one."""
+        if not kind.is_custom:
+            self._decoded(kind, obj)
+            complete(obj, schema_of(kind))
+
+    def default(self, kind: Kind, obj: Json) -> None:
+        """Write the defaults of a kind into an object, and what is always written."""
+        if kind.is_custom:
+            apply_defaults(obj, schema_of(kind))
+        else:
+            core_defaults(kind.kind, obj)
+            complete(obj, schema_of(kind))
+
+    def validate(self, kind: Kind, obj: Json, old: Json | None, *, is_status: bool = False) -> None:
+        """Refuse an object that breaks the rules of its kind.
+
+        ``is_status`` is for writes to `/status`, which change nothing else.
+
+        Raises:
+            StatusError: 422 with one cause for each broken rule.
+
+        """
+        if self.guard is not None:
+            self.guard(kind, obj, old)
+        if kind.is_custom:
+            found = validate_metadata(obj, old, namespaced=kind.namespaced)
+            schema, rules = schema_of(kind), _rules_of(kind)
+            found += validate(obj, schema, old=old, before=found, rules=rules, is_status=is_status)
+        else:
+            found = core_validate(kind, obj, old, is_status=is_status)
+        if found:
+            raise invalid(kind.group, kind.kind, obj["metadata"].get("name", ""), found)
+
+
+# ------------------------------------------------------------------ what the server decides
+
+_FIRST_STATUS: Final[dict[str, Json]] = {
+    "namespaces": {"phase": "Active"},
+    "persistentvolumeclaims": {"phase": "Pending"},
+    "services": {"loadBalancer": {}},
+}
+
+
+def prepare_create(kind: Kind, obj: Json) -> None:
+    """Set what the server decides about a new object, before defaults."""
+    # A kubelet registers its node, with its status, by one POST.
+    if kind.has_status and kind.storage != "nodes":
+        obj.pop("status", None)
+    if kind.storage in _FIRST_STATUS:
+        obj["status"] = copy.deepcopy(_FIRST_STATUS[kind.storage])
+    if kind.storage == "pods":
+        obj["status"] = first_status(obj.get("spec") or {})
+    elif kind.storage == "namespaces":
+        obj["spec"] = {"finalizers": ["kubernetes"]}
+    elif kind.storage == "secrets":
+        _encode_strings(obj)
+
+
+def _encode_strings(obj: Json) -> None:
+    strings = obj.pop("stringData", None)
+    if strings:
+        data = obj.setdefault("data", {})
+        for key, value in strings.items():
+            data[key] = base64.b64encode(value.encode()).decode()
+
+
+_ADMITTED: Final[dict[str, tuple[str, ...]]] = {
+    "pods": ("serviceAccount", "serviceAccountName", "priority", "preemptionPolicy"),
+    "namespaces": ("finalizers",),
+    "services": ("clusterIPs", "ipFamilies", "ipFamilyPolicy"),
+}
+"""Fields of spec that admission fills in after ownership has been recorded."""
+
+
+def unowned(kind: Kind, obj: Json, sent: set[str]) -> Json:
+    """Return what a new object is compared with: the part its creator does not come to own.
+
+    ``sent`` are the members of spec the creator named.
+    """
+    made: Json = {"metadata": {}}
+    if kind.is_custom:
+        return made
+    # What is written of an empty object belongs to nobody.
+    complete(made, builtin_schema(kind.kind, kind.api_version))
+    _empty_lists(made, obj)
+    if not kind.group:
+        given = obj.get("spec") or {}
+        admitted = (key for key in _ADMITTED.get(kind.plural, ()) if key not in sent)
+        made.get("spec", {}).update({key: given[key] for key in admitted if key in given})
+    return made
+
+
+def _empty_lists(made: Json, obj: Json) -> None:
+    """Write the lists of an empty object as lists, so that items are owned and not the list."""
+    for key, value in made.items():
+        if value is None and isinstance(obj.get(key), list):
+            made[key] = []
+        elif isinstance(value, dict) and isinstance(obj.get(key), dict):
+            _empty_lists(value, obj[key])
+
+
+def prepare_update(kind: Kind, new: Json, old: Json, subresource: str) -> None:
+    """Put back what a write to this path cannot change."""
+    if subresource == "status":
+        metadata = new["metadata"]
+        if kind.is_custom:
+            metadata = {**old["metadata"], "managedFields": metadata.get("managedFields")}
+        else:
+            # Labels and annotations may ride along on a status write of a built-in kind.
+            metadata = dict(metadata)
+            if "ownerReferences" in old["metadata"]:
+                metadata["ownerReferences"] = old["metadata"]["ownerReferences"]
+        status = {"status": new["status"]} if "status" in new else {}
+        rest = {key: value for key, value in old.items() if key != "status"}
+        new.clear()
+        new.update({**rest, "metadata": metadata, **status})
+        return
+    if kind.has_status:
+        new.pop("status", None)
+        if "status" in old:
+            new["status"] = old["status"]
+    if kind.storage == "namespaces" and subresource != "finalize":
+        new["spec"] = old.get("spec") or {}
+    elif kind.storage == "services":
+        keep_allocated(new.setdefault("spec", {}), old.get("spec") or {})
+    elif kind.storage == "secrets":
+        _encode_strings(new)

@@ -1,0 +1,212 @@
+"""The patch formats: JSON merge patch (RFC 7386), JSON Patch (RFC 6902), strategic merge patch.
+
+Each function takes a private copy of the object and returns the patched one.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict
+
+import jsonpatch
+import jsonpointer
+import msgspec
+
+from lean_sandbox.local.errors import StatusError, bad_request
+from lean_sandbox.local.write.structure import Node, child, items, merge_key
+
+Json = dict[str, Any]
+_MALFORMED = (TypeError, KeyError, AttributeError)
+_Operation = TypedDict(
+    "_Operation",
+    {"op": str | None, "path": str | None, "from": str | None, "value": Any},
+    total=False,
+)
+
+
+def merge_patch(target: Any, patch: Any) -> Any:
+    """Return ``target`` with a JSON merge patch applied; null removes a member."""
+    if not isinstance(patch, dict):
+        return patch
+    if not isinstance(target, dict):
+        target = {}
+    for key, value in patch.items():
+        if value is None:
+            target.pop(key, None)
+        elif isinstance(value, dict):
+            target[key] = merge_patch(target.get(key), value)
+        else:
+            target[key] = value
+    return target
+
+
+def json_patch(target: Json, operations: Any) -> Json:
+    """Return ``target`` with a JSON Patch applied.
+
+    Raises:
+        StatusError: 400 when it is no patch, 422 when an operation (a test too) fails.
+
+    """
+    try:
+        listed = msgspec.convert(operations, list[_Operation | None])
+    except msgspec.ValidationError as error:
+        raise bad_request(f"error decoding patch: {error}") from None
+    if len(operations) > 10_000:
+        raise StatusError(
+            413,
+            "RequestEntityTooLarge",
+            f"The allowed maximum operations in a JSON patch is 10000, got {len(operations)}",
+        )
+    patched: Json = target
+    try:
+        for operation in listed:
+            patched = jsonpatch.apply_patch(
+                patched, [_lenient(patched, operation or {})], in_place=True
+            )
+    except (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException, *_MALFORMED):
+        raise StatusError(
+            422,
+            "Invalid",
+            "the server rejected our request due to an error in our request",
+            details={},
+        ) from None
+    if not isinstance(patched, dict):
+        raise bad_request("the patched object is no object")
+    return patched
+
+
+def _lenient(target: Json, operation: Any) -> Any:
+    """Return an operation as an API server takes it: an absent member can be replaced, and is null.
+
+    So is an absent value. RFC 6902 has none of this, but the library that API servers use has.
+    """
+    kind = operation.get("op")
+    if kind in ("add", "replace", "test"):
+        operation = {"value": None, **operation}
+    if kind not in ("replace", "test"):
+        return operation
+    holder, member = jsonpointer.JsonPointer(operation["path"]).to_last(target)
+    if not isinstance(holder, dict) or member is None or member in holder:
+        return operation
+    if kind == "replace":
+        return {**operation, "op": "add"}
+    # Testing the root's type costs nothing and always holds.
+    return (
+        operation if operation["value"] is not None else {**operation, "path": "", "value": target}
+    )
+
+
+def strategic_patch(target: Any, patch: Any, node: Node) -> Any:
+    """Return ``target`` with a strategic merge patch applied by the merge keys of its schema.
+
+    Knows `$patch: replace|delete|merge`, `$retainKeys`, `$deleteFromPrimitiveList/…` and
+    `$setElementOrder/…`.
+
+    Raises:
+        StatusError: 500 for a directive it does not know and an item without its key.
+
+    """
+    if not isinstance(patch, dict):
+        return patch
+    directive = patch.get("$patch")
+    if directive == "replace":
+        return {key: value for key, value in patch.items() if key != "$patch"}
+    if directive == "delete":
+        return {}
+    if directive not in (None, "merge"):
+        raise _failed(f"unknown patch type: {directive} in map: {_shown(patch)}")
+    result: Json = target if isinstance(target, dict) else {}
+    retained = patch.get("$retainKeys")
+    if retained is not None:
+        result = {key: value for key, value in result.items() if key in retained}
+    for key, value in patch.items():
+        if key.startswith("$deleteFromPrimitiveList/"):
+            field = key.partition("/")[2]
+            if isinstance(result.get(field), list):
+                result[field] = [item for item in result[field] if item not in value]
+        elif key.startswith("$"):
+            continue
+        elif value is None:
+            result.pop(key, None)
+        elif isinstance(value, dict):
+            result[key] = strategic_patch(result.get(key), value, child(node, key))
+        elif isinstance(value, list):
+            result[key] = _merge_list(result.get(key), value, child(node, key))
+        else:
+            result[key] = value
+    for key, order in patch.items():
+        if key.startswith("$setElementOrder/"):
+            field = key.partition("/")[2]
+            found = result.get(field)
+            if isinstance(found, list):
+                result[field] = _ordered(found, order, found, merge_key(child(node, field)))
+    return result
+
+
+def _failed(why: str) -> StatusError:
+    # API servers take a patch that cannot be merged for a failure of their own.
+    return StatusError(500, "", why)
+
+
+def _shown(value: Any) -> str:
+    """Return a value as Go prints it."""
+    if isinstance(value, dict):
+        return f"map[{' '.join(f'{key}:{_shown(value[key])}' for key in sorted(value))}]"
+    if isinstance(value, list):
+        return f"[{' '.join(map(_shown, value))}]"
+    return str(value)
+
+
+def _merge_list(current: Any, patch: list[Any], node: Node) -> list[Any]:
+    key = merge_key(node)
+    replaces = any(isinstance(item, dict) and item.get("$patch") == "replace" for item in patch)
+    if key is None or replaces or not isinstance(current, list):
+        return [
+            strategic_patch({}, item, items(node)) if isinstance(item, dict) else item
+            for item in patch
+            if not (isinstance(item, dict) and "$patch" in item)
+        ]
+    if key == "":
+        return _ordered(
+            current + [item for item in patch if item not in current], patch, current, key
+        )
+    result = list(current)
+    for item in patch:
+        if not isinstance(item, dict) or item.get(key) is None:
+            raise _failed(f"map: {_shown(item)} does not contain declared merge key: {key}")
+        at = next(
+            (
+                index
+                for index, old in enumerate(result)
+                if isinstance(old, dict) and old.get(key) == item[key]
+            ),
+            None,
+        )
+        if item.get("$patch") == "delete":
+            result = [old for old in result if old.get(key) != item[key]]
+        elif at is None:
+            result.append(strategic_patch({}, item, items(node)))
+        else:
+            result[at] = strategic_patch(result[at], item, items(node))
+    return _ordered(result, patch, current, key)
+
+
+def _ordered(values: list[Any], order: list[Any], live: list[Any], key: str | None) -> list[Any]:
+    """Put the items that ``order`` names in that order, the others where they were.
+
+    An item that ``order`` does not name comes before the next one that it does and that was behind
+    it in ``live``; what was not there before comes first.
+    """
+
+    def name(item: Any) -> Any:
+        return item.get(key) if key and isinstance(item, dict) else item
+
+    wanted, places = [name(item) for item in order], [name(item) for item in live]
+    named = sorted((v for v in values if name(v) in wanted), key=lambda v: wanted.index(name(v)))
+    others = [value for value in values if name(value) not in wanted]
+    result: list[Any] = []
+    for item in named:
+        place = places.index(name(item)) if name(item) in places else -1
+        while others and name(others[0]) in places and places.index(name(others[0])) < place:
+            result.append(others.pop(0))
+        result.append(item)
+    return result + others

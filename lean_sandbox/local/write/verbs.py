@@ -1,0 +1,302 @@
+"""What the API does with objects, apart from HTTP: create, update, patch, apply, delete.
+
+All functions are synchronous and finish in one step of the event loop, so a write is atomic.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from lean_sandbox.local.errors import (
+    Cause,
+    StatusError,
+    bad_request,
+    conflict,
+    invalid,
+    not_found,
+    unreadable_patch,
+)
+from lean_sandbox.local.kinds.registry import Kind
+from lean_sandbox.local.schema.metadata import tidy_metadata
+from lean_sandbox.local.store.store import Entry
+from lean_sandbox.local.write.admission import prepare_update
+from lean_sandbox.local.write.apply import apply_onto
+from lean_sandbox.local.write.bodies import check_address
+from lean_sandbox.local.write.changes import count_generation, keep_system
+from lean_sandbox.local.write.creation import Creating
+from lean_sandbox.local.write.deletion import DEFINITIONS
+from lean_sandbox.local.write.managers import Manager, hidden_from, track_update
+from lean_sandbox.local.write.options import WriteOptions
+
+Json = dict[str, Any]
+
+CREATED_BY_PUT: Final = frozenset(
+    (
+        "services",
+        "events",
+        "leases.coordination.k8s.io",
+        "runtimeclasses.node.k8s.io",
+        "roles.rbac.authorization.k8s.io",
+        "rolebindings.rbac.authorization.k8s.io",
+        "clusterroles.rbac.authorization.k8s.io",
+        "clusterrolebindings.rbac.authorization.k8s.io",
+    )
+)
+"""Kinds whose objects a PUT creates if they are not there."""
+_CONDITIONAL: Final = (
+    "leases.coordination.k8s.io",
+    "poddisruptionbudgets.policy",
+    DEFINITIONS,
+)
+"""Built-in kinds that may not be replaced without saying which version is meant."""
+
+
+def check_identity(
+    kind: Kind,
+    entry: Entry,
+    metadata: Json,
+    *,
+    is_put: bool,
+    is_conditional: bool = True,
+) -> None:
+    """Refuse to write one object under the uid or version of another.
+
+    ``is_conditional`` asks for a version where the kind does.
+
+    Raises:
+        StatusError: 409 or 422, 500 for a version that is no number.
+
+    """
+    version = metadata.get("resourceVersion") or "0"
+    if not version.isdecimal():
+        raise StatusError(500, "", f'strconv.ParseUint: parsing "{version}": invalid syntax')
+    if int(version):
+        if version != str(entry.version):
+            raise conflict(kind.group, kind.plural, entry.name)
+    elif is_conditional and (kind.is_custom or kind.storage in _CONDITIONAL):
+        text = "Invalid value: 0: must be specified for an update"
+        cause = Cause("FieldValueInvalid", text, "metadata.resourceVersion")
+        raise invalid(kind.group, kind.plural, entry.name, [cause])
+    uid = metadata.get("uid")
+    if uid and uid != entry.uid:
+        if is_put:
+            raise conflict(
+                kind.group,
+                kind.plural,
+                entry.name,
+                f"Precondition failed: UID in precondition: {uid}, UID in object meta: {entry.uid}",
+            )
+        text = f'Invalid value: "{uid}": field is immutable'
+        cause = Cause("FieldValueInvalid", text, "metadata.uid")
+        raise invalid(kind.group, kind.kind, entry.name, [cause])
+
+
+class Verbs(Creating):
+    """The verbs over one store."""
+
+    def update(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        change: Callable[[Json], Json],
+        options: WriteOptions,
+    ) -> Entry:
+        """Write what ``change`` makes of the stored object; a change of nothing writes nothing.
+
+        Raises:
+            StatusError: 404, 409 for a stale resourceVersion, 422 for a broken rule, and whatever
+                ``change`` raises.
+
+        """
+        entry = self.entry(kind, namespace, name)
+        new = change(entry.load())
+        self.decode_patched(kind, new, options)
+        check_address(namespace, name, new["metadata"])
+        return self._update(kind, entry, new, options, is_put=False)
+
+    def rewrite(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        change: Callable[[Json], Json],
+        *,
+        dry_run: bool = False,
+    ) -> Entry:
+        """Write what the server itself makes of an object: not checked, not owned, not counted.
+
+        Raises:
+            StatusError: 404, and whatever ``change`` raises.
+
+        """
+        entry = self.entry(kind, namespace, name)
+        return self.store_changed(kind, entry, entry.load(), change(entry.load()), dry_run=dry_run)
+
+    def drop_finalizer(self, kind: Kind, entry: Entry, finalizer: str) -> None:
+        """Take a finalizer of the server's own from an object. Raises as :meth:`rewrite` does."""
+
+        def change(obj: Json) -> Json:
+            held = obj["metadata"].get("finalizers") or ()
+            obj["metadata"]["finalizers"] = [item for item in held if item != finalizer]
+            return obj
+
+        self.rewrite(kind, entry.namespace, entry.name, change)
+
+    def replace(
+        self, kind: Kind, namespace: str, name: str, new: Json, options: WriteOptions
+    ) -> tuple[Entry, bool]:
+        """Write a whole object; return it and whether it was created, as some kinds can be so.
+
+        Raises:
+            StatusError: as for :meth:`create` and :meth:`update`.
+
+        """
+        self.decode(kind, new, options)
+        metadata = new["metadata"]
+        check_address(namespace, name, metadata)
+        if kind.storage not in CREATED_BY_PUT or self.find(kind, namespace, name):
+            entry = self.entry(kind, namespace, name)
+            return self._update(kind, entry, new, options, is_put=True), False
+        metadata.pop("resourceVersion", None)
+        if metadata.get("uid"):
+            why = (
+                f"Precondition failed: UID in precondition: {metadata['uid']}, UID in object meta: "
+            )
+            raise conflict(kind.group, kind.plural, name, why)
+        return self.create(kind, namespace, new, options), True
+
+    def _update(
+        self, kind: Kind, entry: Entry, new: Json, options: WriteOptions, *, is_put: bool
+    ) -> Entry:
+        old, metadata = entry.load(), new["metadata"]
+        check_identity(kind, entry, metadata, is_put=is_put)
+        options.warnings.extend(tidy_metadata(kind, metadata, old["metadata"]))
+        keep_system(old["metadata"], metadata)
+        if kind.namespaced:
+            metadata["namespace"] = entry.namespace
+        self._admit_changed(kind, new, old, options)
+        metadata = new["metadata"]
+        metadata["managedFields"], changed = track_update(
+            old,
+            new,
+            self.admission.structure(kind),
+            Manager.of(kind, options, "Update"),
+            self.now(),
+            hide=(),
+        )
+        count_generation(kind, old, new)
+        return self.store_changed(kind, entry, old, new, dry_run=options.dry_run, changed=changed)
+
+    def decode_patched(self, kind: Kind, new: Json, options: WriteOptions) -> None:
+        """Decode what an update makes of an object.
+
+        Raises:
+            StatusError: 400, or 422 where a patch has made it so.
+
+        """
+        try:
+            self.decode(kind, new, options)
+        except StatusError as error:
+            if not options.is_patch or error.code != 400:
+                raise
+            # A patch is not to blame by itself: the refusal shows what came of it.
+            shown = {"kind": kind.kind, "apiVersion": kind.api_version, **new}
+            why = error.message.partition(f"cannot be handled as a {kind.kind}: ")[2]
+            raise unreadable_patch(msgspec.json.encode(shown).decode(), why) from None
+
+    def _admit_changed(self, kind: Kind, new: Json, old: Json, options: WriteOptions) -> None:
+        """Prepare and check an update; webhooks come first, so a generation counts their edits."""
+        if not options.subresource:
+            self.admission.mutate(kind, new)
+        prepare_update(kind, new, old, options.subresource)
+        self.admission.default(kind, new)
+        is_status = options.subresource == "status"
+        self.admission.validate(kind, new, old, is_status=is_status)
+        self.assign_node_ports_of(kind, new)
+
+    # ------------------------------------------------------------------ apply
+
+    def apply(
+        self, kind: Kind, namespace: str, name: str, obj: Json, options: WriteOptions
+    ) -> tuple[Entry, bool]:
+        """Apply an object server-side; return it and whether it was created.
+
+        Raises:
+            StatusError: 409 for conflicts with other managers, and whatever create and update do.
+
+        """
+        applied = dict(obj)
+        self._refuse_undeclared(kind, namespace, name, applied)
+        asked = applied["metadata"] = {"name": name, **(applied.get("metadata") or {})}
+        check_address(namespace, name, asked)
+        if "managedFields" in asked:
+            raise bad_request("metadata.managedFields must be nil")
+        entry = self.find(kind, namespace, name)
+        writer = Manager.of(kind, options, "Apply")
+        node = self.admission.structure(kind)
+        hide = hidden_from(kind, options.subresource)
+        if entry is None:
+            if options.subresource:
+                raise not_found(kind.group, kind.plural, name)
+            return self._apply_new(kind, namespace, applied, writer, options), True
+        old = entry.load()
+        new = apply_onto(
+            entry.load(), applied, node, writer, self.now(), force=options.force, hide=hide
+        )
+        metadata = new["metadata"]
+        for key in ("uid", "resourceVersion"):
+            if asked.get(key):
+                metadata[key] = asked[key]
+        check_identity(kind, entry, metadata, is_put=False)
+        managed = metadata["managedFields"]
+        keep_system(old["metadata"], metadata)
+        self.admission.normalize(kind, new)
+        self._admit_changed(kind, new, old, options)
+        new["metadata"]["managedFields"] = managed
+        count_generation(kind, old, new)
+        return self.store_changed(kind, entry, old, new, dry_run=options.dry_run), False
+
+    def _refuse_undeclared(self, kind: Kind, namespace: str, name: str, applied: Json) -> None:
+        """Refuse to apply fields that the schema does not know: nobody could own them.
+
+        API servers take that, and values of a wrong type, for a failure of their own.
+        """
+        unknown: list[str] = []
+        try:
+            self.admission.decode(kind, applied, "Ignore", [], unknown)
+        except StatusError as error:
+            shown = error.message
+        else:
+            if not unknown:
+                return
+            lines = [f".{path}: field not declared in schema" for path in unknown]
+            shown = lines[0] if len(lines) == 1 else "errors:\n  " + "\n  ".join(lines)
+        what = f"{namespace}/{name}; {kind.api_version}, Kind={kind.kind}"
+        raise StatusError(500, "", f"failed to create typed patch object ({what}): {shown}")
+
+    def _apply_new(
+        self, kind: Kind, namespace: str, obj: Json, writer: Manager, options: WriteOptions
+    ) -> Entry:
+        trial = WriteOptions(
+            options.manager, dry_run=True, validation="Ignore", warnings=options.warnings
+        )
+        # Before defaults: the applier owns what it said and no more.
+        applied = copy.deepcopy(obj)
+        created = self.create(kind, namespace, obj, trial).load()
+        created["metadata"].pop("managedFields", None)
+        final = apply_onto(
+            created,
+            applied,
+            self.admission.structure(kind),
+            writer,
+            created["metadata"]["creationTimestamp"],
+            force=True,
+            hide=hidden_from(kind, ""),
+        )
+        self.admission.normalize(kind, final)
+        return self.store_new(kind, namespace, final, options)
