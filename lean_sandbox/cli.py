@@ -26,7 +26,8 @@ from lean_sandbox.config.sources import (
     scan,
     undecoded,
 )
-from lean_sandbox.kube.errors import ConfigError, NotLeaderError, missing_extra
+from lean_sandbox.errors import ConfigError, missing_extra
+from lean_sandbox.kube.errors import NotLeaderError
 from lean_sandbox.version import about
 
 if TYPE_CHECKING:

@@ -24,10 +24,11 @@ from lean_sandbox.bench.report import (
 from lean_sandbox.bench.scenarios import IN_TURNS, SCENARIOS
 from lean_sandbox.clock import Clock, SystemClock
 from lean_sandbox.config.sources import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, nearest
+from lean_sandbox.errors import ConfigError
 from lean_sandbox.kube.errors import ControlPlaneError
 
 _VERDICTS: Final = {True: "kept", False: "MISSED", None: "not measured"}
-_EXPECTED: Final = (UsageError, BenchError, ControlPlaneError, OSError)
+_EXPECTED: Final = (UsageError, BenchError, ConfigError, ControlPlaneError, OSError)
 
 
 def parse(words: Sequence[str]) -> BenchOptions:

@@ -34,9 +34,10 @@ from lean_sandbox.bench.workers import (
     worker,
 )
 from lean_sandbox.clock import Clock
+from lean_sandbox.errors import ConfigError
 from lean_sandbox.kube import resources
 from lean_sandbox.kube.client import Client
-from lean_sandbox.kube.errors import ConfigError, ControlPlaneError, NotFound, NotServed
+from lean_sandbox.kube.errors import ControlPlaneError, NotFound, NotServed
 from lean_sandbox.kube.kubeconfig import load as load_connection
 from lean_sandbox.kube.resources import (
     NAMESPACES,

@@ -26,7 +26,7 @@ from lean_sandbox.config.forms import (
     Form,
     choice,
 )
-from lean_sandbox.kube.errors import ConfigError
+from lean_sandbox.errors import ConfigError
 from lean_sandbox.model.names import is_object_name
 
 Bound = Callable[[Any], str]

@@ -26,7 +26,7 @@ from lean_sandbox.config.options import (
     doubts,
     flag_of,
 )
-from lean_sandbox.kube.errors import ConfigError
+from lean_sandbox.errors import ConfigError
 
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1

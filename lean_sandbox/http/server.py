@@ -25,8 +25,8 @@ from anyio.streams.tls import TLSStream
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 
 from lean_sandbox.clock import Clock
+from lean_sandbox.errors import ConfigError
 from lean_sandbox.http.arrivals import BACKLOG, Arrivals, silent
-from lean_sandbox.kube.errors import ConfigError
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Counters, Exposition
 

@@ -9,8 +9,8 @@ from typing import Final
 
 import structlog
 
+from lean_sandbox.errors import ConfigError
 from lean_sandbox.kube.auth import no_password
-from lean_sandbox.kube.errors import ConfigError
 
 log = structlog.get_logger("endpoints")
 

@@ -9,8 +9,8 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
+from lean_sandbox.errors import ConfigError
 from lean_sandbox.kube.auth import Auth
-from lean_sandbox.kube.errors import ConfigError
 
 _LOOPBACK = re.compile(r"127(?:\.[0-9]{1,3}){3}", re.ASCII)
 # What stands before an @, or behind a question or number sign, may be a password or a token.

@@ -8,7 +8,6 @@ for the next change of the object.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 import msgspec
@@ -233,39 +232,9 @@ class NotLeaderError(ControlPlaneError):
     retryable = False
 
 
-class ConfigError(ControlPlaneError):
-    """The settings or the kubeconfig cannot be used; ``source`` is the file or variable."""
-
-    retryable = False
-
-    def __init__(
-        self, problem: str, *, source: str = "", field: str = "", way_out: str = ""
-    ) -> None:
-        self.problem = problem
-        self.way_out = way_out
-        place = ": ".join(part for part in (source, field) if part)
-        text = f"{place}: {problem}" if place else problem
-        super().__init__(f"{text}. To fix: {way_out}" if way_out else text)
-
-
-def missing_extra(what: str, extra: str, error: ImportError) -> ConfigError:
-    """Return the error that names the extra which brings a library."""
-    way_out = f"install the extra {extra}: pip install '.[{extra}]' in a checkout of lean-sandbox"
-    return ConfigError(f"{what} needs {error.name or error}", way_out=way_out)
-
-
 def said(error: BaseException) -> str:
     """Return the server's own message if it gave one, else the text of the error."""
     return getattr(error, "message", "") or str(error)
-
-
-def yaml_problem(error: Exception) -> str:
-    """Return what is wrong with a YAML text, without the names of its aliases and tags.
-
-    A password that begins with * or ! and is not quoted is taken for one.
-    """
-    found: str = getattr(error, "problem", None) or getattr(error, "reason", "") or "unreadable"
-    return re.sub("'[^<].+'", "'...'", found)
 
 
 _BY_STATUS: dict[int, type[ApiError]] = {

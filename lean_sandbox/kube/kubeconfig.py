@@ -27,6 +27,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from lean_sandbox.clock import Clock, SystemClock
+from lean_sandbox.errors import ConfigError, yaml_problem
 from lean_sandbox.kube.auth import (
     Auth,
     ExecAuth,
@@ -36,7 +37,6 @@ from lean_sandbox.kube.auth import (
     load_identity,
 )
 from lean_sandbox.kube.connection import Connection, careless, parse_server, trusting
-from lean_sandbox.kube.errors import ConfigError, yaml_problem
 
 T = TypeVar("T")
 

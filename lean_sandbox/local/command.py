@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from lean_sandbox.kube.errors import ConfigError
+from lean_sandbox.errors import ConfigError
 
 if TYPE_CHECKING:
     from lean_sandbox.local.running import Cluster

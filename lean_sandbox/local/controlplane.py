@@ -19,7 +19,7 @@ from aiohttp import web
 from anyio.lowlevel import checkpoint
 
 from lean_sandbox.clock import Clock, SystemClock
-from lean_sandbox.kube.errors import ConfigError
+from lean_sandbox.errors import ConfigError
 from lean_sandbox.local.access.rbac import Authorizer
 from lean_sandbox.local.access.reviews import Reviews
 from lean_sandbox.local.access.roles import Aggregation, RoleGuard, first_roles

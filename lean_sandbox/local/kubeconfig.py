@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import yaml
 
-from lean_sandbox.kube.errors import ConfigError, yaml_problem
+from lean_sandbox.errors import ConfigError, yaml_problem
 
 NAME: Final = "lean-sandbox-local"
 """Of the cluster, the user and the context."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from lean_sandbox.kube.errors import ConfigError
+from lean_sandbox.errors import ConfigError
 
 
 class Cluster(msgspec.Struct, frozen=True):

@@ -22,8 +22,8 @@ from anyio.abc import Process, TaskStatus
 
 from lean_sandbox import signals
 from lean_sandbox.clock import SystemClock
+from lean_sandbox.errors import ConfigError
 from lean_sandbox.kube.client import Client
-from lean_sandbox.kube.errors import ConfigError
 from lean_sandbox.kube.kubeconfig import load
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings

@@ -20,15 +20,9 @@ import structlog
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.config.options import Settings
+from lean_sandbox.errors import ConfigError
 from lean_sandbox.kube.client import Client
-from lean_sandbox.kube.errors import (
-    AlreadyExists,
-    ConfigError,
-    ControlPlaneError,
-    Forbidden,
-    NotFound,
-    said,
-)
+from lean_sandbox.kube.errors import AlreadyExists, ControlPlaneError, Forbidden, NotFound, said
 from lean_sandbox.kube.resources import DEPLOYMENTS, LEASES, NAMESPACES, Resource
 from lean_sandbox.model.names import shard_hash
 from lean_sandbox.model.times import parse_rfc3339

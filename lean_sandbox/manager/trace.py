@@ -23,8 +23,8 @@ import msgspec
 
 from filters import Decision, EventType
 from lean_sandbox.clock import Clock
+from lean_sandbox.errors import ConfigError
 from lean_sandbox.http.server import Answer, Request, not_found, text
-from lean_sandbox.kube.errors import ConfigError
 from lean_sandbox.kube.telemetry import RequestRecord
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.log import aligned

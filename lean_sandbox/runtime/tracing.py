@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 import structlog
 
-from lean_sandbox.kube.errors import missing_extra
+from lean_sandbox.errors import missing_extra
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter

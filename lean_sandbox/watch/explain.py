@@ -9,7 +9,7 @@ from msgspec import json, structs
 
 from filters import Decision, EventType
 from filters.replay import Decide
-from lean_sandbox.kube.errors import ConfigError
+from lean_sandbox.errors import ConfigError
 from lean_sandbox.kube.resources import PartialObject
 from lean_sandbox.model.meta import ObjectMeta
 from lean_sandbox.model.wire import ODD

@@ -13,9 +13,10 @@ import msgspec
 import pytest
 import yaml
 
+from lean_sandbox.errors import ConfigError
 from lean_sandbox.kube.auth import EnvironmentVariable, ExecAuth, TokenFileAuth
 from lean_sandbox.kube.connection import Connection
-from lean_sandbox.kube.errors import ConfigError, ConnectFailed
+from lean_sandbox.kube.errors import ConnectFailed
 from lean_sandbox.kube.kubeconfig import load, own_namespace
 from lean_sandbox.kube.transport import Transport
 from tests.api.certificates import Certificates, make

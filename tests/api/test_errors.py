@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lean_sandbox.errors import ConfigError
 from lean_sandbox.kube import errors
 from tests.support import refusals
 
@@ -179,9 +180,13 @@ def test_a_status_inside_a_stream_has_the_class_of_its_code() -> None:
 
 def test_config_errors_name_place_and_way_out() -> None:
     """File, field, problem and what to do make one sentence."""
-    error = errors.ConfigError("is missing", source="/f", field="a.b", way_out="add it")
+    error = ConfigError("is missing", source="/f", field="a.b", way_out="add it")
     assert str(error) == "/f: a.b: is missing. To fix: add it"
-    assert not error.retryable
+
+
+def test_a_config_error_is_none_of_the_servers() -> None:
+    """Nothing that retries requests takes a mistake in the settings for an answer."""
+    assert not issubclass(ConfigError, errors.ControlPlaneError)
 
 
 def test_transport_errors_are_retryable() -> None:

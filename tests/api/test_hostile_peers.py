@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from lean_sandbox.errors import ConfigError
 from lean_sandbox.kube.auth import Auth, ExecAuth, ExecSettings
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.connection import Connection
-from lean_sandbox.kube.errors import ApiError, ConfigError
+from lean_sandbox.kube.errors import ApiError
 from lean_sandbox.kube.kubeconfig import load
 from lean_sandbox.kube.resources import PODS
 from lean_sandbox.kube.transport import Transport

@@ -13,18 +13,12 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from lean_sandbox.errors import ConfigError
 from lean_sandbox.kube import sockets
 from lean_sandbox.kube import transport as transport_module
 from lean_sandbox.kube.auth import Auth
 from lean_sandbox.kube.connection import Connection
-from lean_sandbox.kube.errors import (
-    Asked,
-    ConfigError,
-    ConnectFailed,
-    Gone,
-    ProtocolFault,
-    RequestTimeout,
-)
+from lean_sandbox.kube.errors import Asked, ConnectFailed, Gone, ProtocolFault, RequestTimeout
 from lean_sandbox.kube.limits import Limits
 from lean_sandbox.kube.sockets import SocketStream
 from lean_sandbox.kube.telemetry import RequestRecord

@@ -13,7 +13,7 @@ import anyio.abc
 import pytest
 import yaml
 
-from lean_sandbox.kube.errors import ConfigError
+from lean_sandbox.errors import ConfigError
 from lean_sandbox.kube.kubeconfig import load
 from lean_sandbox.kube.resources import NODES, PODS
 from lean_sandbox.local.kubeconfig import NAME

@@ -16,8 +16,8 @@ from anyio.abc import SocketStream
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lean_sandbox.errors import ConfigError
 from lean_sandbox.http.server import Answer, Endpoint, Handler, Request, _Connection, bind, text
-from lean_sandbox.kube.errors import ConfigError
 from lean_sandbox.metrics.registry import Exposition
 from tests.support.clock import FakeClock
 

@@ -22,7 +22,7 @@ from lean_sandbox.config.sources import (
     scan,
     variable_of,
 )
-from lean_sandbox.kube.errors import ConfigError
+from lean_sandbox.errors import ConfigError
 from tests.settings.strategies import OPTIONS, assignments
 from tests.settings.test_sources import written
 

@@ -9,7 +9,7 @@ import pytest
 from lean_sandbox.cli import main
 from lean_sandbox.config.options import IDLE, REMOVED, TRANSLATED
 from lean_sandbox.config.sources import EXIT_OK, EXIT_USAGE, effective, scan
-from lean_sandbox.kube.errors import ConfigError
+from lean_sandbox.errors import ConfigError
 from tests.settings.strategies import OPTIONS
 
 # Of v1.0.8, in its words; of leader-elect and allowed-label-domains see the README.

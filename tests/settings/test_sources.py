@@ -10,7 +10,7 @@ from hypothesis import given
 from lean_sandbox.config import sources
 from lean_sandbox.config.options import Settings, flag_of
 from lean_sandbox.config.sources import Effective, Origin, scan, variable_of
-from lean_sandbox.kube.errors import ConfigError
+from lean_sandbox.errors import ConfigError
 from tests.settings.strategies import OPTIONS, assignments
 
 

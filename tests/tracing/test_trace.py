@@ -19,7 +19,7 @@ import pytest
 from lean_sandbox.cli import main
 from lean_sandbox.config.options import Settings
 from lean_sandbox.config.sources import EXIT_CONFIG, EXIT_FAILED, EXIT_OK
-from lean_sandbox.kube.errors import ConfigError
+from lean_sandbox.errors import ConfigError
 from lean_sandbox.manager.preflight import admits
 from lean_sandbox.manager.trace import Entry, ask
 from lean_sandbox.watch.kind import Key

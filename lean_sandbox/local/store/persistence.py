@@ -9,7 +9,7 @@ from typing import Final
 import anyio
 import msgspec
 
-from lean_sandbox.kube.errors import ConfigError
+from lean_sandbox.errors import ConfigError
 from lean_sandbox.local.kinds.registry import Registry, read_definition
 from lean_sandbox.local.kubeconfig import replace_private
 from lean_sandbox.local.store.store import Entry, Store, field_cells
