@@ -138,7 +138,7 @@ class TemplateController(Controller[TemplateEntry]):
             if held is not None and is_controlled_by(held.owner, entry.uid):
                 await self._writer.remove(self._policies, held)
             return
-        if held is not None and is_controlled_by(held.owner, entry.uid) and held.spec_json is None:
+        if held is not None and is_controlled_by(held.owner, entry.uid) and held.needs_fetch:
             with failing_as("failed to get NetworkPolicy"):
                 await self._writer.get(self._policies, key)
             held = self._policies.get(key)

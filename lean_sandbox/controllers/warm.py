@@ -49,7 +49,7 @@ def pool_of(entry: SandboxEntry) -> Key | None:
 
 def _place_of(entry: SandboxEntry, pods: Iterable[PodEntry]) -> tuple[int, str]:
     status, view, ready = entry.status, entry.view, entry.ready
-    if entry.needs_look or view is None or status is None:
+    if entry.needs_fetch or view is None or status is None:
         # A spec that was changed may ask for the member's end.
         return _WAITING, ""
     if view.is_suspended or (ready is not None and ready.reason in _OF_NO_USE):

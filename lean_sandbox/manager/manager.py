@@ -286,8 +286,8 @@ class Manager:
             if sandbox.version > caches.sandboxes.gate.listed_at(sandbox.key.namespace):
                 caches.sandboxes.mark(sandbox, status=None)
         unknown = (
-            (caches.sandboxes, sum(sandbox.needs_look for sandbox in caches.sandboxes)),
-            (caches.pods, sum(pod.is_stale for pod in caches.pods)),
+            (caches.sandboxes, sum(sandbox.needs_fetch for sandbox in caches.sandboxes)),
+            (caches.pods, sum(pod.needs_fetch for pod in caches.pods)),
         )
         await self.reflectors.list_anew(*(cache for cache, number in unknown if number > most))
 

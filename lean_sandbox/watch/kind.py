@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Hashable, Iterable
-from enum import Enum
+from enum import Enum, auto
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -31,6 +31,16 @@ def key_of(namespace: str, name: str) -> Key:
     return Key(sys.intern(namespace), name)
 
 
+class Knowledge(Enum):
+    """What an entry says of the full object, of which a watch may show only the metadata."""
+
+    KNOWN = auto()
+    #: What it was once, as a full object showed it; something has shown since that it may differ.
+    STALE = auto()
+    #: Nothing, or not everything: no full object was seen, or what it showed was forgotten.
+    UNKNOWN = auto()
+
+
 class Entry(msgspec.Struct, gc=False, frozen=True):
     """The cached part of an object; ``seen`` holds the fingerprints of its last event.
 
@@ -43,6 +53,16 @@ class Entry(msgspec.Struct, gc=False, frozen=True):
     generation: int = 0
     is_deleting: bool = False
     seen: tuple[Hashable, ...] = ()
+
+    @property
+    def knowledge(self) -> Knowledge:
+        """What is known of the full object; a kind whose watch shows all that is read is KNOWN."""
+        return Knowledge.KNOWN
+
+    @property
+    def needs_fetch(self) -> bool:
+        """Whether the full object has to be fetched before a reconcile can decide by it."""
+        return self.knowledge is not Knowledge.KNOWN
 
 
 class OwnedEntry(Entry, gc=False, frozen=True):

@@ -355,7 +355,7 @@ MUTANTS = (
     Mutant(
         "a status that was known is told after each reconcile",
         "controllers/sandbox/reconcile.py",
-        "was_unknown = entry is not None and entry.status is None",
+        "was_unknown = entry is not None and entry.knowledge is Knowledge.UNKNOWN",
         "was_unknown = entry is not None",
     ),
     Mutant(

@@ -230,7 +230,7 @@ def test_a_sandbox_with_its_pod_is_small(way: str, is_claimed: bool, bound: floa
     assert len(watched.caches.sandboxes) == len(watched.caches.pods) == PAIRS
     held = watched.caches.pods.owned_by("team-a", f"{7:08x}-1111-4000-8000-000000000000")
     assert [entry.key.name for entry in held] == ["sandbox-000007"]
-    assert not any(entry.needs_look for entry in watched.caches.sandboxes)
+    assert not any(entry.needs_fetch for entry in watched.caches.sandboxes)
     assert kib < bound
 
 

@@ -38,7 +38,7 @@ async def test_a_table_watch_brings_metadata_and_columns() -> None:
         assert rig.news() == [("a", Change.COLUMNS)]
         entry = rig.get("a")
         assert entry.version == 103
-        assert entry.needs_look
+        assert entry.needs_fetch
         assert rig.cache.dropped_unchanged == 2
 
 
@@ -215,7 +215,7 @@ async def test_a_watch_of_full_objects_keeps_what_an_entry_holds() -> None:
         await rig.at(106)
         assert rig.news() == [("a", Change.GENERATION | Change.COLUMNS), ("b", Change.GONE)]
         entry = rig.get("a")
-        assert not entry.needs_look
+        assert not entry.needs_fetch
         assert entry.status is not None
         assert entry.status.conditions[0].status == "False"
         assert rig.informer.steps["undecodable"] == 2

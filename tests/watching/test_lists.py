@@ -46,7 +46,7 @@ async def test_items_are_pruned_while_they_are_decoded() -> None:
         await rig.listed(sandbox("a", 1))
         entry = rig.get("a")
         assert entry.view is not None
-        assert not entry.needs_look
+        assert not entry.needs_fetch
         assert "managedFields" not in repr(entry)
         assert "main" not in repr(entry)
 

@@ -357,7 +357,7 @@ def test_deleted_and_created_again_is_two_notices(boxes: Hand[SandboxEntry]) -> 
     assert gone.old.uid == "uid-of-a"
     assert (made.change, made.old) == (Change.FIRST_SEEN, None)
     assert made.new is not None
-    assert made.new.needs_look
+    assert made.new.needs_fetch
     assert made.new.uid == "reborn"
 
 
@@ -383,13 +383,13 @@ def test_the_end_of_an_object_never_seen_is_told(boxes: Hand[SandboxEntry]) -> N
 
 def test_a_foreign_status_contradicts_and_asks_for_a_look(boxes: Hand[SandboxEntry]) -> None:
     """Somebody else wrote the status: the entry admits that it no longer knows it."""
-    assert not boxes.get("a").needs_look
+    assert not boxes.get("a").needs_fetch
     changes = boxes.saw(sandbox_row("MODIFIED", "a", 30, ready="True", reason="Forged"))
     assert changes == [Change.COLUMNS]
     assert boxes.get("a").status is None
-    assert boxes.get("a").needs_look
+    assert boxes.get("a").needs_fetch
     boxes.learn(sandbox("a", 30, reason="Forged"))
-    assert not boxes.get("a").needs_look
+    assert not boxes.get("a").needs_fetch
 
 
 def test_a_contradiction_passes_whatever_the_predicate_remembers(

@@ -135,7 +135,7 @@ def test_a_readiness_the_last_look_did_not_show_passes() -> None:
     assert hand.saw(pod_row("MODIFIED", "a", 11, first=True)) == []
     hand.learn(pod("a", 12, ready=False))
     assert hand.saw(pod_row("MODIFIED", "a", 13)) == [Change.COLUMNS]
-    assert hand.get("a").is_stale
+    assert hand.get("a").needs_fetch
 
 
 def written_by(*managers: str, at: str = DELETING) -> dict[str, Any]:
@@ -162,9 +162,9 @@ def test_a_status_written_by_another_than_the_kubelet_passes() -> None:
     hand.listed(pod("a", 10, **kubelet))
     assert hand.saw(pod_row("MODIFIED", "a", 11, first=True, **kubelet)) == []
     assert hand.saw(pod_row("MODIFIED", "a", 12, **both)) == [Change.COLUMNS]
-    assert hand.get("a").is_stale
+    assert hand.get("a").needs_fetch
     hand.learn(pod("a", 13, ready=False, **both))
-    assert not hand.get("a").is_stale
+    assert not hand.get("a").needs_fetch
 
 
 def test_a_listed_pod_and_its_first_row_have_the_same_fingerprints() -> None:
@@ -194,11 +194,11 @@ def test_a_listed_pod_and_its_first_row_have_the_same_fingerprints() -> None:
         hand = Hand(pod_kind())
         hand.listed(item)
         assert hand.saw(row) == []
-        assert not hand.get("a").is_stale
+        assert not hand.get("a").needs_fetch
 
 
 @pytest.mark.parametrize(
-    ("row", "is_stale"),
+    ("row", "needs_fetch"),
     [
         ({"labels": {**TRACKING, "app": "other"}}, False),
         ({"deletionTimestamp": DELETING}, False),
@@ -208,12 +208,15 @@ def test_a_listed_pod_and_its_first_row_have_the_same_fingerprints() -> None:
         ({"node": "node-2"}, True),
     ],
 )
-def test_only_a_hint_at_another_state_asks_for_a_look(row: dict[str, Any], is_stale: bool) -> None:  # noqa: FBT001
+def test_only_a_hint_at_another_state_asks_for_a_fetch(
+    row: dict[str, Any],
+    needs_fetch: bool,  # noqa: FBT001
+) -> None:
     """What the row itself says in full is no reason to fetch the Pod."""
     hand = Hand(pod_kind())
     hand.listed(pod("a", 10))
     assert len(hand.saw(pod_row("MODIFIED", "a", 11, first=True, **row))) == 1
-    assert hand.get("a").is_stale is is_stale
+    assert hand.get("a").needs_fetch is needs_fetch
 
 
 def test_without_columns_every_write_of_a_pod_passes() -> None:
@@ -223,7 +226,7 @@ def test_without_columns_every_write_of_a_pod_passes() -> None:
     assert hand.saw(partial("MODIFIED", pod_meta("a", 10))) == []
     (change,) = hand.saw(partial("MODIFIED", pod_meta("a", 11)))
     assert Change.COLUMNS in change
-    assert hand.get("a").is_stale
+    assert hand.get("a").needs_fetch
 
 
 def test_a_pod_keeps_all_its_labels_and_its_managed_annotations() -> None:
@@ -334,7 +337,7 @@ def test_a_spec_that_cannot_be_acted_upon_is_remembered_as_a_fault() -> None:
     broken["spec"]["shutdownTime"] = "tomorrow"
     hand.listed(broken)
     assert "shutdownTime" in hand.get("a").fault
-    assert not hand.get("a").needs_look
+    assert not hand.get("a").needs_fetch
     hand.learn(sandbox("a", 11, generation=2))
     assert hand.get("a").fault == ""
 

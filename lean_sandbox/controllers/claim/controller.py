@@ -146,7 +146,7 @@ class ClaimController(Controller[ClaimEntry]):
 
     def is_final(self, entry: ClaimEntry) -> bool:
         """Return whether a claim is in its final state until something else changes."""
-        if entry.needs_look:
+        if entry.needs_fetch:
             return False
         assert entry.status is not None
         sandboxes = self._parts.caches.sandboxes

@@ -64,7 +64,7 @@ async def reconcile(parts: Parts, entry: ClaimEntry) -> Result:
     await _drop_policy(parts, entry)
     if entry.is_deleting:
         return Result()
-    if entry.needs_look:
+    if entry.needs_fetch:
         found = await parts.writer.get(parts.caches.claims, entry.key)
         held = parts.caches.claims.get(entry.key)
         if found is None or held is None or held.is_deleting:

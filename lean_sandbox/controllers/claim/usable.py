@@ -34,7 +34,7 @@ async def make_usable(parts: Parts, sandbox: SandboxEntry) -> None:
     """
     sandboxes, pods = parts.caches.sandboxes, parts.caches.pods
     latest = sandboxes.latest(sandbox)
-    if latest is not None and not latest.needs_look:
+    if latest is not None and not latest.needs_fetch:
         owned = pods.owned_by(latest.key.namespace, latest.uid)
         found = [await _release(parts, latest, pod) for pod in owned if pod.may_be_ready]
         if any(pod is not None and pod.may_be_ready for pod in found):

@@ -24,7 +24,7 @@ from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.queue import Cause, Item
 from lean_sandbox.runtime.workers import Result
 from lean_sandbox.turns import Rank
-from lean_sandbox.watch.kind import Delta, Key
+from lean_sandbox.watch.kind import Delta, Key, Knowledge
 from lean_sandbox.watch.resources.children import PvcEntry, ServiceEntry
 from lean_sandbox.watch.resources.pod import READY, RUNNING, WAITING, PodEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
@@ -95,14 +95,14 @@ class SandboxController(Controller[SandboxEntry]):
         view, caches = entry.view, self._parts.caches
         if (
             view is None
-            or entry.needs_look
+            or entry.needs_fetch
             or has_come(view.shutdown_time, self._parts.server_time.now())
         ):
             return True
         service, pod = caches.services.get(entry.key), caches.pods.get(entry.pod_key)
-        if service.spec is None if service is not None else view.service:
+        if service.needs_fetch if service is not None else view.service:
             return True
-        return pod is None or pod.is_deleting or pod.is_stale or pod.hint != READY
+        return pod is None or pod.is_deleting or pod.needs_fetch or pod.hint != READY
 
     async def reconcile(self, item: Item[Key]) -> Result:
         """Bring one Sandbox to what its spec asks for."""
@@ -134,7 +134,8 @@ class SandboxController(Controller[SandboxEntry]):
         if entry is not None:
             pods = self._parts.caches.pods
             for pod in pods.owned_by(key.namespace, entry.uid):
-                pods.mark(pod, is_stale=True)
+                if not pod.needs_fetch:
+                    pods.mark(pod, knowledge=Knowledge.STALE)
 
     def launch(self, key: Key, whole: Sandbox | None = None) -> None:
         """Reconcile a Sandbox that another controller created, giving ``whole``, or changed."""

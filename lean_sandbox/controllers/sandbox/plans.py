@@ -144,7 +144,7 @@ def plan_service(entry: SandboxEntry, service: ServiceEntry | None) -> ServiceSt
     if is_controlled_by(service.owner, entry.uid):
         if wanted is False:
             return Nothing() if service.is_deleting else Delete(service)
-        return Keep(service) if service.spec is not None else Fetch()
+        return Fetch() if service.needs_fetch else Keep(service)
     if wanted is False or (wanted is None and service.owner is None):
         return Nothing()
     text = refusal("service", service, entry.key.name)

@@ -174,7 +174,7 @@ class PodOfSandbox:
     async def _refresh(self) -> None:
         """Fetch the Pod if its known state may be stale. At most one GET."""
         pod = self._pod
-        if pod is None or not self._is_own(pod) or not _may_be_old(pod):
+        if pod is None or not self._is_own(pod) or not pod.needs_fetch:
             return
         if self._run.view.is_suspended and pod.state is not None and pod.is_terminating:
             # Only its end matters now, and the watch shows that.
@@ -205,7 +205,7 @@ class PodOfSandbox:
     async def _delete_pod(self, pod: PodEntry) -> None:
         """Delete the Pod, and only then fetch its latest state if the known one may be stale."""
         self._pod = pod
-        may_be_old = _may_be_old(pod)
+        may_be_old = pod.needs_fetch
         with failing_as(Failure.POD_DELETE):
             was_there = await self._requests.delete_pod(pod)
         if not was_there:
@@ -278,10 +278,6 @@ class PodOfSandbox:
         state = (pod.state if is_owned else None) or PodState()
         trouble = pod.trouble if is_owned else ""
         return ObservedPod(is_owned, pod.is_terminating, state, trouble, self._is_replaced(pod))
-
-
-def _may_be_old(pod: PodEntry) -> bool:
-    return pod.state is None or pod.is_stale
 
 
 def _was_seen_suspended(entry: SandboxEntry) -> bool:

@@ -27,7 +27,7 @@ from lean_sandbox.model.conditions import find, has_reason, is_true, upsert
 from lean_sandbox.model.sandbox import EMPTY_STATUS, SandboxStatus, SandboxView
 from lean_sandbox.model.times import has_come, time_left_s
 from lean_sandbox.runtime.workers import ReconcileError, Result
-from lean_sandbox.watch.kind import Key
+from lean_sandbox.watch.kind import Key, Knowledge
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
 log = structlog.get_logger("sandbox")
@@ -62,15 +62,15 @@ async def reconcile(parts: Parts, key: Key, *, is_start: bool) -> Result:
     sandboxes = parts.caches.sandboxes
     entry = sandboxes.get(key)
     sandbox = None
-    was_unknown = entry is not None and entry.status is None
-    if entry is not None and not entry.is_deleting and entry.needs_look:
+    was_unknown = entry is not None and entry.knowledge is Knowledge.UNKNOWN
+    if entry is not None and not entry.is_deleting and entry.needs_fetch:
         sandbox = await parts.requests.get_sandbox(key)
         entry = sandboxes.get(key) if sandbox is not None else None
     if entry is None or entry.is_deleting:
         # Children go by garbage collection; no status is written about what is being deleted.
         parts.forget(key)
         return Result()
-    if entry.needs_look:
+    if entry.needs_fetch:
         # A newer event has overtaken the response and has queued this key again.
         return Result()
     this = SandboxReconcile(Run(parts, entry, sandbox, is_start=is_start))
@@ -98,7 +98,7 @@ async def _run_in_span(parts: Parts, entry: SandboxEntry, this: SandboxReconcile
 
 def is_final(parts: Parts, entry: SandboxEntry) -> bool:
     """Return whether a Sandbox is in its final state until something changes."""
-    if entry.needs_look:
+    if entry.needs_fetch:
         return False
     status, view = entry.status, entry.view
     assert status is not None
@@ -124,7 +124,7 @@ def is_final(parts: Parts, entry: SandboxEntry) -> bool:
     if is_true(status.conditions, names.FINISHED):
         return True
     pods = parts.caches.pods.owned_by(entry.key.namespace, entry.uid)
-    return ready.status == names.TRUE and len(pods) == 1 and not pods[0].is_stale
+    return ready.status == names.TRUE and len(pods) == 1 and not pods[0].needs_fetch
 
 
 def due_in_s(view: SandboxView, now: datetime) -> float | None:

@@ -18,7 +18,7 @@ from lean_sandbox.model.sandbox import Sandbox, SandboxStatus
 from lean_sandbox.model.sandbox_status import Failure
 from lean_sandbox.runtime.workers import ReconcileError, failing_as
 from lean_sandbox.runtime.writer import ObjectWriter
-from lean_sandbox.watch.kind import Key, key_of
+from lean_sandbox.watch.kind import Key, Knowledge, key_of
 from lean_sandbox.watch.resources.children import ServiceEntry
 from lean_sandbox.watch.resources.pod import WAITING, PodEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
@@ -166,11 +166,12 @@ class SandboxRequests(ObjectWriter):
             return entry
         # The server sets this phase on every Pod it creates.
         state = PodState(phase=names.POD_PENDING)
-        is_stale = entry.hint != WAITING or not written.is_latest
+        is_known = entry.hint == WAITING and written.is_latest
+        knowledge = Knowledge.KNOWN if is_known else Knowledge.STALE
         if pods.get(entry.key) is not entry:
             # An event that waited for the response has shown more, or the end of the Pod.
-            return msgspec.structs.replace(entry, state=state, is_stale=is_stale)
-        return pods.mark(entry, state=state, is_stale=is_stale)
+            return msgspec.structs.replace(entry, state=state, knowledge=knowledge)
+        return pods.mark(entry, state=state, knowledge=knowledge)
 
     async def delete_pod(self, pod: PodEntry) -> bool:
         """Delete exactly this Pod; false if it was gone. Raises Conflict if its name is taken."""

@@ -15,7 +15,14 @@ from lean_sandbox.model import names
 from lean_sandbox.model.meta import ObjectMeta, OwnerReference
 from lean_sandbox.model.service import Service, ServiceSpec
 from lean_sandbox.model.wire import shared
-from lean_sandbox.watch.kind import Kind, OwnedEntry, Representation, identity, shared_owner
+from lean_sandbox.watch.kind import (
+    Kind,
+    Knowledge,
+    OwnedEntry,
+    Representation,
+    identity,
+    shared_owner,
+)
 
 ADOPTION_LABELS = frozenset({names.NAME_HASH_LABEL, names.ADOPTABLE_LABEL})
 
@@ -40,6 +47,11 @@ class ServiceEntry(OwnedEntry, gc=False, frozen=True):
     labels: dict[str, str] | None = None
     spec: ServiceSpec | None = None
     others: tuple[OwnerReference, ...] = ()
+
+    @property
+    def knowledge(self) -> Knowledge:
+        """UNKNOWN without the spec."""
+        return Knowledge.UNKNOWN if self.spec is None else Knowledge.KNOWN
 
 
 def _build_service(row: ObjectMeta, item: Service | None, old: ServiceEntry | None) -> ServiceEntry:
@@ -133,6 +145,11 @@ class PolicyEntry(OwnedEntry, gc=False, frozen=True):
     """
 
     spec_json: bytes | None = None
+
+    @property
+    def knowledge(self) -> Knowledge:
+        """UNKNOWN without the spec."""
+        return Knowledge.UNKNOWN if self.spec_json is None else Knowledge.KNOWN
 
 
 def _build_policy(row: ObjectMeta, item: PolicyItem | None, old: PolicyEntry | None) -> PolicyEntry:

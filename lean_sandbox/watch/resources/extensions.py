@@ -21,7 +21,7 @@ from lean_sandbox.model.warmpool import (
     SandboxWarmPoolStatus,
     view_of_pool,
 )
-from lean_sandbox.watch.kind import Entry, Kind, Representation, identity, view_or_fault
+from lean_sandbox.watch.kind import Entry, Kind, Knowledge, Representation, identity, view_or_fault
 
 TEMPLATE_LABELS = frozenset({names.TEMPLATE_REF_HASH_LABEL})
 CLAIM_LABELS = frozenset({names.CREATED_BY_LABEL, names.SANDBOX_NAME_ANNOTATION})
@@ -117,9 +117,11 @@ class ClaimEntry(Entry, gc=False, frozen=True):
     fault: str = ""
 
     @property
-    def needs_look(self) -> bool:
-        """Whether the full object has to be fetched before a reconcile can decide anything."""
-        return self.view is None or self.status is None or self.view.generation != self.generation
+    def knowledge(self) -> Knowledge:
+        """STALE after a change of a spec that cannot be decoded, which metadata alone has shown."""
+        if self.view is None or self.status is None:
+            return Knowledge.UNKNOWN
+        return Knowledge.KNOWN if self.view.generation == self.generation else Knowledge.STALE
 
 
 def _notes_of(row: ObjectMeta) -> dict[str, str] | None:

@@ -12,6 +12,7 @@ from lean_sandbox.model.pod import Pod, PodState, pod_state, stopped_reason
 from lean_sandbox.model.wire import interned, shared_map
 from lean_sandbox.watch.kind import (
     Kind,
+    Knowledge,
     OwnedEntry,
     Representation,
     identity,
@@ -52,7 +53,7 @@ _WAITING_WORDS = frozenset({"Pending", "ContainerCreating", "PodInitializing", *
 class PodEntry(OwnedEntry, gc=False, frozen=True):
     """The cache entry of a Pod.
 
-    ``state`` is that of the last full Pod; ``is_stale`` says that a later event hinted at another
+    ``state`` is that of the last full Pod; it is STALE once a later event has hinted at another
     state. ``is_delete_sent`` says that the server has accepted our DELETE, which the watch may not
     show yet. ``writes`` is a digest of the status writes that may change what no column shows.
     ``others`` are the owner references of a Pod without a controller. ``template_labels`` are
@@ -65,7 +66,7 @@ class PodEntry(OwnedEntry, gc=False, frozen=True):
     claim_uid: str | None = None
     annotations: dict[str, str] | None = None
     state: PodState | None = None
-    is_stale: bool = True
+    knowledge: Knowledge = Knowledge.UNKNOWN
     is_delete_sent: bool = False
     hint: str = ""
     trouble: str = ""
@@ -88,7 +89,7 @@ class PodEntry(OwnedEntry, gc=False, frozen=True):
         """Whether the Pod is ready as far as is known."""
         if self.is_terminating:
             return False
-        if self.state is not None and not self.is_stale:
+        if self.state is not None and not self.needs_fetch:
             return self.state.is_ready and self.state.phase == names.POD_RUNNING
         # A watch without columns gives no hint.
         return self.hint in (READY, "")
@@ -183,7 +184,7 @@ def _build_pod(row: ObjectMeta, item: Pod | None, old: PodEntry | None) -> PodEn
     hint = interned(columns_hint) if columns_hint is not None else ""
     writes = _hidden_writes(row, columns_hint)
     trouble = _trouble_of(row)
-    state, is_stale, is_delete_sent = None, True, False
+    state, knowledge, is_delete_sent = None, Knowledge.UNKNOWN, False
     if old is not None:
         is_said = not trouble or (trouble in _ENDED and old.trouble == _CRASH_LOOP)
         if is_said and _may_last(old.trouble, columns_hint):
@@ -191,11 +192,13 @@ def _build_pod(row: ObjectMeta, item: Pod | None, old: PodEntry | None) -> PodEn
         state = old.state
         # A whole Pod says itself whether it is being deleted: a restored store may not know of it.
         is_delete_sent = old.is_delete_sent and item is None
-        is_stale = old.is_stale or _shows_another_state(row, old, hint, writes)
+        knowledge = old.knowledge
+        if not old.needs_fetch and _shows_another_state(row, old, hint, writes):
+            knowledge = Knowledge.STALE
     if item is not None:
         shown = pod_state(item)
         state = state if state == shown else shown
-        is_stale = False
+        knowledge = Knowledge.KNOWN
     owner = shared_owner(row, old)
     labels = row.labels or {}
     tracking = labels.get(names.NAME_HASH_LABEL)
@@ -209,7 +212,7 @@ def _build_pod(row: ObjectMeta, item: Pod | None, old: PodEntry | None) -> PodEn
         claim_uid=labels.get(names.CLAIM_UID_LABEL),
         annotations=shared_map(_managed_annotations(row.annotations)),
         state=state,
-        is_stale=is_stale,
+        knowledge=knowledge,
         is_delete_sent=is_delete_sent,
         hint=hint,
         trouble=trouble,
@@ -256,7 +259,7 @@ def _shows_another_state(row: ObjectMeta, old: PodEntry, hint: str, writes: int)
 def pod_row_contradicts(row: ObjectMeta, entry: PodEntry) -> bool:
     """Return whether a row shows, or may hide, another readiness than the last full Pod."""
     hint = pod_hint(row.columns)
-    if hint is None or entry.state is None or entry.is_stale:
+    if hint is None or entry.state is None or entry.needs_fetch:
         return False
     if hint == entry.hint and _hidden_writes(row, hint) != entry.writes:
         return True

@@ -14,6 +14,7 @@ from lean_sandbox.model.wire import interned, shared_map, small_values
 from lean_sandbox.watch.kind import (
     Key,
     Kind,
+    Knowledge,
     OwnedEntry,
     Representation,
     identity,
@@ -39,12 +40,11 @@ SANDBOX_ANNOTATIONS = _NOTES | {names.POD_NAME_ANNOTATION}
 class SandboxEntry(OwnedEntry, gc=False, frozen=True):
     """The cache entry of a Sandbox.
 
-    ``view`` and ``status`` come from a full object or from our own writes; ``None`` means that the
-    full object has to be fetched. ``generation`` is the newest seen, ``view.generation`` the one
-    that the view was made of. ``fault`` is the reason why the spec cannot be used, if any.
-    ``pod_name`` is the annotation that names the Pod, ``notes`` are the other annotations that a
-    reconcile reads. ``writers`` is a digest of who wrote the status and when, 0 for nobody;
-    ``is_applied`` says that somebody has used server-side apply.
+    ``view`` and ``status`` come from a full object or from our own writes. ``generation`` is the
+    newest seen, ``view.generation`` the one that the view was made of. ``fault`` is the reason why
+    the spec cannot be used, if any. ``pod_name`` is the annotation that names the Pod, ``notes``
+    are the other annotations that a reconcile reads. ``writers`` is a digest of who wrote the
+    status and when, 0 for nobody; ``is_applied`` says that somebody has used server-side apply.
     """
 
     writers: int = 0
@@ -95,9 +95,11 @@ class SandboxEntry(OwnedEntry, gc=False, frozen=True):
         return self.status is not None and is_true(self.status.conditions, names.READY)
 
     @property
-    def needs_look(self) -> bool:
-        """Whether the full object has to be fetched before a reconcile can decide anything."""
-        return self.view is None or self.status is None or self.view.generation != self.generation
+    def knowledge(self) -> Knowledge:
+        """STALE after a change of the spec; UNKNOWN if others may have written the status."""
+        if self.view is None or self.status is None:
+            return Knowledge.UNKNOWN
+        return Knowledge.KNOWN if self.view.generation == self.generation else Knowledge.STALE
 
 
 def build_sandbox(row: ObjectMeta, item: Sandbox | None, old: SandboxEntry | None) -> SandboxEntry:
