@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Any
 
-import structlog
-
 from lean_sandbox.controllers.claim.adopt import MOST_PATCHES
 from lean_sandbox.controllers.claim.bind import Binding
+from lean_sandbox.controllers.claim.legacy import delete_legacy_policy
 from lean_sandbox.controllers.claim.owned import acquired, is_controlled, own_sandbox
 from lean_sandbox.controllers.claim.parts import Parts
 from lean_sandbox.controllers.claim.usable import make_usable
@@ -51,8 +50,6 @@ from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.extensions import ClaimEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
-log = structlog.get_logger("claim")
-
 # How soon a claim is reconciled again that waits for its Sandbox or its Pod to be fetched.
 _LOOK_AGAIN_S = 1.0
 # The next reconcile carries out an expiry that this one has reported.
@@ -61,7 +58,7 @@ _AT_ONCE_S = 0.001
 
 async def reconcile(parts: Parts, entry: ClaimEntry) -> Result:
     """Serve a claim; raises ReconcileError or an API error when it has to be retried."""
-    await _drop_policy(parts, entry)
+    await delete_legacy_policy(parts, entry)
     if entry.is_deleting:
         return Result()
     if entry.needs_fetch:
@@ -73,19 +70,6 @@ async def reconcile(parts: Parts, entry: ClaimEntry) -> Result:
     assert entry.view is not None
     assert entry.status is not None
     return await ClaimReconcile(parts, entry, entry.view, entry.status).run()
-
-
-async def _drop_policy(parts: Parts, entry: ClaimEntry) -> None:
-    """Delete the NetworkPolicy that old releases created for each claim."""
-    key = Key(entry.key.namespace, f"{entry.key.name}-network-policy")
-    held = parts.caches.policies.get(key)
-    if held is None or not is_controlled(held, entry):
-        return
-    try:
-        await parts.writer.remove(parts.caches.policies, held)
-    except ControlPlaneError as error:
-        # The claim is served all the same, and the next reconcile tries again.
-        log.warning("policy_not_deleted", key=str(held.key), error=str(error))
 
 
 class ClaimReconcile(Binding):
