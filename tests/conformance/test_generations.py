@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
-from tests.conformance.api import MERGE, STRATEGIC, Api, Room
+from tests.conformance.api import (
+    GROUP,
+    MERGE,
+    STRATEGIC,
+    WIDGETS,
+    Api,
+    Room,
+    answers,
+    until,
+    widget,
+)
 from tests.conformance.kinds import Sample, samples
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -69,3 +80,58 @@ async def test_a_generation_counts_what_its_kind_counts(
         counted.append(changed["metadata"]["generation"])
     (await api.delete(path, gracePeriodSeconds="0")).ok()
     assert counted == expected
+
+
+_CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+
+async def _bags(api: Api) -> None:
+    """Define Bags, which may hold anything, and wait until they are served."""
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": "v1", "served": True, "storage": True}
+    made = {
+        "metadata": {"name": f"bags.{GROUP}"},
+        "spec": {
+            "group": GROUP,
+            "scope": "Namespaced",
+            "names": {"plural": "bags", "singular": "bag", "kind": "Bag"},
+            "versions": [{**version, "schema": {"openAPIV3Schema": schema}}],
+        },
+    }
+    await api.post(_CRDS, made)
+    await answers(api, f"{WIDGETS}/namespaces/default/bags")
+
+
+@pytest.mark.parametrize(
+    ("value", "other"),
+    [(1, True), (True, 1), (1, 1.0), ({"a": 0}, {"a": False}), ([0], [False])],
+)
+async def test_a_value_of_another_type_is_a_change(
+    api: Api, room: Room, value: Any, other: Any
+) -> None:
+    """It is stored, and counted as a new generation."""
+    await _bags(api)
+    path = f"{WIDGETS}/namespaces/{room.name}/bags"
+    body = {"apiVersion": f"{GROUP}/v1", "kind": "Bag", "metadata": {"name": "a"}}
+
+    async def is_served() -> bool:
+        return (await api.post(path, body, dryRun="All")).status == 201
+
+    await until(is_served)
+    made = (await api.post(path, {**body, "spec": value})).ok()
+    changed = (await api.patch(f"{path}/a", {"spec": other})).ok()
+    assert changed["metadata"]["generation"] == 2
+    assert changed["metadata"]["resourceVersion"] != made["metadata"]["resourceVersion"]
+    found = (await api.get(f"{path}/a")).ok()["spec"]
+    # 1.0 may be shown as 1.
+    assert json.dumps(found).replace("1.0", "1") == json.dumps(other).replace("1.0", "1")
+
+
+@pytest.mark.parametrize("spec", [{"size": True}, {"size": 1, "replicas": False}])
+async def test_a_value_of_another_type_is_checked(room: Room, spec: Any) -> None:
+    """What an update leaves as it was is not checked again; this is not as it was."""
+    await room.widget("a", size=1, replicas=0)
+    reply = await room.api.patch(f"{room.widgets}/a", {"spec": spec})
+    reply.refused(422, "Invalid")
+    reply = await room.api.put(f"{room.widgets}/a", widget("a", **{"replicas": 0, **spec}))
+    reply.refused(422, "Invalid")

@@ -13,7 +13,7 @@ from typing import Any, Final
 from lean_sandbox.local.errors import Cause
 from lean_sandbox.local.schema import errors
 from lean_sandbox.local.schema.expressions import TEXT, RuleError, compile_rule, execute
-from lean_sandbox.local.schema.structural import EMBEDDED, MISSING, former, members
+from lean_sandbox.local.schema.structural import EMBEDDED, MISSING, former, is_same, members
 from lean_sandbox.model.times import parse_duration, parse_rfc3339
 
 Json = dict[str, Any]
@@ -165,7 +165,7 @@ class RuleSet:
         Rules of the root run at every write, rules of other parts only when the part changed.
         """
         # Ratcheting: rules over a part that an update left alone are not run again.
-        if path and old is not MISSING and old == value:
+        if path and is_same(old, value):
             return
         for rule in self._rules:
             if error := self._apply(rule, value, old, path):

@@ -10,6 +10,8 @@ import json
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any, Final
 
+import msgspec
+
 from lean_sandbox.local import recorded
 from lean_sandbox.local.errors import Cause
 from lean_sandbox.local.schema import errors
@@ -21,6 +23,13 @@ EMBEDDED: Final = "x-kubernetes-embedded-resource"
 OPEN: Final = "x-kubernetes-preserve-unknown-fields"
 MISSING: Final = object()
 """Stands for the old value of what is new."""
+
+_encode: Final = msgspec.json.Encoder(order="sorted").encode
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Say whether two values are the same JSON: for Python, 1 is also true and 1.0."""
+    return bool(one == other) and _encode(one) == _encode(other)
 
 
 def members(value: Any, schema: Json) -> Iterator[tuple[Any, Any, Json]]:

@@ -16,7 +16,7 @@ from lean_sandbox.local.schema.formats import (
     matches_format,
 )
 from lean_sandbox.local.schema.rules import RuleSet
-from lean_sandbox.local.schema.structural import MISSING, former, members, repeated
+from lean_sandbox.local.schema.structural import MISSING, former, is_same, members, repeated
 
 Json = dict[str, Any]
 
@@ -131,7 +131,7 @@ def _check_container(value: Any, schema: Json, path: str, old: Any) -> Iterator[
 
 def _check(value: Any, schema: Json, path: str, old: Any = MISSING) -> Iterator[Cause]:
     # Ratcheting: what an update leaves as it was is not held against it.
-    if old is not MISSING and old == value and type(old) is type(value):
+    if is_same(old, value):
         return
     if value is None and (schema.get("nullable") or "type" not in schema):
         return

@@ -6,6 +6,7 @@ from typing import Any
 
 from lean_sandbox.local.kinds.kinds import Kind
 from lean_sandbox.local.schema.metadata import ordered_metadata
+from lean_sandbox.local.schema.structural import is_same
 
 Json = dict[str, Any]
 
@@ -31,7 +32,7 @@ def count_generation(kind: Kind, old: Json, new: Json) -> None:
     if not kind.has_generation:
         return
     before, after = (_counted(kind, obj) for obj in (old, new))
-    if before != after:
+    if not is_same(before, after):
         new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
 
@@ -44,10 +45,6 @@ def _counted(kind: Kind, obj: Json) -> Json:
     return {key: value for key, value in obj.items() if key not in ignored}
 
 
-def is_same(old: Json, new: Json) -> bool:
+def is_unchanged(old: Json, new: Json) -> bool:
     """Return whether a write changes nothing, so that the version stays."""
-    if {k: v for k, v in old.items() if k != "metadata"} != {
-        k: v for k, v in new.items() if k != "metadata"
-    }:
-        return False
-    return bool(ordered_metadata(old["metadata"]) == new["metadata"])
+    return is_same({**old, "metadata": ordered_metadata(old["metadata"])}, new)

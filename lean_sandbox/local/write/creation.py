@@ -25,7 +25,7 @@ from lean_sandbox.local.schema.services import assign_address, assign_node_ports
 from lean_sandbox.local.store.store import Entry
 from lean_sandbox.local.write.admission import prepare_create, unowned
 from lean_sandbox.local.write.bodies import check_namespace
-from lean_sandbox.local.write.changes import is_same
+from lean_sandbox.local.write.changes import is_unchanged
 from lean_sandbox.local.write.deletion import Deleting, is_finished
 from lean_sandbox.local.write.managers import Manager, hidden_from, track_update
 from lean_sandbox.local.write.options import WriteOptions
@@ -199,7 +199,7 @@ class Creating(Deleting):
         new["metadata"] = ordered_metadata(new["metadata"])
         new.pop("kind", None)
         new.pop("apiVersion", None)
-        if not changed and is_same(old, new):
+        if not changed and is_unchanged(old, new):
             return entry
         fields = self.fields(kind, new)
         collection = self.collection(kind)

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from lean_sandbox.local.schema.structural import is_same
 from lean_sandbox.local.write.structure import Node, child, is_atomic_map, items, key_of, map_keys
 
 Fields = dict[str, Any]
@@ -152,7 +153,7 @@ def fields_of(value: Any, node: Node, *, with_self: bool = True) -> Fields:
 
 def changes(old: Any, new: Any, node: Node) -> tuple[Fields, Fields]:
     """Return the paths added or changed, and the paths removed, between two values."""
-    if old == new:
+    if is_same(old, new):
         return {}, {}
     before, after = parts(old, node), parts(new, node)
     if before is None or after is None or isinstance(old, dict) is not isinstance(new, dict):
