@@ -161,6 +161,11 @@ def column(
     return Leaf(f"column {name}", Change.COLUMNS, read, _changed if brief else _from_to)
 
 
+def condition(type_: str) -> Leaf:
+    """Pass when the status of a condition changed, as the printer column of its type shows it."""
+    return replace(column(type_), name=f"condition {type_}")
+
+
 def computed(
     name: str, change: Change, function: Callable[[Any], Hashable], *, brief: bool = False
 ) -> Leaf:

@@ -1,4 +1,4 @@
-"""docs/design.md names functions that exist, and so few that its two traces stay short."""
+"""docs/design.md names functions that exist, words that can be found, and what is watched."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ import ast
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
+
+from lean_sandbox.watch.kind import Representation
+from lean_sandbox.watch.resources import build_caches
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs" / "design.md").read_text()
@@ -14,19 +18,31 @@ HOPS = re.findall(r"`((?:lean_sandbox|filters)/[\w/]+\.py):([\w.]+)`", PAGE)
 TO_THE_QUEUE = PAGE.split("### One Pod event", 1)[-1].split("### ", 1)[0].split("**queue**")[0]
 
 
-def defined(path: Path) -> set[str]:
-    """Return the functions, classes and methods of a module, methods as ``Class.method``."""
-    found: set[str] = set()
-    for node in ast.parse(path.read_text()).body:
+def defined(path: Path) -> dict[str, str]:
+    """Return the text of each function, class, method (``Class.method``) and constant of a module.
+
+    Comments that begin with ``#:`` belong to the constant below them.
+    """
+    text = path.read_text()
+    found: dict[str, str] = {}
+    for node in ast.parse(text).body:
+        code = ast.get_source_segment(text, node) or ""
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            found.add(node.name)
+            found[node.name] = code
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            above = "\n".join(text.splitlines()[: node.lineno - 1])
+            found[node.target.id] = re.findall(r"(?:^#:.*\n?)*\Z", above, re.MULTILINE)[0] + code
         if isinstance(node, ast.ClassDef):
-            found |= {
-                f"{node.name}.{inner.name}"
-                for inner in node.body
-                if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef)
-            }
+            for inner in node.body:
+                if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef):
+                    found[f"{node.name}.{inner.name}"] = ast.get_source_segment(text, inner) or ""
     return found
+
+
+def rows_of(head: str) -> list[list[str]]:
+    """Return the rows of the table with this head."""
+    table = PAGE.split(f"{head}\n|", 1)[1].split("\n\n", 1)[0]
+    return [line.strip("| ").split(" | ") for line in table.splitlines()[1:]]
 
 
 @pytest.mark.parametrize(("path", "name"), sorted(set(HOPS)))
@@ -41,3 +57,26 @@ def test_an_event_reaches_its_queue_in_few_steps() -> None:
     assert hops
     assert len(set(hops)) <= 14
     assert len({path for path, _ in hops}) <= 8
+
+
+@pytest.mark.parametrize(("word", "_", "place"), rows_of("| word | what it means here | place |"))
+def test_each_word_stands_in_the_text_of_its_place(word: str, _: str, place: str) -> None:
+    """Whoever searches the code for a word of the project finds what it means."""
+    path, name = place.strip("`").split(":")
+    assert word.lower() in defined(ROOT / path)[name].lower()
+
+
+def test_the_page_says_in_which_form_each_kind_is_watched() -> None:
+    """The table names every kind, and the form that its watch prefers."""
+    said = {
+        kind: form.split(":")[0].split(" of ")[0]
+        for kinds, form, _ in rows_of("| kind | events are | the full object is fetched |")
+        for kind in kinds.split(", ")
+    }
+    forms = {
+        Representation.TABLE: "Table rows",
+        Representation.METADATA: "metadata",
+        Representation.FULL: "full objects",
+    }
+    kinds = [cache.kind for cache in msgspec.structs.asdict(build_caches()).values()]
+    assert said == {kind.resource.kind: forms[kind.watch_as] for kind in kinds}

@@ -40,8 +40,11 @@ class Reference(Lenient, frozen=True):
     name: OrNull[str] = ""
 
 
-class FieldManager(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """One entry of ``metadata.managedFields``; the fields themselves are skipped while decoding."""
+class ManagedFieldsEntry(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """One entry of ``metadata.managedFields`` after managed-field pruning: who wrote, and when.
+
+    ``fieldsV1``, more than half of a typical object's metadata, is skipped while decoding.
+    """
 
     manager: str = ""
     operation: str = ""
@@ -65,7 +68,7 @@ class ObjectMeta(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rena
     owner_references: tuple[OwnerReference, ...] | None = ()
     deletion_timestamp: str | None = None
     creation_timestamp: str | None = None
-    managed_fields: tuple[FieldManager, ...] | None = None
+    managed_fields: tuple[ManagedFieldsEntry, ...] | None = None
     columns: dict[str, str] | None = msgspec.field(default=None, name="-columns")
 
     @property

@@ -219,7 +219,7 @@ def expired_cleared(old: SandboxStatus, generation: int, now: datetime) -> Sandb
 
 
 def status_patch(old: SandboxStatus, new: SandboxStatus) -> dict[str, Any] | None:
-    """Return what a merge patch must put under ``status``, None when no request is due."""
+    """Return what a JSON merge patch puts under ``status``; ``None`` when no request is due."""
     # A changed nodeName alone is not worth a request before the Sandbox is ready.
     if not is_true(new.conditions, names.READY):
         old = msgspec.structs.replace(old, nodeName=new.nodeName)

@@ -10,9 +10,9 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 import msgspec
 
 from filters import Change, Predicate
-from lean_sandbox.kube.resources import JSON_ACCEPT, Resource
+from lean_sandbox.kube.resources import Resource
 from lean_sandbox.model import names
-from lean_sandbox.model.meta import FieldManager, ObjectMeta, OwnerReference, as_version
+from lean_sandbox.model.meta import ManagedFieldsEntry, ObjectMeta, OwnerReference, as_version
 from lean_sandbox.model.wire import ODD, interned, small_values
 
 
@@ -98,11 +98,11 @@ class Representation(Enum):
     FULL = "full"
 
 
-#: The Accept header of a watch, without alternative: a server that cannot serve it answers 406.
-WATCH_ACCEPT: Final = {
+#: The Accept header of a metadata watch, whose events have no spec and no status. It names no
+#: alternative: a server that cannot serve it answers 406.
+METADATA_WATCH_ACCEPT: Final = {
     Representation.TABLE: "application/json;as=Table;g=meta.k8s.io;v=v1",
     Representation.METADATA: "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
-    Representation.FULL: JSON_ACCEPT,
 }
 #: The Accept header of a list of metadata. A server that cannot serve it sends full objects, whose
 #: metadata is read.
@@ -195,7 +195,7 @@ def view_or_fault(view_of: Callable[[T], V], item: T) -> tuple[V | None, str]:
         return None, str(error)[:_LONGEST_FAULT]
 
 
-def status_writers(writers: Iterable[FieldManager], *, besides: str = "") -> int:
+def status_writers(writers: Iterable[ManagedFieldsEntry], *, besides: str = "") -> int:
     """Return a digest of who wrote the status and when, apart from ``besides``; 0 if none did.
 
     A change of the digest reveals a write of the status on events that carry metadata alone, but

@@ -31,7 +31,12 @@ from lean_sandbox.turns import RANK, Rank
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.decode import EventDecoder, WentBackError
 from lean_sandbox.watch.failures import Failures, why_unserved
-from lean_sandbox.watch.kind import METADATA_LIST_ACCEPT, WATCH_ACCEPT, Entry, Representation
+from lean_sandbox.watch.kind import (
+    METADATA_LIST_ACCEPT,
+    METADATA_WATCH_ACCEPT,
+    Entry,
+    Representation,
+)
 
 E = TypeVar("E", bound=Entry)
 
@@ -351,7 +356,7 @@ class Reflector(Generic[E]):
         splitter = LineSplitter()
         async with self._client.transport.stream(
             self._target(),
-            headers={"Accept": WATCH_ACCEPT[self.representation]},
+            headers={"Accept": METADATA_WATCH_ACCEPT.get(self.representation, JSON_ACCEPT)},
             connect_timeout_s=_REQUEST_TIMEOUT_S,
             asked=errors.Asked("watch", self._kind.resource.qualified, self._namespace or ""),
         ) as response:

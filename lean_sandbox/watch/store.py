@@ -1,4 +1,4 @@
-"""The tiny cache: the entries of one kind, which only it changes, and who listens to that."""
+"""The entries of one kind, which only their store changes, and who listens to that."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ E = TypeVar("E", bound=Entry)
 
 
 class Store(Generic[E]):
-    """Entries by namespace and name, with an index by the uid of the owner.
+    """The tiny cache: entries by namespace and name, with an index by the uid of the owner.
 
-    A uid never finds objects of other namespaces: anybody may write an owner reference.
+    An entry holds what decisions need of an object, never the object. A uid never finds objects of
+    other namespaces: anybody may write an owner reference.
     """
 
     def __init__(self, owner_of: Callable[[E], str | None]) -> None:

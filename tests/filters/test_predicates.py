@@ -16,6 +16,7 @@ from filters import (
     any_of,
     column,
     computed,
+    condition,
     deletion,
     generation,
     labels,
@@ -58,6 +59,12 @@ CASES = [
         {"columns": {"Ready": "False"}},
         Change.COLUMNS,
         "column Ready True -> False",
+    ),
+    (
+        condition("Ready"),
+        {"columns": {"Ready": "False"}},
+        Change.COLUMNS,
+        "condition Ready True -> False",
     ),
     (
         computed("size", Change.COLUMNS, lambda o: len(o.resource_version)),
@@ -130,7 +137,7 @@ def test_label_edits_do_not_raise_generation() -> None:
 
 
 @pytest.mark.parametrize("columns", [None, {}, {"Reason": "x"}])
-@pytest.mark.parametrize("leaf", [column("Ready"), column("Ready", classify=str.lower)])
+@pytest.mark.parametrize("leaf", [condition("Ready"), column("Ready", classify=str.lower)])
 def test_a_missing_column_is_no_opinion(leaf: Leaf, columns: dict[str, str] | None) -> None:
     """A server without the column does not hide events, before or after it had one."""
     assert leaf.read(sandbox(columns=columns)) is NO_OPINION

@@ -175,7 +175,7 @@ def test_a_foreign_status_of_a_sandbox_contradicts_what_is_remembered() -> None:
     )
     assert told[0] == "first sight"
     assert told[1].startswith("nothing of [")
-    assert told[2] == "column Ready True -> False"
+    assert told[2] == "condition Ready True -> False"
 
 
 JSON_VALUES = st.recursive(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from structlog.testing import capture_logs
 
 from filters import Change
-from lean_sandbox.watch.kind import WATCH_ACCEPT, Representation
+from lean_sandbox.watch.kind import METADATA_WATCH_ACCEPT, Representation
 from lean_sandbox.watch.resources.sandbox import sandbox_kind
 from tests.support.clock import settle
 from tests.watching.objects import (
@@ -228,7 +228,7 @@ async def test_each_form_that_is_refused_leads_to_the_next_and_is_said_once() ->
             watch = await rig.listed(sandbox("a", 1))
             await watch.refuse(406, "NotAcceptable")
             watch = await rig.server.next(watch=True)
-            assert watch.accept == WATCH_ACCEPT[Representation.METADATA]
+            assert watch.accept == METADATA_WATCH_ACCEPT[Representation.METADATA]
             await watch.refuse(406, "NotAcceptable")
             watch = await rig.server.next(watch=True)
             assert watch.accept == "application/json"

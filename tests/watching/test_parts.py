@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lean_sandbox.kube.errors import ProtocolFault
 from lean_sandbox.kube.http1 import LineSplitter
-from lean_sandbox.model.meta import FieldManager, ObjectMeta, OwnerReference, as_version
+from lean_sandbox.model.meta import ManagedFieldsEntry, ObjectMeta, OwnerReference, as_version
 from lean_sandbox.model.wire import shared_map
 from lean_sandbox.watch.failures import pause_s
 from lean_sandbox.watch.kind import Key, OwnedEntry, shared_owner, status_writers
@@ -103,9 +103,9 @@ def test_versions_are_compared_as_numbers(number: int) -> None:
     assert as_version(f"v{number}") == as_version("") == 0
 
 
-def writer(manager: str, subresource: str, time: str) -> FieldManager:
+def writer(manager: str, subresource: str, time: str) -> ManagedFieldsEntry:
     """Return an entry of managedFields."""
-    return FieldManager(manager=manager, subresource=subresource, time=time)
+    return ManagedFieldsEntry(manager=manager, subresource=subresource, time=time)
 
 
 WRITERS = st.lists(
@@ -121,11 +121,11 @@ WRITERS = st.lists(
 
 @given(before=WRITERS, after=WRITERS)
 def test_the_digest_changes_with_foreign_writes_of_the_status_alone(
-    before: list[FieldManager], after: list[FieldManager]
+    before: list[ManagedFieldsEntry], after: list[ManagedFieldsEntry]
 ) -> None:
     """Our own writes, and writes of anything else, say nothing of the status."""
 
-    def foreign(writers: list[FieldManager]) -> list[FieldManager]:
+    def foreign(writers: list[ManagedFieldsEntry]) -> list[ManagedFieldsEntry]:
         return [one for one in writers if one.subresource == "status" and one.manager != "me"]
 
     digests = [status_writers(writers, besides="me") for writers in (before, after)]

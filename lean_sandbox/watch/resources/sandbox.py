@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import msgspec
 
-from filters import annotation, any_of, column, deletion, generation, if_known, keep, labels, owners
+from filters import (
+    annotation,
+    any_of,
+    column,
+    condition,
+    deletion,
+    generation,
+    if_known,
+    keep,
+    labels,
+    owners,
+)
 from lean_sandbox.kube.resources import SANDBOXES
 from lean_sandbox.model import names
 from lean_sandbox.model.conditions import Condition, find, is_true, shared_conditions
@@ -174,10 +185,10 @@ def _one_view(encoded: bytes) -> SandboxView:
 
 def sandbox_columns(status: SandboxStatus | None) -> dict[str, str]:
     """Return what the printer columns Ready and Reason show for a status."""
-    for condition in status.conditions if status is not None else ():
-        if condition.type == names.READY:
-            return {"Ready": condition.status, "Reason": condition.reason}
-    return {"Ready": "", "Reason": ""}
+    ready = find(status.conditions, names.READY) if status is not None else None
+    if ready is None:
+        return {"Ready": "", "Reason": ""}
+    return {"Ready": ready.status, "Reason": ready.reason}
 
 
 def sandbox_row_contradicts(row: ObjectMeta, entry: SandboxEntry) -> bool:
@@ -224,7 +235,7 @@ def sandbox_kind(
             labels(*sorted(SANDBOX_LABELS | {names.CLAIM_UID_LABEL})),
             annotation(*sorted(SANDBOX_ANNOTATIONS)),
             owners(),
-            if_known(column("Ready")),
+            if_known(condition(names.READY)),
             if_known(column("Reason")),
         ),
         build=build_sandbox,
