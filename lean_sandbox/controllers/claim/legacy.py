@@ -17,7 +17,7 @@ async def delete_legacy_policy(parts: Parts, entry: ClaimEntry) -> None:
     """Delete the NetworkPolicy that releases before v1 created for a claim, if there is one.
 
     No request if the cache of NetworkPolicies has none of this name: the cache is in sync before
-    claims are reconciled, so it knows that the policy is absent. Else one DELETE.
+    claims are reconciled, so the policy is known to be absent. Else one DELETE.
     """
     key = Key(entry.key.namespace, f"{entry.key.name}-network-policy")
     held = parts.caches.policies.get(key)
