@@ -31,9 +31,16 @@ from filters.predicates import (
     owners,
     resource_version,
 )
-from filters.selectors import SelectorError, exclude_namespaces, parse_labels
+from filters.selectors import (
+    EVERYTHING,
+    LabelSelector,
+    SelectorError,
+    exclude_namespaces,
+    parse_labels,
+)
 
 __all__ = [
+    "EVERYTHING",
     "NO_OPINION",
     "Change",
     "ChangeDetector",
@@ -41,6 +48,7 @@ __all__ = [
     "Decision",
     "EventType",
     "Filter",
+    "LabelSelector",
     "Predicate",
     "SelectorError",
     "annotation",

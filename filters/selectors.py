@@ -37,6 +37,13 @@ class LabelTerm:
     operator: str = ""
     values: frozenset[str] = frozenset()
 
+    def __str__(self) -> str:
+        if self.operator in ("in", "notin"):
+            return f"{self.key} {self.operator} ({','.join(sorted(self.values))})"
+        if self.operator == "!":
+            return f"!{self.key}"
+        return self.key + self.operator + "".join(self.values)
+
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Return whether the labels meet the requirement."""
         value = labels.get(self.key)
@@ -54,14 +61,23 @@ class LabelTerm:
 
 @dataclass(frozen=True, slots=True)
 class LabelSelector:
-    """Requirements on labels, all of which must hold; without any it selects everything."""
+    """Requirements on labels, all of which must hold; without any it selects everything.
+
+    As text it is what :func:`parse_labels` reads.
+    """
 
     terms: tuple[LabelTerm, ...] = ()
+
+    def __str__(self) -> str:
+        return ",".join(map(str, self.terms))
 
     def matches(self, labels: Mapping[str, str] | None) -> bool:
         """Return whether an object with these labels is selected."""
         found = labels or {}
         return all(term.matches(found) for term in self.terms)
+
+
+EVERYTHING = LabelSelector()
 
 
 def parse_labels(text: str) -> LabelSelector:

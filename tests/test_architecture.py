@@ -24,7 +24,7 @@ ALLOWED: dict[str, set[str]] = {
     "kube": {"metrics", "model"},
     "watch": {"kube", "filters", "metrics", "model"},
     "runtime": {"watch", "filters", "kube", "metrics", "model"},
-    "config": {"filters", "kube", "model"},
+    "config": {"filters", "model", "watch"},
     "controllers": {"config", "runtime", "watch", "filters", "kube", "metrics", "model"},
     "http": {"kube", "metrics"},
     "local": {"filters", "model", "kube", "watch"},

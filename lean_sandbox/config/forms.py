@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
 
 import msgspec
 
-from filters import exclude_namespaces, parse_labels
+from filters import LabelSelector, exclude_namespaces, parse_labels
+from lean_sandbox.model.shard import Shard, parse_shard
 from lean_sandbox.model.times import format_duration, parse_duration
+from lean_sandbox.watch.kind import Representation
 
 _TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
 _FALSE = frozenset(("0", "f", "F", "FALSE", "false", "False"))
 _OCTAL = re.compile(r"([+-]?)0([0-7_]*[0-7])", re.ASCII)
-_BOUND = "0x[0-9a-f]{16}"
-_SHARD = re.compile(rf"(0|[1-9][0-9]{{0,5}})/([1-9][0-9]{{0,3}}|({_BOUND}(,{_BOUND})*))", re.ASCII)
 _BLANK = re.compile(r"\s")
 _INT64_LIMIT = 2**63
 
@@ -25,7 +24,8 @@ class Form(msgspec.Struct, frozen=True):
     """How values of one form are read and written.
 
     ``parse`` raises ValueError for an invalid text; ``write`` returns a text that ``parse`` reads
-    as the same value. ``metavar`` stands for the value in help; ``words`` are all valid values.
+    as the same value. A default may be ``None``, which is written in words. ``metavar`` stands for
+    the value in help; ``words`` are all valid values.
     """
 
     metavar: str
@@ -44,6 +44,11 @@ def choice(*words: str, metavar: str, is_case_ignored: bool = False) -> Form:
         return word
 
     return Form(metavar, parse, words=words)
+
+
+def _representation(text: str) -> Representation:
+    words = tuple(form.value for form in Representation)
+    return Representation(choice(*words, metavar="FORM").parse(text))
 
 
 def _boolean(text: str) -> bool:
@@ -100,34 +105,27 @@ def _namespaces(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def _label_selector(text: str) -> str:
+def _label_selector(text: str) -> LabelSelector:
     try:
-        parse_labels(text)
+        return parse_labels(text)
     except ValueError as error:
         raise ValueError(f"it is not a label selector: {error}") from None
-    return text.strip()
 
 
-def _shard(text: str) -> str:
-    found = _SHARD.fullmatch(text)
-    if text and not found:
-        raise ValueError(
-            "it is neither INDEX/COUNT such as 0/2 nor INDEX/BOUND,... of 0x and 16 digits"
-        )
-    if found and found[3]:
-        edges = ("0x" + 16 * "0", *found[3].split(","))
-        if any(low >= high for low, high in pairwise(edges)):
-            raise ValueError("each bound must be above the one before, the first above 0")
-    return text
+def _shard(text: str) -> Shard | None:
+    return parse_shard(text) if text else None
 
 
 TEXT = Form("TEXT")
-BOOLEAN = Form("BOOL", _boolean, lambda value: "true" if value else "false")
+BOOLEAN = Form("BOOL", _boolean, {True: "true", False: "false", None: "automatic"}.__getitem__)
 INTEGER = Form("N", _integer)
 NUMBER = Form("RATE", _number, lambda value: repr(value).removesuffix(".0"))
 DURATION = Form("DURATION", _duration, format_duration)
 NAMES = Form("A,B", _names, ",".join)
 DOMAINS = Form("A,B", _domains, ",".join)
 NAMESPACES = Form("A,B", _namespaces, ",".join)
-LABEL_SELECTOR = Form("SELECTOR", _label_selector)
-SHARD = Form("INDEX/COUNT", _shard)
+LABEL_SELECTOR = Form("SELECTOR", _label_selector, str)
+SHARD = Form("INDEX/COUNT", _shard, lambda shard: str(shard or ""))
+REPRESENTATION = Form(
+    "FORM", _representation, lambda form: form.value, tuple(form.value for form in Representation)
+)

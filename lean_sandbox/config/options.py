@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from filters import EVERYTHING, LabelSelector
 from lean_sandbox.config.forms import (
     BOOLEAN,
     DOMAINS,
@@ -22,12 +23,15 @@ from lean_sandbox.config.forms import (
     NAMES,
     NAMESPACES,
     NUMBER,
+    REPRESENTATION,
     SHARD,
     Form,
     choice,
 )
 from lean_sandbox.errors import ConfigError
 from lean_sandbox.model.names import is_object_name
+from lean_sandbox.model.shard import Shard
+from lean_sandbox.watch.kind import Representation
 
 Bound = Callable[[Any], str]
 _MANY_WORKERS: Final = 1000
@@ -75,7 +79,7 @@ class Option(Flag, frozen=True, kw_only=True):
 
     def shown(self, value: Any) -> str:
         """Return a value as it is displayed."""
-        return "automatic" if value is None else self.form.write(value) or "none"
+        return self.form.write(value) or "none"
 
 
 def flag_of(name: str) -> str:
@@ -144,26 +148,28 @@ class Settings:
         NAMESPACES,
         (),
     )
-    sandbox_label_selector: str = _own(
+    sandbox_label_selector: LabelSelector = _own(  # noqa: RUF009 -- a field
         "serve only Sandboxes with these labels (a=b,c in (d,e),!f); one that loses them is no"
         " longer served, and nothing of it is deleted. Not with --extensions",
         LABEL_SELECTOR,
+        EVERYTHING,
     )
-    shard: str = _own(
+    shard: Shard | None = _own(  # noqa: RUF009 -- a field
         "serve only one shard of the namespaces, by the hash of their names: INDEX of COUNT, as in"
         " 0/2. Empty: all namespaces. An INDEX counts modulo COUNT. The server still sends the"
         " others, which are dropped; a server that knows shardSelector does not, if bounds of hash"
         " ranges are given in the place of COUNT (docs/scale.md)",
         SHARD,
+        None,
     )
     page_size: int = _count(
         250, "objects per list page at most; large objects come in pages of about 2 MiB", "objects"
     )
-    watch_representation: str = _option(
+    watch_representation: Representation = _option(  # noqa: RUF009 -- a field
         "leanest form to ask of a watch: table, metadata or full; the next is used where a server"
         " refuses",
-        choice("table", "metadata", "full", metavar="FORM"),
-        "table",
+        REPRESENTATION,
+        Representation.TABLE,
     )
     cache_label_selectors: bool = _switch(
         "watch only Services with the tracking label (Pods are always watched so);"
@@ -357,13 +363,13 @@ def _check_together(settings: Settings) -> None:
             f"{', '.join(both)} cannot be both in --namespaces and in --exclude-namespaces",
             way_out="take it out of one of them",
         )
-    if settings.shard and settings.namespaces:
+    if settings.shard is not None and settings.namespaces:
         raise ConfigError(
             "--shard cannot go with --namespaces: one divides all namespaces, the other names its"
             " own",
             way_out="give one of the two; --exclude-namespaces goes with --shard",
         )
-    if settings.sandbox_label_selector and settings.extensions:
+    if settings.sandbox_label_selector != EVERYTHING and settings.extensions:
         raise ConfigError(
             "--sandbox-label-selector cannot go with --extensions: claims and pools would not see"
             " the Sandboxes they make",

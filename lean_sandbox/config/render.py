@@ -94,7 +94,7 @@ def as_yaml(effective: Effective) -> str:
         unit = "duration" if option.form is DURATION else option.unit
         place = effective.given.get(option.name, "default")
         comment = ", ".join(filter(None, (f"# {place}", unit)))
-        text = "automatic" if value is None else option.form.write(value)
+        text = option.form.write(value)
         if option.form not in (BOOLEAN, INTEGER, NUMBER, DURATION):
             # A text as JSON has it is one between double quotes in YAML.
             text = msgspec.json.encode(text).decode()

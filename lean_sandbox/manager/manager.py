@@ -38,7 +38,7 @@ from lean_sandbox.runtime.workers import Outcome
 from lean_sandbox.runtime.writer import ObjectWriter
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.group import ReflectorGroup
-from lean_sandbox.watch.kind import Delta, Representation
+from lean_sandbox.watch.kind import Delta
 from lean_sandbox.watch.resources import build_caches
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 from lean_sandbox.watch.versions import TOMBSTONE_S
@@ -87,7 +87,7 @@ class Manager:
         # Set once all kinds are known, or when there is nothing more to wait for.
         self._may_extend = anyio.Event()
         caches = self.caches = build_caches(
-            leanest=Representation(settings.watch_representation),
+            leanest=settings.watch_representation,
             sandbox_selector=settings.sandbox_label_selector,
             only_tracked_services=settings.cache_label_selectors,
             monotonic=clock.monotonic,
@@ -144,13 +144,10 @@ class Manager:
         if settings.namespaces:
             for controller in self.controllers:
                 controller.is_unlisted = self._is_unlisted
-        if settings.shard:
-            from lean_sandbox.manager import preflight  # noqa: PLC0415 -- rarely used
-
-            self.reflectors.shard_selector = preflight.shard_selector(settings.shard)
-            admits = preflight.admits(settings.shard)
+        if settings.shard is not None:
+            self.reflectors.shard_selector = settings.shard.selector
             for cache in self.all_caches:
-                cache.admits_namespace = admits
+                cache.admits_namespace = settings.shard.admits
 
     def _seen(self, delta: Delta[Any]) -> None:
         # A namespace in which somebody makes something is not ending.

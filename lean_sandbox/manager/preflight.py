@@ -9,22 +9,21 @@ only wait.
 from __future__ import annotations
 
 import zlib
-from bisect import bisect_right
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import timedelta
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import structlog
 
+from filters import EVERYTHING
 from lean_sandbox.clock import Clock
 from lean_sandbox.config.options import Settings
 from lean_sandbox.errors import ConfigError
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.errors import AlreadyExists, ControlPlaneError, Forbidden, NotFound, said
 from lean_sandbox.kube.resources import DEPLOYMENTS, LEASES, NAMESPACES, Resource
-from lean_sandbox.model.names import shard_hash
 from lean_sandbox.model.times import parse_rfc3339
 
 Json = dict[str, Any]
@@ -47,69 +46,31 @@ _LONGEST_PAUSE_S: Final = 15.0
 log = structlog.get_logger("controller")
 
 
-def admits(shard: str) -> Callable[[str], bool]:
-    """Return the test whether a namespace belongs to a shard, by the hash of its name.
-
-    Without bounds that is CRC-32, which spreads even names that differ only in their last letter.
-    """
-    own, count, bounds = _parts(shard)
-
-    @lru_cache(maxsize=4096)
-    def is_in_range(namespace: str) -> bool:
-        return bisect_right(bounds, shard_hash(namespace)) == own
-
-    def is_own(namespace: str) -> bool:
-        return zlib.crc32(namespace.encode()) % count == own
-
-    return is_in_range if bounds else is_own
-
-
-def shard_selector(shard: str) -> str:
-    """Return the selector for servers that shard lists and watches, "" for one without bounds."""
-    own, _, bounds = _parts(shard)
-    if not bounds:
-        return ""
-    edges = [f"{edge:#018x}" for edge in (0, *bounds, 2**64)]
-    return f"shardRange(object.metadata.namespace, '{edges[own]}', '{edges[own + 1]}')"
-
-
 def lease_of(settings: Settings) -> str:
     """Return the Lease to contend for: by default the reference's, or one for each shard."""
     if settings.leader_election_lease:
         return settings.leader_election_lease
-    if settings.shard:
-        return "{}-{}-of-{}".format(LEASE_NAME, *_parts(settings.shard)[:2])
+    if settings.shard is not None:
+        return f"{LEASE_NAME}-{settings.shard.index}-of-{settings.shard.count}"
     return LEASE_NAME
 
 
 def scope_of(settings: Settings) -> str:
     """Return the scope of a process, "" for everything; a text that is cut ends in its digest."""
     parts = []
-    if settings.shard:
-        index, count, bounds = _parts(settings.shard)
-        parts.append(f"shard={index}/{','.join(map(hex, bounds)) or count}")
+    if settings.shard is not None:
+        parts.append(f"shard={settings.shard}")
     if settings.namespaces:
         parts.append(f"namespaces={','.join(sorted(settings.namespaces))}")
     elif settings.exclude_namespaces:
         parts.append(f"exclude-namespaces={','.join(sorted(settings.exclude_namespaces))}")
-    if settings.sandbox_label_selector:
+    if settings.sandbox_label_selector != EVERYTHING:
         parts.append(f"sandbox-label-selector={settings.sandbox_label_selector}")
     scope = " ".join(parts)
     if len(scope) <= _LONGEST_SCOPE:
         return scope
     digest = f"{zlib.crc32(scope.encode()):08x}"
     return f"{scope[: _LONGEST_SCOPE - len(digest) - 3]}...{digest}"
-
-
-def _parts(shard: str) -> tuple[int, int, tuple[int, ...]]:
-    """Return which of how many shards a value of --shard is, and the bounds between them, if any.
-
-    An index counts modulo the count.
-    """
-    index, rest = shard.split("/")
-    bounds = tuple(int(bound, 16) for bound in rest.split(",")) if rest.startswith("0x") else ()
-    count = len(bounds) + 1 if bounds else int(rest)
-    return int(index) % count, count, bounds
 
 
 async def refusal(client: Client, clock: Clock, *, namespace: str = "") -> ConfigError | None:

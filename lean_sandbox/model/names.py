@@ -141,6 +141,7 @@ def name_hash(name: str) -> str:
     return f"{_fnv1a(name, 0x811C9DC5, 0x01000193, 32):08x}"
 
 
+@lru_cache(maxsize=4096)
 def shard_hash(namespace: str) -> int:
     """Return the number (FNV-1a of 64 bits) by which API servers shard lists and watches."""
     return _fnv1a(namespace, 0xCBF29CE484222325, 0x100000001B3, 64)

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import structlog
 
-from filters import Change, ChangeDetector, Decision, EventType, parse_labels
+from filters import Change, ChangeDetector, Decision, EventType
 from filters.detector import DELETED, recreated
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition
@@ -83,7 +83,6 @@ class Cache(Store[E]):
         self.detector = ChangeDetector(kind.predicate)
         #: What the watch shows of the objects that somebody waits for.
         self.shown = ShownVersions()
-        self._selector = parse_labels(kind.label_selector or "")
         #: Our own writes in flight, and the events that wait for their responses.
         self.own = OwnWrites(self, self.gate, kind.resource.plural, take=self._take)
 
@@ -269,4 +268,4 @@ class Cache(Store[E]):
 
     def selects(self, row: ObjectMeta) -> bool:
         """Return whether objects with these labels are watched."""
-        return self._selector.matches(row.labels)
+        return self.kind.label_selector.matches(row.labels)

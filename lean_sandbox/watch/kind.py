@@ -9,7 +9,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from filters import Change, Predicate
+from filters import EVERYTHING, Change, LabelSelector, Predicate
 from lean_sandbox.kube.resources import Resource
 from lean_sandbox.model import names
 from lean_sandbox.model.meta import ManagedFieldsEntry, ObjectMeta, OwnerReference, as_version
@@ -161,7 +161,7 @@ class Kind(msgspec.Struct, Generic[E], frozen=True):
     suspects: Callable[[ObjectMeta, E], bool] = lambda _row, _entry: False
     columns: tuple[str, ...] = ()
     watch_as: Representation = Representation.TABLE
-    label_selector: str | None = None
+    label_selector: LabelSelector = EVERYTHING
     owner_of: Callable[[E], str | None] = lambda _entry: None
 
     def row_of(self, item: Any) -> ObjectMeta:

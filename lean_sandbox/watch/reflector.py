@@ -316,7 +316,7 @@ class Reflector(Generic[E]):
             bytes,
             limit=limit,
             continue_=continue_,
-            label_selector=self._kind.label_selector,
+            label_selector=str(self._kind.label_selector) or None,
             field_selector=self._field_selector or None,
             shard_selector=self._shard_selector or None,
             accept=METADATA_LIST_ACCEPT if is_partial else JSON_ACCEPT,
@@ -400,7 +400,7 @@ class Reflector(Generic[E]):
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(timeout_s),
             "resourceVersion": self._decoder.version,
-            "labelSelector": self._kind.label_selector,
+            "labelSelector": str(self._kind.label_selector),
             "fieldSelector": self._field_selector,
             "shardSelector": self._shard_selector,
         }

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from lean_sandbox.config.options import Settings
+from lean_sandbox.watch.kind import Representation
 from tests.support.world import NS, World, condition, open_world, pod_conditions, sandbox, watched
 
 Json = dict[str, Any]
@@ -60,7 +61,7 @@ def churn(world: World, number: int) -> None:
 @pytest.mark.parametrize("form", ["table"])
 async def test_churn_of_a_ready_pod_costs_nothing(form: str) -> None:
     """Budget: heartbeats, restart counts, foreign labels and annotations: no request, no GET."""
-    settings = Settings(sandbox_status_window=1.0, watch_representation=form)
+    settings = Settings(sandbox_status_window=1.0, watch_representation=Representation(form))
     async with open_world(settings) as world:
         await world.ready_sandbox()
         world.forget_requests()
@@ -75,7 +76,7 @@ async def test_churn_of_a_ready_pod_costs_nothing(form: str) -> None:
 @pytest.mark.parametrize("form", ["metadata", "full"])
 async def test_churn_costs_no_write_in_any_form_of_the_watch(form: str) -> None:
     """Budget: where a server gives no columns, churn costs reads at worst, and never a write."""
-    settings = Settings(sandbox_status_window=1.0, watch_representation=form)
+    settings = Settings(sandbox_status_window=1.0, watch_representation=Representation(form))
     async with open_world(settings) as world:
         await world.ready_sandbox()
         world.forget_requests()

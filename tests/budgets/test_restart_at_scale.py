@@ -12,6 +12,7 @@ from lean_sandbox.config.options import Settings
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.model.names import name_hash
 from lean_sandbox.model.times import format_rfc3339
+from lean_sandbox.watch.kind import Representation
 from tests.support.clock import EPOCH, FakeClock
 from tests.support.world import (
     CONTROLLER,
@@ -153,7 +154,9 @@ def pages_of(objects: int, page: int) -> int:
 @pytest.mark.parametrize("form", ["table", "metadata", "full"])
 async def test_a_restart_over_a_thousand_healthy_sandboxes_costs_list_pages_only(form: str) -> None:
     """Budget: pages of lists, no GET, no write, one pass each; then an hour of nothing at all."""
-    settings = Settings(sandbox_status_window=1.0, page_size=PAGE, watch_representation=form)
+    settings = Settings(
+        sandbox_status_window=1.0, page_size=PAGE, watch_representation=Representation(form)
+    )
 
     def store(plane: ControlPlane) -> None:
         for number in range(MANY):

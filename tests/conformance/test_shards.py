@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from lean_sandbox.manager.preflight import admits, shard_selector
+from lean_sandbox.model.shard import Shard, parse_shard
 from tests.conformance.api import Api, Room, widget
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 # Of each two, one is below and one above the middle.
 TEAMS = ("lab", "team-a", "mail", "team-b")
-SHARDS = ("0/0x8000000000000000", "1/0x8000000000000000")
+SHARDS = tuple(parse_shard(f"{index}/0x8000000000000000") for index in (0, 1))
 TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
 METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
@@ -34,14 +34,14 @@ def teams(items: list[dict[str, Any]], room: Room) -> set[str]:
     return {one["namespace"] for one in found if one["name"] == room.name}
 
 
-@pytest.mark.parametrize("shard", SHARDS)
+@pytest.mark.parametrize("shard", SHARDS, ids=str)
 @pytest.mark.parametrize("accept", ["application/json", TABLE, METADATA])
-async def test_a_list_has_what_is_in_its_range(room: Room, accept: str, shard: str) -> None:
+async def test_a_list_has_what_is_in_its_range(room: Room, accept: str, shard: Shard) -> None:
     """By FNV-1a of 64 bits of the namespace's name, in every form, also page by page."""
     path = await everywhere(room)
-    own = {team for team in TEAMS if admits(shard)(team)}
+    own = {team for team in TEAMS if shard.admits(team)}
     assert len(own) == 2
-    selected = {"shardSelector": shard_selector(shard), "accept": accept}
+    selected = {"shardSelector": shard.selector, "accept": accept}
     for limit in (500, 1):
         items: list[dict[str, Any]] = []
         reply = await room.api.get(path, **selected, limit=limit)
@@ -54,25 +54,25 @@ async def test_a_list_has_what_is_in_its_range(room: Room, accept: str, shard: s
         assert teams(items, room) == own
 
 
-@pytest.mark.parametrize("shard", SHARDS)
-async def test_a_watch_tells_of_what_is_in_its_range(room: Room, shard: str) -> None:
+@pytest.mark.parametrize("shard", SHARDS, ids=str)
+async def test_a_watch_tells_of_what_is_in_its_range(room: Room, shard: Shard) -> None:
     """Additions and deletions in other namespaces are not sent; bookmarks are."""
     path = await everywhere(room)
     version = (await room.api.get(path)).version
     before, _, plural = room.widgets.partition(f"/namespaces/{room.name}")
     for team in TEAMS:
         await room.api.delete(f"{before}/namespaces/{team}{plural}/{room.name}")
-    query = {"shardSelector": shard_selector(shard), "resourceVersion": version}
+    query = {"shardSelector": shard.selector, "resourceVersion": version}
     seen = await room.api.events(path, 2, **query)
     assert [one["type"] for one in seen] == ["DELETED", "DELETED"]
     found = {one["object"]["metadata"]["namespace"] for one in seen}
-    assert found == {team for team in TEAMS if admits(shard)(team)}
+    assert found == {team for team in TEAMS if shard.admits(team)}
 
 
 async def test_ranges_are_joined_and_go_with_other_selectors(room: Room) -> None:
     """One selector may name several ranges."""
     path = await everywhere(room)
-    both = " || ".join(map(shard_selector, SHARDS))
+    both = " || ".join(shard.selector for shard in SHARDS)
     fields = f"metadata.namespace!={TEAMS[0]}"
     reply = await room.api.get(path, shardSelector=both, fieldSelector=fields)
     assert teams(reply.ok()["items"], room) == set(TEAMS[1:])

@@ -24,7 +24,8 @@ from lean_sandbox.config.options import Settings
 from lean_sandbox.kube.kubeconfig import load
 from lean_sandbox.manager import leaderelection
 from lean_sandbox.manager.leaderelection import Elector
-from lean_sandbox.manager.preflight import admits, lease_of, scope_of
+from lean_sandbox.manager.preflight import lease_of, scope_of
+from lean_sandbox.model.shard import Shard, parse_shard
 from tests.conformance.api import Room, answers
 from tests.controlplane.objects import all_ready, extension, fill, sandbox
 from tests.controlplane.plugin import REAL
@@ -147,7 +148,7 @@ async def _rooms(stage: Scene, split: str) -> AsyncIterator[list[list[Scene]]]:
     """Make two namespaces for each of two shards."""
     rooms: list[list[Scene]] = [[], []]
     number = 0
-    is_first = admits(_RANGES[0] if split == "ranges" else "0/2")
+    is_first = parse_shard(_RANGES[0] if split == "ranges" else "0/2").admits
     while min(map(len, rooms)) < 2:
         # Names alike in all but their end are neighbours in the server's hash.
         name = f"{number}-shards-{split}"
@@ -182,12 +183,10 @@ def _asked(server: RealServer, begun: int, user: str) -> Iterator[tuple[str, str
 def _settings(split: str, first: list[Scene]) -> tuple[Settings, Settings]:
     """Return the settings of the two shards."""
     if split != "names":
-        shards = _RANGES if split == "ranges" else ("0/2", "1/2")
-        return Settings(extensions=True, shard=shards[0]), Settings(
-            extensions=True, shard=shards[1]
-        )
+        one, two = map(parse_shard, _RANGES if split == "ranges" else ("0/2", "1/2"))
+        return Settings(extensions=True, shard=one), Settings(extensions=True, shard=two)
     names = tuple(scene.room.name for scene in first)
-    leases = [lease_of(Settings(shard=f"{index}/2")) for index in (0, 1)]
+    leases = [lease_of(Settings(shard=Shard(index, 2))) for index in (0, 1)]
     return (
         Settings(extensions=True, namespaces=names, leader_election_lease=leases[0]),
         Settings(extensions=True, exclude_namespaces=names, leader_election_lease=leases[1]),

@@ -8,7 +8,9 @@ from typing import Any
 import hypothesis.strategies as st
 from hypothesis.stateful import precondition, rule
 
+from filters import parse_labels
 from lean_sandbox.local.http.faults import Loss
+from lean_sandbox.watch.kind import Representation
 from tests.faults.acts import NAMESPACES
 from tests.faults.edits import PAUSE, WHICH
 from tests.faults.proxy import Break, Grain
@@ -102,8 +104,8 @@ _SET: tuple[Json, ...] = (
     {"sandbox_status_window": 2.0, "sandbox_status_step_window": 30.0},
     {"sandbox_concurrent_workers": 1, "sandbox_claim_concurrent_workers": 1},
     {"max_requests_in_flight": 2},
-    {"watch_representation": "metadata"},
-    {"watch_representation": "full"},
+    {"watch_representation": Representation.METADATA},
+    {"watch_representation": Representation.FULL},
     {"cache_label_selectors": True},
     {"enable_warm_pool_eviction": False, "disable_claim_observability_annotations": True},
     {"disable_claim_events": True, "disable_sandbox_events": True},
@@ -117,7 +119,10 @@ _SERVED: tuple[Json, ...] = (
     {"shards": ("0/2", "1/2")},
     {"shards": (f"0/{BOUND}", f"1/{BOUND}")},
     {"extensions": False},
-    *({"extensions": False, "sandbox_label_selector": selector} for selector in SELECTORS),
+    *(
+        {"extensions": False, "sandbox_label_selector": parse_labels(selector)}
+        for selector in SELECTORS
+    ),
 )
 # Options that say which namespaces are served: a controller takes one of them at most.
 _DIVIDING = {"namespaces", "exclude_namespaces", "shards"}

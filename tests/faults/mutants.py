@@ -313,7 +313,7 @@ MUTANTS = (
     Mutant(
         "a shard serves what is others'",
         "manager/manager.py",
-        "                cache.admits_namespace = admits",
+        "                cache.admits_namespace = settings.shard.admits",
         "                pass",
     ),
     Mutant(

@@ -9,7 +9,6 @@ from lean_sandbox.config.options import Settings
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.direct import Change
 from lean_sandbox.local.http.audit import AuditEntry
-from lean_sandbox.manager.preflight import admits
 from tests.faults.details import owner_of
 from tests.faults.oracle import SANDBOXES
 from tests.faults.scope import SELECTORS, Scope
@@ -26,14 +25,14 @@ _CHILDREN = ("pods", "services", "persistentvolumeclaims")
 
 def scope_of(settings: Settings) -> Scope:
     """Return what a controller serves, the namespaces aside."""
-    return Scope(settings.extensions, settings.sandbox_label_selector)
+    return Scope(settings.extensions, str(settings.sandbox_label_selector))
 
 
 def user_of(settings: Settings) -> str:
     """Return the user that a controller asks as: one for each thing that it may serve."""
-    selector = settings.sandbox_label_selector
+    selector = str(settings.sandbox_label_selector)
     parts = [
-        f"shard-{settings.shard[0]}" if settings.shard else "",
+        f"shard-{settings.shard.index}" if settings.shard else "",
         "" if settings.extensions else "sandboxes",
         f"selection-{SELECTORS.index(selector)}" if selector else "",
     ]
@@ -66,7 +65,8 @@ class Borders:
         if settings is None:
             return
         is_of_one = entry.namespace and entry.verb not in ("list", "watch")
-        is_elsewhere = settings.shard and is_of_one and not admits(settings.shard)(entry.namespace)
+        shard = settings.shard
+        is_elsewhere = shard and is_of_one and not shard.admits(entry.namespace)
         if is_elsewhere or (not settings.extensions and entry.resource in _EXTENDED):
             self._cross(entry.user, f"{entry.what} {entry.namespace}/{entry.name}")
 
@@ -77,12 +77,13 @@ class Borders:
         if change.resource == SANDBOXES:
             self._ever |= {(how, uid) for how in SELECTORS if Scope(selector=how).selects(one)}
         settings = self._served.get(change.by)
-        if settings is None or not settings.sandbox_label_selector:
+        selector = "" if settings is None else str(settings.sandbox_label_selector)
+        if not selector:
             return
         if change.resource != SANDBOXES:
             owners = [owner_of(it).get("uid") for it in (change.before, change.after) if it]
             uid = next(filter(None, owners), "")
-        if uid and (settings.sandbox_label_selector, uid) not in self._ever:
+        if uid and (selector, uid) not in self._ever:
             metadata = one["metadata"]
             what = f"{one['kind']} {metadata['namespace']}/{metadata['name']}"
             self._cross(change.by, f"write of {what}, which was never selected,")
@@ -99,7 +100,7 @@ class Process:
         self.settings = settings
         self.user = user_of(settings)
         self.scope = scope_of(settings)
-        self.name = f"shard {settings.shard[0]}" if settings.shard else "the controller"
+        self.name = f"shard {settings.shard.index}" if settings.shard else "the controller"
         self.world: World
         self._up, self._down = asyncio.Event(), asyncio.Event()
         self._task: asyncio.Task[None] | None = None

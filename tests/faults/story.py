@@ -7,6 +7,7 @@ from collections import Counter
 from datetime import datetime, timedelta
 from typing import Any
 
+from lean_sandbox.config.forms import SHARD
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.http.faults import HeldEvents
 from tests.faults.acts import NAMESPACES
@@ -78,7 +79,8 @@ class Story(Ending):
         # Lease each, so they never wait for each other: no election takes part.
         told = {"page_size": 2, **told}
         self.processes = [
-            Process(settings(**told, shard=shard)) for shard in options.get("shards", ("",))
+            Process(settings(**told, shard=SHARD.parse(shard)))
+            for shard in options.get("shards", ("",))
         ]
 
     def restart(self, options: Json | None = None, which: int | None = None) -> None:

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from lean_sandbox.kube.errors import ApiError
 from lean_sandbox.runtime.workers import Outcome
-from lean_sandbox.watch.kind import Key, Kind
+from lean_sandbox.watch.kind import Key, Kind, Representation
 from lean_sandbox.watch.resources.children import policy_kind, pvc_kind, service_kind
 from lean_sandbox.watch.resources.extensions import claim_kind, pool_kind, template_kind
 from lean_sandbox.watch.resources.pod import pod_kind
@@ -162,7 +162,7 @@ async def test_anything_stored_leaves_a_healthy_sandbox_served(
         for number in range(half):
             plant(plane.store, number)
 
-    given_settings = with_extensions(watch_representation=form)
+    given_settings = with_extensions(watch_representation=Representation(form))
     async with open_world(given_settings, prepare=prepare) as world:
         for number in range(half, len(plan)):
             plant(world.plane.store, number)

@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 from lean_sandbox.config.options import Settings
 from lean_sandbox.kube.resources import SANDBOXES
 from lean_sandbox.local.controlplane import ControlPlane
+from lean_sandbox.watch.kind import Representation
 from tests.support.builders import claim, pool, template
 from tests.support.extensions import get_claim, open_claims, settings
 from tests.support.names import TEMPLATES
@@ -24,7 +25,7 @@ ANNOTATION_BYTES = 256 * 1024
 @pytest.mark.parametrize("form", ["table", "metadata", "full"])
 async def test_a_sandbox_as_large_as_can_be_is_launched_like_any_other(form: str) -> None:
     """Annotations to the limit on Sandbox and template, a mebibyte in all: two writes, as ever."""
-    settings = Settings(sandbox_status_window=1.0, watch_representation=form)
+    settings = Settings(sandbox_status_window=1.0, watch_representation=Representation(form))
     filler = {f"example.com/{number}": "x" * 32_000 for number in range(8)}
     env = [{"name": f"V{number}", "value": "y" * 50_000} for number in range(10)]
     container = {"name": "main", "image": "busybox", "env": env}
@@ -235,7 +236,7 @@ async def test_sandboxes_outside_their_schema_leave_the_others_alone(form: str) 
         for number, spec in enumerate(specs):
             plane.store.plant({**sandbox(f"listed-{number}"), "spec": spec})
 
-    given = settings(watch_representation=form)
+    given = settings(watch_representation=Representation(form))
     async with open_world(given, prepare=prepare) as world:
         for number, spec in enumerate(specs):
             world.plane.store.plant({**sandbox(f"odd-{number}"), "spec": spec})

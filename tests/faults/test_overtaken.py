@@ -14,6 +14,7 @@ import pytest
 
 from lean_sandbox.config.options import Settings
 from lean_sandbox.local.http.faults import HeldRequests
+from lean_sandbox.watch.kind import Representation
 from tests.sandboxes.test_claims_for_volumes import ADOPTABLE, claim_body, claim_template
 from tests.support.builders import claim, pool, template
 from tests.support.extensions import bound_name, open_claims, ready_of
@@ -262,7 +263,9 @@ async def test_an_overtaken_answer_is_no_end(
 )
 async def test_readiness_is_reported_whatever_form_the_watch_has(form: str, change: Json) -> None:
     """The look at a ready Pod is overtaken, and no window is left that would look again."""
-    settings = Settings(sandbox_status_window=0.0, watch_representation=form, namespaces=(NS,))
+    settings = Settings(
+        sandbox_status_window=0.0, watch_representation=Representation(form), namespaces=(NS,)
+    )
     async with open_world(settings) as world:
         await pending(world)
         held = world.plane.hold("get", "pods", times=1)

@@ -41,6 +41,24 @@ def test_terms_of_a_selector_all_hold(
     assert parse_labels(f"{key}=").matches(labels) is (labels.get(key) == "")
 
 
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(KEYS, st.sampled_from(["in", "notin"]), SETS).map(
+                lambda term: f"{term[0]} {term[1]} ({', '.join(term[2])})"
+            ),
+            st.tuples(KEYS, st.sampled_from(["=", "==", "!="]), WORDS).map("".join),
+            st.tuples(KEYS, st.sampled_from("<>"), st.integers(0, 99).map(str)).map("".join),
+            st.tuples(st.sampled_from(["", "!"]), KEYS).map("".join),
+        )
+    )
+)
+def test_a_selector_as_text_is_the_same_selector(terms: list[str]) -> None:
+    """A server is sent what was read."""
+    selector = parse_labels(",".join(terms))
+    assert parse_labels(str(selector)) == selector
+
+
 @pytest.mark.parametrize(
     ("value", "above", "below"),
     [("4", False, True), ("5", False, False), ("60", True, False), ("x", False, False)],

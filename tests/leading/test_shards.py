@@ -18,12 +18,13 @@ import structlog.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.config.forms import SHARD
+from filters import parse_labels
 from lean_sandbox.config.options import Settings
 from lean_sandbox.local.serversettings import LocalSettings
 from lean_sandbox.local.target import Target
-from lean_sandbox.manager.preflight import LEASE_NAME, admits, lease_of, scope_of, shard_selector
+from lean_sandbox.manager.preflight import LEASE_NAME, lease_of, scope_of
 from lean_sandbox.model.names import shard_hash
+from lean_sandbox.model.shard import Shard, parse_shard
 from tests.leading.replicas import ELECTION_NS, LEASES, Replica, Replicas, open_replicas
 from tests.metrics.scrape import serving
 from tests.support.builders import claim, pool, template
@@ -34,21 +35,23 @@ Json = dict[str, Any]
 # By CRC-32 two of them are even, two odd; by the server's hash, below and above the middle.
 TEAMS = ("lab", "mail", "team-a", "team-b")
 MIDDLE = "0x8000000000000000"
-EVEN = tuple(team for team in TEAMS if admits("0/2")(team))
-ODD = tuple(team for team in TEAMS if admits("1/2")(team))
+EVEN = tuple(team for team in TEAMS if Shard(0, 2).admits(team))
+ODD = tuple(team for team in TEAMS if Shard(1, 2).admits(team))
 QUICK: Json = {"sandbox_status_window": 1.0, "sandbox_status_step_window": 0.0}
 MEMBERS = 1
 
 
 def by_hash() -> tuple[Settings, Settings]:
     """Nobody enumerates namespaces; the Leases are made of the shards."""
-    one, two = (Settings(extensions=True, shard=f"{index}/2", **QUICK) for index in (0, 1))
+    one, two = (Settings(extensions=True, shard=Shard(index, 2), **QUICK) for index in (0, 1))
     return one, two
 
 
 def by_range() -> tuple[Settings, Settings]:
     """The server sends each its own, where it can."""
-    one, two = (Settings(extensions=True, shard=f"{at}/{MIDDLE}", **QUICK) for at in (0, 1))
+    one, two = (
+        Settings(extensions=True, shard=parse_shard(f"{at}/{MIDDLE}"), **QUICK) for at in (0, 1)
+    )
     return one, two
 
 
@@ -192,7 +195,11 @@ async def test_each_object_is_handled_by_exactly_one(split: str) -> None:
 async def test_shards_of_sandboxes_can_go_by_label() -> None:
     """Without claims and pools a selector divides as well, even inside of a namespace."""
     one, two = (
-        Settings(sandbox_label_selector=selector, leader_election_lease=f"shard-{number}", **QUICK)
+        Settings(
+            sandbox_label_selector=parse_labels(selector),
+            leader_election_lease=f"shard-{number}",
+            **QUICK,
+        )
         for number, selector in enumerate(("size=big", "size!=big"))
     )
     async with open_shards((one, two)) as shards:
@@ -395,13 +402,13 @@ async def test_two_shards_by_ranges_receive_half_each() -> None:
 @given(st.text(alphabet="abcz09-", min_size=1, max_size=63), st.integers(1, 64))
 def test_every_namespace_has_exactly_one_shard(namespace: str, count: int) -> None:
     """Whatever it is called and however many they are."""
-    assert sum(admits(f"{index}/{count}")(namespace) for index in range(count)) == 1
+    assert sum(Shard(index, count).admits(namespace) for index in range(count)) == 1
 
 
 def test_a_namespace_never_changes_its_shard() -> None:
     """CRC-32 and not Python's hash: two versions of the program must agree."""
-    assert [admits("1/2")(team) for team in TEAMS] == [team in ODD for team in TEAMS]
-    assert [admits("0/3")(name) for name in ("default", "kube-system", "a")] == [
+    assert [Shard(1, 2).admits(team) for team in TEAMS] == [team in ODD for team in TEAMS]
+    assert [Shard(0, 3).admits(name) for name in ("default", "kube-system", "a")] == [
         False,
         False,
         True,
@@ -417,23 +424,23 @@ def test_ranges_ask_the_server_for_what_they_serve(namespace: str, bounds: set[i
     text = ",".join(f"{bound:#018x}" for bound in sorted(bounds))
     serving_it, edges = [], []
     for index in range(len(bounds) + 1):
-        shard = f"{index}/{text}"
+        shard = parse_shard(f"{index}/{text}")
         found = re.fullmatch(
             r"shardRange\(object\.metadata\.namespace, '(0x\w{16})', '(0x\w{16,17})'\)",
-            shard_selector(shard),
+            shard.selector,
         )
         assert found is not None
         low, high = int(found[1], 16), int(found[2], 16)
         edges += [low, high]
-        assert admits(shard)(namespace) == (low <= shard_hash(namespace) < high)
-        serving_it += [index] if admits(shard)(namespace) else []
+        assert shard.admits(namespace) == (low <= shard_hash(namespace) < high)
+        serving_it += [index] if shard.admits(namespace) else []
     assert len(serving_it) == 1
     assert (edges[0], edges[-1]) == (0, 2**64)
 
 
 def test_without_bounds_nothing_is_asked_of_the_server() -> None:
     """CRC-32 is no hash of its."""
-    assert shard_selector("0/2") == ""
+    assert Shard(0, 2).selector == ""
 
 
 @pytest.mark.parametrize(
@@ -458,8 +465,8 @@ def test_the_bounds_of_the_page_divide_what_there_is() -> None:
         text=True,
         check=True,
     )
-    bounds = SHARD.parse(f"0/{done.stdout.strip()}").removeprefix("0/")
-    parts = [sum(map(admits(f"{index}/{bounds}"), names)) for index in range(4)]
+    bounds = done.stdout.strip()
+    parts = [sum(map(parse_shard(f"{index}/{bounds}").admits, names)) for index in range(4)]
     assert parts == [100, 100, 100, 100]
 
 
@@ -468,12 +475,7 @@ def test_an_index_counts_modulo_the_count(index: int, count: int, form: str) -> 
     """So the ordinals of a StatefulSet with twice as many Pods as shards give each a standby."""
     bounds = ",".join(f"{number << 58:#018x}" for number in range(1, count))
     rest = bounds if form == "bounds" and bounds else count
-    again = Settings(shard=f"{index + count}/{rest}")
-    first = Settings(shard=f"{index}/{rest}")
-    assert lease_of(again) == lease_of(first)
-    assert scope_of(again) == scope_of(first)
-    for name in TEAMS:
-        assert admits(again.shard)(name) == admits(first.shard)(name)
+    assert parse_shard(f"{index + count}/{rest}") == parse_shard(f"{index}/{rest}")
 
 
 NAMESPACES = st.lists(
@@ -500,6 +502,6 @@ def test_without_a_shard_the_lease_is_the_references() -> None:
     """So the two never work at the same time; a name that is given wins."""
     assert lease_of(Settings()) == LEASE_NAME == lease_of(Settings(namespaces=("a",)))
     assert scope_of(Settings()) == ""
-    assert lease_of(Settings(shard="3/4")) == f"{LEASE_NAME}-3-of-4"
-    assert lease_of(Settings(shard=f"1/{MIDDLE}")) == f"{LEASE_NAME}-1-of-2"
-    assert lease_of(Settings(shard="3/4", leader_election_lease="mine")) == "mine"
+    assert lease_of(Settings(shard=Shard(3, 4))) == f"{LEASE_NAME}-3-of-4"
+    assert lease_of(Settings(shard=parse_shard(f"1/{MIDDLE}"))) == f"{LEASE_NAME}-1-of-2"
+    assert lease_of(Settings(shard=Shard(3, 4), leader_election_lease="mine")) == "mine"

@@ -12,6 +12,7 @@ import yaml
 
 from lean_sandbox.config.options import FLAGS, Settings
 from lean_sandbox.version import __version__
+from lean_sandbox.watch.kind import Representation
 from tests.controlplane.plugin import REAL
 from tests.manifests.conftest import Run
 from tests.manifests.files import ROOT, by_name
@@ -105,7 +106,7 @@ def test_every_option_reaches_the_program(helm: Run, tmp_path: Path) -> None:
         kube_api_qps=12.5,
         sandbox_status_window=90.0,
         namespaces=("a", "b"),
-        watch_representation="full",
+        watch_representation=Representation.FULL,
         log_level="error",
     )
 

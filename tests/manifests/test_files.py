@@ -12,6 +12,7 @@ from lean_sandbox.config.options import Settings
 from lean_sandbox.config.sources import MOUNTED, UsageError, effective, scan
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.manager.preflight import lease_of
+from lean_sandbox.model.shard import parse_shard
 from lean_sandbox.version import __version__
 from tests.manifests.files import ROOT, containers, documents, files, kustomizations, named, objects
 from tests.manifests.files import patches as all_patches
@@ -320,7 +321,7 @@ def test_each_shard_has_a_standby_and_may_write_its_lease() -> None:
     assert "env" not in POD["spec"]["containers"][0]
     role = named(objects("overlays/shards"), "Role", "agent-sandbox-controller-shards")
     (rule,) = role["rules"]
-    wanted = {lease_of(Settings(shard=f"{pod}/{count}")) for pod in range(2 * count)}
+    wanted = {lease_of(Settings(shard=parse_shard(f"{pod}/{count}"))) for pod in range(2 * count)}
     assert set(rule["resourceNames"]) == wanted
     binding = named(objects("overlays/shards"), "RoleBinding", "agent-sandbox-controller-shards")
     assert binding["roleRef"]["name"] == role["metadata"]["name"]

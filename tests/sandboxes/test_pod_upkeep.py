@@ -8,6 +8,7 @@ from urllib.parse import parse_qs
 import pytest
 
 from lean_sandbox.config.options import Settings
+from lean_sandbox.watch.kind import Representation
 from tests.support.world import (
     CONTROLLER,
     HASH_LABEL,
@@ -53,7 +54,7 @@ async def test_a_patch_of_metadata_leaves_everything_else_of_a_pod_alone() -> No
 @pytest.mark.parametrize("form", ["table", "metadata", "full"])
 async def test_the_patch_is_the_same_in_whatever_form_pods_are_watched(form: str) -> None:
     """Case 139: what is kept of a Pod is enough for the patch that a whole Pod would give."""
-    settings = Settings(sandbox_status_window=1.0, watch_representation=form)
+    settings = Settings(sandbox_status_window=1.0, watch_representation=Representation(form))
     template = {"metadata": {"labels": {"a": "1", "b": "2"}, "annotations": {"c": "3"}}}
     async with open_world(settings) as world:
         await world.ready_sandbox(sandbox(template=template))

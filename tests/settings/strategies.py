@@ -37,13 +37,13 @@ def any_value(option: Option) -> st.SearchStrategy[Any]:
     if form in (forms.NAMES, forms.NAMESPACES, forms.DOMAINS):
         return _LISTS
     if form.words:
-        return st.sampled_from(form.words)
+        return st.sampled_from(form.words).map(form.parse)
     if form is forms.SHARD:
-        return st.sampled_from(["", "0/2", "7/3", "1/0x8000000000000000"])
+        return st.sampled_from(["", "0/2", "7/3", "1/0x8000000000000000"]).map(form.parse)
     if option.name in _DNS_NAMES:
         return st.sampled_from(["", "a", "shard-0.of.2"])
     if form is forms.LABEL_SELECTOR:
-        return st.sampled_from(["", "a=b", "a in (b,c),!d"])
+        return st.sampled_from(["", "a=b", "a in (b,c),!d"]).map(form.parse)
     return st.text(alphabet="abc:/.# '\"\\[]{},-&*!|>%@`?", max_size=8)
 
 

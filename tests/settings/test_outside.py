@@ -9,6 +9,7 @@ from urllib.parse import parse_qs
 
 import pytest
 
+from filters import parse_labels
 from lean_sandbox.config.options import Settings
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from tests.support.clock import FakeClock
@@ -90,7 +91,7 @@ LABELLED = {"labels": {"team": "red"}}
 @asynccontextmanager
 async def selecting(text: str = "team in (blue,red)") -> AsyncIterator[World]:
     """Open a world that serves only Sandboxes of some teams."""
-    async with open_world(settings(sandbox_label_selector=text)) as world:
+    async with open_world(settings(sandbox_label_selector=parse_labels(text))) as world:
         yield world
 
 

@@ -31,7 +31,7 @@ from lean_sandbox.model.names import name_hash
 from lean_sandbox.model.times import format_rfc3339
 from lean_sandbox.runtime.tracing import Tracing
 from lean_sandbox.runtime.workers import ReconcileResult
-from lean_sandbox.watch.kind import Key
+from lean_sandbox.watch.kind import Key, Representation
 from tests.faults.promises import history_of
 from tests.support.clients import cluster_admin, connected, connection_to
 from tests.support.clock import FakeClock
@@ -352,7 +352,9 @@ def pod_body(
 
 def watched(form: str) -> Settings:
     """Return settings for a watch of one namespace in this form, from its beginning."""
-    return Settings(sandbox_status_window=1.0, watch_representation=form, namespaces=(NS,))
+    return Settings(
+        sandbox_status_window=1.0, watch_representation=Representation(form), namespaces=(NS,)
+    )
 
 
 def tracking(name: str = "sb-1") -> dict[str, str]:

@@ -20,8 +20,8 @@ from lean_sandbox.cli import main
 from lean_sandbox.config.options import Settings
 from lean_sandbox.config.sources import EXIT_CONFIG, EXIT_FAILED, EXIT_OK
 from lean_sandbox.errors import ConfigError
-from lean_sandbox.manager.preflight import admits
 from lean_sandbox.manager.trace import Entry, ask
+from lean_sandbox.model.shard import Shard
 from lean_sandbox.watch.kind import Key
 from tests.api import certificates
 from tests.metrics.scrape import serving
@@ -338,7 +338,7 @@ async def test_a_controller_that_serves_over_tls_is_asked_over_tls(tmp_path: Pat
 
 async def test_what_is_of_another_shard_takes_no_room() -> None:
     """It is dropped before anything is remembered of it."""
-    other = next(one for one in ("0/2", "1/2") if not admits(one)(NS))
+    other = next(one for one in (Shard(0, 2), Shard(1, 2)) if not one.admits(NS))
     async with open_world(Settings(**ON, shard=other)) as world:
         await world.create(sandbox())
         assert world.whole.caches.sandboxes.dropped_elsewhere == 1

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from filters import Change
+from filters import EVERYTHING, Change
 from lean_sandbox.model import names
 from lean_sandbox.watch.kind import Representation
 from lean_sandbox.watch.resources.children import pvc_kind, service_kind
@@ -395,8 +395,8 @@ def test_a_service_that_becomes_somebody_elses_or_ours_passes() -> None:
 def test_services_are_never_asked_for_as_tables() -> None:
     """Their columns say nothing that is read here."""
     assert service_kind().watch_as is Representation.METADATA
-    assert service_kind().label_selector is None
-    assert service_kind(only_tracked=True).label_selector == names.NAME_HASH_LABEL
+    assert service_kind().label_selector == EVERYTHING
+    assert str(service_kind(only_tracked=True).label_selector) == names.NAME_HASH_LABEL
 
 
 def test_a_claim_for_a_volume_is_remembered_by_its_owner() -> None:

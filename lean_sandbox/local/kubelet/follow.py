@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
-from filters import resource_version
+from filters import EVERYTHING, LabelSelector, resource_version
 from lean_sandbox.clock import Clock
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.resources import PartialObject, Resource
@@ -40,7 +40,7 @@ def follow(
     on_change: Callable[[O], None],
     on_gone: Callable[[O], None] | None = None,
     namespace: str | None = None,
-    label_selector: str | None = None,
+    label_selector: LabelSelector = EVERYTHING,
 ) -> Reflector[Any]:
     """Return what follows a kind, across all namespaces unless one is named, once it is run.
 

@@ -21,6 +21,7 @@ import anyio
 import structlog
 from anyio.abc import TaskGroup, TaskStatus
 
+from filters import parse_labels
 from lean_sandbox.clock import Clock
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.errors import AlreadyExists, Conflict, ControlPlaneError, NotFound
@@ -107,7 +108,7 @@ class Kubelet:
                 on_change=self._see_node,
                 on_gone=self._forget_node,
                 # Never a machine that runs real containers.
-                label_selector=f"{SIMULATED_LABEL}=true",
+                label_selector=parse_labels(f"{SIMULATED_LABEL}=true"),
             )
             pods = self._follow(PODS, PodView, on_change=self._see_pod, on_gone=self._forget_pod)
             for reflector in (nodes, pods):

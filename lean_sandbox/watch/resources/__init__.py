@@ -8,6 +8,7 @@ from functools import partial
 
 import msgspec
 
+from filters import EVERYTHING, LabelSelector
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.kind import Representation
 from lean_sandbox.watch.resources import children, extensions
@@ -32,7 +33,7 @@ class Caches(msgspec.Struct, frozen=True):
 def build_caches(
     *,
     leanest: Representation = Representation.TABLE,
-    sandbox_selector: str = "",
+    sandbox_selector: LabelSelector = EVERYTHING,
     only_tracked_services: bool = False,
     monotonic: Callable[[], float] = time.monotonic,
     tombstone_s: float = TOMBSTONE_S,

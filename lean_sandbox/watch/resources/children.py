@@ -9,7 +9,17 @@ from collections.abc import Callable
 
 import msgspec
 
-from filters import Change, Predicate, any_of, computed, deletion, keep, labels, owners
+from filters import (
+    Change,
+    Predicate,
+    any_of,
+    computed,
+    deletion,
+    keep,
+    labels,
+    owners,
+    parse_labels,
+)
 from lean_sandbox.kube.resources import NETWORKPOLICIES, PVCS, SERVICES, PartialObject
 from lean_sandbox.model import names
 from lean_sandbox.model.meta import ObjectMeta, OwnerReference
@@ -93,7 +103,7 @@ def service_kind(
         ),
         build=_build_service,
         watch_as=Representation.METADATA if leanest is Representation.TABLE else leanest,
-        label_selector=names.NAME_HASH_LABEL if only_tracked else None,
+        label_selector=parse_labels(names.NAME_HASH_LABEL if only_tracked else ""),
     )
 
 

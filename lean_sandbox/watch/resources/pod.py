@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 
-from filters import Change, any_of, column, computed, deletion, if_known, labels, owners
+from filters import (
+    Change,
+    any_of,
+    column,
+    computed,
+    deletion,
+    if_known,
+    labels,
+    owners,
+    parse_labels,
+)
 from lean_sandbox.kube.resources import PODS
 from lean_sandbox.model import names
 from lean_sandbox.model.meta import ObjectMeta, OwnerReference, as_version
@@ -303,6 +313,6 @@ def pod_kind(leanest: Representation = Representation.TABLE) -> Kind[PodEntry]:
         suspects=pod_row_contradicts,
         columns=("Ready", "Status", "IP", "Node", "Readiness Gates"),
         watch_as=leanest,
-        label_selector=names.NAME_HASH_LABEL,
+        label_selector=parse_labels(names.NAME_HASH_LABEL),
         owner_of=lambda entry: entry.owner.uid if entry.owner is not None else None,
     )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from filters import (
+    EVERYTHING,
+    LabelSelector,
     annotation,
     any_of,
     column,
@@ -219,7 +221,9 @@ def _owner_or_pool(entry: SandboxEntry) -> str | None:
 
 
 def sandbox_kind(
-    leanest: Representation = Representation.TABLE, *, label_selector: str = ""
+    leanest: Representation = Representation.TABLE,
+    *,
+    label_selector: LabelSelector = EVERYTHING,
 ) -> Kind[SandboxEntry]:
     """Sandboxes pass when spec, relevant metadata or status change, or they are deleted.
 
@@ -245,5 +249,5 @@ def sandbox_kind(
         columns=("Ready", "Reason"),
         owner_of=_owner_or_pool,
         watch_as=leanest,
-        label_selector=label_selector or None,
+        label_selector=label_selector,
     )
