@@ -306,11 +306,11 @@ def _run_explain(given: Namespace) -> int:
 
 
 def _run_trace(given: Namespace) -> int:
-    from lean_sandbox.manager import trace  # noqa: PLC0415
+    from lean_sandbox.trace.client import ask  # noqa: PLC0415
     from lean_sandbox.watch.kind import Key  # noqa: PLC0415
 
     key = Key(given.namespace, given.name)
-    sys.stdout.write(trace.ask(given.url, given.kind, key, given.output, ca_file=given.ca_file))
+    sys.stdout.write(ask(given.url, given.kind, key, given.output, ca_file=given.ca_file))
     return EXIT_OK
 
 

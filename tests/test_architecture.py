@@ -37,8 +37,10 @@ ALLOWED: dict[str, set[str]] = {
         "metrics",
         "model",
         "runtime",
+        "trace",
         "watch",
     },
+    "trace": {"filters", "http", "kube", "model", "runtime", "watch"},
     "bench": {"config", "kube", "local", "model"},
     "demo": {"bench", "client", "config", "kube", "local", "manager", "metrics", "model"},
 }

@@ -1,1 +1,1 @@
-"""What the controller serves: metrics, health, profiles, traces."""
+"""What the controller serves over HTTP: metrics, health, profiles."""

@@ -45,7 +45,6 @@ from lean_sandbox.watch.versions import TOMBSTONE_S
 
 if TYPE_CHECKING:
     from lean_sandbox.manager.leaderelection import Elector
-    from lean_sandbox.manager.trace import TraceBuffer
 
 log = structlog.get_logger("controller")
 
@@ -135,12 +134,6 @@ class Manager:
         for controller in self.controllers:
             controller.is_ending = client.ending.__contains__
             controller.workers.on_end.append(self._note_wall_clock)
-        self.trace: TraceBuffer | None = None
-        if settings.trace_entries:
-            from lean_sandbox.manager.trace import TraceBuffer  # noqa: PLC0415 -- rarely used
-
-            self.trace = TraceBuffer(settings.trace_entries, clock)
-            self.trace.follow(self.all_caches, self.controllers, client.transport)
         if settings.namespaces:
             for controller in self.controllers:
                 controller.is_unlisted = self._is_unlisted

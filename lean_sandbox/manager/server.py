@@ -33,6 +33,7 @@ from lean_sandbox.version import build_facts
 
 if TYPE_CHECKING:
     from lean_sandbox.manager.leaderelection import Elector
+    from lean_sandbox.trace.recorder import Recorder
 
 log = structlog.get_logger("endpoints")
 
@@ -132,13 +133,15 @@ class Listeners:
     The addresses are bound before anything runs.
     """
 
-    def __init__(self, manager: Manager, settings: Settings, clock: Clock) -> None:
+    def __init__(
+        self, manager: Manager, settings: Settings, clock: Clock, trace: Recorder | None = None
+    ) -> None:
         """Bind what the settings ask for. Raises ConfigError, naming the flag."""
         self._scraper = Scraper(manager, clock, self.collect)
         # What the metrics listener serves, by the first two names of a path.
         self._pages: dict[str, Handler] = {"/metrics": self._scraper.handle}
-        if manager.trace is not None:
-            self._pages["/debug/trace"] = manager.trace.handle
+        if trace is not None:
+            self._pages["/debug/trace"] = trace.handle
         everything = settings.enable_pprof_debug
         if settings.enable_pprof or everything:
             from lean_sandbox.http.pprof import profiles  # noqa: PLC0415 -- rarely used
@@ -216,7 +219,8 @@ async def run_until_signalled(settings: Settings) -> bool:
         if elector is not None:
             ends.push_async_callback(elector.client.transport.aclose)
         manager = Manager(client, settings, clock=clock, elector=elector, tracing=tracing)
-        listeners = Listeners(manager, settings, clock)
+        trace = open_trace(settings, clock, manager, client)
+        listeners = Listeners(manager, settings, clock, trace)
         async with anyio.create_task_group() as group:
             group.start_soon(listeners.run)
             group.start_soon(_stop_on_signal, manager, group, hurried)
@@ -235,6 +239,19 @@ async def run_until_signalled(settings: Settings) -> bool:
     if elector is not None and elector.loss is not None:
         raise elector.loss
     return not hurried.is_set()
+
+
+def open_trace(
+    settings: Settings, clock: Clock, manager: Manager, client: Client
+) -> Recorder | None:
+    """Return what records the manager's work from now on, if the settings ask for it."""
+    if not settings.trace_entries:
+        return None
+    from lean_sandbox.trace.recorder import Recorder  # noqa: PLC0415 -- rarely used
+
+    trace = Recorder(settings.trace_entries, clock)
+    trace.follow(manager.all_caches, manager.controllers, client.transport)
+    return trace
 
 
 async def _look_around(settings: Settings, client: Client, clock: Clock, manager: Manager) -> None:

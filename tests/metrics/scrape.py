@@ -92,7 +92,7 @@ class Scraper:
 async def serving(world: World, **settings: Any) -> AsyncIterator[Scraper]:
     """Serve a world's metrics and health on free ports."""
     wanted = Settings(**{**ON_FREE_PORTS, **settings})
-    listeners = Listeners(world.whole, wanted, world.clock)
+    listeners = Listeners(world.whole, wanted, world.clock, world.trace)
     async with anyio.create_task_group() as group, httpx.AsyncClient() as client:
         group.start_soon(listeners.run)
         yield Scraper(listeners, client, world.clock)

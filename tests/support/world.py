@@ -27,10 +27,12 @@ from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.local.http.audit import AuditEntry
 from lean_sandbox.local.schema.events import to_events
 from lean_sandbox.local.target import Target
+from lean_sandbox.manager.server import open_trace
 from lean_sandbox.model.names import name_hash
 from lean_sandbox.model.times import format_rfc3339
 from lean_sandbox.runtime.tracing import Tracing
 from lean_sandbox.runtime.workers import ReconcileResult
+from lean_sandbox.trace.recorder import Recorder
 from lean_sandbox.watch.kind import Key, Representation
 from tests.faults.promises import history_of
 from tests.support.clients import cluster_admin, connected, connection_to
@@ -108,6 +110,8 @@ class World(Rest):
         super().__init__(plane, controller, clock, user)
         # For what serves from a whole controller, as its listeners do, and for tests of its parts.
         self.whole = controller
+        #: What records the controller's work, if the settings ask for it.
+        self.trace: Recorder | None = None
         #: Set by tests that lose a wake-up on purpose.
         self.net_may_catch = False
         self.admin = admin
@@ -455,6 +459,7 @@ async def open_world(
         )
         controller.sandboxes.workers.on_end.append(reports.append)
         world = World(plane, controller, clock, admin, user)
+        world.trace = open_trace(settings, clock, controller, client)
         world.reports = reports
         worlds.append(world)
         async with anyio.create_task_group() as group:

@@ -1,4 +1,4 @@
-"""The last events, reconciles and requests of a controller, and the client that asks for them.
+"""Records the last events, reconciles and requests of a controller, which does not know of it.
 
 A ring: the oldest entry is overwritten. A request belongs to the object whose reconcile makes it;
 requests outside of reconciles (watches, Events, the Lease) are not kept. Off by default: names of
@@ -10,12 +10,9 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import closing
 from contextvars import ContextVar
-from datetime import timedelta
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
-from urllib.parse import urlencode, urlsplit
+from datetime import datetime, timedelta
+from typing import Any, Final
 
 import anyio
 import anyio.lowlevel
@@ -23,28 +20,27 @@ import msgspec
 
 from filters import Decision, EventType
 from lean_sandbox.clock import Clock
-from lean_sandbox.errors import ConfigError
 from lean_sandbox.http.server import Answer, Request, not_found, text
 from lean_sandbox.kube.telemetry import RequestRecord
 from lean_sandbox.kube.transport import Transport
-from lean_sandbox.log import aligned
 from lean_sandbox.model.meta import ObjectMeta, OwnerReference
-from lean_sandbox.model.times import format_micro_time
 from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.queue import Item
 from lean_sandbox.runtime.workers import ReconcileResult
+from lean_sandbox.trace.life import (
+    CLAIMS,
+    NOTHING,
+    NOUNS,
+    PATH,
+    PODS,
+    SANDBOXES,
+    Entry,
+    Subject,
+    table,
+)
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.kind import Key
 
-if TYPE_CHECKING:
-    import ssl
-
-PATH: Final = "/debug/trace"
-CLAIMS: Final = "sandboxclaims"
-SANDBOXES: Final = "sandboxes"
-PODS: Final = "pods"
-POOLS: Final = "sandboxwarmpools"
-NOUNS: Final = {CLAIMS: "claim", SANDBOXES: "sandbox", PODS: "pod", POOLS: "pool"}
 _PLURALS: Final = {noun: plural for plural, noun in NOUNS.items()}
 # The kind of the owner in a child's owner reference, and the plural of the children.
 _CHILDREN: Final = {CLAIMS: ("SandboxClaim", SANDBOXES), SANDBOXES: ("Sandbox", PODS)}
@@ -55,34 +51,11 @@ _LONGEST_OWNER: Final = 280
 # Entries that are looked at without a pause, a millisecond, and those that one answer shows.
 _PIECE: Final = 2000
 _MOST_SHOWN: Final = 2000
-_TIMEOUT_S: Final = 10.0
-_HEAD: Final = ("     AT MS", "OBJECT", "WHAT", "   TOOK MS", "DETAIL")
-_NOTHING: Final = "the controller remembers nothing"
-_SWITCH_ON: Final = "run it with --trace-entries=10000; it remembers from its start on"
-
-Subject: TypeAlias = tuple[str, Key]
-"""An object: the plural of its kind, its key."""
-
-
-class Entry(msgspec.Struct, frozen=True, gc=False):
-    """Something that happened to an object; ``at`` is monotonic, in seconds."""
-
-    at: float
-    plural: str
-    key: Key
-    #: An event of a watch, a reconcile, or a request of one.
-    what: Literal["event", "reconcile", "request"]
-    detail: str
-    #: None for an event.
-    took_s: float | None = None
-    #: Of an event, kind/name of the owner that controls the object; empty for none.
-    owner: str = ""
-
 
 _subject: ContextVar[Subject | None] = ContextVar("subject", default=None)
 
 
-class TraceBuffer:
+class Recorder:
     """The ring, what feeds it, and the handler that answers about one object."""
 
     def __init__(self, most: int, clock: Clock) -> None:
@@ -206,11 +179,14 @@ class TraceBuffer:
         async with self._answering:
             found = await self.about((plural, key))
         if not found:
-            return text(404, f"{_NOTHING} of {kind} {key}{self._why_nothing()}\n")
+            return text(404, f"{NOTHING} of {kind} {key}{self._why_nothing()}\n")
         if query.get("output") == "json":
             shown = msgspec.json.format(msgspec.json.encode(found), indent=2)
             return Answer(200, shown + b"\n", "application/json")
-        return text(200, self._table((plural, key), found))
+        return text(200, table((plural, key), found, self._wall_clock_at))
+
+    def _wall_clock_at(self, at: float) -> datetime:
+        return self._clock.now() - timedelta(seconds=self._clock.monotonic() - at)
 
     def _why_nothing(self) -> str:
         most = self.entries.maxlen
@@ -222,25 +198,6 @@ class TraceBuffer:
                 f": its last {most} entries reach back {reach_s:.0f} s; --trace-entries keeps more"
             )
         return ", and it has forgotten nothing since its start: look at name and namespace"
-
-    def _table(self, subject: Subject, entries: list[Entry]) -> str:
-        """Return one line for each entry; times count from the first one of the object itself."""
-        own = (one.at for one in entries if (one.plural, one.key) == subject)
-        start_s = min(own, default=entries[0].at)
-        began = self._clock.now() - timedelta(seconds=self._clock.monotonic() - start_s)
-        count, since = len(entries), format_micro_time(began)
-        head = f"{NOUNS[subject[0]]} {subject[1]}: {count} entries, 0 is {since}\n"
-        rows = [
-            (
-                _ms(one.at - start_s),
-                f"{NOUNS[one.plural]} {one.key.name}",
-                one.what,
-                "" if one.took_s is None else _ms(one.took_s),
-                one.detail,
-            )
-            for one in entries
-        ]
-        return head + aligned(_HEAD, *rows)
 
 
 def _name_of(owner: OwnerReference) -> str:
@@ -266,51 +223,3 @@ def _of_reconcile(controller: str, report: ReconcileResult[Key], waited_s: float
         yield f"again in {report.next_s:.3f} s"
     if report.error is not None:
         yield str(report.error)[:_LONGEST_TEXT]
-
-
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1000.0:10.3f}"
-
-
-def ask(url: str, kind: str, key: Key, output: str, *, ca_file: Path | None = None) -> str:
-    """Return the answer of the controller whose metrics are at ``url``. Raises ConfigError."""
-    import http.client  # noqa: PLC0415 -- for the command only
-
-    query = {"kind": kind, "namespace": key.namespace, "name": key.name, "output": output}
-    try:
-        address = urlsplit(url)
-        if address.scheme not in ("http", "https") or not address.hostname:
-            raise ConfigError(f"--url: {url!r} is not an http or https address")
-        connection = (
-            http.client.HTTPConnection(address.netloc, timeout=_TIMEOUT_S)
-            if address.scheme == "http"
-            else http.client.HTTPSConnection(
-                address.netloc, timeout=_TIMEOUT_S, context=_context(ca_file)
-            )
-        )
-        with closing(connection):
-            connection.request("GET", f"{PATH}?{urlencode(query)}")
-            answer = connection.getresponse()
-            told = answer.read().decode("utf-8", "replace")
-    except (OSError, ValueError, http.client.HTTPException) as error:
-        raise ConfigError(
-            f"{url} cannot be reached: {getattr(error, 'strerror', '') or error}",
-            way_out="give the address of its /metrics with --url; of a controller in a cluster,"
-            " kubectl port-forward brings the port here",
-        ) from error
-    if told.startswith(_NOTHING):
-        raise ConfigError(f"{url}: {told.rstrip()}")
-    if answer.status == 404:
-        raise ConfigError(f"{url}: tracing is off there", way_out=_SWITCH_ON)
-    if answer.status != 200:
-        raise ConfigError(f"{url} answered {answer.status} {answer.reason}")
-    return told
-
-
-def _context(ca_file: Path | None) -> ssl.SSLContext:
-    from lean_sandbox.kube.connection import trusting  # noqa: PLC0415 -- for https only
-
-    try:
-        return trusting(file=ca_file)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"--ca-file: {ca_file} is not a readable certificate: {error}") from error

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from lean_sandbox.config.options import Settings
 from lean_sandbox.http.server import Request
 from lean_sandbox.kube.telemetry import RequestRecord
-from lean_sandbox.manager.trace import CLAIMS, PATH, PODS, SANDBOXES, Entry, TraceBuffer
+from lean_sandbox.trace.life import CLAIMS, PATH, PODS, SANDBOXES, Entry
+from lean_sandbox.trace.recorder import Recorder
 from lean_sandbox.watch.kind import Key
 from tests.support.clock import FakeClock
 from tests.support.world import open_world, sandbox
@@ -46,7 +47,7 @@ def test_the_ring_never_holds_more_than_it_may_and_the_last_are_kept(
     most: int, coming: list[Entry]
 ) -> None:
     """Whatever comes: the newest entries in their order."""
-    ring = TraceBuffer(most, FakeClock())
+    ring = Recorder(most, FakeClock())
     for one in coming:
         ring.entries.append(one)
     assert list(ring.entries) == coming[-most:]
@@ -57,7 +58,7 @@ async def test_about_finds_each_entry_of_the_family_once_in_the_order_of_time(
     coming: list[Entry],
 ) -> None:
     """The object, what its events' owners lead to, and nothing else."""
-    ring = TraceBuffer(100, FakeClock())
+    ring = Recorder(100, FakeClock())
     for one in coming:
         ring.entries.append(one)
     sandboxes = {
@@ -77,14 +78,14 @@ async def test_about_finds_each_entry_of_the_family_once_in_the_order_of_time(
 
 async def test_owners_of_another_namespace_are_others() -> None:
     """Names are unique in a namespace only."""
-    ring = TraceBuffer(10, FakeClock())
+    ring = Recorder(10, FakeClock())
     ring.entries.append(saw(PODS, "x", "Sandbox/a"))
     assert await ring.about((SANDBOXES, Key("other", "a"))) == []
 
 
 def test_requests_outside_of_passes_are_not_kept() -> None:
     """Watches, Events and the Lease belong to no object."""
-    ring = TraceBuffer(10, FakeClock())
+    ring = Recorder(10, FakeClock())
     ring.observe(RequestRecord("GET", "watch", "pods", 200, 1.0))
     ring.observe(RequestRecord("PUT", "update", "leases", 200, 1.0))
     assert not ring.entries
@@ -93,7 +94,7 @@ def test_requests_outside_of_passes_are_not_kept() -> None:
 @given(st.lists(entries(), min_size=1, max_size=20))
 async def test_the_table_has_a_line_for_each_entry(found: list[Entry]) -> None:
     """Under two lines of head, whatever texts the entries hold; none of them moves a cursor."""
-    ring = TraceBuffer(100, FakeClock())
+    ring = Recorder(100, FakeClock())
     ring.entries.append(saw(CLAIMS, "a"))
     for one in found:
         ring.entries.append(one)
@@ -106,7 +107,7 @@ async def test_the_table_has_a_line_for_each_entry(found: list[Entry]) -> None:
 
 async def test_others_run_while_a_ring_is_walked() -> None:
     """A large ring is looked at in pieces, for one reader at a time, while more comes."""
-    ring = TraceBuffer(20_000, FakeClock())
+    ring = Recorder(20_000, FakeClock())
     for number in range(20_000):
         ring.entries.append(saw(CLAIMS, "a" if number % 2 else "b", at=float(number)))
     turns, answers = 0, list[bytes]()
@@ -134,7 +135,7 @@ async def test_an_owner_reference_of_any_length_takes_little_of_the_ring() -> No
         owner = {**reference, "name": "x" * 500_000}
         world.plane.store.plant(sandbox(metadata={"ownerReferences": [owner]}))
         await world.settle()
-        assert world.whole.trace is not None
-        kept = [one.owner for one in world.whole.trace.entries if one.owner]
+        assert world.trace is not None
+        kept = [one.owner for one in world.trace.entries if one.owner]
     assert kept
     assert max(map(len, kept)) < 300

@@ -20,8 +20,9 @@ from lean_sandbox.cli import main
 from lean_sandbox.config.options import Settings
 from lean_sandbox.config.sources import EXIT_CONFIG, EXIT_FAILED, EXIT_OK
 from lean_sandbox.errors import ConfigError
-from lean_sandbox.manager.trace import Entry, ask
 from lean_sandbox.model.shard import Shard
+from lean_sandbox.trace.client import ask
+from lean_sandbox.trace.life import Entry
 from lean_sandbox.watch.kind import Key
 from tests.api import certificates
 from tests.metrics.scrape import serving
@@ -142,8 +143,8 @@ async def test_a_binding_whose_events_are_overwritten_is_known_from_the_caches()
     """Only the Pod's last event is left in the ring: the claim leads to it all the same."""
     async with open_claims("m1", **ON) as world:
         await world.create(claim())
-        assert world.whole.trace is not None
-        world.whole.trace.entries.clear()
+        assert world.trace is not None
+        world.trace.entries.clear()
         await world.patch("pods", "m1", {"metadata": {"annotations": {"a": "b"}}})
         life = await life_of(world, "claim", "c")
     assert told(life) == ["pods MODIFIED dropped"]
@@ -183,7 +184,7 @@ async def test_off_nothing_is_kept_and_the_way_to_switch_it_on_is_told() -> None
     async with open_world() as world:
         controller = world.whole
         await world.ready_sandbox(sandbox())
-        assert controller.trace is None
+        assert world.trace is None
         assert controller.caches.pods.observer is None
         # The safety net's alone.
         assert len(controller.sandboxes.workers.on_begin) == 1
@@ -342,8 +343,8 @@ async def test_what_is_of_another_shard_takes_no_room() -> None:
     async with open_world(Settings(**ON, shard=other)) as world:
         await world.create(sandbox())
         assert world.whole.caches.sandboxes.dropped_elsewhere == 1
-        assert world.whole.trace is not None
-        assert not world.whole.trace.entries
+        assert world.trace is not None
+        assert not world.trace.entries
 
 
 async def test_tracing_costs_no_request() -> None:
