@@ -30,6 +30,8 @@ class Cause(NamedTuple):
 class StatusError(Exception):
     """A refusal: HTTP code, machine-readable reason, message and details."""
 
+    content_type = "application/json"
+
     def __init__(
         self,
         code: int,
@@ -97,8 +99,17 @@ def not_found(group: str, plural: str, name: str) -> StatusError:
     return StatusError(404, "NotFound", message, details=_details(group, plural, name))
 
 
-class PageNotFoundError(Exception):
-    """Nothing is served at a path; unlike a refusal it is answered in plain text."""
+class PageNotFoundError(StatusError):
+    """Nothing is served at a path; unlike other refusals it is answered in plain text."""
+
+    content_type = "text/plain; charset=utf-8"
+
+    def __init__(self) -> None:
+        super().__init__(404, "NotFound", "404 page not found")
+
+    def body(self) -> bytes:
+        """Return the text."""
+        return f"{self.message}\n".encode()
 
 
 def not_allowed() -> StatusError:

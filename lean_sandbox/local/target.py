@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 from urllib.parse import parse_qsl, unquote
 
 from lean_sandbox.local.auth import User
@@ -34,27 +34,30 @@ class Target:
     """The parameters; one that is given several times has its first value."""
     dry_run: Sequence[str] = ()
     """All values of ``dryRun``."""
+    user_agent: str = ""
+    content_type: str = ""
+    accept: str = ""
     method: str = ""
     below: bool = False
     """The path goes on after the subresource."""
 
     @property
-    def is_watch(self) -> bool:
-        """Say whether the answer is a stream of events."""
-        return self.verb == "watch"
+    def full_resource(self) -> str:
+        """Return ``resource/subresource``, or ``resource`` alone."""
+        return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+
+
+T = TypeVar("T", bound=Target)
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A request to a resource path: target, sender, body and the headers that count."""
+    """A request to a resource path: target, sender and body."""
 
     target: Target
     kind: Kind
     user: User
     body: bytes
-    content_type: str
-    accept: str
-    user_agent: str
 
     @property
     def namespace(self) -> str:
@@ -73,13 +76,13 @@ class Answer:
     content_type: str = "application/json"
 
 
-def read_target(method: str, path: str, query: str) -> Target:
+def read_target(type_: type[T], method: str, path: str, query: str) -> T:
     """Return what a request is about; one outside the resource paths has no resource.
 
     Path and query are still percent-encoded.
     """
     path = unquote(path)
-    target = Target(method.lower(), path, method=method)
+    target = type_(method.lower(), path, method=method)
     if query:
         pairs = parse_qsl(query, keep_blank_values=True)
         target.query = dict(reversed(pairs))

@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
-from urllib.parse import parse_qs
 from weakref import WeakKeyDictionary
 
 from lean_sandbox.local.controlplane import ControlPlane
@@ -426,7 +425,7 @@ class History:
         if entry.user in self.users and not self._is_over:
             self._requests[entry.user, entry.what, entry.path].append((self._time(), entry))
             if entry.what == "watch pods":
-                version = int(parse_qs(entry.query).get("resourceVersion", ["0"])[0])
+                version = int(entry.query.get("resourceVersion", "0"))
                 place = entry.user, entry.namespace
                 self._pods_known[place] = max(self._pods_known[place], version)
 

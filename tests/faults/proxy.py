@@ -194,7 +194,7 @@ class _Link(asyncio.Protocol):
     @property
     def plural(self) -> str:
         """The kind that is watched, "" for other requests."""
-        is_watch = self.target is not None and self.target.is_watch
+        is_watch = self.target is not None and self.target.verb == "watch"
         return self.target.resource if self.target is not None and is_watch else ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -246,7 +246,7 @@ class _Link(asyncio.Protocol):
         split = urlsplit(self._url.decode())
         self._url = b""
         method = self._asking.get_method().decode()
-        self.target = read_target(method, split.path, split.query)
+        self.target = read_target(Target, method, split.path, split.query)
         self._ask()
 
     def _ask(self) -> None:

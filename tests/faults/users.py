@@ -31,7 +31,8 @@ def ask_scale(plane: ControlPlane, where: str, name: str, scale: Json | None = N
     """Read the subresource of a pool, or write it."""
     target = Target("update" if scale else "get", "", namespace=where, name=name)
     kind, body = plane._registry.by_resource(POOLS), msgspec.json.encode(scale)
-    ask = Ask(target, kind, User("autoscaler"), body, "application/json", "", "autoscaler")
+    target.content_type = "application/json"
+    ask = Ask(target, kind, User("autoscaler"), body)
     answer = Subresources(plane._verbs, {})._scale(ask)
     shown: Json = msgspec.json.decode(answer.body)
     return shown

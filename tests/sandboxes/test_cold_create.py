@@ -114,7 +114,7 @@ async def test_a_wanted_service_is_made_headless_and_reported() -> None:
             for request in world.requests("create", resource)
         ]
         assert [request.code for request in posts] == [201, 201, 201]
-        assert all("fieldManager=sandbox-controller" in request.query for request in posts)
+        assert all(request.query["fieldManager"] == "sandbox-controller" for request in posts)
         assert {one["manager"] for one in service["metadata"]["managedFields"]} == {
             "sandbox-controller"
         }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import parse_qs
 
 import pytest
 
@@ -27,7 +26,7 @@ POD_NAME = "agents.x-k8s.io/pod-name"
 def selectors(world: World, resource: str) -> set[tuple[str, str]]:
     """Return the label selectors that the controller asked for, by verb."""
     return {
-        (entry.verb, parse_qs(entry.query).get("labelSelector", [""])[0])
+        (entry.verb, entry.query.get("labelSelector", ""))
         for entry in world.plane.audit.select(user=CONTROLLER, resource=resource)
         if entry.verb in ("list", "watch")
     }

@@ -78,8 +78,8 @@ class Authorizer:
             target.group,
             target.resource,
             target.name,
-            f'User "{user.name}" cannot {target.verb} resource "{_full(target)}" in API group'
-            f' "{target.group}" {where}{why}',
+            f'User "{user.name}" cannot {target.verb} resource "{target.full_resource}" in API'
+            f' group "{target.group}" {where}{why}',
         )
 
     def rules(self, user: User, namespace: str) -> tuple[list[Rule], list[str]]:
@@ -141,10 +141,6 @@ def joined(problems: list[str]) -> str:
     return f"[{', '.join(different)}]" if len(different) > 1 else "".join(different)
 
 
-def _full(target: Target) -> str:
-    return target.resource + (f"/{target.subresource}" if target.subresource else "")
-
-
 def _right(target: Target) -> Rule:
     """Return the single right that a request needs."""
     if not target.is_resource:
@@ -152,7 +148,7 @@ def _right(target: Target) -> Rule:
     return {
         "verbs": [target.verb],
         "apiGroups": [target.group],
-        "resources": [_full(target)],
+        "resources": [target.full_resource],
         "resourceNames": [target.name] if target.name else [],
     }
 

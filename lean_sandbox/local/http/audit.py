@@ -7,35 +7,25 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from lean_sandbox.local.target import Target
+
 _MOST_ENTRIES: Final = 200_000
 
 
 @dataclass(slots=True)
-class AuditEntry:
+class AuditEntry(Target):
     """One request; watches are entered when their stream begins and grow until it ends."""
 
-    verb: str
-    path: str
-    group: str
-    resource: str
-    subresource: str
-    namespace: str
-    name: str
-    code: int
-    user: str
-    user_agent: str
-    content_type: str
-    accept: str
-    request_bytes: int
-    response_bytes: int
-    latency_s: float
-    query: str = ""
+    user: str = ""
+    code: int = 0
+    request_bytes: int = 0
+    response_bytes: int = 0
+    latency_s: float = 0.0
 
     @property
     def what(self) -> str:
         """Return ``verb resource/subresource``, the way requests are counted."""
-        resource = self.resource or self.path
-        return f"{self.verb} {resource}" + (f"/{self.subresource}" if self.subresource else "")
+        return f"{self.verb} {self.full_resource or self.path}"
 
 
 class AuditLog:

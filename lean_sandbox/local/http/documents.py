@@ -13,11 +13,10 @@ from lean_sandbox.local import recorded
 from lean_sandbox.local.kinds import openapi
 from lean_sandbox.local.kinds.registry import Kind, Registry
 from lean_sandbox.local.read.represent import parse_accept
+from lean_sandbox.local.target import Answer
 
 Json = dict[str, Any]
-Found = tuple[int, bytes, str]
 
-_JSON: Final = "application/json"
 _AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v={};as=APIGroupDiscoveryList"
 _PROTOBUF: Final = "com.github.proto-openapi.spec"
 # openapi.v2.Document: swagger (1) and info (2) with title (1) and version (2), without definitions.
@@ -194,17 +193,19 @@ class Documents:
         self._url = url
         self._revision = -1
         self._kinds: list[Kind] = []
-        self._known: dict[tuple[str, str], Found | None] = {}
+        self._known: dict[tuple[str, str], Answer] = {}
 
-    def answer(self, path: str, accept: str) -> Found | None:
-        """Return code, body and content type of a document, None where there is none."""
+    def answer(self, path: str, accept: str) -> Answer | None:
+        """Return a document, None where there is none."""
         if self._revision != self._registry.revision:
             self._revision = self._registry.revision
             self._kinds = list(self._registry)
             self._known.clear()
         path = path.rstrip("/").removeprefix("/")
         if path == "openapi/v2" and _PROTOBUF in accept:
-            return 200, _EMPTY_SWAGGER, f"application/{_PROTOBUF}.v2.v1.0+protobuf"
+            return Answer(
+                200, _EMPTY_SWAGGER, content_type=f"application/{_PROTOBUF}.v2.v1.0+protobuf"
+            )
         version = (aggregated_version(accept) or "") if path in ("api", "apis") else ""
         key = (path, version)
         if key not in self._known:
@@ -214,14 +215,14 @@ class Documents:
             self._known[key] = found
         return self._known[key]
 
-    def _find(self, path: str, version: str) -> Found | None:
+    def _find(self, path: str, version: str) -> Answer | None:
         if version:
             body = aggregated_discovery(self._kinds, is_core=path == "api", api_version=version)
-            return 200, msgspec.json.encode(body), _AGGREGATED.format(version)
+            return Answer(200, msgspec.json.encode(body), content_type=_AGGREGATED.format(version))
         if path == "openapi/v2":
-            return 200, _SAME_IN_JSON, _JSON
+            return Answer(200, _SAME_IN_JSON)
         listed = self._listed(path)
-        return None if listed is None else (200, msgspec.json.encode(listed), _JSON)
+        return None if listed is None else Answer(200, msgspec.json.encode(listed))
 
     def _listed(self, path: str) -> Json | None:
         match path.split("/"):

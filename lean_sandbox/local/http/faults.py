@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, NoReturn
 
 import anyio
 import msgspec
@@ -33,26 +33,51 @@ class Loss(Enum):
     """Nothing comes, until the client gives up or, after half a minute, the connection breaks."""
 
 
-@dataclass(slots=True)
-class _Fault:
+@dataclass(slots=True, eq=False)
+class _Matching:
+    """Which requests are meant, and how many more of them."""
+
     verb: str
     resource: str
-    status: int | Loss
-    left: int
-    body: Mapping[str, Any] | bytes | None
-    retry_after_s: int | None
+    left: int | None
+    """How many more; None for any number."""
     match: Matcher | None
     after: bool
+    """Their answers are meant: they are carried out first."""
+
+    def takes(self, target: Target, *, after: bool) -> bool:
+        """Say whether a request, or its answer, is meant; counts it."""
+        if self.after is not after or self.left == 0 or not _fits(self.verb, self.resource, target):
+            return False
+        if self.match is not None and not self.match(target):
+            return False
+        if self.left is not None:
+            self.left -= 1
+        return True
 
 
-class ChosenFailure(Exception):  # noqa: N818 - carries an answer, not a defect
+@dataclass(slots=True, eq=False)
+class _Fault(_Matching):
+    status: int | Loss
+    body: Mapping[str, Any] | bytes | None
+    retry_after_s: int | None
+
+
+class ChosenFailure(StatusError):  # noqa: N818 - carries an answer, not a defect
     """An answer decided beforehand."""
 
-    def __init__(self, status: int, body: bytes, retry_after_s: int | None) -> None:
-        super().__init__(status)
-        self.status = status
-        self.body = body
-        self.retry_after_s = retry_after_s
+    def __init__(
+        self, status: int, body: Mapping[str, Any] | bytes | None, retry_after_s: int | None
+    ) -> None:
+        reason = _REASONS.get(status, "")
+        super().__init__(status, reason, "injected failure", retry_after_s=retry_after_s)
+        self._said = body
+
+    def body(self) -> bytes:
+        """Return the body that was chosen, a fitting Status by default."""
+        if self._said is None:
+            return super().body()
+        return self._said if isinstance(self._said, bytes) else msgspec.json.encode(self._said)
 
 
 class AnswerLostError(Exception):
@@ -60,40 +85,22 @@ class AnswerLostError(Exception):
 
 
 @dataclass(slots=True, eq=False)
-class HeldRequests:
+class HeldRequests(_Matching):
     """Requests that wait until they are let go; see Faults.hold."""
 
-    verb: str
-    resource: str
-    answers: bool
-    """They are carried out at once, and only their answers wait."""
-    match: Matcher | None
-    left: int | None
-    """How many more requests are held; None for any number."""
     waiting: list[AuditEntry] = field(default_factory=list)
     """What waits at present, in the order of arrival."""
     _open: anyio.Event = field(default_factory=anyio.Event)
 
     def release(self) -> None:
         """Let everything go on, and hold nothing more."""
+        self.left = 0
         self._open.set()
 
     @property
     def is_over(self) -> bool:
         """Say whether it was released."""
         return self._open.is_set()
-
-    def takes(self, target: Target, *, answers: bool) -> bool:
-        """Say whether a request, or its answer, has to wait here; counts it."""
-        if self.is_over or self.answers is not answers or self.left == 0:
-            return False
-        if not _fits(self.verb, self.resource, target):
-            return False
-        if self.match is not None and not self.match(target):
-            return False
-        if self.left is not None:
-            self.left -= 1
-        return True
 
     async def wait(self, entry: AuditEntry) -> None:
         """Wait until it is released."""
@@ -142,8 +149,7 @@ _REASONS = {
 
 
 def _fits(verb: str, resource: str, target: Target) -> bool:
-    full = target.resource + (f"/{target.subresource}" if target.subresource else "")
-    return verb in ("*", target.verb) and resource in ("*", full)
+    return verb in ("*", target.verb) and resource in ("*", target.full_resource)
 
 
 class Faults:
@@ -184,7 +190,8 @@ class Faults:
             after: carry the request out first, so that only its answer fails; not for watches.
 
         """
-        self._faults.append(_Fault(verb, resource, status, times, body, retry_after, match, after))
+        fault = _Fault(verb, resource, times, match, after, status, body, retry_after)
+        self._faults.append(fault)
 
     def delay(self, verb: str, resource: str, seconds: float) -> None:
         """Hold back matching requests by ``seconds``; zero ends it."""
@@ -207,7 +214,7 @@ class Faults:
         the answer is older than what happens meanwhile; without, the request itself waits.
         At most ``times`` requests are held, or any number.
         """
-        held = HeldRequests(verb, resource, answers, match, times)
+        held = HeldRequests(verb, resource, times, match, answers)
         self._requests = [one for one in self._requests if not one.is_over or one.waiting]
         self._requests.append(held)
         return held
@@ -256,7 +263,7 @@ class Faults:
         self._speak.set()
         self._speak = anyio.Event()
 
-    async def arrive(self, target: Target, entry: AuditEntry, clock: Clock) -> None:
+    async def arrive(self, entry: AuditEntry, clock: Clock) -> None:
         """Do to a request what waits for it before it is carried out.
 
         Raises:
@@ -264,43 +271,31 @@ class Faults:
             AnswerLostError: it is not answered.
 
         """
-        if self._requests or self._delays or self._faults:
-            await self._hold(target, entry, answers=False)
-            seconds = sum(s for asked, s in self._delays.items() if _fits(*asked, target))
-            if seconds:
-                await clock.sleep(seconds)
-            await self._check(target, entry, clock, after=False)
+        await self._meet(entry, clock, after=False)
 
-    async def leave(self, target: Target, entry: AuditEntry, clock: Clock) -> None:
+    async def leave(self, entry: AuditEntry, clock: Clock) -> None:
         """Do to an answer what waits for it, now that the request has been carried out.
 
         Raises as :meth:`arrive` does.
         """
-        if self._requests or self._faults:
-            await self._hold(target, entry, answers=True)
-            await self._check(target, entry, clock, after=True)
+        await self._meet(entry, clock, after=True)
 
-    async def _hold(self, target: Target, entry: AuditEntry, *, answers: bool) -> None:
+    async def _meet(self, entry: AuditEntry, clock: Clock, *, after: bool) -> None:
         for held in list(self._requests):
-            if held.takes(target, answers=answers):
+            if held.takes(entry, after=after):
                 await held.wait(entry)
-
-    async def _check(self, target: Target, entry: AuditEntry, clock: Clock, *, after: bool) -> None:
+        seconds = sum(s for asked, s in self._delays.items() if _fits(*asked, entry))
+        if seconds and not after:
+            await clock.sleep(seconds)
         for fault in self._faults:
-            if (
-                fault.after is after
-                and _fits(fault.verb, fault.resource, target)
-                and (fault.match is None or fault.match(target))
-            ):
-                fault.left -= 1
-                if fault.left <= 0:
+            if fault.takes(entry, after=after):
+                if not fault.left:
                     self._faults.remove(fault)
                 if isinstance(fault.status, Loss):
                     await self._lose(fault.status, entry, clock)
-                else:
-                    raise ChosenFailure(fault.status, _body(fault), fault.retry_after_s)
+                raise ChosenFailure(fault.status, fault.body, fault.retry_after_s)
 
-    async def _lose(self, how: Loss, entry: AuditEntry, clock: Clock) -> None:
+    async def _lose(self, how: Loss, entry: AuditEntry, clock: Clock) -> NoReturn:
         if how is Loss.SILENCE:
             self._silenced.append(entry)
             try:
@@ -308,17 +303,3 @@ class Faults:
             finally:
                 self._silenced.remove(entry)
         raise AnswerLostError
-
-
-def _body(fault: _Fault) -> bytes:
-    assert isinstance(fault.status, int)
-    if isinstance(fault.body, bytes):
-        return fault.body
-    if fault.body is not None:
-        return msgspec.json.encode(fault.body)
-    return StatusError(
-        fault.status,
-        _REASONS.get(fault.status, ""),
-        "injected failure",
-        retry_after_s=fault.retry_after_s,
-    ).body()

@@ -124,7 +124,7 @@ class Handlers:
 
     def _form(self, ask: Ask, *, is_list: bool = False) -> Accepted:
         include = ask.target.query.get("includeObject", "")
-        return choose_form(ask.accept, include, self._settings, is_list=is_list)
+        return choose_form(ask.target.accept, include, self._settings, is_list=is_list)
 
     def _get(self, ask: Ask) -> Answer:
         form = self._form(ask)
@@ -201,7 +201,7 @@ class Handlers:
     def _create(self, ask: Ask) -> Answer:
         self._form(ask)
         options = read_options(ask)
-        obj = bodies.read_object(ask.kind, ask.body, ask.content_type)
+        obj = bodies.read_object(ask.kind, ask.body, ask.target.content_type)
         kind, obj = self._stored(ask, obj, options)
         entry = self._verbs.create(kind, ask.namespace, obj, options)
         return self._written(ask, entry, options, 201)
@@ -235,7 +235,7 @@ class Handlers:
     def _update(self, ask: Ask) -> Answer:
         self._form(ask)
         options = read_options(ask)
-        obj = bodies.read_object(ask.kind, ask.body, ask.content_type)
+        obj = bodies.read_object(ask.kind, ask.body, ask.target.content_type)
         kind, obj = self._stored(ask, obj, options)
         if kind.storage in CREATED_BY_PUT:
             self._check_may_create(ask)
@@ -246,11 +246,11 @@ class Handlers:
         self._form(ask)
         options = read_options(ask)
         namespace, name = ask.namespace, ask.target.name
-        if bodies.media_type(ask.content_type) == bodies.APPLY:
+        if bodies.media_type(ask.target.content_type) == bodies.APPLY:
             return self._apply(ask, options)
         kind = self._stored_kind(ask.kind)
         node = None if kind.is_custom else self._verbs.admission.structure(ask.kind)
-        change = bodies.patch_function(ask.kind, ask.body, ask.content_type, node)
+        change = bodies.patch_function(ask.kind, ask.body, ask.target.content_type, node)
         if kind is not ask.kind:
             shown = change
 

@@ -28,8 +28,6 @@ from lean_sandbox.local.kinds.registry import Registry
 from lean_sandbox.local.serversettings import HOST, MAX_BODY_BYTES, LocalSettings
 from lean_sandbox.local.target import Answer, Ask, Target, read_target
 
-_TEXT: Final = "text/plain; charset=utf-8"
-_PAGE_NOT_FOUND: Final = (404, b"404 page not found\n", _TEXT)
 _HEALTH: Final = frozenset(("/healthz", "/livez", "/readyz"))
 _HOST: Final = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]*)(?::\d{1,5})?", re.ASCII)
 _OWN_NAMES: Final = (HOST, "localhost", "[::1]")
@@ -69,29 +67,13 @@ class ApiServer:
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request; whatever goes wrong becomes a Status body."""
         url = request.rel_url
-        target = read_target(request.method, url.raw_path, url.raw_query_string)
-        headers = request.headers
-        entry = AuditEntry(
-            verb=target.verb,
-            path=target.path,
-            group=target.group,
-            resource=target.resource,
-            subresource=target.subresource,
-            namespace=target.namespace,
-            name=target.name,
-            code=0,
-            user="",
-            user_agent=headers.get("User-Agent", ""),
-            content_type=headers.get("Content-Type", ""),
-            accept=headers.get("Accept", ""),
-            request_bytes=0,
-            response_bytes=0,
-            latency_s=0.0,
-            query=request.query_string,
-        )
+        entry = read_target(AuditEntry, request.method, url.raw_path, url.raw_query_string)
+        entry.user_agent = request.headers.get("User-Agent", "")
+        entry.content_type = request.headers.get("Content-Type", "")
+        entry.accept = request.headers.get("Accept", "")
         self.pending[id(entry)] = entry
         try:
-            return await self._handle(request, target, entry)
+            return await self._handle(request, entry)
         except AnswerLostError:
             if request.transport is not None:
                 request.transport.abort()
@@ -99,34 +81,27 @@ class ApiServer:
         finally:
             del self.pending[id(entry)]
 
-    async def _handle(
-        self, request: web.BaseRequest, target: Target, entry: AuditEntry
-    ) -> web.StreamResponse:
+    async def _handle(self, request: web.BaseRequest, entry: AuditEntry) -> web.StreamResponse:
         start = self._clock.monotonic()
         try:
-            answer = await self._answer(request, target, entry)
+            answer = await self._answer(request, entry)
         except StatusError as error:
-            answer = _failed(error.code, error.body(), error.retry_after_s)
-        except ChosenFailure as failure:
-            answer = _failed(failure.status, failure.body, failure.retry_after_s)
-        except PageNotFoundError:
-            code, body, content_type = _PAGE_NOT_FOUND
-            answer = Answer(code, body, content_type=content_type)
+            answer = _failed(error)
         except (ConnectionError, AnswerLostError):
             raise
         except Exception as error:  # noqa: BLE001 - a defect must be an answer, not a dead connection
             # As text: a log that shows the values of variables would show whole objects.
             trace = traceback.format_exc()
-            _log.error("request failed", path=target.path, verb=target.verb, exception=trace)
-            answer = _failed(500, internal(repr(error)).body(), None)
+            _log.error("request failed", path=entry.path, verb=entry.verb, exception=trace)
+            answer = _failed(internal(repr(error)))
         if isinstance(answer, web.StreamResponse):
             return answer
         # Entered before anything can happen to the answer: the request has been carried out.
         self._audit.add(entry)
         try:
-            await self._faults.leave(target, entry, self._clock)
+            await self._faults.leave(entry, self._clock)
         except ChosenFailure as failure:
-            answer = _failed(failure.status, failure.body, failure.retry_after_s)
+            answer = _failed(failure)
         entry.code = answer.code
         entry.response_bytes = len(answer.body)
         entry.latency_s = self._clock.monotonic() - start
@@ -135,25 +110,24 @@ class ApiServer:
         return response
 
     async def _answer(
-        self, request: web.BaseRequest, target: Target, entry: AuditEntry
+        self, request: web.BaseRequest, entry: AuditEntry
     ) -> Answer | web.StreamResponse:
         if not self._settings.tls:
             self._refuse_browsers(request)
         user = self._authenticator.identify(request.headers.get("Authorization", ""))
         if user is None:
-            entry.user = ""
             raise unauthorized()
         entry.user = user.name
         user = impersonated(user, request.headers, self._authorizer)
         body = await self._read(request)
         entry.request_bytes = len(body)
-        await self._faults.arrive(target, entry, self._clock)
-        self._authorizer.check(user, target)
-        kind = self._registry.get(target.group, target.version, target.resource)
+        await self._faults.arrive(entry, self._clock)
+        self._authorizer.check(user, entry)
+        kind = self._registry.get(entry.group, entry.version, entry.resource)
         if kind is None:
-            return self._document(target, entry.accept)
-        ask = Ask(target, kind, user, body, entry.content_type, entry.accept, entry.user_agent)
-        if target.is_watch:
+            return self._document(entry)
+        ask = Ask(entry, kind, user, body)
+        if entry.verb == "watch":
             plan = self._handlers.plan_watch(ask)
             entry.code = 200
             self._audit.add(entry)
@@ -191,20 +165,20 @@ class ApiServer:
             said = f"Request entity too large: limit is {MAX_BODY_BYTES}"
             raise StatusError(413, "RequestEntityTooLarge", said) from None
 
-    def _document(self, target: Target, accept: str) -> Answer:
+    def _document(self, target: Target) -> Answer:
         """Answer a path without a kind: health, discovery, descriptions, or nothing there."""
-        found = self._documents.answer(target.path, accept)
         if target.path.rstrip("/") in _HEALTH:
-            found = (200, b"ok", _TEXT)
-        elif found is None and self._registry.serves_built_in(target.group, target.version):
-            raise unknown_resource()
-        code, body, content_type = found or _PAGE_NOT_FOUND
-        return Answer(code, body, content_type=content_type)
+            return Answer(200, b"ok", content_type=PageNotFoundError.content_type)
+        found = self._documents.answer(target.path, target.accept)
+        if found is None:
+            is_api = self._registry.serves_built_in(target.group, target.version)
+            raise unknown_resource() if is_api else PageNotFoundError()
+        return found
 
 
-def _failed(code: int, body: bytes, retry_after_s: int | None) -> Answer:
-    headers = {} if retry_after_s is None else {"Retry-After": str(retry_after_s)}
-    return Answer(code, body, headers)
+def _failed(error: StatusError) -> Answer:
+    headers = {} if error.retry_after_s is None else {"Retry-After": str(error.retry_after_s)}
+    return Answer(error.code, error.body(), headers, content_type=error.content_type)
 
 
 def _response(answer: Answer) -> web.Response:

@@ -138,7 +138,7 @@ class Subresources:
         entry = self._verbs.entry(ask.kind, ask.namespace, ask.target.name)
         if not is_put:
             node = None if ask.kind.is_custom else self._verbs.admission.structure(_SCALE)
-            change = bodies.patch_function(_SCALE, ask.body, ask.content_type, node)
+            change = bodies.patch_function(_SCALE, ask.body, ask.target.content_type, node)
             try:
                 current = self._scale_of(ask.kind, entry)
             except StatusError:

@@ -58,11 +58,11 @@ def read_options(ask: Ask, *, verb: str = "") -> WriteOptions:
     """
     target = ask.target
     verb, query = verb or target.verb, target.query
-    is_apply = bodies.media_type(ask.content_type) == bodies.APPLY
+    is_apply = bodies.media_type(ask.target.content_type) == bodies.APPLY
     found = list(_mistakes(target, is_apply=is_apply, is_patch=verb == "patch"))
     if found:
         raise invalid("meta.k8s.io", _KINDS[verb], "", found)
-    agent = ask.user_agent.partition("/")[0].partition(" ")[0]
+    agent = ask.target.user_agent.partition("/")[0].partition(" ")[0]
     options = WriteOptions(
         manager=query.get("fieldManager") or agent or "unknown",
         dry_run=bool(target.dry_run),
@@ -83,7 +83,7 @@ def read_body(kind: Kind, ask: Ask, options: WriteOptions, admission: Admission)
         StatusError: 400 for what is none of that kind, 415 for an unknown format.
 
     """
-    obj = bodies.read_object(kind, ask.body, ask.content_type)
+    obj = bodies.read_object(kind, ask.body, ask.target.content_type)
     admission.decode(kind, obj, options.validation, options.warnings, repeated=options.repeated)
     obj["metadata"] = obj.get("metadata") or {}
     bodies.check_namespace(ask.namespace, obj["metadata"])
@@ -132,7 +132,7 @@ def read_deletion(ask: Ask, admission: Admission) -> Deletion:
     """
     if not ask.body:
         return deletion_of(_from_query(ask.target))
-    options = bodies.decoded(_DELETE_OPTIONS, ask.body, ask.content_type)
+    options = bodies.decoded(_DELETE_OPTIONS, ask.body, ask.target.content_type)
     if options.pop("kind", None) not in (None, "", "DeleteOptions"):
         raise bad_request("the body of a deletion is of kind DeleteOptions")
     options.pop("apiVersion", None)
