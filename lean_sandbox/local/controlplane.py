@@ -189,7 +189,7 @@ class ControlPlane:
 
     def _server(self) -> ApiServer:
         authorizer = Authorizer(self._store)
-        self._verbs.admission.guard = RoleGuard(self._store, authorizer).check
+        self._verbs.admission.guards.append(RoleGuard(self._store, authorizer).check)
         reviews = Reviews(self._verbs, self._authenticator, authorizer)
         subresources = Subresources(self._verbs, reviews.handlers)
         handlers = Handlers(

@@ -98,3 +98,54 @@ async def test_more_definitions_than_are_remembered_are_all_served() -> None:
             body = {**widget("w"), "kind": name.capitalize()}
             made = (await api.post(LIVE.replace("widgets", name), body)).ok()
             assert made["spec"]["given"] == name
+
+
+@pytest.mark.parametrize(
+    ("names", "member", "taken"),
+    [
+        ({"plural": "bs", "kind": "A", "listKind": "BList"}, "kind", "A"),
+        ({"plural": "bs", "kind": "AList", "listKind": "BList"}, "kind", "AList"),
+        ({"plural": "bs", "kind": "B", "listKind": "AList"}, "listKind", "AList"),
+        ({"plural": "bs", "kind": "B", "singular": "as"}, "singular", "as"),
+        ({"plural": "a", "kind": "B", "singular": "b"}, "plural", "a"),
+        ({"plural": "bs", "kind": "B", "shortNames": ["q", "y"]}, "shortNames", "y"),
+    ],
+)
+async def test_a_name_that_another_definition_has_is_refused(
+    names: Json, member: str, taken: str
+) -> None:
+    """The refusal names the member and the definition; it passes in another group, or later."""
+    own = {"plural": "as", "kind": "A", "singular": "a", "shortNames": ["x", "y"]}
+    second = named(GROUP, names)
+    async with ControlPlane(crds=[]) as plane, Api(plane.url, plane.create_token()) as api:
+        (await api.post(CRDS, named(GROUP, own))).ok()
+        (await api.post(CRDS, named("other.dev", own))).ok()
+        refused = (await api.post(CRDS, second)).refused(422, "Invalid")
+        causes = {cause["field"]: cause["message"] for cause in refused["details"]["causes"]}
+        why = f'Invalid value: "{taken}": is already in use by as.{GROUP}'
+        assert causes[f"spec.names.{member}"] == why
+        (await api.post(CRDS, named("third.dev", names))).ok()
+        assert (await api.delete(f"{CRDS}/as.{GROUP}")).status == 200
+        await plane.settled()
+        (await api.post(CRDS, second)).ok()
+
+
+async def test_a_definition_cannot_change_to_a_name_that_is_taken() -> None:
+    """It keeps those that it has, and what it had before others may keep being written."""
+    async with ControlPlane(crds=[]) as plane, Api(plane.url, plane.create_token()) as api:
+        for plural in ("as", "bs"):
+            names = {"plural": plural, "kind": plural.title(), "singular": plural[0]}
+            (await api.post(CRDS, named(GROUP, names))).ok()
+        path = f"{CRDS}/bs.{GROUP}"
+        (await api.patch(path, {"spec": {"names": {"singular": "a"}}})).refused(422, "Invalid")
+        (await api.patch(path, {"spec": {"names": {"singular": "c"}}})).ok()
+        status = (await api.get(path)).ok()["status"]
+        assert status["acceptedNames"]["singular"] == "c"
+
+
+def named(group: str, names: Json) -> Json:
+    """Return a definition with these names."""
+    made = copy.deepcopy(WIDGET_DEFINITION)
+    made["metadata"]["name"] = f"{names['plural']}.{group}"
+    made["spec"] |= {"group": group, "names": names}
+    return made

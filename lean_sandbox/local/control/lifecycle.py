@@ -13,7 +13,7 @@ from lean_sandbox.local.errors import StatusError
 from lean_sandbox.local.kinds.registry import Registry
 from lean_sandbox.local.schema.services import ClusterIPs
 from lean_sandbox.local.store.store import Collection, Event, Store
-from lean_sandbox.local.write.deletion import DEFINITIONS
+from lean_sandbox.local.write.admission import DEFINITIONS
 from lean_sandbox.local.write.options import Deletion, WriteOptions
 from lean_sandbox.local.write.verbs import Verbs
 

@@ -24,7 +24,7 @@ _COLUMN_FORMATS: Final = (
 
 
 def definition_defaults(crd: Json) -> None:
-    """Write the defaults of a definition: singular and list names, conversion, storedVersions."""
+    """Write the defaults of a definition: names, conversion, and what its status says of both."""
     spec = crd["spec"] = crd.get("spec") or {}
     given = spec["names"] = spec.get("names") or {}
     kind = given.get("kind") or ""
@@ -39,6 +39,7 @@ def definition_defaults(crd: Json) -> None:
     for name in stored:
         if name not in (status.get("storedVersions") or ()):
             status["storedVersions"] = [*(status.get("storedVersions") or ()), name]
+    status["acceptedNames"] = given
 
 
 # ------------------------------------------------------------------ names

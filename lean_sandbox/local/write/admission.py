@@ -30,6 +30,9 @@ from lean_sandbox.local.write.structure import Node, with_metadata
 
 Json = dict[str, Any]
 
+DEFINITIONS: Final = "customresourcedefinitions.apiextensions.k8s.io"
+"""Where CustomResourceDefinitions are stored."""
+
 
 def schema_of(kind: Kind) -> Json:
     """Return the schema of a kind, which nobody changes."""
@@ -58,8 +61,8 @@ class Admission:
     """What the schemas of kinds say about an object."""
 
     def __init__(self) -> None:
-        self.guard: Callable[[Kind, Json, Json | None], None] | None = None
-        """Is shown a new state of an object and the old one, before anything else is checked."""
+        self.guards: list[Callable[[Kind, Json, Json | None], None]] = []
+        """Are shown a new state of an object and the old one, before anything else is checked."""
 
     def mutate(self, kind: Kind, obj: Json) -> None:
         """Change an object that is created or updated, as webhooks do; here there are none."""
@@ -132,8 +135,8 @@ class Admission:
             StatusError: 422 with one cause for each broken rule.
 
         """
-        if self.guard is not None:
-            self.guard(kind, obj, old)
+        for guard in self.guards:
+            guard(kind, obj, old)
         if kind.is_custom:
             found = validate_metadata(obj, old, namespaced=kind.namespaced)
             schema, rules = schema_of(kind), _rules_of(kind)
@@ -153,6 +156,16 @@ _FIRST_STATUS: Final[dict[str, Json]] = {
 }
 
 
+_ACCEPTED: Final = tuple(
+    {"type": type_, "status": "True", "reason": reason, "message": why}
+    for type_, reason, why in (
+        ("NamesAccepted", "NoConflicts", "no conflicts found"),
+        ("Established", "InitialNamesAccepted", "the initial names have been accepted"),
+    )
+)
+"""The conditions of every definition: one whose names are taken is refused."""
+
+
 def prepare_create(kind: Kind, obj: Json) -> None:
     """Set what the server decides about a new object, before defaults."""
     # A kubelet registers its node, with its status, by one POST.
@@ -166,6 +179,9 @@ def prepare_create(kind: Kind, obj: Json) -> None:
         obj["spec"] = {"finalizers": ["kubernetes"]}
     elif kind.storage == "secrets":
         _encode_strings(obj)
+    elif kind.storage == DEFINITIONS:
+        now = obj["metadata"]["creationTimestamp"]
+        obj["status"] = {"conditions": [{**one, "lastTransitionTime": now} for one in _ACCEPTED]}
 
 
 def _encode_strings(obj: Json) -> None:

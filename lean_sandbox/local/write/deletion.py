@@ -9,17 +9,22 @@ from lean_sandbox.local.errors import conflict, forbidden
 from lean_sandbox.local.kinds.registry import Kind
 from lean_sandbox.local.schema.metadata import ordered_metadata
 from lean_sandbox.local.store.store import Entry
+from lean_sandbox.local.write.admission import DEFINITIONS
 from lean_sandbox.local.write.objects import Objects
 from lean_sandbox.local.write.options import Deletion
 
 Json = dict[str, Any]
 
-DEFINITIONS: Final = "customresourcedefinitions.apiextensions.k8s.io"
-"""Where CustomResourceDefinitions are stored."""
 CLEANUP: Final = "customresourcecleanup.apiextensions.k8s.io"
 """The finalizer that keeps a definition until its objects are gone."""
 _IMMORTAL: Final = frozenset({"default", "kube-public", "kube-system"})
 """Namespaces that nobody may delete."""
+_TERMINATING: Final = {
+    "type": "Terminating",
+    "status": "True",
+    "reason": "InstanceDeletionInProgress",
+    "message": "CustomResource deletion is in progress",
+}
 _COLLECTORS: Final = ("orphan", "foregroundDeletion")
 
 
@@ -125,6 +130,9 @@ class Deleting(Objects):
             if kind.storage == DEFINITIONS:
                 # The definition stays until the objects of its kind are gone.
                 metadata.setdefault("finalizers", []).append(CLEANUP)
+                ending = {**_TERMINATING, "lastTransitionTime": self.now()}
+                status = obj.setdefault("status", {})
+                status["conditions"] = [*(status.get("conditions") or ()), ending]
             moment = self.clock.now() + timedelta(seconds=grace or 0)
             metadata["deletionTimestamp"] = moment.strftime("%Y-%m-%dT%H:%M:%SZ")
             metadata["deletionGracePeriodSeconds"] = grace or 0
