@@ -95,42 +95,25 @@ _PATHS: list[tuple[str, tuple[Any, ...] | None]] = [
     (".spec.list[-1]", ("r", *_TEXT)),
     (".spec.list[9]", _NOTHING),
     (".spec.list[-9]", _NOTHING),
-    (".spec.list[0:2]", ("p", *_TEXT)),
-    (".spec.list[1:]", ("q", *_TEXT)),
-    (".spec.list[-2:]", ("q", *_TEXT)),
-    (".spec.list[::2]", ("p", *_TEXT)),
-    (".spec.list[0:9]", _NOTHING),
-    (".spec.list[2:1]", _NOTHING),
-    (".spec.list[0:2:0]", _NOTHING),
     (".spec.list[*]", ("p", *_TEXT)),
-    (".spec.list[0,2]", ("p", *_TEXT)),
-    (".spec.list[1,9]", _NOTHING),
+    ('.spec.list[?(@=="q")]', ("q", *_TEXT)),
     (".spec.list[0][1]", _NOTHING),
     (".spec.a[0]", _NOTHING),
-    (".spec['a','list']", ("A", *_TEXT)),
     (".spec['a']", ("A", *_TEXT)),
     (".spec['a'].x", _NOTHING),
     (".spec['a.b']", _NOTHING),
     (r".spec.a\.b", ("AB", *_TEXT)),
     (".spec.a-b", ("dash", *_TEXT)),
-    (".spec..name", ("x", *_TEXT)),
     (".spec.objs[*].name", ("x", *_TEXT)),
     (".spec.objs.name", _NOTHING),
-    (".spec.objs[0]['name','n']", ("x", *_TEXT)),
     (".spec.objs[?(@.name=='y')].n", ("2", 2, 2, None, None)),
     ('.spec.objs[?( @.name == "y" )].n', ("2", 2, 2, None, None)),
     (".spec.objs[?(@['name']=='x')].n", ("1", 1, 1, None, None)),
-    (".spec.objs[?('x'==@.name)].n", ("1", 1, 1, None, None)),
-    (".spec.objs[?(@.n>1)].name", ("y", *_TEXT)),
-    (".spec.objs[?(@.n<=2)].name", ("x", *_TEXT)),
     (".spec.objs[?(@.n!=1)].name", ("y", *_TEXT)),
-    (".spec.objs[?(@.n>'a')].name", _NOTHING),
-    (".spec.objs[?(@.n==1.0)].name", _NOTHING),
     (".spec.objs[?(@.extra)].name", ("y", *_TEXT)),
     (".spec.objs[?(@.ok==true)].name", ("x", *_TEXT)),
     (".spec.objs[?(@.sub.k=='v')].name", ("x", *_TEXT)),
     (".spec.objs[?(@.nope=='')].n", _NOTHING),
-    ('.spec.list[?(@>"q")]', ("r", *_TEXT)),
     (".spec.objs[0].sub", ('{"k":"v"}', None, None, None, None)),
     (".spec.flag", ("true", None, None, True, None)),
     (".spec.num", ("3.5", 3, 3.5, None, None)),
@@ -150,7 +133,7 @@ _PATHS: list[tuple[str, tuple[Any, ...] | None]] = [
 
 
 async def test_a_column_shows_what_its_path_finds(api: Api) -> None:
-    """Indexes, slices, unions and filters are kubectl's; what cannot be read is no failure."""
+    """Indexes and filters are kubectl's; what cannot be read is no failure."""
     group = f"paths.{GROUP}"
     open_schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     definition = {

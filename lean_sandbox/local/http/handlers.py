@@ -32,7 +32,7 @@ from lean_sandbox.local.store.store import Entry
 from lean_sandbox.local.target import Answer, Ask, Target, flag, number
 from lean_sandbox.local.write import bodies
 from lean_sandbox.local.write.options import WriteOptions, read_deletion, read_options
-from lean_sandbox.local.write.verbs import CREATED_BY_PUT, Verbs
+from lean_sandbox.local.write.verbs import Verbs
 
 Json = dict[str, Any]
 
@@ -206,11 +206,6 @@ class Handlers:
         entry = self._verbs.create(kind, ask.namespace, obj, options)
         return self._written(ask, entry, options, 201)
 
-    def _check_may_create(self, ask: Ask) -> None:
-        """Refuse what would create an object that is not there, unless its sender may do that."""
-        if self._verbs.find(ask.kind, ask.namespace, ask.target.name) is None:
-            self._authorizer.check(ask.user, replace(ask.target, verb="create"))
-
     def _stored(self, ask: Ask, obj: Json, options: WriteOptions) -> tuple[Kind, Json]:
         """Return an object in the version it is stored in: Events have two faces."""
         kind = self._stored_kind(ask.kind)
@@ -237,10 +232,8 @@ class Handlers:
         options = read_options(ask)
         obj = bodies.read_object(ask.kind, ask.body, ask.target.content_type)
         kind, obj = self._stored(ask, obj, options)
-        if kind.storage in CREATED_BY_PUT:
-            self._check_may_create(ask)
-        entry, created = self._verbs.replace(kind, ask.namespace, ask.target.name, obj, options)
-        return self._written(ask, entry, options, 201 if created else 200)
+        entry = self._verbs.replace(kind, ask.namespace, ask.target.name, obj, options)
+        return self._written(ask, entry, options)
 
     def _patch(self, ask: Ask) -> Answer:
         self._form(ask)
@@ -264,7 +257,8 @@ class Handlers:
         obj = bodies.read_object(ask.kind, ask.body, "application/yaml")
         options.subresource = ask.target.subresource
         namespace, name = ask.namespace, ask.target.name
-        self._check_may_create(ask)
+        if self._verbs.find(ask.kind, namespace, name) is None:
+            self._authorizer.check(ask.user, replace(ask.target, verb="create"))
         entry, created = self._verbs.apply(ask.kind, namespace, name, obj, options)
         return self._written(ask, entry, options, 201 if created else 200)
 

@@ -11,7 +11,6 @@ import msgspec
 
 from lean_sandbox.local.control.disruption import check_budget
 from lean_sandbox.local.errors import (
-    Cause,
     StatusError,
     bad_request,
     conflict,
@@ -22,6 +21,7 @@ from lean_sandbox.local.errors import (
 from lean_sandbox.local.kinds.kinds import make_kind
 from lean_sandbox.local.kinds.registry import Kind
 from lean_sandbox.local.read.jsonpath import parse_path
+from lean_sandbox.local.schema import errors
 from lean_sandbox.local.store.store import Entry
 from lean_sandbox.local.target import Answer, Ask
 from lean_sandbox.local.write import bodies
@@ -117,10 +117,9 @@ class Subresources:
         replicas = (wanted.get("spec") or {}).get("replicas") or 0
         path = (kind.scale or {})["spec"]
         if replicas < 0:
-            text = f"Invalid value: {replicas}: should be a non-negative integer"
             field = path if kind.is_custom else "spec.replicas"
             shown = kind if kind.is_custom else _SCALE
-            cause = Cause("FieldValueInvalid", text, field)
+            cause = errors.invalid(field, replicas, "should be a non-negative integer")
             raise invalid(shown.group, shown.kind, target.name, [cause])
 
         def change(obj: Json) -> Json:

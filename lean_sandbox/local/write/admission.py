@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final
 
@@ -78,12 +78,10 @@ class Admission:
         validation: str,
         warnings: list[str],
         dropped: list[str] | None = None,
-        *,
-        repeated: Sequence[str] = (),
     ) -> None:
         """Drop what the schema does not know; say so, or refuse, as ``validation`` demands.
 
-        The paths go into ``dropped`` where there is one; ``repeated`` are members said twice.
+        The paths go into ``dropped`` where there is one.
 
         Raises:
             StatusError: 400 when JSON types of a built-in kind do not fit, or for an unknown field
@@ -94,10 +92,9 @@ class Admission:
         unknown = self._decoded(kind, obj if dropped is None else copy.deepcopy(obj))
         if dropped is not None:
             dropped.extend(unknown)
-        if validation == "Ignore" or not (unknown or repeated):
+        if validation == "Ignore" or not unknown:
             return
-        texts = [f'duplicate field "{path}"' for path in repeated]
-        texts += [f'unknown field "{path}"' for path in unknown]
+        texts = [f'unknown field "{path}"' for path in unknown]
         if validation == "Strict":
             raise _unreadable(kind, f"strict decoding error: {', '.join(texts)}")
         warnings.extend(map(warning_header, texts))

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
 
 from lean_sandbox.local.errors import (
-    Cause,
     StatusError,
     bad_request,
     invalid,
@@ -18,6 +16,7 @@ from lean_sandbox.local.errors import (
     unsupported_media_type,
 )
 from lean_sandbox.local.kinds.registry import Kind
+from lean_sandbox.local.schema import errors
 from lean_sandbox.local.write.patch import json_patch, merge_patch, strategic_patch
 from lean_sandbox.local.write.protobuf import PROTOBUF, decode_body
 from lean_sandbox.local.write.structure import Node
@@ -64,44 +63,6 @@ def decode(body: bytes, content_type: str) -> Any:
         with suppress(UnicodeDecodeError):
             return _decode_json(body)
     return msgspec.yaml.decode(body)
-
-
-def repeated_fields(body: bytes) -> list[str]:
-    """Return the paths of members that a JSON body says twice; empty for what is no JSON."""
-    repeats: list[bool] = []
-
-    def look(pairs: list[tuple[str, Any]]) -> Any:
-        made = dict(pairs)
-        if len(made) < len(pairs):
-            repeats.append(True)
-        return made
-
-    try:
-        json.loads(body, object_pairs_hook=look)
-        if not repeats:
-            return []
-        whole = json.loads(body, object_pairs_hook=_Pairs)
-    except ValueError:
-        return []
-    return list(_repeats(whole, ""))
-
-
-class _Pairs(list[tuple[str, Any]]):
-    """The members of one object, in order and with those said twice."""
-
-
-def _repeats(value: Any, path: str) -> Iterator[str]:
-    if isinstance(value, _Pairs):
-        seen: set[str] = set()
-        for key, below in value:
-            where = f"{path}.{key}" if path else key
-            if key in seen:
-                yield where
-            seen.add(key)
-            yield from _repeats(below, where)
-    elif isinstance(value, list):
-        for position, below in enumerate(value):
-            yield from _repeats(below, f"{path}[{position}]")
 
 
 def read_object(kind: Kind, body: bytes, content_type: str) -> Json:
@@ -171,9 +132,8 @@ def _check_claims(kind: Kind, obj: Json, body: bytes) -> None:
                 f" ({kind.api_version})"
             )
         if claimed != kind.kind:
-            text = f'Invalid value: "{claimed}": must be {kind.kind}'
             name = str((obj.get("metadata") or {}).get("name") or "")
-            cause = Cause("FieldValueInvalid", text, "kind")
+            cause = errors.invalid("kind", claimed, f"must be {kind.kind}")
             raise invalid(kind.group, claimed, name, [cause])
         return
     if (claimed and claimed != kind.kind) or (version and version != kind.api_version):
@@ -258,12 +218,10 @@ def _check_patched(kind: Kind, changed: Json) -> None:
         raise unreadable_patch(text, f'no kind "{claimed}" is registered for version "{version}"')
     name = str((changed.get("metadata") or {}).get("name") or "")
     group = str(version or "").rpartition("/")[0]
-    causes = []
-    if claimed != kind.kind:
-        causes.append(
-            Cause("FieldValueInvalid", f'Invalid value: "{claimed}": must be {kind.kind}', "kind")
-        )
-    if version != kind.api_version:
-        why = f'Invalid value: "{version}": must be {kind.api_version}'
-        causes.append(Cause("FieldValueInvalid", why, "apiVersion"))
+    wanted = {"kind": kind.kind, "apiVersion": kind.api_version}
+    causes = [
+        errors.invalid(member, changed.get(member), f"must be {right}")
+        for member, right in wanted.items()
+        if changed.get(member) != right
+    ]
     raise invalid(group, claimed, name, causes)

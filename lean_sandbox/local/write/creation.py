@@ -179,9 +179,7 @@ class Creating(Deleting):
             StatusError: 400.
 
         """
-        self.admission.decode(
-            kind, obj, options.validation, options.warnings, repeated=options.repeated
-        )
+        self.admission.decode(kind, obj, options.validation, options.warnings)
         if obj.get("metadata") is None:
             obj["metadata"] = {}
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from lean_sandbox.local.errors import Cause, bad_request, invalid
 from lean_sandbox.local.kinds.kinds import Kind, make_kind
+from lean_sandbox.local.schema import errors
 from lean_sandbox.local.target import Ask, Target, flag, number
 from lean_sandbox.local.write import bodies
 from lean_sandbox.local.write.admission import Admission
@@ -32,8 +32,6 @@ class WriteOptions:
     subresource: str = ""
     force: bool = False
     is_patch: bool = False
-    repeated: Sequence[str] = ()
-    """Paths of members that the body says twice."""
     warnings: list[str] = field(default_factory=list)
 
 
@@ -63,7 +61,7 @@ def read_options(ask: Ask, *, verb: str = "") -> WriteOptions:
     if found:
         raise invalid("meta.k8s.io", _KINDS[verb], "", found)
     agent = ask.target.user_agent.partition("/")[0].partition(" ")[0]
-    options = WriteOptions(
+    return WriteOptions(
         manager=query.get("fieldManager") or agent or "unknown",
         dry_run=bool(target.dry_run),
         validation=query.get("fieldValidation") or "Warn",
@@ -71,9 +69,6 @@ def read_options(ask: Ask, *, verb: str = "") -> WriteOptions:
         force=flag(query, "force"),
         is_patch=verb == "patch",
     )
-    if options.validation != "Ignore":
-        options.repeated = bodies.repeated_fields(ask.body)
-    return options
 
 
 def read_body(kind: Kind, ask: Ask, options: WriteOptions, admission: Admission) -> Json:
@@ -84,7 +79,7 @@ def read_body(kind: Kind, ask: Ask, options: WriteOptions, admission: Admission)
 
     """
     obj = bodies.read_object(kind, ask.body, ask.target.content_type)
-    admission.decode(kind, obj, options.validation, options.warnings, repeated=options.repeated)
+    admission.decode(kind, obj, options.validation, options.warnings)
     obj["metadata"] = obj.get("metadata") or {}
     bodies.check_namespace(ask.namespace, obj["metadata"])
     return obj
@@ -94,32 +89,22 @@ def _mistakes(target: Target, *, is_apply: bool, is_patch: bool) -> Iterator[Cau
     query = target.query
     manager = query.get("fieldManager", "")
     if is_apply and not manager:
-        text = "Required value: is required for apply patch"
-        yield Cause("FieldValueRequired", text, "fieldManager")
+        yield errors.required("fieldManager", "is required for apply patch")
     if len(manager.encode()) > _MANAGER_LIMIT_BYTES:
-        text = f"Too long: may not be more than {_MANAGER_LIMIT_BYTES} bytes"
-        yield Cause("FieldValueTooLong", text, "fieldManager")
-    odd = next((at for at, letter in enumerate(manager) if not letter.isprintable()), None)
-    if odd is not None:
-        shown = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in manager)
-        why = f"invalid character U+{ord(manager[odd]):04X} (at position {odd})"
-        yield Cause("FieldValueInvalid", f'Invalid value: "{shown}": {why}', "fieldManager")
+        yield errors.too_long("fieldManager", _MANAGER_LIMIT_BYTES)
+    if not manager.isprintable():
+        yield errors.invalid("fieldManager", manager, "should only contain printable characters")
     if is_patch and flag(query, "force") and not is_apply:
-        text = "Forbidden: may not be specified for non-apply patch"
-        yield Cause("FieldValueForbidden", text, "force")
+        yield errors.forbidden("force", "may not be specified for non-apply patch")
     yield from _dry_run_mistakes(target.dry_run)
     validation = query.get("fieldValidation", "")
     if validation not in _VALIDATIONS:
-        listed = ", ".join(f'"{value}"' for value in _VALIDATIONS)
-        text = f'Unsupported value: "{validation}": supported values: {listed}'
-        yield Cause("FieldValueNotSupported", text, "fieldValidation")
+        yield errors.not_supported("fieldValidation", validation, _VALIDATIONS)
 
 
 def _dry_run_mistakes(values: Sequence[str]) -> Iterator[Cause]:
     if set(values) - {"All"}:
-        shown = json.dumps(list(values), separators=(",", ":"), ensure_ascii=False)
-        text = f'Unsupported value: {shown}: supported values: "All"'
-        yield Cause("FieldValueNotSupported", text, "dryRun")
+        yield errors.not_supported("dryRun", list(values), ("All",))
 
 
 def read_deletion(ask: Ask, admission: Admission) -> Deletion:
@@ -164,13 +149,10 @@ def deletion_of(options: dict[str, Any]) -> Deletion:
     dry_run = options.get("dryRun") or ()
     found = list(_dry_run_mistakes(dry_run))
     if policy is not None and policy not in _POLICIES:
-        listed = ", ".join(f'"{value}"' for value in (*_POLICIES, "nil"))
-        text = f'Unsupported value: "{policy}": supported values: {listed}'
-        found.insert(0, Cause("FieldValueNotSupported", text, "propagationPolicy"))
+        found.append(errors.not_supported("propagationPolicy", policy, (*_POLICIES, "nil")))
     if orphans is not None and policy is not None:
         why = "orphanDependents and deletionPropagation cannot be both set"
-        text = f'Invalid value: "{policy}": {why}'
-        found.insert(0, Cause("FieldValueInvalid", text, "propagationPolicy"))
+        found.append(errors.invalid("propagationPolicy", policy, why))
     if found:
         raise invalid("meta.k8s.io", "DeleteOptions", "", found)
     if orphans is not None:

@@ -12,7 +12,6 @@ from typing import Any, Final
 import msgspec
 
 from lean_sandbox.local.errors import (
-    Cause,
     StatusError,
     bad_request,
     conflict,
@@ -21,6 +20,7 @@ from lean_sandbox.local.errors import (
     unreadable_patch,
 )
 from lean_sandbox.local.kinds.registry import Kind
+from lean_sandbox.local.schema import errors
 from lean_sandbox.local.schema.metadata import tidy_metadata
 from lean_sandbox.local.store.store import Entry
 from lean_sandbox.local.write.admission import DEFINITIONS, prepare_update
@@ -33,19 +33,6 @@ from lean_sandbox.local.write.options import WriteOptions
 
 Json = dict[str, Any]
 
-CREATED_BY_PUT: Final = frozenset(
-    (
-        "services",
-        "events",
-        "leases.coordination.k8s.io",
-        "runtimeclasses.node.k8s.io",
-        "roles.rbac.authorization.k8s.io",
-        "rolebindings.rbac.authorization.k8s.io",
-        "clusterroles.rbac.authorization.k8s.io",
-        "clusterrolebindings.rbac.authorization.k8s.io",
-    )
-)
-"""Kinds whose objects a PUT creates if they are not there."""
 _CONDITIONAL: Final = (
     "leases.coordination.k8s.io",
     "poddisruptionbudgets.policy",
@@ -77,21 +64,14 @@ def check_identity(
         if version != str(entry.version):
             raise conflict(kind.group, kind.plural, entry.name)
     elif is_conditional and (kind.is_custom or kind.storage in _CONDITIONAL):
-        text = "Invalid value: 0: must be specified for an update"
-        cause = Cause("FieldValueInvalid", text, "metadata.resourceVersion")
+        cause = errors.invalid("metadata.resourceVersion", 0, "must be specified for an update")
         raise invalid(kind.group, kind.plural, entry.name, [cause])
     uid = metadata.get("uid")
     if uid and uid != entry.uid:
         if is_put:
-            raise conflict(
-                kind.group,
-                kind.plural,
-                entry.name,
-                f"Precondition failed: UID in precondition: {uid}, UID in object meta: {entry.uid}",
-            )
-        text = f'Invalid value: "{uid}": field is immutable'
-        cause = Cause("FieldValueInvalid", text, "metadata.uid")
-        raise invalid(kind.group, kind.kind, entry.name, [cause])
+            why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: "
+            raise conflict(kind.group, kind.plural, entry.name, why + entry.uid)
+        raise invalid(kind.group, kind.kind, entry.name, [errors.immutable("metadata.uid", uid)])
 
 
 class Verbs(Creating):
@@ -148,26 +128,11 @@ class Verbs(Creating):
 
     def replace(
         self, kind: Kind, namespace: str, name: str, new: Json, options: WriteOptions
-    ) -> tuple[Entry, bool]:
-        """Write a whole object; return it and whether it was created, as some kinds can be so.
-
-        Raises:
-            StatusError: as for :meth:`create` and :meth:`update`.
-
-        """
+    ) -> Entry:
+        """Write a whole object. Raises as :meth:`update` does."""
         self.decode(kind, new, options)
-        metadata = new["metadata"]
-        check_address(namespace, name, metadata)
-        if kind.storage not in CREATED_BY_PUT or self.find(kind, namespace, name):
-            entry = self.entry(kind, namespace, name)
-            return self._update(kind, entry, new, options, is_put=True), False
-        metadata.pop("resourceVersion", None)
-        if metadata.get("uid"):
-            why = (
-                f"Precondition failed: UID in precondition: {metadata['uid']}, UID in object meta: "
-            )
-            raise conflict(kind.group, kind.plural, name, why)
-        return self.create(kind, namespace, new, options), True
+        check_address(namespace, name, new["metadata"])
+        return self._update(kind, self.entry(kind, namespace, name), new, options, is_put=True)
 
     def _update(
         self, kind: Kind, entry: Entry, new: Json, options: WriteOptions, *, is_put: bool
