@@ -107,7 +107,7 @@ class ControlPlane:
         self._verbs = Verbs(self._store, self._registry, self.clock, self._rng)
         self.store = DirectAccess(self._store, self._registry, self._verbs)
         self._collector = GarbageCollector(self._store, self._registry, self._verbs)
-        self._lifecycle = Lifecycle(self._store, self._registry, self._verbs, self._verbs.addresses)
+        self._lifecycle = Lifecycle(self._store, self._registry, self._verbs)
         Budgets(self._verbs)
         self._protection = ClaimProtection(self._store, self._verbs)
         self._renderer = Renderer(self.clock.now)

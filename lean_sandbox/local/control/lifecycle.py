@@ -11,7 +11,6 @@ from anyio.lowlevel import checkpoint
 from lean_sandbox.local.control.definitions import Definitions
 from lean_sandbox.local.errors import StatusError
 from lean_sandbox.local.kinds.registry import Registry
-from lean_sandbox.local.schema.services import ClusterIPs
 from lean_sandbox.local.store.store import Collection, Event, Store
 from lean_sandbox.local.write.admission import DEFINITIONS
 from lean_sandbox.local.write.options import Deletion, WriteOptions
@@ -23,15 +22,12 @@ _ROOT_CA: Final = "kube-root-ca.crt"
 
 
 class Lifecycle:
-    """Follows Namespaces, CustomResourceDefinitions and Services."""
+    """Follows Namespaces and CustomResourceDefinitions."""
 
-    def __init__(
-        self, store: Store, registry: Registry, verbs: Verbs, addresses: ClusterIPs
-    ) -> None:
+    def __init__(self, store: Store, registry: Registry, verbs: Verbs) -> None:
         self._store = store
         self._registry = registry
         self._verbs = verbs
-        self._addresses = addresses
         self._definitions = Definitions(store, registry, verbs)
         self._ending: set[str] = set()
         self._wake = anyio.Event()
@@ -43,10 +39,6 @@ class Lifecycle:
     def rebuild(self) -> None:
         """Take in everything that is already stored, as after a restart."""
         self._definitions.rebuild()
-        for entry in self._store.collection("services").scan():
-            address = (entry.load().get("spec") or {}).get("clusterIP")
-            if address and address != "None":
-                self._addresses.note(address)
         for entry in self._store.collection("namespaces").scan():
             if entry.fields.get("status.phase") == "Terminating":
                 self._ending.add(entry.name)
@@ -65,10 +57,6 @@ class Lifecycle:
             self._definitions.follow(event)
             if self._registry.ending:
                 self._wake.set()
-        elif storage == "services" and event.type == "DELETED":
-            address = (entry.load().get("spec") or {}).get("clusterIP")
-            if address and address != "None":
-                self._addresses.give_back(address)
         if event.type == "DELETED" and (entry.namespace in self._ending or self._registry.ending):
             self._wake.set()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import Any, Final
 
 from lean_sandbox.local.errors import Cause, StatusError, invalid
@@ -135,62 +135,28 @@ def _refused(what: str, field: str, name: str = "") -> StatusError:
     return invalid("", "Service", name, [Cause("FieldValueInvalid", what, field)])
 
 
-class ClusterIPs:
-    """Hands out cluster IPs of one range; an address returns when its Service goes."""
+def assign_address(obj: Json, taken: Container[str | None]) -> None:
+    """Give a new Service its cluster IP: the one that it asks for, or the first that is free.
 
-    def __init__(self) -> None:
-        self._last = 0
-        self._taken: set[str] = set()
-
-    def take(self) -> str:
-        """Return an address nobody has. Raises StatusError (422) if there is none."""
-        count = _NETWORK.num_addresses - 2
-        for _ in range(count):
-            self._last = self._last % count + 1
-            address = str(_NETWORK[self._last])
-            if address not in self._taken:
-                self._taken.add(address)
-                return address
-        raise _refused("failed to allocate IP: range is full", "spec.clusterIPs")
-
-    def claim(self, address: str) -> None:
-        """Take an address that somebody asks for. Raises StatusError (422) if it is not free."""
-        why = ""
-        if ipaddress.ip_address(address) not in _NETWORK:
-            why = (
-                f"the provided IP ({address}) is not in the valid range. The range of valid IPs is"
-                f" {_NETWORK}"
-            )
-        elif address in self._taken:
-            why = "provided IP is already allocated"
-        if why:
-            text = f'Invalid value: ["{address}"]: failed to allocate IP {address}: {why}'
-            raise _refused(text, "spec.clusterIPs")
-        self._taken.add(address)
-
-    def note(self, address: str) -> None:
-        """Remember an address that somebody had before a restart."""
-        self._taken.add(address)
-
-    def give_back(self, address: str) -> None:
-        """Take back the address of a Service that is gone: it is the next to be given out."""
-        if address in self._taken:
-            self._taken.remove(address)
-            self._last = int(ipaddress.ip_address(address)) - int(_NETWORK.network_address) - 1
-
-
-def assign_address(obj: Json, addresses: ClusterIPs, *, keep: bool) -> None:
-    """Give a new Service its cluster IP; a dry run (not ``keep``) shows one and gives it back."""
+    ``taken`` are those of the others. Raises StatusError (422) if there is none.
+    """
     spec = obj["spec"]
-    if spec.get("type") == "ExternalName":
+    address, why = spec.get("clusterIP"), ""
+    if spec.get("type") == "ExternalName" or address == "None":
         return
-    address = spec.get("clusterIP")
     if not address:
-        address = addresses.take()
-    elif address != "None":
-        addresses.claim(address)
-    if not keep:
-        addresses.give_back(address)
+        address = next((one for one in map(str, _NETWORK.hosts()) if one not in taken), None)
+        why = "" if address else "range is full"
+    elif ipaddress.ip_address(address) not in _NETWORK:
+        why = (
+            f"the provided IP ({address}) is not in the valid range. The range of valid IPs is"
+            f" {_NETWORK}"
+        )
+    elif address in taken:
+        why = "provided IP is already allocated"
+    if why:
+        text = f'Invalid value: ["{address}"]: failed to allocate IP {address}: {why}'
+        raise _refused(text, "spec.clusterIPs")
     spec["clusterIP"] = address
     spec["clusterIPs"] = [address]
 

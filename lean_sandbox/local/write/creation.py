@@ -166,7 +166,8 @@ class Creating(Deleting):
             raise already_exists(kind.group, kind.plural, name, is_deleting=held.deleting)
         if kind.storage == "services":
             self.assign_node_ports_of(kind, obj)
-            assign_address(obj, self.addresses, keep=not options.dry_run)
+            taken = {entry.fields.get("spec.clusterIP") for entry in collection.entries.values()}
+            assign_address(obj, taken)
         fields = self.fields(kind, obj)
         trial = Entry(key, obj, 0, fields)
         _check_size(trial)

@@ -8,7 +8,6 @@ from typing import Any, Final
 from lean_sandbox.clock import Clock
 from lean_sandbox.local.errors import not_found
 from lean_sandbox.local.kinds.registry import Kind, Registry
-from lean_sandbox.local.schema.services import ClusterIPs
 from lean_sandbox.local.store.store import Collection, Entry, Store, field_cells
 from lean_sandbox.local.write.admission import Admission
 
@@ -25,7 +24,6 @@ class Objects:
         self.store = store
         self.registry = registry
         self.admission = Admission()
-        self.addresses = ClusterIPs()
         self.clock = clock
         self._rng = rng
 
