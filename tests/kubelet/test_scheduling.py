@@ -19,7 +19,6 @@ from tests.kubelet.life import SETTINGS
 from tests.kubelet.placements import (
     PLACEMENTS,
     PREFERRED,
-    PRIORITIES,
     REQUIRED,
     Placement,
     container,
@@ -34,8 +33,7 @@ Json = dict[str, Any]
 
 def pod(spec: Json, uid: str = "new", **meta: Any) -> PodView:
     """Build a Pod as a server keeps it."""
-    priority = PRIORITIES.get(spec.get("priorityClassName", ""), 0)
-    found = {"metadata": {"name": uid, "uid": uid, **meta}, "spec": {**spec, "priority": priority}}
+    found = {"metadata": {"name": uid, "uid": uid, **meta}, "spec": spec}
     return msgspec.convert(found, PodView)
 
 
@@ -109,6 +107,7 @@ def test_pods_of_others_are_left_alone() -> None:
 
 
 _RULE: Json = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {}}
+_NAMED: Json = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["a"]}]}
 _SPREAD: Json = {"maxSkew": 1, "topologyKey": "zone"}
 
 
@@ -128,6 +127,14 @@ _SPREAD: Json = {"maxSkew": 1, "topologyKey": "zone"}
             "spec.topologySpreadConstraints with whenUnsatisfiable: DoNotSchedule",
         ),
         ({"resourceClaims": [{"name": "gpu"}]}, "spec.resourceClaims"),
+        (
+            {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [_NAMED]}}}},
+            f"spec.affinity.nodeAffinity.{REQUIRED} with matchFields",
+        ),
+        (
+            {"affinity": {"nodeAffinity": {PREFERRED: [{"weight": 1, "preference": _NAMED}]}}},
+            "",
+        ),
         ({"affinity": {"podAffinity": {PREFERRED: [{"weight": 1}]}}}, ""),
         ({"affinity": {"podAffinity": {REQUIRED: []}}}, ""),
         ({"topologySpreadConstraints": [{**_SPREAD, "whenUnsatisfiable": "ScheduleAnyway"}]}, ""),

@@ -2,7 +2,7 @@
 
 Filters, their order and their words are those of kube-scheduler. A Pod that demands what is not
 simulated is bound nowhere, and its condition names the field. Volumes, preemption and preferences
-between Pods are left out: none of them decides whether a Pod may run here.
+are left out: none of them decides whether a Pod may run here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
 from math import ceil
-from typing import Any
 
 from lean_sandbox.local.kubelet.pods import KubeletSettings, Step
 from lean_sandbox.local.kubelet.podview import Container, Json, NodeView, PodView, condition
@@ -23,8 +22,6 @@ _SCHEDULER_NAMES = ("", "default-scheduler")
 _CORDON: Json = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 _KEEPS_OUT = ("NoSchedule", "NoExecute")
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
-_NAME = "metadata.name"
 _ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - a host port of every address
 # What a Pod may ask for as a whole, whatever its containers ask for.
 _OF_WHOLE_PODS = ("cpu", "memory")
@@ -40,7 +37,6 @@ class Demand:
 
     resources: Mapping[str, int]
     ports: frozenset[_Port]
-    priority: int
 
 
 @dataclass(slots=True)
@@ -61,7 +57,7 @@ class Use:
 
 
 _UNUSED = Use()
-_NOTHING = Demand({}, frozenset(), 0)
+_NOTHING = Demand({}, frozenset())
 
 
 class Scheduler:
@@ -129,7 +125,7 @@ def demand_of(pod: PodView) -> Demand:
         if name in _OF_WHOLE_PODS or name.startswith("hugepages-"):
             total[name] = _quantity(text)
     _add(total, spec.overhead or {})
-    return Demand(_whole(total), frozenset(ports), spec.priority or 0)
+    return Demand(_whole(total), frozenset(ports))
 
 
 def next_binding(
@@ -141,7 +137,7 @@ def next_binding(
     """Return the scheduler's next request for an unbound ``pod``: bind it, or say why not, once.
 
     ``uses`` tells what Pods take of each Node. The Pod stays with the Node where it is counted
-    itself while it fits there. Otherwise it goes to the one it prefers, then to the emptiest.
+    itself while it fits there. Otherwise it goes to the emptiest.
     """
     spec = pod.spec
     is_ours = spec.schedulerName in _SCHEDULER_NAMES and not pod.is_deleting
@@ -156,77 +152,45 @@ def next_binding(
             f"0/{len(nodes)} nodes are available: the simulated scheduler does not support"
             f" {missing}. Leave it out, or make it a preference.",
         )
-    terms = _node_affinity(pod, _REQUIRED)
-    names = _named(terms["nodeSelectorTerms"]) if terms else None
-    if names == set():
-        return _say(pod, f"0/{len(nodes)} nodes are available: pod affinity terms conflict.")
     why_not: Counter[str] = Counter()
-    preemption: Counter[str] = Counter()
     demand, fitting = demand_of(pod), []
     for name, node in sorted(nodes.items()):
         use = uses.get(name, _UNUSED)
-        if names is not None and name not in names:
-            reasons, is_full = ["node(s) didn't satisfy plugin(s) [NodeAffinity]"], False
-        else:
-            reasons, is_full = _misfits(pod, demand, node, use)
+        reasons = _misfits(pod, demand, node, use)
         if not reasons:
             is_new = pod.metadata.uid not in use.pods
-            fitting.append((is_new, *_dislikes(pod, node), len(use.pods), name))
-        elif is_full:
-            is_lower = any(other.priority < demand.priority for other in use.pods.values())
-            preemption[_PREEMPTS if is_lower else _NO_VICTIMS] += 1
+            fitting.append((is_new, len(use.pods), name))
         why_not.update(reasons)
     if fitting:
         return Step("bind", settings.schedule, min(fitting)[-1])
-    return _say(pod, _no_fit(pod, len(nodes), why_not, preemption))
+    told = ", ".join(sorted(f"{count} {reason}" for reason, count in why_not.items()))
+    return _say(pod, f"0/{len(nodes)} nodes are available: {told}.")
 
 
-def _misfits(pod: PodView, demand: Demand, node: NodeView, use: Use) -> tuple[list[str], bool]:
-    """Return why ``node`` does not take ``pod``, and whether it would with fewer Pods on it."""
+def _misfits(pod: PodView, demand: Demand, node: NodeView, use: Use) -> list[str]:
+    """Return why ``node`` does not take ``pod``."""
     tolerations = pod.spec.tolerations or ()
     if node.spec.unschedulable and not _is_tolerated(_CORDON, tolerations):
-        return ["node(s) were unschedulable"], False
+        return ["node(s) were unschedulable"]
     for taint in node.spec.taints or ():
         if taint.get("effect") in _KEEPS_OUT and not _is_tolerated(taint, tolerations):
-            return ["node(s) had untolerated taint(s)"], False
+            return ["node(s) had untolerated taint(s)"]
     if not _is_wanted(pod, node):
-        return ["node(s) didn't match Pod's node affinity/selector"], False
+        return ["node(s) didn't match Pod's node affinity/selector"]
     # What is held for the Pod itself does not stand in its way.
     uid = pod.metadata.uid
     held = use.pods.get(uid, _NOTHING)
     others = (other.ports for of, other in use.pods.items() if of != uid)
     if demand.ports and any(_collide(demand.ports, ports) for ports in others):
-        return ["node(s) didn't have free ports for the requested pod ports"], True
+        return ["node(s) didn't have free ports for the requested pod ports"]
     room = _whole({name: _quantity(text) for name, text in (node.status.allocatable or {}).items()})
     count = len(use.pods) - (uid in use.pods)
     reasons = ["Too many pods"] if count >= room.get("pods", 0) else []
-    short = [
-        name
-        for name, amount in demand.resources.items()
-        if amount > 0
-        and amount > room.get(name, 0) - use.resources[name] + held.resources.get(name, 0)
-    ]
-    reasons += (f"Insufficient {name}" for name in short)
-    return reasons, all(demand.resources[name] <= room.get(name, 0) for name in short)
-
-
-_NO_VICTIMS = "No preemption victims found for incoming pod"
-_PREEMPTS = "Preemption is not simulated"
-
-
-def _no_fit(pod: PodView, total: int, reasons: Counter[str], preemption: Counter[str]) -> str:
-    """Return the scheduler's words; ``preemption`` counts the Nodes where fewer Pods would help."""
-    if pod.spec.preemptionPolicy == "Never":
-        last = "not eligible due to preemptionPolicy=Never."
-    else:
-        rest = Counter({"Preemption is not helpful for scheduling": total - preemption.total()})
-        last = f"0/{total} nodes are available: {', '.join(_counted(preemption + rest))}."
-    told = f"0/{total} nodes are available: {', '.join(_counted(reasons))}."
-    return f"{told} no new claims to deallocate, preemption: {last}"
-
-
-def _counted(reasons: Counter[str]) -> list[str]:
-    return sorted(f"{count} {reason}" for reason, count in reasons.items())
+    for name, amount in demand.resources.items():
+        left = room.get(name, 0) - use.resources[name] + held.resources.get(name, 0)
+        if amount > max(0, left):
+            reasons.append(f"Insufficient {name}")
+    return reasons
 
 
 def _say(pod: PodView, message: str) -> Step | None:
@@ -238,7 +202,7 @@ def _say(pod: PodView, message: str) -> Step | None:
     return Step("unschedulable", detail=message)
 
 
-# Taints, selectors, preferences.
+# Taints and selectors.
 
 
 def _is_tolerated(taint: Json, tolerations: Iterable[Json]) -> bool:
@@ -257,33 +221,20 @@ def _is_wanted(pod: PodView, node: NodeView) -> bool:
     labels = node.metadata.labels or {}
     if any(labels.get(key) != value for key, value in (pod.spec.nodeSelector or {}).items()):
         return False
-    terms = _node_affinity(pod, _REQUIRED)
-    return terms is None or any(_matches(term, node) for term in terms["nodeSelectorTerms"])
+    terms = _node_terms(pod)
+    return terms is None or any(_matches(term, labels) for term in terms)
 
 
-def _node_affinity(pod: PodView, kind: str) -> Any:
-    return ((pod.spec.affinity or {}).get("nodeAffinity") or {}).get(kind)
+def _node_terms(pod: PodView) -> list[Json] | None:
+    affinity = (pod.spec.affinity or {}).get("nodeAffinity") or {}
+    found: list[Json] | None = (affinity.get(_REQUIRED) or {}).get("nodeSelectorTerms")
+    return found
 
 
-def _dislikes(pod: PodView, node: NodeView) -> tuple[int, int]:
-    """Return what speaks against a Node that fits: its taints, and preferences it does not meet."""
-    tolerations = pod.spec.tolerations or ()
-    taints = sum(
-        taint.get("effect") == "PreferNoSchedule" and not _is_tolerated(taint, tolerations)
-        for taint in node.spec.taints or ()
-    )
-    preferred = _node_affinity(pod, _PREFERRED) or ()
-    return taints, -sum(one["weight"] for one in preferred if _matches(one["preference"], node))
-
-
-def _matches(term: Json, node: NodeView) -> bool:
-    labels, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
-    name = {_NAME: node.metadata.name}
+def _matches(term: Json, labels: Mapping[str, str]) -> bool:
+    wanted: list[Json] = term.get("matchExpressions") or []
     # An empty term selects nothing.
-    return bool(labels or fields) and (
-        all(_holds(one, node.metadata.labels or {}) for one in labels)
-        and all(_holds(one, name) for one in fields)
-    )
+    return bool(wanted) and all(_holds(one, labels) for one in wanted)
 
 
 def _holds(requirement: Json, labels: Mapping[str, str]) -> bool:
@@ -305,22 +256,9 @@ def _holds(requirement: Json, labels: Mapping[str, str]) -> bool:
     return number > bound if requirement["operator"] == "Gt" else number < bound
 
 
-def _named(terms: Iterable[Json]) -> set[str] | None:
-    """Return the names of the Nodes to which the terms confine a Pod; None without a bound."""
-    found: set[str] = set()
-    for term in terms:
-        named = [
-            set(one["values"])
-            for one in term.get("matchFields") or ()
-            if (one["key"], one["operator"]) == (_NAME, "In")
-        ]
-        if not named:
-            return None
-        found |= set.intersection(*named)
-    return found
-
-
 def _not_simulated(pod: PodView) -> Iterator[str]:
+    if any(term.get("matchFields") for term in _node_terms(pod) or ()):
+        yield f"spec.affinity.nodeAffinity.{_REQUIRED} with matchFields"
     affinity = pod.spec.affinity or {}
     for kind in ("podAffinity", "podAntiAffinity"):
         if (affinity.get(kind) or {}).get(_REQUIRED):
