@@ -1,4 +1,4 @@
-"""What a structural schema (apiextensions.k8s.io/v1) makes of an object: pruned, with defaults.
+"""How a schema describes an object: its members, how lists merge; pruned by it, with its defaults.
 
 Objects are changed in place, schemas never.
 """
@@ -6,8 +6,8 @@ Objects are changed in place, schemas never.
 from __future__ import annotations
 
 import copy
-import json
-from collections.abc import Callable, Hashable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -32,61 +32,80 @@ def is_same(one: Any, other: Any) -> bool:
     return bool(one == other) and _encode(one) == _encode(other)
 
 
-def members(value: Any, schema: Json) -> Iterator[tuple[Any, Any, Json]]:
-    """Give key, value and schema of each member of a map or list that the schema describes."""
-    if isinstance(value, dict):
-        properties: Json = schema.get("properties") or {}
-        others = schema.get("additionalProperties")
-        for name, item in value.items():
-            field = properties.get(name, others)
-            if isinstance(field, dict):
-                yield name, item, field
-    elif isinstance(value, list) and isinstance(items := schema.get("items"), dict):
-        for position, item in enumerate(value):
-            yield position, item, items
+Node = Json | None
+"""The schema of one place in an object, None where nothing is known."""
 
 
-def _map_keys(item: Any, schema: Json) -> Json:
-    """Return the key fields of an item of a map list, with defaults filled in."""
+def child(node: Node, name: str) -> Node:
+    """Return the node of a member of a map."""
+    known = node or {}
+    found = (known.get("properties") or {}).get(name, known.get("additionalProperties"))
+    return found if isinstance(found, dict) else None
+
+
+def items(node: Node) -> Node:
+    """Return the node of the items of a list."""
+    found = (node or {}).get("items")
+    return found if isinstance(found, dict) else None
+
+
+def list_type(node: Node) -> str:
+    """Return whether a list is a ``set`` or a ``map`` by keys; others are replaced whole."""
+    return str((node or {}).get("x-kubernetes-list-type") or "")
+
+
+def key_of(item: Any, node: Node) -> Any:
+    """Return what tells an item of a set or a map list apart: itself, or its keys with defaults."""
+    if node is None or list_type(node) != "map":
+        return item
     if not isinstance(item, dict):
         return {}
-    properties: Json = (schema.get("items") or {}).get("properties") or {}
-    found = {
-        name: item.get(name, properties.get(name, {}).get("default"))
-        for name in sorted(schema.get("x-kubernetes-list-map-keys", ()))
-    }
+    found = {}
+    for name in sorted(node.get("x-kubernetes-list-map-keys") or ()):
+        value = item.get(name)
+        found[name] = (child(items(node), name) or {}).get("default") if value is None else value
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _identity(item: Any, schema: Json) -> Hashable:
-    """Return what tells apart the items of a set or a map list."""
-    is_map = schema.get("x-kubernetes-list-type") == "map"
-    return json.dumps(_map_keys(item, schema) if is_map else item, sort_keys=True)
+def with_metadata(schema: Node) -> Node:
+    """Return an object's schema with that of its metadata in place."""
+    properties = dict((schema or {}).get("properties") or {})
+    properties["metadata"] = recorded.linked_schema(METADATA)
+    return {**(schema or {}), "properties": properties}
+
+
+def members(value: Any, schema: Node) -> Iterator[tuple[Any, Any, Json]]:
+    """Give key, value and schema of each member of a map or list that the schema describes."""
+    if isinstance(value, dict):
+        for name, item in value.items():
+            if (field := child(schema, name)) is not None:
+                yield name, item, field
+    elif isinstance(value, list) and (field := items(schema)) is not None:
+        for position, item in enumerate(value):
+            yield position, item, field
 
 
 def former(old: Any, schema: Json) -> Callable[[Any, Any], Any]:
     """Return a function of key and value that finds what a member was before, or MISSING."""
     if isinstance(old, dict):
         return lambda name, _item: old.get(name, MISSING)
-    if not isinstance(old, list) or schema.get("x-kubernetes-list-type") != "map":
+    if not isinstance(old, list) or list_type(schema) != "map":
         return lambda _position, _item: MISSING
-    known = {_identity(item, schema): item for item in old}
-    return lambda _position, item: known.get(_identity(item, schema), MISSING)
+    known = {_encode(key_of(item, schema)): item for item in old}
+    return lambda _position, item: known.get(_encode(key_of(item, schema)), MISSING)
 
 
 def repeated(value: list[Any], schema: Json, path: str) -> Iterator[Cause]:
     """Give an error for each value that a set, or each key that a map list, holds twice."""
-    kind = schema.get("x-kubernetes-list-type")
-    if kind not in ("map", "set"):
+    if list_type(schema) not in ("map", "set"):
         return
-    seen: dict[Hashable, int] = {}
+    seen: Counter[bytes] = Counter()
     for position, item in enumerate(value):
-        key = _identity(item, schema)
-        seen[key] = seen.get(key, 0) + 1
+        key = key_of(item, schema)
+        seen[_encode(key)] += 1
         # Each repeated value is reported once, however often it comes back.
-        if seen[key] == 2:
-            shown = _map_keys(item, schema) if kind == "map" else item
-            yield errors.duplicate(f"{path}[{position}]", shown)
+        if seen[_encode(key)] == 2:
+            yield errors.duplicate(f"{path}[{position}]", key)
 
 
 def prune(obj: Json, schema: Json) -> list[str]:

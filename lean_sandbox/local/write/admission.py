@@ -24,9 +24,8 @@ from lean_sandbox.local.schema.metadata import validate_metadata
 from lean_sandbox.local.schema.pod_defaults import first_status
 from lean_sandbox.local.schema.rules import RuleSet
 from lean_sandbox.local.schema.services import keep_allocated
-from lean_sandbox.local.schema.structural import OPEN, apply_defaults, prune
+from lean_sandbox.local.schema.structural import OPEN, Node, apply_defaults, prune, with_metadata
 from lean_sandbox.local.schema.validation import validate
-from lean_sandbox.local.write.structure import Node, with_metadata
 
 Json = dict[str, Any]
 

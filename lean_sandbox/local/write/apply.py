@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lean_sandbox.local.errors import Cause, StatusError
+from lean_sandbox.local.schema.structural import Node
 from lean_sandbox.local.write.fieldsets import (
     Fields,
     changes,
@@ -18,7 +19,6 @@ from lean_sandbox.local.write.fieldsets import (
     union,
 )
 from lean_sandbox.local.write.managers import Manager, apply_managers, owned_view, read
-from lean_sandbox.local.write.structure import Node
 
 Json = dict[str, Any]
 

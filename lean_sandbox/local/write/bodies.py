@@ -17,9 +17,9 @@ from lean_sandbox.local.errors import (
 )
 from lean_sandbox.local.kinds.registry import Kind
 from lean_sandbox.local.schema import errors
+from lean_sandbox.local.schema.structural import Node
 from lean_sandbox.local.write.patch import json_patch, merge_patch, strategic_patch
 from lean_sandbox.local.write.protobuf import PROTOBUF, decode_body
-from lean_sandbox.local.write.structure import Node
 
 Json = dict[str, Any]
 

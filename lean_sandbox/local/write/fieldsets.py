@@ -13,8 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from lean_sandbox.local.schema.structural import is_same
-from lean_sandbox.local.write.structure import Node, child, is_atomic_map, items, key_of, map_keys
+from lean_sandbox.local.schema.structural import Node, child, is_same, items, key_of, list_type
 
 Fields = dict[str, Any]
 _SELF: Final = "."
@@ -117,19 +116,16 @@ def parts(value: Any, node: Node) -> dict[str, tuple[Any, Node]] | None:
 
     One piece is also a list whose items cannot be told apart.
     """
-    if isinstance(value, dict) and not is_atomic_map(node):
+    if isinstance(value, dict) and (node or {}).get("x-kubernetes-map-type") != "atomic":
         return {"f:" + key: (below, child(node, key)) for key, below in value.items()}
-    keys = map_keys(node) if isinstance(value, list) else None
-    if keys is None:
+    of = list_type(node)
+    if not isinstance(value, list) or of not in ("set", "map"):
         return None
     found: dict[str, tuple[Any, Node]] = {}
     for item in value:
-        key = key_of(node, keys, item)
-        if key is None:
-            return None
-        known = dict(zip(keys, key, strict=True)) if keys else key[0]
-        step = ("k:" if keys else "v:") + _encode(known).decode()
-        if step in found:
+        step = ("k:" if of == "map" else "v:") + _encode(key_of(item, node)).decode()
+        fits = isinstance(item, dict) if of == "map" else isinstance(item, str | int | float)
+        if not fits or step in found:
             return None
         found[step] = (item, items(node))
     return found

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from lean_sandbox.local.kinds.kinds import Kind
+from lean_sandbox.local.schema.structural import Node
 from lean_sandbox.local.write.fieldsets import (
     Fields,
     changes,
@@ -16,7 +17,6 @@ from lean_sandbox.local.write.fieldsets import (
     union,
 )
 from lean_sandbox.local.write.options import WriteOptions
-from lean_sandbox.local.write.structure import Node
 
 Json = dict[str, Any]
 

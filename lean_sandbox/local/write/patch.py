@@ -12,7 +12,7 @@ import jsonpointer
 import msgspec
 
 from lean_sandbox.local.errors import StatusError, bad_request
-from lean_sandbox.local.write.structure import Node, child, items, merge_key
+from lean_sandbox.local.schema.structural import Node, child, items
 
 Json = dict[str, Any]
 _MALFORMED = (TypeError, KeyError, AttributeError)
@@ -138,7 +138,7 @@ def strategic_patch(target: Any, patch: Any, node: Node) -> Any:
             field = key.partition("/")[2]
             found = result.get(field)
             if isinstance(found, list):
-                result[field] = _ordered(found, order, found, merge_key(child(node, field)))
+                result[field] = _ordered(found, order, found, _merge_key(child(node, field)))
     return result
 
 
@@ -156,8 +156,16 @@ def _shown(value: Any) -> str:
     return str(value)
 
 
+def _merge_key(node: Node) -> str | None:
+    """Return the key by which a list merges: empty for plain values, None if it is replaced."""
+    known = node or {}
+    if "merge" not in str(known.get("x-kubernetes-patch-strategy") or "").split(","):
+        return None
+    return str(known.get("x-kubernetes-patch-merge-key") or "")
+
+
 def _merge_list(current: Any, patch: list[Any], node: Node) -> list[Any]:
-    key = merge_key(node)
+    key = _merge_key(node)
     replaces = any(isinstance(item, dict) and item.get("$patch") == "replace" for item in patch)
     if key is None or replaces or not isinstance(current, list):
         return [
