@@ -9,23 +9,22 @@ request.
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import Any
 
-from lean_sandbox.controllers.claim.adopt import MOST_PATCHES
 from lean_sandbox.controllers.claim.bind import Binding
+from lean_sandbox.controllers.claim.expiry import AT_ONCE_S, Expiry, observed
 from lean_sandbox.controllers.claim.legacy import delete_legacy_policy
-from lean_sandbox.controllers.claim.owned import acquired, is_controlled, own_sandbox
+from lean_sandbox.controllers.claim.owned import acquired
 from lean_sandbox.controllers.claim.parts import Parts
+from lean_sandbox.controllers.claim.requests import ClaimRequests
 from lean_sandbox.controllers.claim.usable import make_usable
 from lean_sandbox.controllers.metrics import launch_of
 from lean_sandbox.controllers.resolver import NotYetError
 from lean_sandbox.kube.client import ENDING_S
-from lean_sandbox.kube.errors import Conflict, ControlPlaneError, Invalid, NotFound, said
+from lean_sandbox.kube.errors import Conflict, ControlPlaneError, said
 from lean_sandbox.model import names
 from lean_sandbox.model.claim import (
     EMPTY_CLAIM_STATUS,
     ClaimView,
-    SandboxClaim,
     SandboxClaimSpec,
     SandboxClaimStatus,
     expire_at,
@@ -36,24 +35,18 @@ from lean_sandbox.model.claim_status import (
     ClaimFault,
     ClaimObservation,
     Retry,
-    claim_status_patch,
     expired_claim_status,
     next_claim_status,
     requeue_after_s,
 )
 from lean_sandbox.model.conditions import find, has_reason, is_true
-from lean_sandbox.model.meta import is_controlled_by
-from lean_sandbox.model.sandbox import Sandbox
-from lean_sandbox.model.times import has_come, time_left_s
-from lean_sandbox.runtime.workers import ReconcileError, Result, failing_as
-from lean_sandbox.watch.kind import Key
+from lean_sandbox.model.times import time_left_s
+from lean_sandbox.runtime.workers import ReconcileError, Result
 from lean_sandbox.watch.resources.extensions import ClaimEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
 # How soon a claim is reconciled again that waits for its Sandbox or its Pod to be fetched.
 _LOOK_AGAIN_S = 1.0
-# The next reconcile carries out an expiry that this one has reported.
-_AT_ONCE_S = 0.001
 
 
 async def reconcile(parts: Parts, entry: ClaimEntry) -> Result:
@@ -80,6 +73,8 @@ class ClaimReconcile(Binding):
     ) -> None:
         super().__init__(parts, entry, view)
         self._old = status
+        self._requests = ClaimRequests(parts, entry, status)
+        self._expiry = Expiry(parts, entry, view, status, self._requests)
         # Both are set when something fails for a bound Sandbox.
         self._sandbox: SandboxEntry | None = None
         self._error: ClaimError | None = None
@@ -90,8 +85,8 @@ class ClaimReconcile(Binding):
         """Serve the claim, or end it."""
         entry, claims = self._entry, self._parts.caches.claims
         try:
-            if self._has_expired(self._old):
-                return await self._expire()
+            if self._expiry.is_due(self._old):
+                return await self._expiry.run()
             await self._attempt(self._bind())
             return await self._conclude()
         except NotYetError as wait:
@@ -104,9 +99,6 @@ class ClaimReconcile(Binding):
             self.announce()
             if claims.latest(entry) is None:
                 self._parts.forget(entry.uid)
-
-    def _has_expired(self, status: SandboxClaimStatus) -> bool:
-        return has_come(expire_at(self._view, status), self._parts.server_time.now())
 
     # -- serving ---------------------------------------------------------------------------------
 
@@ -135,7 +127,7 @@ class ClaimReconcile(Binding):
         if self._sandbox is None:
             self._sandbox = await self.find_named()
         if self._sandbox is None and self._old.bound.name:
-            await self._whole()
+            await self._requests.whole()
         if self._sandbox is None and not view.needs_cold_start:
             self._sandbox = await self.take()
         if self._sandbox is not None:
@@ -143,24 +135,8 @@ class ClaimReconcile(Binding):
             self._sandbox = await self.sync(self._sandbox)
             return
         # Variables and volume claims are not in the cache.
-        spec = (await self._whole()).spec if view.needs_cold_start else SandboxClaimSpec()
+        spec = (await self._requests.whole()).spec if view.needs_cold_start else SandboxClaimSpec()
         self._sandbox = await self.make(spec)
-
-    async def _whole(self) -> SandboxClaim:
-        """Return the whole claim; raise NotYetError if it is being deleted, or is gone. One GET.
-
-        The end of a deleted claim's Sandbox may be seen before its own; a new Sandbox for the claim
-        would be garbage-collected at once, or stay without an owner.
-        """
-        found = await self._writer.get(self._parts.caches.claims, self._entry.key)
-        if (
-            found is None
-            or found.item.metadata.uid != self._entry.uid
-            or found.item.metadata.deletion_timestamp
-        ):
-            raise NotYetError(_LOOK_AGAIN_S)
-        whole: SandboxClaim = found.item
-        return whole
 
     # -- reporting -------------------------------------------------------------------------------
 
@@ -169,31 +145,31 @@ class ClaimReconcile(Binding):
         if self._is_unseen():
             raise NotYetError(_LOOK_AGAIN_S)
         now = self._parts.server_time.now()
-        new = next_claim_status(self._old, self._observed(), now)
+        new = next_claim_status(self._old, self._seen(), now)
         if self._sandbox is not None and self._is_to_become_ready(new):
             await self._attempt(make_usable(self._parts, self._sandbox))
             self._bound_at = self._parts.clock.monotonic()
             now = self._parts.server_time.now()
-            new = next_claim_status(self._old, self._observed(), now)
+            new = next_claim_status(self._old, self._seen(), now)
         error = self._error
-        expires_now = error is None and self._has_expired(new)
+        expires_now = error is None and self._expiry.is_due(new)
         is_first = self._old == EMPTY_CLAIM_STATUS
         if expires_now:
             new = expired_claim_status(new, entry.generation, now)
         elif is_first:
             # Before the status, so that the annotations are sent in parallel.
             self._annotate(new)
-        written = await self._write_status(new)
+        written = await self._requests.write_status(new, has_sandbox=self._sandbox is not None)
         if expires_now:
-            return self._expired()
+            return self._expiry.reported()
         if written and not is_first:
             # Not in parallel: they change the version that may guard this status.
             self._annotate(new)
         await self._drop_unnamed()
         if written:
             self._tell(new)
-        if error is not None and self._has_expired(new):
-            return Result(requeue_after_s=_AT_ONCE_S)
+        if error is not None and self._expiry.is_due(new):
+            return Result(requeue_after_s=AT_ONCE_S)
         left_s = time_left_s(expire_at(self._view, new), now)
         collisions = self._count_collisions()
         if error is not None and error.fault.retry is Retry.BACKOFF:
@@ -220,16 +196,8 @@ class ClaimReconcile(Binding):
                 entry, "Warning", "ClaimNotServed", reason=ready.reason, message=ready.message
             )
 
-    def _observed(self, *, is_expired: bool = False) -> ClaimObservation:
-        sandbox = self._sandbox
-        return ClaimObservation(
-            generation=self._entry.generation,
-            sandbox_name=sandbox.key.name if sandbox is not None else "",
-            sandbox_status=sandbox.status if sandbox is not None else None,
-            error=self._error,
-            is_expired=is_expired,
-            is_over=self._is_over,
-        )
+    def _seen(self) -> ClaimObservation:
+        return observed(self._entry, self._sandbox, self._error, is_over=self._is_over)
 
     def _is_unseen(self) -> bool:
         """Return whether the bound Sandbox has a status by somebody else that is not known yet.
@@ -253,7 +221,7 @@ class ClaimReconcile(Binding):
         if sandbox is None or self._error is not None:
             return
         unnamed = [one for one in acquired(sandboxes, self._entry) if one.key != sandbox.key]
-        if not unnamed or (await self._whole()).status.bound.name != sandbox.key.name:
+        if not unnamed or (await self._requests.whole()).status.bound.name != sandbox.key.name:
             return
         for one in unnamed:
             await self._writer.delete(sandboxes, one)
@@ -295,189 +263,3 @@ class ClaimReconcile(Binding):
         elif not is_dated and (was_ready or is_ready):
             # If it was ready before, it is unknown since when.
             annotator.ready(entry, is_known=not was_ready)
-
-    # -- the status ------------------------------------------------------------------------------
-
-    async def _write_status(self, new: SandboxClaimStatus) -> bool:
-        """Write a status that differs; false when the claim is gone or bound elsewhere.
-
-        No request, or those of one of the two methods that follow, which say what they raise.
-        """
-        patch = claim_status_patch(self._old, new)
-        if patch is None:
-            return True
-        try:
-            if new.bound.name not in ("", self._old.bound.name):
-                return await self._write_binding_status(new, patch)
-            await self._write_other_status(new, patch)
-        except NotFound:
-            return False
-        return True
-
-    async def _write_other_status(self, new: SandboxClaimStatus, patch: dict[str, Any]) -> None:
-        """Write a status that names no other Sandbox than before.
-
-        One PATCH; if the server finds its guard broken, a GET and a PATCH more. A GET before it if
-        the version that guards it is unknown. Raises NotFound if the claim is gone, Conflict if
-        the claim was written to since the version that was decided on: its user may have moved the
-        shutdown time just before that came, or edited the claim during its binding, so that the
-        view with this edit is older than the status that binds.
-        """
-        entry, old = self._entry, self._old
-        is_end = has_reason(new.conditions, names.READY, names.REASON_CLAIM_EXPIRED)
-        is_free = not new.bound.name
-        is_dated = is_end or (self._sandbox is None and old != EMPTY_CLAIM_STATUS)
-        guard = await self._version_of_status() if is_dated else None
-        body = _guarded(entry, patch, guard, is_first=is_free)
-        try:
-            await self._patch_status(body, new)
-        except Invalid:
-            # Another claim may have the name by now, or somebody have emptied the status.
-            fresh = await self._whole()
-            if not is_free or fresh.status != old:
-                raise
-            body = _guarded(entry, patch, fresh.metadata.resource_version)
-            await self._patch_status(body, new)
-
-    async def _write_binding_status(self, new: SandboxClaimStatus, patch: dict[str, Any]) -> bool:
-        """Write a status that names a Sandbox; false also when another process was first.
-
-        A Sandbox can be taken by one adopter only, but two processes could each take one for the
-        same claim. So this status is guarded, and the first to write it wins. For a claim without a
-        status, as nearly all are, the patch tests that it has none, so that its annotations may be
-        written in parallel; for others it carries the version decided on.
-
-        One PATCH, after a GET if the version is unknown. Each conflict costs a GET and a PATCH
-        more; if another process was first, a GET of its Sandbox and a DELETE of the one taken in
-        vain. Raises Conflict when others keep writing to the claim, NotFound when it is gone,
-        NotYetError when it is being deleted.
-        """
-        entry, old = self._entry, self._old
-        version = None if old == EMPTY_CLAIM_STATUS else await self._version_of_status()
-        for patches in range(1, MOST_PATCHES + 1):
-            try:
-                body = _guarded(entry, patch, version, is_first=True)
-                await self._patch_status(body, new)
-            except (Conflict, Invalid) as refused:
-                is_content = version is not None and isinstance(refused, Invalid)
-                if patches == MOST_PATCHES or is_content:
-                    raise
-            else:
-                return True
-            # The response to another write of ours may hide the event of what others have written.
-            fresh = await self._whole()
-            if await self._is_bound_elsewhere(fresh.status.bound.name, new.bound.name):
-                # No client knows of the Sandbox that was taken in vain.
-                in_vain = self._sandboxes.get(Key(entry.key.namespace, new.bound.name))
-                if in_vain is not None and is_controlled(in_vain, entry):
-                    await self._writer.delete(self._sandboxes, in_vain)
-                return False
-            version = fresh.metadata.resource_version
-            renewed = claim_status_patch(fresh.status, new)
-            if renewed is None:
-                return True
-            patch = renewed
-        return False
-
-    def _as_decided_on(self) -> ClaimEntry:
-        """Return the latest entry known to have the spec and status that were decided on."""
-        entry = self._entry
-        held = self._parts.caches.claims.latest(entry)
-        if held is None or (held.status, held.generation) != (entry.status, entry.generation):
-            return entry
-        return held
-
-    async def _version_of_status(self) -> str:
-        """Return the version that guards a write. One GET, at most, which may raise Conflict."""
-        return await self._writer.guard(self._parts.caches.claims, self._as_decided_on())
-
-    async def _is_bound_elsewhere(self, named: str, wanted: str) -> bool:
-        if not named or named == wanted:
-            return False
-        key = Key(self._entry.key.namespace, named)
-        held: Sandbox | None = await self._writer.peek(self._sandboxes, key)
-        if held is None or held.metadata.deletion_timestamp:
-            return False
-        return is_controlled_by(held.metadata.controller, self._entry.uid)
-
-    async def _patch_status(
-        self, body: list[dict[str, Any]] | dict[str, Any], status: SandboxClaimStatus
-    ) -> None:
-        """Write the status. Raises NotFound if the claim is gone; a guard Conflict or Invalid."""
-        entry, claims = self._entry, self._parts.caches.claims
-        await self._writer.patch(claims, entry, body, status=status, generation=entry.generation)
-
-    # -- expiry ----------------------------------------------------------------------------------
-
-    async def _expire(self) -> Result:
-        """Report that the claim has expired; once that is reported, delete what its policy says."""
-        entry, view = self._entry, self._view
-        if not has_reason(self._old.conditions, names.READY, names.REASON_CLAIM_EXPIRED):
-            now = self._parts.server_time.now()
-            marked = expired_claim_status(self._old, entry.generation, now)
-            await self._write_status(marked)
-            return self._expired()
-        if not view.is_deleted_at_expiry:
-            return await self._retire()
-        self._emit("Deleting", f"Deleting Claim (ShutdownPolicy={view.policy})")
-        is_foreground = view.policy == names.SHUTDOWN_POLICY_DELETE_FOREGROUND
-        await self._writer.delete(
-            self._parts.caches.claims,
-            self._as_decided_on(),
-            is_guarded=True,
-            propagation="Foreground" if is_foreground else None,
-        )
-        return Result()
-
-    def _expired(self) -> Result:
-        self._emit("Claim Expired", "Claim expired")
-        return Result(requeue_after_s=_AT_ONCE_S)
-
-    def _emit(self, action: str, note: str) -> None:
-        self._parts.events.emit(self._entry, "Normal", "ClaimExpired", action, note)
-
-    async def _retire(self) -> Result:
-        """Delete the Sandbox of an expired claim that is retained, and report it while it lasts."""
-        entry, sandboxes = self._entry, self._parts.caches.sandboxes
-        named = self._old.bound.name or entry.key.name
-        held = own_sandbox(sandboxes, entry) or sandboxes.get(Key(entry.key.namespace, named))
-        ready = find(self._old.conditions, names.READY)
-        is_told = ready is not None and ready.observedGeneration == entry.generation
-        if held is None and is_told and not self._old.bound.name:
-            # Nothing is left, and whether a deletion was skipped can no longer be known.
-            return Result()
-        if held is not None and is_controlled(held, entry):
-            self._sandbox = held
-        elif held is not None:
-            text = f'sandbox "{held.key.name}" is not owned by claim "{entry.key.name}"'
-            self._error = ClaimError(
-                ClaimFault.SANDBOX_NOT_OWNED, f"sandbox not owned by this claim: {text}"
-            )
-        if self._sandbox is not None and not self._sandbox.is_deleting:
-            with failing_as("failed to delete expired sandbox"):
-                await self._writer.delete(sandboxes, self._sandbox)
-        if self._sandbox is not None and self._sandbox.status is None:
-            # Whether it has finished is not known; its deletion wakes the claim.
-            return Result()
-        seen = self._observed(is_expired=True)
-        await self._write_status(next_claim_status(self._old, seen, self._parts.server_time.now()))
-        return Result()
-
-
-def _guarded(
-    entry: ClaimEntry, patch: dict[str, Any], version: str | None, *, is_first: bool = False
-) -> list[dict[str, Any]] | dict[str, Any]:
-    """Return a patch of the status that is refused when another claim has the name by now.
-
-    With a ``version`` it is also refused when the claim was written to since. With ``is_first``,
-    for a claim without a status, it is refused when somebody else has written one meanwhile.
-    """
-    if version is not None:
-        return {"status": patch, "metadata": {"resourceVersion": version}}
-    bound = {field: value for field, value in patch["sandbox"].items() if value is not None}
-    is_new = [{"op": "test", "path": "/status", "value": None}] if is_first else []
-    return [
-        {"op": "test", "path": "/metadata/uid", "value": entry.uid},
-        *is_new,
-        {"op": "add", "path": "/status", "value": {**patch, "sandbox": bound}},
-    ]

@@ -1,0 +1,122 @@
+"""The end of a claim whose time is over: the claim is deleted, or its Sandbox alone.
+
+Nothing is deleted before the status says that the claim has expired.
+"""
+
+from __future__ import annotations
+
+from lean_sandbox.controllers.claim.owned import is_controlled, own_sandbox
+from lean_sandbox.controllers.claim.parts import Parts
+from lean_sandbox.controllers.claim.requests import ClaimRequests
+from lean_sandbox.model import names
+from lean_sandbox.model.claim import ClaimView, SandboxClaimStatus, expire_at
+from lean_sandbox.model.claim_status import (
+    ClaimError,
+    ClaimFault,
+    ClaimObservation,
+    expired_claim_status,
+    next_claim_status,
+)
+from lean_sandbox.model.conditions import find, has_reason
+from lean_sandbox.model.times import has_come
+from lean_sandbox.runtime.workers import Result, failing_as
+from lean_sandbox.watch.kind import Key
+from lean_sandbox.watch.resources.extensions import ClaimEntry
+from lean_sandbox.watch.resources.sandbox import SandboxEntry
+
+# The next reconcile carries out an expiry that this one has reported.
+AT_ONCE_S = 0.001
+
+
+class Expiry:
+    """Ends one claim, in one reconcile; ``old`` is its status so far."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        entry: ClaimEntry,
+        view: ClaimView,
+        old: SandboxClaimStatus,
+        requests: ClaimRequests,
+    ) -> None:
+        self._parts = parts
+        self._entry = entry
+        self._view = view
+        self._old = old
+        self._requests = requests
+
+    def is_due(self, status: SandboxClaimStatus) -> bool:
+        """Return whether the claim has expired if its status is this."""
+        return has_come(expire_at(self._view, status), self._parts.server_time.now())
+
+    async def run(self) -> Result:
+        """Report that the claim has expired; once that is reported, delete what its policy says."""
+        entry, view = self._entry, self._view
+        if not has_reason(self._old.conditions, names.READY, names.REASON_CLAIM_EXPIRED):
+            now = self._parts.server_time.now()
+            marked = expired_claim_status(self._old, entry.generation, now)
+            await self._requests.write_status(marked, has_sandbox=False)
+            return self.reported()
+        if not view.is_deleted_at_expiry:
+            return await self._retire()
+        self._emit("Deleting", f"Deleting Claim (ShutdownPolicy={view.policy})")
+        is_foreground = view.policy == names.SHUTDOWN_POLICY_DELETE_FOREGROUND
+        await self._requests.delete("Foreground" if is_foreground else None)
+        return Result()
+
+    def reported(self) -> Result:
+        """Emit an Event, after the status was written, and have the claim reconciled at once."""
+        self._emit("Claim Expired", "Claim expired")
+        return Result(requeue_after_s=AT_ONCE_S)
+
+    def _emit(self, action: str, note: str) -> None:
+        self._parts.events.emit(self._entry, "Normal", "ClaimExpired", action, note)
+
+    async def _retire(self) -> Result:
+        """Delete the Sandbox of an expired claim that is retained, and report it while it lasts."""
+        entry, sandboxes = self._entry, self._parts.caches.sandboxes
+        named = self._old.bound.name or entry.key.name
+        held = own_sandbox(sandboxes, entry) or sandboxes.get(Key(entry.key.namespace, named))
+        ready = find(self._old.conditions, names.READY)
+        is_told = ready is not None and ready.observedGeneration == entry.generation
+        if held is None and is_told and not self._old.bound.name:
+            # Nothing is left, and whether a deletion was skipped can no longer be known.
+            return Result()
+        sandbox: SandboxEntry | None = None
+        error: ClaimError | None = None
+        if held is not None and is_controlled(held, entry):
+            sandbox = held
+        elif held is not None:
+            text = f'sandbox "{held.key.name}" is not owned by claim "{entry.key.name}"'
+            error = ClaimError(
+                ClaimFault.SANDBOX_NOT_OWNED, f"sandbox not owned by this claim: {text}"
+            )
+        if sandbox is not None and not sandbox.is_deleting:
+            with failing_as("failed to delete expired sandbox"):
+                await self._parts.writer.delete(sandboxes, sandbox)
+        if sandbox is not None and sandbox.status is None:
+            # Whether its Sandbox has finished is not known; the end of that wakes the claim.
+            return Result()
+        seen = observed(entry, sandbox, error, is_expired=True)
+        new = next_claim_status(self._old, seen, self._parts.server_time.now())
+        await self._requests.write_status(new, has_sandbox=sandbox is not None)
+        return Result()
+
+
+def observed(
+    entry: ClaimEntry,
+    sandbox: SandboxEntry | None,
+    error: ClaimError | None,
+    *,
+    is_expired: bool = False,
+    is_over: bool = False,
+) -> ClaimObservation:
+    """Return what a reconcile has found out, from which the claim's next status follows."""
+    return ClaimObservation(
+        generation=entry.generation,
+        sandbox_name=sandbox.key.name if sandbox is not None else "",
+        sandbox_status=sandbox.status if sandbox is not None else None,
+        error=error,
+        is_expired=is_expired,
+        is_over=is_over,
+    )
