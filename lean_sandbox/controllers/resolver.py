@@ -187,6 +187,11 @@ class TemplateResolver:
         except ODD as error:
             raise ClaimError(ClaimFault.OTHER, unusable_template(key.name, str(error))) from error
 
+    async def template_of(self, pool: Key) -> TemplateView:
+        """Return the template of a pool. At most two GETs; raises as the two methods above do."""
+        view = await self.pool(pool)
+        return await self.template(Key(pool.namespace, view.template))
+
     async def _look(self, resource: Resource, key: Key, type_: type[T]) -> T | None:
         """Ask the server for an object that the cache does not have; ``None`` when it is absent."""
         if not is_object_name(key.name):

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
+from lean_sandbox.controllers.claim.adopt import Adoption
 from lean_sandbox.controllers.claim.bind import Binding
 from lean_sandbox.controllers.claim.expiry import AT_ONCE_S, Expiry, observed
 from lean_sandbox.controllers.claim.legacy import delete_legacy_policy
+from lean_sandbox.controllers.claim.own import OwnSandbox
 from lean_sandbox.controllers.claim.owned import acquired
 from lean_sandbox.controllers.claim.parts import Parts
 from lean_sandbox.controllers.claim.requests import ClaimRequests
+from lean_sandbox.controllers.claim.sync import BoundMetadata
 from lean_sandbox.controllers.claim.usable import make_usable
 from lean_sandbox.controllers.metrics import launch_of
 from lean_sandbox.controllers.resolver import NotYetError
@@ -24,6 +27,7 @@ from lean_sandbox.kube.errors import Conflict, ControlPlaneError, said
 from lean_sandbox.model import names
 from lean_sandbox.model.claim import (
     EMPTY_CLAIM_STATUS,
+    ClaimFacts,
     ClaimView,
     SandboxClaimSpec,
     SandboxClaimStatus,
@@ -42,6 +46,7 @@ from lean_sandbox.model.claim_status import (
 from lean_sandbox.model.conditions import find, has_reason, is_true
 from lean_sandbox.model.times import time_left_s
 from lean_sandbox.runtime.workers import ReconcileError, Result
+from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.extensions import ClaimEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
@@ -65,16 +70,31 @@ async def reconcile(parts: Parts, entry: ClaimEntry) -> Result:
     return await ClaimReconcile(parts, entry, entry.view, entry.status).run()
 
 
-class ClaimReconcile(Binding):
+class ClaimReconcile:
     """One reconcile of one claim: which Sandbox it gets, and its status."""
 
     def __init__(
         self, parts: Parts, entry: ClaimEntry, view: ClaimView, status: SandboxClaimStatus
     ) -> None:
-        super().__init__(parts, entry, view)
+        self._parts = parts
+        self._entry = entry
+        self._view = view
         self._old = status
         self._requests = ClaimRequests(parts, entry, status)
         self._expiry = Expiry(parts, entry, view, status, self._requests)
+        pool = Key(entry.key.namespace, view.pool)
+        facts = ClaimFacts(
+            name=entry.key.name,
+            namespace=entry.key.namespace,
+            uid=entry.uid,
+            created_by=(entry.labels or {}).get(names.CREATED_BY_LABEL, ""),
+            trace_context=parts.annotator.trace_of(entry),
+            additional=view.additional,
+        )
+        adoption = Adoption(parts, entry, facts, pool)
+        self._own = OwnSandbox(parts, entry, facts, pool, adoption)
+        self._binding = Binding(parts, entry, facts, pool, adoption)
+        self._metadata = BoundMetadata(parts, entry, facts, pool, adoption)
         # Both are set when something fails for a bound Sandbox.
         self._sandbox: SandboxEntry | None = None
         self._error: ClaimError | None = None
@@ -93,10 +113,10 @@ class ClaimReconcile(Binding):
             return Result(requeue_after_s=wait.after_s)
         except Conflict:
             # The next try has to know the state that this one did not.
-            await self._writer.get(claims, entry.key)
+            await self._parts.writer.get(claims, entry.key)
             raise
         finally:
-            self.announce()
+            self._binding.announce()
             if claims.latest(entry) is None:
                 self._parts.forget(entry.uid)
 
@@ -120,23 +140,23 @@ class ClaimReconcile(Binding):
             raise ClaimError(ClaimFault.OTHER, self._entry.fault)
         domains = self._parts.settings.allowed_label_domains
         validate_additional_metadata(view.additional, domains, refusal=view.refusal)
-        self._sandbox = await self.find()
+        self._sandbox = await self._own.find()
         if self._sandbox is None and is_true(self._old.conditions, names.FINISHED):
             self._is_over = True
             return
         if self._sandbox is None:
-            self._sandbox = await self.find_named()
+            self._sandbox = await self._own.find_named()
         if self._sandbox is None and self._old.bound.name:
             await self._requests.whole()
         if self._sandbox is None and not view.needs_cold_start:
-            self._sandbox = await self.take()
+            self._sandbox = await self._binding.take()
         if self._sandbox is not None:
             # A member just taken needs no request, unless its pool has another template by now.
-            self._sandbox = await self.sync(self._sandbox)
+            self._sandbox = await self._metadata.sync(self._sandbox)
             return
         # Variables and volume claims are not in the cache.
         spec = (await self._requests.whole()).spec if view.needs_cold_start else SandboxClaimSpec()
-        self._sandbox = await self.make(spec)
+        self._sandbox = await self._binding.make(spec)
 
     # -- reporting -------------------------------------------------------------------------------
 
@@ -148,7 +168,6 @@ class ClaimReconcile(Binding):
         new = next_claim_status(self._old, self._seen(), now)
         if self._sandbox is not None and self._is_to_become_ready(new):
             await self._attempt(make_usable(self._parts, self._sandbox))
-            self._bound_at = self._parts.clock.monotonic()
             now = self._parts.server_time.now()
             new = next_claim_status(self._old, self._seen(), now)
         error = self._error
@@ -159,7 +178,10 @@ class ClaimReconcile(Binding):
         elif is_first:
             # Before the status, so that the annotations are sent in parallel.
             self._annotate(new)
+        began = self._parts.clock.monotonic()
         written = await self._requests.write_status(new, has_sandbox=self._sandbox is not None)
+        if self._binding.taken is not None:
+            self._parts.metrics.stage("status", began)
         if expires_now:
             return self._expiry.reported()
         if written and not is_first:
@@ -224,7 +246,7 @@ class ClaimReconcile(Binding):
         if not unnamed or (await self._requests.whole()).status.bound.name != sandbox.key.name:
             return
         for one in unnamed:
-            await self._writer.delete(sandboxes, one)
+            await self._parts.writer.delete(sandboxes, one)
 
     def _is_to_become_ready(self, new: SandboxClaimStatus) -> bool:
         """Return whether ``new`` tells a client for the first time that it can use the Sandbox."""

@@ -1,0 +1,130 @@
+"""Finds the Sandbox that a claim has already, or is to have by name."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from lean_sandbox.controllers.claim.adopt import Adoption, MemberRefusedError
+from lean_sandbox.controllers.claim.owned import assigned_name, is_of_extensions, own_sandbox
+from lean_sandbox.controllers.claim.parts import Parts
+from lean_sandbox.controllers.warm import pool_of
+from lean_sandbox.kube.errors import ControlPlaneError, said
+from lean_sandbox.model import names
+from lean_sandbox.model.claim import ClaimFacts
+from lean_sandbox.model.claim_status import ClaimError, ClaimFault, not_controlled, stale_reference
+from lean_sandbox.watch.kind import Key
+from lean_sandbox.watch.resources.extensions import ClaimEntry
+from lean_sandbox.watch.resources.sandbox import SandboxEntry
+
+
+class OwnSandbox:
+    """Finds the Sandbox of one claim, in one reconcile.
+
+    Every method may raise ClaimError if the claim cannot have what it asks for, NotYetError if
+    nothing is to be written yet, and the errors of requests.
+    """
+
+    def __init__(
+        self, parts: Parts, entry: ClaimEntry, facts: ClaimFacts, pool: Key, adoption: Adoption
+    ) -> None:
+        self._parts = parts
+        self._sandboxes = parts.caches.sandboxes
+        self._entry = entry
+        self._facts = facts
+        self._pool = pool
+        self._adoption = adoption
+
+    async def find(self) -> SandboxEntry | None:
+        """Return the Sandbox that the claim is known to have. No request in the ordinary case.
+
+        The one that the status names is fetched if the cache shows neither it nor its end as the
+        claim's: another process may have bound it, and its event is yet to come. So is one that is
+        being deleted with an unknown status: its own controller no longer fetches it.
+        """
+        entry, doubtful = self._entry, self._parts.doubtful
+        found = own_sandbox(self._sandboxes, entry)
+        named = entry.status.bound.name if entry.status is not None else ""
+        known = [self._parts.ended.get(entry.uid)]
+        if found is not None and not (found.is_deleting and found.status is None):
+            known.append(found.key.name)
+        if named and named not in known:
+            try:
+                await self._adoption.fetch(Key(entry.key.namespace, named))
+            except ControlPlaneError as error:
+                # The claim's status stays as it is until the Sandbox can be read.
+                text = f'sandbox "{named}" cannot be read'
+                raise ClaimError(ClaimFault.CREATE_PENDING, text) from error
+            found = own_sandbox(self._sandboxes, entry)
+        if found is None and entry.uid in doubtful:
+            await self._adoption.fetch(doubtful[entry.uid])
+            doubtful.pop(entry.uid, None)
+            found = own_sandbox(self._sandboxes, entry)
+        return found
+
+    async def find_named(self) -> SandboxEntry | None:
+        """Return a Sandbox that is to be the claim's by its annotation, or by its own name.
+
+        Raises ClaimError when the claim's own name is held by somebody else's Sandbox.
+        """
+        entry, found = self._entry, None
+        if assigned := assigned_name(entry):
+            found = await self._assigned(assigned)
+        if found is None and (held := self._sandboxes.get(entry.key)) is not None:
+            found = await self._restored(held)
+            if found is None:
+                raise not_controlled(entry.key.name)
+        return found
+
+    async def _restored(self, held: SandboxEntry) -> SandboxEntry | None:
+        """Take back a Sandbox that was restored without its owner, if its label names the claim.
+
+        One GET for a Sandbox without an owner, and one PATCH if it is the claim's. Raises
+        ClaimError, which says how to hand it over, if it was some claim's.
+        """
+        status = self._entry.status
+        was_taken = status is not None and status.bound.name == held.key.name
+        if held.owner is not None or held.is_deleting or was_taken:
+            # Somebody took it from the claim while that was bound to it, and it stays taken.
+            return None
+        found = await self._parts.writer.get(self._sandboxes, held.key)
+        if found is None or found.item.metadata.owners or found.item.metadata.deletion_timestamp:
+            return None
+        meta = found.item.metadata
+        claim_uid = (meta.labels or {}).get(names.CLAIM_UID_LABEL)
+        if not claim_uid:
+            return None
+        if claim_uid != self._facts.uid:
+            raise not_controlled(self._facts.name, sandbox=held.key.name, uid=self._facts.uid)
+        metadata = {
+            "resourceVersion": meta.resource_version,
+            "ownerReferences": [self._facts.reference],
+        }
+        return await self._adoption.patch(found.entry, {"metadata": metadata})
+
+    async def _assigned(self, name: str) -> SandboxEntry | None:
+        """Complete an adoption that another process began, or clear a name that is not ours."""
+        held = self._sandboxes.get(Key(self._pool.namespace, name))
+        if held is not None and held.owner is None:
+            return await self._restored(held)
+        if held is not None and held.owner is not None and not is_of_extensions(held.owner):
+            # With an owner of a foreign kind: whoever did that may undo it.
+            return None
+        loss: ClaimError | None = None
+        if held is not None and pool_of(held) == self._pool and self._parts.warm.reserve(held):
+            with suppress(MemberRefusedError):
+                taken = await self._adoption.take(held, self._adoption.judge())
+                if taken is not None:
+                    self._parts.wakes.sandbox(taken.key)
+                    self._parts.wakes.pool(self._pool)
+                    return taken
+            fresh = self._sandboxes.get(held.key)
+            is_lost = fresh is not None and pool_of(fresh) != self._pool
+            fate = "lost to another owner" if is_lost else "deleted"
+            text = f"sandbox {name} {fate} and reference cleanup failed"
+            loss = ClaimError(ClaimFault.ADOPTION_CONFLICT, text)
+        try:
+            await self._parts.annotator.write(self._entry, {names.SANDBOX_NAME_ANNOTATION: None})
+        except ControlPlaneError as error:
+            kind = held.owner.kind if held is not None and held.owner is not None else ""
+            raise (loss or stale_reference(kind, said(error))) from error
+        return None

@@ -1,0 +1,116 @@
+"""Brings the metadata of a claim and its template to the Sandbox that is bound to it."""
+
+from __future__ import annotations
+
+from lean_sandbox.controllers.claim.adopt import Adoption
+from lean_sandbox.controllers.claim.owned import assigned_name
+from lean_sandbox.controllers.claim.parts import Parts
+from lean_sandbox.kube.errors import ControlPlaneError, said
+from lean_sandbox.model import names
+from lean_sandbox.model.claim import ClaimFacts
+from lean_sandbox.model.claim_additions import bound_sync_patch, desired_pod_metadata
+from lean_sandbox.model.claim_sandbox import launch_type_patch, needs_template_touch
+from lean_sandbox.model.claim_status import ClaimError, ClaimFault
+from lean_sandbox.model.sandbox import PodTemplateMetadata
+from lean_sandbox.model.template import TemplateView
+from lean_sandbox.watch.kind import Key
+from lean_sandbox.watch.resources.extensions import ClaimEntry
+from lean_sandbox.watch.resources.sandbox import SandboxEntry
+
+
+class BoundMetadata:
+    """Keeps the metadata of one claim's Sandbox as the claim and its template say."""
+
+    def __init__(
+        self, parts: Parts, entry: ClaimEntry, facts: ClaimFacts, pool: Key, adoption: Adoption
+    ) -> None:
+        self._parts = parts
+        self._entry = entry
+        self._facts = facts
+        self._pool = pool
+        self._adoption = adoption
+
+    async def sync(self, sandbox: SandboxEntry) -> SandboxEntry:
+        """Return the Sandbox with its metadata brought up to date.
+
+        No request when nothing that reaches the Pod differs; else one GET and one PATCH. Raises
+        ClaimError if the template cannot be resolved, or the server refuses the patch.
+        """
+        sandbox = await self._give_launch_type_back(sandbox)
+        template = await self._template()
+        if template is None:
+            return sandbox
+        undone, ref_hash = self._parts.undone, template.ref_hash
+        desired = desired_pod_metadata(template, self._facts, ref_hash=ref_hash)
+        if self._is_synced(sandbox, template, desired):
+            return sandbox
+        if undone.is_in_vain(sandbox.uid, (sandbox.generation, sandbox.labels, desired)):
+            return sandbox
+        try:
+            found = await self._parts.writer.get(self._parts.caches.sandboxes, sandbox.key)
+            current = found.item.spec.podTemplate.metadata if found is not None else None
+            patch = bound_sync_patch(
+                desired,
+                current or PodTemplateMetadata(),
+                claim=self._facts,
+                labels=sandbox.labels,
+                ref_hash=ref_hash,
+            )
+            if patch is None:
+                return sandbox
+            sandbox = await self._adoption.patch(sandbox, patch)
+        except ControlPlaneError as error:
+            raise ClaimError(
+                ClaimFault.OTHER,
+                f'failed to patch sandbox metadata for claim "{self._facts.name}": {said(error)}',
+            ) from error
+        if not self._is_synced(sandbox, template, desired):
+            undone.note(sandbox.uid, (sandbox.generation, sandbox.labels, desired))
+        self._parts.wakes.sandbox(sandbox.key)
+        return sandbox
+
+    async def _give_launch_type_back(self, sandbox: SandboxEntry) -> SandboxEntry:
+        """Label a Sandbox that was bound before there was this label. At most one PATCH.
+
+        Remove after v1.1.
+        """
+        undone, label = self._parts.undone, names.LAUNCH_TYPE_LABEL
+        patch = launch_type_patch(
+            sandbox.labels,
+            sandbox.key.name,
+            assigned=assigned_name(self._entry),
+            claim=self._entry.key.name,
+        )
+        if patch is None or undone.is_in_vain(f"{sandbox.uid} {label}", sandbox.labels):
+            return sandbox
+        before = (sandbox.labels or {}).get(label)
+        sandbox = await self._adoption.patch(sandbox, patch)
+        if (sandbox.labels or {}).get(label) == before:
+            undone.note(f"{sandbox.uid} {label}", sandbox.labels)
+        return sandbox
+
+    async def _template(self) -> TemplateView | None:
+        """Return the template, ``None`` if neither it nor the claim's own metadata is known."""
+        resolver = self._parts.resolver
+        template = resolver.known_template_of(self._pool)
+        if template is not None or self._facts.additional == PodTemplateMetadata():
+            return template
+        try:
+            return await resolver.template_of(self._pool)
+        except ClaimError as error:
+            if error.fault is ClaimFault.WARM_POOL_NOT_FOUND:
+                raise
+            text = f"failed to get template for metadata propagation: {error.text}"
+            raise ClaimError(error.fault, text) from error
+
+    def _is_synced(
+        self, sandbox: SandboxEntry, template: TemplateView, desired: PodTemplateMetadata
+    ) -> bool:
+        view, labels = sandbox.view, sandbox.labels or {}
+        return (
+            labels.get(names.TEMPLATE_REF_HASH_LABEL) == template.ref_hash
+            and labels.get(names.CREATED_BY_LABEL, "") == self._facts.created_by
+            and view is not None
+            and view.generation == sandbox.generation
+            and not needs_template_touch(view.template_metadata, desired)
+        )
