@@ -7,7 +7,19 @@ import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["MARK", "PAGES", "ROOT", "Block", "anchors", "blocks", "code", "files", "links", "name"]
+__all__ = [
+    "EXAMPLES",
+    "MARK",
+    "PAGES",
+    "ROOT",
+    "Block",
+    "anchors",
+    "blocks",
+    "code",
+    "files",
+    "links",
+    "name",
+]
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
@@ -15,6 +27,7 @@ PAGES = [
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "manifests").rglob("*.md")),
 ]
+EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 MARK = re.compile(r"<!-- (run by|not run): (.+) -->|<!-- (test-command) -->")
 _FENCE = re.compile(
     r"^(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL

@@ -4,7 +4,8 @@ A ``sh`` block is run unless the line before it is a comment: ``<!-- not run: wh
 ``<!-- run by: tests/... -->`` where another test carries it out. The blocks of one page are one
 script. It runs in a folder with the manifests and those blocks of the page whose first line names a
 file (``# sandbox.yaml``), against an embedded control plane with the controller, which
-``lean-sandbox local up -d`` of the page then does not start again.
+``lean-sandbox local up -d`` of the page then does not start again. A block whose first line names a
+file of the project (``# examples/pool.yaml``) is that file.
 """
 
 from __future__ import annotations
@@ -71,7 +72,8 @@ def test_the_commands_of_a_page_do_what_it_says(page: Path, tmp_path: Path) -> N
         pytest.skip("kubectl is not installed")
     work = tmp_path / "work"
     work.mkdir()
-    (work / "manifests").symlink_to(ROOT / "manifests")
+    for folder in ("examples", "manifests"):
+        (work / folder).symlink_to(ROOT / folder)
     files(page, work)
     script = _SHELL + "\n".join(block.text for block in blocks(page, "sh") if not block.mark)
     tools = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

@@ -1,0 +1,53 @@
+"""The examples, applied with kubectl as a reader does it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.client.cluster import Cluster, Room, is_ready
+from tests.docs.pages import EXAMPLES
+from tests.support.names import CLAIMS, POOLS, SANDBOXES
+
+Json = dict[str, Any]
+
+_RESOURCES = {"Sandbox": SANDBOXES, "SandboxClaim": CLAIMS, "SandboxWarmPool": POOLS}
+
+
+def _apply(cluster: Cluster, room: Room, file: Path) -> None:
+    home = str(Path(cluster.kubeconfig).parent)
+    done = subprocess.run(  # noqa: S603 -- our own file
+        ["kubectl", "-n", room.name, "apply", "--validate=strict", "-f", str(file)],  # noqa: S607
+        env={"PATH": os.environ["PATH"], "KUBECONFIG": cluster.kubeconfig, "HOME": home},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def _is_served(obj: Json) -> bool:
+    if obj.get("status", {}).get("readyReplicas", -1) == obj.get("spec", {}).get("replicas"):
+        return True
+    return is_ready(obj)
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=lambda one: one.stem)
+def test_every_example_is_taken_and_served(cluster: Cluster, file: Path) -> None:
+    """The server refuses nothing of it, and its Sandboxes, claims and pools become ready."""
+    if shutil.which("kubectl") is None:
+        pytest.skip("kubectl is not installed")
+    room = cluster.room()
+    if file.stem == "claim":
+        _apply(cluster, room, file.with_stem("pool"))
+    _apply(cluster, room, file)
+    for one in yaml.safe_load_all(file.read_text()):
+        if resource := _RESOURCES.get(one["kind"]):
+            cluster.until_object(resource, room.name, one["metadata"]["name"], _is_served)

@@ -1,0 +1,19 @@
+"""The files of ``examples/`` are what the pages show, and servers take them as they stand."""
+
+from __future__ import annotations
+
+import re
+
+from tests.docs.pages import EXAMPLES, PAGES, ROOT, blocks, name
+
+
+def test_what_a_page_shows_of_a_file_is_the_file() -> None:
+    """A block whose first line names an example is that example, and every example is shown."""
+    shown = set()
+    for page in PAGES:
+        for block in blocks(page, "yaml"):
+            first = re.match(r"# (examples/[\w-]+\.yaml)\n", block.text)
+            if first is not None:
+                assert block.text[first.end() :] == (ROOT / first[1]).read_text(), name(page)
+                shown.add(ROOT / first[1])
+    assert shown == set(EXAMPLES)
