@@ -1,16 +1,26 @@
-"""docs/design.md names functions that exist, words that can be found, and what is watched."""
+"""docs/design.md names functions that exist, words that can be found, and who wakes whom."""
 
 from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
+from lean_sandbox.config.options import Settings
+from lean_sandbox.kube.auth import Auth
+from lean_sandbox.kube.client import Client
+from lean_sandbox.kube.connection import Connection
+from lean_sandbox.kube.transport import Transport
+from lean_sandbox.manager.manager import Manager
+from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.watch.kind import Representation
 from lean_sandbox.watch.resources import build_caches
+from tests.support.clock import FakeClock
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs" / "design.md").read_text()
@@ -80,3 +90,47 @@ def test_the_page_says_in_which_form_each_kind_is_watched() -> None:
     }
     kinds = [cache.kind for cache in msgspec.structs.asdict(build_caches()).values()]
     assert said == {kind.resource.kind: forms[kind.watch_as] for kind in kinds}
+
+
+@pytest.fixture(scope="module")
+def manager() -> Manager:
+    """Return a manager with all controllers, which has asked no server anything."""
+    connection = Connection("http://127.0.0.1:1", None, Auth())
+    client = Client(Transport(connection, clock=FakeClock()))
+    return Manager(client, Settings(extensions=True), clock=FakeClock())
+
+
+def names_of(handlers: Iterable[Any]) -> list[str]:
+    """Return ``Class.method`` of those that are methods of controllers."""
+    return [
+        f"{type(one.__self__).__name__}.{one.__name__}"
+        for one in handlers
+        if isinstance(one.__self__, Controller)
+    ]
+
+
+def rows_below(head: str) -> list[tuple[str, str]]:
+    """Return the first two cells of each row of a table, which are code."""
+    table = PAGE.split(head, 1)[1].split("\n\n", 1)[0]
+    return re.findall(r"^\| `(\w+)` \| `([\w.]+)` \|", table, re.MULTILINE)
+
+
+def test_the_page_says_which_event_wakes_whom(manager: Manager) -> None:
+    """Each method that is called with the changes of a kind has its row, and no other has one."""
+    watched = [
+        (cache.kind.resource.plural, name)
+        for cache in manager.all_caches
+        for name in names_of(cache.handlers)
+    ]
+    assert len(watched) > 10
+    assert sorted(rows_below("| kind | method that is called | wakes |")) == sorted(watched)
+
+
+def test_the_page_says_which_write_wakes_whom(manager: Manager) -> None:
+    """Each method that listens to a signal has its row, and each signal has a listener."""
+    signals = msgspec.structs.asdict(manager.wakes)
+    heard = [
+        (signal, name) for signal, listeners in signals.items() for name in names_of(listeners)
+    ]
+    assert {signal for signal, _ in heard} == set(signals)
+    assert sorted(rows_below("| signal | method that is called | called after |")) == sorted(heard)

@@ -21,12 +21,15 @@ from lean_sandbox.controllers.resolver import TemplateResolver
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.events import EventRecorder, EventType
 from lean_sandbox.kube.resources import ObjectReference, Resource
+from lean_sandbox.model.sandbox import Sandbox, SandboxStatus
 from lean_sandbox.model.times import parse_http_date, parse_rfc3339
+from lean_sandbox.runtime.controller import Signal
 from lean_sandbox.runtime.tracing import Tracing
 from lean_sandbox.runtime.writer import ObjectWriter
 from lean_sandbox.watch.group import ReflectorGroup
-from lean_sandbox.watch.kind import Entry
+from lean_sandbox.watch.kind import Entry, Key
 from lean_sandbox.watch.resources import Caches
+from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
 # Of how many objects an undone write is remembered.
 _MOST_UNDONE = 4096
@@ -154,6 +157,25 @@ class ServerTime:
         self._zero_s = (ours_s if agrees else theirs_s) - moment_s
 
 
+class Wakes(msgspec.Struct, frozen=True):
+    """How controllers wake each other after a write of theirs, which no event shows them.
+
+    * ``launch``: a Sandbox was created, with the response, or changed, and is to be reconciled.
+    * ``sandbox``: a Sandbox that was ready was changed, and is to be reconciled in a moment.
+    * ``status``: the status of a Sandbox was written, or is known after somebody else wrote it.
+    * ``pool``: a pool has lost a member to a claim, or a claim waits for one.
+    * ``refused``: the member of this key and uid cannot be taken over.
+    * ``policy``: the NetworkPolicy of a template is there.
+    """
+
+    launch: Signal[Key, Sandbox | None] = msgspec.field(default_factory=Signal)
+    sandbox: Signal[Key] = msgspec.field(default_factory=Signal)
+    status: Signal[SandboxEntry, SandboxStatus] = msgspec.field(default_factory=Signal)
+    pool: Signal[Key] = msgspec.field(default_factory=Signal)
+    refused: Signal[Key, str] = msgspec.field(default_factory=Signal)
+    policy: Signal[Key] = msgspec.field(default_factory=Signal)
+
+
 class Shared(msgspec.Struct, kw_only=True):
     """The dependencies of all controllers of a process; ``recorders`` are by controller name."""
 
@@ -166,6 +188,7 @@ class Shared(msgspec.Struct, kw_only=True):
     clock: Clock
     server_time: ServerTime
     metrics: Metrics
+    wakes: Wakes
     uniform: Callable[[], float]
     tracing: Tracing | None = None
     recorders: dict[str, EventRecorder] = {}

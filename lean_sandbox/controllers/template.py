@@ -8,12 +8,9 @@ policy.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from lean_sandbox.controllers.common import Shared, Undone
 from lean_sandbox.kube.client import ENDING_S
 from lean_sandbox.kube.errors import ControlPlaneError, NotFound
-from lean_sandbox.model import names
 from lean_sandbox.model.meta import is_controlled_by
 from lean_sandbox.model.template import (
     TemplateView,
@@ -29,7 +26,6 @@ from lean_sandbox.model.template import (
 from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.queue import Cause, Item
 from lean_sandbox.runtime.workers import ReconcileError, Result, failing_as
-from lean_sandbox.turns import Rank
 from lean_sandbox.watch.kind import Delta, Key, key_of
 from lean_sandbox.watch.resources.children import PolicyEntry
 from lean_sandbox.watch.resources.extensions import TemplateEntry
@@ -46,22 +42,10 @@ class TemplateController(Controller[TemplateEntry]):
         self._writer = shared.writer
         self._policies = caches.policies
         self._undone = Undone()
-        #: Called with each template whose policy has been created.
-        self.on_policy_there: list[Callable[[Key], None]] = []
-        caches.templates.handlers.append(self.on_template)
-        caches.policies.handlers.append(self.on_policy)
-
-    def on_template(self, delta: Delta[TemplateEntry]) -> None:
-        """Wake a template that changed."""
-        if delta.new is not None:
-            self.queue.add(
-                delta.key,
-                rank=Rank.SPARE if delta.initial else Rank.CLIENT,
-                cause=Cause.LISTED if delta.initial else Cause.EVENT,
-            )
+        self._wakes = shared.wakes
 
     def on_policy(self, delta: Delta[PolicyEntry]) -> None:
-        """Wake the template that controls a policy, or did before the change.
+        """Tell of a policy that is there, and reconcile the template of one that is gone.
 
         A policy that is gone frees its name, whoever controlled it.
         """
@@ -69,15 +53,12 @@ class TemplateController(Controller[TemplateEntry]):
             return
         name = template_of_policy(delta.key.name)
         template = None if name is None else Key(delta.key.namespace, name)
-        if template is not None and template in self.cache:
-            if delta.new is None:
-                self.queue.add(template, cause=Cause.CHILD_GONE, reason="policy is gone")
-            elif delta.old is None:
-                self._policy_there(template)
-        for entry in (delta.old, delta.new):
-            owner = entry.owner_key(names.SANDBOX_TEMPLATE_KIND) if entry is not None else None
-            if owner is not None:
-                self.queue.add(owner)
+        if template is None or template not in self.cache:
+            return
+        if delta.new is None:
+            self.wake(template, cause=Cause.CHILD_GONE, reason="policy is gone")
+        elif delta.old is None:
+            self._wakes.policy(template)
 
     def is_final(self, entry: TemplateEntry) -> bool:
         """Return whether a template has its label, and its policy if it is to have one."""
@@ -86,10 +67,6 @@ class TemplateController(Controller[TemplateEntry]):
         policy = Key(entry.key.namespace, policy_name(entry.key.name))
         is_settled = policy in self._policies or not entry.view.is_managed
         return is_settled and ref_hash_patch(entry.key.name, entry.labels) is None
-
-    def _policy_there(self, template: Key) -> None:
-        for tell in self.on_policy_there:
-            tell(template)
 
     async def reconcile(self, item: Item[Key]) -> Result:
         """Label one template and bring its NetworkPolicy to the rules it asks for."""
@@ -147,7 +124,7 @@ class TemplateController(Controller[TemplateEntry]):
             if not policy_name_fault(entry.key.name):
                 body = build_policy(view)
                 await self._writer.create(self._policies, key.namespace, body, name=key.name)
-                self._policy_there(entry.key)
+                self._wakes.policy(entry.key)
         elif not is_controlled_by(held.owner, entry.uid):
             raise ReconcileError(policy_refusal(entry.key.name))
         elif not is_policy_as_desired(view, held.spec_json):

@@ -14,14 +14,9 @@ from anyio.abc import TaskStatus
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.config.options import Settings
-from lean_sandbox.controllers.claim.controller import ClaimController
-from lean_sandbox.controllers.claim.parts import Wakes
-from lean_sandbox.controllers.common import ServerTime, Shared
+from lean_sandbox.controllers.common import ServerTime, Shared, Wakes
 from lean_sandbox.controllers.metrics import Metrics
 from lean_sandbox.controllers.resolver import TemplateResolver
-from lean_sandbox.controllers.sandbox.controller import SandboxController
-from lean_sandbox.controllers.template import TemplateController
-from lean_sandbox.controllers.warmpool.controller import PoolController
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.errors import ControlPlaneError
@@ -29,10 +24,9 @@ from lean_sandbox.kube.limits import Limits
 from lean_sandbox.kube.resources import SANDBOXES
 from lean_sandbox.kube.telemetry import RequestCounters
 from lean_sandbox.kube.transport import Transport
+from lean_sandbox.manager.wiring import build_controllers
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition
-from lean_sandbox.model import names
-from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.tracing import Tracing
 from lean_sandbox.runtime.workers import Outcome
 from lean_sandbox.runtime.writer import ObjectWriter
@@ -40,7 +34,6 @@ from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.group import ReflectorGroup
 from lean_sandbox.watch.kind import Delta
 from lean_sandbox.watch.resources import build_caches
-from lean_sandbox.watch.resources.sandbox import SandboxEntry
 from lean_sandbox.watch.versions import TOMBSTONE_S
 
 if TYPE_CHECKING:
@@ -103,6 +96,8 @@ class Manager:
             namespaces=settings.namespaces,
             exclude_namespaces=settings.exclude_namespaces,
         )
+        #: How the controllers wake each other.
+        self.wakes = Wakes()
         self._metrics = Metrics(clock)
         self._server_time = ServerTime(clock)
         shared = Shared(
@@ -115,22 +110,20 @@ class Manager:
             clock=clock,
             server_time=self._server_time,
             metrics=self._metrics,
+            wakes=self.wakes,
             uniform=uniform,
             tracing=tracing,
         )
         self.recorders = shared.recorders
-        self.sandboxes = SandboxController(shared)
-        self.claims: ClaimController | None = None
-        #: Everything that reconciles, the Sandboxes first.
-        self.controllers: list[Controller[Any]] = [self.sandboxes]
+        #: Everything that reconciles; the first begins before the kinds of the others are listed.
+        self.controllers = build_controllers(shared)
+        watched = [cache for one in self.controllers for cache in one.watched]
         #: The cache of each kind that is or may be watched.
-        self.all_caches: list[Cache[Any]] = [caches.sandboxes, caches.pods, caches.services]
-        # What has to be known of a namespace before anything in it is reconciled.
-        self._own = [cache.kind.resource.plural for cache in self.all_caches]
-        self.all_caches.append(caches.pvcs)
-        if settings.extensions:
-            self.all_caches += caches.templates, caches.pools, caches.claims, caches.policies
-            self._add_extensions(shared)
+        self.all_caches: list[Cache[Any]] = list(dict.fromkeys(watched))
+        # What has to be known of a namespace before anything in it is reconciled. Claims for
+        # volumes are watched when the first Sandbox needs one.
+        first = [cache for cache in self.controllers[0].watched if cache is not caches.pvcs]
+        self._own = [cache.kind.resource.plural for cache in first]
         for controller in self.controllers:
             controller.is_ending = client.ending.__contains__
             controller.workers.on_end.append(self._note_wall_clock)
@@ -146,35 +139,6 @@ class Manager:
         # A namespace in which somebody makes something is not ending.
         if delta.is_new:
             self._client.ending.forget(delta.key.namespace)
-
-    def _add_extensions(self, shared: Shared) -> None:
-        sandboxes = self.sandboxes
-        wakes = Wakes(
-            sandbox=sandboxes.look_after,
-            launch=sandboxes.launch,
-            pool=lambda pool: pools.wake(pool),  # noqa: PLW0108 -- built below
-            refused=lambda sandbox, uid: pools.replace_refused(sandbox, uid),  # noqa: PLW0108
-        )
-        claims = self.claims = ClaimController(shared, wakes)
-        pools = PoolController(
-            shared,
-            warm=claims.warm,
-            is_waited_for=claims.waiting.waits_for,
-            launch=sandboxes.launch,
-        )
-        templates = TemplateController(shared)
-
-        def is_awaited(sandbox: SandboxEntry) -> bool:
-            pool = sandbox.owner_key(names.SANDBOX_WARM_POOL_KIND)
-            return claims.has_edited_claim(sandbox) if pool is None else pools.is_awaited(pool)
-
-        sandboxes.is_awaited = is_awaited
-        sandboxes.on_status += (
-            claims.on_status,
-            lambda entry, _new: pools.wake_pool_of(entry),
-        )
-        templates.on_policy_there += claims.on_policy_there, pools.on_policy_there
-        self.controllers += claims, pools, templates, claims.annotator
 
     def _is_unlisted(self, namespace: str) -> bool:
         """Return whether a namespace was passed over, and has not been listed since."""
@@ -193,7 +157,6 @@ class Manager:
         async with anyio.create_task_group() as group:
             self.reflectors.group = group
             for cache in self.all_caches:
-                # Claims for volumes are watched when the first Sandbox needs one.
                 if cache is not self.caches.pvcs:
                     self.reflectors.start(cache)
             group.start_soon(self._complete, task_status)
@@ -293,7 +256,7 @@ class Manager:
             for recorder in recorders:
                 recording.start_soon(recorder.run)
             async with anyio.create_task_group() as working:
-                working.start_soon(self.sandboxes.workers.run)
+                working.start_soon(self.controllers[0].workers.run)
                 await self._may_extend.wait()
                 for controller in self.controllers[1:]:
                     working.start_soon(controller.workers.run)
@@ -308,7 +271,7 @@ class Manager:
     @property
     def is_idle(self) -> bool:
         """Whether the caches are in sync and no reconcile runs or waits to run."""
-        return self.synced.is_set() and not self.sandboxes.queue.is_busy
+        return self.synced.is_set() and not any(one.queue.is_busy for one in self.controllers)
 
     @property
     def reconciles(self) -> int:

@@ -1,4 +1,8 @@
-"""The base of a controller: a queue of keys, workers that reconcile them, and a safety net.
+"""The base of a controller: what wakes it, a queue of keys, workers, and a safety net.
+
+A controller *watches* kinds: a method of its own is called with each relevant change and queues the
+keys that it concerns. It *owns* a kind if a change of an object concerns the owner. What a write of
+ours changes comes back as no event: of that controllers tell each other by a :class:`Signal`.
 
 A lost wake-up must not last for good. So a key that is not in its final state, and that nothing
 else queues by then, is reconciled again after 10 s, then after twice as long each time, at most
@@ -9,7 +13,7 @@ shows a bug elsewhere.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, ParamSpec, TypeVar
 
 import structlog
 
@@ -22,7 +26,7 @@ from lean_sandbox.runtime.queue import Cause, Item, WorkQueue
 from lean_sandbox.runtime.workers import FAILED, Outcome, ReconcileResult, Result, Workers
 from lean_sandbox.turns import Rank
 from lean_sandbox.watch.cache import Cache
-from lean_sandbox.watch.kind import Entry, Key
+from lean_sandbox.watch.kind import Delta, Entry, Key, OwnedEntry
 
 _FIRST_S: Final = 10.0
 _LONGEST_S: Final = 300.0
@@ -32,8 +36,20 @@ _UNLISTED_S: Final = 2.0
 _LOOKS_PER_S: Final = 10.0
 
 E = TypeVar("E", bound=Entry)
+Owned = TypeVar("Owned", bound=OwnedEntry)
+Watched = TypeVar("Watched", bound=Entry)
+P = ParamSpec("P")
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+
+class Signal(list[Callable[P, None]], Generic[P]):
+    """What is called, in this order, when something has happened that no event will show."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Call all listeners."""
+        for listener in self:
+            listener(*args, **kwargs)
 
 
 class Controller(Generic[E]):
@@ -46,6 +62,8 @@ class Controller(Generic[E]):
         self.name = name
         self._log = log.bind(controller=name)
         self.cache = cache
+        #: The caches of the kinds whose changes wake it.
+        self.watched: list[Cache[Any]] = []
         self.queue: WorkQueue[Key] = WorkQueue(clock, group_of=lambda key: key.namespace)
         self.workers: Workers[Key] = Workers(
             self.queue,
@@ -66,6 +84,56 @@ class Controller(Generic[E]):
         #: How many reconciles by the safety net alone had to write something.
         self.caught = 0
 
+    # -- what wakes it ---------------------------------------------------------------------------
+
+    def watches(self, cache: Cache[Watched], handler: Callable[[Delta[Watched]], None]) -> None:
+        """Call a method of this controller with each relevant change of a kind."""
+        self.watched.append(cache)
+        cache.handlers.append(handler)
+
+    def owns(self, cache: Cache[Owned]) -> None:
+        """Reconcile the owner of each object of a kind that changes, before and after the change.
+
+        Lists wake nobody: they also show the owners.
+        """
+        self.watches(cache, self.on_owned)
+
+    def on_change(self, delta: Delta[E]) -> None:
+        """Reconcile an object that has changed, or that a list has shown."""
+        cause = Cause.LISTED if delta.initial else Cause.EVENT
+        self.wake(delta.key, cause=cause, reason=self.name)
+
+    def on_owned(self, delta: Delta[Owned]) -> None:
+        """Reconcile the owners of an object that has changed."""
+        resource = self.cache.kind.resource
+        for entry in (delta.old, delta.new):
+            owner = entry.owner_key(resource.kind) if entry is not None else None
+            if owner is not None and owner in self.cache and not delta.initial:
+                self.wake(owner, reason="owned")
+
+    def wake(
+        self, key: Key, *, after_s: float = 0.0, cause: Cause = Cause.EVENT, reason: str
+    ) -> None:
+        """Queue a key with the rank that its object has for this cause."""
+        entry = self.cache.get(key)
+        rank = Rank.CLIENT if entry is None else self.rank_of(entry, cause)
+        self.queue.add(key, rank=rank, after_s=after_s, cause=cause, reason=reason)
+
+    def rank_of(self, entry: E, cause: Cause) -> Rank:  # noqa: ARG002 -- for those that override it
+        """Return whether a client waits for the reconcile of an object.
+
+        By default for whatever has changed, and not for what only a list has shown.
+        """
+        return Rank.SPARE if cause is Cause.LISTED else Rank.CLIENT
+
+    def enqueue_all(self, reason: str) -> None:
+        """End a pause and queue every cached object, as after a start."""
+        self.queue.is_paused = False
+        for entry in self.cache:
+            self.wake(entry.key, cause=Cause.LISTED, reason=reason)
+
+    # -- what it does ----------------------------------------------------------------------------
+
     async def _unless_ending(self, item: Item[Key]) -> Result:
         # What has gone is forgotten all the same.
         if item.key in self.cache and self.is_ending(item.key.namespace):
@@ -82,10 +150,6 @@ class Controller(Generic[E]):
         """Return whether a living object is in its final state until something changes."""
         return True
 
-    def rank_of(self, entry: E) -> Rank:  # noqa: ARG002 -- for those that override it
-        """Return whether a client waits for an object that only a list has shown."""
-        return Rank.SPARE
-
     def due_in_s(self, key: Key) -> float | None:  # noqa: ARG002 -- for those that override it
         """Return the longest delay before a failed key is retried, whatever its backoff."""
         return None
@@ -98,12 +162,6 @@ class Controller(Generic[E]):
         self.workers.collect(into, self.name)
         self.queue.collect(into, self.name)
         into.one(families.SAFETY_NET, self.caught, self.name)
-
-    def enqueue_all(self, reason: str) -> None:
-        """End a pause and queue every cached object, as after a start."""
-        self.queue.is_paused = False
-        for entry in self.cache:
-            self.queue.add(entry.key, rank=self.rank_of(entry), cause=Cause.LISTED, reason=reason)
 
     def _begin(self, item: Item[Key]) -> None:
         WRITES.set([])

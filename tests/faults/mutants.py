@@ -226,7 +226,7 @@ MUTANTS = (
     Mutant(
         "no wake of pools by their template",
         _POOL,
-        '            self._add(pool, reason="template")',
+        '            self.wake(pool, reason="template")',
         "            pass",
     ),
     Mutant(

@@ -126,7 +126,7 @@ async def test_a_claim_that_missed_its_sandbox_is_found() -> None:
             "sandbox"
         ]["name"]
         # A bug: whatever becomes of the Sandbox, nobody tells the claim.
-        world.whole.sandboxes.on_status.clear()
+        world.whole.wakes.status.clear()
         world.net_may_catch = True
         await world.run_pod(name)
         await world.advance(15.0)

@@ -14,7 +14,7 @@ def heard(world: World) -> list[str]:
     def note(_: SandboxEntry, new: SandboxStatus) -> None:
         told.extend(one.reason for one in new.conditions if one.type == "Ready")
 
-    world.whole.sandboxes.on_status.append(note)
+    world.whole.wakes.status.append(note)
     return told
 
 

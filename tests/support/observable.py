@@ -12,6 +12,8 @@ import anyio
 import msgspec
 from anyio.abc import TaskStatus
 
+from lean_sandbox.controllers.claim.controller import ClaimController
+from lean_sandbox.controllers.sandbox.controller import SandboxController
 from lean_sandbox.manager.manager import Manager
 from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.workers import Outcome
@@ -77,6 +79,18 @@ class Observable(Protocol):
 
 class ObservedManager(Manager):
     """A manager that tells tests what it is at."""
+
+    @property
+    def sandboxes(self) -> SandboxController:
+        """The controller of Sandboxes."""
+        found = self.controllers[0]
+        assert isinstance(found, SandboxController)
+        return found
+
+    @property
+    def claims(self) -> ClaimController:
+        """The controller of claims."""
+        return next(one for one in self.controllers if isinstance(one, ClaimController))
 
     def activity(self) -> Activity:
         """Return what is under way and what was done, as of now."""

@@ -8,7 +8,7 @@ import msgspec
 
 from filters import Change
 from lean_sandbox.controllers.claim.annotations import AnnotationWriter
-from lean_sandbox.controllers.claim.parts import Parts, Wakes
+from lean_sandbox.controllers.claim.parts import Parts
 from lean_sandbox.controllers.claim.reconcile import reconcile
 from lean_sandbox.controllers.common import ObjectEvents, Shared
 from lean_sandbox.controllers.warm import WaitingClaims, WarmQueue
@@ -55,7 +55,7 @@ _SETTLED = frozenset(
 class ClaimController(Controller[ClaimEntry]):
     """Serves claims and keeps the warm queue in step with the cached Sandboxes."""
 
-    def __init__(self, shared: Shared, wakes: Wakes) -> None:
+    def __init__(self, shared: Shared) -> None:
         settings, caches = shared.settings, shared.caches
         workers = settings.sandbox_claim_concurrent_workers
         super().__init__("sandboxclaim", caches.claims, shared.clock, workers=workers)
@@ -81,12 +81,7 @@ class ClaimController(Controller[ClaimEntry]):
                 shared, resource, "sandboxclaim-controller", is_off=settings.disable_claim_events
             ),
             annotator=self.annotator,
-            wakes=wakes,
         )
-        caches.sandboxes.handlers.append(self.on_sandbox)
-        caches.pools.handlers.append(self.on_pool)
-        caches.templates.handlers.append(self.on_template)
-        caches.claims.handlers.append(self.on_claim)
 
     def enqueue_all(self, reason: str) -> None:
         """Queue everything, as after a start; claims wait again for members not fetched yet."""
@@ -126,11 +121,11 @@ class ClaimController(Controller[ClaimEntry]):
                 # What makes members for it is waited for from now on.
                 self._parts.wakes.pool(pool)
 
-    def rank_of(self, entry: ClaimEntry) -> Rank:
-        """Return whether a client waits for a claim that a list has shown."""
+    def rank_of(self, entry: ClaimEntry, cause: Cause) -> Rank:
+        """Return whether a client waits for a claim: not if a list has shown that it is served."""
         ready = find(entry.status.conditions, names.READY) if entry.status is not None else None
         is_served = ready is not None and ready.status == names.TRUE
-        return Rank.SPARE if is_served else Rank.CLIENT
+        return Rank.SPARE if is_served and cause is Cause.LISTED else Rank.CLIENT
 
     def has_edited_claim(self, sandbox: SandboxEntry) -> bool:
         """Return whether the claim of a Sandbox was edited, so that the Pod may lack metadata."""
@@ -177,12 +172,7 @@ class ClaimController(Controller[ClaimEntry]):
         self.annotator.saw(delta.new)
         if delta.new.view is not None:
             self._parts.resolver.doubt(Key(delta.key.namespace, delta.new.view.pool))
-        self.queue.add(
-            delta.key,
-            rank=self.rank_of(delta.new) if delta.initial else Rank.CLIENT,
-            cause=Cause.LISTED if delta.initial else Cause.EVENT,
-            reason="claim",
-        )
+        self.on_change(delta)
 
     def on_sandbox(self, delta: Delta[SandboxEntry]) -> None:
         """Wake the claims that had or have a Sandbox that changed.

@@ -3,27 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import msgspec
 
 from lean_sandbox.controllers.claim.annotations import AnnotationWriter
 from lean_sandbox.controllers.common import ObjectEvents, Shared, Undone
 from lean_sandbox.controllers.warm import WarmQueue
-from lean_sandbox.model.sandbox import Sandbox
 from lean_sandbox.watch.kind import Key
-
-
-class Wakes(msgspec.Struct, frozen=True):
-    """Callbacks to the other controllers that a binding concerns.
-
-    ``refused`` is called with the key and the uid of a member that cannot be taken over.
-    """
-
-    sandbox: Callable[[Key], None]
-    launch: Callable[[Key, Sandbox | None], None]
-    pool: Callable[[Key], None]
-    refused: Callable[[Key, str], None]
 
 
 class Parts(Shared, kw_only=True):
@@ -33,7 +19,6 @@ class Parts(Shared, kw_only=True):
     warm: WarmQueue
     events: ObjectEvents
     annotator: AnnotationWriter
-    wakes: Wakes
     # When the work began (monotonic): a new leader learns only then which members are ready.
     began_at: float = -math.inf
     # By uid of the claim: the member whose adoption ended without a clear answer.

@@ -43,9 +43,18 @@ _AT_ONCE = (
 
 
 class SandboxController(Controller[SandboxEntry]):
-    """Keeps Sandboxes as their specs say; see :mod:`.reconcile`."""
+    """Keeps Sandboxes as their specs say; see :mod:`.reconcile`.
 
-    def __init__(self, shared: Shared) -> None:
+    ``is_awaited``: whether somebody waits for a Sandbox that is a member of a pool, or seems to be
+    settled.
+    """
+
+    def __init__(
+        self,
+        shared: Shared,
+        *,
+        is_awaited: Callable[[SandboxEntry], bool] = lambda _entry: False,
+    ) -> None:
         settings, caches = shared.settings, shared.caches
         workers = settings.sandbox_concurrent_workers
         super().__init__("sandbox", caches.sandboxes, shared.clock, workers=workers)
@@ -65,30 +74,18 @@ class SandboxController(Controller[SandboxEntry]):
             ),
             throttle=throttle,
         )
-        #: Whether somebody waits for a member of a pool, or for a Sandbox that seems to be settled.
-        self.is_awaited: Callable[[SandboxEntry], bool] = lambda _entry: False
-        #: Called with each status that was published, for which no event comes.
-        self.on_status = self._parts.on_status
-        caches.sandboxes.handlers.append(self.on_sandbox)
-        caches.pods.handlers.append(self.on_pod)
-        caches.services.handlers.append(self.on_service)
-        caches.pvcs.handlers.append(self.on_pvc)
+        self._is_awaited = is_awaited
 
-    def rank_of(self, entry: SandboxEntry) -> Rank:
+    def rank_of(self, entry: SandboxEntry, cause: Cause) -> Rank:  # noqa: ARG002 -- whatever it is
         """Return whether a client waits for what a Sandbox lacks.
 
         Not for a member of a pool that nobody waits for, nor for a Sandbox that is ready as it was
         asked for: only its status may have to be written.
         """
-        if entry.is_deleting or self.is_awaited(entry):
+        if entry.is_deleting or self._is_awaited(entry):
             return Rank.CLIENT
         is_settled = entry.is_ready and not self._has_changed(entry)
         return Rank.SPARE if is_settled or _is_member(entry) else Rank.CLIENT
-
-    def _add(self, key: Key, *, after_s: float = 0.0, reason: str) -> None:
-        entry = self.cache.get(key)
-        rank = Rank.CLIENT if entry is None else self.rank_of(entry)
-        self.queue.add(key, rank=rank, after_s=after_s, reason=reason)
 
     def _has_changed(self, entry: SandboxEntry) -> bool:
         """Return whether a ready Sandbox has expired, or its spec, Service or Pod has changed."""
@@ -141,11 +138,11 @@ class SandboxController(Controller[SandboxEntry]):
         """Reconcile a Sandbox that another controller created, giving ``whole``, or changed."""
         if whole is not None:
             self._parts.requests.keep_created(whole)
-        self._add(key, reason="owner")
+        self.wake(key, reason="owner")
 
     def look_after(self, key: Key) -> None:
         """Reconcile, in a moment, a Sandbox that was ready when another controller changed it."""
-        self._add(key, after_s=_LOOK_AFTER_S, reason="owner")
+        self.wake(key, after_s=_LOOK_AFTER_S, reason="owner")
 
     def on_sandbox(self, delta: Delta[SandboxEntry]) -> None:
         """Reconcile a Sandbox that changed."""
@@ -155,7 +152,7 @@ class SandboxController(Controller[SandboxEntry]):
             rank = Rank.SPARE if is_ready else Rank.CLIENT
             self.queue.add(delta.key, rank=rank, cause=Cause.LISTED, reason="sandbox")
         else:
-            self._add(delta.key, reason="sandbox gone" if delta.new is None else "sandbox")
+            self.wake(delta.key, reason="sandbox gone" if delta.new is None else "sandbox")
 
     def on_pod(self, delta: Delta[PodEntry]) -> None:
         """Reconcile the old and the new owner of a Pod that changed; note what the watch shows."""
@@ -215,7 +212,7 @@ class SandboxController(Controller[SandboxEntry]):
                 now = self._parts.clock.monotonic()
                 throttle = self._parts.throttle
                 after_s = throttle.remaining_s(key, now, is_news=is_news, tells=tells)
-            self._add(key, after_s=after_s, reason=reason)
+            self.wake(key, after_s=after_s, reason=reason)
 
 
 def _is_member(entry: SandboxEntry) -> bool:

@@ -81,7 +81,7 @@ async def reconcile(parts: Parts, key: Key, *, is_start: bool) -> Result:
         if held is not None and held.status not in (None, EMPTY_STATUS):
             # Somebody else wrote it, and the event showed only that. By now it has been corrected.
             assert held.status is not None
-            parts.tell(held, held.status)
+            parts.wakes.status(held, held.status)
 
 
 async def _run_in_span(parts: Parts, entry: SandboxEntry, this: SandboxReconcile) -> Result:
@@ -281,7 +281,7 @@ class SandboxReconcile:
         self._report(new)
         parts.metrics.status_written(entry, old, new)
         if (fresh := self._parts.caches.sandboxes.latest(entry)) is not None:
-            parts.tell(fresh, new)
+            parts.wakes.status(fresh, new)
 
     def _report(self, new: SandboxStatus) -> None:
         ready = find(new.conditions, names.READY)

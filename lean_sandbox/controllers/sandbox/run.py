@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from typing import Any, TypeVar
 
 import msgspec
@@ -12,7 +12,7 @@ from lean_sandbox.controllers.sandbox.requests import SandboxRequests
 from lean_sandbox.controllers.sandbox.throttle import StatusThrottle
 from lean_sandbox.kube.errors import ControlPlaneError, said
 from lean_sandbox.model.meta import sandbox_reference, with_controller_reference
-from lean_sandbox.model.sandbox import Sandbox, SandboxStatus, SandboxView
+from lean_sandbox.model.sandbox import Sandbox, SandboxView
 from lean_sandbox.model.sandbox_status import Observation
 from lean_sandbox.runtime.workers import ReconcileError
 from lean_sandbox.watch.cache import Cache
@@ -24,7 +24,6 @@ from lean_sandbox.watch.resources.sandbox import SandboxEntry
 # Whether an object lacks its controller reference, and the merge patch of what else it lacks.
 Lacking = tuple[bool, dict[str, Any]]
 
-OnStatus = Callable[[SandboxEntry, SandboxStatus], None]
 C = TypeVar("C", PodEntry, PvcEntry, ServiceEntry)
 
 
@@ -39,14 +38,13 @@ class UnusableTemplateError(Exception):
 class Parts(Shared, kw_only=True):
     """What the reconciles of all Sandboxes share.
 
-    ``on_status`` are called with each status that was published. ``drift_since`` is since when the
-    metadata of a Pod has differed from the desired one while its write is deferred.
+    ``drift_since`` is since when the metadata of a Pod has differed from the desired one while its
+    write is deferred.
     """
 
     requests: SandboxRequests
     events: ObjectEvents
     throttle: StatusThrottle
-    on_status: list[OnStatus] = msgspec.field(default_factory=list)
     drift_since: dict[Key, float] = msgspec.field(default_factory=dict)
     # Sandboxes of which the server refuses any update: their uid, and the generation refused.
     refused: dict[Key, tuple[str, int]] = msgspec.field(default_factory=dict)
@@ -59,11 +57,6 @@ class Parts(Shared, kw_only=True):
         self.metrics.forget(key)
         self.throttle.settled(key)
         self.requests.forget(key)
-
-    def tell(self, entry: SandboxEntry, new: SandboxStatus) -> None:
-        """Notify the other controllers of a status that was published."""
-        for tell in self.on_status:
-            tell(entry, new)
 
 
 class Run:

@@ -15,7 +15,7 @@ from lean_sandbox.controllers.warmpool.state import PoolState
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import MOST_SERIES, Exposition
 from lean_sandbox.model import names
-from lean_sandbox.model.sandbox import Sandbox
+from lean_sandbox.model.sandbox import SandboxStatus
 from lean_sandbox.model.warmpool import ReplenishHold, TokenBucket
 from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.queue import Cause, Item
@@ -35,8 +35,7 @@ _LOSS_GATHERING_S = 0.05
 class PoolController(Controller[PoolEntry]):
     """Keeps pools full.
 
-    ``is_waited_for`` returns whether claims wait for members of a pool; ``launch`` has the Sandbox
-    controller reconcile a new member.
+    ``is_waited_for`` returns whether claims wait for members of a pool.
     """
 
     def __init__(
@@ -45,7 +44,6 @@ class PoolController(Controller[PoolEntry]):
         *,
         warm: WarmQueue,
         is_waited_for: Callable[[Key], bool],
-        launch: Callable[[Key, Sandbox | None], None],
     ) -> None:
         caches = shared.caches
         workers = shared.settings.sandbox_warm_pool_concurrent_workers
@@ -60,13 +58,9 @@ class PoolController(Controller[PoolEntry]):
             events=ObjectEvents(shared, resource, "sandboxwarmpool-controller"),
             pools=caches.pools,
             warm=warm,
-            launch=launch,
             refusals=Refusals(self._states, self._try_again),
             undone=Undone(),
         )
-        caches.sandboxes.handlers.append(self.on_sandbox)
-        caches.pools.handlers.append(self.on_pool)
-        caches.templates.handlers.append(self.on_template)
 
     async def reconcile(self, item: Item[Key]) -> Result:
         """Bring one pool to what its spec asks for."""
@@ -91,7 +85,7 @@ class PoolController(Controller[PoolEntry]):
         return state
 
     def _try_again(self, pool: Key) -> None:
-        self._add(pool, reason="another gets on")
+        self.wake(pool, reason="another gets on")
 
     def replace_refused(self, sandbox: Key, uid: str) -> None:
         """Replace a member that no claim may take over, as the server has refused its adoption.
@@ -106,7 +100,7 @@ class PoolController(Controller[PoolEntry]):
         pool = self.cache.get(key) if key is not None else None
         if pool is not None and pool.uid == member.owner.uid:
             self._state_of(pool).passed_over.add(uid)
-            self.wake(pool.key)
+            self.on_member(pool.key)
 
     def collect(self, into: Exposition) -> None:
         """Add the series of this controller, and of the pools that make no progress."""
@@ -129,24 +123,22 @@ class PoolController(Controller[PoolEntry]):
             and status.replicas == wanted == status.readyReplicas
         )
 
-    def wake(self, pool: Key, *, is_loss: bool = False) -> None:
-        """Reconcile a pool soon; many wake-ups within a moment share one reconcile.
+    def on_member(self, pool: Key, *, is_loss: bool = False) -> None:
+        """Reconcile a pool soon; many changes within a moment share one reconcile.
 
         ``is_loss``: a member is gone or going.
         """
         if pool in self.cache:
-            self._add(
+            self.wake(
                 pool,
                 after_s=_LOSS_GATHERING_S if is_loss else _GATHERING_S,
                 cause=Cause.CHILD_GONE if is_loss else Cause.EVENT,
                 reason="member is gone" if is_loss else "member",
             )
 
-    def _add(
-        self, pool: Key, *, after_s: float = 0.0, cause: Cause = Cause.EVENT, reason: str
-    ) -> None:
-        rank = Rank.CLIENT if self.is_awaited(pool) else Rank.SPARE
-        self.queue.add(pool, rank=rank, after_s=after_s, cause=cause, reason=reason)
+    def rank_of(self, entry: PoolEntry, cause: Cause) -> Rank:  # noqa: ARG002 -- whatever it is
+        """Return whether somebody waits for members of a pool."""
+        return Rank.CLIENT if self.is_awaited(entry.key) else Rank.SPARE
 
     def is_awaited(self, pool: Key) -> bool:
         """Return whether somebody waits for members of a pool.
@@ -160,10 +152,6 @@ class PoolController(Controller[PoolEntry]):
         full_at = state.full_at if state is not None and state.uid == entry.uid else 0
         return full_at != entry.view.generation or self._is_waited_for(pool)
 
-    def on_pool(self, delta: Delta[PoolEntry]) -> None:
-        """Wake a pool that changed."""
-        self._add(delta.key, reason="pool")
-
     def on_template(self, delta: Delta[TemplateEntry]) -> None:
         """Wake the pools of a template that changed."""
         if not delta.initial:
@@ -172,7 +160,7 @@ class PoolController(Controller[PoolEntry]):
     def on_policy_there(self, template: Key) -> None:
         """Wake the pools of a template that has changed or got its NetworkPolicy."""
         for pool in self._parts.resolver.pools_of(template):
-            self._add(pool, reason="template")
+            self.wake(pool, reason="template")
 
     def on_sandbox(self, delta: Delta[SandboxEntry]) -> None:
         """Wake the pool that a Sandbox belonged to or belongs to, or that it could belong to."""
@@ -184,16 +172,20 @@ class PoolController(Controller[PoolEntry]):
         is_loss = was_there and (new is None or new.is_deleting)
         for entry in (old, new):
             if entry is not None:
-                self.wake_pool_of(entry, is_loss=is_loss)
+                self._wake_pool_of(entry, is_loss=is_loss)
 
-    def wake_pool_of(self, entry: SandboxEntry, *, is_loss: bool = False) -> None:
+    def on_status(self, entry: SandboxEntry, _new: SandboxStatus) -> None:
+        """Wake the pool of a Sandbox whose status was written."""
+        self._wake_pool_of(entry)
+
+    def _wake_pool_of(self, entry: SandboxEntry, *, is_loss: bool = False) -> None:
         """Wake the pool of a Sandbox, or the one that may adopt it if it has no owner."""
         if (owner := entry.owner_key(names.SANDBOX_WARM_POOL_KIND)) is not None:
-            self.wake(owner, is_loss=is_loss)
+            self.on_member(owner, is_loss=is_loss)
         label = (entry.labels or {}).get(names.WARM_POOL_LABEL)
         if entry.owner is None and label:
             for pool in self._by_hash.find(entry.key.namespace, label):
-                self.wake(pool)
+                self.on_member(pool)
 
 
 def _hash_of(pool: PoolEntry) -> str | None:

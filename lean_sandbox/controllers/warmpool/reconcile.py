@@ -198,7 +198,7 @@ class PoolReconcile:
         backoff = state.launches
         number = 2 * progress if progress else int(before > 0 and now >= backoff.next_at)
         for turn in range(min(number, len(refused))):
-            parts.launch(refused[(backoff.in_vain + turn) % len(refused)].key, None)
+            parts.wakes.launch(refused[(backoff.in_vain + turn) % len(refused)].key, None)
         if number or not before:
             parts.refusals.put_off(self._entry.key, backoff, now)
         self._outcome.requeues_s.append(backoff.next_at - now)

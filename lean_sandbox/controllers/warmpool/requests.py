@@ -24,7 +24,7 @@ from lean_sandbox.model.sandbox import Sandbox
 from lean_sandbox.model.template import TemplateView
 from lean_sandbox.model.warmpool import PoolView, Verdict, slow_start_groups
 from lean_sandbox.watch.cache import Cache
-from lean_sandbox.watch.kind import Key, key_of
+from lean_sandbox.watch.kind import key_of
 from lean_sandbox.watch.resources.extensions import PoolEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
@@ -36,15 +36,11 @@ _LOOK_AGAIN_S = 1.0
 
 
 class Parts(Shared, kw_only=True):
-    """What the reconciles of all pools share.
-
-    ``launch`` has the Sandbox controller reconcile a member.
-    """
+    """What the reconciles of all pools share."""
 
     events: ObjectEvents
     pools: Cache[PoolEntry]
     warm: WarmQueue
-    launch: Callable[[Key, Sandbox | None], None]
     refusals: Refusals
     undone: Undone
 
@@ -157,7 +153,7 @@ class MemberRequests:
             await parts.writer.delete(self._sandboxes, written.entry)
             text = f'sandbox "{meta.name}" was accepted without its pool as owner'
             raise Invalid(422, Status(reason="Invalid", message=text))
-        parts.launch(key_of(meta.namespace, meta.name), written.item)
+        parts.wakes.launch(key_of(meta.namespace, meta.name), written.item)
         return written.entry
 
     async def take_in(self, orphan: SandboxEntry) -> None:
@@ -185,7 +181,7 @@ class MemberRequests:
         made = await self._patch(orphan, patch)
         if made.owner is None:
             undone.note(made.uid, made.generation)
-        self._parts.launch(orphan.key, None)
+        self._parts.wakes.launch(orphan.key, None)
 
     async def drop_if_stale(self, member: SandboxEntry, *, is_orphan: bool) -> Sandbox | None:
         """Delete a Sandbox that does not fit the template; return one that does, if it was fetched.
@@ -227,7 +223,7 @@ class MemberRequests:
         if not has_labels(now, self._view.pool_hash):
             undone.note(now.uid, now.labels)
         # Its Pod has the same labels.
-        self._parts.launch(member.key, None)
+        self._parts.wakes.launch(member.key, None)
 
     async def _patch(self, member: SandboxEntry, metadata: dict[str, Any]) -> SandboxEntry:
         self._outcome.has_acted = True
