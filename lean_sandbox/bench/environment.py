@@ -80,12 +80,14 @@ class Environment:
         """Make a namespace and delete it at the end; a run that is given up does not await that."""
         name = f"{self.options.namespace}-{scenario}-{token or secrets.token_hex(3)}"
         made = load.manifest(NAMESPACES, name, labels={load.MARK: "bench"})
-        await self.client.create(NAMESPACES, None, made, bytes)
+        await self.client.create(NAMESPACES, made, bytes)
         try:
             if not self.options.is_embedded:
                 # What Pods need there is made by a controller manager, which not every server has.
                 with anyio.move_on_after(_ACCOUNT_S):
-                    while not await self.client.find(_ACCOUNTS, name, "default", PartialObject):
+                    while not await self.client.get(
+                        _ACCOUNTS, "default", PartialObject, namespace=name
+                    ):
                         await self.clock.sleep(_POLL_S)
             yield name
         finally:
@@ -93,7 +95,7 @@ class Environment:
                 await self.delete(NAMESPACES, name)
 
         async def left() -> str:
-            found = await self.client.find(NAMESPACES, None, name, PartialObject)
+            found = await self.client.get(NAMESPACES, name, PartialObject)
             return "" if found is None else f"the namespace {name} to be gone"
 
         await self.until(left)
@@ -101,7 +103,7 @@ class Environment:
     async def delete(self, resource: Resource, name: str) -> None:
         """Delete what was made; where that fails there is nothing more to do than to say so."""
         try:
-            await self.client.delete(resource, None, name)
+            await self.client.delete(resource, name)
         except NotFound:
             return
         except ControlPlaneError as error:
@@ -299,7 +301,7 @@ async def _version_of(client: Client) -> str:
     try:
         answer = await client.transport.request("GET", "/version", timeout_s=10.0)
         for resource in (SANDBOXES, SANDBOXCLAIMS):
-            await client.list_page(resource, None, bytes, limit=1)
+            await client.list(resource, bytes, chunk_size=1)
         return msgspec.json.decode(answer.body, type=dict[str, str]).get("gitVersion", "")
     except (NotServed, NotFound) as error:
         raise UsageError(f"the server does not know {error.asked.resource}: {_CRD_HELP}") from error

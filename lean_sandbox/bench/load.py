@@ -64,20 +64,20 @@ def manifest(kind: Resource, name: str, spec: Manifest | None = None, **metadata
 async def make_template(client: Client, where: str) -> None:
     """Create the template of the pool."""
     template = manifest(kinds.SANDBOXTEMPLATES, TEMPLATE)
-    await client.create(kinds.SANDBOXTEMPLATES, where, template, bytes)
+    await client.create(kinds.SANDBOXTEMPLATES, template, bytes, namespace=where)
 
 
 async def make_pool(client: Client, where: str, replicas: int) -> str:
     """Create the pool of a template that is there; return its uid."""
     spec = {"sandboxTemplateRef": {"name": TEMPLATE}, "replicas": replicas}
     pool = manifest(kinds.SANDBOXWARMPOOLS, POOL, spec)
-    made = await client.create(kinds.SANDBOXWARMPOOLS, where, pool, PartialObject)
+    made = await client.create(kinds.SANDBOXWARMPOOLS, pool, PartialObject, namespace=where)
     return made.metadata.uid
 
 
 async def change(client: Client, kind: Resource, where: str, name: str, **spec: Any) -> None:
     """Merge fields into the spec of an object."""
-    await client.patch(kind, where, name, {"spec": spec}, bytes)
+    await client.patch(kind, name, {"spec": spec}, bytes, namespace=where)
 
 
 class _Condition(msgspec.Struct, frozen=True, gc=False):
@@ -219,14 +219,14 @@ class Load:
         name = f"n{number}"
         one = self.made[name] = Made(self.clock.monotonic())
         body = manifest(self.resource, name, **self.metadata)
-        await self.client.create(self.resource, self.where, body, bytes)
+        await self.client.create(self.resource, body, bytes, namespace=self.where)
         one.answered_ms = _between_ms(one.sent_at, self.clock.monotonic())
         return name
 
     async def delete(self, name: str) -> None:
         """Delete an object; what becomes of it from now on is of use to nobody."""
         self.made[name].is_deleted = True
-        await self.client.delete(self.resource, self.where, name)
+        await self.client.delete(self.resource, name, namespace=self.where)
 
     async def until_ready(self) -> None:
         """Wait until all that were made have been seen Ready. Raises BenchError."""
@@ -299,12 +299,12 @@ class Load:
 
 async def ready_members(client: Client, where: str) -> int:
     """Return how many members the pool says are Ready."""
-    pool = await client.find(kinds.SANDBOXWARMPOOLS, where, POOL, Seen)
+    pool = await client.get(kinds.SANDBOXWARMPOOLS, POOL, Seen, namespace=where)
     assert pool is not None
     return pool.status.readyReplicas if pool.status is not None else 0
 
 
 async def count(client: Client, resource: Resource, where: str) -> int:
     """Return how many objects of a kind a namespace has."""
-    listed = await client.list_page(resource, where, Page[PartialObject], limit=None)
+    listed = await client.list(resource, Page[PartialObject], namespace=where, chunk_size=None)
     return len(listed.items)

@@ -316,8 +316,8 @@ async def _list_everything(env: Environment) -> float:
         token: str | None = None
         while token != "":
             async with open_client(connection, env.clock, agent="bench-list") as client:
-                page = await client.list_page(
-                    resource, None, Page[msgspec.Raw], limit=_PAGE_SIZE, continue_=token
+                page = await client.list(
+                    resource, Page[msgspec.Raw], chunk_size=_PAGE_SIZE, continue_=token
                 )
             token = page.metadata.continue_
     return env.clock.monotonic() - began

@@ -22,7 +22,7 @@ from anyio.abc import Process
 from lean_sandbox.bench.load import Seen, following
 from lean_sandbox.bench.options import BenchError
 from lean_sandbox.clock import Clock, SystemClock
-from lean_sandbox.kube.client import Client
+from lean_sandbox.kube.client import Client, PatchType
 from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.kubeconfig import load as load_connection
 from lean_sandbox.kube.limits import Limits
@@ -186,25 +186,28 @@ async def run_floor(
     async def bind(name: str, member: str) -> None:
         RANK.set(Rank.CLIENT)
         async with at_once:
-            asked = SANDBOXCLAIMS, namespace, name
-            claim = await client.find(*asked, Seen)
+            claim = await client.get(SANDBOXCLAIMS, name, Seen, namespace=namespace)
             assert claim is not None
             owner = controller_reference(SANDBOXCLAIMS.kind, name, claim.metadata.uid)
             guarded = [
                 {"op": "test", "path": "/metadata/ownerReferences/0/uid", "value": pool_uid},
                 {"op": "replace", "path": "/metadata/ownerReferences/0", "value": owner},
             ]
-            await client.patch(SANDBOXES, namespace, member, guarded, bytes)
+            await client.patch(
+                SANDBOXES, member, guarded, bytes, namespace=namespace, patch_type=PatchType.JSON
+            )
             taken = {
                 "labels": {names.WARM_POOL_LABEL: None, names.CLAIM_UID_LABEL: claim.metadata.uid},
                 "annotations": {names.SAFE_TO_EVICT_ANNOTATION: None},
             }
             changed = {"metadata": taken}
-            await client.patch(PODS, namespace, member, changed, bytes)
+            await client.patch(PODS, member, changed, bytes, namespace=namespace)
             at = format_rfc3339(clock.now())
             ready = Condition(names.READY, names.TRUE, "Ready", lastTransitionTime=at)
             status = {"status": {"sandbox": {"name": member}, "conditions": [ready]}}
-            await client.patch(*asked, status, bytes, subresource="status")
+            await client.patch(
+                SANDBOXCLAIMS, name, status, bytes, namespace=namespace, subresource="status"
+            )
 
     def see(claim: PartialObject) -> None:
         name = claim.metadata.name

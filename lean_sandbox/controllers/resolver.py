@@ -203,7 +203,7 @@ class TemplateResolver:
         if look is not None and now < look.at + _LOOK_AGAIN_S:
             raise NotYetError(look.at + _LOOK_AGAIN_S - now)
         look = self._looks[name] = _Look(now)
-        found = await self._client.find(resource, key.namespace, key.name, type_)
+        found = await self._client.get(resource, key.name, type_, namespace=key.namespace)
         if found is None:
             look.is_absent = True
         else:

@@ -1,12 +1,18 @@
 """Typed calls to the API server: one method, one request.
 
+The verbs and the order of their arguments are those of lightkube's ``AsyncClient``, and so are the
+patch and cascade types. Three things differ: the type of the answer is given with each call, as the
+process has no resource classes; ``get`` returns ``None`` for an object that is not there; and
+``list`` reads one page.
+
 Nothing is repeated here except a 401 after the credential was refreshed and a request whose reused
 connection turned out dead (both in the transport); backing off is the work queue's job.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, TypedDict, TypeVar, Unpack, cast
+from enum import Enum
+from typing import Any, Final, TypedDict, TypeVar, Unpack, cast
 from urllib.parse import urlencode
 
 import msgspec
@@ -23,7 +29,24 @@ T = TypeVar("T")
 
 #: What can be sent: encoded bytes, or anything msgspec encodes.
 Body = bytes | dict[str, Any] | list[Any] | msgspec.Struct
-Propagation = Literal["Background", "Foreground", "Orphan"]
+
+
+class PatchType(Enum):
+    """The media types of patches that are sent."""
+
+    #: A list of operations (RFC 6902): a failed ``test`` is an Invalid.
+    JSON = "application/json-patch+json"
+    #: An object (RFC 7396): null removes a field, arrays are replaced whole.
+    MERGE = "application/merge-patch+json"
+
+
+class CascadeType(Enum):
+    """What becomes of the objects that a deleted object owns."""
+
+    ORPHAN = "Orphan"
+    BACKGROUND = "Background"
+    FOREGROUND = "Foreground"
+
 
 #: How long a refusal to create holds, and its reconcile waits, as in the reference since v1.0.3.
 ENDING_S: Final = 30.0
@@ -121,99 +144,98 @@ class Client:
         self._timeout_s = timeout_s
         self._field_manager = field_manager
 
-    async def find(
+    async def get(
         self,
-        resource: Resource,
-        namespace: str | None,
+        res: Resource,
         name: str,
         type_: type[T],
+        *,
+        namespace: str | None = None,
         **options: Unpack[Options],
     ) -> T | None:
         """Read one object; ``None`` when there is none of this name."""
         try:
-            return await self._send("get", resource, namespace, name, type_, options)
+            return await self._send("get", res, namespace, name, type_, options)
         except errors.NotFound:
             return None
 
-    async def list_page(
+    async def list(
         self,
-        resource: Resource,
-        namespace: str | None,
+        res: Resource,
         type_: type[T],
         *,
-        limit: int | None = 500,
+        namespace: str | None = None,
+        chunk_size: int | None = 500,
         continue_: str | None = None,
-        label_selector: str | None = None,
-        field_selector: str | None = None,
+        labels: str | None = None,
+        fields: str | None = None,
         shard_selector: str | None = None,
         **options: Unpack[Options],
     ) -> T:
         """Read a page of one namespace, or of all (None). An expired ``continue_`` raises Gone."""
         query = _given(
             {
-                "limit": limit,
+                "limit": chunk_size,
                 "continue": continue_,
-                "labelSelector": label_selector,
-                "fieldSelector": field_selector,
+                "labelSelector": labels,
+                "fieldSelector": fields,
                 "shardSelector": shard_selector,
             }
         )
         options.setdefault("timeout_s", _LIST_TIMEOUT_S)
-        return await self._send("list", resource, namespace, None, type_, options, query=query)
+        return await self._send("list", res, namespace, None, type_, options, query=query)
 
     async def create(
         self,
-        resource: Resource,
-        namespace: str | None,
-        body: Body,
+        res: Resource,
+        obj: Body,
         type_: type[T],
         *,
+        namespace: str | None = None,
         name: str | None = None,
         **options: Unpack[Options],
     ) -> T:
         """Create an object; with ``name`` and ``subresource``, post to its subresource."""
-        return await self._send("create", resource, namespace, name, type_, options, body)
+        return await self._send("create", res, namespace, name, type_, options, obj)
 
     async def replace(
         self,
-        resource: Resource,
-        namespace: str | None,
-        name: str,
-        body: Body,
+        res: Resource,
+        obj: Body,
         type_: type[T],
+        *,
+        namespace: str | None = None,
+        name: str,
         **options: Unpack[Options],
     ) -> T:
-        """Replace an object; a resourceVersion in ``body`` makes a lost race a Conflict."""
-        return await self._send("update", resource, namespace, name, type_, options, body)
+        """Replace an object; a resourceVersion in ``obj`` makes a lost race a Conflict."""
+        return await self._send("update", res, namespace, name, type_, options, obj)
 
     async def patch(
         self,
-        resource: Resource,
-        namespace: str | None,
+        res: Resource,
         name: str,
-        body: Body,
+        obj: Body,
         type_: type[T],
+        *,
+        namespace: str | None = None,
+        patch_type: PatchType = PatchType.MERGE,
         **options: Unpack[Options],
     ) -> T:
-        """Change an object.
-
-        A list of operations is a JSON patch (RFC 6902): a failed ``test`` is an Invalid. Anything
-        else is a merge patch (RFC 7396): null removes a field, arrays are replaced whole.
-        """
-        form = "json" if isinstance(body, list) else "merge"
-        sent_as = f"application/{form}-patch+json"
-        return await self._send("patch", resource, namespace, name, type_, options, body, sent_as)
+        """Change an object: custom resources refuse the strategic patch of lightkube's default."""
+        sent_as = patch_type.value
+        return await self._send("patch", res, namespace, name, type_, options, obj, sent_as)
 
     async def delete(
         self,
-        resource: Resource,
-        namespace: str | None,
+        res: Resource,
         name: str,
         *,
+        namespace: str | None = None,
         uid: str | None = None,
         resource_version: str | None = None,
-        propagation: Propagation | None = None,
-        grace_s: int | None = None,
+        cascade: CascadeType | None = None,
+        grace_period: int | None = None,
         **options: Unpack[Options],
     ) -> None:
         """Delete an object.
@@ -225,17 +247,17 @@ class Client:
         wanted = _given(
             {
                 "preconditions": preconditions or None,
-                "propagationPolicy": propagation,
-                "gracePeriodSeconds": grace_s,
+                "propagationPolicy": cascade,
+                "gracePeriodSeconds": grace_period,
             }
         )
         body = {"kind": "DeleteOptions", "apiVersion": "v1"} | wanted if wanted else b""
-        await self._send("delete", resource, namespace, name, bytes, options, body)
+        await self._send("delete", res, namespace, name, bytes, options, body)
 
     async def _send(
         self,
         verb: str,
-        resource: Resource,
+        res: Resource,
         namespace: str | None,
         name: str | None,
         type_: type[T],
@@ -246,7 +268,7 @@ class Client:
     ) -> T:
         subresource = options.get("subresource")
         method = _METHODS[verb]
-        target = path(resource, namespace, name, subresource)
+        target = path(res, namespace, name, subresource)
         manager = options.get("field_manager", self._field_manager)
         if manager is not None and method not in ("GET", "DELETE"):
             query = {"fieldManager": manager}
@@ -256,8 +278,8 @@ class Client:
         encoded = body if isinstance(body, bytes) else msgspec.json.encode(body)
         if encoded:
             headers["Content-Type"] = content_type
-        what = f"{resource.qualified}/{subresource}" if subresource else resource.qualified
-        where = namespace if resource.namespaced and namespace else ""
+        what = f"{res.qualified}/{subresource}" if subresource else res.qualified
+        where = namespace if res.namespaced and namespace else ""
         asked = errors.Asked(verb, what, where, name or "")
         response = await self.transport.request(
             method,
@@ -277,7 +299,7 @@ class Client:
         if verb == "create":
             self.ending.forget(namespace or "")
         if (writes := WRITES.get()) is not None and method != "GET":
-            writes.append(f"{verb} {resource.plural}")
+            writes.append(f"{verb} {res.plural}")
         if type_ is bytes:
             return cast("T", response.body)
         try:

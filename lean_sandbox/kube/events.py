@@ -183,7 +183,9 @@ class EventRecorder:
         series.body = b""
         self._is_posting = True
         try:
-            await self._client.create(EVENTS, series.namespace, body, bytes, accept=METADATA_ACCEPT)
+            await self._client.create(
+                EVENTS, body, bytes, namespace=series.namespace, accept=METADATA_ACCEPT
+            )
         except ControlPlaneError as problem:
             outcome = "terminating" if problem.namespace_terminating else "failed"
             self._forget(series.key)
@@ -198,7 +200,7 @@ class EventRecorder:
         outcome = "patched"
         try:
             await self._client.patch(
-                EVENTS, series.namespace, series.name, body, bytes, accept=METADATA_ACCEPT
+                EVENTS, series.name, body, bytes, namespace=series.namespace, accept=METADATA_ACCEPT
             )
         except ControlPlaneError as problem:
             outcome = "patch_failed"

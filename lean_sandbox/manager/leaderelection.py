@@ -257,7 +257,9 @@ class Elector:
                 self._own = None
             else:
                 return
-        lease: Json | None = await self.client.find(LEASES, self.namespace, self.lease, dict)
+        lease: Json | None = await self.client.get(
+            LEASES, self.lease, dict, namespace=self.namespace
+        )
         if lease is None:
             if self._leads_until == _NEVER and self._clock.monotonic() < self._expires_at:
                 # Somebody deleted it: its holder leads on by its own clock, and creates it again.
@@ -332,9 +334,11 @@ class Elector:
         if _is_new(lease):
             # Tried every two seconds, even while the namespace is missing.
             self.client.ending.forget(self.namespace)
-            return await self.client.create(LEASES, self.namespace, body, PartialObject, **more)
+            return await self.client.create(
+                LEASES, body, PartialObject, namespace=self.namespace, **more
+            )
         return await self.client.replace(
-            LEASES, self.namespace, self.lease, body, PartialObject, **more
+            LEASES, body, PartialObject, namespace=self.namespace, name=self.lease, **more
         )
 
     def _stamp(self) -> str:

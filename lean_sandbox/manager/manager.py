@@ -207,7 +207,7 @@ class Manager:
         """Return whether the server answered, whatever it said. One request."""
         asked_at = self._clock.monotonic()
         with suppress(ControlPlaneError):
-            await self._client.list_page(SANDBOXES, None, bytes, limit=1)
+            await self._client.list(SANDBOXES, bytes, chunk_size=1)
         self._note_server_time()
         return self._client.transport.dated_at >= asked_at
 

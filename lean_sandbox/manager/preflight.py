@@ -82,7 +82,7 @@ async def refusal(client: Client, clock: Clock, *, namespace: str = "") -> Confi
     home = namespace or HOME
     found = await _holder(client, clock, home)
     if not found:
-        ask = partial(client.find, DEPLOYMENTS, home, DEPLOYMENT, dict)
+        ask = partial(client.get, DEPLOYMENTS, DEPLOYMENT, dict, namespace=home)
         deployment = await _answer(ask, clock, _UNKNOWN) or {}
         count = (deployment.get("status") or {}).get("availableReplicas")
         if not count:
@@ -110,7 +110,7 @@ async def may_contend(client: Client, clock: Clock, *, namespace: str, lease: st
 
         async def make() -> bool:
             with suppress(AlreadyExists):
-                await client.create(resource, within, body, bytes)
+                await client.create(resource, body, bytes, namespace=within)
             return True
 
         return await _answer(make, clock, "running_without_lease") or False
@@ -124,7 +124,7 @@ async def may_contend(client: Client, clock: Clock, *, namespace: str, lease: st
 
 
 async def _holder(client: Client, clock: Clock, home: str) -> str:
-    leases = partial(client.list_page, LEASES, home, dict)
+    leases = partial(client.list, LEASES, dict, namespace=home)
     for lease in (await _answer(leases, clock, _UNKNOWN) or {}).get("items") or ():
         name, spec = lease["metadata"]["name"], lease.get("spec") or {}
         try:

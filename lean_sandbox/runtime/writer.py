@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from lean_sandbox.kube.client import Body, Client, Propagation
+from lean_sandbox.kube.client import Body, CascadeType, Client, PatchType
 from lean_sandbox.kube.errors import Asked, Conflict, NotFound, Status
 from lean_sandbox.kube.resources import JSON_ACCEPT, METADATA_ACCEPT, PartialObject
 from lean_sandbox.watch.cache import Cache
@@ -35,16 +35,16 @@ class ObjectWriter:
 
     async def peek(self, cache: Cache[E], key: Key) -> Any | None:
         """Fetch a whole object without caching it: the watch delivers it to all controllers."""
-        return await self.client.find(
-            cache.kind.resource, key.namespace, key.name, cache.kind.item_type
+        return await self.client.get(
+            cache.kind.resource, key.name, cache.kind.item_type, namespace=key.namespace
         )
 
     async def get(self, cache: Cache[E], key: Key) -> Response[E] | None:
         """Fetch an object; if it is gone, the cache forgets it and the result is ``None``."""
         held, known = cache.get(key), known_of(cache, key)
         type_, accept = _form(cache)
-        item = await self.client.find(
-            cache.kind.resource, key.namespace, key.name, type_, accept=accept
+        item = await self.client.get(
+            cache.kind.resource, key.name, type_, namespace=key.namespace, accept=accept
         )
         if item is None:
             if held is not None:
@@ -88,9 +88,9 @@ class ObjectWriter:
         with creating(cache, namespace, name=name, owner=owner) as applied:
             item = await self.client.create(
                 cache.kind.resource,
-                namespace,
                 body,
                 type_,
+                namespace=namespace,
                 field_manager=self._field_manager,
                 accept=accept,
             )
@@ -126,10 +126,11 @@ class ObjectWriter:
         with writing(cache, entry, body, status=status, generation=generation) as write:
             item = await self.client.patch(
                 cache.kind.resource,
-                entry.key.namespace,
                 entry.key.name,
                 body,
                 type_,
+                namespace=entry.key.namespace,
+                patch_type=PatchType.JSON if isinstance(body, list) else PatchType.MERGE,
                 subresource="status" if status is not None else None,
                 accept=accept,
             )
@@ -141,7 +142,7 @@ class ObjectWriter:
         entry: E,
         *,
         is_guarded: bool = False,
-        propagation: Propagation | None = None,
+        cascade: CascadeType | None = None,
     ) -> bool:
         """Delete exactly this object; false when it was gone already, and the cache forgets it.
 
@@ -153,11 +154,11 @@ class ObjectWriter:
             version = await self.guard(cache, entry) if is_guarded else None
             await self.client.delete(
                 cache.kind.resource,
-                key.namespace,
                 key.name,
+                namespace=key.namespace,
                 uid=entry.uid,
                 resource_version=version,
-                propagation=propagation,
+                cascade=cascade,
             )
         except NotFound:
             cache.forget(key, entry.uid)

@@ -310,14 +310,14 @@ class Reflector(Generic[E]):
 
     async def _page(self, limit: int, continue_: str | None) -> bytes:
         is_partial = self._kind.item_type is PartialObject
-        return await self._client.list_page(
+        return await self._client.list(
             self._kind.resource,
-            self._namespace,
             bytes,
-            limit=limit,
+            namespace=self._namespace,
+            chunk_size=limit,
             continue_=continue_,
-            label_selector=str(self._kind.label_selector) or None,
-            field_selector=self._field_selector or None,
+            labels=str(self._kind.label_selector) or None,
+            fields=self._field_selector or None,
             shard_selector=self._shard_selector or None,
             accept=METADATA_LIST_ACCEPT if is_partial else JSON_ACCEPT,
             timeout_s=_REQUEST_TIMEOUT_S,

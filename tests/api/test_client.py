@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from lean_sandbox.kube import errors
-from lean_sandbox.kube.client import Client
+from lean_sandbox.kube.client import CascadeType, Client, PatchType
 from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.errors import Status
 from lean_sandbox.kube.resources import METADATA_ACCEPT, PODS, SANDBOXES, Page, PartialObject
@@ -51,15 +51,15 @@ async def running(
         await transport.aclose()
 
 
-async def test_find_decodes_as_the_asked_type() -> None:
+async def test_get_decodes_as_the_asked_type() -> None:
     """A Struct, a dict, the bytes, or metadata alone: the caller decides."""
     async with running(in_turn(*[reply(200, POD)] * 4)) as (server, client, _):
-        pod = await client.find(PODS, "a", "p", Pod)
+        pod = await client.get(PODS, "p", Pod, namespace="a")
         assert pod is not None
         assert pod.spec.nodeName == "n"
-        assert await client.find(PODS, "a", "p", dict) == POD
-        assert msgspec.json.decode(await client.find(PODS, "a", "p", bytes) or b"") == POD
-        partial = await client.find(PODS, "a", "p", PartialObject, accept=METADATA_ACCEPT)
+        assert await client.get(PODS, "p", dict, namespace="a") == POD
+        assert msgspec.json.decode(await client.get(PODS, "p", bytes, namespace="a") or b"") == POD
+        partial = await client.get(PODS, "p", PartialObject, namespace="a", accept=METADATA_ACCEPT)
         assert partial is not None
         assert partial.metadata.uid == "u"
     assert {request.target for request in server.requests} == {"/api/v1/namespaces/a/pods/p"}
@@ -67,22 +67,23 @@ async def test_find_decodes_as_the_asked_type() -> None:
     assert accepts == ["application/json"] * 3 + [METADATA_ACCEPT]
 
 
-async def test_list_page_sends_only_what_was_asked_and_gives_the_next_token() -> None:
+async def test_list_sends_only_what_was_asked_and_gives_the_next_token() -> None:
     """Limits, selectors and versions are query keys, quoted; a page tells where the next begins."""
     page = {"metadata": {"resourceVersion": "7", "continue": "t"}, "items": [POD]}
     empty = {"metadata": {"resourceVersion": "8"}, "items": None}
     async with running(in_turn(reply(200, page), reply(200, empty))) as (server, client, records):
-        first = await client.list_page(
+        first = await client.list(
             PODS,
-            None,
             Page[PartialObject],
-            limit=2,
-            label_selector="a in (b,c)",
-            field_selector="status.phase!=Failed",
+            chunk_size=2,
+            labels="a in (b,c)",
+            fields="status.phase!=Failed",
         )
         assert (first.metadata.continue_, first.metadata.resourceVersion) == ("t", "7")
         assert [item.metadata.name for item in first.items] == ["p"]
-        last = await client.list_page(SANDBOXES, "a", Page[Pod], limit=None, continue_="t")
+        last = await client.list(
+            SANDBOXES, Page[Pod], namespace="a", chunk_size=None, continue_="t"
+        )
         assert last.items == ()
     first_target, last_target = (request.target for request in server.requests)
     assert first_target == (
@@ -102,12 +103,22 @@ async def test_writes_send_bodies_types_and_the_field_manager() -> None:
         client,
         records,
     ):
-        await client.create(PODS, "a", POD, Pod)
-        await client.create(PODS, "a", b"{}", bytes, name="p", subresource="binding")
-        await client.replace(PODS, "a", "p", Pod(Spec("n")), bytes, field_manager=None)
-        await client.patch(PODS, "a", "p", {"status": None}, bytes, subresource="status")
-        await client.patch(PODS, "a", "p", [{"op": "test"}], Pod, field_manager="other")
-        await client.create(PODS, "a", POD, bytes)
+        await client.create(PODS, POD, Pod, namespace="a")
+        await client.create(PODS, b"{}", bytes, namespace="a", name="p", subresource="binding")
+        await client.replace(
+            PODS, Pod(Spec("n")), bytes, namespace="a", name="p", field_manager=None
+        )
+        await client.patch(PODS, "p", {"status": None}, bytes, namespace="a", subresource="status")
+        await client.patch(
+            PODS,
+            "p",
+            [{"op": "test"}],
+            Pod,
+            namespace="a",
+            patch_type=PatchType.JSON,
+            field_manager="other",
+        )
+        await client.create(PODS, POD, bytes, namespace="a")
     base = "/api/v1/namespaces/a/pods"
     assert [(r.method, r.target, r.headers["content-type"]) for r in server.requests] == [
         ("POST", f"{base}?fieldManager=lean", "application/json"),
@@ -133,15 +144,17 @@ async def test_an_answer_nobody_asked_for_is_not_decoded() -> None:
     """As bytes, an answer is returned as it came, whatever the server sent back."""
     script = in_turn(reply(200, b"\xff not json"))
     async with running(script) as (_, client, _):
-        assert await client.patch(PODS, "a", "p", {}, bytes) == b"\xff not json"
+        assert await client.patch(PODS, "p", {}, bytes, namespace="a") == b"\xff not json"
 
 
 async def test_delete_sends_options_only_when_given() -> None:
     """A bare delete has no body; uid, policy and grace go into DeleteOptions."""
     async with running(in_turn(reply(), reply(202), reply())) as (server, client, _):
-        await client.delete(PODS, "a", "p")
-        await client.delete(PODS, "a", "p", uid="u", propagation="Foreground", grace_s=0)
-        await client.delete(PODS, "a", "p", uid="u", resource_version="7")
+        await client.delete(PODS, "p", namespace="a")
+        await client.delete(
+            PODS, "p", namespace="a", uid="u", cascade=CascadeType.FOREGROUND, grace_period=0
+        )
+        await client.delete(PODS, "p", namespace="a", uid="u", resource_version="7")
     bare, full, exact = server.requests
     assert exact.json["preconditions"] == {"uid": "u", "resourceVersion": "7"}
     assert bare.body == b""
@@ -160,7 +173,7 @@ async def test_a_refusal_is_an_error_that_says_what_was_asked() -> None:
     script = in_turn(reply(409, {"kind": "Status", "reason": "Conflict", "message": "changed"}))
     async with running(script) as (_, client, _):
         with pytest.raises(errors.Conflict) as caught:
-            await client.patch(SANDBOXES, "a", "s", {}, bytes, subresource="status")
+            await client.patch(SANDBOXES, "s", {}, bytes, namespace="a", subresource="status")
     error = caught.value
     assert (error.asked.verb, error.asked.resource) == ("patch", "sandboxes.agents.x-k8s.io/status")
     assert (error.asked.namespace, error.asked.name, error.message) == ("a", "s", "changed")
@@ -173,7 +186,7 @@ async def test_a_busy_server_is_an_error_at_once(status: int) -> None:
     script = in_turn(reply(status, b"{}", {"Retry-After": "5"}))
     async with running(script) as (server, client, _):
         with pytest.raises(errors.ApiError) as caught:
-            await client.find(PODS, "a", "p", Pod)
+            await client.get(PODS, "p", Pod, namespace="a")
     assert (caught.value.retryable, caught.value.retry_after_s) == (True, 5.0)
     assert len(server.requests) == 1
 
@@ -183,8 +196,8 @@ async def test_an_answer_of_another_shape_is_a_decode_fault(body: bytes) -> None
     """A whole answer that does not fit its type is terminal, and the connection lives on."""
     async with running(in_turn(reply(200, body), reply(200, POD))) as (server, client, _):
         with pytest.raises(errors.DecodeFault, match="get pods"):
-            await client.find(PODS, "a", "p", Pod)
-        await client.find(PODS, "a", "p", Pod)
+            await client.get(PODS, "p", Pod, namespace="a")
+        await client.get(PODS, "p", Pod, namespace="a")
     assert server.opened == 1
 
 
@@ -204,10 +217,10 @@ async def test_what_is_not_there_is_found_to_be_nothing() -> None:
         for code, reason in ((404, "NotFound"), (403, "Forbidden"))
     )
     async with running(in_turn(reply(200, POD), gone, refused)) as (server, client, _):
-        found = await client.find(PODS, "a", "p", Pod)
+        found = await client.get(PODS, "p", Pod, namespace="a")
         assert found is not None
         assert found.spec.nodeName == "n"
-        assert await client.find(PODS, "a", "p", Pod) is None
+        assert await client.get(PODS, "p", Pod, namespace="a") is None
         with pytest.raises(errors.Forbidden):
-            await client.find(PODS, "a", "p", Pod)
+            await client.get(PODS, "p", Pod, namespace="a")
     assert {request.method for request in server.requests} == {"GET"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -43,9 +44,10 @@ async def test_no_redirect_is_followed(code: int, method: str) -> None:
                 Connection(server.url, auth=Auth("Bearer secret")), clock=FakeClock()
             )
             client = Client(transport)
-            ask = client.find if method == "GET" else client.create
+            get = partial(client.get, PODS, "p", dict, namespace="ns")
+            create = partial(client.create, PODS, {}, dict, namespace="ns")
             with pytest.raises(ApiError):
-                await ask(PODS, "ns", "p" if method == "GET" else {}, dict)  # type: ignore[arg-type]
+                await (get if method == "GET" else create)()
             await transport.aclose()
             assert len(server.requests) == 1
         assert other.opened == 0

@@ -228,7 +228,7 @@ async def asked(kubeconfig: Path) -> str:
     client.transport.observer = records.append
     said = [repr(connection), repr(client), repr(client.transport), repr(connection.auth)]
     try:
-        said.append(repr(await client.find(PODS, "ns", "p", dict)))
+        said.append(repr(await client.get(PODS, "p", dict, namespace="ns")))
     except ControlPlaneError as error:
         said += [str(error), repr(error), *map(str, error.args)]
         structlog.get_logger("test").exception("failed")

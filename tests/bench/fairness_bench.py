@@ -57,7 +57,7 @@ async def namespace(env: Environment) -> str:
     """Make a namespace, which goes with the server."""
     name = f"fairness-{secrets.token_hex(3)}"
     made = load.manifest(NAMESPACES, name, labels={load.MARK: "bench"})
-    await env.client.create(NAMESPACES, None, made, bytes)
+    await env.client.create(NAMESPACES, made, bytes)
     return name
 
 

@@ -178,8 +178,8 @@ async def read_plainly(kubeconfig: Path) -> tuple[float, float]:
         token: str | None = None
         size = 0
         while token != "":
-            body = await client.list_page(
-                resource, None, bytes, limit=PAGE_SIZE, continue_=token, max_body_bytes=1 << 30
+            body = await client.list(
+                resource, bytes, chunk_size=PAGE_SIZE, continue_=token, max_body_bytes=1 << 30
             )
             size += len(body)
             found = re.search(rb'"continue": "(\d+)"', body[:200])

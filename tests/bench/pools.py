@@ -52,7 +52,7 @@ async def everything(client: Client, resource: Resource, type_: type[Any]) -> li
     found: list[Any] = []
     token: str | None = None
     while token != "":
-        page = await client.list_page(resource, None, Page[type_], continue_=token)  # type: ignore[valid-type]
+        page = await client.list(resource, Page[type_], continue_=token)  # type: ignore[valid-type]
         found += page.items
         token = page.metadata.continue_
     return found
@@ -65,13 +65,13 @@ async def fill(kubeconfig: Path, pools: int, members: int) -> float:
     for number in range(SPACES):
         space = f"team-{number}"
         namespace: Json = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": space}}
-        await client.create(NAMESPACES, None, namespace, bytes)
-        await client.create(SANDBOXTEMPLATES, space, placed(template(), space), bytes)
+        await client.create(NAMESPACES, namespace, bytes)
+        await client.create(SANDBOXTEMPLATES, placed(template(), space), bytes, namespace=space)
     began = time.monotonic()
     for number in range(pools):
         space = f"team-{number % SPACES}"
         body = placed(pool(f"pool-{number}", replicas=members), space)
-        await client.create(SANDBOXWARMPOOLS, space, body, bytes)
+        await client.create(SANDBOXWARMPOOLS, body, bytes, namespace=space)
     ready = 0
     while ready < pools * members:
         await anyio.sleep(LOOK_S)

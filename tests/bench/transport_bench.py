@@ -147,9 +147,9 @@ def lean_calls(transport: Transport) -> dict[str, Call]:
     """Return the calls of our own client: typed, metadata decoded."""
     client = Client(transport)
     return {
-        "GET": lambda: client.find(SANDBOXES, "default", "sandbox", PartialObject),
+        "GET": lambda: client.get(SANDBOXES, "sandbox", PartialObject, namespace="default"),
         "PATCH": lambda: client.patch(
-            SANDBOXES, "default", "sandbox", PATCH, PartialObject, subresource="status"
+            SANDBOXES, "sandbox", PATCH, PartialObject, namespace="default", subresource="status"
         ),
     }
 

@@ -61,18 +61,22 @@ class Stub:
 
     async def member(self, name: str, **metadata: Any) -> None:
         """Make the Pod of a member."""
-        await self.client.create(PODS, self.where, load.manifest(PODS, name, **metadata), bytes)
+        await self.client.create(
+            PODS, load.manifest(PODS, name, **metadata), bytes, namespace=self.where
+        )
 
     async def take(self, name: str, metadata: Json) -> None:
         """Change the metadata of a Pod."""
-        await self.client.patch(PODS, self.where, name, {"metadata": metadata}, bytes)
+        await self.client.patch(PODS, name, {"metadata": metadata}, bytes, namespace=self.where)
 
     async def report_ready(self, claim: str, sandbox: str) -> None:
         """Say in the status of a claim that it is Ready."""
         ready = Condition(names.READY, names.TRUE, "Ready", lastTransitionTime=_AT)
         status = {"conditions": [ready], **({"sandbox": {"name": sandbox}} if sandbox else {})}
-        where = SANDBOXCLAIMS, self.where, claim
-        await self.client.patch(*where, {"status": status}, bytes, subresource="status")
+        body = {"status": status}
+        await self.client.patch(
+            SANDBOXCLAIMS, claim, body, bytes, namespace=self.where, subresource="status"
+        )
 
 
 @dataclasses.dataclass
@@ -314,8 +318,14 @@ async def stub_controller(kubeconfig: str, within: str, *, takes: bool) -> Async
 
     async def fill(pool: ObjectMeta) -> None:
         status = {"status": {"replicas": 9, "readyReplicas": 9}}
-        where = SANDBOXWARMPOOLS, pool.namespace, pool.name
-        await client.patch(*where, status, bytes, subresource="status")
+        await client.patch(
+            SANDBOXWARMPOOLS,
+            pool.name,
+            status,
+            bytes,
+            namespace=pool.namespace,
+            subresource="status",
+        )
 
     async def bind(claim: ObjectMeta) -> None:
         stub = Stub(client, claim.namespace)

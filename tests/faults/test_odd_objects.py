@@ -116,7 +116,7 @@ async def test_fields_that_nobody_knows_reach_the_pod_or_are_dropped_by_the_serv
     }
     body = sandbox(pod_spec=pod_spec, spec={"madeUp": True})
     async with open_world() as world:
-        await world.admin.create(SANDBOXES, NS, body, bytes)
+        await world.admin.create(SANDBOXES, body, bytes, namespace=NS)
         await world.settle()
         await world.run_pod()
         spec = world.pod()["spec"]

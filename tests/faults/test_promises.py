@@ -66,7 +66,7 @@ class Scene:
     async def patch(self, kind: Any, name: str, body: Json, subresource: str = "") -> None:
         """Write as the controller."""
         more: Json = {"subresource": subresource} if subresource else {}
-        await self.controller.patch(kind, NS, name, body, bytes, **more)
+        await self.controller.patch(kind, name, body, bytes, namespace=NS, **more)
 
     async def watch_pods(self) -> None:
         """Watch from now on, as the controller does that has listed all Pods."""
@@ -203,11 +203,13 @@ async def test_a_child_without_an_owner_is_told_and_one_whose_owner_is_gone() ->
     """What others made is theirs to own."""
     async with scene() as at:
         made = at.plane.store.create(sandbox())
-        await at.controller.create(PODS, NS, pod_body("mine"), bytes)
+        await at.controller.create(PODS, pod_body("mine"), bytes, namespace=NS)
         assert set(at.broken()) == {Promise.OWNED.name}
         at.plane.store.delete("pods", NS, "mine", grace_s=0)
         at.plane.store.create(pod_body("theirs"))
-        await at.controller.create(PODS, NS, pod_body("sb-1", owners=(owner_of(made),)), bytes)
+        await at.controller.create(
+            PODS, pod_body("sb-1", owners=(owner_of(made),)), bytes, namespace=NS
+        )
         assert at.broken() == [Promise.OWNED.name]
         # Nothing has let the garbage collector work yet.
         at.plane.store.delete(SANDBOXES, NS, "sb-1")
@@ -370,11 +372,11 @@ async def test_a_loop_without_backoff_is_told_unless_others_cause_it() -> None:
             at.plane.store.patch(CLAIMS, NS, "one", {"metadata": {"labels": {"n": str(number)}}})
         for _ in range(60):
             with suppress(ApiError):
-                await at.controller.find(PODS, NS, "none", bytes)
+                await at.controller.get(PODS, "none", bytes, namespace=NS)
         assert not at.broken()
         for _ in range(40):
             with suppress(ApiError):
-                await at.controller.find(PODS, NS, "none", bytes)
+                await at.controller.get(PODS, "none", bytes, namespace=NS)
         assert at.broken() == [Promise.BACKOFF.name]
 
 

@@ -52,7 +52,7 @@ async def watching(clock: FakeClock) -> AsyncIterator[tuple[World, Proxy]]:
 
 async def ask(client: Client) -> bytes:
     """List the Pods of a namespace."""
-    return await client.list_page(PODS, NS, bytes, timeout_s=10.0)
+    return await client.list(PODS, bytes, namespace=NS, timeout_s=10.0)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.99])

@@ -54,16 +54,16 @@ class World:
             },
             "spec": {"containers": [{"name": "main", "image": "nginx:1"}], **spec},
         }
-        return await self.client.create(PODS, "default", body, dict)
+        return await self.client.create(PODS, body, dict, namespace="default")
 
     async def taint(self, node: str, effect: str) -> None:
         """Give a Node a taint."""
         spec = {"taints": [{"key": "dedicated", "value": "me", "effect": effect}]}
-        await self.client.patch(NODES, None, node, {"spec": spec}, bytes)
+        await self.client.patch(NODES, node, {"spec": spec}, bytes)
 
     async def get(self, name: str) -> dict[str, Any] | None:
         """Read a Pod; None when it is not there."""
-        return await self.client.find(PODS, "default", name, dict)
+        return await self.client.get(PODS, name, dict, namespace="default")
 
     async def until(
         self, name: str, holds: Callable[[dict[str, Any] | None], bool]
@@ -223,7 +223,7 @@ async def test_a_pod_becomes_ready_and_goes_when_deleted(world: World) -> None:
             "Ready": "True",
             "ContainersReady": "True",
         }
-        await world.client.delete(PODS, "default", "web")
+        await world.client.delete(PODS, "web", namespace="default")
         await world.until("web", lambda found: found is None)
     assert world.count("create", "pods/binding") == 1
     assert world.count("patch", "pods/status") == 5
@@ -235,7 +235,7 @@ async def test_nodes_are_registered_once(world: World) -> None:
     """A second kubelet takes over the Nodes of the first."""
     for _ in range(2):
         async with world.kubelet():
-            nodes = await world.client.list_page(NODES, None, dict)
+            nodes = await world.client.list(NODES, dict)
             assert [n["metadata"]["name"] for n in nodes["items"]] == ["node-0", "node-1"]
             assert all(is_ready(n) for n in nodes["items"])
     assert world.count("create", "nodes") == 2
@@ -281,7 +281,7 @@ async def test_cut_watches_and_lost_history_cost_nothing_but_time(world: World) 
         await world.until_ready("before")
         world.plane.fail_next("watch", "pods", 500, 1)
         world.plane.drop_watches()
-        await world.client.delete(PODS, "default", "before", grace_s=0)
+        await world.client.delete(PODS, "before", namespace="default", grace_period=0)
         await world.make("during")
         world.plane.compact()
         await world.until_ready("during")
@@ -296,7 +296,7 @@ async def test_an_unschedulable_pod_waits_for_a_node(world: World) -> None:
         assert (await world.until_told("picky")).startswith("0/2 nodes are available")
         assert status_managers(await world.get("picky") or {}) == {"kube-scheduler"}
         patch = {"metadata": {"labels": {"disk": "fast"}}}
-        await world.client.patch(NODES, None, "node-1", patch, bytes)
+        await world.client.patch(NODES, "node-1", patch, bytes)
         (ready,) = await world.until_ready("picky")
         assert ready["spec"]["nodeName"] == "node-1"
         assert status_managers(ready) == {"kube-scheduler", "kubelet"}
@@ -314,7 +314,7 @@ async def test_taints_keep_pods_away_that_do_not_tolerate_them(world: World) -> 
         await world.make("hardy", tolerations=[{"operator": "Exists", "effect": "NoSchedule"}])
         (hardy,) = await world.until_ready("hardy")
         assert hardy["spec"]["nodeName"] == "node-1"
-        await world.client.patch(NODES, None, "node-0", {"spec": {"taints": None}}, bytes)
+        await world.client.patch(NODES, "node-0", {"spec": {"taints": None}}, bytes)
         (meek,) = await world.until_ready("meek")
         assert meek["spec"]["nodeName"] == "node-0"
 
@@ -330,7 +330,7 @@ async def test_a_pod_that_waits_for_room_is_bound_when_another_one_ends(
     room = {"status": {"allocatable": {"cpu": "100"}}}
     async with world.kubelet():
         for node in ("node-0", "node-1"):
-            await world.client.patch(NODES, None, node, room, bytes, subresource="status")
+            await world.client.patch(NODES, node, room, bytes, subresource="status")
         script = {"complete-after": "1h"} if end == "complete" else None
         for name in ("one", "two"):
             await world.make(name, script=script, restartPolicy="Never", **big)
@@ -340,7 +340,7 @@ async def test_a_pod_that_waits_for_room_is_bound_when_another_one_ends(
             "0/2 nodes are available: 2 Insufficient cpu."
         )
         if end == "delete":
-            await world.client.delete(PODS, "default", "one")
+            await world.client.delete(PODS, "one", namespace="default")
         else:
             await world.clock.advance(3600)
         await world.until_ready("three")
@@ -352,11 +352,11 @@ async def test_a_pod_that_is_gone_before_its_write_is_answered_takes_no_room(
     """Its Node is as empty as before, whichever of answer and event comes first."""
     one = {"status": {"allocatable": {"pods": "1"}}}
     async with world.kubelet(replace(SWIFT, nodes=1)) as kubelet:
-        await world.client.patch(NODES, None, "node-0", one, bytes, subresource="status")
+        await world.client.patch(NODES, "node-0", one, bytes, subresource="status")
         held = world.plane.hold("patch", "pods/status", times=1)
         await world.make("first")
         await world.until("first", lambda _: bool(held.waiting))
-        await world.client.delete(PODS, "default", "first", grace_s=0)
+        await world.client.delete(PODS, "first", namespace="default", grace_period=0)
         await world.until("first", lambda _: kubelet.pods == 0)
         held.release()
         await world.make("second")
@@ -374,7 +374,7 @@ async def test_nothing_is_asked_for_a_pod_that_went_while_its_request_waited(
         await world.make("late")
         await world.until("late", lambda _: kubelet.pods == 2)
         await world.clock.advance(1)
-        await world.client.delete(PODS, "default", "late", grace_s=0)
+        await world.client.delete(PODS, "late", namespace="default", grace_period=0)
         await world.until("late", lambda _: kubelet.pods == 1)
         held.release()
         await world.until_ready("busy")
@@ -423,8 +423,8 @@ async def test_nodes_that_were_changed_by_hand_stay_so(world: World) -> None:
     small = {"status": {"allocatable": {"cpu": "3"}}}
     for _ in range(2):
         async with world.kubelet():
-            await world.client.patch(NODES, None, "node-0", small, bytes, subresource="status")
-    node = await world.client.find(NODES, None, "node-0", dict)
+            await world.client.patch(NODES, "node-0", small, bytes, subresource="status")
+    node = await world.client.get(NODES, "node-0", dict)
     assert node is not None
     assert node["status"]["allocatable"]["cpu"] == "3"
     assert node["status"]["allocatable"]["pods"] == "5k"
@@ -435,7 +435,7 @@ async def test_pods_of_other_schedulers_and_of_other_nodes_are_left_alone(world:
     async with world.kubelet():
         await world.make("theirs", schedulerName="mine")
         await world.make("elsewhere", nodeName="a-machine")
-        await world.client.delete(PODS, "default", "elsewhere", grace_s=30)
+        await world.client.delete(PODS, "elsewhere", namespace="default", grace_period=30)
         await world.make("ours")
         await world.until_ready("ours")
         assert "nodeName" not in (await world.get("theirs") or {})["spec"]
@@ -449,8 +449,8 @@ async def test_pods_of_a_lost_node_can_be_deleted(world: World) -> None:
     async with world.kubelet():
         await world.make("web", nodeSelector={"kubernetes.io/hostname": "node-0"})
         await world.until_ready("web")
-        await world.client.delete(NODES, None, "node-0")
-        await world.client.delete(PODS, "default", "web", grace_s=30)
+        await world.client.delete(NODES, "node-0")
+        await world.client.delete(PODS, "web", namespace="default", grace_period=30)
         await world.until("web", lambda found: found is None)
 
 
@@ -460,8 +460,8 @@ async def test_a_deletion_held_by_a_finalizer_is_asked_for_once(world: World) ->
         await world.make("held")
         await world.until_ready("held")
         hold = {"metadata": {"finalizers": ["example.com/hold"]}}
-        await world.client.patch(PODS, "default", "held", hold, bytes)
-        await world.client.delete(PODS, "default", "held")
+        await world.client.patch(PODS, "held", hold, bytes, namespace="default")
+        await world.client.delete(PODS, "held", namespace="default")
         await world.until(
             "held",
             lambda pod: bool(pod and pod["metadata"].get("deletionGracePeriodSeconds") == 0),
@@ -471,7 +471,7 @@ async def test_a_deletion_held_by_a_finalizer_is_asked_for_once(world: World) ->
         await world.until_ready("next")
         assert world.count("delete", "pods") == 1
         release = {"metadata": {"finalizers": None}}
-        await world.client.patch(PODS, "default", "held", release, bytes)
+        await world.client.patch(PODS, "held", release, bytes, namespace="default")
         await world.until("held", lambda found: found is None)
 
 
@@ -487,7 +487,7 @@ async def test_errors_of_the_server_are_waited_out(world: World) -> None:
     async with world.kubelet():
         await world.make("web")
         await world.until_ready("web")
-        await world.client.delete(PODS, "default", "web", grace_s=30)
+        await world.client.delete(PODS, "web", namespace="default", grace_period=30)
         world.plane.fail_next("delete", "pods", 503, 1)
         await world.until("web", lambda found: found is None)
     assert [entry.code for entry in world.plane.audit.entries].count(503) == 5
@@ -501,7 +501,9 @@ async def test_a_write_in_between_is_not_lost(world: World) -> None:
         found = await world.until("gated", lambda pod: bool(pod and pod["status"].get("startTime")))
         opened = {"type": gate["conditionType"], "status": "True"}
         patch = {"status": {"conditions": [*found["status"]["conditions"], opened]}}
-        await world.client.patch(PODS, "default", "gated", patch, bytes, subresource="status")
+        await world.client.patch(
+            PODS, "gated", patch, bytes, namespace="default", subresource="status"
+        )
         (ready,) = await world.until_ready("gated")
     assert opened["type"] in {c["type"] for c in ready["status"]["conditions"]}
 

@@ -70,13 +70,13 @@ class Session:
     async def use(self) -> None:
         """Look around through the kubeconfig."""
         async with connected(load(str(self.kubeconfig), NAME)) as client:
-            nodes = await client.list_page(NODES, None, dict)
+            nodes = await client.list(NODES, dict)
             assert len(nodes["items"]) == 2
-            found = await client.list_page(PODS, "default", dict)
+            found = await client.list(PODS, dict, namespace="default")
             if not found["items"]:
-                await client.create(PODS, "default", POD, bytes)
+                await client.create(PODS, POD, bytes, namespace="default")
             while True:
-                if is_ready(await client.find(PODS, "default", "web", dict)):
+                if is_ready(await client.get(PODS, "web", dict, namespace="default")):
                     break
                 await anyio.sleep(0.005)
 

@@ -85,11 +85,11 @@ class GoContender:
                 pass
             else:
                 return True
-        lease = await self.client.find(LEASES, NS, _NAME, dict)
+        lease = await self.client.get(LEASES, _NAME, dict, namespace=NS)
         if lease is None:
             metadata = {"name": _NAME, "namespace": NS}
             self._lease = await self.client.create(
-                LEASES, NS, {"metadata": metadata, "spec": record}, dict
+                LEASES, {"metadata": metadata, "spec": record}, dict, namespace=NS
             )
             self._observe(record)
             return True
@@ -108,7 +108,7 @@ class GoContender:
 
     async def _update(self, record: Json) -> None:
         self._lease = await self.client.replace(
-            LEASES, NS, _NAME, {**self._lease, "spec": record}, dict
+            LEASES, {**self._lease, "spec": record}, dict, namespace=NS, name=_NAME
         )
         self._observe(record)
 

@@ -193,16 +193,14 @@ class _ModelClient:
         self._host = host
         self.ending = TerminatingNamespaces(host.clock)
 
-    async def find(self, *_: Any, **__: Any) -> Json | None:
+    async def get(self, *_: Any, **__: Any) -> Json | None:
         try:
             return await self._host.ask("get", None)
         except NotFound:
             return None
 
-    async def create(self, _r: Any, _n: Any, body: Json, type_: type[Any], **_: Any) -> Any:
-        return msgspec.convert(await self._host.ask("create", body), type_)
+    async def create(self, _res: Any, obj: Json, type_: type[Any], **_: Any) -> Any:
+        return msgspec.convert(await self._host.ask("create", obj), type_)
 
-    async def replace(
-        self, _r: Any, _ns: Any, _name: Any, body: Json, type_: type[Any], **_: Any
-    ) -> Any:
-        return msgspec.convert(await self._host.ask("update", body), type_)
+    async def replace(self, _res: Any, obj: Json, type_: type[Any], **_: Any) -> Any:
+        return msgspec.convert(await self._host.ask("update", obj), type_)

@@ -29,25 +29,25 @@ class User:
 
     async def create(self, body: Json) -> Json:
         """Create a Sandbox and return what the server stored."""
-        await self.client.create(SANDBOXES, NS, body, bytes)
+        await self.client.create(SANDBOXES, body, bytes, namespace=NS)
         return await self.read(body["metadata"]["name"])
 
     async def read(self, name: str = "sb-1") -> Json:
         """Read a Sandbox."""
-        found = await self.client.find(SANDBOXES, NS, name, dict)
+        found = await self.client.get(SANDBOXES, name, dict, namespace=NS)
         assert found is not None
         return found
 
     async def patch(self, patch: Json, *, name: str = "sb-1", subresource: str = "") -> Json:
         """Merge-patch a Sandbox and return the answer."""
         return await self.client.patch(
-            SANDBOXES, NS, name, patch, dict, subresource=subresource or None
+            SANDBOXES, name, patch, dict, namespace=NS, subresource=subresource or None
         )
 
     async def refusal(self, body: Json) -> str:
         """Create what must not be accepted; return the server's words."""
         with pytest.raises(Invalid) as caught:
-            await self.client.create(SANDBOXES, NS, body, bytes)
+            await self.client.create(SANDBOXES, body, bytes, namespace=NS)
         return caught.value.message
 
 
@@ -175,7 +175,7 @@ async def test_kubectl_get_prints_readiness_its_reason_and_the_age(user: User) -
     shown = {"type": "Ready", "status": "False", "reason": "PodFailed", "message": "Pod failed"}
     status = {"conditions": [{**shown, "lastTransitionTime": moment}]}
     await user.patch({"status": status}, subresource="status")
-    table = await user.client.find(SANDBOXES, NS, "sb-1", dict, accept=TABLE) or {}
+    table = await user.client.get(SANDBOXES, "sb-1", dict, namespace=NS, accept=TABLE) or {}
     columns = [one["name"] for one in table["columnDefinitions"] if not one["priority"]]
     assert columns == ["Name", "Ready", "Reason", "Age"]
     assert table["rows"][0]["cells"][:4] == ["sb-1", "False", "PodFailed", "0s"]

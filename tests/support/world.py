@@ -174,7 +174,7 @@ class World(Rest):
             "metadata": {"name": name},
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
-        await self.admin.create(PODS, NS, body, bytes, name=name, subresource="binding")
+        await self.admin.create(PODS, body, bytes, namespace=NS, name=name, subresource="binding")
         await self.settle()
 
     async def pod_status(self, name: str = "sb-1", **status: Any) -> None:

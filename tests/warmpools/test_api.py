@@ -73,8 +73,11 @@ async def test_the_columns_of_a_pool() -> None:
     """Pool case 7: NAME READY DESIRED AGE, as kubectl shows them."""
     async with open_pools() as world:
         await fill(world, pool(replicas=2))
-        table = await world.admin.list_page(
-            SANDBOXWARMPOOLS, NS, dict, accept="application/json;as=Table;g=meta.k8s.io;v=v1"
+        table = await world.admin.list(
+            SANDBOXWARMPOOLS,
+            dict,
+            namespace=NS,
+            accept="application/json;as=Table;g=meta.k8s.io;v=v1",
         )
         shown = [one["name"] for one in table["columnDefinitions"] if one["priority"] == 0]
         assert [name.upper() for name in shown] == ["NAME", "READY", "DESIRED", "AGE"]
@@ -87,13 +90,20 @@ async def test_a_pool_is_scaled_by_its_subresource() -> None:
     async with open_pools() as world:
         await fill(world, pool(replicas=1))
         await world.admin.patch(
-            SANDBOXWARMPOOLS, NS, "pool", {"spec": {"replicas": 3}}, bytes, subresource="scale"
+            SANDBOXWARMPOOLS,
+            "pool",
+            {"spec": {"replicas": 3}},
+            bytes,
+            namespace=NS,
+            subresource="scale",
         )
         await run_all(world)
         stored = world.plane.store.get(POOLS, NS, "pool")
         assert stored["metadata"]["generation"] == 2
         assert len(members(world)) == 3
-        scale = await world.admin.find(SANDBOXWARMPOOLS, NS, "pool", dict, subresource="scale")
+        scale = await world.admin.get(
+            SANDBOXWARMPOOLS, "pool", dict, namespace=NS, subresource="scale"
+        )
         assert scale is not None
         assert scale["status"] == {
             "replicas": 3,

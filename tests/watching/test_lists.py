@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import anyio
 import msgspec
 import pytest
@@ -179,7 +181,7 @@ async def test_a_list_does_not_wait_behind_what_nobody_waits_for() -> None:
         await rig.clock.advance(60)
         async with anyio.create_task_group() as group:
             for _ in range(Limits().max_spare + 1):
-                group.start_soon(rig.client.find, PODS, "ns", "a", bytes)
+                group.start_soon(partial(rig.client.get, PODS, "a", bytes, namespace="ns"))
             for _ in range(Limits().max_spare):
                 assert (await rig.server.next(watch=False)).path.endswith("/pods/a")
             await watch.lines(problem(410, "Expired"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from lean_sandbox.controllers.claim.owned import is_controlled, own_sandbox
 from lean_sandbox.controllers.claim.parts import Parts
 from lean_sandbox.controllers.claim.requests import ClaimRequests
+from lean_sandbox.kube.client import CascadeType
 from lean_sandbox.model import names
 from lean_sandbox.model.claim import ClaimView, SandboxClaimStatus, expire_at
 from lean_sandbox.model.claim_status import (
@@ -61,7 +62,7 @@ class Expiry:
             return await self._retire()
         self._emit("Deleting", f"Deleting Claim (ShutdownPolicy={view.policy})")
         is_foreground = view.policy == names.SHUTDOWN_POLICY_DELETE_FOREGROUND
-        await self._requests.delete("Foreground" if is_foreground else None)
+        await self._requests.delete(CascadeType.FOREGROUND if is_foreground else None)
         return Result()
 
     def reported(self) -> Result:

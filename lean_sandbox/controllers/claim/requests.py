@@ -12,7 +12,7 @@ from lean_sandbox.controllers.claim.adopt import MOST_PATCHES
 from lean_sandbox.controllers.claim.owned import is_controlled
 from lean_sandbox.controllers.claim.parts import Parts
 from lean_sandbox.controllers.resolver import NotYetError
-from lean_sandbox.kube.client import Propagation
+from lean_sandbox.kube.client import CascadeType
 from lean_sandbox.kube.errors import Conflict, Invalid, NotFound
 from lean_sandbox.model import names
 from lean_sandbox.model.claim import EMPTY_CLAIM_STATUS, SandboxClaim, SandboxClaimStatus
@@ -53,10 +53,10 @@ class ClaimRequests:
         whole: SandboxClaim = found.item
         return whole
 
-    async def delete(self, propagation: Propagation | None) -> None:
+    async def delete(self, cascade: CascadeType | None) -> None:
         """Delete the claim. One DELETE; raises Conflict if it was written to since it was read."""
         await self._writer.delete(
-            self._claims, self._as_decided_on(), is_guarded=True, propagation=propagation
+            self._claims, self._as_decided_on(), is_guarded=True, cascade=cascade
         )
 
     async def write_status(self, new: SandboxClaimStatus, *, has_sandbox: bool) -> bool:

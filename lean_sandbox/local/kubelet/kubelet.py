@@ -313,15 +313,15 @@ class _Writer:
     async def register(self, name: str, node: Json) -> None:
         """Create a Node, or tell that one which is there is Ready."""
         try:
-            made = await self._client.create(NODES, None, node, NodeView)
+            made = await self._client.create(NODES, node, NodeView)
         except AlreadyExists:
             # What it can hold may have been changed by hand.
             status = {"status": {"conditions": node["status"]["conditions"]}}
-            await self._client.patch(NODES, None, name, status, bytes, subresource="status")
+            await self._client.patch(NODES, name, status, bytes, subresource="status")
             return
         if made.spec.taints:
             # A server keeps Pods away from a new Node until a controller finds that it is ready.
-            await self._client.patch(NODES, None, name, {"spec": {"taints": None}}, bytes)
+            await self._client.patch(NODES, name, {"spec": {"taints": None}}, bytes)
 
     async def bind(self, pod: PodView, node: str) -> None:
         meta = pod.metadata
@@ -333,12 +333,14 @@ class _Writer:
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
         await self._client.create(
-            PODS, meta.namespace, body, bytes, name=meta.name, subresource="binding"
+            PODS, body, bytes, namespace=meta.namespace, name=meta.name, subresource="binding"
         )
 
     async def delete(self, pod: PodView) -> None:
         meta = pod.metadata
-        await self._client.delete(PODS, meta.namespace, meta.name, uid=meta.uid, grace_s=0)
+        await self._client.delete(
+            PODS, meta.name, namespace=meta.namespace, uid=meta.uid, grace_period=0
+        )
 
     async def write_status(self, pod: PodView, step: Step) -> PodView:
         """Write what a step makes of a status; return the Pod that the server has then."""
@@ -350,15 +352,17 @@ class _Writer:
         # Whole arrays are written, so the write holds only against the version it was made from: a
         # condition that another writer set in between would be lost.
         guard = {"uid": meta.uid, "resourceVersion": meta.resource_version}
+        body = {"metadata": guard, "status": status_patch(pod.status, status)}
+        # Operators tell the scheduler's writes from the kubelet's by this name.
+        manager = "kube-scheduler" if step.name == "unschedulable" else "kubelet"
         written = await self._client.patch(
             PODS,
-            meta.namespace,
             meta.name,
-            {"metadata": guard, "status": status_patch(pod.status, status)},
+            body,
             PodView,
+            namespace=meta.namespace,
             subresource="status",
-            # Operators tell the scheduler's writes from the kubelet's by this name.
-            field_manager="kube-scheduler" if step.name == "unschedulable" else "kubelet",
+            field_manager=manager,
         )
         for kind, reason, note in sorted(told):
             self.emit(written, kind, reason, note)
