@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Final, Literal, TypeAlias
 
@@ -20,6 +21,15 @@ POOLS: Final = "sandboxwarmpools"
 NOUNS: Final = {CLAIMS: "claim", SANDBOXES: "sandbox", PODS: "pod", POOLS: "pool"}
 #: How the answer begins if nothing is remembered of an object.
 NOTHING: Final = "the controller remembers nothing"
+#: Details of a condition.
+READY: Final = "Ready is True"
+NOT_READY: Final = "Ready is False"
+# The steps of a claim as the metric lean_sandbox_claim_stage_seconds calls them.
+_STAGES: Final = {
+    "patch sandboxes": "adopt",
+    "patch pods": "pod_metadata",
+    "patch sandboxclaims/status": "status",
+}
 _HEAD: Final = ("     AT MS", "OBJECT", "WHAT", "   TOOK MS", "DETAIL")
 
 Subject: TypeAlias = tuple[str, Key]
@@ -32,23 +42,82 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     at: float
     plural: str
     key: Key
-    #: An event of a watch, a reconcile, or a request of one.
-    what: Literal["event", "reconcile", "request"]
+    #: An event of a watch, a reconcile, a request of one, or a change of the condition Ready.
+    what: Literal["event", "reconcile", "request", "condition"]
     detail: str
-    #: None for an event.
+    #: Of a reconcile or a request.
     took_s: float | None = None
     #: Of an event, kind/name of the owner that controls the object; empty for none.
     owner: str = ""
 
 
+def summary(subject: Subject, entries: Sequence[Entry], now: float) -> str:
+    """Return how long an object took to become Ready, and where that time went.
+
+    Times are in milliseconds, from its first event. Empty for kinds without the condition, and if
+    the first event is overwritten.
+    """
+    own = [one for one in entries if (one.plural, one.key) == subject]
+    added = [one.at for one in own if one.what == "event" and one.detail.startswith("ADDED")]
+    if subject[0] not in (CLAIMS, SANDBOXES) or not added:
+        return ""
+    # An object of the same name may have been there before.
+    began = added[-1]
+    ready = next((one.at for one in own if one.detail == READY and one.at >= began), None)
+    if ready is None:
+        return f"not Ready {(now - began) * 1000.0:.1f} ms after its first event"
+    requests = [
+        one
+        for one in entries
+        if one.what == "request" and began <= one.at and one.at + (one.took_s or 0.0) <= ready
+    ]
+    parts = [f"{_step(one)} {(one.took_s or 0.0) * 1000.0:.1f}" for one in requests]
+    parts.append(f"between them {(ready - began - _covered_s(requests)) * 1000.0:.1f}")
+    return f"Ready after {(ready - began) * 1000.0:.1f} ms: {', '.join(parts)}{_origin(requests)}"
+
+
+def _step(request: Entry) -> str:
+    verb, _, asked = request.detail.partition(" ")
+    resource, _, code = asked.partition(" ")
+    plural, _, group = resource.partition(".")
+    _, slash, subresource = group.partition("/")
+    name = f"{verb} {plural}{slash}{subresource}"
+    if request.plural == CLAIMS:
+        name = _STAGES.get(name, name)
+    return name if code.startswith("2") else f"{name} ({code})"
+
+
+def _covered_s(requests: Sequence[Entry]) -> float:
+    """Return for how long at least one of the requests was under way; they are in order of time."""
+    total_s, until = 0.0, -math.inf
+    for one in requests:
+        end = one.at + (one.took_s or 0.0)
+        total_s += max(0.0, end - max(one.at, until))
+        until = max(until, end)
+    return total_s
+
+
+def _origin(requests: Sequence[Entry]) -> str:
+    steps = [_step(one) for one in requests if one.plural == CLAIMS]
+    if "create sandboxes" in steps:
+        return "; cold"
+    return "; warm" if "adopt" in steps else ""
+
+
 def table(
-    subject: Subject, entries: list[Entry], wall_clock_at: Callable[[float], datetime]
+    subject: Subject, entries: list[Entry], now: float, wall_clock_at: Callable[[float], datetime]
 ) -> str:
-    """Return one line for each entry; times count from the first one of the object itself."""
+    """Return the summary, then a line for each entry.
+
+    Times count from the first entry of the object itself.
+    """
     own = (one.at for one in entries if (one.plural, one.key) == subject)
     start_s = min(own, default=entries[0].at)
     since = format_micro_time(wall_clock_at(start_s))
-    head = f"{NOUNS[subject[0]]} {subject[1]}: {len(entries)} entries, 0 is {since}\n"
+    took = summary(subject, entries, now)
+    counted = f"{len(entries)} entries, 0 is {since}"
+    told = "\n".join(filter(None, (took, counted)))
+    head = f"{NOUNS[subject[0]]} {subject[1]}: {told}\n"
     rows = [
         (
             _ms(one.at - start_s),

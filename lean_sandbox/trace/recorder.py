@@ -12,7 +12,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextvars import ContextVar
 from datetime import datetime, timedelta
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypeAlias
 
 import anyio
 import anyio.lowlevel
@@ -23,16 +24,20 @@ from lean_sandbox.clock import Clock
 from lean_sandbox.http.server import Answer, Request, not_found, text
 from lean_sandbox.kube.telemetry import RequestRecord
 from lean_sandbox.kube.transport import Transport
+from lean_sandbox.model import names
+from lean_sandbox.model.conditions import is_true
 from lean_sandbox.model.meta import ObjectMeta, OwnerReference
 from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.queue import Item
 from lean_sandbox.runtime.workers import ReconcileResult
 from lean_sandbox.trace.life import (
     CLAIMS,
+    NOT_READY,
     NOTHING,
     NOUNS,
     PATH,
     PODS,
+    READY,
     SANDBOXES,
     Entry,
     Subject,
@@ -40,6 +45,8 @@ from lean_sandbox.trace.life import (
 )
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.kind import Key
+from lean_sandbox.watch.resources.extensions import ClaimEntry
+from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
 _PLURALS: Final = {noun: plural for plural, noun in NOUNS.items()}
 # The kind of the owner in a child's owner reference, and the plural of the children.
@@ -55,6 +62,9 @@ _MOST_SHOWN: Final = 2000
 _subject: ContextVar[Subject | None] = ContextVar("subject", default=None)
 
 
+ConditionedEntry: TypeAlias = ClaimEntry | SandboxEntry
+
+
 class Recorder:
     """The ring, what feeds it, and the handler that answers about one object."""
 
@@ -62,6 +72,8 @@ class Recorder:
         self._clock = clock
         self._caches: dict[str, Cache[Any]] = {}
         self.entries: deque[Entry] = deque(maxlen=most)
+        # The claims and Sandboxes that are known to be Ready.
+        self._ready: set[Subject] = set()
         # One walk at a time, however many ask.
         self._answering = anyio.Lock()
 
@@ -76,6 +88,8 @@ class Recorder:
             if cache.kind.resource.plural in NOUNS:
                 self._caches[cache.kind.resource.plural] = cache
                 cache.observer = self._event
+                if cache.kind.resource.plural in (CLAIMS, SANDBOXES):
+                    cache.listeners.append(partial(self._condition, cache.kind.resource.plural))
         for controller in controllers:
             if controller.cache.kind.resource.plural in NOUNS:
                 self._follow_reconciles(controller, controller.cache.kind.resource.plural)
@@ -102,6 +116,24 @@ class Recorder:
                 owner=sys.intern(_name_of(owner)) if owner is not None else "",
             )
         )
+
+    def _condition(
+        self, plural: str, old: ConditionedEntry | None, new: ConditionedEntry | None
+    ) -> None:
+        entry = new or old
+        assert entry is not None
+        subject = (plural, entry.key)
+        is_known_ready = subject in self._ready
+        if new is None:
+            self._ready.discard(subject)
+        # A status that is not known just now says nothing.
+        elif new.status is not None:
+            is_ready = is_true(new.status.conditions, names.READY)
+            if is_ready != is_known_ready:
+                (self._ready.add if is_ready else self._ready.discard)(subject)
+                detail = READY if is_ready else NOT_READY
+                now = self._clock.monotonic()
+                self.entries.append(Entry(now, plural, entry.key, "condition", detail))
 
     def _follow_reconciles(self, controller: Controller[Any], plural: str) -> None:
         def begun(item: Item[Key]) -> None:
@@ -183,7 +215,7 @@ class Recorder:
         if query.get("output") == "json":
             shown = msgspec.json.format(msgspec.json.encode(found), indent=2)
             return Answer(200, shown + b"\n", "application/json")
-        return text(200, table((plural, key), found, self._wall_clock_at))
+        return text(200, table((plural, key), found, self._clock.monotonic(), self._wall_clock_at))
 
     def _wall_clock_at(self, at: float) -> datetime:
         return self._clock.now() - timedelta(seconds=self._clock.monotonic() - at)

@@ -220,14 +220,43 @@ async def test_the_table() -> None:
         code, said, _ = await command(world, "claim", "c")
         life = await life_of(world, "claim", "c")
     assert code == EXIT_OK
-    head, columns, *lines = said.splitlines()
-    assert head.startswith(f"claim {NS}/c: {len(life)} entries, 0 is 2026-")
+    took, head, columns, *lines = said.splitlines()
+    assert took.startswith(f"claim {NS}/c: Ready after ")
+    assert head.startswith(f"{len(life)} entries, 0 is 2026-")
     assert columns.split() == ["AT", "MS", "OBJECT", "WHAT", "TOOK", "MS", "DETAIL"]
     assert len(lines) == len(life)
     first = next(line for line in lines if "claim c" in line and "event" in line)
     assert first.split()[0] == "0.000"
     assert "ADDED, passed: first sight" in first
     assert any("patch sandboxclaims.extensions.agents.x-k8s.io/status 200" in one for one in lines)
+
+
+async def test_the_answer_says_first_how_long_a_warm_claim_took() -> None:
+    """The three requests by the names of the metric, and that the claim was warm."""
+    async with open_claims("m1", **ON) as world:
+        await world.create(claim())
+        _, said, _ = await command(world, "claim", "c")
+    first = said.splitlines()[0]
+    steps = "adopt 0.0, pod_metadata 0.0, status 0.0, "
+    assert first.startswith(f"claim {NS}/c: Ready after 0.0 ms: {steps}")
+    assert first.endswith("; warm")
+
+
+async def test_a_sandbox_takes_as_long_as_its_pod() -> None:
+    """Before and after it is Ready; a later loss of the Pod does not count."""
+    async with open_world(Settings(**ON)) as world:
+        await world.create(sandbox())
+        await world.advance(2.5)
+        _, said, _ = await command(world, "sandbox", "sb-1")
+        assert said.startswith(f"sandbox {NS}/sb-1: not Ready 2500.0 ms after its first event\n")
+        await world.run_pod()
+        await world.pod_status(phase="Failed")
+        _, said, _ = await command(world, "sandbox", "sb-1")
+    assert said.startswith(
+        f"sandbox {NS}/sb-1: Ready after 2500.0 ms: get sandboxes 0.0, create pods 0.0, "
+    )
+    assert "; cold" not in said
+    assert "Ready is False" in said
 
 
 async def test_what_is_told_to_people_has_no_digests_and_fits_on_their_screens() -> None:

@@ -1,0 +1,101 @@
+"""How long an object took, from what is remembered of it."""
+
+from __future__ import annotations
+
+import re
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lean_sandbox.trace.life import CLAIMS, NOT_READY, PODS, READY, SANDBOXES, Entry, summary
+from lean_sandbox.watch.kind import Key
+
+KEY = Key("ns", "c")
+CLAIM = (CLAIMS, KEY)
+ADDED = "ADDED, passed: first sight"
+ADOPT = "patch sandboxes.agents.x-k8s.io"
+STATUS = "patch sandboxclaims.extensions.agents.x-k8s.io/status"
+
+
+def event(at: float, detail: str = ADDED) -> Entry:
+    """Return an event of the claim."""
+    return Entry(at, CLAIMS, KEY, "event", detail)
+
+
+def request(at: float, detail: str, took_s: float, plural: str = CLAIMS) -> Entry:
+    """Return a request of a reconcile."""
+    return Entry(at, plural, KEY, "request", detail, took_s)
+
+
+def condition(at: float, detail: str = READY) -> Entry:
+    """Return a change of the claim's condition."""
+    return Entry(at, CLAIMS, KEY, "condition", detail)
+
+
+def test_each_step_is_named_and_the_rest_is_between_them() -> None:
+    """A refused try shows its code; what came after Ready does not count."""
+    entries = [
+        event(1.0),
+        request(1.001, f"{ADOPT} 409", 0.002),
+        request(1.004, f"{ADOPT} 200", 0.010),
+        request(1.014, "patch pods 200", 0.008),
+        request(1.022, f"{STATUS} 200", 0.007),
+        condition(1.030),
+        request(1.029, "patch sandboxclaims.extensions.agents.x-k8s.io 200", 0.050),
+    ]
+    assert summary(CLAIM, entries, 9.0) == (
+        "Ready after 30.0 ms: adopt (409) 2.0, adopt 10.0, pod_metadata 8.0, status 7.0,"
+        " between them 3.0; warm"
+    )
+
+
+def test_requests_of_a_cold_claims_sandbox_count_too() -> None:
+    """By their own names: the names of the metric are those of a claim's requests."""
+    entries = [
+        event(0.0),
+        request(0.0, "create sandboxes.agents.x-k8s.io 201", 0.010),
+        request(0.010, "create pods 201", 0.005, SANDBOXES),
+        request(2.0, "patch sandboxes.agents.x-k8s.io/status 200", 0.005, SANDBOXES),
+        condition(2.010),
+    ]
+    assert summary(CLAIM, entries, 9.0) == (
+        "Ready after 2010.0 ms: create sandboxes 10.0, create pods 5.0, patch sandboxes/status 5.0,"
+        " between them 1990.0; cold"
+    )
+
+
+def test_an_object_of_the_same_name_before_does_not_count() -> None:
+    """Neither its time nor its Ready."""
+    entries = [event(0.0), condition(1.0), event(2.0, "DELETED, passed: deleted"), event(3.0)]
+    assert summary(CLAIM, entries, 3.5) == "not Ready 500.0 ms after its first event"
+
+
+def test_nothing_is_said_without_the_beginning_or_the_condition() -> None:
+    """Its first event is overwritten, or its kind has no condition Ready."""
+    assert summary(CLAIM, [condition(1.0)], 2.0) == ""
+    assert summary((PODS, KEY), [Entry(0.0, PODS, KEY, "event", ADDED)], 2.0) == ""
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.0, 1.0), st.floats(0.0, 1.0)), max_size=6),
+    st.floats(2.0, 9.0),
+)
+def test_requests_at_the_same_time_count_once(spans: list[tuple[float, float]], end: float) -> None:
+    """What is between requests is never more than the whole time, nor less than nothing."""
+    entries = [event(0.0), *(request(at, f"{ADOPT} 200", took) for at, took in sorted(spans))]
+    told = summary(CLAIM, [*entries, condition(end)], end)
+    found = re.search(r"Ready after ([-\d.]+) ms: .*between them ([-\d.]+)", told)
+    assert found is not None
+    whole, between = float(found[1]), float(found[2])
+    assert -0.05 <= between <= whole + 0.05
+    steps = 32
+    covered = sum(
+        any(at <= end * step / steps < at + took for at, took in spans) for step in range(steps)
+    )
+    assert between <= whole * (1 - (covered - len(spans) - 1) / steps) + 0.1
+
+
+def test_a_ready_that_was_lost_later_is_still_when_it_came() -> None:
+    """The first one counts."""
+    entries = [event(0.0), condition(0.5), condition(0.7, NOT_READY), condition(0.9)]
+    assert summary(CLAIM, entries, 2.0) == "Ready after 500.0 ms: between them 500.0"
