@@ -263,7 +263,9 @@ def _is_left_out(schema: Json, mark: str) -> bool:
 
 
 def _zero(schema: Json, mark: str) -> Any:
-    """Return what Go writes for a field that nobody set and that it does not leave out."""
+    """Return what Go writes for a field that nobody set: its default, or what is empty."""
+    if "default" in schema:
+        return schema["default"]
     if "p" in mark or schema.get("format") == "date-time":
         return None
     if "properties" in schema:
@@ -282,13 +284,14 @@ def _shape(component: str) -> _Shape:
         if isinstance(nested, dict) and "component" in nested and "properties" in nested:
             inner.append((name, nested))
         is_silent = component == METADATA and name == "creationTimestamp"
-        if name in marks and not is_silent and not _is_left_out(field, marks[name]):
+        is_written = "default" in field or not _is_left_out(field, marks.get(name, ""))
+        if name in marks and not is_silent and is_written:
             zeros.append((name, _zero(field, marks[name])))
     return _Shape(tuple(zeros), tuple(inner))
 
 
 def complete(obj: Json, schema: Json) -> None:
-    """Add in place what Go writes in any case: structs, and fields that are not left out empty."""
+    """Add in place what Go writes in any case: structs, defaults, fields not left out empty."""
     shape = _shape(schema["component"])
     for name, zero in shape.zeros:
         if name not in obj:

@@ -18,7 +18,6 @@ _PROBE: Final[Json] = {
     "periodSeconds": 10,
     "successThreshold": 1,
     "failureThreshold": 3,
-    "grpc?": {"service": ""},
     **_HTTP,
 }
 _FIELD: Final[Json] = {"fieldRef?": {"apiVersion": "v1"}}
@@ -26,7 +25,6 @@ _CONTAINER: Final[Json] = {
     "terminationMessagePath": "/dev/termination-log",
     "terminationMessagePolicy": "File",
     "resources": {},
-    "ports[*]": {"protocol": "TCP"},
     "livenessProbe?": _PROBE,
     "readinessProbe?": _PROBE,
     "startupProbe?": _PROBE,
@@ -47,15 +45,6 @@ _VOLUME: Final[Json] = {
     },
     "ephemeral?": {"volumeClaimTemplate?": {"spec": {"volumeMode": "Filesystem"}}},
     "hostPath?": {"type": ""},
-    "azureDisk?": {
-        "cachingMode": "ReadWrite",
-        "fsType": "ext4",
-        "kind": "Shared",
-        "readOnly": False,
-    },
-    "iscsi?": {"iscsiInterface": "default"},
-    "rbd?": {"keyring": "/etc/ceph/keyring", "pool": "rbd", "user": "admin"},
-    "scaleIO?": {"fsType": "xfs", "storageMode": "ThinProvisioned"},
 }
 _SPEC: Final[Json] = {
     "restartPolicy": "Always",

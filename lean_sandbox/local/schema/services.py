@@ -17,11 +17,7 @@ _NETWORK: Final = ipaddress.ip_network("10.96.0.0/16")
 """The range of cluster IPs."""
 _NODE_PORTS: Final = range(30000, 32768)
 _IP_TEXT: Final = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
-_DEFAULTS: Final[Json] = {
-    "type": "ClusterIP",
-    "sessionAffinity": "None",
-    "ports[*]": {"protocol": "TCP"},
-}
+_DEFAULTS: Final[Json] = {"type": "ClusterIP", "sessionAffinity": "None"}
 _PUBLISHED: Final[Json] = {
     "internalTrafficPolicy": "Cluster",
     "sessionAffinity=ClientIP": {"sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 10800}}},
