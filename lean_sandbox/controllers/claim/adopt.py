@@ -57,11 +57,15 @@ class Adoption:
     async def take(self, member: SandboxEntry, judge: Staleness | None) -> SandboxEntry | None:
         """Take over a member that the warm queue has reserved; ``None`` if it is not to be had.
 
-        Raises MemberRefusedError, after the member was handed to its pool to be replaced.
+        At most one GET for each unknown stamp, before the patch. Raises MemberRefusedError, after
+        the member was handed to its pool to be replaced.
         """
         warm = self._parts.warm
         try:
-            taken = await self._take(member, judge)
+            if judge is not None and not await self._is_fresh(member, judge):
+                warm.forget(member)
+                return None
+            return await self._adopt(member)
         except MemberRefusedError as refusal:
             warm.forget(member)
             note = f'Pool Sandbox "{member.key.name}" is passed over: {said(refusal)}'
@@ -71,27 +75,19 @@ class Adoption:
             )
             self._parts.wakes.refused(member.key, member.uid)
             raise
-        except BaseException:
+        finally:
+            # What became of it is in the cache, which the warm queue follows.
             warm.release(member)
-            raise
-        warm.forget(member)
-        return taken
 
-    async def _take(self, member: SandboxEntry, judge: Staleness | None) -> SandboxEntry | None:
-        """Adopt an acquired member; ``None`` when it is not available, or no longer fits.
-
-        At most one GET for each unknown stamp, before the patch.
-        """
-        if judge is not None:
-            verdict = judge.by_stamp(member.metadata)
-            if verdict is Verdict.UNDECIDED:
-                whole: Sandbox | None = await self._writer.peek(self._sandboxes, member.key)
-                if whole is None or whole.metadata.uid != member.uid:
-                    return None
-                verdict = judge.by_spec(whole.metadata, whole.spec, is_orphan=False)
-            if verdict is not Verdict.FRESH:
-                return None
-        return await self._adopt(member)
+    async def _is_fresh(self, member: SandboxEntry, judge: Staleness) -> bool:
+        verdict = judge.by_stamp(member.metadata)
+        if verdict is Verdict.UNDECIDED:
+            found = await self._writer.get(self._sandboxes, member.key)
+            if found is None or found.entry.uid != member.uid:
+                return False
+            whole: Sandbox = found.item
+            verdict = judge.by_spec(whole.metadata, whole.spec, is_orphan=False)
+        return verdict is Verdict.FRESH
 
     async def _adopt(self, held: SandboxEntry) -> SandboxEntry | None:
         """Take one member over; ``None`` when it is no longer available.
