@@ -44,14 +44,15 @@ T = TypeVar("T")
 # The plural of a kind, and the key of an object.
 _Name: TypeAlias = tuple[str, Key]
 
-# The least time between two GETs of a name, and how many names are remembered for that.
-_LOOK_AGAIN_S = 1.0
+# How soon a claim is reconciled again of which nothing can be said yet, the least time between two
+# GETs of a name, and how many names are remembered for that.
+AGAIN_S = 1.0
 _MOST_NAMES = 4096
 # How long an absence holds that no event has contradicted.
 _ABSENT_S = 600.0
 
 
-class _Look(msgspec.Struct):
+class _Fetch(msgspec.Struct):
     """A GET of a name: when it was sent, and whether it found nothing and no claim came since."""
 
     at: float
@@ -61,7 +62,7 @@ class _Look(msgspec.Struct):
 class NotYetError(Exception):
     """Nothing can be said of a claim yet: reconcile it again after ``after_s``, write nothing."""
 
-    def __init__(self, after_s: float) -> None:
+    def __init__(self, after_s: float = AGAIN_S) -> None:
         super().__init__(f"not known before {after_s:g} s")
         self.after_s = after_s
 
@@ -74,7 +75,7 @@ class TemplateResolver:
         self._caches = caches
         self._clock = clock
         # The latest GET for each name that was not found, or whose GET is in flight.
-        self._looks: TTLCache[_Name, _Look] = TTLCache(_MOST_NAMES, _ABSENT_S, clock.monotonic)
+        self._fetches: TTLCache[_Name, _Fetch] = TTLCache(_MOST_NAMES, _ABSENT_S, clock.monotonic)
         # The verdicts by templates that are cached.
         self._staleness: dict[Key, Staleness] = {}
         caches.templates.listeners.append(self._forget_verdicts)
@@ -135,20 +136,20 @@ class TemplateResolver:
         text = f'waiting for NetworkPolicy "{policy}" of SandboxTemplate "{template.name}"'
         return ClaimError(ClaimFault.POLICY_PENDING, text)
 
-    def doubt(self, pool: Key) -> None:
+    def forget_absence(self, pool: Key) -> None:
         """Note that a claim is new or changed: its pool and template may have come before it."""
         view = self.known_pool(pool)
         if view is None:
-            self._doubt(SANDBOXWARMPOOLS, pool)
+            self._forget_absence(SANDBOXWARMPOOLS, pool)
         else:
-            self._doubt(SANDBOXTEMPLATES, Key(pool.namespace, view.template))
+            self._forget_absence(SANDBOXTEMPLATES, Key(pool.namespace, view.template))
 
-    def _doubt(self, resource: Resource, key: Key) -> None:
+    def _forget_absence(self, resource: Resource, key: Key) -> None:
         name = (resource.plural, key)
-        look = self._looks.get(name)
-        if look is not None:
-            # A new record: what a GET in flight finds may be from before the doubt.
-            self._looks[name] = _Look(look.at)
+        last = self._fetches.get(name)
+        if last is not None:
+            # A new record: what a GET in flight finds may be older.
+            self._fetches[name] = _Fetch(last.at)
 
     async def pool(self, key: Key) -> PoolView:
         """Return the pool. At most one GET.
@@ -158,13 +159,13 @@ class TemplateResolver:
         view = self.known_pool(key)
         if view is not None:
             return view
-        found = await self._look(SANDBOXWARMPOOLS, key, SandboxWarmPool)
+        found = await self._fetch(SANDBOXWARMPOOLS, key, SandboxWarmPool)
         if found is None:
             text = f'SandboxWarmPool "{key.name}" not found'
             raise ClaimError(ClaimFault.WARM_POOL_NOT_FOUND, text)
         view = view_of_pool(found)
         # Only now is it known which template is meant.
-        self._doubt(SANDBOXTEMPLATES, Key(key.namespace, view.template))
+        self._forget_absence(SANDBOXTEMPLATES, Key(key.namespace, view.template))
         return view
 
     async def template(self, key: Key) -> TemplateView:
@@ -178,7 +179,7 @@ class TemplateResolver:
             return view
         if fault := self.template_fault(key):
             raise ClaimError(ClaimFault.OTHER, fault)
-        found = await self._look(SANDBOXTEMPLATES, key, SandboxTemplate)
+        found = await self._fetch(SANDBOXTEMPLATES, key, SandboxTemplate)
         if found is None:
             text = f'SandboxTemplate "{key.name}" not found'
             raise ClaimError(ClaimFault.TEMPLATE_NOT_FOUND, text)
@@ -192,23 +193,23 @@ class TemplateResolver:
         view = await self.pool(pool)
         return await self.template(Key(pool.namespace, view.template))
 
-    async def _look(self, resource: Resource, key: Key, type_: type[T]) -> T | None:
+    async def _fetch(self, resource: Resource, key: Key, type_: type[T]) -> T | None:
         """Ask the server for an object that the cache does not have; ``None`` when it is absent."""
         if not is_object_name(key.name):
             return None
         name, now = (resource.plural, key), self._clock.monotonic()
-        look = self._looks.get(name)
-        if look is not None and look.is_absent:
+        last = self._fetches.get(name)
+        if last is not None and last.is_absent:
             return None
-        if look is not None and now < look.at + _LOOK_AGAIN_S:
-            raise NotYetError(look.at + _LOOK_AGAIN_S - now)
-        look = self._looks[name] = _Look(now)
+        if last is not None and now < last.at + AGAIN_S:
+            raise NotYetError(last.at + AGAIN_S - now)
+        last = self._fetches[name] = _Fetch(now)
         found = await self._client.get(resource, key.name, type_, namespace=key.namespace)
         if found is None:
-            look.is_absent = True
+            last.is_absent = True
         else:
             # The watch is late, and the next caller may ask at once.
-            self._looks.pop(name, None)
+            self._fetches.pop(name, None)
         return found
 
 

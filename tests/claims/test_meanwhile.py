@@ -235,9 +235,8 @@ async def test_nothing_is_kept_of_a_claim_that_goes_while_its_patch_fails() -> N
         held.release()
         await world.advance(60.0)
         assert world.whole.claims is not None
-        parts = world.whole.claims._parts
         assert world.find(CLAIMS, "c") is None
-        assert (parts.doubtful, parts.ended, parts.collisions) == ({}, {}, {})
+        assert not world.whole.claims._states._states
 
 
 def drop(world: World) -> bool:

@@ -225,17 +225,17 @@ async def test_the_first_sight_of_a_claim_is_kept_until_it_is_ready() -> None:
 async def test_nothing_is_kept_of_claims_that_are_ready_or_gone() -> None:
     """Claim case 118: a hundred claims come and go, and nothing of them stays."""
     async with open_claims("m1") as world:
-        kept = controller_of(world).annotator
+        states = controller_of(world)._states._states
         await world.create(claim("ready"))
         for number in range(100):
             world.plane.store.create(claim(f"c{number}", pool="missing"))
         await world.settle()
-        assert len(kept._first_seen) == 100
+        assert len(states) == 100
         for number in range(100):
             world.plane.store.delete(CLAIMS, NS, f"c{number}", grace_s=0)
         await world.advance(3.0)
         assert ready_of(world, "ready")[0] == "True"
-        assert not kept._first_seen
+        assert not states
 
 
 # -- members ---------------------------------------------------------------------------------------

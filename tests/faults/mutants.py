@@ -257,8 +257,8 @@ MUTANTS = (
     Mutant(
         "a claim is never reconciled",
         _CLAIM,
-        "        if entry is None:\n            return Result()\n        if self._parts.tracing",
-        "        if True:\n            return Result()\n        if self._parts.tracing",
+        "        if entry is None:\n            return Result()\n        state =",
+        "        if True:\n            return Result()\n        state =",
     ),
     Mutant(
         "a pool is never reconciled",

@@ -187,15 +187,15 @@ async def test_nothing_is_remembered_of_claims_that_are_ready_or_gone() -> None:
     async with open_claims("m1") as world:
         claims = world.whole.claims
         assert claims is not None
-        first_seen = claims.annotator._first_seen
+        states = claims._states._states
         await world.create(claim())
         await world.create(claim("waits", pool="nowhere"))
         await world.advance(5.0)
         waiting = world.find(CLAIMS, "waits")
         assert waiting is not None
-        assert list(first_seen) == [waiting["metadata"]["uid"]]
+        assert [state.uid for state in states.values()] == [waiting["metadata"]["uid"]]
         await world.delete(CLAIMS, "waits")
-        assert first_seen == {}
+        assert states == {}
 
 
 async def test_an_adoption_is_counted_with_its_pool() -> None:

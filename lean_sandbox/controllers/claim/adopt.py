@@ -6,6 +6,7 @@ from typing import Any
 
 from lean_sandbox.controllers.claim.owned import is_controlled
 from lean_sandbox.controllers.claim.parts import Parts
+from lean_sandbox.controllers.claim.state import ClaimState
 from lean_sandbox.controllers.common import reference_to
 from lean_sandbox.controllers.warm import pool_of
 from lean_sandbox.kube.errors import ApiError, Conflict, Forbidden, Invalid, NotFound, said
@@ -35,12 +36,15 @@ class MemberRefusedError(Exception):
 class Adoption:
     """Takes members of the claim's pool over, in one reconcile of the claim."""
 
-    def __init__(self, parts: Parts, entry: ClaimEntry, facts: ClaimFacts, pool: Key) -> None:
+    def __init__(
+        self, parts: Parts, entry: ClaimEntry, state: ClaimState, facts: ClaimFacts, pool: Key
+    ) -> None:
         self._parts = parts
         self._sandboxes = parts.caches.sandboxes
         self._resolver = parts.resolver
         self._writer = parts.writer
         self._entry = entry
+        self._state = state
         self._facts = facts
         self._pool = pool
 
@@ -109,7 +113,7 @@ class Adoption:
                     raise
                 refused = error
             except BaseException:
-                self._parts.doubtful[self._entry.uid] = held.key
+                self._state.doubtful = held.key
                 raise
             else:
                 if is_controlled(taken, self._entry):

@@ -12,6 +12,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
+from lean_sandbox.controllers.claim.state import ClaimState, ClaimStates
 from lean_sandbox.controllers.common import Shared
 from lean_sandbox.kube.errors import NotFound
 from lean_sandbox.model import names
@@ -22,6 +23,7 @@ from lean_sandbox.runtime.workers import Result
 from lean_sandbox.turns import Rank
 from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.extensions import ClaimEntry
+from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
 # How long the annotations of a claim that is not ready are gathered into one patch.
 _GATHERING_S = 1.0
@@ -35,79 +37,69 @@ class AnnotationWriter(Controller[ClaimEntry]):
     They are lost with the process: the next one finds what is missing when it reconciles the claim.
     """
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: Shared, states: ClaimStates) -> None:
         super().__init__("claim-annotations", shared.caches.claims, shared.clock, workers=4)
         self._writer = shared.writer
         self._clock = shared.clock
+        self._states = states
         # Whether to write when a claim was first seen, and its trace.
         self._observes = not shared.settings.disable_claim_observability_annotations
-        # By uid of the claim: annotations pending or in flight, when the claim was first seen, and
-        # the trace that was begun for a client that began none.
-        self._pending: dict[str, dict[str, str]] = {}
-        self._first_seen: dict[str, str] = {}
-        self._traces: dict[str, str] = {}
 
     def saw(self, entry: ClaimEntry) -> None:
         """Remember when a claim that has never been ready was first seen."""
         carried, key = entry.annotations or {}, names.CLAIM_FIRST_READY_AT_ANNOTATION
-        if not carried.get(key) and key not in self._pending.get(entry.uid, ()):
+        if carried.get(key):
+            return
+        state = self._states.begin(entry)
+        if state.first_seen is None and key not in state.pending:
             stamped = carried.get(names.CONTROLLER_FIRST_OBSERVED_AT_ANNOTATION, "")
-            self._first_seen.setdefault(entry.uid, self._seen_before(stamped, entry.created_at))
+            state.first_seen = self._seen_before(stamped, entry.created_at)
 
-    def first_seen(self, uid: str) -> str | None:
-        """Return, only once, when a claim that has just become ready was first seen."""
-        return self._first_seen.pop(uid, None)
+    def annotate(
+        self,
+        entry: ClaimEntry,
+        state: ClaimState,
+        sandbox: SandboxEntry | None,
+        *,
+        was_ready: bool,
+        is_ready: bool,
+        is_refused: bool,
+    ) -> None:
+        """Have written what the annotations of a claim lack, now that its status says this.
 
-    def was_ready(self, uid: str) -> None:
-        """Forget the first sight and the trace of a claim that was ready before."""
-        self._first_seen.pop(uid, None)
-        self._traces.pop(uid, None)
+        Those of a claim that has just become ready are sent at once, others are gathered.
+        """
+        annotations = entry.annotations or {}
+        if not is_ready:
+            gathering_s = _GATHERING_S if is_refused else _LONG_WAIT_S
+            self._add(entry, state, self._observed(entry, state), gathering_s)
+        if sandbox is None:
+            return
+        key, name = names.SANDBOX_NAME_ANNOTATION, sandbox.key.name
+        # The annotation marks a Sandbox that came from a pool; one of the claim's own has its name.
+        noted = state.pending.get(key) or annotations.get(key) or entry.key.name
+        # Releases before v1 named it in a label, which goes with the patch: remove after v1.1.
+        if key in (entry.labels or {}) or name != noted:
+            self._add(entry, state, {key: name}, 0.0 if is_ready else _GATHERING_S)
+        dated = names.CLAIM_FIRST_READY_AT_ANNOTATION
+        is_dated = bool(annotations.get(dated))
+        if was_ready and is_dated:
+            state.first_seen = None
+            state.trace = ""
+        elif not is_dated and (was_ready or is_ready) and dated not in state.pending:
+            # If it was ready before, it is unknown since when.
+            since = "unknown" if was_ready else _written(self._clock.now())
+            changes = {dated: since, **self._observed(entry, state)}
+            self._add(entry, state, changes, _GATHERING_S if was_ready else 0.0)
 
-    def forget(self, uid: str) -> None:
-        """Forget a claim that is gone."""
-        self.was_ready(uid)
-        self._pending.pop(uid, None)
-
-    def trace_of(self, entry: ClaimEntry) -> str:
-        """Return the trace context that a claim carries or will carry, empty for none."""
-        carried = (entry.annotations or {}).get(names.TRACE_CONTEXT_ANNOTATION, "")
-        return carried or self._traces.get(entry.uid, "")
-
-    def begin_trace(self, entry: ClaimEntry, carrier: str) -> None:
-        """Note the trace that all reconciles of a claim, and its Sandbox, belong to."""
-        self._traces[entry.uid] = carrier
-
-    def noted(self, entry: ClaimEntry) -> str:
-        """Return the Sandbox that a claim names or will name, empty for none."""
-        key = names.SANDBOX_NAME_ANNOTATION
-        pending = self._pending.get(entry.uid, {})
-        return pending[key] if key in pending else (entry.annotations or {}).get(key, "")
-
-    def bound(self, entry: ClaimEntry, sandbox: str, *, is_ready: bool) -> None:
-        """Note which Sandbox the claim has."""
-        after_s = 0.0 if is_ready else _GATHERING_S
-        self._add(entry, {names.SANDBOX_NAME_ANNOTATION: sandbox}, after_s)
-
-    def ready(self, entry: ClaimEntry, *, is_known: bool) -> None:
-        """Note that the claim is ready for the first time, now or at an unknown time."""
-        key = names.CLAIM_FIRST_READY_AT_ANNOTATION
-        if key not in self._pending.get(entry.uid, ()):
-            changes = {key: self._now() if is_known else "unknown", **self._observed(entry)}
-            self._add(entry, changes, 0.0 if is_known else _GATHERING_S)
-
-    def unready(self, entry: ClaimEntry, *, is_refused: bool) -> None:
-        """Note that the claim is not ready: it is refused, or takes time."""
-        if observed := self._observed(entry):
-            self._add(entry, observed, _GATHERING_S if is_refused else _LONG_WAIT_S)
-
-    def _observed(self, entry: ClaimEntry) -> dict[str, str]:
+    def _observed(self, entry: ClaimEntry, state: ClaimState) -> dict[str, str]:
         """Return the annotations of the controller's first sight that a claim does not have yet."""
         if not self._observes:
             return {}
         carried = entry.annotations or {}
         found = {
-            names.CONTROLLER_FIRST_OBSERVED_AT_ANNOTATION: self._first_seen.get(entry.uid, ""),
-            names.TRACE_CONTEXT_ANNOTATION: self._traces.get(entry.uid, ""),
+            names.CONTROLLER_FIRST_OBSERVED_AT_ANNOTATION: state.first_seen or "",
+            names.TRACE_CONTEXT_ANNOTATION: state.trace,
         }
         return {key: value for key, value in found.items() if value and not carried.get(key)}
 
@@ -124,14 +116,12 @@ class AnnotationWriter(Controller[ClaimEntry]):
             return ""
         return _written(seen)
 
-    def _now(self) -> str:
-        return _written(self._clock.now())
-
-    def _add(self, entry: ClaimEntry, changes: dict[str, str], after_s: float) -> None:
-        if self.cache.latest(entry) is None:
-            return
-        self._pending.setdefault(entry.uid, {}).update(changes)
-        self.queue.add(entry.key, rank=Rank.SPARE, after_s=after_s)
+    def _add(
+        self, entry: ClaimEntry, state: ClaimState, changes: dict[str, str], after_s: float
+    ) -> None:
+        if changes and self.cache.latest(entry) is not None:
+            state.pending.update(changes)
+            self.queue.add(entry.key, rank=Rank.SPARE, after_s=after_s)
 
     def enqueue_all(self, reason: str) -> None:  # noqa: ARG002 -- the claims' controller finds it
         """Accept annotations from now on; the reconciles of claims find what is missing."""
@@ -140,20 +130,22 @@ class AnnotationWriter(Controller[ClaimEntry]):
     async def reconcile(self, item: Item[Key]) -> Result:
         """Write what has been collected for one claim."""
         entry = self.cache.get(item.key)
-        if entry is None or entry.is_deleting or entry.uid not in self._pending:
+        if entry is None or entry.is_deleting:
             return Result()
-        changes = self._pending[entry.uid].copy()
-        await self.write(entry, changes)
-        # Annotations added meanwhile have a turn of their own.
-        pending = self._pending.pop(entry.uid, {})
-        if later := dict(pending.items() - changes.items()):
-            self._pending[entry.uid] = later
+        state = self._states.begin(entry)
+        changes = state.pending.copy()
+        if changes:
+            await self.write(entry, changes)
+            # Annotations added meanwhile have a turn of their own.
+            state.pending = dict(state.pending.items() - changes.items())
+        self._states.settle(entry)
         return Result()
 
     async def write(self, entry: ClaimEntry, changes: Mapping[str, str | None]) -> None:
         """Set or remove annotations of a claim; one that is gone is not an error. One PATCH.
 
-        The label by which old releases named the Sandbox is removed with the first patch.
+        The label by which releases before v1 named the Sandbox is removed with the first patch:
+        remove after v1.1.
         """
         metadata: dict[str, Any] = {"annotations": changes}
         if names.SANDBOX_NAME_ANNOTATION in (entry.labels or {}):

@@ -10,6 +10,7 @@ from filters import Change
 from lean_sandbox.controllers.claim.annotations import AnnotationWriter
 from lean_sandbox.controllers.claim.parts import Parts
 from lean_sandbox.controllers.claim.reconcile import reconcile
+from lean_sandbox.controllers.claim.state import ClaimStates
 from lean_sandbox.controllers.common import ObjectEvents, Shared
 from lean_sandbox.controllers.warm import WaitingClaims, WarmQueue
 from lean_sandbox.model import names
@@ -72,7 +73,8 @@ class ClaimController(Controller[ClaimEntry]):
         caches.pods.listeners.append(self.follow_pod)
         self._by_pool: Index[ClaimEntry] = Index(_pool_of)
         self.cache.listeners.append(self._by_pool.follow)
-        self.annotator = AnnotationWriter(shared)
+        self._states = ClaimStates()
+        self.annotator = AnnotationWriter(shared, self._states)
         resource = self.cache.kind.resource
         self._parts = Parts(
             **msgspec.structs.asdict(shared),
@@ -97,17 +99,20 @@ class ClaimController(Controller[ClaimEntry]):
             self._note_waiting(item.key, arrivals)
 
     async def _reconcile(self, key: Key) -> Result:
-        entry = self.cache.get(key)
+        entry, tracing = self.cache.get(key), self._parts.tracing
         if entry is None:
             return Result()
-        if self._parts.tracing is None:
-            return await reconcile(self._parts, entry)
-        parent = self.annotator.trace_of(entry)
-        with self._parts.tracing.span("ReconcileSandboxClaim", _attributes(entry), parent or None):
-            carrier = None if parent else self._parts.tracing.carrier()
-            if carrier is not None:
-                self.annotator.begin_trace(entry, carrier)
-            return await reconcile(self._parts, entry)
+        state = self._states.begin(entry)
+        try:
+            if tracing is None:
+                return await reconcile(self._parts, entry, state)
+            parent = state.trace_of(entry)
+            with tracing.span("ReconcileSandboxClaim", _attributes(entry), parent or None):
+                if not parent:
+                    state.trace = tracing.carrier() or ""
+                return await reconcile(self._parts, entry, state)
+        finally:
+            self._states.settle(entry)
 
     def _note_waiting(self, key: Key, arrivals: int) -> None:
         entry = self.cache.get(key)
@@ -164,14 +169,14 @@ class ClaimController(Controller[ClaimEntry]):
         """Wake a claim that changed; drop what was remembered of one that is gone."""
         gone = delta.old
         if gone is not None and (delta.new is None or delta.new.uid != gone.uid):
-            self._parts.forget(gone.uid)
+            self._states.drop(gone)
             self.waiting.forget(gone.key)
         if delta.new is None:
             self.queue.forget(delta.key)
             return
         self.annotator.saw(delta.new)
         if delta.new.view is not None:
-            self._parts.resolver.doubt(Key(delta.key.namespace, delta.new.view.pool))
+            self._parts.resolver.forget_absence(Key(delta.key.namespace, delta.new.view.pool))
         self.on_change(delta)
 
     def on_sandbox(self, delta: Delta[SandboxEntry]) -> None:
@@ -193,7 +198,7 @@ class ClaimController(Controller[ClaimEntry]):
                 # With the claim itself its Sandbox goes, and the claim's end may follow shortly.
                 after_s = 0.1 if delta.new is None else 0.0
                 if delta.new is None:
-                    self._parts.ended[claim.uid] = delta.key.name
+                    self._states.begin(claim).ended = delta.key.name
                 self.queue.add(claim.key, after_s=after_s, reason="sandbox")
 
     def follow_pod(self, old: PodEntry | None, new: PodEntry | None) -> None:
@@ -231,7 +236,7 @@ class ClaimController(Controller[ClaimEntry]):
         # No claim waits for a change of the pool's status.
         if not delta.initial and (delta.old is None or _spec_of(delta.old) != _spec_of(delta.new)):
             # It may name a template whose absence was found before the template came.
-            self._parts.resolver.doubt(delta.key)
+            self._parts.resolver.forget_absence(delta.key)
             self._wake_claims([delta.key], "pool", unless=self._is_served)
 
     def on_template(self, delta: Delta[TemplateEntry]) -> None:

@@ -13,11 +13,12 @@ from collections.abc import Awaitable
 from lean_sandbox.controllers.claim.adopt import Adoption
 from lean_sandbox.controllers.claim.bind import Binding
 from lean_sandbox.controllers.claim.expiry import AT_ONCE_S, Expiry, observed
+from lean_sandbox.controllers.claim.find import OwnSandbox
 from lean_sandbox.controllers.claim.legacy import delete_legacy_policy
-from lean_sandbox.controllers.claim.own import OwnSandbox
 from lean_sandbox.controllers.claim.owned import acquired
 from lean_sandbox.controllers.claim.parts import Parts
 from lean_sandbox.controllers.claim.requests import ClaimRequests
+from lean_sandbox.controllers.claim.state import ClaimState
 from lean_sandbox.controllers.claim.sync import BoundMetadata
 from lean_sandbox.controllers.claim.usable import make_usable
 from lean_sandbox.controllers.metrics import launch_of
@@ -28,7 +29,6 @@ from lean_sandbox.model import names
 from lean_sandbox.model.claim import (
     EMPTY_CLAIM_STATUS,
     ClaimFacts,
-    ClaimView,
     SandboxClaimSpec,
     SandboxClaimStatus,
     expire_at,
@@ -50,49 +50,47 @@ from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.extensions import ClaimEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
-# How soon a claim is reconciled again that waits for its Sandbox or its Pod to be fetched.
-_LOOK_AGAIN_S = 1.0
 
-
-async def reconcile(parts: Parts, entry: ClaimEntry) -> Result:
+async def reconcile(parts: Parts, entry: ClaimEntry, state: ClaimState) -> Result:
     """Serve a claim; raises ReconcileError or an API error when it has to be retried."""
     await delete_legacy_policy(parts, entry)
     if entry.is_deleting:
         return Result()
     if entry.needs_fetch:
-        found = await parts.writer.get(parts.caches.claims, entry.key)
-        held = parts.caches.claims.get(entry.key)
-        if found is None or held is None or held.is_deleting:
+        await parts.writer.get(parts.caches.claims, entry.key)
+        fetched = parts.caches.claims.latest(entry)
+        if fetched is None or fetched.needs_fetch or fetched.is_deleting:
+            # What there is instead is reconciled by its own event.
             return Result()
-        entry = held
-    assert entry.view is not None
-    assert entry.status is not None
-    return await ClaimReconcile(parts, entry, entry.view, entry.status).run()
+        entry = fetched
+    return await ClaimReconcile(parts, entry, state).run()
 
 
 class ClaimReconcile:
     """One reconcile of one claim: which Sandbox it gets, and its status."""
 
-    def __init__(
-        self, parts: Parts, entry: ClaimEntry, view: ClaimView, status: SandboxClaimStatus
-    ) -> None:
+    def __init__(self, parts: Parts, entry: ClaimEntry, state: ClaimState) -> None:
+        assert entry.view is not None
+        assert entry.status is not None
+        view = entry.view
         self._parts = parts
         self._entry = entry
         self._view = view
-        self._old = status
-        self._requests = ClaimRequests(parts, entry, status)
-        self._expiry = Expiry(parts, entry, view, status, self._requests)
+        self._state = state
+        self._old = entry.status
+        self._requests = ClaimRequests(parts, entry, self._old)
+        self._expiry = Expiry(parts, entry, view, self._old, self._requests)
         pool = Key(entry.key.namespace, view.pool)
         facts = ClaimFacts(
             name=entry.key.name,
             namespace=entry.key.namespace,
             uid=entry.uid,
             created_by=(entry.labels or {}).get(names.CREATED_BY_LABEL, ""),
-            trace_context=parts.annotator.trace_of(entry),
+            trace_context=state.trace_of(entry),
             additional=view.additional,
         )
-        adoption = Adoption(parts, entry, facts, pool)
-        self._own = OwnSandbox(parts, entry, facts, pool, adoption)
+        adoption = Adoption(parts, entry, state, facts, pool)
+        self._own = OwnSandbox(parts, entry, state, facts, pool, adoption)
         self._binding = Binding(parts, entry, facts, pool, adoption)
         self._metadata = BoundMetadata(parts, entry, facts, pool, adoption)
         # Both are set when something fails for a bound Sandbox.
@@ -117,8 +115,6 @@ class ClaimReconcile:
             raise
         finally:
             self._binding.announce()
-            if claims.latest(entry) is None:
-                self._parts.forget(entry.uid)
 
     # -- serving ---------------------------------------------------------------------------------
 
@@ -163,7 +159,7 @@ class ClaimReconcile:
     async def _conclude(self) -> Result:
         entry = self._entry
         if self._is_unseen():
-            raise NotYetError(_LOOK_AGAIN_S)
+            raise NotYetError
         now = self._parts.server_time.now()
         new = next_claim_status(self._old, self._seen(), now)
         if self._sandbox is not None and self._is_to_become_ready(new):
@@ -202,14 +198,15 @@ class ClaimReconcile:
         """Log, after the status was written, that the claim is ready or why it is not served."""
         entry, parts, sandbox = self._entry, self._parts, self._sandbox
         was_ready = is_true(self._old.conditions, names.READY)
-        if sandbox is not None and is_true(new.conditions, names.READY) and not was_ready:
-            first_seen = parts.annotator.first_seen(entry.uid)
-            if first_seen is not None:
-                took_ms = parts.metrics.first_ready(entry, sandbox, first_seen)
-                name, launch = sandbox.key.name, launch_of(sandbox)
-                parts.events.log(
-                    entry, "Normal", "ClaimReady", sandbox=name, launch=launch, took_ms=took_ms
-                )
+        is_ready_now = is_true(new.conditions, names.READY) and not was_ready
+        first_seen = self._state.first_seen
+        if sandbox is not None and is_ready_now and first_seen is not None:
+            self._state.first_seen = None
+            took_ms = parts.metrics.first_ready(entry, sandbox, first_seen)
+            name, launch = sandbox.key.name, launch_of(sandbox)
+            parts.events.log(
+                entry, "Normal", "ClaimReady", sandbox=name, launch=launch, took_ms=took_ms
+            )
         ready = find(new.conditions, names.READY)
         if self._error is None or ready is None:
             return
@@ -256,32 +253,19 @@ class ClaimReconcile:
 
     def _count_collisions(self) -> int:
         """Return how many creates in a row have collided with a Sandbox that is not seen yet."""
-        collisions, uid = self._parts.collisions, self._entry.uid
         if self._error is None or self._error.fault is not ClaimFault.CREATE_PENDING:
-            collisions.pop(uid, None)
-            return 0
-        count = collisions[uid] = collisions.get(uid, 0) + 1
-        return count
+            self._state.collisions = 0
+        else:
+            self._state.collisions += 1
+        return self._state.collisions
 
     def _annotate(self, new: SandboxClaimStatus) -> None:
-        entry, annotator, sandbox = self._entry, self._parts.annotator, self._sandbox
-        is_ready = is_true(new.conditions, names.READY)
-        if not is_ready:
-            annotator.unready(entry, is_refused=self._error is not None)
-        if sandbox is None:
-            return
         # The latest entry: this reconcile may have removed a reference to another's Sandbox.
-        entry = self._parts.caches.claims.latest(entry) or entry
-        annotations, key = entry.annotations or {}, names.SANDBOX_NAME_ANNOTATION
-        # The annotation marks a Sandbox that came from a pool; one of the claim's own has its name.
-        noted = annotator.noted(entry)
-        is_noted = sandbox.key.name == (noted or entry.key.name)
-        if key in (entry.labels or {}) or not is_noted:
-            annotator.bound(entry, sandbox.key.name, is_ready=is_ready)
-        was_ready = is_true(self._old.conditions, names.READY)
-        is_dated = bool(annotations.get(names.CLAIM_FIRST_READY_AT_ANNOTATION))
-        if was_ready and is_dated:
-            annotator.was_ready(entry.uid)
-        elif not is_dated and (was_ready or is_ready):
-            # If it was ready before, it is unknown since when.
-            annotator.ready(entry, is_known=not was_ready)
+        self._parts.annotator.annotate(
+            self._parts.caches.claims.latest(self._entry) or self._entry,
+            self._state,
+            self._sandbox,
+            was_ready=is_true(self._old.conditions, names.READY),
+            is_ready=is_true(new.conditions, names.READY),
+            is_refused=self._error is not None,
+        )

@@ -23,9 +23,6 @@ from lean_sandbox.model.sandbox import Sandbox
 from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.extensions import ClaimEntry
 
-# How soon a claim is reconciled again that is being deleted, or gone.
-_LOOK_AGAIN_S = 1.0
-
 
 class ClaimRequests:
     """Makes the requests of one reconcile to its claim, decided on ``entry`` and ``old``."""
@@ -49,7 +46,7 @@ class ClaimRequests:
             or found.item.metadata.uid != self._entry.uid
             or found.item.metadata.deletion_timestamp
         ):
-            raise NotYetError(_LOOK_AGAIN_S)
+            raise NotYetError
         whole: SandboxClaim = found.item
         return whole
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 from lean_sandbox.controllers.claim.adopt import Adoption, MemberRefusedError
 from lean_sandbox.controllers.claim.owned import assigned_name, is_of_extensions, own_sandbox
 from lean_sandbox.controllers.claim.parts import Parts
+from lean_sandbox.controllers.claim.state import ClaimState
 from lean_sandbox.controllers.warm import pool_of
 from lean_sandbox.kube.errors import ControlPlaneError, said
 from lean_sandbox.model import names
@@ -25,9 +26,16 @@ class OwnSandbox:
     """
 
     def __init__(
-        self, parts: Parts, entry: ClaimEntry, facts: ClaimFacts, pool: Key, adoption: Adoption
+        self,
+        parts: Parts,
+        entry: ClaimEntry,
+        state: ClaimState,
+        facts: ClaimFacts,
+        pool: Key,
+        adoption: Adoption,
     ) -> None:
         self._parts = parts
+        self._state = state
         self._sandboxes = parts.caches.sandboxes
         self._entry = entry
         self._facts = facts
@@ -41,25 +49,32 @@ class OwnSandbox:
         claim's: another process may have bound it, and its event is yet to come. So is one that is
         being deleted with an unknown status: its own controller no longer fetches it.
         """
-        entry, doubtful = self._entry, self._parts.doubtful
-        found = own_sandbox(self._sandboxes, entry)
-        named = entry.status.bound.name if entry.status is not None else ""
-        known = [self._parts.ended.get(entry.uid)]
-        if found is not None and not (found.is_deleting and found.status is None):
-            known.append(found.key.name)
-        if named and named not in known:
+        own = own_sandbox(self._sandboxes, self._entry)
+        named = self._name_in_doubt(own)
+        if named:
             try:
-                await self._adoption.fetch(Key(entry.key.namespace, named))
+                await self._adoption.fetch(Key(self._entry.key.namespace, named))
             except ControlPlaneError as error:
                 # The claim's status stays as it is until the Sandbox can be read.
                 text = f'sandbox "{named}" cannot be read'
                 raise ClaimError(ClaimFault.CREATE_PENDING, text) from error
-            found = own_sandbox(self._sandboxes, entry)
-        if found is None and entry.uid in doubtful:
-            await self._adoption.fetch(doubtful[entry.uid])
-            doubtful.pop(entry.uid, None)
-            found = own_sandbox(self._sandboxes, entry)
-        return found
+            own = own_sandbox(self._sandboxes, self._entry)
+        if own is None and self._state.doubtful is not None:
+            await self._adoption.fetch(self._state.doubtful)
+            self._state.doubtful = None
+            own = own_sandbox(self._sandboxes, self._entry)
+        return own
+
+    def _name_in_doubt(self, own: SandboxEntry | None) -> str:
+        """Return the name in the claim's status if its Sandbox has to be fetched, else ""."""
+        status = self._entry.status
+        named = status.bound.name if status is not None else ""
+        is_shown = (
+            own is not None
+            and own.key.name == named
+            and not (own.is_deleting and own.status is None)
+        )
+        return "" if is_shown or named == self._state.ended else named
 
     async def find_named(self) -> SandboxEntry | None:
         """Return a Sandbox that is to be the claim's by its annotation, or by its own name.
