@@ -24,10 +24,9 @@ from lean_sandbox.local.access.rbac import Authorizer
 from lean_sandbox.local.access.reviews import Reviews
 from lean_sandbox.local.access.roles import Aggregation, RoleGuard, first_roles
 from lean_sandbox.local.auth import ANONYMOUS, UNSECURED, Authenticator, User
-from lean_sandbox.local.control.claimprotection import ClaimProtection
 from lean_sandbox.local.control.disruption import Budgets
 from lean_sandbox.local.control.gc import GarbageCollector
-from lean_sandbox.local.control.lifecycle import Lifecycle
+from lean_sandbox.local.control.lifecycle import ClaimProtection, Lifecycle
 from lean_sandbox.local.direct import DirectAccess
 from lean_sandbox.local.http.audit import AuditEntry, AuditLog
 from lean_sandbox.local.http.documents import Documents

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from lean_sandbox.local.kinds.kinds import Kind, builtin_kinds
+from lean_sandbox.local.kinds.registry import Kind, builtin_kinds
 
 Json = dict[str, Any]
 

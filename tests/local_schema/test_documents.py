@@ -11,8 +11,7 @@ import pytest
 from lean_sandbox.local import recorded
 from lean_sandbox.local.http import documents
 from lean_sandbox.local.kinds import openapi
-from lean_sandbox.local.kinds.kinds import builtin_kinds, make_kind
-from lean_sandbox.local.kinds.registry import read_definition
+from lean_sandbox.local.kinds.registry import builtin_kinds, make_kind, read_definition
 from lean_sandbox.model.crds.definitions import definitions
 
 Json = dict[str, Any]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.local.kinds.kinds import builtin_kinds
+from lean_sandbox.local.kinds.registry import builtin_kinds
 from lean_sandbox.local.schema.core import core_validate
 from lean_sandbox.local.schema.decoding import DecodeError, builtin_schema, complete, decode
 from lean_sandbox.local.schema.definition import check_definition, definition_defaults

@@ -11,7 +11,7 @@ import msgspec
 from lean_sandbox.local.access.rbac import Authorizer, joined
 from lean_sandbox.local.auth import ISSUER, Authenticator, TokenError, User
 from lean_sandbox.local.errors import StatusError, bad_request, invalid
-from lean_sandbox.local.kinds.kinds import Kind, make_kind
+from lean_sandbox.local.kinds.registry import Kind, make_kind
 from lean_sandbox.local.schema.errors import invalid as invalid_value
 from lean_sandbox.local.target import Answer, Ask, Target
 from lean_sandbox.local.write.options import read_body, read_options

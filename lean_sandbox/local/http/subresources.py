@@ -18,14 +18,13 @@ from lean_sandbox.local.errors import (
     invalid,
     status_success,
 )
-from lean_sandbox.local.kinds.kinds import make_kind
-from lean_sandbox.local.kinds.registry import Kind
+from lean_sandbox.local.kinds.registry import Kind, make_kind
 from lean_sandbox.local.read.jsonpath import parse_path
 from lean_sandbox.local.schema import errors
 from lean_sandbox.local.store.store import Entry
 from lean_sandbox.local.target import Answer, Ask
 from lean_sandbox.local.write import bodies
-from lean_sandbox.local.write.deletion import check_preconditions
+from lean_sandbox.local.write.objects import check_preconditions
 from lean_sandbox.local.write.options import WriteOptions, deletion_of, read_body, read_options
 from lean_sandbox.local.write.verbs import Verbs, check_identity
 

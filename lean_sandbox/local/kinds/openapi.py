@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from lean_sandbox.local import recorded
-from lean_sandbox.local.kinds.kinds import Kind
+from lean_sandbox.local.kinds.registry import Kind
 
 Json = dict[str, Any]
 

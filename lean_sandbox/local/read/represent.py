@@ -11,7 +11,7 @@ import msgspec
 
 from lean_sandbox.local import recorded
 from lean_sandbox.local.errors import bad_request, not_acceptable
-from lean_sandbox.local.kinds.kinds import Kind
+from lean_sandbox.local.kinds.registry import Kind
 from lean_sandbox.local.read.cells import since
 from lean_sandbox.local.read.jsonpath import parse_path
 from lean_sandbox.local.read.printers import PRINTERS

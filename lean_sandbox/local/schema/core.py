@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from lean_sandbox.local.errors import Cause
-from lean_sandbox.local.kinds.kinds import Kind
+from lean_sandbox.local.kinds.registry import Kind
 from lean_sandbox.local.schema import errors, names
 from lean_sandbox.local.schema.definition import check_definition, check_definition_change
 from lean_sandbox.local.schema.events import check_event_place

@@ -1,4 +1,4 @@
-"""ObjectMeta: names, labels, annotations, owner references, finalizers; its order."""
+"""ObjectMeta: names, labels, owner references; what writes keep of it, and its generation."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import Any, Final
 
 from lean_sandbox.local import recorded
 from lean_sandbox.local.errors import Cause
-from lean_sandbox.local.kinds.kinds import Kind
+from lean_sandbox.local.kinds.registry import Kind
 from lean_sandbox.local.schema import errors, names
 from lean_sandbox.local.schema.decoding import METADATA
 from lean_sandbox.local.schema.errors import warning_header
 from lean_sandbox.local.schema.rows import broken, labels
+from lean_sandbox.local.schema.structural import is_same
 
 Json = dict[str, Any]
 
@@ -174,3 +175,45 @@ def ordered_metadata(metadata: Json) -> Json:
         for key in recorded.flags(METADATA)
         if key != "selfLink" and metadata.get(key) not in (None, "", {}, [])
     }
+
+
+# ------------------------------------------------------------------ what a write keeps and counts
+
+
+def keep_system(old: Json, new: Json) -> None:
+    """Put back the metadata that only the server sets."""
+    for key in (
+        "uid",
+        "creationTimestamp",
+        "generation",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "resourceVersion",
+    ):
+        if key in old:
+            new[key] = old[key]
+        else:
+            new.pop(key, None)
+
+
+def count_generation(kind: Kind, old: Json, new: Json) -> None:
+    """Raise the generation if anything changed that it counts."""
+    if not kind.has_generation:
+        return
+    before, after = (_counted(kind, obj) for obj in (old, new))
+    if not is_same(before, after):
+        new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+
+
+def _counted(kind: Kind, obj: Json) -> Json:
+    """Return the part of an object whose changes its generation counts."""
+    if kind.counted is not None:
+        whole = {**obj, **{f"metadata.{key}": value for key, value in obj["metadata"].items()}}
+        return {key: whole[key] for key in kind.counted if key in whole}
+    ignored = {"metadata", "kind", "apiVersion", *(["status"] if kind.has_status else [])}
+    return {key: value for key, value in obj.items() if key not in ignored}
+
+
+def is_unchanged(old: Json, new: Json) -> bool:
+    """Return whether a write changes nothing, so that the version stays."""
+    return is_same({**old, "metadata": ordered_metadata(old["metadata"])}, new)

@@ -14,7 +14,7 @@ from lean_sandbox.local.errors import (
 )
 from lean_sandbox.local.kinds.registry import Kind
 from lean_sandbox.local.schema.errors import warning_header
-from lean_sandbox.local.schema.metadata import ordered_metadata, tidy_metadata
+from lean_sandbox.local.schema.metadata import is_unchanged, ordered_metadata, tidy_metadata
 from lean_sandbox.local.schema.pod_defaults import (
     add_token,
     add_tolerations,
@@ -25,9 +25,8 @@ from lean_sandbox.local.schema.services import assign_address, assign_node_ports
 from lean_sandbox.local.store.store import Entry
 from lean_sandbox.local.write.admission import prepare_create, unowned
 from lean_sandbox.local.write.bodies import check_namespace
-from lean_sandbox.local.write.changes import is_unchanged
-from lean_sandbox.local.write.deletion import Deleting, is_finished
 from lean_sandbox.local.write.managers import Manager, hidden_from, track_update
+from lean_sandbox.local.write.objects import Objects, is_finished
 from lean_sandbox.local.write.options import WriteOptions
 
 Json = dict[str, Any]
@@ -45,7 +44,7 @@ def _check_size(entry: Entry) -> None:
         raise StatusError(500, "", "etcdserver: request is too large")
 
 
-class Creating(Deleting):
+class Creating(Objects):
     """Creates objects, and stores what becomes of them."""
 
     def _check_namespace(self, kind: Kind, namespace: str, name: str) -> None:

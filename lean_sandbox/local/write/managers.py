@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from lean_sandbox.local.kinds.kinds import Kind
+from lean_sandbox.local.kinds.registry import Kind
 from lean_sandbox.local.schema.structural import Node
 from lean_sandbox.local.write.fieldsets import (
     Fields,

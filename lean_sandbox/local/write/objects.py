@@ -1,24 +1,108 @@
-"""The objects of a store: where they are, and what they are given when they are made."""
+"""The objects of a store: where they are, and how they go."""
 
 from __future__ import annotations
 
 import random
+from datetime import timedelta
 from typing import Any, Final
 
 from lean_sandbox.clock import Clock
-from lean_sandbox.local.errors import not_found
+from lean_sandbox.local.errors import conflict, forbidden, not_found
 from lean_sandbox.local.kinds.registry import Kind, Registry
+from lean_sandbox.local.schema.metadata import ordered_metadata
 from lean_sandbox.local.store.store import Collection, Entry, Store, field_cells
-from lean_sandbox.local.write.admission import Admission
+from lean_sandbox.local.write.admission import DEFINITIONS, Admission
+from lean_sandbox.local.write.options import Deletion
 
 Json = dict[str, Any]
 
 _SUFFIX: Final = "bcdfghjklmnpqrstvwxz2456789"
 """Letters of generated names: no vowels, nothing to be mistaken."""
+CLEANUP: Final = "customresourcecleanup.apiextensions.k8s.io"
+"""The finalizer that keeps a definition until its objects are gone."""
+_IMMORTAL: Final = frozenset({"default", "kube-public", "kube-system"})
+"""Namespaces that nobody may delete."""
+_TERMINATING: Final = {
+    "type": "Terminating",
+    "status": "True",
+    "reason": "InstanceDeletionInProgress",
+    "message": "CustomResource deletion is in progress",
+}
+_COLLECTORS: Final = ("orphan", "foregroundDeletion")
+
+
+def check_preconditions(kind: Kind, entry: Entry, how: Deletion) -> None:
+    """Refuse with 409 a deletion meant for another incarnation or version."""
+    if how.uid is not None and how.uid != entry.uid:
+        raise conflict(
+            kind.group,
+            kind.kind,
+            entry.name,
+            f"the UID in the precondition ({how.uid}) does not match the UID in record"
+            f" ({entry.uid}). The object might have been deleted and then recreated",
+        )
+    if how.version is not None and how.version != str(entry.version):
+        raise conflict(
+            kind.group,
+            kind.kind,
+            entry.name,
+            f"the ResourceVersion in the precondition ({how.version}) does not match the"
+            f" ResourceVersion in record ({entry.version}). The object might have been"
+            " modified",
+        )
+
+
+def goes_at_once(kind: Kind, metadata: Json) -> bool:
+    """Say whether nothing holds an object back: no finalizer, no process, no content."""
+    if metadata.get("finalizers") or metadata.get("deletionTimestamp"):
+        return False
+    return kind.storage not in ("pods", "namespaces", DEFINITIONS)
+
+
+def set_collector(metadata: Json, how: Deletion) -> None:
+    """Put the garbage collector's finalizer for the propagation policy, drop the other.
+
+    Without a policy those that the object has stay.
+    """
+    if how.policy is None:
+        return
+    wanted = {"Orphan": "orphan", "Foreground": "foregroundDeletion"}.get(how.policy)
+    kept = [item for item in metadata.get("finalizers") or () if item not in _COLLECTORS]
+    if wanted:
+        kept.append(wanted)
+    if kept:
+        metadata["finalizers"] = kept
+    else:
+        metadata.pop("finalizers", None)
+
+
+def grace_of(kind: Kind, obj: Json, how: Deletion) -> int | None:
+    """Return the seconds a Pod gets to end; 0 for what has no process; None for no opinion."""
+    if kind.storage != "pods":
+        return 0
+    spec, status = obj.get("spec") or {}, obj.get("status") or {}
+    if obj["metadata"].get("deletionTimestamp"):
+        return how.grace_s
+    if not spec.get("nodeName") or status.get("phase") in ("Succeeded", "Failed"):
+        return 0
+    grace = how.grace_s
+    if grace is None:
+        grace = spec.get("terminationGracePeriodSeconds", 30)
+    return 1 if grace < 0 else grace
+
+
+def is_finished(kind: Kind, obj: Json) -> bool:
+    """Say whether a deletion that waited for finalizers is complete."""
+    metadata = obj["metadata"]
+    if not metadata.get("deletionTimestamp") or metadata.get("finalizers"):
+        return False
+    if kind.storage == "namespaces":
+        return not (obj.get("spec") or {}).get("finalizers")
+    return not metadata.get("deletionGracePeriodSeconds")
 
 
 class Objects:
-    """Finds objects, by their kinds."""
+    """Finds objects, by their kinds, and deletes them."""
 
     def __init__(self, store: Store, registry: Registry, clock: Clock, rng: random.Random) -> None:
         self.store = store
@@ -69,3 +153,61 @@ class Objects:
     def suffix(self) -> str:
         """Return the random end of a generated name."""
         return "".join(self._rng.choice(_SUFFIX) for _ in range(5))
+
+    def delete(self, kind: Kind, namespace: str, name: str, how: Deletion) -> tuple[Entry, bool]:
+        """Delete an object, or start its deletion; return its state and whether it is gone.
+
+        Raises:
+            StatusError: 404, or 409 when a precondition does not hold.
+
+        """
+        entry = self.entry(kind, namespace, name)
+        collection = self.collection(kind)
+        check_preconditions(kind, entry, how)
+        obj = entry.load()
+        metadata = obj["metadata"]
+        before = entry.load()
+        set_collector(metadata, how)
+        grace = grace_of(kind, obj, how)
+        deleting = metadata.get("deletionTimestamp")
+        if goes_at_once(kind, metadata):
+            last = Entry(entry.key, obj, entry.version, entry.fields)
+            return (last if how.dry_run else self.store.remove(collection, entry.key)), True
+        if kind.storage == "namespaces":
+            if name in _IMMORTAL:
+                raise forbidden("", "namespaces", name, "this namespace may not be deleted")
+            if not deleting:
+                metadata["deletionTimestamp"] = self.now()
+                obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
+        elif not deleting:
+            if kind.storage == DEFINITIONS:
+                # The definition stays until the objects of its kind are gone.
+                metadata.setdefault("finalizers", []).append(CLEANUP)
+                ending = {**_TERMINATING, "lastTransitionTime": self.now()}
+                status = obj.setdefault("status", {})
+                status["conditions"] = [*(status.get("conditions") or ()), ending]
+            moment = self.clock.now() + timedelta(seconds=grace or 0)
+            metadata["deletionTimestamp"] = moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+            metadata["deletionGracePeriodSeconds"] = grace or 0
+            if metadata.get("generation"):
+                metadata["generation"] += 1
+        elif grace is not None and grace < metadata.get("deletionGracePeriodSeconds", 0):
+            moment = self.clock.now() + timedelta(seconds=grace)
+            metadata["deletionTimestamp"] = moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+            metadata["deletionGracePeriodSeconds"] = grace
+        return self._store_deletion(kind, entry, before, obj, how)
+
+    def _store_deletion(
+        self, kind: Kind, entry: Entry, before: Json, obj: Json, how: Deletion
+    ) -> tuple[Entry, bool]:
+        obj["metadata"] = ordered_metadata(obj["metadata"])
+        fields = self.fields(kind, obj)
+        collection = self.collection(kind)
+        if is_finished(kind, obj):
+            if how.dry_run:
+                return Entry(entry.key, obj, entry.version, fields), True
+            gone = self.store.remove(collection, entry.key, obj)
+            return gone, True
+        if obj == before or how.dry_run:
+            return Entry(entry.key, obj, entry.version, fields), False
+        return self.store.put(collection, entry.key, obj, fields), False

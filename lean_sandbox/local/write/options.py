@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from lean_sandbox.local.errors import Cause, bad_request, invalid
-from lean_sandbox.local.kinds.kinds import Kind, make_kind
+from lean_sandbox.local.kinds.registry import Kind, make_kind
 from lean_sandbox.local.schema import errors
 from lean_sandbox.local.target import Ask, Target, flag, number
 from lean_sandbox.local.write import bodies

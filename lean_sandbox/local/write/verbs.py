@@ -21,12 +21,11 @@ from lean_sandbox.local.errors import (
 )
 from lean_sandbox.local.kinds.registry import Kind
 from lean_sandbox.local.schema import errors
-from lean_sandbox.local.schema.metadata import tidy_metadata
+from lean_sandbox.local.schema.metadata import count_generation, keep_system, tidy_metadata
 from lean_sandbox.local.store.store import Entry
 from lean_sandbox.local.write.admission import DEFINITIONS, prepare_update
 from lean_sandbox.local.write.apply import apply_onto
 from lean_sandbox.local.write.bodies import check_address
-from lean_sandbox.local.write.changes import count_generation, keep_system
 from lean_sandbox.local.write.creation import Creating
 from lean_sandbox.local.write.managers import Manager, hidden_from, track_update
 from lean_sandbox.local.write.options import WriteOptions
