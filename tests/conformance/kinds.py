@@ -95,6 +95,12 @@ _BODIES: dict[str, Json] = {
     "deployments.apps": {"spec": {**_SELECTED, "replicas": 0}},
     "replicasets.apps": {"spec": {**_SELECTED, "replicas": 0}},
     "statefulsets.apps": {"spec": {**_SELECTED, "replicas": 0, "serviceName": "some"}},
+    "horizontalpodautoscalers.autoscaling": {
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "some"},
+            "maxReplicas": 3,
+        }
+    },
     "cronjobs.batch": {
         "spec": {
             "schedule": "0 0 1 1 *",

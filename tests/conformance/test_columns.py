@@ -30,6 +30,9 @@ _CELLS: dict[str, list[_Cell]] = {
     "deployments.apps": ["0/0", ..., 0, ..., "main", "busybox", "a=b"],
     "replicasets.apps": [0, 0, 0, ..., "main", "busybox", "a=b"],
     "statefulsets.apps": ["0/0", ..., "main", "busybox"],
+    "horizontalpodautoscalers.autoscaling": [
+        *("Deployment/some", "cpu: <unknown>/80%", "1", 3, 0), ...
+    ],
     "cronjobs.batch": [
         "0 0 1 1 *", "<none>", "True", 0, "<none>", ..., "main", "busybox", "<none>"
     ],

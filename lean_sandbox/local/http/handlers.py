@@ -64,7 +64,7 @@ class Handlers:
         self._subresources = subresources
         self._authorizer = authorizer
         self._rng = rng
-        self._by_verb: dict[str, Callable[[Ask], Answer]] = {
+        self._by_verb: dict[str, Callable[[Ask, Accepted], Answer]] = {
             "get": self._get,
             "list": self._list,
             "create": self._create,
@@ -90,7 +90,7 @@ class Handlers:
     def _answer(self, ask: Ask) -> Answer:
         self.check_path(ask.target, ask.kind)
         special = self._subresources.handler(ask.kind, ask.target.subresource)
-        return (special or self._by_verb[ask.target.verb])(ask)
+        return special(ask) if special else self._by_verb[ask.target.verb](ask, self._form(ask))
 
     def check_path(self, target: Target, kind: Kind) -> None:
         """Refuse a path that is not there, and a verb that it does not have.
@@ -122,20 +122,20 @@ class Handlers:
 
     # ------------------------------------------------------------------ reading
 
-    def _form(self, ask: Ask, *, is_list: bool = False) -> Accepted:
-        include = ask.target.query.get("includeObject", "")
-        return choose_form(ask.target.accept, include, self._settings, is_list=is_list)
+    def _form(self, ask: Ask) -> Accepted:
+        target = ask.target
+        is_list = target.verb in ("list", "deletecollection")
+        include = target.query.get("includeObject", "")
+        return choose_form(target.accept, include, self._settings, is_list=is_list)
 
-    def _get(self, ask: Ask) -> Answer:
-        form = self._form(ask)
+    def _get(self, ask: Ask, form: Accepted) -> Answer:
         asked = version_of(ask.target.query.get("resourceVersion", ""), is_list=False)
         if asked > self._verbs.store.version:
             raise too_large_version(asked, self._verbs.store.version)
         entry = self._verbs.entry(ask.kind, ask.namespace, ask.target.name)
         return Answer(200, self._renderer.single(ask.kind, entry, form))
 
-    def _list(self, ask: Ask) -> Answer:
-        form = self._form(ask, is_list=True)
+    def _list(self, ask: Ask, form: Accepted) -> Answer:
         page = self._page(ask)
         return Answer(200, self._renderer.listing(ask.kind, page.entries, form, page.metadata))
 
@@ -194,26 +194,27 @@ class Handlers:
 
     # ------------------------------------------------------------------ writing
 
-    def _written(self, ask: Ask, entry: Entry, options: WriteOptions, code: int = 200) -> Answer:
-        body = self._renderer.single(ask.kind, entry, self._form(ask))
+    def _written(
+        self, ask: Ask, form: Accepted, entry: Entry, options: WriteOptions, code: int = 200
+    ) -> Answer:
+        body = self._renderer.single(ask.kind, entry, form)
         return Answer(code, body, warnings=options.warnings)
 
-    def _create(self, ask: Ask) -> Answer:
-        self._form(ask)
+    def _create(self, ask: Ask, form: Accepted) -> Answer:
         options = read_options(ask)
-        obj = bodies.read_object(ask.kind, ask.body, ask.target.content_type)
-        kind, obj = self._stored(ask, obj, options)
+        kind, obj = self._read(ask, options)
         entry = self._verbs.create(kind, ask.namespace, obj, options)
-        return self._written(ask, entry, options, 201)
+        return self._written(ask, form, entry, options, 201)
 
-    def _stored(self, ask: Ask, obj: Json, options: WriteOptions) -> tuple[Kind, Json]:
-        """Return an object in the version it is stored in: Events have two faces."""
+    def _read(self, ask: Ask, options: WriteOptions) -> tuple[Kind, Json]:
+        """Return the object of a body in the version it is stored in: Events have two faces."""
+        obj = bodies.read_object(ask.kind, ask.body, ask.target.content_type)
         kind = self._stored_kind(ask.kind)
-        if kind is ask.kind:
-            return kind, obj
-        self._verbs.decode(ask.kind, obj, options)
-        held = self._verbs.find(kind, ask.namespace, ask.target.name)
-        return kind, self._check_event(to_core(obj), None if held is None else held.load())
+        if kind is not ask.kind:
+            self._verbs.decode(ask.kind, obj, options)
+            held = self._verbs.find(kind, ask.namespace, ask.target.name)
+            obj = self._check_event(to_core(obj), None if held is None else held.load())
+        return kind, obj
 
     def _stored_kind(self, kind: Kind) -> Kind:
         is_event = kind.group == "events.k8s.io"
@@ -227,20 +228,17 @@ class Handlers:
             raise invalid("", "Event", obj["metadata"].get("name", ""), found)
         return obj
 
-    def _update(self, ask: Ask) -> Answer:
-        self._form(ask)
+    def _update(self, ask: Ask, form: Accepted) -> Answer:
         options = read_options(ask)
-        obj = bodies.read_object(ask.kind, ask.body, ask.target.content_type)
-        kind, obj = self._stored(ask, obj, options)
+        kind, obj = self._read(ask, options)
         entry = self._verbs.replace(kind, ask.namespace, ask.target.name, obj, options)
-        return self._written(ask, entry, options)
+        return self._written(ask, form, entry, options)
 
-    def _patch(self, ask: Ask) -> Answer:
-        self._form(ask)
+    def _patch(self, ask: Ask, form: Accepted) -> Answer:
         options = read_options(ask)
         namespace, name = ask.namespace, ask.target.name
         if bodies.media_type(ask.target.content_type) == bodies.APPLY:
-            return self._apply(ask, options)
+            return self._apply(ask, form, options)
         kind = self._stored_kind(ask.kind)
         node = None if kind.is_custom else self._verbs.admission.structure(ask.kind)
         change = bodies.patch_function(ask.kind, ask.body, ask.target.content_type, node)
@@ -251,22 +249,21 @@ class Handlers:
                 return self._check_event(to_core(shown(to_events(copy.deepcopy(obj)))), obj)
 
         entry = self._verbs.update(kind, namespace, name, change, options)
-        return self._written(ask, entry, options)
+        return self._written(ask, form, entry, options)
 
-    def _apply(self, ask: Ask, options: WriteOptions) -> Answer:
+    def _apply(self, ask: Ask, form: Accepted, options: WriteOptions) -> Answer:
         obj = bodies.read_object(ask.kind, ask.body, "application/yaml")
         options.subresource = ask.target.subresource
         namespace, name = ask.namespace, ask.target.name
         if self._verbs.find(ask.kind, namespace, name) is None:
             self._authorizer.check(ask.user, replace(ask.target, verb="create"))
         entry, created = self._verbs.apply(ask.kind, namespace, name, obj, options)
-        return self._written(ask, entry, options, 201 if created else 200)
+        return self._written(ask, form, entry, options, 201 if created else 200)
 
     # ------------------------------------------------------------------ deleting
 
-    def _delete(self, ask: Ask) -> Answer:
+    def _delete(self, ask: Ask, form: Accepted) -> Answer:
         kind = ask.kind
-        form = self._form(ask)
         how = read_deletion(ask, self._verbs.admission)
         entry, gone = self._verbs.delete(kind, ask.namespace, ask.target.name, how)
         if gone and not kind.returns_deleted:
@@ -277,9 +274,8 @@ class Handlers:
             return Answer(200, status_success(details))
         return Answer(200, self._renderer.single(kind, entry, form))
 
-    def _delete_collection(self, ask: Ask) -> Answer:
+    def _delete_collection(self, ask: Ask, form: Accepted) -> Answer:
         """Delete what a list with the same query shows: a page, if it asks for pages."""
-        form = self._form(ask, is_list=True)
         how = read_deletion(ask, self._verbs.admission)
         page = self._page(ask)
         present = self._verbs.collection(ask.kind).entries

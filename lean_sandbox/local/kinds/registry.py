@@ -136,6 +136,7 @@ _SERVED: Final[Mapping[str, tuple[str, ...] | None]] = {
     "selfsubjectaccessreviews.authorization.k8s.io": None,
     "selfsubjectrulesreviews.authorization.k8s.io": None,
     "subjectaccessreviews.authorization.k8s.io": None,
+    "horizontalpodautoscalers.autoscaling": None,
     "cronjobs.batch": _SPEC,
     "jobs.batch": _SPEC,
     "leases.coordination.k8s.io": None,
@@ -177,14 +178,16 @@ _SCALE: Final = {"spec": ".spec.replicas", "status": ".status.replicas"}
 
 @cache
 def builtin_kinds() -> tuple[Kind, ...]:
-    """Return the kinds that every server has, in the order of discovery."""
-    return tuple(
-        _recorded_kind(group["metadata"].get("name", ""), version["version"], resource)
-        for group in recorded.discovery()
-        for version in group["versions"]
-        for resource in version["resources"]
-        if qualified(group["metadata"].get("name", ""), resource["resource"]) in _SERVED
-    )
+    """Return the kinds that every server has, in the order of discovery and in one version."""
+    found: dict[str, Kind] = {}
+    for group in recorded.discovery():
+        group_name = group["metadata"].get("name", "")
+        for version in group["versions"]:
+            for resource in version["resources"]:
+                name = qualified(group_name, resource["resource"])
+                if name in _SERVED and name not in found:
+                    found[name] = _recorded_kind(group_name, version["version"], resource)
+    return tuple(found.values())
 
 
 def _recorded_kind(group: str, version: str, recording: Json) -> Kind:

@@ -214,6 +214,21 @@ def _last_schedule(obj: Json, now: datetime) -> str:
     return since(last, now) if last else NONE
 
 
+def _targets(obj: Json, _now: datetime) -> str:
+    """Return how much of each resource is used, and how much is wanted."""
+    used = {
+        at(one, "resource.name"): at(one, "resource.current.averageUtilization", None)
+        for one in at(obj, "status.currentMetrics", ())
+    }
+    shown = []
+    for metric in at(obj, "spec.metrics", ()):
+        name, wanted = at(metric, "resource.name"), at(metric, "resource.target.averageUtilization")
+        if wanted:
+            now = "<unknown>" if used.get(name) is None else f"{used[name]}%"
+            shown.append(f"{name}: {now}/{wanted}%")
+    return ", ".join(shown) or "<unknown>"
+
+
 def _subjects(kind: str) -> Cell:
     def cell(obj: Json, _now: datetime) -> str:
         found = [one for one in obj.get("subjects") or () if one.get("kind") == kind]
@@ -281,6 +296,14 @@ PRINTERS: Final[dict[str, Cells]] = {
         "spec.replicas=1 status.replicas=0 status.readyReplicas=0", _age, *_template("spec")
     ),
     "statefulsets.apps": _row(_REPLICAS, _age, *_template("spec", has_selector=False)),
+    "horizontalpodautoscalers.autoscaling": _row(
+        lambda obj, _now: (
+            f"{at(obj, 'spec.scaleTargetRef.kind')}/{at(obj, 'spec.scaleTargetRef.name')}"
+        ),
+        _targets,
+        _text("spec.minReplicas", "<unset>"),
+        "spec.maxReplicas=0 status.currentReplicas=0",
+    ),
     "cronjobs.batch": _row(
         "spec.schedule spec.timeZone=<none>",
         _text("spec.suspend", default=False),

@@ -33,6 +33,10 @@ _BINDING: Final[Json] = {
     "roleRef": {"apiGroup": _RBAC},
     "subjects[*]": {"kind=User": {"apiGroup": _RBAC}, "kind=Group": {"apiGroup": _RBAC}},
 }
+_CPU: Final[Json] = {
+    "type": "Resource",
+    "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}},
+}
 _DEFAULTS: Final[Mapping[str, Json]] = {
     "ClusterRoleBinding": _BINDING,
     "CronJob": {
@@ -68,6 +72,7 @@ _DEFAULTS: Final[Mapping[str, Json]] = {
             },
         }
     },
+    "HorizontalPodAutoscaler": {"spec": {"minReplicas": 1, "metrics": [_CPU]}},
     "Job": {
         "spec": {
             "parallelism": 1,

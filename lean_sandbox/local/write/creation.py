@@ -31,7 +31,7 @@ from lean_sandbox.local.write.options import WriteOptions
 
 Json = dict[str, Any]
 
-_STORED_ONLY: Final = ("apps", "batch")
+_STORED_ONLY: Final = ("apps", "autoscaling", "batch")
 """The groups of kinds that nothing acts on."""
 _MOST_OBJECT_BYTES: Final = 1536 * 1024
 """The largest stored object, as etcd would take it."""
