@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.api import APPLY, Api, Reply, Room, answers, until
+from tests.conformance.api import APPLY, Api, Room, answers, until
 from tests.conformance.test_reviews import bound
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -169,46 +169,111 @@ async def granter(room: Room, *more: Json) -> Api:
     return user
 
 
-def is_refused(reply: Reply) -> None:
-    """Check that a refusal says what its sender attempted."""
+def missing(reply: Any) -> list[str]:
+    """Return the rights that a refusal says its sender lacks."""
     message = str(reply.refused(403, "Forbidden")["message"])
-    assert "is attempting to grant RBAC permissions" in message
+    head, _, lines = message.partition("\n")
+    assert head.endswith("is attempting to grant RBAC permissions not currently held:")
+    return lines.splitlines()
+
+
+LACKS = '{APIGroups:[""], Resources:["secrets"], Verbs:["get"]}'
+ALL = ['{APIGroups:["*"], Resources:["*"], Verbs:["*"]}', '{NonResourceURLs:["*"], Verbs:["*"]}']
 
 
 async def test_nobody_makes_a_role_beyond_his_own_rights(room: Room) -> None:
-    """Create, update, patch, apply and dry runs are refused; what gives nothing is not."""
+    """Create, update, patch, apply and dry runs are refused, naming each right that lacks."""
     user = await granter(room)
     path = f"{_RBAC}/namespaces/{room.name}/roles"
-    is_refused(await user.post(path, role("a", SECRETS)))
-    is_refused(await user.post(path, role("a", SECRETS), dryRun="All"))
-    (await room.api.post(path, role("a", MAPS))).ok()
-    is_refused(await user.put(f"{path}/a", role("a", SECRETS)))
-    is_refused(await user.patch(f"{path}/a", {"rules": [MAPS, SECRETS]}))
+    assert missing(await user.post(path, role("a", SECRETS))) == [LACKS]
+    assert missing(await user.post(path, role("a", SECRETS), dryRun="All")) == [LACKS]
+    (await user.post(path, role("a", MAPS))).ok()
+    assert missing(await user.put(f"{path}/a", role("a", SECRETS))) == [LACKS]
+    assert missing(await user.patch(f"{path}/a", {"rules": [MAPS, SECRETS]})) == [LACKS]
     applied = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", **role("b", SECRETS)}
     query = {"fieldManager": "me"}
-    is_refused(await user.patch(f"{path}/b", applied, APPLY, **query))
+    assert missing(await user.patch(f"{path}/b", applied, APPLY, **query)) == [LACKS]
     applied["metadata"]["name"] = "a"
-    is_refused(await user.patch(f"{path}/a", applied, APPLY, force="1", **query))
+    assert missing(await user.patch(f"{path}/a", applied, APPLY, force="1", **query)) == [LACKS]
     assert (await room.api.get(f"{path}/a")).ok()["rules"] == [MAPS]
     (await room.api.post(path, role("theirs", SECRETS))).ok()
-    is_refused(await user.patch(f"{path}/theirs", {"metadata": {"labels": {"a": "b"}}}))
+    labelled = {"metadata": {"labels": {"a": "b"}}}
+    assert missing(await user.patch(f"{path}/theirs", labelled)) == [LACKS]
     (await user.patch(f"{path}/theirs", {"metadata": {"finalizers": ["x/y"]}})).ok()
     (await room.api.patch(f"{path}/theirs", {"metadata": {"finalizers": None}})).ok()
-    selectors = [{"matchLabels": {"a": "b"}}]
-    made = role(f"{room.name}-agg", aggregationRule={"clusterRoleSelectors": selectors})
-    (await user.post(f"{_RBAC}/clusterroles", made)).refused(403, "Forbidden")
+
+
+@pytest.mark.parametrize(
+    ("rule", "lacks"),
+    [
+        ({**MAPS, "resourceNames": ["a"]}, []),
+        ({**MAPS, "verbs": ["*"]}, ['{APIGroups:[""], Resources:["configmaps"], Verbs:["*"]}']),
+        (
+            {"apiGroups": ["", "x"], "resources": ["configmaps"], "verbs": ["get", "watch"]},
+            [
+                '{APIGroups:[""], Resources:["configmaps"], Verbs:["watch"]}',
+                '{APIGroups:["x"], Resources:["configmaps"], Verbs:["get" "watch"]}',
+            ],
+        ),
+        (
+            {**SECRETS, "resourceNames": ["a", "b"]},
+            [
+                '{APIGroups:[""], Resources:["secrets"], ResourceNames:["a"], Verbs:["get"]}',
+                '{APIGroups:[""], Resources:["secrets"], ResourceNames:["b"], Verbs:["get"]}',
+            ],
+        ),
+        (
+            {"apiGroups": [""], "resources": ["configmaps/x"], "verbs": ["get"]},
+            ['{APIGroups:[""], Resources:["configmaps/x"], Verbs:["get"]}'],
+        ),
+        ({"apiGroups": ["apps"], "resources": ["deployments/scale"], "verbs": ["get"]}, []),
+        (
+            {"apiGroups": ["apps"], "resources": ["*/scale", "*"], "verbs": ["patch"]},
+            [
+                '{APIGroups:["apps"], Resources:["*"], Verbs:["patch"]}',
+                '{APIGroups:["apps"], Resources:["*/scale"], Verbs:["patch"]}',
+            ],
+        ),
+        ({"nonResourceURLs": ["/api/x", "/healthz", "/logs/a"], "verbs": ["get"]}, []),
+        (
+            {"nonResourceURLs": ["/logs", "*"], "verbs": ["get", "post"]},
+            [
+                '{NonResourceURLs:["*"], Verbs:["get"]}',
+                '{NonResourceURLs:["*"], Verbs:["post"]}',
+                '{NonResourceURLs:["/logs"], Verbs:["get"]}',
+                '{NonResourceURLs:["/logs"], Verbs:["post"]}',
+            ],
+        ),
+    ],
+)
+async def test_a_right_is_held_if_a_rule_covers_it(
+    room: Room, rule: Json, lacks: list[str]
+) -> None:
+    """Stars, names, subresources and paths are compared as the rules themselves are."""
+    more = (
+        {"apiGroups": ["apps"], "resources": ["*/scale"], "verbs": ["get"]},
+        {"nonResourceURLs": ["/logs/*"], "verbs": ["get"]},
+    )
+    user = await granter(room, *more)
+    reply = await user.post(f"{_RBAC}/clusterroles", role(f"{room.name}-made", rule), dryRun="All")
+    assert (missing(reply) if lacks else reply.ok() and []) == lacks
 
 
 async def test_nobody_binds_a_role_beyond_his_own_rights(room: Room) -> None:
     """Not to himself and not to others, in a namespace or everywhere."""
     user = await granter(room)
-    path = f"{_RBAC}/namespaces/{room.name}/rolebindings"
-    is_refused(await user.post(path, binding("a", "ClusterRole", "cluster-admin")))
+    base = f"{_RBAC}/namespaces/{room.name}"
+    path = f"{base}/rolebindings"
+    assert missing(await user.post(path, binding("a", "ClusterRole", "cluster-admin"))) == ALL
     everywhere = f"{_RBAC}/clusterrolebindings"
-    is_refused(await user.post(everywhere, binding("a", "ClusterRole", "cluster-admin")))
+    assert missing(await user.post(everywhere, binding("a", "ClusterRole", "cluster-admin"))) == ALL
+    (await user.post(f"{base}/roles", role("maps", MAPS))).ok()
+    (await user.post(path, binding("maps", "Role", "maps"))).ok()
+    (await user.post(path, binding("none", "Role", "none"))).refused(404, "NotFound")
     (await room.api.post(path, binding("theirs", "ClusterRole", "cluster-admin"))).ok()
     more = {"subjects": [{"kind": "User", "name": "granter"}]}
-    is_refused(await user.patch(f"{path}/theirs", more))
+    assert missing(await user.patch(f"{path}/theirs", more)) == ALL
+    (await user.patch(f"{path}/maps", more)).ok()
 
 
 async def test_bind_and_escalate_allow_to_grant_more(room: Room) -> None:
@@ -221,6 +286,17 @@ async def test_bind_and_escalate_allow_to_grant_more(room: Room) -> None:
     )
     base = f"{_RBAC}/namespaces/{room.name}"
     (await user.post(f"{base}/rolebindings", binding("view", "ClusterRole", "view"))).ok()
-    is_refused(await user.post(f"{base}/rolebindings", binding("x", "ClusterRole", "edit")))
+    assert missing(await user.post(f"{base}/rolebindings", binding("x", "ClusterRole", "edit")))
     (await user.post(f"{base}/roles", role("any", SECRETS))).ok()
-    is_refused(await user.post(f"{_RBAC}/clusterroles", role(f"{room.name}-any", SECRETS)))
+    made = role(f"{room.name}-any", SECRETS)
+    assert missing(await user.post(f"{_RBAC}/clusterroles", made)) == [LACKS]
+
+
+async def test_gathering_roles_are_for_administrators(room: Room) -> None:
+    """Who lacks a right may not have roles gathered that he does not know yet."""
+    user = await granter(room)
+    selectors = [{"matchLabels": {"a": "b"}}]
+    made = role(f"{room.name}-agg", aggregationRule={"clusterRoleSelectors": selectors})
+    refused = await user.post(f"{_RBAC}/clusterroles", made)
+    why = "must have cluster-admin privileges to use the aggregationRule"
+    assert refused.refused(403, "Forbidden")["message"].endswith(why)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import product
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
@@ -198,6 +199,29 @@ def _account(name: str) -> tuple[str, str]:
     parts = name.split(":")
     is_account = len(parts) == 4 and parts[:2] == ["system", "serviceaccount"] and all(parts)
     return (parts[2], parts[3]) if is_account else ("", "")
+
+
+def missing_rights(held: Iterable[Rule], wanted: Iterable[Rule]) -> list[Rule]:
+    """Return what ``wanted`` allows and no rule of ``held`` does, one right in each rule."""
+    owned = list(held)
+    return [
+        right
+        for rule in wanted
+        for right in _rights(rule)
+        if not any(_covers(one, right) for one in owned)
+    ]
+
+
+def _rights(rule: Rule) -> Iterator[Rule]:
+    """Yield the single rights of a rule: one verb on one thing."""
+    groups, resources, urls, verbs = (
+        rule.get(member) or () for member in ("apiGroups", "resources", "nonResourceURLs", "verbs")
+    )
+    names: list[Json] = [{"resourceNames": [name]} for name in rule.get("resourceNames") or ()]
+    for group, resource, verb, name in product(groups, resources, verbs, names or [{}]):
+        yield {"apiGroups": [group], "resources": [resource], "verbs": [verb], **name}
+    for url, verb in product(urls, verbs):
+        yield {"nonResourceURLs": [url], "verbs": [verb]}
 
 
 def _covers(rule: Rule, right: Rule) -> bool:

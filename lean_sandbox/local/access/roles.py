@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any, Final
 
@@ -10,8 +10,9 @@ import msgspec
 
 from filters.selectors import LabelSelector, LabelTerm
 from lean_sandbox.local import recorded
-from lean_sandbox.local.access.rbac import GROUP, Authorizer, Rule
-from lean_sandbox.local.errors import StatusError, forbidden
+from lean_sandbox.local.access.rbac import GROUP, Authorizer, Rule, missing_rights
+from lean_sandbox.local.auth import User
+from lean_sandbox.local.errors import StatusError, bad_request, forbidden, not_found
 from lean_sandbox.local.kinds.registry import Kind
 from lean_sandbox.local.store.store import Collection, Event, Store
 from lean_sandbox.local.target import Target
@@ -21,6 +22,10 @@ from lean_sandbox.local.write.verbs import Verbs
 Json = dict[str, Any]
 
 _AGGREGATOR: Final = "clusterrole-aggregation-controller"
+_EVERYTHING: Final[tuple[Rule, ...]] = (
+    {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]},
+    {"nonResourceURLs": ["*"], "verbs": ["*"]},
+)
 _PLURALS: Final = {"ClusterRole": "clusterroles", "Role": "roles"}
 _BOUND: Final = {
     "cluster-admin": ("system:masters",),
@@ -31,6 +36,12 @@ _BOUND: Final = {
     "system:service-account-issuer-discovery": ("system:serviceaccounts",),
 }
 """The roles that are bound from the start, and the groups that have them."""
+_WORDS: Final = {
+    "apiGroups": "APIGroups",
+    "resources": "Resources",
+    "resourceNames": "ResourceNames",
+    "nonResourceURLs": "NonResourceURLs",
+}
 _OPERATORS: Final = {"In": "in", "NotIn": "notin", "Exists": "", "DoesNotExist": "!"}
 
 
@@ -106,21 +117,17 @@ class Aggregation:
 
 
 class RoleGuard:
-    """Refuses writes that could give somebody rights which their writer does not have.
-
-    Which rights those would be is not compared: who writes a role has to have the verb `escalate`
-    on it, who binds one the verb `bind`.
-    """
+    """Refuses writes that would give somebody rights which their writer does not have."""
 
     def __init__(self, store: Store, authorizer: Authorizer) -> None:
         self._store = store
         self._authorizer = authorizer
 
     def check(self, kind: Kind, new: Json, old: Json | None) -> None:
-        """Refuse to store a role or binding for a user who may not give all rights of it.
+        """Refuse to store a role or binding beyond the rights of the user who asks for it.
 
         Raises:
-            StatusError: 403.
+            StatusError: 403; 404, 400 or 500 for a binding to what is no role.
 
         """
         user = self._store.writer
@@ -128,23 +135,59 @@ class RoleGuard:
             return
         if old is not None and _without_owners(old) == _without_owners(new):
             return
+        if kind.plural in _PLURALS.values():
+            self._check_role(user, kind, new, old)
+        else:
+            self._check_binding(user, kind, new)
+
+    def _check_role(self, user: User, kind: Kind, new: Json, old: Json | None) -> None:
         metadata = new["metadata"]
-        verb, plural, name = "escalate", kind.plural, metadata.get("name", "")
-        if plural not in ("roles", "clusterroles"):
-            reference = new.get("roleRef") or {}
-            plural = "roles" if reference.get("kind") == "Role" else "clusterroles"
-            verb, name = "bind", reference.get("name", "")
+        name = metadata.get("name", "") if old is not None else ""
+        if self._may(user, "escalate", kind.plural, metadata.get("namespace", ""), name):
+            return
+        if any(role and role.get("aggregationRule") for role in (new, old)):
+            held, _ = self._authorizer.rules(user, "")
+            if missing_rights(held, _EVERYTHING):
+                why = "must have cluster-admin privileges to use the aggregationRule"
+                raise forbidden(GROUP, kind.plural, metadata.get("name", ""), why)
+        self._check_rights(user, kind, metadata, new.get("rules") or ())
+
+    def _check_binding(self, user: User, kind: Kind, new: Json) -> None:
+        metadata, reference = new["metadata"], new.get("roleRef") or {}
+        namespace, name = metadata.get("namespace", ""), reference.get("name", "")
+        plural = _PLURALS.get(reference.get("kind", ""))
+        if plural is None:
+            shown = msgspec.json.encode(reference.get("kind", "")).decode()
+            raise StatusError(500, "", f"unsupported role reference kind: {shown}")
+        if self._may(user, "bind", plural, namespace, name):
+            return
+        if plural == "roles" and not namespace:
+            raise bad_request("Namespace parameter required.")
+        rules = self._authorizer.role_rules(reference, namespace)
+        if rules is None:
+            raise not_found(GROUP, kind.plural, name)
+        self._check_rights(user, kind, metadata, rules)
+
+    def _may(self, user: User, verb: str, plural: str, namespace: str, name: str) -> bool:
         target = Target(verb, "", is_resource=True, group=GROUP, version="v1", resource=plural)
-        target.namespace, target.name = metadata.get("namespace", ""), name
-        if not self._authorizer.decide(user, target)[0]:
-            raise forbidden(
-                GROUP,
-                kind.plural,
-                metadata.get("name", ""),
-                f'user "{user.name}" is attempting to grant RBAC permissions, for which this server'
-                f' wants the verb "{verb}" on {plural}: it does not compare them with the'
-                " permissions that the user has",
-            )
+        target.namespace, target.name = namespace, name
+        return self._authorizer.decide(user, target)[0]
+
+    def _check_rights(self, user: User, kind: Kind, metadata: Json, rules: Iterable[Rule]) -> None:
+        held, problems = self._authorizer.rules(user, metadata.get("namespace", ""))
+        missing = missing_rights(held, rules)
+        if not missing:
+            return
+        groups = " ".join(f'"{group}"' for group in user.groups)
+        lines = "\n".join(sorted(set(_compact(missing))))
+        unresolved = f"; resolution errors: [{', '.join(problems)}]" if problems else ""
+        raise forbidden(
+            GROUP,
+            kind.plural,
+            metadata.get("name", ""),
+            f'user "{user.name}" (groups=[{groups}]) is attempting to grant RBAC permissions not'
+            f" currently held:\n{lines}{unresolved}",
+        )
 
 
 def _without_owners(obj: Json) -> Json:
@@ -152,3 +195,20 @@ def _without_owners(obj: Json) -> Json:
     ignored = ("ownerReferences", "finalizers", "managedFields", "resourceVersion")
     metadata = {key: value for key, value in obj["metadata"].items() if key not in ignored}
     return {**obj, "metadata": metadata}
+
+
+def _compact(rights: list[Rule]) -> Iterator[str]:
+    """Yield single rights as text, the verbs on one resource together."""
+    together: dict[tuple[str, str], list[str]] = {}
+    for right in rights:
+        things = [f"{word}:{_listed(right[key])}" for key, word in _WORDS.items() if key in right]
+        (verb,) = right["verbs"]
+        alone = verb if "nonResourceURLs" in right else ""
+        together.setdefault((", ".join(things), alone), []).append(verb)
+    for (words, _), verbs in together.items():
+        yield f"{{{words}, Verbs:{_listed(dict.fromkeys(verbs))}}}"
+
+
+def _listed(values: Iterable[str]) -> str:
+    quoted = [f'"{value}"' for value in values]
+    return f"[{' '.join(quoted)}]"
