@@ -9,8 +9,7 @@ policy.
 from __future__ import annotations
 
 from lean_sandbox.controllers.common import Shared, Undone
-from lean_sandbox.kube.client import ENDING_S
-from lean_sandbox.kube.errors import ControlPlaneError, NotFound
+from lean_sandbox.kube.errors import NotFound
 from lean_sandbox.model.meta import is_controlled_by
 from lean_sandbox.model.template import (
     TemplateView,
@@ -78,13 +77,8 @@ class TemplateController(Controller[TemplateEntry]):
         entry = self.cache.get(item.key)
         if entry is None or entry.is_deleting or entry.view is None:
             return Result()
-        try:
-            if await self._label(entry):
-                await self._policy(entry, entry.view)
-        except ControlPlaneError as error:
-            if error.namespace_terminating:
-                return Result(requeue_after_s=ENDING_S)
-            raise
+        if await self._label(entry):
+            await self._policy(entry, entry.view)
         return Result()
 
     async def _label(self, entry: TemplateEntry) -> bool:

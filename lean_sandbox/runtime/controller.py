@@ -19,6 +19,7 @@ import structlog
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.kube.client import ENDING_S
+from lean_sandbox.kube.errors import ControlPlaneError
 from lean_sandbox.kube.telemetry import WRITES
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition
@@ -140,10 +141,18 @@ class Controller(Generic[E]):
             return Result(requeue_after_s=ENDING_S)
         if self.is_unlisted(item.key.namespace):
             return Result(requeue_after_s=_UNLISTED_S)
-        return await self.reconcile(item)
+        try:
+            return await self.reconcile(item)
+        except ControlPlaneError as error:
+            if not error.namespace_terminating:
+                raise
+            return Result(requeue_after_s=ENDING_S)
 
     async def reconcile(self, item: Item[Key]) -> Result:
-        """Bring one object to the state that its spec asks for; an error is retried."""
+        """Bring one object to the state that its spec asks for; an error is retried.
+
+        An API error whose cause is that the namespace is being deleted waits with it instead.
+        """
         raise NotImplementedError
 
     def is_final(self, entry: E) -> bool:  # noqa: ARG002 -- for those that override it
