@@ -30,6 +30,10 @@ DEADLINE_S: Final = 600.0
 # How long reconciles may go on after the queue is closed: less than the 30 s that a kubelet gives
 # a Pod to end.
 GRACE_S: Final = 20.0
+#: How soon a key is reconciled again whose next step follows by itself.
+AT_ONCE_S: Final = 0.001
+#: How soon a key is reconciled again that waits for what a watch is yet to show.
+UNSEEN_S: Final = 1.0
 
 K = TypeVar("K", bound=Hashable)
 
@@ -71,6 +75,26 @@ class Result(msgspec.Struct, frozen=True, gc=False):
     """
 
     requeue_after_s: float | None = None
+
+
+class Requeue:
+    """Collects when a key is to be reconciled again; the earliest time counts.
+
+    ``after_s`` is that of a :class:`Result`.
+    """
+
+    def __init__(self) -> None:
+        self.after_s: float | None = None
+
+    def within(self, seconds: float | None) -> None:
+        """Ask for another reconcile in ``seconds`` at the latest; ``None`` asks for nothing."""
+        if seconds is not None:
+            self.after_s = seconds if self.after_s is None else min(seconds, self.after_s)
+
+    @property
+    def result(self) -> Result:
+        """The result of a reconcile that has succeeded."""
+        return Result(self.after_s)
 
 
 class Outcome(Enum):

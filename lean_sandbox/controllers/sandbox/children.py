@@ -33,7 +33,7 @@ class Children:
         if not run.seen.many_pods:
             is_known = await run.guarded(self._service.sync())
             run.seen.is_service_unknown = not is_known
-        if not run.failures and run.requeue_after_s is None:
+        if not run.failures and run.requeue.after_s is None:
             parts.drift_since.pop(run.key, None)
 
     def observation(self) -> Observation:

@@ -181,7 +181,7 @@ class PodOfSandbox:
             return
         held_s = self._held_s(pod)
         if held_s > 0.0:
-            self._run.repeat_in(held_s)
+            self._run.requeue.within(held_s)
         else:
             await self._fetch_state(pod)
 
@@ -226,7 +226,7 @@ class PodOfSandbox:
             undone.note(entry.uid, state)
         elif entry.pod_key != self._run.key:
             # The plan was for the Pod that the annotation named; now another is expected.
-            self._run.repeat_in(0.0)
+            self._run.requeue.within(0.0)
 
     async def _sync_metadata(self, pod: PodEntry, *, adopts: bool) -> None:
         self._check_template()
@@ -266,7 +266,7 @@ class PodOfSandbox:
         left_s = since + window_s - now
         if left_s <= 0:
             return False
-        self._run.repeat_in(left_s)
+        self._run.requeue.within(left_s)
         return True
 
     def observe(self) -> ObservedPod | None:

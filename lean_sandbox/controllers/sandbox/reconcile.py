@@ -26,7 +26,7 @@ from lean_sandbox.model import names, sandbox_status
 from lean_sandbox.model.conditions import find, has_reason, is_true, upsert
 from lean_sandbox.model.sandbox import EMPTY_STATUS, SandboxStatus, SandboxView
 from lean_sandbox.model.times import has_come, time_left_s
-from lean_sandbox.runtime.workers import ReconcileError, Result
+from lean_sandbox.runtime.workers import AT_ONCE_S, ReconcileError, Result
 from lean_sandbox.watch.kind import Key, Knowledge
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
@@ -34,8 +34,6 @@ log = structlog.get_logger("sandbox")
 
 # A reconcile for the expiry alone never comes sooner: expiry may be noticed up to this much late.
 _LEAST_EXPIRY_WAIT_S = 2.0
-# After a Sandbox is marked as expired, its teardown follows in a reconcile of its own.
-_MARKED_REQUEUE_S = 0.001
 # How soon a member of a pool that is refused something tries again, if the pool says nothing. It
 # replaces the looks of the safety net, so it is no longer than their longest interval.
 _OF_POOL_RETRY_S = 300.0
@@ -200,7 +198,7 @@ class SandboxReconcile:
         return Result()
 
     async def _mark_expired(self, status: SandboxStatus) -> Result:
-        """Write ``status`` as that of an expired Sandbox; the next reconcile tears it down.
+        """Write ``status`` as that of an expired Sandbox; a reconcile of its own tears it down.
 
         It has a selector if there is a Pod: the next process may have nothing else to find it by.
         """
@@ -213,7 +211,7 @@ class SandboxReconcile:
             status = msgspec.structs.replace(status, selector=selector)
         now = self._parts.server_time.now()
         await self._write_status(sandbox_status.expired_mark(status, entry.generation, now))
-        return Result(requeue_after_s=_MARKED_REQUEUE_S)
+        return Result(requeue_after_s=AT_ONCE_S)
 
     async def _conclude(self) -> Result:
         if self._run.is_namespace_terminating:
@@ -234,10 +232,8 @@ class SandboxReconcile:
             parts.metrics.failed(self._run.entry)
         if self._is_expired():
             return await self._mark_expired(new)
-        requeues = [
-            self._run.requeue_after_s,
-            due_in_s(self._run.view, parts.server_time.now()),
-        ]
+        requeue = self._run.requeue
+        requeue.within(due_in_s(self._run.view, parts.server_time.now()))
         is_going_up = is_on_the_way_up(old, new)
         is_step = is_going_up and sandbox_status.status_patch(old, new) is not None
         tells = facts(trouble=observation.pod and observation.pod.trouble, address=new.podIPs)
@@ -247,7 +243,7 @@ class SandboxReconcile:
                 key, parts.clock.monotonic(), is_news=is_unplaced(old, new), tells=tells
             )
         if wait_s > 0:
-            requeues.append(wait_s)
+            requeue.within(wait_s)
         else:
             await self._write_status(new)
             if not is_going_up:
@@ -260,9 +256,8 @@ class SandboxReconcile:
             if not (failure.is_refusal and self._is_of_pool()):
                 raise failure
             # The pool says when its members try again, so that all together do so seldom.
-            requeues.append(_OF_POOL_RETRY_S)
-        due = [seconds for seconds in requeues if seconds is not None]
-        return Result(requeue_after_s=min(due) if due else None)
+            requeue.within(_OF_POOL_RETRY_S)
+        return requeue.result
 
     async def _write_status(self, new: SandboxStatus) -> None:
         parts, entry, old = self._parts, self._run.entry, self._run.old

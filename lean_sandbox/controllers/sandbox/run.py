@@ -14,7 +14,7 @@ from lean_sandbox.kube.errors import ControlPlaneError, said
 from lean_sandbox.model.meta import sandbox_reference, with_controller_reference
 from lean_sandbox.model.sandbox import Sandbox, SandboxView
 from lean_sandbox.model.sandbox_status import Observation
-from lean_sandbox.runtime.workers import ReconcileError
+from lean_sandbox.runtime.workers import ReconcileError, Requeue
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.kind import Entry, Key
 from lean_sandbox.watch.resources.children import PvcEntry, ServiceEntry
@@ -81,7 +81,7 @@ class Run:
         self.has_claims = False
         self.seen = Observation(generation=entry.generation)
         self.failures: list[Exception] = []
-        self.requeue_after_s: float | None = None
+        self.requeue = Requeue()
         self.is_namespace_terminating = False
 
     @property
@@ -113,11 +113,6 @@ class Run:
         # Only a change of the Sandbox can cure it: shown in the status, not retried.
         self.seen.invalid = self.seen.invalid or said(error)
 
-    def repeat_in(self, seconds: float) -> None:
-        """Have the Sandbox looked at again in ``seconds`` at the latest."""
-        waits = self.requeue_after_s
-        self.requeue_after_s = seconds if waits is None else min(seconds, waits)
-
     def is_in_vain(self, child: Entry, lacking: object) -> bool:
         """Return whether what a child lacks was written at this version, and undone."""
         return self.parts.undone.is_in_vain(child.uid, (child.version, lacking))
@@ -127,7 +122,7 @@ class Run:
         if lacking == sent:
             self.parts.undone.note(made.uid, (made.version, lacking))
         elif lacking:
-            self.repeat_in(0.0)
+            self.requeue.within(0.0)
 
     async def whole(self) -> Sandbox:
         """Return the whole Sandbox, fetched once; raises OvertakenError if it has changed."""

@@ -58,7 +58,7 @@ class ServiceOfSandbox:
         except AlreadyExists:
             return False
         if self._service_lacks(made.entry):
-            self._run.repeat_in(0.0)
+            self._run.requeue.within(0.0)
         return True
 
     async def _carry_out_service(self, step: plans.ServiceStep) -> None:

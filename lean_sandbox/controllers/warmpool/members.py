@@ -12,14 +12,13 @@ from lean_sandbox.model import names
 from lean_sandbox.model.conditions import find, is_true
 from lean_sandbox.model.times import parse_rfc3339
 from lean_sandbox.model.warmpool import PoolView
+from lean_sandbox.runtime.workers import UNSEEN_S, Requeue
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.resources.pod import PodEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry, orphans_of
 
 # By which age a member's status is known, unless another process led before.
 _LOOKED_AT_S = 10.0
-# How soon a pool is reconciled again whose members' status is not known yet.
-_LOOK_AGAIN_S = 1.0
 # A member's grace is checked this much after it ended, so that clocks need not agree.
 _GRACE_SLACK_S = 2.0
 _WAITING = frozenset({names.REASON_UNSCHEDULABLE, names.REASON_SCHEDULING_GATED})
@@ -54,8 +53,8 @@ class PoolMembers(msgspec.Struct):
     unknown: int = 0
     # Without a label that members have.
     unlabelled: list[SandboxEntry] = []
-    # Seconds until members have to be checked again, for each of them that has to be.
-    looks_s: list[float] = []
+    # When members have to be checked again.
+    checks: Requeue = msgspec.field(default_factory=Requeue)
     # When the newest ready member was created; empty without one.
     newest_ready: str = ""
 
@@ -145,14 +144,14 @@ class Census:
         unready_s = self._now_s - self._unready_since_s(entry)
         if entry.status is None and unready_s > _LOOKED_AT_S:
             found.unknown += 1
-            found.looks_s.append(_LOOK_AGAIN_S)
+            found.checks.within(UNSEEN_S)
             return
         if unready_s > self._grace_s and self._waits_for_a_place(entry):
             found.held.append(entry)
             return
         unready_s = min(unready_s, self._now_s - self._kept_at.get(entry.uid, 0.0))
         if unready_s <= self._grace_s:
-            found.looks_s.append(self._grace_s - unready_s + _GRACE_SLACK_S)
+            found.checks.within(self._grace_s - unready_s + _GRACE_SLACK_S)
         else:
             found.stuck.append(entry)
 

@@ -75,16 +75,16 @@ class PoolReconcile:
         members = self._recounted(members)
         self._try_refused(members)
         self._report.signal(members)
-        if members.looks_s:
+        if members.checks.after_s is not None:
             spread = 1 + _GRACE_JITTER * self._parts.uniform()
-            outcome.requeues_s.append(min(members.looks_s) * spread)
+            outcome.requeue.within(members.checks.after_s * spread)
         await self._report.write_status(members)
         errors = outcome.errors
         if not all(error.namespace_terminating for error in errors):
             raise ReconcileError("; ".join(map(str, errors)), *errors)
         if errors:
             return Result(requeue_after_s=ENDING_S)
-        return Result(requeue_after_s=min((s for s in outcome.requeues_s if s > 0), default=None))
+        return outcome.requeue.result
 
     # -- who belongs to the pool -----------------------------------------------------------------
 
@@ -162,7 +162,7 @@ class PoolReconcile:
         if not candidates:
             return
         if (wait_s := state.pace.wait_s(now_s)) > 0:
-            self._outcome.requeues_s.append(wait_s)
+            self._outcome.requeue.within(wait_s)
             return
         first = max(candidates, key=lambda one: one.created_at)
         chosen = [first]
@@ -201,7 +201,7 @@ class PoolReconcile:
             parts.wakes.launch(refused[(backoff.in_vain + turn) % len(refused)].key, None)
         if number or not before:
             parts.refusals.put_off(self._entry.key, backoff, now)
-        self._outcome.requeues_s.append(backoff.next_at - now)
+        self._outcome.requeue.within(backoff.next_at - now)
 
     async def _shrink(self, members: PoolMembers) -> None:
         surplus = len(members.active) - self._view.replicas
@@ -213,13 +213,13 @@ class PoolReconcile:
             batch, lambda: self._requests.delete(next(chosen), "surplus")
         )
         if surplus > done.tried:
-            self._outcome.requeues_s.append(_NEXT_BATCH_S)
+            self._outcome.requeue.within(_NEXT_BATCH_S)
 
     # -- what is missing -------------------------------------------------------------------------
 
     async def _refill(self, members: PoolMembers) -> None:
         view, state, template = self._view, self._state, self._template
-        requeues_s, settings = self._outcome.requeues_s, self._parts.settings
+        requeue, settings = self._outcome.requeue, self._parts.settings
         now = self._parts.clock.monotonic()
         hold_s = state.hold.observe(len(members.active), view.replicas, now)
         missing = view.replicas - members.total
@@ -229,13 +229,13 @@ class PoolReconcile:
         if missing <= 0:
             state.refusal = ""
         if hold_s > 0:
-            requeues_s.append(hold_s)
+            requeue.within(hold_s)
             return
         if missing <= 0:
             state.full_at = view.generation
             return
         if now < state.creates.next_at:
-            requeues_s.append(state.creates.next_at - now)
+            requeue.within(state.creates.next_at - now)
             return
         if members.is_refused:
             # What is refused to the newest member would be refused to the next as well.
@@ -243,7 +243,7 @@ class PoolReconcile:
         wanted = min(missing, settings.sandbox_warm_pool_max_batch_size)
         granted, wait_s = state.bucket.take(wanted, now)
         if granted == 0:
-            requeues_s.append(wait_s)
+            requeue.within(wait_s)
             return
         eviction = settings.enable_warm_pool_eviction
         body = msgspec.json.encode(build_member(view, template, eviction=eviction))
@@ -273,7 +273,7 @@ class PoolReconcile:
         is_whole = missing <= done.succeeded
         state.next_size = 1 if is_whole else done.next_size
         if not (is_whole or state.refusal):
-            requeues_s.append(_NEXT_BATCH_S)
+            requeue.within(_NEXT_BATCH_S)
 
     def _take_refusals(self, known: int) -> None:
         """Tell refused creates from errors: they are told once, and tried again after a pause."""
@@ -290,7 +290,7 @@ class PoolReconcile:
         state.refusal = said(refusals[0])
         # Whatever wakes the pool until then: the attempt itself may do so.
         pause_s = self._parts.refusals.put_off(self._entry.key, state.creates, now)
-        self._outcome.requeues_s.append(pause_s)
+        self._outcome.requeue.within(pause_s)
 
 
 def _may_be_let_in(member: SandboxEntry) -> bool:

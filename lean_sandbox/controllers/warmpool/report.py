@@ -85,13 +85,12 @@ class PoolReport:
                 emit(self._entry, "Normal", "WarmPoolProgressing", "Reconciling", text)
             state.cause = state.told = ""
             return
-        if cause.requeue_s is not None:
-            self._outcome.requeues_s.append(cause.requeue_s)
+        self._outcome.requeue.within(cause.requeue_s)
         if state.stuck_since is None or state.stuck_by != cause.told_as:
             state.stuck_since, state.stuck_by = now, cause.told_as
         left_s = state.stuck_since + _PATIENCE_S - now if cause.may_pass else 0.0
         if cause.told_as != state.told and left_s > 0:
-            self._outcome.requeues_s.append(left_s)
+            self._outcome.requeue.within(left_s)
             return
         if cause.told_as != state.told:
             note, related = cause.note, cause.related
@@ -171,7 +170,7 @@ class PoolReport:
             state.differs_since = now
         due = max(state.status_at + _STATUS_INTERVAL_S, state.differs_since + window_s)
         if due > now:
-            self._outcome.requeues_s.append(due - now)
+            self._outcome.requeue.within(due - now)
             return
         try:
             await parts.writer.patch(

@@ -23,6 +23,7 @@ from lean_sandbox.model.meta import is_controlled_by, with_controller_reference
 from lean_sandbox.model.sandbox import Sandbox
 from lean_sandbox.model.template import TemplateView
 from lean_sandbox.model.warmpool import PoolView, Verdict, slow_start_groups
+from lean_sandbox.runtime.workers import UNSEEN_S
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.kind import key_of
 from lean_sandbox.watch.resources.extensions import PoolEntry
@@ -31,8 +32,6 @@ from lean_sandbox.watch.resources.sandbox import SandboxEntry
 # How many members are acted on at a time, and how many are created or deleted at a time.
 _AT_ONCE = 8
 _MOST_AT_ONCE = 32
-# A refused write met a version that the watch has not shown yet. It will within this time.
-_LOOK_AGAIN_S = 1.0
 
 
 class Parts(Shared, kw_only=True):
@@ -238,7 +237,7 @@ class MemberRequests:
         try:
             await parts.writer.delete(self._sandboxes, member, is_guarded=True)
         except Conflict:
-            outcome.requeues_s.append(_LOOK_AGAIN_S)
+            outcome.requeue.within(UNSEEN_S)
         except ControlPlaneError as error:
             outcome.errors.append(error)
         else:

@@ -8,6 +8,7 @@ import msgspec
 
 from lean_sandbox.kube.errors import ControlPlaneError
 from lean_sandbox.model.warmpool import Outcomes, ReplacementPace, ReplenishHold, TokenBucket
+from lean_sandbox.runtime.workers import Requeue
 
 
 class Backoff(msgspec.Struct):
@@ -72,7 +73,6 @@ class Outcome(msgspec.Struct):
     """What one reconcile has come to so far."""
 
     errors: list[ControlPlaneError] = msgspec.field(default_factory=list)
-    # Seconds until the pool has to be reconciled again; the shortest counts.
-    requeues_s: list[float] = msgspec.field(default_factory=list)
+    requeue: Requeue = msgspec.field(default_factory=Requeue)
     # Whether a request was made since the members were counted: they may have changed.
     has_acted: bool = False
