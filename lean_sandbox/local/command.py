@@ -48,9 +48,6 @@ def add_flags(
         add("--kubeconfig", type=Path, default=kubeconfig, metavar="FILE", help=meaning)
         add("--nodes", type=whole(1), default=2, metavar="N", help="simulated nodes" + _SHOWN)
         add("--no-controller", action="store_true", help="leave the controller to be run by hand")
-        meaning = "let the controller serve claims, templates and pools as well, or not"
-        add("--extensions", action=argparse.BooleanOptionalAction, default=True, help=meaning)
-        add("--log-level", default="info", metavar="LEVEL", help="of the controller's log" + _SHOWN)
         meaning = "after --: any flags of `lean-sandbox run`, for the controller"
         add("flags", nargs="*", metavar="FLAG", help=meaning)
     elif action == "status":
@@ -85,7 +82,7 @@ def _up(
     from lean_sandbox.local.serversettings import LocalSettings  # noqa: PLC0415
     from lean_sandbox.local.up import UpSettings  # noqa: PLC0415
 
-    flags = [f"--extensions={str(given.extensions).lower()}", f"--log-level={given.log_level}"]
+    flags = ["--extensions"]
     if given.port == 0:
         # Several may run: none of them has the port of the metrics for itself.
         flags.append("--metrics-bind-address=127.0.0.1:0")
@@ -101,7 +98,7 @@ def _up(
         controller=None if given.no_controller else flags,
         metrics="" if given.no_controller else metrics,
     )
-    log.configure(given.log_level, "auto")
+    log.configure("info", "auto")
     return _detach(settings) if given.detach else _run(settings, _say)
 
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import Any, Final
-
-import msgspec
 
 from lean_sandbox.local.errors import Cause
 from lean_sandbox.local.schema import errors, names
@@ -204,12 +201,6 @@ def _check_deprecation(version: Json, path: str) -> Iterator[Cause]:
         yield errors.invalid(path, warning, "must not be an empty string")
 
 
-@lru_cache(maxsize=32)
-def _errors_of_versions(encoded: bytes) -> tuple[Cause, ...]:
-    """Return what is wrong with the versions of a spec; remembered, because schemas are large."""
-    return tuple(_check_versions(msgspec.json.decode(encoded)))
-
-
 def _check_versions(versions: list[Json]) -> Iterator[Cause]:
     given = [version.get("name") or "" for version in versions]
     if sum(bool(version.get("storage")) for version in versions) != 1:
@@ -248,7 +239,7 @@ def check_definition(crd: Json, _where: str = "") -> Iterator[Cause]:
     yield from broken(spec, "spec", _SPEC)
     yield from _check_name(crd)
     yield from _check_approval(crd)
-    yield from _errors_of_versions(msgspec.json.encode(spec.get("versions") or []))
+    yield from _check_versions(spec.get("versions") or [])
     yield from _check_stored(crd)
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from lean_sandbox.local.errors import Cause, StatusError, invalid
 from lean_sandbox.local.schema import errors, names
+from lean_sandbox.local.schema.formats import matches_format
 from lean_sandbox.local.schema.pods import PROTOCOLS
 from lean_sandbox.local.schema.rows import between, fill, labels, named, one_of, port, unique
 
@@ -71,14 +72,6 @@ def _ports(spec: Json, where: str) -> Iterator[Cause]:
         seen.add(key)
 
 
-def _is_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
-
-
 def _addresses(spec: Json, where: str) -> Iterator[Cause]:
     addresses: list[str] = spec.get("clusterIPs") or []
     kind = spec.get("type")
@@ -88,7 +81,8 @@ def _addresses(spec: Json, where: str) -> Iterator[Cause]:
         text = f"may not be set to 'None' for {kind} services"
         yield errors.invalid(f"{where}.clusterIPs[0]", "None", text)
     for position, address in enumerate(addresses):
-        if address not in {"None", ""} and not _is_address(address):
+        is_address = any(matches_format(address, form) for form in ("ipv4", "ipv6"))
+        if address not in {"None", ""} and not is_address:
             yield errors.invalid(f"{where}.clusterIPs[{position}]", address, _IP_TEXT)
     if addresses and spec.get("clusterIP") != addresses[0]:
         text = "first value must match `clusterIP`"
