@@ -35,6 +35,15 @@ async def test_a_patch_that_changes_nothing_keeps_the_version(room: Room) -> Non
     assert (await room.api.patch(f"{path}/status", status)).version == version
 
 
+@pytest.mark.parametrize(("value", "status"), [(1, 200), (True, 422), ("1", 422), ([1], 422)])
+async def test_a_test_tells_types_apart(room: Room, value: object, status: int) -> None:
+    """1 is not true."""
+    await room.widget("a", size=1)
+    step = [{"op": "test", "path": "/spec/size", "value": value}]
+    reply = await room.api.patch(f"{room.widgets}/a", step, JSON_PATCH)
+    assert reply.status == status
+
+
 async def test_a_stale_version_in_a_patch_conflicts(room: Room) -> None:
     """A merge patch that names an older resourceVersion gets 409."""
     made = await room.widget("a")

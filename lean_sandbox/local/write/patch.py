@@ -12,7 +12,7 @@ import jsonpointer
 import msgspec
 
 from lean_sandbox.local.errors import StatusError, bad_request
-from lean_sandbox.local.schema.structural import Node, child, items
+from lean_sandbox.local.schema.structural import Node, child, is_same, items
 
 Json = dict[str, Any]
 _MALFORMED = (TypeError, KeyError, AttributeError)
@@ -84,15 +84,15 @@ def _lenient(target: Json, operation: Any) -> Any:
         operation = {"value": None, **operation}
     if kind not in ("replace", "test"):
         return operation
-    holder, member = jsonpointer.JsonPointer(operation["path"]).to_last(target)
-    if not isinstance(holder, dict) or member is None or member in holder:
-        return operation
+    pointer = jsonpointer.JsonPointer(operation["path"])
+    holder, member = pointer.to_last(target)
+    is_absent = isinstance(holder, dict) and member is not None and member not in holder
     if kind == "replace":
-        return {**operation, "op": "add"}
-    # Testing the root's type costs nothing and always holds.
-    return (
-        operation if operation["value"] is not None else {**operation, "path": "", "value": target}
-    )
+        return {**operation, "op": "add"} if is_absent else operation
+    if not is_same(None if is_absent else pointer.resolve(target), operation["value"]):
+        raise jsonpatch.JsonPatchTestFailed(operation["path"])
+    # Nothing is left to do: this always holds.
+    return {**operation, "path": "", "value": target}
 
 
 def strategic_patch(target: Any, patch: Any, node: Node) -> Any:
