@@ -17,6 +17,10 @@ from tests.support.names import CLAIMS, POOLS, SANDBOXES
 
 Json = dict[str, Any]
 
+# Which example makes what another one needs.
+_NEEDED = {"claim": "pool", "keep-claim": "pool", "values-claim": "values"}
+# What the embedded server says of a kind that it does not have.
+_UNSERVED = 'no matches for kind "HorizontalPodAutoscaler"'
 _RESOURCES = {"Sandbox": SANDBOXES, "SandboxClaim": CLAIMS, "SandboxWarmPool": POOLS}
 
 
@@ -30,6 +34,8 @@ def _apply(cluster: Cluster, room: Room, file: Path) -> None:
         check=False,
         timeout=60,
     )
+    if _UNSERVED in done.stderr:
+        pytest.skip(_UNSERVED)
     assert done.returncode == 0, done.stderr
 
 
@@ -45,8 +51,8 @@ def test_every_example_is_taken_and_served(cluster: Cluster, file: Path) -> None
     if shutil.which("kubectl") is None:
         pytest.skip("kubectl is not installed")
     room = cluster.room()
-    if file.stem == "claim":
-        _apply(cluster, room, file.with_stem("pool"))
+    if needed := _NEEDED.get(file.stem):
+        _apply(cluster, room, file.with_stem(needed))
     _apply(cluster, room, file)
     for one in yaml.safe_load_all(file.read_text()):
         if resource := _RESOURCES.get(one["kind"]):
