@@ -14,6 +14,7 @@ import pytest
 from lean_sandbox import cli
 from lean_sandbox.config.options import OPTIONS, flag_of
 from lean_sandbox.metrics.families import FAMILIES
+from tests.docs import api
 from tests.docs.pages import PAGES, ROOT, anchors, blocks, code, links, name
 
 README = (ROOT / "README.md").read_text()
@@ -189,3 +190,9 @@ async def test_the_example_for_tests_is_one() -> None:
     exec(example, made)  # noqa: S102 -- our own page
     (law,) = (value for name, value in made.items() if name.startswith("test_"))
     await law()
+
+
+def test_the_page_on_the_api_is_made_of_the_definitions() -> None:
+    """`python -m tests.docs.api` writes it; a field without a meaning would show as one."""
+    assert api.PAGE.read_text(encoding="utf-8") == api.written()
+    assert not re.findall(r"^\| `(?:spec|status)\S*` \|.*\|  \|$", api.written(), re.MULTILINE)
