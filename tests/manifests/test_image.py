@@ -229,7 +229,7 @@ def _pip(*arguments: str) -> None:
 
 
 def test_the_wheel_holds_the_program_and_nothing_else(image: Image) -> None:
-    """Modules, type markers, definitions, recordings, the license; no tests, no manifests."""
+    """Modules, type markers, definitions, data, the license; no tests, no manifests."""
     with zipfile.ZipFile(image.wheel) as archive:
         names = set(archive.namelist())
         entry_points = archive.read(
@@ -244,12 +244,13 @@ def test_the_wheel_holds_the_program_and_nothing_else(image: Image) -> None:
     markers = {f"{package}/py.typed" for package in packages}
     about = {name for name in names if ".dist-info/" in name}
     definitions = {f"lean_sandbox/crds/{name}" for name in generate()}
-    recorded = {
+    data = {
         str(path.relative_to(image.source))
-        for path in (image.source / "lean_sandbox/local/data").glob("*.json.gz")
+        for suffix in ("json.gz", "yaml")
+        for path in (image.source / "lean_sandbox/local/data").glob(f"*.{suffix}")
     }
-    assert recorded
-    assert names - about == modules | markers | definitions | recorded | {BUILT_FILE}
+    assert data
+    assert names - about == modules | markers | definitions | data | {BUILT_FILE}
     assert any(name.endswith("/LICENSE") for name in about)
     assert PROJECT["project"]["scripts"] == {"lean-sandbox": "lean_sandbox.cli:main"}
     assert "lean-sandbox = lean_sandbox.cli:main" in entry_points
