@@ -28,6 +28,11 @@ def _network_policy_defaults(obj: Json) -> None:
         spec["policyTypes"] = ["Ingress", *(["Egress"] if spec.get("egress") else [])]
 
 
+def _rolling(**steps: Any) -> Json:
+    update: Json = {"rollingUpdate": steps}
+    return {"type": "RollingUpdate", "type=RollingUpdate": update}
+
+
 _POLICY_PORTS: Final[Json] = {"ports[*]": {"protocol": "TCP"}}
 _BINDING: Final[Json] = {
     "roleRef": {"apiGroup": _RBAC},
@@ -39,77 +44,50 @@ _CPU: Final[Json] = {
 }
 _DEFAULTS: Final[Mapping[str, Json]] = {
     "ClusterRoleBinding": _BINDING,
-    "CronJob": {
-        "spec": {
-            "concurrencyPolicy": "Allow",
-            "suspend": False,
-            "successfulJobsHistoryLimit": 3,
-            "failedJobsHistoryLimit": 1,
-            "jobTemplate": {"spec": {"template": {"spec": {}}}},
-        }
-    },
-    "DaemonSet": {
-        "spec": {
-            "revisionHistoryLimit": 10,
-            "template": {"spec": {}},
-            "updateStrategy": {
-                "type": "RollingUpdate",
-                "type=RollingUpdate": {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
-            },
-        }
-    },
-    "Deployment": {
-        "spec": {
-            "replicas": 1,
-            "revisionHistoryLimit": 10,
-            "progressDeadlineSeconds": 600,
-            "template": {"spec": {}},
-            "strategy": {
-                "type": "RollingUpdate",
-                "type=RollingUpdate": {
-                    "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}
-                },
-            },
-        }
-    },
     "HorizontalPodAutoscaler": {"spec": {"minReplicas": 1, "metrics": [_CPU]}},
-    "Job": {
-        "spec": {
-            "parallelism": 1,
-            "backoffLimit": 6,
-            "completionMode": "NonIndexed",
-            "completionMode=NonIndexed": {"completions": 1},
-            "manualSelector": False,
-            "podReplacementPolicy": "TerminatingOrFailed",
-            "suspend": False,
-            "template": {"spec": {}},
-        }
-    },
     "NetworkPolicy": {"spec": {"ingress[*]": _POLICY_PORTS, "egress[*]": _POLICY_PORTS}},
     "PersistentVolumeClaim": {"spec": {"volumeMode": "Filesystem"}},
     "PriorityClass": {"preemptionPolicy": "PreemptLowerPriority"},
-    "ReplicaSet": {"spec": {"replicas": 1, "template": {"spec": {}}}},
     "RoleBinding": _BINDING,
     "Secret": {"type": "Opaque"},
-    "StatefulSet": {
-        "spec": {
-            "replicas": 1,
-            "revisionHistoryLimit": 10,
-            "podManagementPolicy": "OrderedReady",
-            "persistentVolumeClaimRetentionPolicy": {
-                "whenDeleted": "Retain",
-                "whenScaled": "Retain",
-            },
-            "template": {"spec": {}},
-            "updateStrategy": {
-                "type": "RollingUpdate",
-                "type=RollingUpdate": {"rollingUpdate": {"partition": 0}},
-            },
-        }
-    },
     "StorageClass": {"reclaimPolicy": "Delete", "volumeBindingMode": "Immediate"},
 }
-_WORKLOADS: Final = ("CronJob", "DaemonSet", "Deployment", "Job", "ReplicaSet", "StatefulSet")
+_WORKLOADS: Final[Mapping[str, Json]] = {
+    "CronJob": {
+        "concurrencyPolicy": "Allow",
+        "suspend": False,
+        "successfulJobsHistoryLimit": 3,
+        "failedJobsHistoryLimit": 1,
+    },
+    "DaemonSet": {
+        "revisionHistoryLimit": 10,
+        "updateStrategy": _rolling(maxSurge=0, maxUnavailable=1),
+    },
+    "Deployment": {
+        "replicas": 1,
+        "revisionHistoryLimit": 10,
+        "progressDeadlineSeconds": 600,
+        "strategy": _rolling(maxSurge="25%", maxUnavailable="25%"),
+    },
+    "Job": {
+        "parallelism": 1,
+        "backoffLimit": 6,
+        "completionMode": "NonIndexed",
+        "completionMode=NonIndexed": {"completions": 1},
+        "manualSelector": False,
+        "podReplacementPolicy": "TerminatingOrFailed",
+        "suspend": False,
+    },
+    "ReplicaSet": {"replicas": 1},
+    "StatefulSet": {
+        "replicas": 1,
+        "revisionHistoryLimit": 10,
+        "podManagementPolicy": "OrderedReady",
+        "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"},
+        "updateStrategy": _rolling(partition=0),
+    },
+}
+"""The defaults of specs that hold a template of Pods."""
 _OWN_DEFAULTS: Final[Mapping[str, Callable[[Json], None]]] = {
     "CustomResourceDefinition": definition_defaults,
     "Namespace": _namespace_defaults,
@@ -127,7 +105,10 @@ def core_defaults(kind: str, obj: Json) -> None:
     """
     fill(obj, _DEFAULTS.get(kind, {}))
     if kind in _WORKLOADS:
-        spec = obj["spec"]["jobTemplate"]["spec"] if kind == "CronJob" else obj["spec"]
-        pod_spec_defaults(spec["template"]["spec"])
+        template: Json = {"spec": {"template": {"spec": {}}}}
+        fill(obj, {"spec": _WORKLOADS[kind]})
+        holder = obj["spec"].setdefault("jobTemplate", {}) if kind == "CronJob" else obj
+        fill(holder, template)
+        pod_spec_defaults(holder["spec"]["template"]["spec"])
     if (apply := _OWN_DEFAULTS.get(kind)) is not None:
         apply(obj)
