@@ -87,7 +87,7 @@ MUTANTS = (
     Mutant(
         "a claim is Ready before its Pod is free",
         _BIND_STATUS,
-        "            await self._attempt(make_usable(self._parts, self._sandbox))\n",
+        "            await self._attempt(make_usable(self._context, self._sandbox))\n",
         "",
     ),
     Mutant(
@@ -99,7 +99,7 @@ MUTANTS = (
     Mutant(
         "Ready does not wait until the watch has shown the Pod",
         "controllers/claim/usable.py",
-        "            await shown.until(written.entry.version, parts.clock, _SHOWN_WITHIN_S)\n",
+        "            await shown.until(written.entry.version, context.clock, _SHOWN_WITHIN_S)\n",
         "",
     ),
     Mutant(
@@ -214,7 +214,7 @@ MUTANTS = (
     Mutant(
         "no wake of claims by their template",
         _CLAIM,
-        '            self._wake_claims(self._parts.resolver.pools_of(delta.key), "template")',
+        '            self._wake_claims(self._context.resolver.pools_of(delta.key), "template")',
         "            pass",
     ),
     Mutant(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from lean_sandbox.controllers.claim.context import ClaimContext
 from lean_sandbox.controllers.claim.owned import is_controlled
-from lean_sandbox.controllers.claim.parts import Parts
 from lean_sandbox.controllers.claim.state import ClaimState
 from lean_sandbox.controllers.common import reference_to
 from lean_sandbox.controllers.warm import pool_of
@@ -37,12 +37,17 @@ class Adoption:
     """Takes members of the claim's pool over, in one reconcile of the claim."""
 
     def __init__(
-        self, parts: Parts, entry: ClaimEntry, state: ClaimState, facts: ClaimFacts, pool: Key
+        self,
+        context: ClaimContext,
+        entry: ClaimEntry,
+        state: ClaimState,
+        facts: ClaimFacts,
+        pool: Key,
     ) -> None:
-        self._parts = parts
-        self._sandboxes = parts.caches.sandboxes
-        self._resolver = parts.resolver
-        self._writer = parts.writer
+        self._context = context
+        self._sandboxes = context.caches.sandboxes
+        self._resolver = context.resolver
+        self._writer = context.writer
         self._entry = entry
         self._state = state
         self._facts = facts
@@ -64,7 +69,7 @@ class Adoption:
         At most one GET for each unknown stamp, before the patch. Raises MemberRefusedError, after
         the member was handed to its pool to be replaced.
         """
-        warm = self._parts.warm
+        warm = self._context.warm
         try:
             if judge is not None and not await self._is_fresh(member, judge):
                 warm.forget(member)
@@ -74,10 +79,10 @@ class Adoption:
             warm.forget(member)
             note = f'Pool Sandbox "{member.key.name}" is passed over: {said(refusal)}'
             related = reference_to(member, SANDBOXES)
-            self._parts.events.emit(
+            self._context.events.emit(
                 self._entry, "Warning", "SandboxNotAdopted", "Adoption", note, related
             )
-            self._parts.wakes.refused(member.key, member.uid)
+            self._context.wakes.refused(member.key, member.uid)
             raise
         finally:
             # What became of it is in the cache, which the warm queue follows.

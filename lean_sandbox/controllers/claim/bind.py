@@ -8,8 +8,8 @@ so does one that may not have it by an admission policy.
 from __future__ import annotations
 
 from lean_sandbox.controllers.claim.adopt import Adoption, MemberRefusedError
+from lean_sandbox.controllers.claim.context import ClaimContext
 from lean_sandbox.controllers.claim.owned import is_controlled
-from lean_sandbox.controllers.claim.parts import Parts
 from lean_sandbox.controllers.common import reference_to
 from lean_sandbox.controllers.resolver import NotYetError
 from lean_sandbox.kube.errors import AlreadyExists, ControlPlaneError, said
@@ -38,10 +38,15 @@ class Binding:
     """
 
     def __init__(
-        self, parts: Parts, entry: ClaimEntry, facts: ClaimFacts, pool: Key, adoption: Adoption
+        self,
+        context: ClaimContext,
+        entry: ClaimEntry,
+        facts: ClaimFacts,
+        pool: Key,
+        adoption: Adoption,
     ) -> None:
-        self._parts = parts
-        self._sandboxes = parts.caches.sandboxes
+        self._context = context
+        self._sandboxes = context.caches.sandboxes
         self._entry = entry
         self._facts = facts
         self._pool = pool
@@ -56,7 +61,7 @@ class Binding:
 
         Raises NotYetError while members are starting and the claim is young.
         """
-        warm, judge = self._parts.warm, self._adoption.judge()
+        warm, judge = self._context.warm, self._adoption.judge()
         if judge is None and self._adoption.is_recreate():
             # It is unknown which members are stale: they stay, and the cold path reports why.
             return None
@@ -71,7 +76,7 @@ class Binding:
                 if warm.counts(self._pool).waiting:
                     self._wait_while_young()
                 return None
-            began = self._parts.clock.monotonic()
+            began = self._context.clock.monotonic()
             try:
                 self.taken = await self._adoption.take(member, judge)
             except MemberRefusedError:
@@ -80,16 +85,16 @@ class Binding:
                     return None
                 continue
             if self.taken is not None:
-                self._parts.metrics.stage("adopt", began)
+                self._context.metrics.stage("adopt", began)
                 return self.taken
         return None
 
     def _wait_while_young(self) -> None:
         if self._entry.created_at:
-            parts = self._parts
-            age_s = parts.server_time.age_s(self._entry.created_at)
-            waited_s = min(age_s, parts.clock.monotonic() - parts.began_at)
-            left_s = parts.settings.sandbox_claim_warm_candidate_grace_period - waited_s
+            context = self._context
+            age_s = context.server_time.age_s(self._entry.created_at)
+            waited_s = min(age_s, context.clock.monotonic() - context.began_at)
+            left_s = context.settings.sandbox_claim_warm_candidate_grace_period - waited_s
             if left_s > 0:
                 raise NotYetError(min(_LOOK_AGAIN_S, left_s))
 
@@ -100,26 +105,28 @@ class Binding:
         """
         if self.taken is None:
             return
-        self._parts.wakes.sandbox(self.taken.key)
-        self._parts.metrics.bound(self._entry, self.taken, names.LAUNCH_TYPE_WARM)
+        self._context.wakes.sandbox(self.taken.key)
+        self._context.metrics.bound(self._entry, self.taken, names.LAUNCH_TYPE_WARM)
         note = f'Adopted warm pool Sandbox "{self.taken.key.name}"'
         # Another Sandbox makes another Event, not a repetition of the one that names the first.
         related = reference_to(self.taken, SANDBOXES)
-        self._parts.events.emit(self._entry, "Normal", "SandboxAdopted", "Adoption", note, related)
-        self._parts.wakes.pool(self._pool)
+        self._context.events.emit(
+            self._entry, "Normal", "SandboxAdopted", "Adoption", note, related
+        )
+        self._context.wakes.pool(self._pool)
 
     # -- cold ------------------------------------------------------------------------------------
 
     async def make(self, spec: SandboxClaimSpec) -> SandboxEntry:
         """Create the claim's own Sandbox from the template of its pool. One POST."""
-        resolver = self._parts.resolver
+        resolver = self._context.resolver
         template = await resolver.template_of(self._pool)
         body = build_cold_sandbox(self._facts, spec, template)
         lack = resolver.unprotected(template)
         if lack is not None:
             raise lack
         try:
-            written = await self._parts.writer.create(
+            written = await self._context.writer.create(
                 self._sandboxes, self._pool.namespace, body, name=self._entry.key.name
             )
         except AlreadyExists:
@@ -129,10 +136,10 @@ class Binding:
                 raise
             raise ClaimError(ClaimFault.OTHER, f"sandbox create error: {said(error)}") from error
         made = written.entry
-        self._parts.metrics.bound(self._entry, made, names.LAUNCH_TYPE_COLD)
+        self._context.metrics.bound(self._entry, made, names.LAUNCH_TYPE_COLD)
         note = f'Created Sandbox "{made.key.name}"'
-        self._parts.events.emit(self._entry, "Normal", "SandboxProvisioned", "Provisioning", note)
-        self._parts.wakes.launch(made.key, written.item)
+        self._context.events.emit(self._entry, "Normal", "SandboxProvisioned", "Provisioning", note)
+        self._context.wakes.launch(made.key, written.item)
         return made
 
     async def _collided(self) -> SandboxEntry:

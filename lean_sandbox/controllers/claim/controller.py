@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-import msgspec
-
 from filters import Change
 from lean_sandbox.controllers.claim.annotations import AnnotationWriter
-from lean_sandbox.controllers.claim.parts import Parts
+from lean_sandbox.controllers.claim.context import ClaimContext
 from lean_sandbox.controllers.claim.reconcile import reconcile
 from lean_sandbox.controllers.claim.state import ClaimStates
 from lean_sandbox.controllers.common import ObjectEvents, Shared
@@ -75,19 +73,29 @@ class ClaimController(Controller[ClaimEntry]):
         self.cache.listeners.append(self._by_pool.follow)
         self._states = ClaimStates()
         self.annotator = AnnotationWriter(shared, self._states)
-        resource = self.cache.kind.resource
-        self._parts = Parts(
-            **msgspec.structs.asdict(shared),
+        self._tracing = shared.tracing
+        self._context = ClaimContext(
+            writer=shared.writer,
+            caches=caches,
+            resolver=shared.resolver,
+            settings=settings,
+            clock=shared.clock,
+            server_time=shared.server_time,
+            metrics=shared.metrics,
+            wakes=shared.wakes,
             warm=self.warm,
             events=ObjectEvents(
-                shared, resource, "sandboxclaim-controller", is_off=settings.disable_claim_events
+                shared,
+                self.cache.kind.resource,
+                "sandboxclaim-controller",
+                is_off=settings.disable_claim_events,
             ),
             annotator=self.annotator,
         )
 
     def enqueue_all(self, reason: str) -> None:
         """Queue everything, as after a start; claims wait again for members not fetched yet."""
-        self._parts.began_at = self._parts.clock.monotonic()
+        self._context.began_at = self._context.clock.monotonic()
         super().enqueue_all(reason)
 
     async def reconcile(self, item: Item[Key]) -> Result:
@@ -99,18 +107,18 @@ class ClaimController(Controller[ClaimEntry]):
             self._note_waiting(item.key, arrivals)
 
     async def _reconcile(self, key: Key) -> Result:
-        entry, tracing = self.cache.get(key), self._parts.tracing
+        entry, tracing = self.cache.get(key), self._tracing
         if entry is None:
             return Result()
         state = self._states.begin(entry)
         try:
             if tracing is None:
-                return await reconcile(self._parts, entry, state)
+                return await reconcile(self._context, entry, state)
             parent = state.trace_of(entry)
             with tracing.span("ReconcileSandboxClaim", _attributes(entry), parent or None):
                 if not parent:
                     state.trace = tracing.carrier() or ""
-                return await reconcile(self._parts, entry, state)
+                return await reconcile(self._context, entry, state)
         finally:
             self._states.settle(entry)
 
@@ -124,7 +132,7 @@ class ClaimController(Controller[ClaimEntry]):
             self.waiting.wait(key, pool, entry.created_at, tried=arrivals)
             if is_first:
                 # What makes members for it is waited for from now on.
-                self._parts.wakes.pool(pool)
+                self._context.wakes.pool(pool)
 
     def rank_of(self, entry: ClaimEntry, cause: Cause) -> Rank:
         """Return whether a client waits for a claim: not if a list has shown that it is served."""
@@ -142,14 +150,14 @@ class ClaimController(Controller[ClaimEntry]):
         entry = self.cache.get(key)
         if entry is None or entry.view is None or entry.status is None:
             return None
-        return time_left_s(expire_at(entry.view, entry.status), self._parts.server_time.now())
+        return time_left_s(expire_at(entry.view, entry.status), self._context.server_time.now())
 
     def is_final(self, entry: ClaimEntry) -> bool:
         """Return whether a claim is in its final state until something else changes."""
         if entry.needs_fetch:
             return False
         assert entry.status is not None
-        sandboxes = self._parts.caches.sandboxes
+        sandboxes = self._context.caches.sandboxes
         ready = find(entry.status.conditions, names.READY)
         if ready is None or ready.observedGeneration != entry.generation:
             return False
@@ -176,7 +184,7 @@ class ClaimController(Controller[ClaimEntry]):
             return
         self.annotator.saw(delta.new)
         if delta.new.view is not None:
-            self._parts.resolver.forget_absence(Key(delta.key.namespace, delta.new.view.pool))
+            self._context.resolver.forget_absence(Key(delta.key.namespace, delta.new.view.pool))
         self.on_change(delta)
 
     def on_sandbox(self, delta: Delta[SandboxEntry]) -> None:
@@ -209,7 +217,7 @@ class ClaimController(Controller[ClaimEntry]):
             if pod is not None and pod.owner is not None
         }
         for key, uid in owners:
-            held = self._parts.caches.sandboxes.get(key)
+            held = self._context.caches.sandboxes.get(key)
             if held is not None and held.uid == uid:
                 self.warm.offer(held)
 
@@ -236,7 +244,7 @@ class ClaimController(Controller[ClaimEntry]):
         # No claim waits for a change of the pool's status.
         if not delta.initial and (delta.old is None or _spec_of(delta.old) != _spec_of(delta.new)):
             # It may name a template whose absence was found before the template came.
-            self._parts.resolver.forget_absence(delta.key)
+            self._context.resolver.forget_absence(delta.key)
             self._wake_claims([delta.key], "pool", unless=self._is_served)
 
     def on_template(self, delta: Delta[TemplateEntry]) -> None:
@@ -249,26 +257,26 @@ class ClaimController(Controller[ClaimEntry]):
         if delta.initial:
             return
         if new is not None and (old is None or old.fault or old.uid != new.uid):
-            self._wake_claims(self._parts.resolver.pools_of(delta.key), "template")
+            self._wake_claims(self._context.resolver.pools_of(delta.key), "template")
         elif self._awaits_policy(old) and not self._awaits_policy(new):
             self.on_policy_there(delta.key)
         elif new is None:
-            pools = self._parts.resolver.pools_of(delta.key)
+            pools = self._context.resolver.pools_of(delta.key)
             self._wake_claims(pools, "template", unless=self.is_final)
 
     def _awaits_policy(self, template: TemplateEntry | None) -> bool:
         view = template.view if template is not None else None
-        return view is not None and self._parts.resolver.unprotected(view) is not None
+        return view is not None and self._context.resolver.unprotected(view) is not None
 
     def on_policy_there(self, template: Key) -> None:
         """Wake the claims that may have waited for the NetworkPolicy of a template."""
-        pools = self._parts.resolver.pools_of(template)
+        pools = self._context.resolver.pools_of(template)
         self._wake_claims(pools, "template", unless=self._is_served)
 
     def _has_sandbox(self, claim: ClaimEntry) -> bool:
         """Return whether the Sandbox that the status of a claim names is cached."""
         named = claim.status.bound.name if claim.status is not None else ""
-        return bool(named) and Key(claim.key.namespace, named) in self._parts.caches.sandboxes
+        return bool(named) and Key(claim.key.namespace, named) in self._context.caches.sandboxes
 
     def _is_served(self, claim: ClaimEntry) -> bool:
         return self._has_sandbox(claim) and self.is_final(claim)

@@ -5,8 +5,8 @@ Nothing is deleted before the status says that the claim has expired.
 
 from __future__ import annotations
 
+from lean_sandbox.controllers.claim.context import ClaimContext
 from lean_sandbox.controllers.claim.owned import is_controlled, own_sandbox
-from lean_sandbox.controllers.claim.parts import Parts
 from lean_sandbox.controllers.claim.requests import ClaimRequests
 from lean_sandbox.kube.client import CascadeType
 from lean_sandbox.model import names
@@ -34,13 +34,13 @@ class Expiry:
 
     def __init__(
         self,
-        parts: Parts,
+        context: ClaimContext,
         entry: ClaimEntry,
         view: ClaimView,
         old: SandboxClaimStatus,
         requests: ClaimRequests,
     ) -> None:
-        self._parts = parts
+        self._context = context
         self._entry = entry
         self._view = view
         self._old = old
@@ -48,13 +48,13 @@ class Expiry:
 
     def is_due(self, status: SandboxClaimStatus) -> bool:
         """Return whether the claim has expired if its status is this."""
-        return has_come(expire_at(self._view, status), self._parts.server_time.now())
+        return has_come(expire_at(self._view, status), self._context.server_time.now())
 
     async def run(self) -> Result:
         """Report that the claim has expired; once that is reported, delete what its policy says."""
         entry, view = self._entry, self._view
         if not has_reason(self._old.conditions, names.READY, names.REASON_CLAIM_EXPIRED):
-            now = self._parts.server_time.now()
+            now = self._context.server_time.now()
             marked = expired_claim_status(self._old, entry.generation, now)
             await self._requests.write_status(marked, has_sandbox=False)
             return self.reported()
@@ -71,11 +71,11 @@ class Expiry:
         return Result(requeue_after_s=AT_ONCE_S)
 
     def _emit(self, action: str, note: str) -> None:
-        self._parts.events.emit(self._entry, "Normal", "ClaimExpired", action, note)
+        self._context.events.emit(self._entry, "Normal", "ClaimExpired", action, note)
 
     async def _retire(self) -> Result:
         """Delete the Sandbox of an expired claim that is retained, and report it while it lasts."""
-        entry, sandboxes = self._entry, self._parts.caches.sandboxes
+        entry, sandboxes = self._entry, self._context.caches.sandboxes
         named = self._old.bound.name or entry.key.name
         held = own_sandbox(sandboxes, entry) or sandboxes.get(Key(entry.key.namespace, named))
         ready = find(self._old.conditions, names.READY)
@@ -94,12 +94,12 @@ class Expiry:
             )
         if sandbox is not None and not sandbox.is_deleting:
             with failing_as("failed to delete expired sandbox"):
-                await self._parts.writer.delete(sandboxes, sandbox)
+                await self._context.writer.delete(sandboxes, sandbox)
         if sandbox is not None and sandbox.status is None:
             # Whether its Sandbox has finished is not known; the end of that wakes the claim.
             return Result()
         seen = observed(entry, sandbox, error, is_expired=True)
-        new = next_claim_status(self._old, seen, self._parts.server_time.now())
+        new = next_claim_status(self._old, seen, self._context.server_time.now())
         await self._requests.write_status(new, has_sandbox=sandbox is not None)
         return Result()
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 
 from lean_sandbox.controllers.claim.adopt import Adoption, MemberRefusedError
+from lean_sandbox.controllers.claim.context import ClaimContext
 from lean_sandbox.controllers.claim.owned import assigned_name, is_of_extensions, own_sandbox
-from lean_sandbox.controllers.claim.parts import Parts
 from lean_sandbox.controllers.claim.state import ClaimState
 from lean_sandbox.controllers.warm import pool_of
 from lean_sandbox.kube.errors import ControlPlaneError, said
@@ -27,16 +27,16 @@ class OwnSandbox:
 
     def __init__(
         self,
-        parts: Parts,
+        context: ClaimContext,
         entry: ClaimEntry,
         state: ClaimState,
         facts: ClaimFacts,
         pool: Key,
         adoption: Adoption,
     ) -> None:
-        self._parts = parts
+        self._context = context
         self._state = state
-        self._sandboxes = parts.caches.sandboxes
+        self._sandboxes = context.caches.sandboxes
         self._entry = entry
         self._facts = facts
         self._pool = pool
@@ -101,7 +101,7 @@ class OwnSandbox:
         if held.owner is not None or held.is_deleting or was_taken:
             # Somebody took it from the claim while that was bound to it, and it stays taken.
             return None
-        found = await self._parts.writer.get(self._sandboxes, held.key)
+        found = await self._context.writer.get(self._sandboxes, held.key)
         if found is None or found.item.metadata.owners or found.item.metadata.deletion_timestamp:
             return None
         meta = found.item.metadata
@@ -125,12 +125,12 @@ class OwnSandbox:
             # With an owner of a foreign kind: whoever did that may undo it.
             return None
         loss: ClaimError | None = None
-        if held is not None and pool_of(held) == self._pool and self._parts.warm.reserve(held):
+        if held is not None and pool_of(held) == self._pool and self._context.warm.reserve(held):
             with suppress(MemberRefusedError):
                 taken = await self._adoption.take(held, self._adoption.judge())
                 if taken is not None:
-                    self._parts.wakes.sandbox(taken.key)
-                    self._parts.wakes.pool(self._pool)
+                    self._context.wakes.sandbox(taken.key)
+                    self._context.wakes.pool(self._pool)
                     return taken
             fresh = self._sandboxes.get(held.key)
             is_lost = fresh is not None and pool_of(fresh) != self._pool
@@ -138,7 +138,7 @@ class OwnSandbox:
             text = f"sandbox {name} {fate} and reference cleanup failed"
             loss = ClaimError(ClaimFault.ADOPTION_CONFLICT, text)
         try:
-            await self._parts.annotator.write(self._entry, {names.SANDBOX_NAME_ANNOTATION: None})
+            await self._context.annotator.write(self._entry, {names.SANDBOX_NAME_ANNOTATION: None})
         except ControlPlaneError as error:
             kind = held.owner.kind if held is not None and held.owner is not None else ""
             raise (loss or stale_reference(kind, said(error))) from error

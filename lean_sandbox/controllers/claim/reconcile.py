@@ -12,11 +12,11 @@ from collections.abc import Awaitable
 
 from lean_sandbox.controllers.claim.adopt import Adoption
 from lean_sandbox.controllers.claim.bind import Binding
+from lean_sandbox.controllers.claim.context import ClaimContext
 from lean_sandbox.controllers.claim.expiry import AT_ONCE_S, Expiry, observed
 from lean_sandbox.controllers.claim.find import OwnSandbox
 from lean_sandbox.controllers.claim.legacy import delete_legacy_policy
 from lean_sandbox.controllers.claim.owned import acquired
-from lean_sandbox.controllers.claim.parts import Parts
 from lean_sandbox.controllers.claim.requests import ClaimRequests
 from lean_sandbox.controllers.claim.state import ClaimState
 from lean_sandbox.controllers.claim.sync import BoundMetadata
@@ -51,35 +51,35 @@ from lean_sandbox.watch.resources.extensions import ClaimEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
 
-async def reconcile(parts: Parts, entry: ClaimEntry, state: ClaimState) -> Result:
+async def reconcile(context: ClaimContext, entry: ClaimEntry, state: ClaimState) -> Result:
     """Serve a claim; raises ReconcileError or an API error when it has to be retried."""
-    await delete_legacy_policy(parts, entry)
+    await delete_legacy_policy(context, entry)
     if entry.is_deleting:
         return Result()
     if entry.needs_fetch:
-        await parts.writer.get(parts.caches.claims, entry.key)
-        fetched = parts.caches.claims.latest(entry)
+        await context.writer.get(context.caches.claims, entry.key)
+        fetched = context.caches.claims.latest(entry)
         if fetched is None or fetched.needs_fetch or fetched.is_deleting:
             # What there is instead is reconciled by its own event.
             return Result()
         entry = fetched
-    return await ClaimReconcile(parts, entry, state).run()
+    return await ClaimReconcile(context, entry, state).run()
 
 
 class ClaimReconcile:
     """One reconcile of one claim: which Sandbox it gets, and its status."""
 
-    def __init__(self, parts: Parts, entry: ClaimEntry, state: ClaimState) -> None:
+    def __init__(self, context: ClaimContext, entry: ClaimEntry, state: ClaimState) -> None:
         assert entry.view is not None
         assert entry.status is not None
         view = entry.view
-        self._parts = parts
+        self._context = context
         self._entry = entry
         self._view = view
         self._state = state
         self._old = entry.status
-        self._requests = ClaimRequests(parts, entry, self._old)
-        self._expiry = Expiry(parts, entry, view, self._old, self._requests)
+        self._requests = ClaimRequests(context, entry, self._old)
+        self._expiry = Expiry(context, entry, view, self._old, self._requests)
         pool = Key(entry.key.namespace, view.pool)
         facts = ClaimFacts(
             name=entry.key.name,
@@ -89,10 +89,10 @@ class ClaimReconcile:
             trace_context=state.trace_of(entry),
             additional=view.additional,
         )
-        adoption = Adoption(parts, entry, state, facts, pool)
-        self._own = OwnSandbox(parts, entry, state, facts, pool, adoption)
-        self._binding = Binding(parts, entry, facts, pool, adoption)
-        self._metadata = BoundMetadata(parts, entry, facts, pool, adoption)
+        adoption = Adoption(context, entry, state, facts, pool)
+        self._own = OwnSandbox(context, entry, state, facts, pool, adoption)
+        self._binding = Binding(context, entry, facts, pool, adoption)
+        self._metadata = BoundMetadata(context, entry, facts, pool, adoption)
         # Both are set when something fails for a bound Sandbox.
         self._sandbox: SandboxEntry | None = None
         self._error: ClaimError | None = None
@@ -101,7 +101,7 @@ class ClaimReconcile:
 
     async def run(self) -> Result:
         """Serve the claim, or end it."""
-        entry, claims = self._entry, self._parts.caches.claims
+        entry, claims = self._entry, self._context.caches.claims
         try:
             if self._expiry.is_due(self._old):
                 return await self._expiry.run()
@@ -111,7 +111,7 @@ class ClaimReconcile:
             return Result(requeue_after_s=wait.after_s)
         except Conflict:
             # The next try has to know the state that this one did not.
-            await self._parts.writer.get(claims, entry.key)
+            await self._context.writer.get(claims, entry.key)
             raise
         finally:
             self._binding.announce()
@@ -134,7 +134,7 @@ class ClaimReconcile:
         view = self._view
         if self._entry.fault:
             raise ClaimError(ClaimFault.OTHER, self._entry.fault)
-        domains = self._parts.settings.allowed_label_domains
+        domains = self._context.settings.allowed_label_domains
         validate_additional_metadata(view.additional, domains, refusal=view.refusal)
         self._sandbox = await self._own.find()
         if self._sandbox is None and is_true(self._old.conditions, names.FINISHED):
@@ -160,11 +160,11 @@ class ClaimReconcile:
         entry = self._entry
         if self._is_unseen():
             raise NotYetError
-        now = self._parts.server_time.now()
+        now = self._context.server_time.now()
         new = next_claim_status(self._old, self._seen(), now)
         if self._sandbox is not None and self._is_to_become_ready(new):
-            await self._attempt(make_usable(self._parts, self._sandbox))
-            now = self._parts.server_time.now()
+            await self._attempt(make_usable(self._context, self._sandbox))
+            now = self._context.server_time.now()
             new = next_claim_status(self._old, self._seen(), now)
         error = self._error
         expires_now = error is None and self._expiry.is_due(new)
@@ -174,10 +174,10 @@ class ClaimReconcile:
         elif is_first:
             # Before the status, so that the annotations are sent in parallel.
             self._annotate(new)
-        began = self._parts.clock.monotonic()
+        began = self._context.clock.monotonic()
         written = await self._requests.write_status(new, has_sandbox=self._sandbox is not None)
         if self._binding.taken is not None:
-            self._parts.metrics.stage("status", began)
+            self._context.metrics.stage("status", began)
         if expires_now:
             return self._expiry.reported()
         if written and not is_first:
@@ -196,22 +196,22 @@ class ClaimReconcile:
 
     def _tell(self, new: SandboxClaimStatus) -> None:
         """Log, after the status was written, that the claim is ready or why it is not served."""
-        entry, parts, sandbox = self._entry, self._parts, self._sandbox
+        entry, context, sandbox = self._entry, self._context, self._sandbox
         was_ready = is_true(self._old.conditions, names.READY)
         is_ready_now = is_true(new.conditions, names.READY) and not was_ready
         first_seen = self._state.first_seen
         if sandbox is not None and is_ready_now and first_seen is not None:
             self._state.first_seen = None
-            took_ms = parts.metrics.first_ready(entry, sandbox, first_seen)
+            took_ms = context.metrics.first_ready(entry, sandbox, first_seen)
             name, launch = sandbox.key.name, launch_of(sandbox)
-            parts.events.log(
+            context.events.log(
                 entry, "Normal", "ClaimReady", sandbox=name, launch=launch, took_ms=took_ms
             )
         ready = find(new.conditions, names.READY)
         if self._error is None or ready is None:
             return
         if not has_reason(self._old.conditions, names.READY, ready.reason):
-            parts.events.log(
+            context.events.log(
                 entry, "Warning", "ClaimNotServed", reason=ready.reason, message=ready.message
             )
 
@@ -236,14 +236,14 @@ class ClaimReconcile:
         A process may end between the two writes, or the answer to a create be lost, and another
         member be taken before the first Sandbox is seen. No client knows of that one.
         """
-        sandbox, sandboxes = self._sandbox, self._parts.caches.sandboxes
+        sandbox, sandboxes = self._sandbox, self._context.caches.sandboxes
         if sandbox is None or self._error is not None:
             return
         unnamed = [one for one in acquired(sandboxes, self._entry) if one.key != sandbox.key]
         if not unnamed or (await self._requests.whole()).status.bound.name != sandbox.key.name:
             return
         for one in unnamed:
-            await self._parts.writer.delete(sandboxes, one)
+            await self._context.writer.delete(sandboxes, one)
 
     def _is_to_become_ready(self, new: SandboxClaimStatus) -> bool:
         """Return whether ``new`` tells a client for the first time that it can use the Sandbox."""
@@ -261,8 +261,8 @@ class ClaimReconcile:
 
     def _annotate(self, new: SandboxClaimStatus) -> None:
         # The latest entry: this reconcile may have removed a reference to another's Sandbox.
-        self._parts.annotator.annotate(
-            self._parts.caches.claims.latest(self._entry) or self._entry,
+        self._context.annotator.annotate(
+            self._context.caches.claims.latest(self._entry) or self._entry,
             self._state,
             self._sandbox,
             was_ready=is_true(self._old.conditions, names.READY),

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from lean_sandbox.controllers.claim.adopt import MOST_PATCHES
+from lean_sandbox.controllers.claim.context import ClaimContext
 from lean_sandbox.controllers.claim.owned import is_controlled
-from lean_sandbox.controllers.claim.parts import Parts
 from lean_sandbox.controllers.resolver import NotYetError
 from lean_sandbox.kube.client import CascadeType
 from lean_sandbox.kube.errors import Conflict, Invalid, NotFound
@@ -27,10 +27,10 @@ from lean_sandbox.watch.resources.extensions import ClaimEntry
 class ClaimRequests:
     """Makes the requests of one reconcile to its claim, decided on ``entry`` and ``old``."""
 
-    def __init__(self, parts: Parts, entry: ClaimEntry, old: SandboxClaimStatus) -> None:
-        self._writer = parts.writer
-        self._claims = parts.caches.claims
-        self._sandboxes = parts.caches.sandboxes
+    def __init__(self, context: ClaimContext, entry: ClaimEntry, old: SandboxClaimStatus) -> None:
+        self._writer = context.writer
+        self._claims = context.caches.claims
+        self._sandboxes = context.caches.sandboxes
         self._entry = entry
         self._old = old
 

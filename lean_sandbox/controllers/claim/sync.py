@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from lean_sandbox.controllers.claim.adopt import Adoption
+from lean_sandbox.controllers.claim.context import ClaimContext
 from lean_sandbox.controllers.claim.owned import assigned_name
-from lean_sandbox.controllers.claim.parts import Parts
 from lean_sandbox.kube.errors import ControlPlaneError, said
 from lean_sandbox.model import names
 from lean_sandbox.model.claim import ClaimFacts
@@ -22,9 +22,14 @@ class BoundMetadata:
     """Keeps the metadata of one claim's Sandbox as the claim and its template say."""
 
     def __init__(
-        self, parts: Parts, entry: ClaimEntry, facts: ClaimFacts, pool: Key, adoption: Adoption
+        self,
+        context: ClaimContext,
+        entry: ClaimEntry,
+        facts: ClaimFacts,
+        pool: Key,
+        adoption: Adoption,
     ) -> None:
-        self._parts = parts
+        self._context = context
         self._entry = entry
         self._facts = facts
         self._pool = pool
@@ -40,14 +45,14 @@ class BoundMetadata:
         template = await self._template()
         if template is None:
             return sandbox
-        undone, ref_hash = self._parts.undone, template.ref_hash
+        undone, ref_hash = self._context.undone, template.ref_hash
         desired = desired_pod_metadata(template, self._facts, ref_hash=ref_hash)
         if self._is_synced(sandbox, template, desired):
             return sandbox
         if undone.is_in_vain(sandbox.uid, (sandbox.generation, sandbox.labels, desired)):
             return sandbox
         try:
-            found = await self._parts.writer.get(self._parts.caches.sandboxes, sandbox.key)
+            found = await self._context.writer.get(self._context.caches.sandboxes, sandbox.key)
             current = found.item.spec.podTemplate.metadata if found is not None else None
             patch = bound_sync_patch(
                 desired,
@@ -66,7 +71,7 @@ class BoundMetadata:
             ) from error
         if not self._is_synced(sandbox, template, desired):
             undone.note(sandbox.uid, (sandbox.generation, sandbox.labels, desired))
-        self._parts.wakes.sandbox(sandbox.key)
+        self._context.wakes.sandbox(sandbox.key)
         return sandbox
 
     async def _give_launch_type_back(self, sandbox: SandboxEntry) -> SandboxEntry:
@@ -74,7 +79,7 @@ class BoundMetadata:
 
         Remove after v1.1.
         """
-        undone, label = self._parts.undone, names.LAUNCH_TYPE_LABEL
+        undone, label = self._context.undone, names.LAUNCH_TYPE_LABEL
         patch = launch_type_patch(
             sandbox.labels,
             sandbox.key.name,
@@ -91,7 +96,7 @@ class BoundMetadata:
 
     async def _template(self) -> TemplateView | None:
         """Return the template, ``None`` if neither it nor the claim's own metadata is known."""
-        resolver = self._parts.resolver
+        resolver = self._context.resolver
         template = resolver.known_template_of(self._pool)
         if template is not None or self._facts.additional == PodTemplateMetadata():
             return template

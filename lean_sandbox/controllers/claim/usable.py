@@ -9,7 +9,7 @@ late.
 
 from __future__ import annotations
 
-from lean_sandbox.controllers.claim.parts import Parts
+from lean_sandbox.controllers.claim.context import ClaimContext
 from lean_sandbox.controllers.resolver import NotYetError
 from lean_sandbox.kube.errors import Conflict, ControlPlaneError, NotFound, said
 from lean_sandbox.model.claim_status import ClaimError, ClaimFault
@@ -24,7 +24,7 @@ _NOT_READY_REQUEUE_S = 0.5
 _SHOWN_WITHIN_S = 1.0
 
 
-async def make_usable(parts: Parts, sandbox: SandboxEntry) -> None:
+async def make_usable(context: ClaimContext, sandbox: SandboxEntry) -> None:
     """Bring the metadata of a ready Sandbox's Pod to what the Sandbox asks for.
 
     No request if it is so; else one PATCH, and a GET if another Pod has taken the name. Raises
@@ -32,18 +32,18 @@ async def make_usable(parts: Parts, sandbox: SandboxEntry) -> None:
     one that is gone, and the Sandbox is reconciled at once. Raises ClaimError if the server refuses
     the patch or does not answer it.
     """
-    sandboxes, pods = parts.caches.sandboxes, parts.caches.pods
+    sandboxes, pods = context.caches.sandboxes, context.caches.pods
     latest = sandboxes.latest(sandbox)
     if latest is not None and not latest.needs_fetch:
         owned = pods.owned_by(latest.key.namespace, latest.uid)
-        found = [await _release(parts, latest, pod) for pod in owned if pod.may_be_ready]
+        found = [await _release(context, latest, pod) for pod in owned if pod.may_be_ready]
         if any(pod is not None and pod.may_be_ready for pod in found):
             return
-    parts.wakes.launch(sandbox.key, None)
+    context.wakes.launch(sandbox.key, None)
     raise NotYetError(_NOT_READY_REQUEUE_S)
 
 
-async def _release(parts: Parts, sandbox: SandboxEntry, pod: PodEntry) -> PodEntry | None:
+async def _release(context: ClaimContext, sandbox: SandboxEntry, pod: PodEntry) -> PodEntry | None:
     """Return the Pod with the metadata it is to have, or ``None`` if it is gone."""
     assert sandbox.view is not None
     patch = metadata_patch(
@@ -53,19 +53,19 @@ async def _release(parts: Parts, sandbox: SandboxEntry, pod: PodEntry) -> PodEnt
     )
     if patch is None:
         return pod
-    began, pods = parts.clock.monotonic(), parts.caches.pods
+    began, pods = context.clock.monotonic(), context.caches.pods
     try:
         with pods.shown.of(pod.key) as shown:
             # The whole Pod: it may have ended just before, which metadata would hide.
-            written = await parts.writer.patch(pods, pod, {"metadata": patch}, as_metadata=False)
-            await shown.until(written.entry.version, parts.clock, _SHOWN_WITHIN_S)
+            written = await context.writer.patch(pods, pod, {"metadata": patch}, as_metadata=False)
+            await shown.until(written.entry.version, context.clock, _SHOWN_WITHIN_S)
     except NotFound:
         return None
     except Conflict:
-        await parts.writer.get(pods, pod.key)
+        await context.writer.get(pods, pod.key)
         return None
     except ControlPlaneError as error:
         text = f'failed to patch pod "{pod.key.name}": {said(error)}'
         raise ClaimError(ClaimFault.OTHER, text) from error
-    parts.metrics.stage("pod_metadata", began)
+    context.metrics.stage("pod_metadata", began)
     return pods.latest(written.entry)
