@@ -36,31 +36,34 @@ class MemberRefusedError(Exception):
 class Adoption:
     """Takes members of the claim's pool over, in one reconcile of the claim."""
 
-    def __init__(
-        self,
-        context: ClaimContext,
-        entry: ClaimEntry,
-        state: ClaimState,
-        facts: ClaimFacts,
-        pool: Key,
-    ) -> None:
+    def __init__(self, context: ClaimContext, entry: ClaimEntry, state: ClaimState) -> None:
+        assert entry.view is not None
         self._context = context
         self._sandboxes = context.caches.sandboxes
         self._resolver = context.resolver
         self._writer = context.writer
         self._entry = entry
         self._state = state
-        self._facts = facts
-        self._pool = pool
+        #: The pool that the claim names.
+        self.pool = Key(entry.key.namespace, entry.view.pool)
+        #: What goes from the claim into its Sandbox.
+        self.facts = ClaimFacts(
+            name=entry.key.name,
+            namespace=entry.key.namespace,
+            uid=entry.uid,
+            created_by=(entry.labels or {}).get(names.CREATED_BY_LABEL, ""),
+            trace_context=state.trace_of(entry),
+            additional=entry.view.additional,
+        )
 
     def is_recreate(self) -> bool:
         """Return whether stale members of the pool are not to be taken."""
-        pool = self._resolver.known_pool(self._pool)
+        pool = self._resolver.known_pool(self.pool)
         return pool is not None and pool.is_recreate
 
     def judge(self) -> Staleness | None:
         """Return what says which members are stale, ``None`` if none is or that is unknown."""
-        template = self._resolver.known_template_of(self._pool) if self.is_recreate() else None
+        template = self._resolver.known_template_of(self.pool) if self.is_recreate() else None
         return self._resolver.staleness(template) if template is not None else None
 
     async def take(self, member: SandboxEntry, judge: Staleness | None) -> SandboxEntry | None:
@@ -131,7 +134,7 @@ class Adoption:
             if is_controlled(fresh, self._entry):
                 # An earlier patch of ours was applied, but its response was lost.
                 return fresh
-            if pool_of(fresh) != self._pool:
+            if pool_of(fresh) != self.pool:
                 return None
             before, after = ((one.owner, one.labels, one.annotations) for one in (held, fresh))
             is_same = before == after
@@ -149,16 +152,16 @@ class Adoption:
 
     async def _patch_over(self, held: SandboxEntry, *, by_version: bool) -> SandboxEntry:
         assert held.owner is not None
-        template = self._resolver.known_template_of(self._pool)
+        template = self._resolver.known_template_of(self.pool)
         ref_hash = (held.labels or {}).get(names.TEMPLATE_REF_HASH_LABEL, "")
         if not ref_hash and template is not None:
             ref_hash = template.ref_hash
         current = held.view.template_metadata if held.view is not None else None
-        desired = desired_pod_metadata(template, self._facts, ref_hash=ref_hash, current=current)
+        desired = desired_pod_metadata(template, self.facts, ref_hash=ref_hash, current=current)
         touched = desired if needs_template_touch(current, desired) else None
         version = await self._writer.guard(self._sandboxes, held) if by_version else None
         patch = adoption_patch(
-            self._facts,
+            self.facts,
             touched,
             pool_uid=held.owner.uid,
             labels=held.labels,
@@ -170,8 +173,8 @@ class Adoption:
         # The whole response: a webhook may have changed more, or somebody else the status.
         written = await self._writer.patch(self._sandboxes, held, patch, as_metadata=False)
         taken = written.entry
-        if self._facts.trace_context and not held.annotations:
-            annotations = {names.TRACE_CONTEXT_ANNOTATION: self._facts.trace_context}
+        if self.facts.trace_context and not held.annotations:
+            annotations = {names.TRACE_CONTEXT_ANNOTATION: self.facts.trace_context}
             return await self.patch(taken, {"metadata": {"annotations": annotations}})
         return taken
 

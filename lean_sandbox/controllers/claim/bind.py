@@ -15,11 +15,10 @@ from lean_sandbox.controllers.resolver import NotYetError
 from lean_sandbox.kube.errors import AlreadyExists, ControlPlaneError, said
 from lean_sandbox.kube.resources import SANDBOXES
 from lean_sandbox.model import names
-from lean_sandbox.model.claim import ClaimFacts, SandboxClaimSpec
+from lean_sandbox.model.claim import SandboxClaimSpec
 from lean_sandbox.model.claim_sandbox import build_cold_sandbox
 from lean_sandbox.model.claim_status import ClaimError, ClaimFault, not_controlled
 from lean_sandbox.model.warmpool import Verdict
-from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.extensions import ClaimEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
@@ -37,20 +36,13 @@ class Binding:
     nothing is to be written yet, and the errors of requests.
     """
 
-    def __init__(
-        self,
-        context: ClaimContext,
-        entry: ClaimEntry,
-        facts: ClaimFacts,
-        pool: Key,
-        adoption: Adoption,
-    ) -> None:
+    def __init__(self, context: ClaimContext, entry: ClaimEntry, adoption: Adoption) -> None:
         self._context = context
         self._sandboxes = context.caches.sandboxes
         self._entry = entry
-        self._facts = facts
-        self._pool = pool
         self._adoption = adoption
+        self._facts = adoption.facts
+        self._pool = adoption.pool
         #: The member that was taken from the pool.
         self.taken: SandboxEntry | None = None
 

@@ -10,7 +10,7 @@ from lean_sandbox.controllers.claim.owned import is_controlled, own_sandbox
 from lean_sandbox.controllers.claim.requests import ClaimRequests
 from lean_sandbox.kube.client import CascadeType
 from lean_sandbox.model import names
-from lean_sandbox.model.claim import ClaimView, SandboxClaimStatus, expire_at
+from lean_sandbox.model.claim import SandboxClaimStatus, expire_at
 from lean_sandbox.model.claim_status import (
     ClaimError,
     ClaimFault,
@@ -30,20 +30,15 @@ AT_ONCE_S = 0.001
 
 
 class Expiry:
-    """Ends one claim, in one reconcile; ``old`` is its status so far."""
+    """Ends one claim, in one reconcile."""
 
-    def __init__(
-        self,
-        context: ClaimContext,
-        entry: ClaimEntry,
-        view: ClaimView,
-        old: SandboxClaimStatus,
-        requests: ClaimRequests,
-    ) -> None:
+    def __init__(self, context: ClaimContext, entry: ClaimEntry, requests: ClaimRequests) -> None:
+        assert entry.view is not None
+        assert entry.status is not None
         self._context = context
         self._entry = entry
-        self._view = view
-        self._old = old
+        self._view = entry.view
+        self._old = entry.status
         self._requests = requests
 
     def is_due(self, status: SandboxClaimStatus) -> bool:

@@ -11,7 +11,6 @@ from lean_sandbox.controllers.claim.state import ClaimState
 from lean_sandbox.controllers.warm import pool_of
 from lean_sandbox.kube.errors import ControlPlaneError, said
 from lean_sandbox.model import names
-from lean_sandbox.model.claim import ClaimFacts
 from lean_sandbox.model.claim_status import ClaimError, ClaimFault, not_controlled, stale_reference
 from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.extensions import ClaimEntry
@@ -26,21 +25,15 @@ class OwnSandbox:
     """
 
     def __init__(
-        self,
-        context: ClaimContext,
-        entry: ClaimEntry,
-        state: ClaimState,
-        facts: ClaimFacts,
-        pool: Key,
-        adoption: Adoption,
+        self, context: ClaimContext, entry: ClaimEntry, state: ClaimState, adoption: Adoption
     ) -> None:
         self._context = context
         self._state = state
         self._sandboxes = context.caches.sandboxes
         self._entry = entry
-        self._facts = facts
-        self._pool = pool
         self._adoption = adoption
+        self._facts = adoption.facts
+        self._pool = adoption.pool
 
     async def find(self) -> SandboxEntry | None:
         """Return the Sandbox that the claim is known to have. No request in the ordinary case.

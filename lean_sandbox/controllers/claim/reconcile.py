@@ -28,7 +28,6 @@ from lean_sandbox.kube.errors import Conflict, ControlPlaneError, said
 from lean_sandbox.model import names
 from lean_sandbox.model.claim import (
     EMPTY_CLAIM_STATUS,
-    ClaimFacts,
     SandboxClaimSpec,
     SandboxClaimStatus,
     expire_at,
@@ -46,7 +45,6 @@ from lean_sandbox.model.claim_status import (
 from lean_sandbox.model.conditions import find, has_reason, is_true
 from lean_sandbox.model.times import time_left_s
 from lean_sandbox.runtime.workers import ReconcileError, Result
-from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.extensions import ClaimEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
@@ -72,27 +70,17 @@ class ClaimReconcile:
     def __init__(self, context: ClaimContext, entry: ClaimEntry, state: ClaimState) -> None:
         assert entry.view is not None
         assert entry.status is not None
-        view = entry.view
         self._context = context
         self._entry = entry
-        self._view = view
+        self._view = entry.view
         self._state = state
         self._old = entry.status
-        self._requests = ClaimRequests(context, entry, self._old)
-        self._expiry = Expiry(context, entry, view, self._old, self._requests)
-        pool = Key(entry.key.namespace, view.pool)
-        facts = ClaimFacts(
-            name=entry.key.name,
-            namespace=entry.key.namespace,
-            uid=entry.uid,
-            created_by=(entry.labels or {}).get(names.CREATED_BY_LABEL, ""),
-            trace_context=state.trace_of(entry),
-            additional=view.additional,
-        )
-        adoption = Adoption(context, entry, state, facts, pool)
-        self._own = OwnSandbox(context, entry, state, facts, pool, adoption)
-        self._binding = Binding(context, entry, facts, pool, adoption)
-        self._metadata = BoundMetadata(context, entry, facts, pool, adoption)
+        self._requests = ClaimRequests(context, entry)
+        self._expiry = Expiry(context, entry, self._requests)
+        adoption = Adoption(context, entry, state)
+        self._own = OwnSandbox(context, entry, state, adoption)
+        self._binding = Binding(context, entry, adoption)
+        self._metadata = BoundMetadata(context, entry, adoption)
         # Both are set when something fails for a bound Sandbox.
         self._sandbox: SandboxEntry | None = None
         self._error: ClaimError | None = None

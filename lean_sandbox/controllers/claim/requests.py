@@ -25,14 +25,15 @@ from lean_sandbox.watch.resources.extensions import ClaimEntry
 
 
 class ClaimRequests:
-    """Makes the requests of one reconcile to its claim, decided on ``entry`` and ``old``."""
+    """Makes the requests of one reconcile to its claim, which has decided by ``entry``."""
 
-    def __init__(self, context: ClaimContext, entry: ClaimEntry, old: SandboxClaimStatus) -> None:
+    def __init__(self, context: ClaimContext, entry: ClaimEntry) -> None:
+        assert entry.status is not None
         self._writer = context.writer
         self._claims = context.caches.claims
         self._sandboxes = context.caches.sandboxes
         self._entry = entry
-        self._old = old
+        self._old = entry.status
 
     async def whole(self) -> SandboxClaim:
         """Return the whole claim; raise NotYetError if it is being deleted, or is gone. One GET.

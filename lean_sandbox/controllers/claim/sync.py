@@ -7,13 +7,11 @@ from lean_sandbox.controllers.claim.context import ClaimContext
 from lean_sandbox.controllers.claim.owned import assigned_name
 from lean_sandbox.kube.errors import ControlPlaneError, said
 from lean_sandbox.model import names
-from lean_sandbox.model.claim import ClaimFacts
 from lean_sandbox.model.claim_additions import bound_sync_patch, desired_pod_metadata
 from lean_sandbox.model.claim_sandbox import launch_type_patch, needs_template_touch
 from lean_sandbox.model.claim_status import ClaimError, ClaimFault
 from lean_sandbox.model.sandbox import PodTemplateMetadata
 from lean_sandbox.model.template import TemplateView
-from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.extensions import ClaimEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
@@ -21,19 +19,12 @@ from lean_sandbox.watch.resources.sandbox import SandboxEntry
 class BoundMetadata:
     """Keeps the metadata of one claim's Sandbox as the claim and its template say."""
 
-    def __init__(
-        self,
-        context: ClaimContext,
-        entry: ClaimEntry,
-        facts: ClaimFacts,
-        pool: Key,
-        adoption: Adoption,
-    ) -> None:
+    def __init__(self, context: ClaimContext, entry: ClaimEntry, adoption: Adoption) -> None:
         self._context = context
         self._entry = entry
-        self._facts = facts
-        self._pool = pool
         self._adoption = adoption
+        self._facts = adoption.facts
+        self._pool = adoption.pool
 
     async def sync(self, sandbox: SandboxEntry) -> SandboxEntry:
         """Return the Sandbox with its metadata brought up to date.
