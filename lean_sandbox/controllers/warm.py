@@ -1,4 +1,4 @@
-"""The warm queue: which member of a pool a claim gets, and which claim a member wakes.
+"""The warm queue: which member of a pool a claim gets.
 
 A member is *free* (claims may get it) or *acquired* (held by one claim). Ready members are
 handed out first, then those with an address; members without an address are only counted. Of the
@@ -6,20 +6,25 @@ nodes that hold the most members of a stage, the one whose first member came ear
 member; members without a node come only when none has one. A member keeps its turn whatever happens
 to it; only one that was released goes to the end.
 
-The queue follows the caches of Sandboxes and Pods. After a restart the initial lists rebuild it,
-including members that were acquired, which is why the adopting write must still be guarded.
+The caches alone tell the queue of members (:class:`MemberFeed`). After a restart the initial lists
+rebuild it, including members that were acquired, which is why the adopting write must still be
+guarded.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 import msgspec
 
+from lean_sandbox.controllers.resolver import TemplateResolver
 from lean_sandbox.model import names
+from lean_sandbox.runtime.controller import Signal
 from lean_sandbox.watch.kind import Key
+from lean_sandbox.watch.resources import Caches
+from lean_sandbox.watch.resources.extensions import PoolEntry, TemplateEntry
 from lean_sandbox.watch.resources.pod import RUNNING, PodEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
@@ -92,32 +97,17 @@ class _Slot(msgspec.Struct, order=True, gc=False):
 class WarmQueue:
     """Hands the members of pools to claims, each member to one claim at a time."""
 
-    def __init__(
-        self,
-        pods_of: Callable[[SandboxEntry], Iterable[PodEntry]],
-        *,
-        on_available: Callable[[Key], None] = lambda _pool: None,
-        on_released: Callable[[Key], None] = lambda _pool: None,
-    ) -> None:
-        """``pods_of`` returns the Pods that a Sandbox controls.
-
-        The others are called with the pool of a member that can be acquired, and may not call back:
-        ``on_released`` if a claim has given it back, ``on_available`` otherwise.
-        """
+    def __init__(self, pods_of: Callable[[SandboxEntry], Iterable[PodEntry]]) -> None:
+        """``pods_of`` returns the Pods that a Sandbox controls."""
         self._pods_of = pods_of
-        self._on_available = on_available
-        self._on_released = on_released
+        #: Called with the pool of a member that can be acquired; may not call back.
+        self.available: Signal[Key] = Signal()
+        #: The same for a member that was given back.
+        self.released: Signal[Key] = Signal()
         # By stage, the slots on each node, earliest first; a node without any is not kept.
         self._pools: dict[Key, tuple[dict[str, list[_Slot]], ...]] = {}
         self._slots: dict[Key, _Slot] = {}
         self._arrivals = 0
-
-    def follow(self, old: SandboxEntry | None, new: SandboxEntry | None) -> None:
-        """Follow a change of the cache of Sandboxes."""
-        if old is not None and (new is None or new.uid != old.uid):
-            self.forget(old)
-        if new is not None:
-            self.offer(new)
 
     def offer(self, entry: SandboxEntry) -> None:
         """Note a Sandbox as it is now: a new member goes to the end, a known one keeps its turn.
@@ -133,14 +123,14 @@ class WarmQueue:
         if slot is None or (slot.entry.uid, slot.pool) != (entry.uid, pool):
             if slot is not None:
                 self._drop(slot)
-            self._append(entry, pool, self._on_available)
+            self._append(entry, pool, self.available)
             return
         slot.entry = entry
         before, after = (slot.stage, slot.node), _place_of(entry, self._pods_of(entry))
         if slot.stage != _ACQUIRED and before != after:
             self._move(slot, *after)
             if before[0] == _WAITING:
-                self._on_available(slot.pool)
+                self.available(slot.pool)
 
     def acquire(
         self, pool: Key, *, accept: Callable[[SandboxEntry], bool] = lambda _member: True
@@ -177,7 +167,7 @@ class WarmQueue:
             return
         if (slot.entry.uid, slot.pool) == (entry.uid, pool_of(entry)):
             self._drop(slot)
-            self._append(slot.entry, slot.pool, self._on_released)
+            self._append(slot.entry, slot.pool, self.released)
 
     def forget(self, entry: SandboxEntry) -> None:
         """Drop a Sandbox that is gone or not a member, but not another of the same name."""
@@ -196,6 +186,10 @@ class WarmQueue:
         """Return how many members a pool has."""
         stages = self._pools.get(pool, ())
         return Counts(*(sum(map(len, nodes.values())) for nodes in stages))
+
+    def to_take(self, pool: Key) -> int:
+        """Return how many members of a pool can be acquired."""
+        return self.counts(pool).to_take
 
     def _accepted(
         self, pool: Key, stage: int, accept: Callable[[SandboxEntry], bool]
@@ -251,99 +245,48 @@ def _first(nodes: dict[str, list[_Slot]]) -> _Slot | None:
     return best[0] if best else None
 
 
-# Sort key of a waiting claim: the number of the last arrival that it declined, or -1; when it was
-# created; its key.
-_Turn: TypeAlias = tuple[int, str, Key]
+class MemberFeed:
+    """Has the warm queue follow the caches: nothing else tells it of members."""
 
+    def __init__(self, queue: WarmQueue, caches: Caches, resolver: TemplateResolver) -> None:
+        self._queue = queue
+        self._caches = caches
+        self._resolver = resolver
+        caches.sandboxes.listeners.append(self._follow_sandbox)
+        caches.pods.listeners.append(self._follow_pod)
+        caches.pools.listeners.append(self._follow_pool)
+        caches.templates.listeners.append(self._follow_template)
 
-class _Line(msgspec.Struct):
-    """The waiting claims of one pool."""
+    def _follow_sandbox(self, old: SandboxEntry | None, new: SandboxEntry | None) -> None:
+        if old is not None and (new is None or new.uid != old.uid):
+            self._queue.forget(old)
+        if new is not None:
+            self._queue.offer(new)
 
-    # The number of the last arrival of a member that can be taken.
-    arrival: int
-    turns: dict[Key, _Turn] = {}
-    order: list[_Turn] = []
-    # Claims that were woken and whose reconcile has not ended yet.
-    awake: set[Key] = set()
+    def _follow_pod(self, old: PodEntry | None, new: PodEntry | None) -> None:
+        owners = {
+            (Key(pod.key.namespace, pod.owner.name), pod.owner.uid)
+            for pod in (old, new)
+            if pod is not None and pod.owner is not None
+        }
+        for key, uid in owners:
+            held = self._caches.sandboxes.get(key)
+            if held is not None and held.uid == uid:
+                self._queue.offer(held)
 
-    def leave(self, claim: Key) -> int:
-        """Take a claim out of the line; return the last arrival that it declined, or -1."""
-        turn = self.turns.pop(claim, None)
-        if turn is None:
-            return -1
-        del self.order[bisect_left(self.order, turn)]
-        return turn[0]
+    def _follow_pool(self, old: PoolEntry | None, new: PoolEntry | None) -> None:
+        if old is not None and new is None:
+            self._queue.forget_pool(old.key)
+        elif old is not None and new is not None and old.view != new.view:
+            self._offer_again(old, new)
 
+    def _follow_template(self, _old: TemplateEntry | None, new: TemplateEntry | None) -> None:
+        pools = self._resolver.pools_of(new.key) if new is not None else []
+        for pool in filter(None, map(self._caches.pools.get, pools)):
+            self._offer_again(pool, pool)
 
-class WaitingClaims:
-    """Wakes one waiting claim, the oldest first, for each member that can be taken.
-
-    As many claims of a pool are awake as it has members to take, so nothing is lost when a claim
-    that was woken takes none (it ended, was refused, or another was faster): the next one is woken
-    then. A claim that declined a member is not woken again for that one, and comes after all
-    others for the next.
-    """
-
-    def __init__(self, wake: Callable[[Key], None], to_take: Callable[[Key], int]) -> None:
-        """``to_take`` returns how many members a pool has to take; neither may call back."""
-        self._wake = wake
-        self._to_take = to_take
-        self._lines: dict[Key, _Line] = {}
-        self._pools: dict[Key, Key] = {}
-        #: How many times a member has become available, in any pool.
-        self.arrivals = 0
-
-    def waits_for(self, pool: Key) -> bool:
-        """Return whether claims wait for members of a pool."""
-        return pool in self._lines
-
-    def available(self, pool: Key) -> None:
-        """Note that one more member of a pool can be taken."""
-        self.arrivals += 1
-        line = self._lines.get(pool)
-        if line is not None:
-            line.arrival = self.arrivals
-            self.level(pool)
-
-    def wait(self, claim: Key, pool: Key, created_at: str, *, tried: int) -> None:
-        """Note that a reconcile has left a claim without a Sandbox.
-
-        ``tried`` is :attr:`arrivals` when it began: a later arrival still wakes the claim.
-        """
-        if self._pools.get(claim, pool) != pool:
-            self.forget(claim)
-        self._pools[claim] = pool
-        line = self._lines.get(pool)
-        if line is None:
-            line = self._lines[pool] = _Line(self.arrivals)
-        line.awake.discard(claim)
-        has_left_one = self._to_take(pool) > len(line.awake)
-        before = line.leave(claim)
-        turn = line.turns[claim] = (tried if has_left_one else before, created_at, claim)
-        insort(line.order, turn)
-        self.level(pool)
-
-    def forget(self, claim: Key) -> None:
-        """Drop a claim that does not wait any more."""
-        pool = self._pools.pop(claim, None)
-        if pool is None:
-            return
-        line = self._lines[pool]
-        line.leave(claim)
-        line.awake.discard(claim)
-        if not line.turns and not line.awake:
-            del self._lines[pool]
-        else:
-            self.level(pool)
-
-    def level(self, pool: Key) -> None:
-        """Wake claims of a pool until as many are awake as members can be taken."""
-        line = self._lines.get(pool)
-        while line is not None and line.turns and self._to_take(pool) > len(line.awake):
-            left, _, claim = line.order[0]
-            if left >= line.arrival:
-                # This claim has declined all members there are, and so have those behind it.
-                return
-            line.leave(claim)
-            line.awake.add(claim)
-            self._wake(claim)
+    def _offer_again(self, before: PoolEntry, pool: PoolEntry) -> None:
+        """Offer the members of a pool again: claims may have dropped some as stale."""
+        if before.view is not None and before.view.is_recreate:
+            for member in self._caches.sandboxes.owned_by(pool.key.namespace, pool.uid):
+                self._queue.offer(member)

@@ -11,13 +11,14 @@ from tests.support.extensions import (
     BIND,
     bound_name,
     get_claim,
+    get_object,
     member_names,
     open_claims,
     owner_of,
     ready_of,
     writes_in_order,
 )
-from tests.support.names import TEMPLATE_HASH, TEMPLATES
+from tests.support.names import POOLS, TEMPLATE_HASH, TEMPLATES
 from tests.support.world import World
 
 Json = dict[str, Any]
@@ -107,3 +108,28 @@ async def test_without_the_template_nobody_is_taken_and_nobody_is_lost() -> None
         await world.create(template())
         assert bound_name(world) == "m1"
         assert world.find("sandboxes", "c") is None
+
+
+async def test_a_member_that_fits_again_is_handed_out() -> None:
+    """A claim found it stale; then its template is as it was, before its pool could replace it."""
+    async with open_claims("m1", pool_spec=RECREATE) as world:
+        spec = get_object(world, TEMPLATES, "tpl")["spec"]["podTemplate"]["spec"]
+        world.plane.fail_next("delete", "sandboxes", 500, times=1000)
+        await world.patch(TEMPLATES, "tpl", {"spec": NEWER})
+        await world.create(claim("c1"))
+        assert bound_name(world, "c1") == "c1"
+        await world.patch(TEMPLATES, "tpl", {"spec": {"podTemplate": {"spec": spec}}})
+        await world.create(claim("c2"))
+        assert bound_name(world, "c2") == "m1"
+
+
+async def test_a_stale_member_is_handed_out_once_its_pool_keeps_such() -> None:
+    """A claim found it stale; then the strategy of its pool is to keep what is stale."""
+    async with open_claims("m1", pool_spec=RECREATE) as world:
+        world.plane.fail_next("delete", "sandboxes", 500, times=1000)
+        await world.patch(TEMPLATES, "tpl", {"spec": NEWER})
+        await world.create(claim("c1"))
+        assert bound_name(world, "c1") == "c1"
+        await world.patch(POOLS, "pool", {"spec": {"updateStrategy": {"type": "OnReplenish"}}})
+        await world.create(claim("c2"))
+        assert bound_name(world, "c2") == "m1"

@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from lean_sandbox.controllers.warm import WaitingClaims
+from lean_sandbox.controllers.claim.waiting import WaitingClaims
 from lean_sandbox.watch.kind import Key
 
 POOLS = (Key("ns", "p"), Key("ns", "q"))

@@ -325,7 +325,9 @@ def test_a_deleted_pool_is_forgotten_with_all_its_members() -> None:
 def test_a_pool_is_announced_for_each_member_that_can_be_taken_now() -> None:
     """When an address appears and when a member comes back; not for what changes nothing."""
     told: list[Key] = []
-    queue = WarmQueue(running_pods, on_available=told.append, on_released=told.append)
+    queue = WarmQueue(running_pods)
+    queue.available.append(told.append)
+    queue.released.append(told.append)
     steps = [
         (member("m1", has_address=False), 0),
         (member("m1", "n1", has_address=False), 0),

@@ -82,14 +82,19 @@ class WarmMachine(RuleBasedStateMachine):
         super().__init__()
         self.told: list[Key] = []
         self.expected_told: list[Key] = []
-        self.queue = WarmQueue(
-            running_pods, on_available=self.told.append, on_released=self.told.append
-        )
+        self.queue = self.new_queue()
         # Free members in order of arrival, all pools in one list.
         self.free: list[Member] = []
         self.taken: dict[Key, Member] = {}
         # Takes whose claim does not know what became of them.
         self.in_hand: list[Member] = []
+
+    def new_queue(self) -> WarmQueue:
+        """Return a queue that tells of the members that can be taken."""
+        queue = WarmQueue(running_pods)
+        queue.available.append(self.told.append)
+        queue.released.append(self.told.append)
+        return queue
 
     # -- the model ---------------------------------------------------------------------------
 
@@ -216,9 +221,7 @@ class WarmMachine(RuleBasedStateMachine):
     def restart(self) -> None:
         """Rebuild from what the server has: the same members, all of them free again."""
         members = sorted([*self.free, *self.taken.values()], key=lambda m: m.key)
-        self.queue = WarmQueue(
-            running_pods, on_available=self.told.append, on_released=self.told.append
-        )
+        self.queue = self.new_queue()
         self.free, self.taken, self.in_hand = [], {}, []
         for member in members:
             self.queue.offer(member.entry)

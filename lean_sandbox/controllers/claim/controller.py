@@ -9,8 +9,9 @@ from lean_sandbox.controllers.claim.annotations import AnnotationWriter
 from lean_sandbox.controllers.claim.context import ClaimContext
 from lean_sandbox.controllers.claim.reconcile import reconcile
 from lean_sandbox.controllers.claim.state import ClaimStates
+from lean_sandbox.controllers.claim.waiting import WaitingClaims
 from lean_sandbox.controllers.common import ObjectEvents, Shared
-from lean_sandbox.controllers.warm import WaitingClaims, WarmQueue
+from lean_sandbox.controllers.warm import MemberFeed, WarmQueue
 from lean_sandbox.model import names
 from lean_sandbox.model.claim import expire_at
 from lean_sandbox.model.conditions import Condition, find
@@ -58,17 +59,11 @@ class ClaimController(Controller[ClaimEntry]):
         settings, caches = shared.settings, shared.caches
         workers = settings.sandbox_claim_concurrent_workers
         super().__init__("sandboxclaim", caches.claims, shared.clock, workers=workers)
-        self.waiting = WaitingClaims(
-            lambda claim: self.queue.add(claim, reason="member available"),
-            lambda pool: self.warm.counts(pool).to_take,
-        )
-        self.warm = WarmQueue(
-            lambda sandbox: caches.pods.owned_by(sandbox.key.namespace, sandbox.uid),
-            on_available=self.waiting.available,
-            on_released=self.waiting.level,
-        )
-        caches.sandboxes.listeners.append(self.warm.follow)
-        caches.pods.listeners.append(self.follow_pod)
+        self.warm = WarmQueue(self._pods_of)
+        MemberFeed(self.warm, caches, shared.resolver)
+        self.waiting = WaitingClaims(self._wake_for_member, self.warm.to_take)
+        self.warm.available.append(self.waiting.available)
+        self.warm.released.append(self.waiting.level)
         self._by_pool: Index[ClaimEntry] = Index(_pool_of)
         self.cache.listeners.append(self._by_pool.follow)
         self._states = ClaimStates()
@@ -92,6 +87,12 @@ class ClaimController(Controller[ClaimEntry]):
             ),
             annotator=self.annotator,
         )
+
+    def _pods_of(self, sandbox: SandboxEntry) -> list[PodEntry]:
+        return self._context.caches.pods.owned_by(sandbox.key.namespace, sandbox.uid)
+
+    def _wake_for_member(self, claim: Key) -> None:
+        self.queue.add(claim, reason="member available")
 
     def enqueue_all(self, reason: str) -> None:
         """Queue everything, as after a start; claims wait again for members not fetched yet."""
@@ -209,18 +210,6 @@ class ClaimController(Controller[ClaimEntry]):
                     self._states.begin(claim).ended = delta.key.name
                 self.queue.add(claim.key, after_s=after_s, reason="sandbox")
 
-    def follow_pod(self, old: PodEntry | None, new: PodEntry | None) -> None:
-        """Update the warm queue for the members whose Pod has changed."""
-        owners = {
-            (Key(pod.key.namespace, pod.owner.name), pod.owner.uid)
-            for pod in (old, new)
-            if pod is not None and pod.owner is not None
-        }
-        for key, uid in owners:
-            held = self._context.caches.sandboxes.get(key)
-            if held is not None and held.uid == uid:
-                self.warm.offer(held)
-
     def on_status(self, entry: SandboxEntry, new: SandboxStatus) -> None:
         """Follow a status that our Sandbox controller wrote or read, for which no event comes.
 
@@ -238,9 +227,7 @@ class ClaimController(Controller[ClaimEntry]):
         return self.cache.get(owner) if owner is not None else None
 
     def on_pool(self, delta: Delta[PoolEntry]) -> None:
-        """Forget the members of a pool that is gone; wake the claims that wait for it."""
-        if delta.new is None:
-            self.warm.forget_pool(delta.key)
+        """Wake the claims that wait for a pool."""
         # No claim waits for a change of the pool's status.
         if not delta.initial and (delta.old is None or _spec_of(delta.old) != _spec_of(delta.new)):
             # It may name a template whose absence was found before the template came.

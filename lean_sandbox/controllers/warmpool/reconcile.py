@@ -127,9 +127,6 @@ class PoolReconcile:
             checked = members.active if self._view.is_recreate else members.no_use
             await requests.for_each(checked, partial(requests.drop_if_stale, is_orphan=False))
             members = self._recounted(members)
-            for member in members.active if self._view.is_recreate else ():
-                # A claim may have dropped it as stale, and the template been changed back since.
-                self._parts.warm.offer(member)
         # If that fails, they are members all the same.
         await requests.for_each(members.unlabelled, requests.label)
         for member in members.stuck:
