@@ -213,10 +213,6 @@ PREDICATES = _family(
     "lean_sandbox_watch_changes_total{resource,predicate}",
     "Events that a predicate let pass; one event may count for several.",
 )
-SYNTHESISED = _family(
-    "lean_sandbox_watch_synthesised_deletes_total{resource}",
-    "Deletes that no watch showed, found out by a list.",
-)
 HANDLER_FAILURES = _family(
     "lean_sandbox_watch_handler_failures_total{resource}",
     "Changes of an object on which a handler of the controller raised an error; each is a bug.",
@@ -257,9 +253,6 @@ IN_FLIGHT = _family(
     "Requests that hold a slot (running) or wait for one (waiting), by rank.",
 )
 STREAMS = _family("lean_sandbox_client_streams", "Watches that are open.")
-QUEUE_MERGED = _family(
-    "lean_sandbox_queue_deduplicated_total{controller}", "Adds that found their key in the queue."
-)
 QUEUE_WAITING = _family(
     "lean_sandbox_queue_keys{controller,state}",
     "Keys that wait: delayed (for their time), locked (by their reconcile), failing (in backoff).",
@@ -276,10 +269,6 @@ POOLS_STUCK = _family(
 SAFETY_NET = _family(
     "lean_sandbox_safety_net_total{controller}",
     "Reconciles by the safety net alone that wrote something; each is a bug, a lost wake-up.",
-)
-CANCELLED = _family(
-    "lean_sandbox_reconciles_cancelled_total{controller}",
-    "Reconciles cancelled at the end of the process.",
 )
 RECORDED = _family(
     "lean_sandbox_events_recorded_total{controller,outcome}",

@@ -121,9 +121,8 @@ class WorkQueue(Generic[K]):
         self.closed = anyio.Event()
         #: Whether adds are ignored, as on a standby, which adds all objects when it takes over.
         self.is_paused = False
-        #: Adds that took a new slot, and those merged into an existing one.
+        #: Adds that took a new slot.
         self.adds = 0
-        self.merged = 0
         self.retries = 0
         self.queue_duration = Histogram(families.QUEUE_DURATION.buckets)
         self.work_duration = Histogram(families.WORK_DURATION.buckets)
@@ -310,7 +309,6 @@ class WorkQueue(Generic[K]):
         into.one(families.UNFINISHED_WORK, sum(durations), *labels)
         into.one(families.LONGEST_RUNNING, max(durations, default=0.0), *labels)
         into.one(families.QUEUE_RETRIES, self.retries, *labels)
-        into.one(families.QUEUE_MERGED, self.merged, controller)
         counts = self.counts()
         states = ("delayed", "locked", "failing")
         into.add(families.QUEUE_WAITING, [((controller, one), counts[one]) for one in states])
@@ -331,7 +329,6 @@ class WorkQueue(Generic[K]):
             if key not in self._running:
                 self._place(slot, now)
             return
-        self.merged += 1
         slot.causes |= causes
         for reason in reasons:
             if reason not in slot.reasons and len(slot.reasons) < MAX_REASONS:

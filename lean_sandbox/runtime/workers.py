@@ -194,7 +194,6 @@ class Workers(Generic[K]):
         into.add(families.RECONCILE_TIME, [((controller,), self.reconcile_time)])
         into.one(families.MAX_RECONCILES, self._queue.most_running, controller)
         into.one(families.ACTIVE_WORKERS, len(self._running), controller)
-        into.one(families.CANCELLED, self.outcomes[Outcome.CANCELLED], controller)
         into.one(families.CALLBACK_ERRORS, self.callback_errors, controller)
 
     async def _end_grace(self, workers: anyio.CancelScope) -> None:

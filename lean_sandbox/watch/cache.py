@@ -69,7 +69,6 @@ class Cache(Store[E]):
         #: Events so far, by outcome.
         self.passed = self.dropped_known = 0
         self.dropped_unchanged = self.dropped_elsewhere = 0
-        self.deletes_synthesised = 0
         #: Called for every relevant change.
         self.handlers: Handlers[E] = Handlers(kind.resource.plural)
         #: What is news, known or ended.
@@ -93,7 +92,6 @@ class Cache(Store[E]):
         into.add(families.EVENTS, [((resource, name), getattr(self, name)) for name in outcomes])
         passed = sorted(self.detector.passed_by_leaf.items())
         into.add(families.PREDICATES, [((resource, leaf), number) for leaf, number in passed])
-        into.one(families.SYNTHESISED, self.deletes_synthesised, resource)
         into.one(families.HANDLER_FAILURES, self.handlers.failures, resource)
 
     # -- lists -----------------------------------------------------------------------------------
@@ -142,7 +140,6 @@ class Cache(Store[E]):
             entry = self._entries.get(key)
             if entry is None or 0 < listed_at < entry.version:
                 continue
-            self.deletes_synthesised += 1
             row = ObjectMeta(name=key.name, namespace=key.namespace, uid=entry.uid)
             self._observe(EventType.DELETED, row, self.end(key, listed_at, row))
 
