@@ -15,7 +15,6 @@ from lean_sandbox.watch.kind import Representation
 
 _TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
 _FALSE = frozenset(("0", "f", "F", "FALSE", "false", "False"))
-_OCTAL = re.compile(r"([+-]?)0([0-7_]*[0-7])", re.ASCII)
 _BLANK = re.compile(r"\s")
 _INT64_LIMIT = 2**63
 
@@ -58,12 +57,11 @@ def _boolean(text: str) -> bool:
 
 
 def _integer(text: str) -> int:
-    octal = _OCTAL.fullmatch(text)
     try:
-        # A base of 0 reads 0x10 and 1_000, but refuses 017, which is octal in Go.
-        value = int(octal[1] + octal[2].lstrip("_"), 8) if octal else int(_without_blanks(text), 0)
+        # A base of 0 reads 0x10 and 1_000. It refuses 017, which Go takes for octal, a person not.
+        value = int(_without_blanks(text), 0)
     except ValueError:
-        raise ValueError("it is not a whole number") from None
+        raise ValueError("it is not a whole number such as 17, without a 0 in front") from None
     if not -_INT64_LIMIT <= value < _INT64_LIMIT:
         raise ValueError("it does not fit into 64 bits")
     return value

@@ -221,8 +221,6 @@ def _values_of(source: Iterable[Given], noted: dict[str, Remark]) -> _Values:
             continue
         if not flag.name:
             place = "" if given.origin is Origin.FLAG else str(given)
-            if flag.bound is not None and (wrong := flag.bound(value)):
-                raise ConfigError(f"--{given.name} {wrong}, not {value}", source=place)
             noted[given.name] = Remark(f"--{given.name}", place, flag.help)
             continue
         before, first = values.get(flag.name, (value, given))

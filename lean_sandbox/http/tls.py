@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ssl
-import warnings
 from pathlib import Path
 from typing import Final
 
@@ -16,28 +15,16 @@ log = structlog.get_logger("endpoints")
 
 _VERSIONS: Final = {
     "": ssl.TLSVersion.TLSv1_2,
-    "VersionTLS10": ssl.TLSVersion.TLSv1,
-    "VersionTLS11": ssl.TLSVersion.TLSv1_1,
     "VersionTLS12": ssl.TLSVersion.TLSv1_2,
     "VersionTLS13": ssl.TLSVersion.TLSv1_3,
 }
-# OpenSSL's name of each suite that Go's TLS knows, by its IANA name. Those of TLS 1.3 have none
-# here: they cannot be chosen, in Go as here, but naming them is not a mistake.
+# OpenSSL's name of each suite that Go's TLS knows, by its IANA name; those with RC4, 3DES or SHA-1
+# are left out. Those of TLS 1.3 have no name here: they cannot be chosen, in Go as here, but naming
+# them is not a mistake.
 _SUITES: Final = {
-    "TLS_RSA_WITH_RC4_128_SHA": "RC4-SHA",
-    "TLS_RSA_WITH_3DES_EDE_CBC_SHA": "DES-CBC3-SHA",
-    "TLS_RSA_WITH_AES_128_CBC_SHA": "AES128-SHA",
-    "TLS_RSA_WITH_AES_256_CBC_SHA": "AES256-SHA",
     "TLS_RSA_WITH_AES_128_CBC_SHA256": "AES128-SHA256",
     "TLS_RSA_WITH_AES_128_GCM_SHA256": "AES128-GCM-SHA256",
     "TLS_RSA_WITH_AES_256_GCM_SHA384": "AES256-GCM-SHA384",
-    "TLS_ECDHE_ECDSA_WITH_RC4_128_SHA": "ECDHE-ECDSA-RC4-SHA",
-    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA": "ECDHE-ECDSA-AES128-SHA",
-    "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA": "ECDHE-ECDSA-AES256-SHA",
-    "TLS_ECDHE_RSA_WITH_RC4_128_SHA": "ECDHE-RSA-RC4-SHA",
-    "TLS_ECDHE_RSA_WITH_3DES_EDE_CBC_SHA": "ECDHE-RSA-DES-CBC3-SHA",
-    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA": "ECDHE-RSA-AES128-SHA",
-    "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA": "ECDHE-RSA-AES256-SHA",
     "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256": "ECDHE-ECDSA-AES128-SHA256",
     "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256": "ECDHE-RSA-AES128-SHA256",
     "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256": "ECDHE-RSA-AES128-GCM-SHA256",
@@ -64,7 +51,9 @@ class Certificates:
             raise ConfigError(f"--tls-min-version must be one of {known}, not {min_version!r}")
         for name in suites:
             if name not in _SUITES:
-                raise ConfigError(f"--tls-cipher-suites: {name!r} is not the IANA name of a suite")
+                raise ConfigError(
+                    f"--tls-cipher-suites: {name!r} is not the IANA name of a safe suite"
+                )
         self._version = _VERSIONS[min_version]
         self._ciphers = ":".join(_SUITES[name] for name in suites if _SUITES[name])
         try:
@@ -95,15 +84,9 @@ class Certificates:
 
     def _load(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        is_old = self._version < ssl.TLSVersion.TLSv1_2
-        with warnings.catch_warnings():
-            # The flag asked for a version that Python calls deprecated.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            context.minimum_version = self._version
-        if self._ciphers or is_old:
-            # Older versions need digests that the default level of OpenSSL refuses.
-            level = ":@SECLEVEL=0" if is_old else ""
-            context.set_ciphers(f"{self._ciphers or 'DEFAULT'}{level}")
+        context.minimum_version = self._version
+        if self._ciphers:
+            context.set_ciphers(self._ciphers)
         context.set_alpn_protocols(["http/1.1"])
         context.load_cert_chain(self._certificate, self._key, password=no_password)
         return context

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import ssl
 import warnings
@@ -16,6 +17,7 @@ import pytest
 
 from lean_sandbox.cli import main
 from lean_sandbox.config.sources import EXIT_CONFIG
+from lean_sandbox.errors import ConfigError
 from lean_sandbox.http.tls import Certificates
 from tests.api import certificates as authority
 from tests.metrics.scrape import Scraper, serving
@@ -98,7 +100,7 @@ async def test_a_renewed_certificate_is_served_to_the_next_connection(
 
 
 async def test_the_oldest_version_is_kept_to(folders: tuple[Path, Path]) -> None:
-    """By default TLS 1.2 is the oldest; a higher one can be asked for, and a lower one."""
+    """By default TLS 1.2 is the oldest; a higher one can be asked for."""
     first, _ = folders
     old: dict[str, Any] = {"maximum_version": ssl.TLSVersion.TLSv1_2}
     ancient: dict[str, Any] = {
@@ -115,14 +117,21 @@ async def test_the_oldest_version_is_kept_to(folders: tuple[Path, Path]) -> None
             await ask(scraper, first, **old)
 
 
-def test_versions_below_the_default_can_be_asked_for(folders: tuple[Path, Path]) -> None:
-    """VersionTLS10 and VersionTLS11 are taken, as by the reference."""
-    for name, version in {
-        "VersionTLS10": ssl.TLSVersion.TLSv1,
-        "VersionTLS11": ssl.TLSVersion.TLSv1_1,
-    }.items():
-        context = Certificates(str(folders[0]), name, ()).context()
-        assert context.minimum_version == version
+@pytest.mark.parametrize(
+    ("version", "suite", "named"),
+    [
+        ("VersionTLS10", "", "--tls-min-version must be one of VersionTLS12, VersionTLS13"),
+        ("VersionTLS11", "", "--tls-min-version must be one of VersionTLS12, VersionTLS13"),
+        ("", "TLS_RSA_WITH_RC4_128_SHA", "--tls-cipher-suites: 'TLS_RSA_WITH_RC4_128_SHA'"),
+        ("", "TLS_RSA_WITH_AES_128_CBC_SHA", "'TLS_RSA_WITH_AES_128_CBC_SHA' is not the IANA"),
+    ],
+)
+def test_versions_and_suites_that_are_broken_are_refused(
+    version: str, suite: str, named: str, folders: tuple[Path, Path]
+) -> None:
+    """The reference takes them; here the flag and what can be written instead are named."""
+    with pytest.raises(ConfigError, match=re.escape(named)):
+        Certificates(str(folders[0]), version, (suite,) if suite else ())
 
 
 async def test_only_the_suites_that_are_named_are_offered(folders: tuple[Path, Path]) -> None:

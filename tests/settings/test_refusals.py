@@ -18,7 +18,6 @@ from lean_sandbox.version import __version__, revision_and_date
     [
         ("--kube-api-burst", "0"),
         ("--kube-api-burst", "-1"),
-        ("--api-connections", "0"),
         ("--sandbox-concurrent-workers", "0"),
         ("--sandbox-claim-concurrent-workers", "0"),
         ("--sandbox-warm-pool-concurrent-workers", "-1"),

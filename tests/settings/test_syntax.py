@@ -94,11 +94,18 @@ def test_names_are_never_completed() -> None:
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("0x10", 16), ("017", 15), ("0b11", 3), ("0o17", 15), ("1_000", 1000), ("+5", 5), ("007", 7)],
+    [("0x10", 16), ("0b11", 3), ("0o17", 15), ("1_000", 1000), ("+5", 5)],
 )
 def test_whole_numbers_are_written_as_go_writes_them(text: str, value: int) -> None:
-    """Bases by prefix, a leading zero for octal, underscores between digits."""
+    """Bases by prefix, underscores between digits."""
     assert settings(f"--page-size={text}").page_size == value
+
+
+@pytest.mark.parametrize("text", ["017", "007", "-01"])
+def test_a_number_that_may_be_octal_is_refused(text: str) -> None:
+    """It is 15 for Go and 17 for a person."""
+    with pytest.raises(UsageError, match="without a 0 in front"):
+        settings(f"--page-size={text}")
 
 
 NAMES = st.sampled_from(["a", "b-c", "on", "d"])
