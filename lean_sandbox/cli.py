@@ -1,37 +1,29 @@
-"""The command line. Each command imports what it needs: the controller does not pay for others."""
+"""The command line: finds the command that is meant, and tells what went wrong in one line."""
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 import sys
-from collections.abc import Callable, Container, Mapping, Sequence
-from importlib import import_module
+from collections.abc import Container, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
-from lean_sandbox.config.forms import BOOLEAN
+from lean_sandbox.commands import COMMANDS, GROUPS, Command
 from lean_sandbox.config.sources import (
     EXIT_CONFIG,
     EXIT_FAILED,
     EXIT_INTERRUPTED,
     EXIT_OK,
     EXIT_USAGE,
-    HelpWanted,
-    Scanned,
     UsageError,
-    effective,
     nearest,
-    scan,
     undecoded,
 )
 from lean_sandbox.errors import ConfigError, missing_extra
-from lean_sandbox.kube.errors import NotLeaderError
-from lean_sandbox.version import about
 
 if TYPE_CHECKING:
-    from argparse import ArgumentParser, Namespace
+    from argparse import Namespace
 
 _HEAD: Final = """\
 A lean controller for agent sandboxes on Kubernetes.
@@ -49,19 +41,7 @@ exit codes:
   2    wrong usage: an unknown command or flag, or a value that cannot be read
   130  interrupted
 """
-_SHOWN: Final = " (default: %(default)s)"
-
-
-class Verb(NamedTuple):
-    """One command: ``run`` gets its parsed arguments, or the arguments as given if ``is_raw``."""
-
-    summary: str
-    examples: tuple[str, ...]
-    run: Callable[..., int]
-    text: str = ""
-    flags: Callable[[ArgumentParser], object] = lambda _: None
-    extra: str = ""
-    is_raw: bool = False
+_HELP: Final = ("-h", "--help")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -103,29 +83,29 @@ def _perform(words: list[str]) -> int:
             raise UsageError(wrong)
     if words[:1] == ["help"]:
         words = [*words[1:], "--help"]
-    if words[:1] in ([], ["-h"], ["--help"]):
-        sys.stdout.write(f"{_HEAD}{_listed()}{_FOOT}")
-        return EXIT_OK if words else EXIT_USAGE
-    if words[0] == "--version":
-        words[0] = "version"
-    verbs = _verbs()
-    actions = [name for name in verbs if name.startswith(f"{words[0]} ")]
-    if actions and words[1:] in ([], ["-h"], ["--help"]):
-        sys.stdout.write(_listed(actions))
-        return EXIT_OK if words[1:] else EXIT_USAGE
+    if words[:1] == ["--version"]:
+        words = ["version", *words[1:]]
+    group, rest = (words[0], words[1:]) if words[:1] and words[0] not in _HELP else ("", words)
+    actions = [name for name in COMMANDS if name.startswith(f"{group} ")]
+    if (actions or not group) and (not rest or rest[0] in _HELP):
+        sys.stdout.write(_listed(actions) if group else f"{_HEAD}{_listed()}{_FOOT}")
+        return EXIT_OK if rest else EXIT_USAGE
     own = 2 if actions else 1
-    name, rest = " ".join(words[:own]), words[own:]
-    if name not in verbs:
-        near = nearest(name, verbs)
+    name = " ".join(words[:own])
+    if name not in COMMANDS:
+        near = nearest(name, COMMANDS)
         way_out = f"did you mean {near}?" if near else "`lean-sandbox help` lists them"
         raise UsageError(f"unknown command {name}; {way_out}")
-    verb = verbs[name]
+    return _run(name, COMMANDS[name], words[own:])
+
+
+def _run(name: str, command: Command, words: list[str]) -> int:
     try:
-        return verb.run(rest if verb.is_raw else _parse(name, verb, rest))
+        return command.run(words if command.is_raw else _parse(name, command, words))
     except ModuleNotFoundError as error:
-        if not verb.extra:
+        if not command.extra:
             raise
-        raise missing_extra(f"lean-sandbox {name}", verb.extra, error) from error
+        raise missing_extra(f"lean-sandbox {name}", command.extra, error) from error
     except BaseExceptionGroup as group:
         first: BaseException = group
         while isinstance(first, BaseExceptionGroup):
@@ -133,341 +113,28 @@ def _perform(words: list[str]) -> int:
         if isinstance(first, SystemExit):
             # How rich ends a program whose reader has seen enough.
             return EXIT_OK
-        if not isinstance(first, ConfigError if verb.is_raw else (ConfigError, OSError)):
+        if not isinstance(first, ConfigError if command.is_raw else (ConfigError, OSError)):
             raise
         raise first from group
 
 
-def _verbs() -> dict[str, Verb]:
-    return {name: verb for group in GROUPS.values() for name, verb in group.items()}
-
-
 def _listed(names: Container[str] | None = None) -> str:
     lines = []
-    for title, verbs in GROUPS.items():
+    for title, commands in GROUPS.items():
         rows = [
-            f"  {name:<14} {verb.summary}"
-            for name, verb in verbs.items()
+            f"  {name:<14} {command.summary}"
+            for name, command in commands.items()
             if not names or name in names
         ]
         lines += [f"{title}:", *rows, ""] if rows else []
     return "\n".join((*lines, ""))
 
 
-def _parser(name: str, verb: Verb) -> ArgumentParser:
-    from lean_sandbox.config.render import new_parser  # noqa: PLC0415 -- not for the controller
-
-    parser = new_parser(name, verb.summary, verb.text, verb.examples)
-    verb.flags(parser)
-    return parser
-
-
-def _parse(name: str, verb: Verb, words: list[str]) -> Namespace:
-    parser = _parser(name, verb)
+def _parse(name: str, command: Command, words: list[str]) -> Namespace:
+    parser = command.parser(name)
     given, unknown = parser.parse_known_args(words)
     if unknown:
         flag = unknown[0].partition("=")[0]
         near = nearest(flag, re.findall(r"--[a-z-]+", parser.format_help()))
         parser.error(f"unknown flag {flag}" + (f"; did you mean {near}?" if near else ""))
     return given
-
-
-def _flags_of(module: str, *more: object) -> Callable[[ArgumentParser], object]:
-    """Return a function that adds the flags of a module, which is only imported then."""
-    return lambda parser: import_module(module).add_flags(parser, *more)
-
-
-def _add_explain(explain: ArgumentParser) -> None:
-    add = explain.add_argument
-    add("file", metavar="FILE", help="the recorded log; - reads standard input")
-    meaning = "kind of metadata alone and of rows, which do not name theirs" + _SHOWN
-    add("--kind", metavar="KIND", default="Sandbox", help=meaning)
-
-
-def _noun(word: str) -> str:
-    """Return the name `trace` has for a kind, given in the plural or as kubectl names it."""
-    one = word.removesuffix("es").removesuffix("s")
-    return {"sandboxclaim": "claim", "sandboxwarmpool": "pool"}.get(one, one)
-
-
-def _add_trace(trace: ArgumentParser) -> None:
-    add = trace.add_argument
-    add("kind", type=_noun, choices=("claim", "sandbox", "pod", "pool"))
-    add("name", metavar="NAME")
-    add("-n", "--namespace", default="default", metavar="NS", help="of the object" + _SHOWN)
-    url, meaning = "http://127.0.0.1:8080", "where the controller serves /metrics" + _SHOWN
-    add("--url", default=url, help=meaning)
-    add("--ca-file", type=Path, metavar="FILE", help="authority of an https URL")
-    add("-o", "--output", choices=("table", "json"), default="table", help=_SHOWN.strip())
-
-
-def _with_settings(name: str, act: Callable[[Scanned], int], arguments: Sequence[str]) -> int:
-    """Run `run` or `config`, or print the version or help."""
-    try:
-        scanned = scan(arguments, {"version": BOOLEAN})
-        versions = [flag for flag in scanned.flags if flag.name == "version"]
-        if not (versions and versions[-1].parsed(BOOLEAN)):
-            return act(scanned)
-        print(about())  # noqa: T201
-    except HelpWanted:
-        sys.stdout.write(_parser(name, GROUPS[_RUNNING][name]).format_help())
-    except UsageError:
-        print(f"usage: lean-sandbox {name} [FLAGS]", file=sys.stderr)  # noqa: T201
-        raise
-    return EXIT_OK
-
-
-def _run_controller(scanned: Scanned) -> int:
-    found = effective(scanned, os.environ)
-    # structlog imports rich for coloured tracebacks where it is installed: 6 MiB that a controller
-    # never uses. None in its place reads as not installed.
-    sys.modules.setdefault("rich", None)  # type: ignore[arg-type]
-    import anyio  # noqa: PLC0415
-    import structlog  # noqa: PLC0415
-
-    from lean_sandbox import log  # noqa: PLC0415
-    from lean_sandbox.manager.server import run_until_signalled  # noqa: PLC0415
-
-    log.configure(found.settings.log_level, found.settings.log_format)
-    logger = structlog.get_logger("config")
-    for remark in found.remarks:
-        place = {"source": remark.place} if remark.place else {}
-        logger.warning("flag_warning", flag=remark.flag, **place, why=remark.why)
-    try:
-        return EXIT_OK if anyio.run(run_until_signalled, found.settings) else EXIT_FAILED
-    except NotLeaderError:
-        # The log has said why; whatever restarts the process lets it contend again.
-        return EXIT_FAILED
-
-
-def _print_settings(scanned: Scanned) -> int:
-    from lean_sandbox.config.render import as_yaml  # noqa: PLC0415
-
-    found = effective(scanned, os.environ)
-    sys.stdout.write(as_yaml(found))
-    for remark in found.remarks:
-        told = ": ".join(filter(None, (remark.flag, remark.place, remark.why)))
-        print(f"lean-sandbox: warning: {told}", file=sys.stderr)  # noqa: T201
-    return EXIT_OK
-
-
-def _run_bench(arguments: Sequence[str]) -> int:
-    from lean_sandbox.bench import command  # noqa: PLC0415
-
-    return command.main(arguments)
-
-
-def _metrics_of(flags: Sequence[str]) -> str:
-    """Return where `lean-sandbox run` with ``flags`` serves its metrics, or "".
-
-    Raises ConfigError for what it refuses.
-    """
-    try:
-        scanned = scan(flags)
-    except HelpWanted:
-        raise UsageError("see `lean-sandbox run --help`") from None
-    if scanned.rest:
-        raise UsageError(f"{scanned.rest[0]} is not a flag")
-    settings = effective(scanned, os.environ).settings
-    host, colon, port = settings.metrics_bind_address.rpartition(":")
-    scheme = "https" if settings.metrics_secure_serving else "http"
-    known = port if port != "0" else "PORT  # `metrics` of the line `listening` in the log"
-    return f"{scheme}://{host or '127.0.0.1'}:{known}" if colon else ""
-
-
-def _act(given: Namespace) -> int:
-    """Run the action that the flags of a command have set; return its exit code."""
-    code: int = given.action(given)
-    return code
-
-
-def _run_crds(given: Namespace) -> int:
-    paths = sorted(Path(__file__).with_name("crds").glob("*.yaml"))
-    if given.output is None:
-        sys.stdout.write("".join(path.read_text(encoding="utf-8") for path in paths))
-        return EXIT_OK
-    given.output.mkdir(parents=True, exist_ok=True)
-    for path in paths:
-        (given.output / path.name).write_bytes(path.read_bytes())
-    return EXIT_OK
-
-
-def _run_explain(given: Namespace) -> int:
-    from filters.replay import explain  # noqa: PLC0415
-    from lean_sandbox.watch.explain import by_kind  # noqa: PLC0415
-
-    decide = by_kind(given.kind)
-    with sys.stdin.buffer if given.file == "-" else Path(given.file).open("rb") as lines:
-        summary = explain(lines, decide, out=sys.stdout)
-    if summary.broken_lines and not summary.events:
-        way_out = "record one with kubectl get sandboxes -w --output-watch-events -o json"
-        raise ConfigError(f"{given.file} is not a log of a watch", way_out=way_out)
-    return EXIT_OK
-
-
-def _run_trace(given: Namespace) -> int:
-    from lean_sandbox.trace.client import ask  # noqa: PLC0415
-    from lean_sandbox.watch.kind import Key  # noqa: PLC0415
-
-    key = Key(given.namespace, given.name)
-    sys.stdout.write(ask(given.url, given.kind, key, given.output, ca_file=given.ca_file))
-    return EXIT_OK
-
-
-def _run_completion(given: Namespace) -> int:
-    import argparse  # noqa: PLC0415
-
-    import shtab  # noqa: PLC0415
-
-    whole = argparse.ArgumentParser(prog="lean-sandbox")
-    groups = {"": whole.add_subparsers()}
-    for name, verb in _verbs().items():
-        first, last = name.split() if " " in name else ("", name)
-        if first not in groups:
-            actions = [one.split()[1] for one in _verbs() if one.startswith(f"{first} ")]
-            groups[first] = groups[""].add_parser(first, help=", ".join(actions)).add_subparsers()
-        parser = _parser(name, verb)
-        for action in parser._actions:  # noqa: SLF001 -- as shtab reads them
-            if action.type is Path:
-                action.complete = shtab.FILE  # type: ignore[attr-defined]
-        groups[first].add_parser(last, parents=[parser], add_help=False, help=verb.summary)
-    print(shtab.complete(whole, shell=given.shell))  # noqa: T201
-    return EXIT_OK
-
-
-def _run_version(_given: Namespace) -> int:
-    print(about())  # noqa: T201
-    return EXIT_OK
-
-
-_RUNNING: Final = "Run it"
-GROUPS: Final[Mapping[str, Mapping[str, Verb]]] = {
-    "Try it, without a cluster": {
-        "demo": Verb(
-            "show the main job on an embedded cluster, and what it costs",
-            ("lean-sandbox demo", "lean-sandbox demo --sandboxes 200 --pool 40 --claims 30"),
-            _act,
-            "Starts an API server and a simulated kubelet in this process, runs the controller"
-            " against them over HTTP, takes Sandboxes from a manifest to Ready, through suspend,"
-            " resume, loss of the Pod and expiry, binds a burst of claims from a warm pool, and"
-            " prints the requests that took. Needs no cluster and leaves nothing behind.",
-            _flags_of("lean_sandbox.demo.command"),
-            "local",
-        ),
-        "local up": Verb(
-            "run an API server, simulated nodes and the controller",
-            (
-                "lean-sandbox local up",
-                "lean-sandbox local up -d --state cluster.json",
-                "lean-sandbox local up -- --log-level debug --sandbox-concurrent-workers 4",
-            ),
-            _act,
-            "Writes a kubeconfig that kubectl and every other client can use. No image is pulled"
-            " and no container runs: docs/local.md says what works.",
-            _flags_of("lean_sandbox.local.command", "up", _metrics_of),
-            "local",
-        ),
-        "local status": Verb(
-            "list the local clusters that run",
-            ("lean-sandbox local status",),
-            _act,
-            flags=_flags_of("lean_sandbox.local.command", "status", _metrics_of),
-        ),
-        "local down": Verb(
-            "stop a local cluster",
-            ("lean-sandbox local down",),
-            _act,
-            flags=_flags_of("lean_sandbox.local.command", "down", _metrics_of),
-        ),
-        "local example": Verb(
-            "print a manifest to begin with: sandbox, pool or claim",
-            ("lean-sandbox local example | kubectl apply -f -", "lean-sandbox local example pool"),
-            _act,
-            flags=_flags_of("lean_sandbox.local.command", "example", _metrics_of),
-        ),
-    },
-    _RUNNING: {
-        "run": Verb(
-            "run the controller against a cluster",
-            (
-                "lean-sandbox run --context minikube --extensions",
-                "LEAN_SANDBOX_PAGE_SIZE=100 lean-sandbox run --log-level debug",
-            ),
-            functools.partial(_with_settings, "run", _run_controller),
-            "Uses the kubeconfig, or the Pod's service account inside a cluster. Ends with 0 on"
-            " SIGINT, SIGTERM or SIGHUP after running reconciles have ended; a second signal stops"
-            " at once, with 1, and so does the loss of the Lease.",
-            _flags_of("lean_sandbox.config.render"),
-            is_raw=True,
-        ),
-        "config": Verb(
-            "print the effective settings and where each came from",
-            (
-                "lean-sandbox config --extensions",
-                "LEAN_SANDBOX_PAGE_SIZE=100 lean-sandbox config",
-            ),
-            functools.partial(_with_settings, "config", _print_settings),
-            "Prints the settings that `lean-sandbox run` would have with the same flags and"
-            " environment, as YAML whose comments tell their units and where each came from.",
-            _flags_of("lean_sandbox.config.render"),
-            is_raw=True,
-        ),
-        "crds": Verb(
-            "print the CustomResourceDefinitions of the four kinds",
-            ("lean-sandbox crds | kubectl apply --server-side -f -",),
-            _run_crds,
-            flags=lambda parser: parser.add_argument(
-                *("-o", "--output"),
-                type=Path,
-                metavar="DIR",
-                help="write one file for each kind there instead of printing them",
-            ),
-        ),
-    },
-    "Look into it": {
-        "trace": Verb(
-            "show what a running controller remembers of an object",
-            ("lean-sandbox trace claim my-claim -n team-a",),
-            _run_trace,
-            "Events with the verdict of the predicates, reconciles and requests; of a claim with"
-            " those of its Sandbox and Pod. The controller has to run with --trace-entries.",
-            _add_trace,
-        ),
-        "explain": Verb(
-            "say why each event of a recorded watch passes or is dropped",
-            (
-                "kubectl get sandboxes -w --output-watch-events -o json | lean-sandbox explain -",
-                "lean-sandbox explain pods.log --kind Pod",
-            ),
-            _run_explain,
-            "The log has one event a line, as kubectl or a watch request prints them; full"
-            " objects, partial metadata and Tables all do. Every event goes through the cache and"
-            " the predicates of `lean-sandbox run`.",
-            _add_explain,
-        ),
-    },
-    "Measure it": {
-        "bench": Verb(
-            "measure the controller under load, and its memory",
-            (),
-            _run_bench,
-            flags=_flags_of("lean_sandbox.bench.options"),
-            extra="local",
-            is_raw=True,
-        ),
-    },
-    "Besides": {
-        "completion": Verb(
-            "print the script that completes commands and flags in a shell",
-            (
-                "source <(lean-sandbox completion bash)",
-                'lean-sandbox completion zsh > "${fpath[1]}/_lean-sandbox"',
-                "lean-sandbox completion fish > ~/.config/fish/completions/lean-sandbox.fish",
-            ),
-            _run_completion,
-            flags=lambda parser: parser.add_argument("shell", choices=("bash", "zsh", "fish")),
-            extra="local",
-        ),
-        "version": Verb("print version, revision and date", (), _run_version),
-    },
-}

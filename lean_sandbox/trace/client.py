@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import sys
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -14,9 +15,36 @@ from lean_sandbox.watch.kind import Key
 
 if TYPE_CHECKING:
     import ssl
+    from argparse import ArgumentParser, Namespace
 
 _TIMEOUT_S: Final = 10.0
+_SHOWN: Final = " (default: %(default)s)"
 _SWITCH_ON: Final = "run it with --trace-entries=10000; it remembers from its start on"
+
+
+def add_flags(parser: ArgumentParser) -> None:
+    """Add the flags of the command, and what it does as ``action``."""
+    parser.set_defaults(action=_run)
+    add = parser.add_argument
+    add("kind", type=_noun, choices=("claim", "sandbox", "pod", "pool"))
+    add("name", metavar="NAME")
+    add("-n", "--namespace", default="default", metavar="NS", help="of the object" + _SHOWN)
+    url, meaning = "http://127.0.0.1:8080", "where the controller serves /metrics" + _SHOWN
+    add("--url", default=url, help=meaning)
+    add("--ca-file", type=Path, metavar="FILE", help="authority of an https URL")
+    add("-o", "--output", choices=("table", "json"), default="table", help=_SHOWN.strip())
+
+
+def _noun(word: str) -> str:
+    """Return the name `trace` has for a kind, given in the plural or as kubectl names it."""
+    one = word.removesuffix("es").removesuffix("s")
+    return {"sandboxclaim": "claim", "sandboxwarmpool": "pool"}.get(one, one)
+
+
+def _run(given: Namespace) -> int:
+    key = Key(given.namespace, given.name)
+    sys.stdout.write(ask(given.url, given.kind, key, given.output, ca_file=given.ca_file))
+    return 0
 
 
 def ask(url: str, kind: str, key: Key, output: str, *, ca_file: Path | None = None) -> str:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from lean_sandbox.cli import GROUPS, main
+from lean_sandbox.cli import main
+from lean_sandbox.commands import COMMANDS
 from lean_sandbox.config.options import FLAGS
 from lean_sandbox.config.sources import EXIT_OK
 
@@ -51,8 +52,7 @@ def completed(
 
 def test_commands_flags_and_choices_are_completed(completed: Callable[[str], set[str]]) -> None:
     """Every command, the actions of one, every flag of `run`, the words that a flag takes."""
-    names = [name for group in GROUPS.values() for name in group]
-    assert completed("lean-sandbox ") >= {name.split()[0] for name in names}
+    assert completed("lean-sandbox ") >= {name.split()[0] for name in COMMANDS}
     assert completed("lean-sandbox local ") == {"up", "status", "down", "example"}
     assert completed("lean-sandbox run --") >= {f"--{name}" for name in FLAGS}
     assert completed("lean-sandbox run --log-level ") == {"debug", "info", "warning", "error"}

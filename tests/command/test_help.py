@@ -7,10 +7,9 @@ import sys
 
 import pytest
 
-from lean_sandbox.cli import GROUPS, main
+from lean_sandbox.cli import main
+from lean_sandbox.commands import COMMANDS, GROUPS
 from lean_sandbox.config.sources import EXIT_CONFIG, EXIT_OK, EXIT_USAGE
-
-VERBS = {name: verb for group in GROUPS.values() for name, verb in group.items()}
 
 
 def typed(line: str) -> int | str | None:
@@ -29,17 +28,17 @@ def test_help_lists_every_command_under_its_group(
     assert typed(line) == code
     told = capsys.readouterr().out
     at = 0
-    for title, verbs in GROUPS.items():
+    for title, commands in GROUPS.items():
         at = told.index(f"\n{title}:\n", at)
-        for name, verb in verbs.items():
+        for name, command in commands.items():
             at = told.index(f"\n  {name} ", at)
-            assert verb.summary in told[at:]
+            assert command.summary in told[at:]
     assert max(map(len, told.splitlines())) <= 80
     for exit_code in ("0  ", "1  ", "2  ", "130"):
         assert f"\n  {exit_code}  " in told
 
 
-@pytest.mark.parametrize("name", VERBS)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_help_of_a_command_says_how_it_is_used(
     name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -56,12 +55,12 @@ def test_help_of_a_command_says_how_it_is_used(
         assert f"lean-sandbox {name}" in examples[0]
 
 
-@pytest.mark.parametrize("name", VERBS)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_an_example_is_a_command_line_that_is_understood(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Every word before its help is a command or a flag that exists."""
-    for example in VERBS[name].examples:
+    for example in COMMANDS[name].examples:
         own = (
             example.partition("lean-sandbox ")[2].partition(" |")[0].partition(" >")[0].rstrip(")")
         )

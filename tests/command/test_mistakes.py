@@ -17,14 +17,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lean_sandbox.cli import GROUPS, _parser, main
+from lean_sandbox.cli import main
+from lean_sandbox.commands import COMMANDS
 from lean_sandbox.config.sources import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE
 
 PROGRAM = (sys.executable, "-m", "lean_sandbox")
-VERBS = {name: verb for group in GROUPS.values() for name, verb in group.items()}
 FLAGS = {
-    name: [flag for one in _parser(name, verb)._actions for flag in one.option_strings]
-    for name, verb in VERBS.items()
+    name: [flag for one in command.parser(name)._actions for flag in one.option_strings]
+    for name, command in COMMANDS.items()
 }
 SANDBOX = {"kind": "Sandbox", "metadata": {"name": "a", "namespace": "b", "uid": "c"}, "spec": {}}
 POD = {"kind": "Pod", "metadata": {"name": "p", "namespace": "b", "uid": "d"}, "spec": {}}
@@ -88,7 +88,7 @@ VALUES = st.sampled_from(
 @st.composite
 def lines(draw: st.DrawFn) -> list[str]:
     """Draw a command with flags that it has, or has not, and values that suit them, or do not."""
-    name = draw(st.sampled_from([*VERBS, "help", "local", "nonsense"]))
+    name = draw(st.sampled_from([*COMMANDS, "help", "local", "nonsense"]))
     words = name.split()
     flags = st.sampled_from([*FLAGS.get(name, ["--help"]), "--none", "-", "---"])
     for _ in range(draw(st.integers(0, 4))):
