@@ -96,9 +96,9 @@ def test_what_is_copied_exists_and_reaches_the_builder() -> None:
 
 
 def dependencies() -> dict[str, metadata.Distribution]:
-    """Return the distributions that the program needs without an extra of its own, by name."""
+    """Return the distributions that the controller needs, by name."""
     found: dict[str, metadata.Distribution] = {}
-    wanted = [Requirement(text) for text in PROJECT["project"]["dependencies"]]
+    wanted = [Requirement(text) for text in PROJECT["dependency-groups"]["image"]]
     while wanted:
         one = wanted.pop()
         name = canonicalize_name(one.name)
@@ -128,14 +128,24 @@ def locked(name: str) -> dict[str, tuple[str, int]]:
 
 def test_everything_that_the_image_installs_is_locked() -> None:
     """Each dependency, theirs, and what builds the wheel; nothing is fetched but by the lock."""
-    assert set(dependencies()) | {canonicalize_name("setuptools")} <= set(locked("image.txt"))
+    assert set(locked("image.txt")) == set(dependencies()) | {canonicalize_name("setuptools")}
     steps = [step.split() for run in values(BUILD, "RUN") for step in run.split("&&")]
     (fetch,) = (step for step in steps if step[:2] == ["pip", "download"])
     assert "--require-hashes" in fetch
     assert fetch[-2:] == ["-r", ".ci/locks/image.txt"]
     others = [step for step in steps if "pip" in step and step != fetch]
     assert len(others) == 2
-    assert all("--no-index" in step for step in others)
+    assert all({"--no-index", "--no-deps"} <= set(step) for step in others)
+
+
+def test_the_image_holds_the_dependencies_without_lightkube() -> None:
+    """Ten packages are for users of the Python package alone: the controller imports none."""
+    whole = PROJECT["project"]["dependencies"]
+    (client,) = set(whole) - set(PROJECT["dependency-groups"]["image"])
+    assert Requirement(client).name == "lightkube"
+    assert set(PROJECT["dependency-groups"]["image"]) < set(whole)
+    assert not {"lightkube", "httpx2"} & set(locked("image.txt"))
+    assert {"lightkube", "httpx2"} <= set(locked("test.txt"))
 
 
 @pytest.mark.parametrize("name", ["image.txt", "test.txt", "tools.txt"])
@@ -152,14 +162,14 @@ def test_the_tests_run_with_what_the_image_holds() -> None:
 
 
 def test_what_the_image_installs_is_small() -> None:
-    """Dependencies as they are installed, without compiled code: 7.6 MiB when this was written."""
+    """Dependencies as they are installed, without compiled code: 6.2 MiB when this was written."""
     total = sum(
         file.size or 0
         for found in dependencies().values()
         for file in found.files or ()
         if "__pycache__" not in file.parts
     )
-    assert total < 10 * 2**20
+    assert total < 8 * 2**20
 
 
 # -- what it starts --------------------------------------------------------------------------------
