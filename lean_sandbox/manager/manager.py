@@ -1,8 +1,7 @@
-"""The wiring: which parts there are, how they are joined, and how they start and stop."""
+"""The parts of a process over one client, and how they start and stop."""
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,27 +13,20 @@ from anyio.abc import TaskStatus
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.config.options import Settings
-from lean_sandbox.controllers.common import ServerTime, Shared, Wakes
-from lean_sandbox.controllers.metrics import Metrics
-from lean_sandbox.controllers.resolver import TemplateResolver
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.connection import Connection
-from lean_sandbox.kube.errors import ControlPlaneError
 from lean_sandbox.kube.limits import Limits
-from lean_sandbox.kube.resources import SANDBOXES
 from lean_sandbox.kube.telemetry import RequestCounters
 from lean_sandbox.kube.transport import Transport
-from lean_sandbox.manager.wiring import build_controllers
+from lean_sandbox.manager.standby import list_what_changed
+from lean_sandbox.manager.wallclock import WallClock
+from lean_sandbox.manager.wiring import build_controllers, build_shared
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.runtime.tracing import Tracing
 from lean_sandbox.runtime.workers import Outcome
-from lean_sandbox.runtime.writer import ObjectWriter
 from lean_sandbox.watch.cache import Cache
-from lean_sandbox.watch.group import ReflectorGroup
 from lean_sandbox.watch.kind import Delta
-from lean_sandbox.watch.resources import build_caches
-from lean_sandbox.watch.versions import TOMBSTONE_S
 
 if TYPE_CHECKING:
     from lean_sandbox.manager.leaderelection import Elector
@@ -42,9 +34,6 @@ if TYPE_CHECKING:
 log = structlog.get_logger("controller")
 
 _EVENT_DRAIN_S = 3.0
-# How often the wall clock is compared, and by how much it may differ from what a timer counts.
-_LOOK_AT_CLOCK_S = 60.0
-_CLOCK_SLACK_S = 1.0
 
 
 class Manager:
@@ -70,51 +59,17 @@ class Manager:
         self.elector = elector
         self._clock = clock
         self._page_size = settings.page_size
-        # By how much the wall clock was ahead of the monotonic one, at least and at most, when last
-        # compared and at the end of each reconcile since.
-        self._wall_ahead_s = math.inf, -math.inf
         self.synced = anyio.Event()
         #: Whether reconciles run: Sandboxes and Pods are known, and the election, if any, was won.
         self.is_active = False
         # Set once all kinds are known, or when there is nothing more to wait for.
         self._may_extend = anyio.Event()
-        caches = self.caches = build_caches(
-            leanest=settings.watch_representation,
-            sandbox_selector=settings.sandbox_label_selector,
-            only_tracked_services=settings.cache_label_selectors,
-            monotonic=clock.monotonic,
-            # A request may be sent again after a 401.
-            tombstone_s=max(TOMBSTONE_S, 2.0 * settings.request_timeout),
-        )
-        for cache in (caches.sandboxes, caches.claims, caches.pools, caches.templates):
-            cache.handlers.append(self._seen)
-        self.reflectors = ReflectorGroup(
-            client,
-            clock=clock,
-            uniform=uniform,
-            page_size=settings.page_size,
-            namespaces=settings.namespaces,
-            exclude_namespaces=settings.exclude_namespaces,
-        )
-        #: How the controllers wake each other.
-        self.wakes = Wakes()
-        self._metrics = Metrics(clock)
-        self._server_time = ServerTime(clock)
-        shared = Shared(
-            client=client,
-            writer=ObjectWriter(client),
-            caches=caches,
-            reflectors=self.reflectors,
-            resolver=TemplateResolver(client, caches, clock),
-            settings=settings,
-            clock=clock,
-            server_time=self._server_time,
-            metrics=self._metrics,
-            wakes=self.wakes,
-            uniform=uniform,
-            tracing=tracing,
-        )
+        shared = build_shared(client, settings, clock, uniform, tracing)
+        self.caches = shared.caches
+        self.reflectors = shared.reflectors
+        self.wakes = shared.wakes
         self.recorders = shared.recorders
+        self._metrics = shared.metrics
         #: Everything that reconciles; the first begins before the kinds of the others are listed.
         self.controllers = build_controllers(shared)
         watched = [cache for one in self.controllers for cache in one.watched]
@@ -122,18 +77,19 @@ class Manager:
         self.all_caches: list[Cache[Any]] = list(dict.fromkeys(watched))
         # What has to be known of a namespace before anything in it is reconciled. Claims for
         # volumes are watched when the first Sandbox needs one.
-        first = [cache for cache in self.controllers[0].watched if cache is not caches.pvcs]
-        self._own = [cache.kind.resource.plural for cache in first]
+        own = [cache for cache in self.controllers[0].watched if cache is not self.caches.pvcs]
+        self._own = [cache.kind.resource.plural for cache in own]
+        self._wall_clock = WallClock(client, clock, shared.server_time, self.controllers)
         for controller in self.controllers:
             controller.is_ending = client.ending.__contains__
-            controller.workers.on_end.append(self._note_wall_clock)
-        if settings.namespaces:
-            for controller in self.controllers:
+            if settings.namespaces:
                 controller.is_unlisted = self._is_unlisted
         if settings.shard is not None:
-            self.reflectors.shard_selector = settings.shard.selector
             for cache in self.all_caches:
                 cache.admits_namespace = settings.shard.admits
+        caches = self.caches
+        for made in (caches.sandboxes, caches.claims, caches.pools, caches.templates):
+            made.handlers.append(self._seen)
 
     def _seen(self, delta: Delta[Any]) -> None:
         # A namespace in which somebody makes something is not ending.
@@ -160,9 +116,9 @@ class Manager:
                 if cache is not self.caches.pvcs:
                     self.reflectors.start(cache)
             group.start_soon(self._complete, task_status)
-            group.start_soon(self._follow_wall_clock)
+            group.start_soon(self._wall_clock.follow)
             await self.reflectors.synced(*self._own)
-            self._note_server_time()
+            self._wall_clock.note_server_time()
             if self.elector is None:
                 await self._work()
             else:
@@ -176,50 +132,11 @@ class Manager:
         log.info("caches_synced", sandboxes=len(self.caches.sandboxes))
         task_status.started()
 
-    def _note_wall_clock(self, _report: object = None) -> None:
-        ahead_s = self._clock.now().timestamp() - self._clock.monotonic()
-        least_s, most_s = self._wall_ahead_s
-        self._wall_ahead_s = min(least_s, ahead_s), max(most_s, ahead_s)
-
-    async def _follow_wall_clock(self) -> None:
-        """Reconcile everything once the wall clock was moved, or the machine has slept.
-
-        Timers count monotonic time, so what is due at a time of day would come late. The server is
-        asked for the time first, and again after a minute if it does not answer.
-        """
-        self._note_wall_clock()
-        while True:
-            await self._clock.sleep(_LOOK_AT_CLOCK_S)
-            self._note_wall_clock()
-            least_s, most_s = self._wall_ahead_s
-            moved_s = most_s - least_s
-            if moved_s > _CLOCK_SLACK_S:
-                log.warning("wall_clock_moved", by_s=round(moved_s, 1))
-                if not await self._ask_the_time():
-                    continue
-                for controller in self.controllers:
-                    if not controller.queue.is_paused:
-                        controller.enqueue_all("wall clock moved")
-            self._wall_ahead_s = math.inf, -math.inf
-            self._note_wall_clock()
-
-    async def _ask_the_time(self) -> bool:
-        """Return whether the server answered, whatever it said. One request."""
-        asked_at = self._clock.monotonic()
-        with suppress(ControlPlaneError):
-            await self._client.list(SANDBOXES, bytes, chunk_size=1)
-        self._note_server_time()
-        return self._client.transport.dated_at >= asked_at
-
-    def _note_server_time(self) -> None:
-        transport = self._client.transport
-        self._server_time.answered(transport.date, transport.dated_at)
-
     async def _work_when_elected(self, elector: Elector) -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(self._contend, elector, group.cancel_scope)
             await elector.acquired.wait()
-            await self._look_at_what_changed()
+            await list_what_changed(self.caches, self.reflectors, self._page_size)
             for controller in self.controllers:
                 controller.enqueue_all("elected")
             await self._work()
@@ -227,22 +144,6 @@ class Manager:
             if not any(one.workers.outcomes[Outcome.CANCELLED] for one in self.controllers):
                 await elector.release()
             group.cancel_scope.cancel()
-
-    async def _look_at_what_changed(self) -> None:
-        """List kinds again if the watch has shown of many objects only that they changed.
-
-        That takes a request for each page of them; reconciles would take one for each object.
-        """
-        caches, most = self.caches, self._page_size
-        for sandbox in list(caches.sandboxes):
-            # Of two writes of its status within a second rows show but one.
-            if sandbox.version > caches.sandboxes.gate.listed_at(sandbox.key.namespace):
-                caches.sandboxes.mark(sandbox, status=None)
-        unknown = (
-            (caches.sandboxes, sum(sandbox.needs_fetch for sandbox in caches.sandboxes)),
-            (caches.pods, sum(pod.needs_fetch for pod in caches.pods)),
-        )
-        await self.reflectors.list_anew(*(cache for cache, number in unknown if number > most))
 
     async def _contend(self, elector: Elector, work: anyio.CancelScope) -> None:
         await elector.run()

@@ -1,18 +1,73 @@
-"""Which controllers there are, and who wakes whom: they do not import each other."""
+"""Which controllers there are, what they share, and who wakes whom.
+
+They do not import each other: this is the one place that knows them all.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+from lean_sandbox.clock import Clock
+from lean_sandbox.config.options import Settings
 from lean_sandbox.controllers.claim.controller import ClaimController
-from lean_sandbox.controllers.common import Shared
+from lean_sandbox.controllers.common import ServerTime, Shared, Wakes
+from lean_sandbox.controllers.metrics import Metrics
+from lean_sandbox.controllers.resolver import TemplateResolver
 from lean_sandbox.controllers.sandbox.controller import SandboxController
 from lean_sandbox.controllers.template import TemplateController
 from lean_sandbox.controllers.warmpool.controller import PoolController
+from lean_sandbox.kube.client import Client
 from lean_sandbox.model import names
 from lean_sandbox.runtime.controller import Controller
+from lean_sandbox.runtime.tracing import Tracing
+from lean_sandbox.runtime.writer import ObjectWriter
+from lean_sandbox.watch.group import ReflectorGroup
+from lean_sandbox.watch.resources import build_caches
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
+from lean_sandbox.watch.versions import TOMBSTONE_S
+
+
+def build_shared(
+    client: Client,
+    settings: Settings,
+    clock: Clock,
+    uniform: Callable[[], float],
+    tracing: Tracing | None,
+) -> Shared:
+    """Return what all controllers share; makes no request."""
+    caches = build_caches(
+        leanest=settings.watch_representation,
+        sandbox_selector=settings.sandbox_label_selector,
+        only_tracked_services=settings.cache_label_selectors,
+        monotonic=clock.monotonic,
+        # A request may be sent again after a 401.
+        tombstone_s=max(TOMBSTONE_S, 2.0 * settings.request_timeout),
+    )
+    reflectors = ReflectorGroup(
+        client,
+        clock=clock,
+        uniform=uniform,
+        page_size=settings.page_size,
+        namespaces=settings.namespaces,
+        exclude_namespaces=settings.exclude_namespaces,
+    )
+    if settings.shard is not None:
+        reflectors.shard_selector = settings.shard.selector
+    return Shared(
+        client=client,
+        writer=ObjectWriter(client),
+        caches=caches,
+        reflectors=reflectors,
+        resolver=TemplateResolver(client, caches, clock),
+        settings=settings,
+        clock=clock,
+        server_time=ServerTime(clock),
+        metrics=Metrics(clock),
+        wakes=Wakes(),
+        uniform=uniform,
+        tracing=tracing,
+    )
 
 
 def build_controllers(shared: Shared) -> list[Controller[Any]]:
