@@ -45,7 +45,7 @@ def rows(name: str, heading: str) -> list[list[str]]:
     return [re.split(r" ?\| ?", line)[1:-1] for line in table[0].splitlines()[2:]]
 
 
-@pytest.mark.parametrize("name", ["docs/install.md", "docs/faq.md"])
+@pytest.mark.parametrize("name", ["docs/install.md", "docs/faq.md", "docs/comparison.md"])
 def test_the_rights_are_as_many_as_a_page_says(name: str) -> None:
     """Verbs on resources: those of our roles, and those of the reference's."""
     ours = {right for one in (CORE, EXTENSIONS, LEADER) for right in grants(one["rules"])}
