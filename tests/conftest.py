@@ -56,3 +56,12 @@ def _nothing_stays_open() -> Iterator[None]:
     """Find what was left open before the last test ends: after it, a worker fails no run."""
     yield
     gc.collect()
+
+
+@pytest.fixture(params=["ours", "lightkube"])
+def each_client(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run a test with a controller on our client, and with one on lightkube's."""
+    if request.param == "lightkube":
+        from tests.support import lightkube_client, world  # noqa: PLC0415 -- few tests need them
+
+        monkeypatch.setattr(world, "CLIENT", lightkube_client.LightkubeClient)

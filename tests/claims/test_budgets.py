@@ -23,6 +23,9 @@ from tests.support.extensions import (
 )
 from tests.support.world import NS, World
 
+# Our client and lightkube's make the same requests.
+pytestmark = pytest.mark.usefixtures("each_client")
+
 
 async def replace(world: World) -> None:
     """Let the pool make a new member and take it to Ready, and all that follows."""

@@ -29,6 +29,9 @@ from tests.support.world import (
 
 Json = dict[str, Any]
 
+# Our client and lightkube's make the same requests.
+pytestmark = pytest.mark.usefixtures("each_client")
+
 LOOK = {"get sandboxes": 1}
 STATUS = {"patch sandboxes/status": 1}
 LAUNCH = {"get sandboxes": 1, "create pods": 1, "get pods": 1, "patch sandboxes/status": 1}

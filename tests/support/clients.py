@@ -31,12 +31,16 @@ def connection_to(plane: ControlPlane, user: str = "admin") -> Connection:
 
 @asynccontextmanager
 async def connected(
-    connection: Connection, *, timeout_s: float = 10.0, **options: Any
+    connection: Connection,
+    *,
+    timeout_s: float = 10.0,
+    client_type: type[Client] = Client,
+    **options: Any,
 ) -> AsyncIterator[Client]:
     """Give a client and close its connections at the end; ``options`` are those of a transport."""
     transport = Transport(connection, **options)
     try:
-        yield Client(transport, timeout_s=timeout_s)
+        yield client_type(transport, timeout_s=timeout_s)
     finally:
         with anyio.CancelScope(shield=True):
             await transport.aclose()

@@ -61,6 +61,8 @@ __all__ = [
 
 Json = dict[str, Any]
 NS = "ns"
+#: What the controllers of worlds make their requests with.
+CLIENT: type[Client] = Client
 # Read by the controller, reported nowhere: a change of it is worth a pass and no write.
 _POKE = "agents.x-k8s.io/sandbox-template-ref"
 HASH_LABEL = "agents.x-k8s.io/sandbox-name-hash"
@@ -445,7 +447,7 @@ async def open_world(
         settings = settings or Settings(sandbox_status_window=1.0, sandbox_status_step_window=0.0)
         timeout_s = settings.request_timeout
         client = await stack.enter_async_context(
-            connected(connection, timeout_s=timeout_s, clock=clock)
+            connected(connection, timeout_s=timeout_s, client_type=CLIENT, clock=clock)
         )
         client.transport.observer = observe
         admin = await stack.enter_async_context(connected(connection_to(plane), clock=clock))
