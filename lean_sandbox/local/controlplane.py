@@ -41,7 +41,7 @@ from lean_sandbox.local.read.represent import Renderer
 from lean_sandbox.local.serversettings import HOST, MAX_BODY_BYTES, LocalSettings
 from lean_sandbox.local.store.persistence import StateFile
 from lean_sandbox.local.store.store import Collection, Entry, Store
-from lean_sandbox.local.write.options import WriteOptions
+from lean_sandbox.local.write.bodies import WriteOptions
 from lean_sandbox.local.write.verbs import Verbs
 
 __all__ = ["ControlPlane", "LocalSettings"]

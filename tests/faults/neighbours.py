@@ -12,7 +12,7 @@ import hypothesis.strategies as st
 from hypothesis.stateful import rule
 
 from lean_sandbox.local.kinds.registry import Kind
-from lean_sandbox.local.write.options import WriteOptions
+from lean_sandbox.local.write.bodies import WriteOptions
 from lean_sandbox.model.names import name_hash
 from tests.faults.acts import NAMESPACES
 from tests.faults.details import TEAM, owner_of

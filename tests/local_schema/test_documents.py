@@ -10,7 +10,7 @@ import pytest
 
 from lean_sandbox.local import recorded
 from lean_sandbox.local.http import documents
-from lean_sandbox.local.kinds import openapi
+from lean_sandbox.local.http.documents import openapi_document, openapi_index
 from lean_sandbox.local.kinds.registry import builtin_kinds, make_kind, read_definition
 from lean_sandbox.model.crds.definitions import definitions
 
@@ -29,7 +29,7 @@ KINDS = [
 
 
 def _document(path: str) -> Json:
-    found = openapi.document(KINDS, path)
+    found = openapi_document(KINDS, path)
     assert found is not None
     return found
 
@@ -149,7 +149,7 @@ def test_version_is_one_that_clients_can_parse() -> None:
 
 def test_index_names_every_document_with_its_hash() -> None:
     """The index leads to documents; hashes change when a schema does."""
-    index = openapi.index(KINDS)["paths"]
+    index = openapi_index(KINDS)["paths"]
     assert set(index) == {
         "api/v1",
         "apis/apps/v1",
@@ -161,8 +161,8 @@ def test_index_names_every_document_with_its_hash() -> None:
     changed = [
         make_kind("agents.x-k8s.io", "v1beta1", "sandboxes", "Sandbox", is_custom=True, schema={})
     ]
-    assert openapi.index(changed)["paths"][path] != index[path]
-    assert openapi.document(KINDS, "apis/nope/v1") is None
+    assert openapi_index(changed)["paths"][path] != index[path]
+    assert openapi_document(KINDS, "apis/nope/v1") is None
 
 
 def _references(value: Any) -> set[str]:

@@ -14,7 +14,7 @@ from lean_sandbox.local.errors import StatusError, bad_request, invalid
 from lean_sandbox.local.kinds.registry import Kind, make_kind
 from lean_sandbox.local.schema.errors import invalid as invalid_value
 from lean_sandbox.local.target import Answer, Ask, Target
-from lean_sandbox.local.write.options import read_body, read_options
+from lean_sandbox.local.write.bodies import read_body, read_options
 from lean_sandbox.local.write.verbs import Verbs
 
 Json = dict[str, Any]

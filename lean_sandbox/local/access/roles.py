@@ -16,7 +16,7 @@ from lean_sandbox.local.errors import StatusError, bad_request, forbidden, not_f
 from lean_sandbox.local.kinds.registry import Kind
 from lean_sandbox.local.store.store import Collection, Event, Store
 from lean_sandbox.local.target import Target
-from lean_sandbox.local.write.options import WriteOptions
+from lean_sandbox.local.write.bodies import WriteOptions
 from lean_sandbox.local.write.verbs import Verbs
 
 Json = dict[str, Any]

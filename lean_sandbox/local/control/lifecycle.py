@@ -14,9 +14,9 @@ from lean_sandbox.local.kinds.registry import Definition, Kind, Registry, read_d
 from lean_sandbox.local.schema import errors
 from lean_sandbox.local.store.store import Collection, Entry, Event, Store
 from lean_sandbox.local.write.admission import DEFINITIONS
+from lean_sandbox.local.write.bodies import Deletion, WriteOptions
 from lean_sandbox.local.write.creation import PROTECTED
 from lean_sandbox.local.write.objects import CLEANUP
-from lean_sandbox.local.write.options import Deletion, WriteOptions
 from lean_sandbox.local.write.verbs import Verbs
 
 Json = dict[str, Any]

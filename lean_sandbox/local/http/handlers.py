@@ -31,7 +31,7 @@ from lean_sandbox.local.serversettings import LocalSettings
 from lean_sandbox.local.store.store import Entry
 from lean_sandbox.local.target import Answer, Ask, Target, flag, number
 from lean_sandbox.local.write import bodies
-from lean_sandbox.local.write.options import WriteOptions, read_deletion, read_options
+from lean_sandbox.local.write.bodies import WriteOptions, read_deletion, read_options
 from lean_sandbox.local.write.verbs import Verbs
 
 Json = dict[str, Any]

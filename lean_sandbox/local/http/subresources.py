@@ -24,8 +24,8 @@ from lean_sandbox.local.schema import errors
 from lean_sandbox.local.store.store import Entry
 from lean_sandbox.local.target import Answer, Ask
 from lean_sandbox.local.write import bodies
+from lean_sandbox.local.write.bodies import WriteOptions, deletion_of, read_body, read_options
 from lean_sandbox.local.write.objects import check_preconditions
-from lean_sandbox.local.write.options import WriteOptions, deletion_of, read_body, read_options
 from lean_sandbox.local.write.verbs import Verbs, check_identity
 
 Json = dict[str, Any]

@@ -24,10 +24,9 @@ from lean_sandbox.local.schema.pod_defaults import (
 from lean_sandbox.local.schema.services import assign_address, assign_node_ports
 from lean_sandbox.local.store.store import Entry
 from lean_sandbox.local.write.admission import prepare_create, unowned
-from lean_sandbox.local.write.bodies import check_namespace
-from lean_sandbox.local.write.managers import Manager, hidden_from, track_update
+from lean_sandbox.local.write.bodies import WriteOptions, check_namespace
 from lean_sandbox.local.write.objects import Objects, is_finished
-from lean_sandbox.local.write.options import WriteOptions
+from lean_sandbox.local.write.ownership import Manager, hidden_from, track_update
 
 Json = dict[str, Any]
 

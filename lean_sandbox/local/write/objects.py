@@ -12,7 +12,7 @@ from lean_sandbox.local.kinds.registry import Kind, Registry
 from lean_sandbox.local.schema.metadata import ordered_metadata
 from lean_sandbox.local.store.store import Collection, Entry, Store, field_cells
 from lean_sandbox.local.write.admission import DEFINITIONS, Admission
-from lean_sandbox.local.write.options import Deletion
+from lean_sandbox.local.write.bodies import Deletion
 
 Json = dict[str, Any]
 

@@ -24,11 +24,9 @@ from lean_sandbox.local.schema import errors
 from lean_sandbox.local.schema.metadata import count_generation, keep_system, tidy_metadata
 from lean_sandbox.local.store.store import Entry
 from lean_sandbox.local.write.admission import DEFINITIONS, prepare_update
-from lean_sandbox.local.write.apply import apply_onto
-from lean_sandbox.local.write.bodies import check_address
+from lean_sandbox.local.write.bodies import WriteOptions, check_address
 from lean_sandbox.local.write.creation import Creating
-from lean_sandbox.local.write.managers import Manager, hidden_from, track_update
-from lean_sandbox.local.write.options import WriteOptions
+from lean_sandbox.local.write.ownership import Manager, apply_onto, hidden_from, track_update
 
 Json = dict[str, Any]
 
