@@ -149,3 +149,37 @@ def named(group: str, names: Json) -> Json:
     made["metadata"]["name"] = f"{names['plural']}.{group}"
     made["spec"] |= {"group": group, "names": names}
     return made
+
+
+async def test_metrics_of_pods_are_a_kind_like_any_other() -> None:
+    """A definition serves ``metrics.k8s.io``: what a test sets is listed by labels, and read."""
+    names = {
+        "plural": "pods",
+        "singular": "pod",
+        "kind": "PodMetrics",
+        "listKind": "PodMetricsList",
+    }
+    metrics = named("metrics.k8s.io", names)
+    metrics["metadata"]["annotations"] = {"api-approved.kubernetes.io": "unapproved, for tests"}
+    open_schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": "v1beta1", "served": True, "storage": True}
+    metrics["spec"]["versions"] = [{**version, "schema": {"openAPIV3Schema": open_schema}}]
+    usage = [{"name": "main", "usage": {"cpu": "250m", "memory": "64Mi"}}]
+    path = "/apis/metrics.k8s.io/v1beta1/namespaces/default/pods"
+    async with ControlPlane(crds=[metrics]) as plane, Api(plane.url, plane.create_token()) as api:
+        for name in ("a", "b"):
+            plane.store.plant(
+                {
+                    "apiVersion": "metrics.k8s.io/v1beta1",
+                    "kind": "PodMetrics",
+                    "metadata": {"name": name, "labels": {"app": name}},
+                    "timestamp": "2026-01-02T03:04:05Z",
+                    "window": "30s",
+                    "containers": usage,
+                }
+            )
+        listed = (await api.get(path, labelSelector="app=a")).ok()
+        assert listed["kind"] == "PodMetricsList"
+        assert [one["metadata"]["name"] for one in listed["items"]] == ["a"]
+        assert (await api.get(f"{path}/b")).ok()["containers"] == usage
+        assert (await api.get("/api/v1/namespaces/default/pods/b")).status == 404
