@@ -78,11 +78,6 @@ class Counts(NamedTuple):
     waiting: int = 0
     acquired: int = 0
 
-    @property
-    def to_take(self) -> int:
-        """How many members can be acquired."""
-        return self.ready + self.networked
-
 
 class _Slot(msgspec.Struct, order=True, gc=False):
     """A member and its turn. Compared by ``number``, which rises in the order of arrival."""
@@ -189,7 +184,8 @@ class WarmQueue:
 
     def to_take(self, pool: Key) -> int:
         """Return how many members of a pool can be acquired."""
-        return self.counts(pool).to_take
+        counts = self.counts(pool)
+        return counts.ready + counts.networked
 
     def _accepted(
         self, pool: Key, stage: int, accept: Callable[[SandboxEntry], bool]

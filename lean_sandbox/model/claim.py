@@ -90,11 +90,6 @@ class ClaimView(msgspec.Struct, frozen=True, gc=False):
     refusal: str = ""
 
     @property
-    def has_additional_metadata(self) -> bool:
-        """Whether the claim wants any label or annotation on its Pod."""
-        return self.additional != PodTemplateMetadata()
-
-    @property
     def is_deleted_at_expiry(self) -> bool:
         """Whether the claim object is deleted at expiry, by whichever propagation."""
         deleting = names.SHUTDOWN_POLICY_DELETE, names.SHUTDOWN_POLICY_DELETE_FOREGROUND

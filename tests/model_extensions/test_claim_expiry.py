@@ -61,7 +61,6 @@ def test_a_view_holds_what_decisions_need() -> None:
         additional=PodTemplateMetadata({"sandbox.users.io/a": "b"}, {"c": "d"}),
     )
     assert first.additional.labels is second.additional.labels
-    assert first.has_additional_metadata
 
 
 def test_a_plain_claim_is_plain() -> None:
@@ -70,7 +69,6 @@ def test_a_plain_claim_is_plain() -> None:
         plain = view_of_claim(claim_object(spec))
         assert plain == ClaimView(generation=7, pool="pool")
         assert not plain.needs_cold_start
-        assert not plain.has_additional_metadata
     nothing = view_of_claim(msgspec.json.decode(b'{"spec":null,"status":null}', type=SandboxClaim))
     assert nothing == ClaimView()
 

@@ -1,4 +1,20 @@
-"""Which Sandboxes are a claim's, as the cache shows them."""
+"""Which Sandbox is a claim's, as the cache shows it.
+
+Whoever creates a Sandbox may write any owner reference, and a user any name into his claim. So only
+a Sandbox counts that the claim controls, and that is its own by one of these marks. The first of
+them is the claim's; any other of the last two is deleted, unless the claim's status names it.
+
+| | mark | why it counts |
+|---|---|---|
+| 1 | the claim's status names it | its client was told so |
+| 2 | the claim's annotation names it | a process ended between annotation and status |
+| 3 | it has the claim's name | it was created for the claim |
+| 4 | its labels say that it was taken over | a process ended before any name was written |
+
+A Sandbox that is being deleted has the first three marks until it is gone, and never the last.
+:class:`.find.OwnSandbox` fetches what the cache may lack before, and looks afterwards for a Sandbox
+that the claim is to have, but does not control yet.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +27,7 @@ from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
 
 def own_sandbox(sandboxes: Cache[SandboxEntry], claim: ClaimEntry) -> SandboxEntry | None:
-    """Return the Sandbox of a claim: the one it names, the one of its own name, or one taken over.
-
-    Whoever creates a Sandbox may write any owner reference, so it must also be a Sandbox that this
-    controller made for the claim or took over for it.
-
-    A Sandbox that is named stays the claim's until it is gone. One that was taken over, but not
-    named before the process ended, is found by its labels, unless it is being deleted.
-    """
+    """Return the first Sandbox of the claim's own, in the order of this module's table."""
     owned = _owned(sandboxes, claim)
     bound = claim.status.bound.name if claim.status is not None else ""
     for name in (bound, assigned_name(claim), claim.key.name):
@@ -29,7 +38,7 @@ def own_sandbox(sandboxes: Cache[SandboxEntry], claim: ClaimEntry) -> SandboxEnt
 
 
 def acquired(sandboxes: Cache[SandboxEntry], claim: ClaimEntry) -> list[SandboxEntry]:
-    """Return the living Sandboxes that were created for a claim, or taken over for it."""
+    """Return the living Sandboxes of the claim's own by the last two marks of the table."""
     owned = _owned(sandboxes, claim).values()
     made = [one for one in owned if one.key == claim.key and not one.is_deleting]
     return [*made, *filter(_was_taken_over, owned)]

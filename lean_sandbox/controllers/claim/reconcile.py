@@ -119,6 +119,15 @@ class ClaimReconcile:
             self._error.__cause__ = error
 
     async def _bind(self) -> None:
+        """Find the claim's Sandbox, or bind it to one: the first of these that there is.
+
+        1. Its own, by the table of :mod:`.owned`.
+        2. None if its work has ended, which is not done again.
+        3. The one that its annotation names, which another process began to hand over.
+        4. The one of its own name, if that was restored without its owner.
+        5. A member of its pool, unless no member can serve the claim.
+        6. A new one.
+        """
         view = self._view
         if self._entry.fault:
             raise ClaimError(ClaimFault.OTHER, self._entry.fault)
