@@ -34,6 +34,7 @@ from lean_sandbox.model.warmpool import (
     view_of_pool,
 )
 from lean_sandbox.model.wire import ODD
+from lean_sandbox.runtime.workers import UNSEEN_S
 from lean_sandbox.watch.index import Index
 from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources import Caches
@@ -44,9 +45,7 @@ T = TypeVar("T")
 # The plural of a kind, and the key of an object.
 _Name: TypeAlias = tuple[str, Key]
 
-# How soon a claim is reconciled again of which nothing can be said yet, the least time between two
-# GETs of a name, and how many names are remembered for that.
-AGAIN_S = 1.0
+# How many names are remembered, so that one is fetched once in UNSEEN_S at most.
 _MOST_NAMES = 4096
 # How long an absence holds that no event has contradicted.
 _ABSENT_S = 600.0
@@ -62,7 +61,7 @@ class _Fetch(msgspec.Struct):
 class NotYetError(Exception):
     """Nothing can be said of a claim yet: reconcile it again after ``after_s``, write nothing."""
 
-    def __init__(self, after_s: float = AGAIN_S) -> None:
+    def __init__(self, after_s: float = UNSEEN_S) -> None:
         super().__init__(f"not known before {after_s:g} s")
         self.after_s = after_s
 
@@ -201,8 +200,8 @@ class TemplateResolver:
         last = self._fetches.get(name)
         if last is not None and last.is_absent:
             return None
-        if last is not None and now < last.at + AGAIN_S:
-            raise NotYetError(last.at + AGAIN_S - now)
+        if last is not None and now < last.at + UNSEEN_S:
+            raise NotYetError(last.at + UNSEEN_S - now)
         last = self._fetches[name] = _Fetch(now)
         found = await self._client.get(resource, key.name, type_, namespace=key.namespace)
         if found is None:

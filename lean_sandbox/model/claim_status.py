@@ -106,23 +106,19 @@ def not_controlled(claim: str, *, sandbox: str = "", uid: str = "") -> ClaimErro
     return ClaimError(ClaimFault.OTHER, text)
 
 
-def requeue_after_s(
-    error: ClaimError | None, time_left_s: float | None, collisions: int = 0
-) -> float | None:
-    """Return after how long a reconcile is repeated without backoff, None for never.
+def requeue_after_s(error: ClaimError | None, collisions: int = 0) -> float | None:
+    """Return how soon a claim that could not be served is tried again without backoff, or None.
 
     Each of ``collisions``, creates in a row that met a Sandbox not seen yet, doubles the wait; a
     longer Retry-After of the server counts instead.
     """
-    own = None
-    if error is not None and error.fault is ClaimFault.CREATE_PENDING:
-        doublings = min(max(collisions - 1, 0), 10)
-        own = min(_CREATE_PENDING_REQUEUE_S * 2.0**doublings, _LONGEST_CREATE_PENDING_S)
-        own = max(own, getattr(error.__cause__, "retry_after_s", None) or 0.0)
-    elif error is not None and error.fault.retry is Retry.REQUEUE:
-        own = _MISSING_REQUEUE_S
-    waits = [wait for wait in (own, time_left_s) if wait is not None and wait > 0]
-    return min(waits, default=None)
+    if error is None or error.fault.retry is not Retry.REQUEUE:
+        return None
+    if error.fault is not ClaimFault.CREATE_PENDING:
+        return _MISSING_REQUEUE_S
+    doublings = min(max(collisions - 1, 0), 10)
+    own_s = min(_CREATE_PENDING_REQUEUE_S * 2.0**doublings, _LONGEST_CREATE_PENDING_S)
+    return max(own_s, getattr(error.__cause__, "retry_after_s", None) or 0.0)
 
 
 class ClaimObservation(msgspec.Struct, frozen=True, kw_only=True):

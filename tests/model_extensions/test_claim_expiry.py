@@ -15,6 +15,7 @@ from lean_sandbox.model.claim_status import ClaimError, ClaimFault, requeue_afte
 from lean_sandbox.model.conditions import Condition
 from lean_sandbox.model.sandbox import PodTemplateMetadata
 from lean_sandbox.model.times import format_rfc3339, has_come, time_left_s
+from lean_sandbox.runtime.workers import Requeue
 from tests.model_extensions.support import NOW, additional, claim_object, condition, seconds
 
 
@@ -147,9 +148,11 @@ def test_the_expiry_comes_before_the_wait_for_a_missing_pool() -> None:
     error: ClaimError = ClaimError(
         ClaimFault.WARM_POOL_NOT_FOUND, 'SandboxWarmPool "pool" not found'
     )
-    assert requeue_after_s(error, None) == 60
-    assert requeue_after_s(error, 10) == 10
-    assert requeue_after_s(error, 100) == 60
+    for left_s, wanted_s in ((None, 60.0), (10.0, 10.0), (100.0, 60.0)):
+        requeue = Requeue()
+        requeue.within(requeue_after_s(error))
+        requeue.within(left_s)
+        assert requeue.after_s == wanted_s
 
 
 def test_a_broken_date_names_its_field() -> None:

@@ -8,7 +8,7 @@ so does one that may not have it by an admission policy.
 from __future__ import annotations
 
 from lean_sandbox.controllers.claim.adopt import Adoption, MemberRefusedError
-from lean_sandbox.controllers.claim.context import ClaimContext
+from lean_sandbox.controllers.claim.context import SOON_READY_S, ClaimContext
 from lean_sandbox.controllers.claim.owned import is_controlled
 from lean_sandbox.controllers.common import reference_to
 from lean_sandbox.controllers.resolver import NotYetError
@@ -22,8 +22,6 @@ from lean_sandbox.model.warmpool import Verdict
 from lean_sandbox.watch.resources.extensions import ClaimEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
-# How often a new claim checks whether members of its pool have got an address.
-_LOOK_AGAIN_S = 0.5
 _MOST_TRIES = 64
 # How many members a claim tries that the server refuses to hand over; then it gets a new Sandbox.
 _MOST_REFUSALS = 3
@@ -88,7 +86,7 @@ class Binding:
             waited_s = min(age_s, context.clock.monotonic() - context.began_at)
             left_s = context.settings.sandbox_claim_warm_candidate_grace_period - waited_s
             if left_s > 0:
-                raise NotYetError(min(_LOOK_AGAIN_S, left_s))
+                raise NotYetError(min(SOON_READY_S, left_s))
 
     def announce(self) -> None:
         """Report the member that was taken, by an Event and to its pool and its own controller.

@@ -16,6 +16,10 @@ from lean_sandbox.controllers.warm import WarmQueue
 from lean_sandbox.runtime.writer import ObjectWriter
 from lean_sandbox.watch.resources import Caches
 
+#: How soon a claim is reconciled again that waits for a member of its pool, or for its Pod, to
+#: become ready.
+SOON_READY_S = 0.5
+
 
 class ClaimContext(msgspec.Struct, kw_only=True):
     """What the reconciles of all claims need.

@@ -20,13 +20,10 @@ from lean_sandbox.model.claim_status import (
 )
 from lean_sandbox.model.conditions import find, has_reason
 from lean_sandbox.model.times import has_come
-from lean_sandbox.runtime.workers import Result, failing_as
+from lean_sandbox.runtime.workers import AT_ONCE_S, Result, failing_as
 from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.extensions import ClaimEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
-
-# The next reconcile carries out an expiry that this one has reported.
-AT_ONCE_S = 0.001
 
 
 class Expiry:

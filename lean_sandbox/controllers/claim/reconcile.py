@@ -13,7 +13,7 @@ from collections.abc import Awaitable
 from lean_sandbox.controllers.claim.adopt import Adoption
 from lean_sandbox.controllers.claim.bind import Binding
 from lean_sandbox.controllers.claim.context import ClaimContext
-from lean_sandbox.controllers.claim.expiry import AT_ONCE_S, Expiry, observed
+from lean_sandbox.controllers.claim.expiry import Expiry, observed
 from lean_sandbox.controllers.claim.find import OwnSandbox
 from lean_sandbox.controllers.claim.legacy import delete_legacy_policy
 from lean_sandbox.controllers.claim.owned import acquired
@@ -23,7 +23,6 @@ from lean_sandbox.controllers.claim.sync import BoundMetadata
 from lean_sandbox.controllers.claim.usable import make_usable
 from lean_sandbox.controllers.metrics import launch_of
 from lean_sandbox.controllers.resolver import NotYetError
-from lean_sandbox.kube.client import ENDING_S
 from lean_sandbox.kube.errors import Conflict, ControlPlaneError, said
 from lean_sandbox.model import names
 from lean_sandbox.model.claim import (
@@ -44,7 +43,7 @@ from lean_sandbox.model.claim_status import (
 )
 from lean_sandbox.model.conditions import find, has_reason, is_true
 from lean_sandbox.model.times import time_left_s
-from lean_sandbox.runtime.workers import ReconcileError, Result
+from lean_sandbox.runtime.workers import AT_ONCE_S, ReconcileError, Requeue, Result
 from lean_sandbox.watch.resources.extensions import ClaimEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
@@ -114,7 +113,7 @@ class ClaimReconcile:
             self._error = error
         except ControlPlaneError as error:
             if error.namespace_terminating:
-                raise NotYetError(ENDING_S) from error
+                raise
             self._error = ClaimError(ClaimFault.OTHER, said(error))
             self._error.__cause__ = error
 
@@ -185,11 +184,13 @@ class ClaimReconcile:
             self._tell(new)
         if error is not None and self._expiry.is_due(new):
             return Result(requeue_after_s=AT_ONCE_S)
-        left_s = time_left_s(expire_at(self._view, new), now)
         collisions = self._count_collisions()
         if error is not None and error.fault.retry is Retry.BACKOFF:
             raise ReconcileError(str(error), error.__cause__)
-        return Result(requeue_after_s=requeue_after_s(error, left_s, collisions))
+        requeue = Requeue()
+        requeue.within(requeue_after_s(error, collisions))
+        requeue.within(time_left_s(expire_at(self._view, new), now))
+        return requeue.result
 
     def _tell(self, new: SandboxClaimStatus) -> None:
         """Log, after the status was written, that the claim is ready or why it is not served."""

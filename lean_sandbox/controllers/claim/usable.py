@@ -9,7 +9,7 @@ late.
 
 from __future__ import annotations
 
-from lean_sandbox.controllers.claim.context import ClaimContext
+from lean_sandbox.controllers.claim.context import SOON_READY_S, ClaimContext
 from lean_sandbox.controllers.resolver import NotYetError
 from lean_sandbox.kube.errors import Conflict, ControlPlaneError, NotFound, said
 from lean_sandbox.model.claim_status import ClaimError, ClaimFault
@@ -18,8 +18,6 @@ from lean_sandbox.model.sandbox import PodTemplateMetadata
 from lean_sandbox.watch.resources.pod import PodEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
-# How soon a claim is reconciled again whose Pod is not ready after all.
-_NOT_READY_REQUEUE_S = 0.5
 # How long a claim waits at most for the watch to show its Pod as it was written.
 _SHOWN_WITHIN_S = 1.0
 
@@ -40,7 +38,7 @@ async def make_usable(context: ClaimContext, sandbox: SandboxEntry) -> None:
         if any(pod is not None and pod.may_be_ready for pod in found):
             return
     context.wakes.launch(sandbox.key, None)
-    raise NotYetError(_NOT_READY_REQUEUE_S)
+    raise NotYetError(SOON_READY_S)
 
 
 async def _release(context: ClaimContext, sandbox: SandboxEntry, pod: PodEntry) -> PodEntry | None:
