@@ -6,9 +6,8 @@ nodes that hold the most members of a stage, the one whose first member came ear
 member; members without a node come only when none has one. A member keeps its turn whatever happens
 to it; only one that was released goes to the end.
 
-The caches alone tell the queue of members (:class:`MemberFeed`). After a restart the initial lists
-rebuild it, including members that were acquired, which is why the adopting write must still be
-guarded.
+The caches alone tell the queue of members. After a restart the initial lists rebuild it, including
+members that were acquired, which is why the adopting write must still be guarded.
 """
 
 from __future__ import annotations
@@ -241,25 +240,38 @@ def _first(nodes: dict[str, list[_Slot]]) -> _Slot | None:
     return best[0] if best else None
 
 
-class MemberFeed:
-    """Has the warm queue follow the caches: nothing else tells it of members."""
+def build_warm_queue(caches: Caches, resolver: TemplateResolver) -> WarmQueue:
+    """Return a warm queue that follows the caches."""
+
+    def pods_of(sandbox: SandboxEntry) -> list[PodEntry]:
+        return caches.pods.owned_by(sandbox.key.namespace, sandbox.uid)
+
+    queue = WarmQueue(pods_of)
+    feed = _Feed(queue, caches, resolver)
+    caches.sandboxes.listeners.append(feed.follow_sandbox)
+    caches.pods.listeners.append(feed.follow_pod)
+    caches.pools.listeners.append(feed.follow_pool)
+    caches.templates.listeners.append(feed.follow_template)
+    return queue
+
+
+class _Feed:
+    """Tells the warm queue of changes in the caches; nothing else tells it of members."""
 
     def __init__(self, queue: WarmQueue, caches: Caches, resolver: TemplateResolver) -> None:
         self._queue = queue
         self._caches = caches
         self._resolver = resolver
-        caches.sandboxes.listeners.append(self._follow_sandbox)
-        caches.pods.listeners.append(self._follow_pod)
-        caches.pools.listeners.append(self._follow_pool)
-        caches.templates.listeners.append(self._follow_template)
 
-    def _follow_sandbox(self, old: SandboxEntry | None, new: SandboxEntry | None) -> None:
+    def follow_sandbox(self, old: SandboxEntry | None, new: SandboxEntry | None) -> None:
+        """Offer a Sandbox as it is now, or forget one that is gone."""
         if old is not None and (new is None or new.uid != old.uid):
             self._queue.forget(old)
         if new is not None:
             self._queue.offer(new)
 
-    def _follow_pod(self, old: PodEntry | None, new: PodEntry | None) -> None:
+    def follow_pod(self, old: PodEntry | None, new: PodEntry | None) -> None:
+        """Offer the Sandboxes that control a Pod, or did."""
         owners = {
             (Key(pod.key.namespace, pod.owner.name), pod.owner.uid)
             for pod in (old, new)
@@ -270,13 +282,15 @@ class MemberFeed:
             if held is not None and held.uid == uid:
                 self._queue.offer(held)
 
-    def _follow_pool(self, old: PoolEntry | None, new: PoolEntry | None) -> None:
+    def follow_pool(self, old: PoolEntry | None, new: PoolEntry | None) -> None:
+        """Forget the members of a pool that is gone; offer those of one that changed again."""
         if old is not None and new is None:
             self._queue.forget_pool(old.key)
         elif old is not None and new is not None and old.view != new.view:
             self._offer_again(old, new)
 
-    def _follow_template(self, _old: TemplateEntry | None, new: TemplateEntry | None) -> None:
+    def follow_template(self, _old: TemplateEntry | None, new: TemplateEntry | None) -> None:
+        """Offer the members of the pools of a template again."""
         pools = self._resolver.pools_of(new.key) if new is not None else []
         for pool in filter(None, map(self._caches.pools.get, pools)):
             self._offer_again(pool, pool)

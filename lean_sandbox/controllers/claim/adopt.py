@@ -136,16 +136,13 @@ class Adoption:
                 return fresh
             if pool_of(fresh) != self.pool:
                 return None
-            before, after = ((one.owner, one.labels, one.annotations) for one in (held, fresh))
-            is_same = before == after
-            if is_same and isinstance(refused, Forbidden):
+            is_same = _metadata_of(fresh) == _metadata_of(held)
+            is_invalid = is_same and isinstance(refused, Invalid)
+            is_for_content = is_invalid and by_version and fresh.version == held.version
+            if is_for_content or (is_same and isinstance(refused, Forbidden)):
                 raise MemberRefusedError(said(refused)) from refused
-            if is_same and isinstance(refused, Invalid):
-                # The pool may not be the first owner, the one that the patch tests; otherwise the
-                # patch was refused for its content, not for the state of the member.
-                if by_version and fresh.version == held.version:
-                    raise MemberRefusedError(said(refused)) from refused
-                by_version = True
+            # The pool may not be the first owner, the one that the patch tests.
+            by_version = by_version or is_invalid
             held = fresh
         text = f"completing adoption of {held.key.name} for claim {self._entry.key.name}"
         raise ClaimError(ClaimFault.ADOPTION_CONFLICT, text, conflict=str(refused)) from refused
@@ -187,3 +184,7 @@ class Adoption:
         """Fetch a Sandbox; ``None`` when it is gone. One GET."""
         found = await self._writer.get(self._sandboxes, key)
         return found.entry if found is not None else None
+
+
+def _metadata_of(member: SandboxEntry) -> tuple[object, ...]:
+    return member.owner, member.labels, member.annotations

@@ -11,7 +11,7 @@ from lean_sandbox.controllers.claim.reconcile import reconcile
 from lean_sandbox.controllers.claim.state import ClaimStates
 from lean_sandbox.controllers.claim.waiting import WaitingClaims
 from lean_sandbox.controllers.common import ObjectEvents, Shared
-from lean_sandbox.controllers.warm import MemberFeed, WarmQueue
+from lean_sandbox.controllers.warm import build_warm_queue
 from lean_sandbox.model import names
 from lean_sandbox.model.claim import expire_at
 from lean_sandbox.model.conditions import Condition, find
@@ -24,7 +24,6 @@ from lean_sandbox.turns import Rank
 from lean_sandbox.watch.index import Index
 from lean_sandbox.watch.kind import Delta, Key
 from lean_sandbox.watch.resources.extensions import ClaimEntry, PoolEntry, TemplateEntry
-from lean_sandbox.watch.resources.pod import PodEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
 _WANT_NO_MEMBER = frozenset(
@@ -59,8 +58,7 @@ class ClaimController(Controller[ClaimEntry]):
         settings, caches = shared.settings, shared.caches
         workers = settings.sandbox_claim_concurrent_workers
         super().__init__("sandboxclaim", caches.claims, shared.clock, workers=workers)
-        self.warm = WarmQueue(self._pods_of)
-        MemberFeed(self.warm, caches, shared.resolver)
+        self.warm = build_warm_queue(caches, shared.resolver)
         self.waiting = WaitingClaims(self._wake_for_member, self.warm.to_take)
         self.warm.available.append(self.waiting.available)
         self.warm.released.append(self.waiting.level)
@@ -87,9 +85,6 @@ class ClaimController(Controller[ClaimEntry]):
             ),
             annotator=self.annotator,
         )
-
-    def _pods_of(self, sandbox: SandboxEntry) -> list[PodEntry]:
-        return self._context.caches.pods.owned_by(sandbox.key.namespace, sandbox.uid)
 
     def _wake_for_member(self, claim: Key) -> None:
         self.queue.add(claim, reason="member available")
