@@ -250,9 +250,9 @@ MUTANTS = (
     ),
     Mutant(
         "a Sandbox is never reconciled",
-        "controllers/sandbox/reconcile.py",
-        "    if entry is None or entry.is_deleting:\n        # Children go",
-        "    if True:\n        # Children go",
+        _SANDBOX,
+        "        if entry is None or entry.is_deleting:\n            # Children go",
+        "        if True:\n            # Children go",
     ),
     Mutant(
         "a claim is never reconciled",
@@ -355,8 +355,8 @@ MUTANTS = (
     Mutant(
         "a status that was known is told after each reconcile",
         "controllers/sandbox/reconcile.py",
-        "was_unknown = entry is not None and entry.knowledge is Knowledge.UNKNOWN",
-        "was_unknown = entry is not None",
+        "was_unknown = self._run.entry.knowledge is Knowledge.UNKNOWN",
+        "was_unknown = True",
     ),
     Mutant(
         "a Pod that is labelled again stays out of sight",

@@ -87,7 +87,7 @@ async def test_the_queues_of_a_standby_stay_empty(extensions: bool) -> None:  # 
         activity = two.controller.activity()
         assert len(activity.busy) == (5 if extensions else 1)
         assert not any((*activity.busy.values(), *activity.delayed.values()))
-        assert len(two.world.whole.sandboxes._parts.throttle) == 0
+        assert len(two.world.whole.sandboxes._context.throttle) == 0
         assert two.controller.is_idle
         assert not two.controller.is_active
 

@@ -84,7 +84,7 @@ async def test_a_large_page_is_made_once_for_all_its_readers(
 
     monkeypatch.setattr(server, "render", counted)
     async with open_world() as world:
-        counter = world.whole.sandboxes._parts.metrics._expired
+        counter = world.whole.sandboxes._context.metrics._expired
         for number in range(8_000):
             counter.add(NS, f"{number}-" + "x" * 200, "None", "Retain")
         pages: list[bytes] = []

@@ -148,7 +148,7 @@ async def test_a_successor_of_the_same_name_starts_anew() -> None:
         await world.delete("sandboxes", "sb-1")
         await world.ready_sandbox()
         found = await scraping(world)
-        assert not world.whole.sandboxes._parts.metrics._under_way
+        assert not world.whole.sandboxes._context.metrics._under_way
     assert results(found, RESUMES) == {"requested": 1.0}
 
 

@@ -25,16 +25,16 @@ class Children:
 
     async def sync(self) -> None:
         """Bring all children to the desired state, as far as possible. Raises OvertakenError."""
-        run, parts = self._run, self._run.parts
-        claims = traced(parts.tracing, "reconcilePVCs", self._claims.sync())
+        run, tracing = self._run, self._run.context.tracing
+        claims = traced(tracing, "reconcilePVCs", self._claims.sync())
         run.has_claims = await run.guarded(claims)
-        pod = traced(parts.tracing, "reconcilePod", self._pod.sync())
+        pod = traced(tracing, "reconcilePod", self._pod.sync())
         run.seen.has_pod_failed = not await run.guarded(pod)
         if not run.seen.many_pods:
             is_known = await run.guarded(self._service.sync())
             run.seen.is_service_unknown = not is_known
         if not run.failures and run.requeue.after_s is None:
-            parts.drift_since.pop(run.key, None)
+            run.state.drift_since = None
 
     def observation(self) -> Observation:
         """Return what the status is to report about the children."""

@@ -9,19 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-
 from filters import Change
-from lean_sandbox.controllers.common import ObjectEvents, Shared
-from lean_sandbox.controllers.sandbox.reconcile import due_in_s, is_final, reconcile
+from lean_sandbox.controllers.common import ObjectEvents, Shared, Undone
+from lean_sandbox.controllers.sandbox.context import SandboxContext, SandboxState
+from lean_sandbox.controllers.sandbox.reconcile import SandboxReconcile, due_in_s, is_final
 from lean_sandbox.controllers.sandbox.requests import SandboxRequests
-from lean_sandbox.controllers.sandbox.run import Parts
 from lean_sandbox.controllers.sandbox.throttle import StatusThrottle, facts
 from lean_sandbox.model import names
 from lean_sandbox.model.sandbox import Sandbox
 from lean_sandbox.model.times import has_come
 from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.queue import Cause, Item
+from lean_sandbox.runtime.states import States
 from lean_sandbox.runtime.workers import Result
 from lean_sandbox.turns import Rank
 from lean_sandbox.watch.kind import Delta, Key, Knowledge
@@ -66,14 +65,23 @@ class SandboxController(Controller[SandboxEntry]):
         requests = SandboxRequests(shared)
         self.hidden = requests.hidden
         resource = self.cache.kind.resource
-        self._parts = Parts(
-            **msgspec.structs.asdict(shared),
-            requests=requests,
+        self._context = SandboxContext(
+            caches=caches,
+            clock=shared.clock,
             events=ObjectEvents(
                 shared, resource, "sandbox-controller", is_off=settings.disable_sandbox_events
             ),
+            metrics=shared.metrics,
+            reflectors=shared.reflectors,
+            requests=requests,
+            server_time=shared.server_time,
+            settings=settings,
             throttle=throttle,
+            tracing=shared.tracing,
+            undone=Undone(),
+            wakes=shared.wakes,
         )
+        self._states: States[SandboxState] = States(SandboxState)
         self._is_awaited = is_awaited
 
     def rank_of(self, entry: SandboxEntry, cause: Cause) -> Rank:  # noqa: ARG002 -- whatever it is
@@ -89,11 +97,11 @@ class SandboxController(Controller[SandboxEntry]):
 
     def _has_changed(self, entry: SandboxEntry) -> bool:
         """Return whether a ready Sandbox has expired, or its spec, Service or Pod has changed."""
-        view, caches = entry.view, self._parts.caches
+        view, caches = entry.view, self._context.caches
         if (
             view is None
             or entry.needs_fetch
-            or has_come(view.shutdown_time, self._parts.server_time.now())
+            or has_come(view.shutdown_time, self._context.server_time.now())
         ):
             return True
         service, pod = caches.services.get(entry.key), caches.pods.get(entry.pod_key)
@@ -103,12 +111,26 @@ class SandboxController(Controller[SandboxEntry]):
 
     async def reconcile(self, item: Item[Key]) -> Result:
         """Bring one Sandbox to what its spec asks for."""
+        entry = self.cache.get(item.key)
+        if entry is None or entry.is_deleting:
+            # Children go by garbage collection; no status is written about what is being deleted.
+            self._forget(item.key)
+            return Result()
         # After a list the published status is trusted where a fetch would only confirm it.
         is_start = item.causes == Cause.LISTED
+        state = self._states.begin(entry)
         try:
-            return await reconcile(self._parts, item.key, is_start=is_start)
+            return await SandboxReconcile(self._context, entry, state, is_start=is_start).run()
         finally:
-            self._parts.requests.drop_created(item.key)
+            self._states.settle(entry)
+            self._context.requests.drop_created(item.key)
+
+    def _forget(self, key: Key) -> None:
+        """Drop what is remembered of a Sandbox that is gone or going."""
+        self._states.pop(key, None)
+        self._context.metrics.forget(key)
+        self._context.throttle.settled(key)
+        self._context.requests.forget(key)
 
     def _is_spare(self, key: Key) -> bool:
         entry = self.cache.get(key)
@@ -116,20 +138,20 @@ class SandboxController(Controller[SandboxEntry]):
 
     def is_final(self, entry: SandboxEntry) -> bool:
         """Return whether a Sandbox is as its spec asks, and its status says so."""
-        return is_final(self._parts, entry)
+        return is_final(self._context, entry, self._states.of(entry))
 
     def due_in_s(self, key: Key) -> float | None:
         """Return the seconds until a Sandbox expires."""
         entry = self.cache.get(key)
         if entry is None or entry.view is None:
             return None
-        return due_in_s(entry.view, self._parts.server_time.now())
+        return due_in_s(entry.view, self._context.server_time.now())
 
     def doubt(self, key: Key) -> None:
         """Mark the Pod as stale, so that it is fetched: the watch may not show a change of it."""
         entry = self.cache.get(key)
         if entry is not None:
-            pods = self._parts.caches.pods
+            pods = self._context.caches.pods
             for pod in pods.owned_by(key.namespace, entry.uid):
                 if not pod.needs_fetch:
                     pods.mark(pod, knowledge=Knowledge.STALE)
@@ -137,7 +159,7 @@ class SandboxController(Controller[SandboxEntry]):
     def launch(self, key: Key, whole: Sandbox | None = None) -> None:
         """Reconcile a Sandbox that another controller created, giving ``whole``, or changed."""
         if whole is not None:
-            self._parts.requests.keep_created(whole)
+            self._context.requests.keep_created(whole)
         self.wake(key, reason="owner")
 
     def look_after(self, key: Key) -> None:
@@ -209,8 +231,8 @@ class SandboxController(Controller[SandboxEntry]):
             after_s = 0.0
             if may_wait:
                 # The window of a step starts when it is first seen.
-                now = self._parts.clock.monotonic()
-                throttle = self._parts.throttle
+                now = self._context.clock.monotonic()
+                throttle = self._context.throttle
                 after_s = throttle.remaining_s(key, now, is_news=is_news, tells=tells)
             self.wake(key, after_s=after_s, reason=reason)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from lean_sandbox.controllers.sandbox.run import Run
 from lean_sandbox.model import names
 from lean_sandbox.model.conditions import find
-from lean_sandbox.model.meta import is_controlled_by
 from lean_sandbox.model.sandbox_status import Failure
 from lean_sandbox.runtime.workers import failing_as
 from lean_sandbox.watch.resources.pod import PodEntry
@@ -16,8 +15,8 @@ class Expiry:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._caches = run.parts.caches
-        self._requests = run.parts.requests
+        self._caches = run.context.caches
+        self._requests = run.context.requests
 
     async def find_pod(self) -> PodEntry | None:
         """Return the Pod of the name that is expected. At most one GET."""
@@ -39,7 +38,7 @@ class Expiry:
         pods = {
             own.key: own for own in self._caches.pods.owned_by(key.namespace, self._run.entry.uid)
         }
-        if pod is not None and is_controlled_by(pod.owner, self._run.entry.uid):
+        if pod is not None and self._run.owns(pod):
             pods[key] = pod
         for own in pods.values():
             if not own.is_terminating:
@@ -49,7 +48,7 @@ class Expiry:
     async def end_service(self) -> None:
         """Delete the Service of an expired Sandbox."""
         service = self._caches.services.get(self._run.key)
-        if service is not None and is_controlled_by(service.owner, self._run.entry.uid):
+        if service is not None and self._run.owns(service):
             await self._requests.delete_service(service)
 
     def _is_told_absent(self) -> bool:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from lean_sandbox.config.options import LONGEST_WRITE_BEHIND_S
 from lean_sandbox.controllers.common import reference_to
 from lean_sandbox.controllers.sandbox import plans
-from lean_sandbox.controllers.sandbox.run import Lacking, Run, UnusableTemplateError
+from lean_sandbox.controllers.sandbox.podmetadata import PodMetadata
+from lean_sandbox.controllers.sandbox.run import Run
 from lean_sandbox.controllers.sandbox.throttle import is_before_ready
 from lean_sandbox.kube.errors import AlreadyExists, ControlPlaneError, said
 from lean_sandbox.kube.resources import PODS
 from lean_sandbox.model import names
 from lean_sandbox.model.conditions import find, is_true
-from lean_sandbox.model.meta import is_controlled_by
-from lean_sandbox.model.pod import PodState, build_pod, metadata_patch
-from lean_sandbox.model.sandbox import PodTemplateMetadata
+from lean_sandbox.model.pod import PodState, build_pod
 from lean_sandbox.model.sandbox_status import Failure, ObservedPod
 from lean_sandbox.runtime.workers import ReconcileError, failing_as
 from lean_sandbox.watch.resources.pod import RUNNING, WAITING, PodEntry
@@ -27,15 +23,12 @@ class PodOfSandbox:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._parts = run.parts
-        self._caches = run.parts.caches
-        self._requests = run.parts.requests
+        self._context = run.context
+        self._caches = run.context.caches
+        self._requests = run.context.requests
+        self._metadata = PodMetadata(run)
         # The Pod that the status is to report.
         self._pod: PodEntry | None = None
-
-    def _check_template(self) -> None:
-        if self._run.view.refusal:
-            raise UnusableTemplateError(self._run.view.refusal)
 
     async def sync(self) -> None:
         """Bring the Pod to the desired state; raises ReconcileError if it cannot."""
@@ -83,14 +76,14 @@ class PodOfSandbox:
 
     async def _create_pod(self, *, clears_annotation: bool) -> bool:
         """Create the Pod; false when one of its name exists already."""
-        self._check_template()
+        self._run.check_template()
         # An annotation that names this Pod is wrong only if there is none, which the create itself
         # shows; one that names another Pod is known to be wrong already.
         names_this = self._run.entry.pod_key == self._run.key
         if clears_annotation and not names_this:
             await self._clear_annotation()
         sandbox = await self._run.whole()
-        emit = self._parts.events.emit
+        emit = self._context.events.emit
         try:
             pod = await self._requests.create_pod(self._run.key, build_pod(sandbox))
         except AlreadyExists:
@@ -114,24 +107,22 @@ class PodOfSandbox:
             case plans.Refuse(text):
                 raise ReconcileError(text)
             case plans.Delete(pod):
-                await self._delete_pod(await self._keep_in_sight(pod))
+                await self._delete_pod(await self._metadata.keep_in_sight(pod))
             case plans.Adopt(pod):
-                await self._sync_metadata(pod, adopts=True)
+                # Until it is adopted, the Pod is not the Sandbox's.
+                self._pod = await self._metadata.sync(pod, adopts=True)
             case plans.Keep(pod):
                 self._pod = pod
                 try:
-                    if self._is_own(pod) and self._run.view.is_suspended:
-                        self._pod = await self._keep_in_sight(pod)
-                    elif self._is_own(pod):
-                        await self._sync_metadata(pod, adopts=False)
+                    if self._run.owns(pod) and self._run.view.is_suspended:
+                        self._pod = await self._metadata.keep_in_sight(pod)
+                    elif self._run.owns(pod):
+                        self._pod = await self._metadata.sync(pod)
                 finally:
                     # A refused patch of the metadata must not hide the state of the Pod.
                     await self._refresh()
                 self._trace_pod("ExistingPodStatusObserved")
                 await self._end_disrupted()
-
-    def _is_own(self, pod: PodEntry) -> bool:
-        return is_controlled_by(pod.owner, self._run.entry.uid)
 
     async def _end_disrupted(self) -> None:
         """Delete the Pod if a disruption has ended it; its removal brings the next."""
@@ -144,37 +135,19 @@ class PodOfSandbox:
 
         Work that was reported as finished is not done again because its node goes afterwards.
         """
-        if not self._is_own(pod) or pod.state is None or pod.is_terminating:
+        if not self._run.owns(pod) or pod.state is None or pod.is_terminating:
             return False
         return pod.state.is_disrupted and not is_true(self._run.old.conditions, names.FINISHED)
 
     def _trace_pod(self, event: str) -> None:
-        tracing, pod = self._parts.tracing, self._pod
+        tracing, pod = self._context.tracing, self._pod
         if tracing is not None and pod is not None and pod.state is not None:
             tracing.event(event, {"pod.Name": pod.key.name, "pod.Phase": pod.state.phase})
-
-    async def _keep_in_sight(self, pod: PodEntry) -> PodEntry:
-        """Give a Pod the label by which it is watched: suspending waits for its end."""
-        if names.NAME_HASH_LABEL in (pod.labels or {}):
-            return pod
-        labels = {names.NAME_HASH_LABEL: names.name_hash(self._run.key.name)}
-        if self._run.is_in_vain(pod, labels):
-            return pod
-        with failing_as(Failure.POD_PATCH):
-            made = await self._patch_pod(pod, {"labels": labels})
-        is_labelled = names.NAME_HASH_LABEL in (made.labels or {})
-        self._run.judge(made, labels, None if is_labelled else labels)
-        return made
-
-    async def _patch_pod(self, pod: PodEntry, metadata: dict[str, Any]) -> PodEntry:
-        patch = {"metadata": metadata}
-        made = await self._requests.patch(self._caches.pods, pod, patch, as_metadata=False)
-        return made.entry
 
     async def _refresh(self) -> None:
         """Fetch the Pod if its known state may be stale. At most one GET."""
         pod = self._pod
-        if pod is None or not self._is_own(pod) or not pod.needs_fetch:
+        if pod is None or not self._run.owns(pod) or not pod.needs_fetch:
             return
         if self._run.view.is_suspended and pod.state is not None and pod.is_terminating:
             # Only its end matters now, and the watch shows that.
@@ -190,13 +163,13 @@ class PodOfSandbox:
         is_step = pod.state is not None and pod.hint in (WAITING, RUNNING)
         if not (is_step and is_before_ready(self._run.old)):
             return 0.0
-        return self._parts.throttle.held_s(self._run.key, self._parts.clock.monotonic())
+        return self._context.throttle.held_s(self._run.key, self._context.clock.monotonic())
 
     async def _fetch_state(self, pod: PodEntry) -> None:
         # A stale state is not reported when the fetch fails; and if the Pod has gone between the
         # event and the fetch, its DELETED event is on its way.
         self._pod = None
-        self._parts.throttle.looked(self._run.key)
+        self._context.throttle.looked(self._run.key)
         with failing_as(Failure.POD_GET):
             fresh = await self._requests.get_pod(pod.key)
         if fresh is not None and fresh.uid == pod.uid:
@@ -216,7 +189,7 @@ class PodOfSandbox:
     async def _clear_annotation(self) -> None:
         entry = self._run.entry
         # Each status that we write makes another version, which says nothing of the annotation.
-        state, undone = (entry.generation, entry.pod_name), self._parts.undone
+        state, undone = (entry.generation, entry.pod_name), self._context.undone
         if undone.is_in_vain(entry.uid, state):
             return
         with failing_as(Failure.POD_NAME_CLEAR):
@@ -228,53 +201,12 @@ class PodOfSandbox:
             # The plan was for the Pod that the annotation named; now another is expected.
             self._run.requeue.within(0.0)
 
-    async def _sync_metadata(self, pod: PodEntry, *, adopts: bool) -> None:
-        self._check_template()
-        # Until it is adopted, the Pod is not the Sandbox's.
-        self._pod = None if adopts else pod
-        lacking = self._pod_lacks(pod)
-        if lacking is None:
-            return
-        if not self._run.is_in_vain(pod, lacking):
-            if not adopts and self._is_deferred():
-                return
-            metadata = lacking[1] | (
-                await self._run.ownership(self._caches.pods, pod) if adopts else {}
-            )
-            with failing_as(Failure.POD_PATCH):
-                pod = await self._patch_pod(pod, metadata)
-            self._parts.drift_since.pop(self._run.key, None)
-            self._run.judge(pod, lacking, self._pod_lacks(pod))
-        if not self._is_own(pod):
-            raise ReconcileError(plans.disowned("pod", pod))
-        self._pod = pod
-
-    def _pod_lacks(self, pod: PodEntry) -> Lacking | None:
-        missing = metadata_patch(
-            self._run.entry.metadata,
-            self._run.view.template_metadata,
-            PodTemplateMetadata(pod.labels, pod.annotations),
-        )
-        lacking: Lacking = not self._is_own(pod), missing or {}
-        return lacking if any(lacking) else None
-
-    def _is_deferred(self) -> bool:
-        # A drift of the Pod's metadata may wait, as it may in the reference controller.
-        now, parts = self._parts.clock.monotonic(), self._parts
-        window_s = min(parts.settings.sandbox_write_behind_window, LONGEST_WRITE_BEHIND_S)
-        since = parts.drift_since.setdefault(self._run.key, now) if window_s > 0 else now
-        left_s = since + window_s - now
-        if left_s <= 0:
-            return False
-        self._run.requeue.within(left_s)
-        return True
-
     def observe(self) -> ObservedPod | None:
         """Return what the status is to report of the Pod."""
         pod = self._pod
         if pod is None:
             return None
-        is_owned = self._is_own(pod)
+        is_owned = self._run.owns(pod)
         state = (pod.state if is_owned else None) or PodState()
         trouble = pod.trouble if is_owned else ""
         return ObservedPod(is_owned, pod.is_terminating, state, trouble, self._is_replaced(pod))

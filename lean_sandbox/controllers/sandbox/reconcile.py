@@ -11,8 +11,9 @@ import msgspec
 import structlog
 
 from lean_sandbox.controllers.sandbox.children import Children
+from lean_sandbox.controllers.sandbox.context import SandboxContext, SandboxState
 from lean_sandbox.controllers.sandbox.expiry import Expiry
-from lean_sandbox.controllers.sandbox.run import OvertakenError, Parts, Run
+from lean_sandbox.controllers.sandbox.run import OvertakenError, Run
 from lean_sandbox.controllers.sandbox.throttle import (
     acknowledges,
     facts,
@@ -27,7 +28,7 @@ from lean_sandbox.model.conditions import find, has_reason, is_true, upsert
 from lean_sandbox.model.sandbox import EMPTY_STATUS, SandboxStatus, SandboxView
 from lean_sandbox.model.times import has_come, time_left_s
 from lean_sandbox.runtime.workers import AT_ONCE_S, ReconcileError, Result
-from lean_sandbox.watch.kind import Key, Knowledge
+from lean_sandbox.watch.kind import Knowledge
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
 log = structlog.get_logger("sandbox")
@@ -51,64 +52,21 @@ _EVENTS: dict[str, tuple[EventType, str, str, str]] = {
 }
 
 
-async def reconcile(parts: Parts, key: Key, *, is_start: bool) -> Result:
-    """Reconcile one Sandbox.
-
-    ``is_start``: only a list has led to it, so the published status is trusted without a request.
-    Raises ReconcileError or an API error when it has to be retried.
-    """
-    sandboxes = parts.caches.sandboxes
-    entry = sandboxes.get(key)
-    sandbox = None
-    was_unknown = entry is not None and entry.knowledge is Knowledge.UNKNOWN
-    if entry is not None and not entry.is_deleting and entry.needs_fetch:
-        sandbox = await parts.requests.get_sandbox(key)
-        entry = sandboxes.get(key) if sandbox is not None else None
-    if entry is None or entry.is_deleting:
-        # Children go by garbage collection; no status is written about what is being deleted.
-        parts.forget(key)
-        return Result()
-    if entry.needs_fetch:
-        # A newer event has overtaken the response and has queued this key again.
-        return Result()
-    this = SandboxReconcile(Run(parts, entry, sandbox, is_start=is_start))
-    try:
-        return await _run_in_span(parts, entry, this)
-    finally:
-        held = sandboxes.latest(entry) if was_unknown else None
-        if held is not None and held.status not in (None, EMPTY_STATUS):
-            # Somebody else wrote it, and the event showed only that. By now it has been corrected.
-            assert held.status is not None
-            parts.wakes.status(held, held.status)
-
-
-async def _run_in_span(parts: Parts, entry: SandboxEntry, this: SandboxReconcile) -> Result:
-    tracing = parts.tracing
-    if tracing is None:
-        return await this.run()
-    parent = (entry.annotations or {}).get(names.TRACE_CONTEXT_ANNOTATION)
-    with tracing.span("ReconcileSandbox", _attributes(entry), parent):
-        carrier = tracing.carrier() if not parent else None
-        if carrier is not None:
-            await parts.requests.annotate(entry, names.TRACE_CONTEXT_ANNOTATION, carrier)
-        return await this.run()
-
-
-def is_final(parts: Parts, entry: SandboxEntry) -> bool:
+def is_final(context: SandboxContext, entry: SandboxEntry, state: SandboxState | None) -> bool:
     """Return whether a Sandbox is in its final state until something changes."""
     if entry.needs_fetch:
         return False
     status, view = entry.status, entry.view
     assert status is not None
     assert view is not None
-    if parts.refused.get(entry.key) == (entry.uid, entry.generation):
+    if state is not None and state.refused == entry.generation:
         return True
     ready = find(status.conditions, names.READY)
     if ready is None or ready.observedGeneration != entry.generation:
         return False
     if ready.reason == names.REASON_INVALID_CONFIGURATION:
         return True
-    now = parts.server_time.now()
+    now = context.server_time.now()
     if has_come(view.shutdown_time, now):
         cleared = sandbox_status.expired_cleared(status, entry.generation, now)
         return (
@@ -121,7 +79,7 @@ def is_final(parts: Parts, entry: SandboxEntry) -> bool:
         return suspended is not None and suspended.reason in _SUSPENDED_FOR_GOOD
     if is_true(status.conditions, names.FINISHED):
         return True
-    pods = parts.caches.pods.owned_by(entry.key.namespace, entry.uid)
+    pods = context.caches.pods.owned_by(entry.key.namespace, entry.uid)
     return ready.status == names.TRUE and len(pods) == 1 and not pods[0].needs_fetch
 
 
@@ -132,23 +90,55 @@ def due_in_s(view: SandboxView, now: datetime) -> float | None:
 
 
 class SandboxReconcile:
-    """One reconcile of one Sandbox: its children, then its status."""
+    """One reconcile of one Sandbox: its children, then its status.
 
-    def __init__(self, run: Run) -> None:
-        self._run = run
-        self._parts = run.parts
-        self._requests = run.parts.requests
-        self._children = Children(run)
-        self._expiry = Expiry(run)
+    ``is_start``: only a list has led to it, so the published status is trusted without a request.
+    """
+
+    def __init__(
+        self, context: SandboxContext, entry: SandboxEntry, state: SandboxState, *, is_start: bool
+    ) -> None:
+        self._context = context
+        self._requests = context.requests
+        self._run = Run(context, entry, state, is_start=is_start)
+        self._children = Children(self._run)
+        self._expiry = Expiry(self._run)
 
     async def run(self) -> Result:
-        """Bring the Sandbox to what its spec asks for."""
+        """Bring the Sandbox to what its spec asks for.
+
+        Raises ReconcileError or an API error when that has to be retried.
+        """
+        was_unknown = self._run.entry.knowledge is Knowledge.UNKNOWN
+        if self._run.entry.needs_fetch and not await self._run.fetch():
+            return Result()
+        try:
+            return await self._in_span()
+        finally:
+            latest = self._context.caches.sandboxes.latest(self._run.entry)
+            if was_unknown and latest is not None and latest.status not in (None, EMPTY_STATUS):
+                # Somebody else wrote it, and the event showed only that. By now it is corrected.
+                assert latest.status is not None
+                self._context.wakes.status(latest, latest.status)
+
+    async def _in_span(self) -> Result:
+        tracing, entry = self._context.tracing, self._run.entry
+        if tracing is None:
+            return await self._serve()
+        parent = (entry.annotations or {}).get(names.TRACE_CONTEXT_ANNOTATION)
+        with tracing.span("ReconcileSandbox", _attributes(entry), parent):
+            carrier = tracing.carrier() if not parent else None
+            if carrier is not None:
+                await self._requests.annotate(entry, names.TRACE_CONTEXT_ANNOTATION, carrier)
+            return await self._serve()
+
+    async def _serve(self) -> Result:
         if self._run.entry.fault:
             return await self._refuse(self._run.entry.fault)
         try:
             if self._is_expired():
                 return await self._expire()
-            self._parts.metrics.looked(self._run.entry, self._run.old)
+            self._context.metrics.looked(self._run.entry, self._run.old)
             await self._children.sync()
         except OvertakenError:
             return Result(requeue_after_s=0.0)
@@ -159,7 +149,7 @@ class SandboxReconcile:
         refused = sandbox_status.ready(
             sandbox_status.Observation(generation=self._run.entry.generation, invalid=fault)
         )
-        listed = upsert(self._run.old.conditions, refused, self._parts.server_time.now())
+        listed = upsert(self._run.old.conditions, refused, self._context.server_time.now())
         await self._write_status(msgspec.structs.replace(self._run.old, conditions=listed))
         return Result()
 
@@ -169,12 +159,12 @@ class SandboxReconcile:
         return owner is not None and self._run.entry.generation <= 1
 
     def _is_expired(self) -> bool:
-        return has_come(self._run.view.shutdown_time, self._parts.server_time.now())
+        return has_come(self._run.view.shutdown_time, self._context.server_time.now())
 
     async def _expire(self) -> Result:
         entry, old = self._run.entry, self._run.old
         # If the server refuses any status, the Sandbox is torn down without being marked first.
-        is_mute = self._parts.refused.get(entry.key) == (entry.uid, entry.generation)
+        is_mute = self._run.state.refused == entry.generation
         if not is_mute and not has_reason(
             old.conditions, names.READY, names.REASON_SANDBOX_EXPIRED
         ):
@@ -193,7 +183,7 @@ class SandboxReconcile:
         if failures:
             raise ReconcileError("\n".join(map(str, failures)), *failures)
         if not is_mute:
-            now = self._parts.server_time.now()
+            now = self._context.server_time.now()
             await self._write_status(sandbox_status.expired_cleared(old, entry.generation, now))
         return Result()
 
@@ -203,13 +193,13 @@ class SandboxReconcile:
         It has a selector if there is a Pod: the next process may have nothing else to find it by.
         """
         entry = self._run.entry
-        self._parts.throttle.settled(self._run.key)
+        self._context.throttle.settled(self._run.key)
         # A Sandbox that is deleted takes its Pod with it.
         is_looked_for = not (status.selector or self._run.view.is_deleted_at_expiry)
         if is_looked_for and await self._expiry.find_pod() is not None:
             selector = sandbox_status.selector_of(self._run.key.name)
             status = msgspec.structs.replace(status, selector=selector)
-        now = self._parts.server_time.now()
+        now = self._context.server_time.now()
         await self._write_status(sandbox_status.expired_mark(status, entry.generation, now))
         return Result(requeue_after_s=AT_ONCE_S)
 
@@ -217,8 +207,8 @@ class SandboxReconcile:
         if self._run.is_namespace_terminating:
             # Everything in it is being deleted; a status would only add to the work.
             return Result(requeue_after_s=ENDING_S)
-        parts, old, key = self._parts, self._run.old, self._run.key
-        now, throttle = parts.server_time.now(), parts.throttle
+        context, old, key = self._context, self._run.old, self._run.key
+        now, throttle = context.server_time.now(), context.throttle
         observation = self._children.observation()
         new = sandbox_status.next_status(
             old,
@@ -226,21 +216,21 @@ class SandboxReconcile:
             now,
             name=key.name,
             namespace=key.namespace,
-            cluster_domain=parts.settings.cluster_domain,
+            cluster_domain=context.settings.cluster_domain,
         )
         if self._run.failures or observation.invalid:
-            parts.metrics.failed(self._run.entry)
+            context.metrics.failed(self._run.entry)
         if self._is_expired():
             return await self._mark_expired(new)
         requeue = self._run.requeue
-        requeue.within(due_in_s(self._run.view, parts.server_time.now()))
+        requeue.within(due_in_s(self._run.view, context.server_time.now()))
         is_going_up = is_on_the_way_up(old, new)
         is_step = is_going_up and sandbox_status.status_patch(old, new) is not None
         tells = facts(trouble=observation.pod and observation.pod.trouble, address=new.podIPs)
         wait_s = 0.0
         if is_step and not self._run.failures and not acknowledges(old, new):
             wait_s = throttle.remaining_s(
-                key, parts.clock.monotonic(), is_news=is_unplaced(old, new), tells=tells
+                key, context.clock.monotonic(), is_news=is_unplaced(old, new), tells=tells
             )
         if wait_s > 0:
             requeue.within(wait_s)
@@ -250,7 +240,7 @@ class SandboxReconcile:
                 throttle.settled(key)
             elif is_step:
                 # Only what was published lengthens the next wait.
-                throttle.published(key, parts.clock.monotonic(), tells=tells)
+                throttle.published(key, context.clock.monotonic(), tells=tells)
         if self._run.failures:
             failure = ReconcileError("; ".join(map(str, self._run.failures)), *self._run.failures)
             if not (failure.is_refusal and self._is_of_pool()):
@@ -260,7 +250,7 @@ class SandboxReconcile:
         return requeue.result
 
     async def _write_status(self, new: SandboxStatus) -> None:
-        parts, entry, old = self._parts, self._run.entry, self._run.old
+        entry, old = self._run.entry, self._run.old
         patch = sandbox_status.status_patch(old, new)
         if patch is None:
             return
@@ -271,12 +261,12 @@ class SandboxReconcile:
                 raise
             # The schema refuses any update of the object until the object is changed.
             log.warning("status_refused", key=str(entry.key), reason=error.message)
-            parts.refused[entry.key] = (entry.uid, entry.generation)
+            self._run.state.refused = entry.generation
             return
         self._report(new)
-        parts.metrics.status_written(entry, old, new)
-        if (fresh := self._parts.caches.sandboxes.latest(entry)) is not None:
-            parts.wakes.status(fresh, new)
+        self._context.metrics.status_written(entry, old, new)
+        if (fresh := self._context.caches.sandboxes.latest(entry)) is not None:
+            self._context.wakes.status(fresh, new)
 
     def _report(self, new: SandboxStatus) -> None:
         ready = find(new.conditions, names.READY)
@@ -289,9 +279,9 @@ class SandboxReconcile:
             return
         if ready.reason in _EVENTS:
             type_, reason, action, note = _EVENTS[ready.reason]
-            self._parts.events.emit(self._run.entry, type_, reason, action, note or ready.message)
+            self._context.events.emit(self._run.entry, type_, reason, action, note or ready.message)
         elif ready.reason != names.REASON_DEPENDENCIES_NOT_READY or is_lost:
-            self._parts.events.log(
+            self._context.events.log(
                 self._run.entry,
                 "Warning",
                 "SandboxNotReady",

@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Any, TypeVar
 
-import msgspec
-
-from lean_sandbox.controllers.common import ObjectEvents, Shared, Undone
-from lean_sandbox.controllers.sandbox.requests import SandboxRequests
-from lean_sandbox.controllers.sandbox.throttle import StatusThrottle
+from lean_sandbox.controllers.sandbox.context import SandboxContext, SandboxState
 from lean_sandbox.kube.errors import ControlPlaneError, said
-from lean_sandbox.model.meta import sandbox_reference, with_controller_reference
-from lean_sandbox.model.sandbox import Sandbox, SandboxView
+from lean_sandbox.model.meta import is_controlled_by, sandbox_reference, with_controller_reference
+from lean_sandbox.model.sandbox import EMPTY_STATUS, Sandbox, SandboxView
 from lean_sandbox.model.sandbox_status import Observation
 from lean_sandbox.runtime.workers import ReconcileError, Requeue
 from lean_sandbox.watch.cache import Cache
-from lean_sandbox.watch.kind import Entry, Key
+from lean_sandbox.watch.kind import Entry, OwnedEntry
 from lean_sandbox.watch.resources.children import PvcEntry, ServiceEntry
 from lean_sandbox.watch.resources.pod import PodEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
@@ -35,47 +31,23 @@ class UnusableTemplateError(Exception):
     """No Pod can have what the template asks for; only a change of the Sandbox can cure it."""
 
 
-class Parts(Shared, kw_only=True):
-    """What the reconciles of all Sandboxes share.
-
-    ``drift_since`` is since when the metadata of a Pod has differed from the desired one while its
-    write is deferred.
-    """
-
-    requests: SandboxRequests
-    events: ObjectEvents
-    throttle: StatusThrottle
-    drift_since: dict[Key, float] = msgspec.field(default_factory=dict)
-    # Sandboxes of which the server refuses any update: their uid, and the generation refused.
-    refused: dict[Key, tuple[str, int]] = msgspec.field(default_factory=dict)
-    undone: Undone = msgspec.field(default_factory=Undone)
-
-    def forget(self, key: Key) -> None:
-        """Drop what is remembered between the reconciles of a Sandbox."""
-        self.drift_since.pop(key, None)
-        self.refused.pop(key, None)
-        self.metrics.forget(key)
-        self.throttle.settled(key)
-        self.requests.forget(key)
-
-
 class Run:
-    """One reconcile of one Sandbox: what is known of it, what has failed, and when to look again.
+    """One reconcile of one Sandbox: what is known of it, what has failed, and when to repeat it.
 
-    ``sandbox`` is the whole object, if it was fetched already. ``is_start``: a published status
-    that says there is no Pod is trusted.
+    ``is_start``: a published status that says there is no Pod is trusted.
     """
 
     def __init__(
-        self, parts: Parts, entry: SandboxEntry, sandbox: Sandbox | None, *, is_start: bool
+        self, context: SandboxContext, entry: SandboxEntry, state: SandboxState, *, is_start: bool
     ) -> None:
-        assert entry.status is not None
-        self.parts = parts
+        self.context = context
         self.entry = entry
+        self.state = state
         self.key = entry.key
         #: The status that was published when the reconcile began.
-        self.old = entry.status
-        self.sandbox = sandbox
+        self.old = entry.status or EMPTY_STATUS
+        #: The whole object, once it was fetched.
+        self.sandbox: Sandbox | None = None
         self.is_start = is_start
         #: Whether each volume claim is known to be the Sandbox's own.
         self.has_claims = False
@@ -89,6 +61,29 @@ class Run:
         """What the spec asks for."""
         assert self.entry.view is not None
         return self.entry.view
+
+    async def fetch(self) -> bool:
+        """Fetch the Sandbox; return whether it is there and known now. At most one GET.
+
+        Otherwise it is gone, being deleted, another of its name, or a newer event has overtaken the
+        response: each queues the key again.
+        """
+        self.sandbox = await self.context.requests.get_sandbox(self.key)
+        fresh = self.context.caches.sandboxes.latest(self.entry)
+        if self.sandbox is None or fresh is None or fresh.is_deleting or fresh.needs_fetch:
+            return False
+        assert fresh.status is not None
+        self.entry, self.old = fresh, fresh.status
+        return True
+
+    def owns(self, child: OwnedEntry) -> bool:
+        """Return whether an object is controlled by this Sandbox."""
+        return is_controlled_by(child.owner, self.entry.uid)
+
+    def check_template(self) -> None:
+        """Raise UnusableTemplateError if no Pod can be made of the Sandbox's template."""
+        if self.view.refusal:
+            raise UnusableTemplateError(self.view.refusal)
 
     async def guarded(self, step: Awaitable[None]) -> bool:
         """Run one step, collect its error if it has one, and return whether it succeeded."""
@@ -115,18 +110,18 @@ class Run:
 
     def is_in_vain(self, child: Entry, lacking: object) -> bool:
         """Return whether what a child lacks was written at this version, and undone."""
-        return self.parts.undone.is_in_vain(child.uid, (child.version, lacking))
+        return self.context.undone.is_in_vain(child.uid, (child.version, lacking))
 
     def judge(self, made: Entry, sent: object, lacking: object) -> None:
         """After a patch: repeat it if others have written meanwhile, not if it was undone."""
         if lacking == sent:
-            self.parts.undone.note(made.uid, (made.version, lacking))
+            self.context.undone.note(made.uid, (made.version, lacking))
         elif lacking:
             self.requeue.within(0.0)
 
     async def whole(self) -> Sandbox:
         """Return the whole Sandbox, fetched once; raises OvertakenError if it has changed."""
-        sandbox = self.sandbox or await self.parts.requests.get_sandbox(self.key)
+        sandbox = self.sandbox or await self.context.requests.get_sandbox(self.key)
         self.entry = self.check_unchanged()
         if sandbox is None:
             raise OvertakenError
@@ -135,7 +130,7 @@ class Run:
 
     def check_unchanged(self) -> SandboxEntry:
         """Return the Sandbox's current entry; raise OvertakenError if spec or uid have changed."""
-        fresh = self.parts.caches.sandboxes.latest(self.entry)
+        fresh = self.context.caches.sandboxes.latest(self.entry)
         if fresh is None or fresh.is_deleting or fresh.generation != self.entry.generation:
             raise OvertakenError
         return fresh
@@ -150,5 +145,5 @@ class Run:
         await self.whole()
         controller = sandbox_reference(self.key.name, self.entry.uid)
         references = with_controller_reference(child.others, controller)
-        version = await self.parts.requests.guard(cache, child)
+        version = await self.context.requests.guard(cache, child)
         return {"resourceVersion": version, "ownerReferences": references}

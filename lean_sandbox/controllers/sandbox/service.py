@@ -8,7 +8,6 @@ from lean_sandbox.controllers.sandbox import plans
 from lean_sandbox.controllers.sandbox.run import Lacking, Run
 from lean_sandbox.kube.errors import AlreadyExists
 from lean_sandbox.model import names
-from lean_sandbox.model.meta import is_controlled_by
 from lean_sandbox.model.sandbox_status import Failure
 from lean_sandbox.model.service import ServiceSpec, build_service, owned_service_patch
 from lean_sandbox.runtime.workers import ReconcileError, failing_as
@@ -20,8 +19,8 @@ class ServiceOfSandbox:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._caches = run.parts.caches
-        self._requests = run.parts.requests
+        self._caches = run.context.caches
+        self._requests = run.context.requests
 
     async def sync(self) -> None:
         """Bring the Service to the desired state; raises ReconcileError if it cannot."""
@@ -86,13 +85,13 @@ class ServiceOfSandbox:
                 )
             service = made.entry
             self._run.judge(service, lacking, self._service_lacks(service))
-        if not is_controlled_by(service.owner, self._run.entry.uid):
+        if not self._run.owns(service):
             raise ReconcileError(plans.disowned("service", service))
 
     def _service_lacks(self, service: ServiceEntry) -> tuple[bool, dict[str, Any]] | None:
         """Return whether a Service lacks its owner, and what else; ``None`` if nothing."""
         wanted = (
-            not is_controlled_by(service.owner, self._run.entry.uid),
+            not self._run.owns(service),
             self._missing_in(service) or {},
         )
         return wanted if any(wanted) else None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from lean_sandbox.controllers.sandbox import plans
 from lean_sandbox.controllers.sandbox.run import Run
 from lean_sandbox.kube.errors import AlreadyExists
-from lean_sandbox.model.meta import is_controlled_by
 from lean_sandbox.model.pod import build_pvc, pvc_name
 from lean_sandbox.model.sandbox_status import Failure
 from lean_sandbox.runtime.workers import ReconcileError, failing_as
@@ -22,9 +21,9 @@ class VolumeClaims:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._parts = run.parts
-        self._caches = run.parts.caches
-        self._requests = run.parts.requests
+        self._context = run.context
+        self._caches = run.context.caches
+        self._requests = run.context.requests
 
     async def sync(self) -> None:
         """Bring all claims to the desired state; raises ReconcileError for one that it cannot."""
@@ -32,7 +31,7 @@ class VolumeClaims:
         if not templates:
             return
         # Most clusters have no Sandbox that needs any, so their watch begins with the first.
-        reflectors, kind = self._parts.reflectors, self._caches.pvcs.kind
+        reflectors, kind = self._context.reflectors, self._caches.pvcs.kind
         reflectors.start(self._caches.pvcs)
         problem = await reflectors.synced_within(kind.resource.plural, _PVC_LIST_PATIENCE_S)
         if problem is not None:
@@ -45,7 +44,7 @@ class VolumeClaims:
 
     async def _sync_pvc(self, index: int, key: Key) -> None:
         pvc = self._caches.pvcs.get(key) or await self._create_pvc(index, key)
-        if is_controlled_by(pvc.owner, self._run.entry.uid):
+        if self._run.owns(pvc):
             return
         text = plans.refusal("PVC", pvc, self._run.key.name)
         if text is not None:
@@ -54,7 +53,7 @@ class VolumeClaims:
             patch = {"metadata": await self._run.ownership(self._caches.pvcs, pvc)}
             with failing_as(Failure.PVC_PATCH):
                 pvc = (await self._requests.patch(self._caches.pvcs, pvc, patch)).entry
-            if is_controlled_by(pvc.owner, self._run.entry.uid):
+            if self._run.owns(pvc):
                 return
             self._run.judge(pvc, _OWNER, _OWNER)
         raise ReconcileError(plans.disowned("PVC", pvc))
