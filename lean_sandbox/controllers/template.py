@@ -8,11 +8,12 @@ policy.
 
 from __future__ import annotations
 
-from lean_sandbox.controllers.common import Shared, Undone
+import msgspec
+
+from lean_sandbox.controllers.common import Shared, Undone, Wakes
 from lean_sandbox.kube.errors import NotFound
 from lean_sandbox.model.meta import is_controlled_by
 from lean_sandbox.model.template import (
-    TemplateView,
     build_policy,
     is_policy_as_desired,
     policy_name,
@@ -25,9 +26,20 @@ from lean_sandbox.model.template import (
 from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.queue import Cause, Item
 from lean_sandbox.runtime.workers import ReconcileError, Result, failing_as
+from lean_sandbox.runtime.writer import ObjectWriter
 from lean_sandbox.watch.kind import Delta, Key, key_of
+from lean_sandbox.watch.resources import Caches
 from lean_sandbox.watch.resources.children import PolicyEntry
 from lean_sandbox.watch.resources.extensions import TemplateEntry
+
+
+class TemplateContext(msgspec.Struct, kw_only=True, frozen=True):
+    """What the reconciles of all templates share."""
+
+    caches: Caches
+    undone: Undone
+    wakes: Wakes
+    writer: ObjectWriter
 
 
 class TemplateController(Controller[TemplateEntry]):
@@ -38,10 +50,9 @@ class TemplateController(Controller[TemplateEntry]):
         # The reference controller takes 0 for 1 here, and refuses it everywhere else.
         workers = max(1, shared.settings.sandbox_template_concurrent_workers)
         super().__init__("sandboxtemplate", caches.templates, shared.clock, workers=workers)
-        self._writer = shared.writer
-        self._policies = caches.policies
-        self._undone = Undone()
-        self._wakes = shared.wakes
+        self._context = TemplateContext(
+            caches=caches, undone=Undone(), wakes=shared.wakes, writer=shared.writer
+        )
 
     def on_policy(self, delta: Delta[PolicyEntry]) -> None:
         """Tell of a policy that is there, and reconcile the template of one that is gone.
@@ -57,39 +68,57 @@ class TemplateController(Controller[TemplateEntry]):
         if delta.new is None:
             self.wake(template, cause=Cause.CHILD_GONE, reason="policy is gone")
         elif delta.old is None:
-            self._wakes.policy(template)
+            self._context.wakes.policy(template)
 
     def is_final(self, entry: TemplateEntry) -> bool:
         """Return whether a template has its label, and its policy if it is to have one."""
         if entry.view is None:
             return True
         policy = Key(entry.key.namespace, policy_name(entry.key.name))
-        is_settled = policy in self._policies or not entry.view.is_managed
+        is_settled = policy in self._context.caches.policies or not entry.view.is_managed
         return is_settled and ref_hash_patch(entry.key.name, entry.labels) is None
 
     async def reconcile(self, item: Item[Key]) -> Result:
         """Label one template and bring its NetworkPolicy to the rules it asks for."""
         policy = key_of(item.key.namespace, policy_name(item.key.name))
-        may_create = policy not in self._policies and item.key in self.cache
+        may_create = policy not in self._context.caches.policies and item.key in self.cache
         if Cause.CHILD_GONE in item.causes and may_create:
             # Perhaps the template is gone too, and the watch has not shown it yet.
-            await self._writer.get(self.cache, item.key)
+            await self._context.writer.get(self.cache, item.key)
         entry = self.cache.get(item.key)
         if entry is None or entry.is_deleting or entry.view is None:
             return Result()
-        if await self._label(entry):
-            await self._policy(entry, entry.view)
+        return await TemplateReconcile(self._context, entry).run()
+
+
+class TemplateReconcile:
+    """One reconcile of one template; nothing is remembered of it but what was undone."""
+
+    def __init__(self, context: TemplateContext, entry: TemplateEntry) -> None:
+        assert entry.view is not None
+        self._context = context
+        self._entry = entry
+        self._view = entry.view
+        self._writer = context.writer
+        self._policies = context.caches.policies
+        self._undone = context.undone
+
+    async def run(self) -> Result:
+        """Label the template and bring its NetworkPolicy to the rules it asks for."""
+        if await self._label():
+            await self._policy()
         return Result()
 
-    async def _label(self, entry: TemplateEntry) -> bool:
+    async def _label(self) -> bool:
         """Label the template with its hash; false when it is gone. At most one PATCH."""
+        entry = self._entry
         patch = ref_hash_patch(entry.key.name, entry.labels)
         if patch is None or self._undone.is_in_vain(entry.uid, entry.version):
             return True
         with failing_as(f'failed to label sandbox template "{entry.key}" with template ref hash'):
             try:
                 written = await self._writer.patch(
-                    self.cache, entry, patch, generation=entry.generation
+                    self._context.caches.templates, entry, patch, generation=entry.generation
                 )
             except NotFound:
                 return False
@@ -98,11 +127,12 @@ class TemplateController(Controller[TemplateEntry]):
             self._undone.note(made.uid, made.version)
         return True
 
-    async def _policy(self, entry: TemplateEntry, view: TemplateView) -> None:
+    async def _policy(self) -> None:
         """Bring the template's policy to its desired state; an unmanaged template has none.
 
         Only the controller reference decides whose a policy is.
         """
+        entry, view = self._entry, self._view
         key = key_of(entry.key.namespace, policy_name(entry.key.name))
         held = self._policies.get(key)
         if not view.is_managed:
@@ -118,7 +148,7 @@ class TemplateController(Controller[TemplateEntry]):
             if not policy_name_fault(entry.key.name):
                 body = build_policy(view)
                 await self._writer.create(self._policies, key.namespace, body, name=key.name)
-                self._wakes.policy(entry.key)
+                self._context.wakes.policy(entry.key)
         elif not is_controlled_by(held.owner, entry.uid):
             raise ReconcileError(policy_refusal(entry.key.name))
         elif not is_policy_as_desired(view, held.spec_json):

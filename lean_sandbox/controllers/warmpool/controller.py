@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import msgspec
-
 from lean_sandbox.controllers.common import ObjectEvents, Shared, Undone
 from lean_sandbox.controllers.warm import WarmQueue
+from lean_sandbox.controllers.warmpool.context import PoolContext
 from lean_sandbox.controllers.warmpool.reconcile import PoolReconcile
 from lean_sandbox.controllers.warmpool.refusals import Refusals
-from lean_sandbox.controllers.warmpool.requests import Parts
 from lean_sandbox.controllers.warmpool.state import PoolState
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import MOST_SERIES, Exposition
@@ -19,6 +17,7 @@ from lean_sandbox.model.sandbox import SandboxStatus
 from lean_sandbox.model.warmpool import ReplenishHold, TokenBucket
 from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.queue import Cause, Item
+from lean_sandbox.runtime.states import States
 from lean_sandbox.runtime.workers import Result
 from lean_sandbox.turns import Rank
 from lean_sandbox.watch.index import Index
@@ -49,40 +48,43 @@ class PoolController(Controller[PoolEntry]):
         workers = shared.settings.sandbox_warm_pool_concurrent_workers
         super().__init__("sandboxwarmpool", caches.pools, shared.clock, workers=workers)
         self._is_waited_for = is_waited_for
-        self._states: dict[Key, PoolState] = {}
+        self._states: States[PoolState] = States(self._new_state)
         self._by_hash: Index[PoolEntry] = Index(_hash_of)
         self.cache.listeners.append(self._by_hash.follow)
         resource = caches.pools.kind.resource
-        self._parts = Parts(
-            **msgspec.structs.asdict(shared),
+        self._context = PoolContext(
+            caches=caches,
+            clock=shared.clock,
             events=ObjectEvents(shared, resource, "sandboxwarmpool-controller"),
-            pools=caches.pools,
-            warm=warm,
             refusals=Refusals(self._states, self._try_again),
+            resolver=shared.resolver,
+            server_time=shared.server_time,
+            settings=shared.settings,
             undone=Undone(),
+            uniform=shared.uniform,
+            wakes=shared.wakes,
+            warm=warm,
+            writer=shared.writer,
         )
 
     async def reconcile(self, item: Item[Key]) -> Result:
         """Bring one pool to what its spec asks for."""
         if Cause.CHILD_GONE in item.causes and item.key in self.cache:
             # Perhaps the pool is gone too, and the watch has not shown it yet.
-            await self._parts.writer.get(self.cache, item.key)
+            await self._context.writer.get(self.cache, item.key)
         entry = self.cache.get(item.key)
         if entry is None or entry.is_deleting or entry.view is None:
             self._states.pop(item.key, None)
             return Result()
-        return await PoolReconcile(self._parts, entry, entry.view, self._state_of(entry)).run()
+        return await PoolReconcile(self._context, entry, self._states.begin(entry)).run()
 
-    def _state_of(self, pool: PoolEntry) -> PoolState:
-        state = self._states.get(pool.key)
-        if state is None or state.uid != pool.uid:
-            settings = self._parts.settings
-            state = self._states[pool.key] = PoolState(
-                pool.uid,
-                ReplenishHold(settings.sandbox_warm_pool_replenish_delay),
-                TokenBucket(settings.sandbox_warm_pool_max_refill_rate),
-            )
-        return state
+    def _new_state(self, uid: str) -> PoolState:
+        settings = self._context.settings
+        return PoolState(
+            uid,
+            ReplenishHold(settings.sandbox_warm_pool_replenish_delay),
+            TokenBucket(settings.sandbox_warm_pool_max_refill_rate),
+        )
 
     def _try_again(self, pool: Key) -> None:
         self.wake(pool, reason="another gets on")
@@ -93,13 +95,13 @@ class PoolController(Controller[PoolEntry]):
         It is deleted at the pool's pace, unless it has changed hands by then; a Sandbox that is
         gone, another of the name and one of no pool are ignored. Makes no request itself.
         """
-        member = self._parts.caches.sandboxes.get(sandbox)
+        member = self._context.caches.sandboxes.get(sandbox)
         if member is None or member.uid != uid or member.owner is None:
             return
         key = member.owner_key(names.SANDBOX_WARM_POOL_KIND)
         pool = self.cache.get(key) if key is not None else None
         if pool is not None and pool.uid == member.owner.uid:
-            self._state_of(pool).passed_over.add(uid)
+            self._states.begin(pool).passed_over.add(uid)
             self.on_member(pool.key)
 
     def collect(self, into: Exposition) -> None:
@@ -148,8 +150,8 @@ class PoolController(Controller[PoolEntry]):
         entry = self.cache.get(pool)
         if entry is None or entry.is_deleting or entry.view is None:
             return False
-        state = self._states.get(pool)
-        full_at = state.full_at if state is not None and state.uid == entry.uid else 0
+        state = self._states.of(entry)
+        full_at = state.full_at if state is not None else 0
         return full_at != entry.view.generation or self._is_waited_for(pool)
 
     def on_template(self, delta: Delta[TemplateEntry]) -> None:
@@ -159,7 +161,7 @@ class PoolController(Controller[PoolEntry]):
 
     def on_policy_there(self, template: Key) -> None:
         """Wake the pools of a template that has changed or got its NetworkPolicy."""
-        for pool in self._parts.resolver.pools_of(template):
+        for pool in self._context.resolver.pools_of(template):
             self.wake(pool, reason="template")
 
     def on_sandbox(self, delta: Delta[SandboxEntry]) -> None:

@@ -13,6 +13,7 @@ from functools import partial
 
 import msgspec
 
+from lean_sandbox.controllers.warmpool.context import PoolContext
 from lean_sandbox.controllers.warmpool.members import (
     Census,
     PoolMembers,
@@ -23,15 +24,15 @@ from lean_sandbox.controllers.warmpool.members import (
     victims,
 )
 from lean_sandbox.controllers.warmpool.report import PoolReport, why_unready
-from lean_sandbox.controllers.warmpool.requests import MemberRequests, Parts
-from lean_sandbox.controllers.warmpool.state import Backoff, Outcome, PoolState
+from lean_sandbox.controllers.warmpool.requests import MemberRequests
+from lean_sandbox.controllers.warmpool.run import Run
+from lean_sandbox.controllers.warmpool.state import Backoff, PoolState
 from lean_sandbox.kube.client import ENDING_S
 from lean_sandbox.kube.errors import said
 from lean_sandbox.model import names
 from lean_sandbox.model.times import format_duration
-from lean_sandbox.model.warmpool import PoolView, build_member
+from lean_sandbox.model.warmpool import build_member
 from lean_sandbox.runtime.workers import ReconcileError, Result
-from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.extensions import PoolEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
@@ -44,29 +45,19 @@ _GRACE_JITTER = 0.5
 
 
 class PoolReconcile:
-    """One reconcile of one pool: the pool, its template, and the outcome so far."""
+    """One reconcile of one pool."""
 
-    def __init__(self, parts: Parts, entry: PoolEntry, view: PoolView, state: PoolState) -> None:
-        self._parts = parts
-        self._entry = entry
-        self._view = view
-        self._state = state
-        self._template = parts.resolver.known_template(Key(view.namespace, view.template))
-        self._outcome = Outcome()
-        own_s, settings = view.readiness_grace_s, parts.settings
-        self._grace_s = (
-            settings.sandbox_warm_pool_readiness_grace_period if own_s is None else own_s
-        )
-        self._requests = MemberRequests(parts, entry, view, self._template, self._outcome)
-        self._report = PoolReport(
-            parts, entry, view, self._template, state, self._outcome, self._grace_s
-        )
+    def __init__(self, context: PoolContext, entry: PoolEntry, state: PoolState) -> None:
+        self._context = context
+        self._run = Run(context, entry, state)
+        self._requests = MemberRequests(self._run)
+        self._report = PoolReport(self._run)
 
     async def run(self) -> Result:
         """Bring the pool to its spec; raises ReconcileError when that has to be retried."""
-        outcome = self._outcome
+        run = self._run
         members = await self._put_in_order()
-        was_full = self._state.full_at == self._view.generation
+        was_full = run.state.full_at == run.view.generation
         if was_full and self._report.tells_too_many(members):
             # Before the refill, which takes a while: meanwhile its reader would take it for full.
             await self._report.write_status(members)
@@ -76,31 +67,30 @@ class PoolReconcile:
         self._try_refused(members)
         self._report.signal(members)
         if members.checks.after_s is not None:
-            spread = 1 + _GRACE_JITTER * self._parts.uniform()
-            outcome.requeue.within(members.checks.after_s * spread)
+            spread = 1 + _GRACE_JITTER * self._context.uniform()
+            run.requeue.within(members.checks.after_s * spread)
         await self._report.write_status(members)
-        errors = outcome.errors
-        if not all(error.namespace_terminating for error in errors):
-            raise ReconcileError("; ".join(map(str, errors)), *errors)
-        if errors:
+        if not all(error.namespace_terminating for error in run.errors):
+            raise ReconcileError("; ".join(map(str, run.errors)), *run.errors)
+        if run.errors:
             return Result(requeue_after_s=ENDING_S)
-        return outcome.requeue.result
+        return run.requeue.result
 
     # -- who belongs to the pool -----------------------------------------------------------------
 
     def _recounted(self, members: PoolMembers) -> PoolMembers:
-        return self._count() if self._outcome.has_acted else members
+        return self._count() if self._run.has_acted else members
 
     def _count(self) -> PoolMembers:
-        self._outcome.has_acted = False
-        parts, state, now_s = self._parts, self._state, self._now_s
+        self._run.has_acted = False
+        context, state, now_s = self._context, self._run.state, self._now_s
         census = Census(
-            self._view,
-            parts.caches.sandboxes,
-            parts.caches.pods,
+            self._run.view,
+            context.caches.sandboxes,
+            context.caches.pods,
             now_s=now_s,
-            ahead_s=parts.clock.now().timestamp() - now_s,
-            readiness_grace_s=self._grace_s,
+            ahead_s=context.clock.now().timestamp() - now_s,
+            readiness_grace_s=self._run.grace_s,
             kept_at=state.kept_at,
         )
         members = census.take()
@@ -114,23 +104,23 @@ class PoolReconcile:
 
     @property
     def _now_s(self) -> float:
-        return self._parts.server_time.now_s()
+        return self._context.server_time.now_s()
 
     async def _put_in_order(self) -> PoolMembers:
         """Adopt orphans, delete stale and stuck members, and count the rest."""
-        requests, sandboxes = self._requests, self._parts.caches.sandboxes
-        await requests.for_each(find_orphans(sandboxes, self._view), requests.take_in)
+        requests, sandboxes = self._requests, self._context.caches.sandboxes
+        await requests.for_each(find_orphans(sandboxes, self._run.view), requests.take_in)
         members = self._count()
-        if self._template is not None:
-            self._follow(self._template.blueprint_hash)
+        if self._run.template is not None:
+            self._follow(self._run.template.blueprint_hash)
             # Members of no use are replaced by better ones whatever the strategy.
-            checked = members.active if self._view.is_recreate else members.no_use
+            checked = members.active if self._run.view.is_recreate else members.no_use
             await requests.for_each(checked, partial(requests.drop_if_stale, is_orphan=False))
             members = self._recounted(members)
         # If that fails, they are members all the same.
         await requests.for_each(members.unlabelled, requests.label)
         for member in members.stuck:
-            why = f"not ready within {format_duration(self._grace_s)}: {why_unready(member)}"
+            why = f"not ready within {format_duration(self._run.grace_s)}: {why_unready(member)}"
             self._note_failure(member, why)
         await requests.for_each(members.stuck, partial(requests.delete, why="not ready in time"))
         await self._replace(members)
@@ -138,7 +128,7 @@ class PoolReconcile:
 
     def _follow(self, blueprint: str) -> None:
         """Forget the failures of members that were made from another template."""
-        state = self._state
+        state = self._run.state
         if state.blueprint not in ("", blueprint):
             state.outcomes, state.pace = type(state.outcomes)(), type(state.pace)()
             state.creates = Backoff()
@@ -150,7 +140,7 @@ class PoolReconcile:
         The next may fare no better: so only one is replaced at a time, the newest. All that have
         ended are replaced where newer ones become ready.
         """
-        state, now_s = self._state, self._now_s
+        state, now_s = self._run.state, self._now_s
         for member in members.ended:
             self._note_failure(member, f'sandbox "{member.key.name}": {why_unready(member)}')
         state.passed_over.intersection_update([one.uid for one in members.active])
@@ -159,7 +149,7 @@ class PoolReconcile:
         if not candidates:
             return
         if (wait_s := state.pace.wait_s(now_s)) > 0:
-            self._outcome.requeue.within(wait_s)
+            self._run.requeue.within(wait_s)
             return
         first = max(candidates, key=lambda one: one.created_at)
         chosen = [first]
@@ -172,55 +162,55 @@ class PoolReconcile:
             await self._requests.delete(member, why)
 
     def _note_failure(self, member: SandboxEntry, why: str) -> None:
-        now = self._parts.clock.monotonic()
-        self._state.outcomes.failed(member.created_at, f"new sandboxes fail, {why}", now)
+        now = self._context.clock.monotonic()
+        self._run.state.outcomes.failed(member.created_at, f"new sandboxes fail, {why}", now)
 
     def _try_refused(self, members: PoolMembers) -> None:
         """Have refused members tried again: one at a time, more as soon as some get on.
 
         They do not try by themselves, and no event tells that a quota or a policy has changed.
         """
-        parts, state = self._parts, self._state
-        now = parts.clock.monotonic()
+        context, state = self._context, self._run.state
+        now = context.clock.monotonic()
         found = [*members.refused, *members.refused_alone]
         refused = [one for one in found if _may_be_let_in(one)]
         before, state.refused = state.refused, len(refused)
         progress = max(0, before - len(refused))
         if progress:
             state.launches.in_vain = 0
-            parts.refusals.let_in(self._entry.key, now)
+            context.refusals.let_in(self._run.entry.key, now)
         if not refused:
             state.launches = Backoff()
             return
         backoff = state.launches
         number = 2 * progress if progress else int(before > 0 and now >= backoff.next_at)
         for turn in range(min(number, len(refused))):
-            parts.wakes.launch(refused[(backoff.in_vain + turn) % len(refused)].key, None)
+            context.wakes.launch(refused[(backoff.in_vain + turn) % len(refused)].key, None)
         if number or not before:
-            parts.refusals.put_off(self._entry.key, backoff, now)
-        self._outcome.requeue.within(backoff.next_at - now)
+            context.refusals.put_off(self._run.entry.key, backoff, now)
+        self._run.requeue.within(backoff.next_at - now)
 
     async def _shrink(self, members: PoolMembers) -> None:
-        surplus = len(members.active) - self._view.replicas
+        surplus = len(members.active) - self._run.view.replicas
         if surplus <= 0:
             return
-        batch = min(surplus, self._parts.settings.sandbox_warm_pool_max_batch_size)
+        batch = min(surplus, self._context.settings.sandbox_warm_pool_max_batch_size)
         chosen = iter(victims(members.active, batch))
         done = await self._requests.in_groups(
             batch, lambda: self._requests.delete(next(chosen), "surplus")
         )
         if surplus > done.tried:
-            self._outcome.requeue.within(_NEXT_BATCH_S)
+            self._run.requeue.within(_NEXT_BATCH_S)
 
     # -- what is missing -------------------------------------------------------------------------
 
     async def _refill(self, members: PoolMembers) -> None:
-        view, state, template = self._view, self._state, self._template
-        requeue, settings = self._outcome.requeue, self._parts.settings
-        now = self._parts.clock.monotonic()
+        view, state, template = self._run.view, self._run.state, self._run.template
+        requeue, settings = self._run.requeue, self._context.settings
+        now = self._context.clock.monotonic()
         hold_s = state.hold.observe(len(members.active), view.replicas, now)
         missing = view.replicas - members.total
-        if template is None or self._parts.resolver.unprotected(template) is not None:
+        if template is None or self._context.resolver.unprotected(template) is not None:
             state.refusal = ""
             return
         if missing <= 0:
@@ -251,13 +241,13 @@ class PoolReconcile:
             made.append(await self._requests.create(body))
 
         def is_over() -> bool:
-            is_late = self._parts.clock.monotonic() > now + _LONGEST_BATCH_S
+            is_late = self._context.clock.monotonic() > now + _LONGEST_BATCH_S
             # What is refused to the first would be refused to the others as well.
-            first = self._parts.caches.sandboxes.latest(made[0]) if made else None
+            first = self._context.caches.sandboxes.latest(made[0]) if made else None
             is_in_vain = first is not None and is_refused(first)
             return is_late or is_in_vain
 
-        known = len(self._outcome.errors)
+        known = len(self._run.errors)
         done = await self._requests.in_groups(
             granted,
             create,
@@ -274,20 +264,20 @@ class PoolReconcile:
 
     def _take_refusals(self, known: int) -> None:
         """Tell refused creates from errors: they are told once, and tried again after a pause."""
-        state, errors = self._state, self._outcome.errors
-        now = self._parts.clock.monotonic()
+        state, errors = self._run.state, self._run.errors
+        now = self._context.clock.monotonic()
         refusals = [error for error in errors[known:] if error.is_refusal]
         if not refusals:
             if state.refusal and len(errors) == known:
-                self._parts.refusals.let_in(self._entry.key, now)
+                self._context.refusals.let_in(self._run.entry.key, now)
             state.refusal = ""
             state.creates = Backoff()
             return
         errors[known:] = [error for error in errors[known:] if not error.is_refusal]
         state.refusal = said(refusals[0])
         # Whatever wakes the pool until then: the attempt itself may do so.
-        pause_s = self._parts.refusals.put_off(self._entry.key, state.creates, now)
-        self._outcome.requeue.within(pause_s)
+        pause_s = self._context.refusals.put_off(self._run.entry.key, state.creates, now)
+        self._run.requeue.within(pause_s)
 
 
 def _may_be_let_in(member: SandboxEntry) -> bool:

@@ -6,17 +6,14 @@ import msgspec
 
 from lean_sandbox.controllers.common import reference_to
 from lean_sandbox.controllers.warmpool.members import PoolMembers, newest
-from lean_sandbox.controllers.warmpool.requests import Parts
-from lean_sandbox.controllers.warmpool.state import Outcome, PoolState
+from lean_sandbox.controllers.warmpool.run import Run
 from lean_sandbox.kube.errors import ControlPlaneError
 from lean_sandbox.kube.resources import SANDBOXTEMPLATES, ObjectReference
 from lean_sandbox.model.claim_status import ClaimFault
 from lean_sandbox.model.conditions import whole_status
-from lean_sandbox.model.template import TemplateView
 from lean_sandbox.model.times import format_duration
-from lean_sandbox.model.warmpool import PoolView, SandboxWarmPoolStatus
+from lean_sandbox.model.warmpool import SandboxWarmPoolStatus
 from lean_sandbox.watch.kind import Key
-from lean_sandbox.watch.resources.extensions import PoolEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
 # How long what may pass by itself, such as a refusal, is waited for before it is told.
@@ -53,63 +50,49 @@ class Cause(msgspec.Struct, frozen=True):
 class PoolReport:
     """The Events and the status of one reconcile of a pool."""
 
-    def __init__(
-        self,
-        parts: Parts,
-        entry: PoolEntry,
-        view: PoolView,
-        template: TemplateView | None,
-        state: PoolState,
-        outcome: Outcome,
-        grace_s: float,
-    ) -> None:
-        self._parts = parts
-        self._entry = entry
-        self._view = view
-        self._template = template
-        self._state = state
-        self._outcome = outcome
-        self._grace_s = grace_s
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._context = run.context
 
     def signal(self, members: PoolMembers) -> None:
         """Emit an Event when the pool stops or resumes progress, or another reason stops it.
 
         The pool is requeued while it makes none.
         """
-        state, emit = self._state, self._parts.events.emit
-        cause, now = self._cause(members), self._parts.clock.monotonic()
+        state, emit = self._run.state, self._context.events.emit
+        cause, now = self._cause(members), self._context.clock.monotonic()
         if cause is None:
             state.stuck_since = None
             if state.cause:
                 text = "Warm pool is progressing again"
-                emit(self._entry, "Normal", "WarmPoolProgressing", "Reconciling", text)
+                emit(self._run.entry, "Normal", "WarmPoolProgressing", "Reconciling", text)
             state.cause = state.told = ""
             return
-        self._outcome.requeue.within(cause.requeue_s)
+        self._run.requeue.within(cause.requeue_s)
         if state.stuck_since is None or state.stuck_by != cause.told_as:
             state.stuck_since, state.stuck_by = now, cause.told_as
         left_s = state.stuck_since + _PATIENCE_S - now if cause.may_pass else 0.0
         if cause.told_as != state.told and left_s > 0:
-            self._outcome.requeue.within(left_s)
+            self._run.requeue.within(left_s)
             return
         if cause.told_as != state.told:
             note, related = cause.note, cause.related
-            emit(self._entry, "Warning", "WarmPoolNotProgressing", "Reconciling", note, related)
+            emit(self._run.entry, "Warning", "WarmPoolNotProgressing", "Reconciling", note, related)
         state.cause, state.told = cause.name, cause.told_as
 
     def _cause(self, members: PoolMembers) -> Cause | None:
-        view, state, parts = self._view, self._state, self._parts
-        if self._template is None:
+        view, state, context = self._run.view, self._run.state, self._context
+        if self._run.template is None:
             if view.replicas == 0:
                 return None
             key = Key(view.namespace, view.template)
-            fault, held = parts.resolver.template_fault(key), parts.caches.templates.get(key)
+            fault, held = context.resolver.template_fault(key), context.caches.templates.get(key)
             note = fault or f'SandboxTemplate not found: "{view.template}"'
             # Otherwise it would be a repetition of the Event that the template is missing.
             related = reference_to(held, SANDBOXTEMPLATES) if fault and held is not None else None
             return Cause("template", note, _MISSING_TEMPLATE_REQUEUE_S, related=related)
         if members.total < view.replicas:
-            lack = parts.resolver.unprotected(self._template)
+            lack = context.resolver.unprotected(self._run.template)
             if lack is not None:
                 may_pass = lack.fault is not ClaimFault.POLICY_IMPOSSIBLE
                 return Cause("policy", lack.text, may_pass=may_pass)
@@ -122,13 +105,13 @@ class PoolReport:
         if members.held:
             text = (
                 f"{len(members.held)}/{view.replicas} sandboxes are unschedulable past the "
-                f"{format_duration(self._grace_s)} readiness grace period; holding them instead of "
-                "replacing (replacements would be equally unschedulable)"
+                f"{format_duration(self._run.grace_s)} readiness grace period; holding them "
+                "instead of replacing (replacements would be equally unschedulable)"
             )
-            recheck_s = parts.settings.sandbox_warm_pool_unschedulable_recheck_interval
+            recheck_s = context.settings.sandbox_warm_pool_unschedulable_recheck_interval
             return Cause("unschedulable", text, recheck_s)
-        lasts_s = max(_LEAST_FAILURE_S, _FAILURE_GRACES * self._grace_s)
-        failure = state.outcomes.failure(parts.clock.monotonic(), lasts_s=lasts_s)
+        lasts_s = max(_LEAST_FAILURE_S, _FAILURE_GRACES * self._run.grace_s)
+        failure = state.outcomes.failure(context.clock.monotonic(), lasts_s=lasts_s)
         if failure and view.replicas > 0:
             return Cause("failing", failure, may_pass=True)
         return None
@@ -136,7 +119,7 @@ class PoolReport:
     def _of_members(self, members: list[SandboxEntry], what: str) -> str:
         at = newest(members)
         latest = next(one for one in members if one.created_at == at)
-        return f"{len(members)}/{self._view.replicas} sandboxes {what}: {why_unready(latest)}"
+        return f"{len(members)}/{self._run.view.replicas} sandboxes {what}: {why_unready(latest)}"
 
     async def write_status(self, members: PoolMembers) -> None:
         """Write the counts if they changed, or requeue if it is too early for that.
@@ -148,33 +131,33 @@ class PoolReport:
         """
         if members.unknown:
             return
-        parts, entry, state = self._parts, self._entry, self._state
-        now = parts.clock.monotonic()
+        context, entry, state = self._context, self._run.entry, self._run.state
+        now = context.clock.monotonic()
         # None after a write whose response was lost.
         old = entry.status
         new = SandboxWarmPoolStatus(
             replicas=len(members.active),
             readyReplicas=members.ready,
-            selector=self._view.selector,
-            observedGeneration=self._view.generation,
+            selector=self._run.view.selector,
+            observedGeneration=self._run.view.generation,
         )
         if new == old:
             state.differs_since = None
             return
-        is_full = new.replicas == new.readyReplicas == self._view.replicas
+        is_full = new.replicas == new.readyReplicas == self._run.view.replicas
         is_new = old is not None and not old.selector
-        is_failing = bool(self._outcome.errors or state.refusal)
+        is_failing = bool(self._run.errors or state.refusal)
         is_due = is_full or is_new or is_failing or self.tells_too_many(members)
-        window_s = 0.0 if is_due else parts.settings.sandbox_status_window
+        window_s = 0.0 if is_due else context.settings.sandbox_status_window
         if state.differs_since is None:
             state.differs_since = now
         due = max(state.status_at + _STATUS_INTERVAL_S, state.differs_since + window_s)
         if due > now:
-            self._outcome.requeue.within(due - now)
+            self._run.requeue.within(due - now)
             return
         try:
-            await parts.writer.patch(
-                parts.pools,
+            await context.writer.patch(
+                context.caches.pools,
                 entry,
                 {"status": whole_status(new)},
                 status=new,
@@ -182,14 +165,14 @@ class PoolReport:
             )
         except ControlPlaneError as error:
             # The backoff of the pool says when to try again.
-            self._outcome.errors.append(error)
+            self._run.errors.append(error)
         else:
-            state.status_at = parts.clock.monotonic()
+            state.status_at = context.clock.monotonic()
             state.differs_since = None
 
     def tells_too_many(self, members: PoolMembers) -> bool:
         """Return whether the status tells of far more ready members than there are."""
-        old = self._entry.status
+        old = self._run.entry.status
         return old is not None and old.readyReplicas - members.ready > _MOST_AHEAD
 
 

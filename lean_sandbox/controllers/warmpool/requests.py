@@ -12,36 +12,20 @@ from typing import Any, NamedTuple
 
 import anyio
 
-from lean_sandbox.controllers.common import ObjectEvents, Shared, Undone
-from lean_sandbox.controllers.warm import WarmQueue
 from lean_sandbox.controllers.warmpool.members import has_labels
-from lean_sandbox.controllers.warmpool.refusals import Refusals
-from lean_sandbox.controllers.warmpool.state import Outcome
+from lean_sandbox.controllers.warmpool.run import Run
 from lean_sandbox.kube.errors import Conflict, ControlPlaneError, Invalid, Status
 from lean_sandbox.model import names
 from lean_sandbox.model.meta import is_controlled_by, with_controller_reference
 from lean_sandbox.model.sandbox import Sandbox
-from lean_sandbox.model.template import TemplateView
-from lean_sandbox.model.warmpool import PoolView, Verdict, slow_start_groups
+from lean_sandbox.model.warmpool import Verdict, slow_start_groups
 from lean_sandbox.runtime.workers import UNSEEN_S
-from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.kind import key_of
-from lean_sandbox.watch.resources.extensions import PoolEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
 # How many members are acted on at a time, and how many are created or deleted at a time.
 _AT_ONCE = 8
 _MOST_AT_ONCE = 32
-
-
-class Parts(Shared, kw_only=True):
-    """What the reconciles of all pools share."""
-
-    events: ObjectEvents
-    pools: Cache[PoolEntry]
-    warm: WarmQueue
-    refusals: Refusals
-    undone: Undone
 
 
 class Tries(NamedTuple):
@@ -53,22 +37,14 @@ class Tries(NamedTuple):
 
 
 class MemberRequests:
-    """Acts on the members of one pool; errors are collected in ``outcome``."""
+    """Acts on the members of one pool; errors are collected in ``run``."""
 
-    def __init__(
-        self,
-        parts: Parts,
-        entry: PoolEntry,
-        view: PoolView,
-        template: TemplateView | None,
-        outcome: Outcome,
-    ) -> None:
-        self._parts = parts
-        self._sandboxes = parts.caches.sandboxes
-        self._entry = entry
-        self._view = view
-        self._staleness = parts.resolver.staleness(template) if template is not None else None
-        self._outcome = outcome
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._context = run.context
+        self._sandboxes = run.context.caches.sandboxes
+        template, resolver = run.template, run.context.resolver
+        self._staleness = resolver.staleness(template) if template is not None else None
 
     async def for_each(
         self, members: list[SandboxEntry], act: Callable[[SandboxEntry], Awaitable[object]]
@@ -95,7 +71,7 @@ class MemberRequests:
         try:
             await act(*arguments)
         except ControlPlaneError as error:
-            self._outcome.errors.append(error)
+            self._run.errors.append(error)
 
     async def in_groups(
         self,
@@ -110,7 +86,7 @@ class MemberRequests:
         Each begins when the one before has ended, and none after an error or once it ``is_over``;
         nor does a group go on then that has more members than are acted on at once.
         """
-        errors = self._outcome.errors
+        errors = self._run.errors
         tried, failed = 0, len(errors)
 
         def is_stopped() -> bool:
@@ -140,19 +116,19 @@ class MemberRequests:
 
         Raises Invalid then: a mutating policy or a webhook does so with each member.
         """
-        self._outcome.has_acted = True
-        parts = self._parts
-        written = await parts.writer.create(
-            self._sandboxes, self._view.namespace, body, owner=self._view.uid
+        self._run.has_acted = True
+        context = self._context
+        written = await context.writer.create(
+            self._sandboxes, self._run.view.namespace, body, owner=self._run.view.uid
         )
         meta = written.item.metadata
         if meta.creation_timestamp:
-            parts.server_time.made_now(meta.creation_timestamp)
-        if not is_controlled_by(meta.controller, self._view.uid):
-            await parts.writer.delete(self._sandboxes, written.entry)
+            context.server_time.made_now(meta.creation_timestamp)
+        if not is_controlled_by(meta.controller, self._run.view.uid):
+            await context.writer.delete(self._sandboxes, written.entry)
             text = f'sandbox "{meta.name}" was accepted without its pool as owner'
             raise Invalid(422, Status(reason="Invalid", message=text))
-        parts.wakes.launch(key_of(meta.namespace, meta.name), written.item)
+        context.wakes.launch(key_of(meta.namespace, meta.name), written.item)
         return written.entry
 
     async def take_in(self, orphan: SandboxEntry) -> None:
@@ -168,19 +144,19 @@ class MemberRequests:
         if meta.deletion_timestamp or meta.controller is not None:
             # The watch is late; its event leads to another reconcile.
             return
-        owners = with_controller_reference(meta.owners, self._view.reference)
+        owners = with_controller_reference(meta.owners, self._run.view.reference)
         patch = {
             "resourceVersion": meta.resource_version,
             "ownerReferences": owners,
             "labels": {names.LAUNCH_TYPE_LABEL: names.LAUNCH_TYPE_WARM},
         }
-        undone = self._parts.undone
+        undone = self._context.undone
         if undone.is_in_vain(orphan.uid, orphan.generation):
             return
         made = await self._patch(orphan, patch)
         if made.owner is None:
             undone.note(made.uid, made.generation)
-        self._parts.wakes.launch(orphan.key, None)
+        self._context.wakes.launch(orphan.key, None)
 
     async def drop_if_stale(self, member: SandboxEntry, *, is_orphan: bool) -> Sandbox | None:
         """Delete a Sandbox that does not fit the template; return one that does, if it was fetched.
@@ -193,8 +169,8 @@ class MemberRequests:
             verdict = staleness.by_labels(member.metadata, is_orphan=is_orphan)
         whole: Sandbox | None = None
         if verdict is Verdict.UNDECIDED:
-            self._outcome.has_acted = True
-            whole = await self._parts.writer.peek(self._sandboxes, member.key)
+            self._run.has_acted = True
+            whole = await self._context.writer.peek(self._sandboxes, member.key)
             if whole is None or whole.metadata.uid != member.uid:
                 return None
             if staleness is not None:
@@ -206,46 +182,46 @@ class MemberRequests:
 
     async def label(self, member: SandboxEntry) -> None:
         """Give a member the labels that it lacks. One PATCH, unless one was undone just so."""
-        undone = self._parts.undone
+        undone = self._context.undone
         if undone.is_in_vain(member.uid, member.labels):
             return
         labels = {
-            names.WARM_POOL_LABEL: self._view.pool_hash,
+            names.WARM_POOL_LABEL: self._run.view.pool_hash,
             names.LAUNCH_TYPE_LABEL: names.LAUNCH_TYPE_WARM,
         }
         if names.TEMPLATE_REF_HASH_LABEL not in (member.labels or {}):
             made_from = (member.notes or {}).get(names.TEMPLATE_REF_ANNOTATION)
-            template = made_from or self._view.template
+            template = made_from or self._run.view.template
             labels[names.TEMPLATE_REF_HASH_LABEL] = names.name_hash(template)
-        version = await self._parts.writer.guard(self._sandboxes, member)
+        version = await self._context.writer.guard(self._sandboxes, member)
         now = await self._patch(member, {"resourceVersion": version, "labels": labels})
-        if not has_labels(now, self._view.pool_hash):
+        if not has_labels(now, self._run.view.pool_hash):
             undone.note(now.uid, now.labels)
         # Its Pod has the same labels.
-        self._parts.wakes.launch(member.key, None)
+        self._context.wakes.launch(member.key, None)
 
     async def _patch(self, member: SandboxEntry, metadata: dict[str, Any]) -> SandboxEntry:
-        self._outcome.has_acted = True
+        self._run.has_acted = True
         body = {"metadata": metadata}
-        return (await self._parts.writer.patch(self._sandboxes, member, body)).entry
+        return (await self._context.writer.patch(self._sandboxes, member, body)).entry
 
     async def delete(self, member: SandboxEntry, why: str) -> None:
         """Delete a Sandbox unless it changed meanwhile; until it is gone, claims cannot take it."""
-        parts, outcome = self._parts, self._outcome
-        outcome.has_acted = True
-        is_reserved = parts.warm.reserve(member)
+        context, run = self._context, self._run
+        run.has_acted = True
+        is_reserved = context.warm.reserve(member)
         try:
-            await parts.writer.delete(self._sandboxes, member, is_guarded=True)
+            await context.writer.delete(self._sandboxes, member, is_guarded=True)
         except Conflict:
-            outcome.requeue.within(UNSEEN_S)
+            run.requeue.within(UNSEEN_S)
         except ControlPlaneError as error:
-            outcome.errors.append(error)
+            run.errors.append(error)
         else:
             # No event of a later version can say otherwise.
             self._sandboxes.mark(member, is_deleting=True)
-            parts.events.log(
-                self._entry, "Normal", "MemberDeleted", sandbox=member.key.name, why=why
+            context.events.log(
+                self._run.entry, "Normal", "MemberDeleted", sandbox=member.key.name, why=why
             )
         finally:
             if is_reserved:
-                parts.warm.release(member)
+                context.warm.release(member)

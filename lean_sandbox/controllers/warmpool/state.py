@@ -1,4 +1,4 @@
-"""What is remembered of a pool from one reconcile to the next, and what one has come to so far."""
+"""What is remembered of a pool from one reconcile to the next."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import math
 
 import msgspec
 
-from lean_sandbox.kube.errors import ControlPlaneError
 from lean_sandbox.model.warmpool import Outcomes, ReplacementPace, ReplenishHold, TokenBucket
-from lean_sandbox.runtime.workers import Requeue
+from lean_sandbox.runtime.states import State
 
 
 class Backoff(msgspec.Struct):
@@ -18,13 +17,9 @@ class Backoff(msgspec.Struct):
     next_at: float = -math.inf
 
 
-class PoolState(msgspec.Struct):
-    """What is remembered of one pool, by uid: a successor of the same name starts anew.
+class PoolState(State):
+    """What is remembered of one pool."""
 
-    Nothing here is needed for a pool to end as its spec asks: a new process begins without it.
-    """
-
-    uid: str
     hold: ReplenishHold
     bucket: TokenBucket
     pace: ReplacementPace = msgspec.field(default_factory=ReplacementPace)
@@ -67,12 +62,3 @@ class PoolState(msgspec.Struct):
         """Let the pool try everything at once that was refused to it."""
         self.creates.next_at = min(now, self.creates.next_at)
         self.launches.next_at = min(now, self.launches.next_at)
-
-
-class Outcome(msgspec.Struct):
-    """What one reconcile has come to so far."""
-
-    errors: list[ControlPlaneError] = msgspec.field(default_factory=list)
-    requeue: Requeue = msgspec.field(default_factory=Requeue)
-    # Whether a request was made since the members were counted: they may have changed.
-    has_acted: bool = False
