@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from lean_sandbox.config.flags import IDLE, TRANSLATED
 from lean_sandbox.config.forms import BOOLEAN, DURATION, INTEGER, NUMBER
-from lean_sandbox.config.options import IDLE, OPTIONS, TRANSLATED, Flag
+from lean_sandbox.config.options import OPTIONS, Flag
 from lean_sandbox.config.sources import Effective
 from lean_sandbox.log import printable
 

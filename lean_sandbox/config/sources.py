@@ -15,17 +15,9 @@ from typing import Any, Final
 
 import msgspec
 
+from lean_sandbox.config.flags import DEVELOPMENT, DEVELOPMENT_DEFAULTS, FLAGS, REMOVED, TUNABLE
 from lean_sandbox.config.forms import BOOLEAN, Form
-from lean_sandbox.config.options import (
-    DEVELOPMENT,
-    DEVELOPMENT_DEFAULTS,
-    FLAGS,
-    REMOVED,
-    TUNABLE,
-    Settings,
-    doubts,
-    flag_of,
-)
+from lean_sandbox.config.options import Settings, doubts, flag_of
 from lean_sandbox.errors import ConfigError
 
 EXIT_OK: Final = 0

@@ -11,7 +11,7 @@ import pytest
 
 from lean_sandbox.cli import main
 from lean_sandbox.commands import COMMANDS
-from lean_sandbox.config.options import FLAGS
+from lean_sandbox.config.flags import FLAGS
 from lean_sandbox.config.sources import EXIT_OK
 
 # Completes the words of its arguments as bash does when the last of them is followed by a tab.

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from lean_sandbox.config.options import FLAGS, Settings
+from lean_sandbox.config.flags import FLAGS
+from lean_sandbox.config.options import Settings
 from lean_sandbox.version import __version__
 from lean_sandbox.watch.kind import Representation
 from tests.controlplane.plugin import REAL

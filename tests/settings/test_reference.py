@@ -7,7 +7,7 @@ import json
 import pytest
 
 from lean_sandbox.cli import main
-from lean_sandbox.config.options import IDLE, REMOVED, TRANSLATED
+from lean_sandbox.config.flags import IDLE, REMOVED, TRANSLATED
 from lean_sandbox.config.sources import EXIT_OK, EXIT_USAGE, effective, scan
 from lean_sandbox.errors import ConfigError
 from tests.settings.strategies import OPTIONS
