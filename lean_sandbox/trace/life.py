@@ -36,7 +36,7 @@ Subject: TypeAlias = tuple[str, Key]
 """An object: the plural of its kind, its key."""
 
 
-class Entry(msgspec.Struct, frozen=True, gc=False):
+class TraceEntry(msgspec.Struct, frozen=True, gc=False):
     """Something that happened to an object; ``at`` is monotonic, in seconds."""
 
     at: float
@@ -51,7 +51,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     owner: str = ""
 
 
-def summary(subject: Subject, entries: Sequence[Entry], now: float) -> str:
+def summary(subject: Subject, entries: Sequence[TraceEntry], now: float) -> str:
     """Return how long an object took to become Ready, and where that time went.
 
     Times are in milliseconds, from its first event. Empty for kinds without the condition, and if
@@ -76,7 +76,7 @@ def summary(subject: Subject, entries: Sequence[Entry], now: float) -> str:
     return f"Ready after {(ready - began) * 1000.0:.1f} ms: {', '.join(parts)}{_origin(requests)}"
 
 
-def _step(request: Entry) -> str:
+def _step(request: TraceEntry) -> str:
     verb, _, asked = request.detail.partition(" ")
     resource, _, code = asked.partition(" ")
     plural, _, group = resource.partition(".")
@@ -87,7 +87,7 @@ def _step(request: Entry) -> str:
     return name if code.startswith("2") else f"{name} ({code})"
 
 
-def _covered_s(requests: Sequence[Entry]) -> float:
+def _covered_s(requests: Sequence[TraceEntry]) -> float:
     """Return for how long at least one of the requests was under way; they are in order of time."""
     total_s, until = 0.0, -math.inf
     for one in requests:
@@ -97,7 +97,7 @@ def _covered_s(requests: Sequence[Entry]) -> float:
     return total_s
 
 
-def _origin(requests: Sequence[Entry]) -> str:
+def _origin(requests: Sequence[TraceEntry]) -> str:
     steps = [_step(one) for one in requests if one.plural == CLAIMS]
     if "create sandboxes" in steps:
         return "; cold"
@@ -105,7 +105,10 @@ def _origin(requests: Sequence[Entry]) -> str:
 
 
 def table(
-    subject: Subject, entries: list[Entry], now: float, wall_clock_at: Callable[[float], datetime]
+    subject: Subject,
+    entries: list[TraceEntry],
+    now: float,
+    wall_clock_at: Callable[[float], datetime],
 ) -> str:
     """Return the summary, then a line for each entry.
 

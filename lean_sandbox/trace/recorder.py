@@ -39,8 +39,8 @@ from lean_sandbox.trace.life import (
     PODS,
     READY,
     SANDBOXES,
-    Entry,
     Subject,
+    TraceEntry,
     table,
 )
 from lean_sandbox.watch.cache import Cache
@@ -71,7 +71,7 @@ class Recorder:
     def __init__(self, most: int, clock: Clock) -> None:
         self._clock = clock
         self._caches: dict[str, Cache[Any]] = {}
-        self.entries: deque[Entry] = deque(maxlen=most)
+        self.entries: deque[TraceEntry] = deque(maxlen=most)
         # The claims and Sandboxes that are known to be Ready.
         self._ready: set[Subject] = set()
         # One walk at a time, however many ask.
@@ -106,7 +106,7 @@ class Recorder:
         if reason.startswith("nothing of ["):
             reason = "nothing that matters changed"
         self.entries.append(
-            Entry(
+            TraceEntry(
                 self._clock.monotonic(),
                 plural,
                 # What the cache holds, and an interned text, cost nothing more.
@@ -133,7 +133,7 @@ class Recorder:
                 (self._ready.add if is_ready else self._ready.discard)(subject)
                 detail = READY if is_ready else NOT_READY
                 now = self._clock.monotonic()
-                self.entries.append(Entry(now, plural, entry.key, "condition", detail))
+                self.entries.append(TraceEntry(now, plural, entry.key, "condition", detail))
 
     def _follow_reconciles(self, controller: Controller[Any], plural: str) -> None:
         def begun(item: Item[Key]) -> None:
@@ -145,7 +145,7 @@ class Recorder:
             waited_s = max(0.0, began - report.item.enqueued_at)
             detail = "; ".join(_of_reconcile(controller.name, report, waited_s))
             key = report.item.key
-            self.entries.append(Entry(began, plural, key, "reconcile", detail, report.took_s))
+            self.entries.append(TraceEntry(began, plural, key, "reconcile", detail, report.took_s))
 
         controller.workers.on_begin.append(begun)
         controller.workers.on_end.append(ended)
@@ -160,10 +160,10 @@ class Recorder:
         began = self._clock.monotonic() - record.latency_s
         detail = f"{record.verb} {record.resource} {record.code or record.error}"
         self.entries.append(
-            Entry(began, plural, key, "request", sys.intern(detail), record.latency_s)
+            TraceEntry(began, plural, key, "request", sys.intern(detail), record.latency_s)
         )
 
-    async def about(self, subject: Subject) -> list[Entry]:
+    async def about(self, subject: Subject) -> list[TraceEntry]:
         """Return the entries of an object and of those it controls, in the order of time.
 
         Lets other tasks run between pieces. Of very many entries the latest are returned.
@@ -175,13 +175,13 @@ class Recorder:
             keys = await self._owned_by(plural, keys, kept)
             _, plural = _CHILDREN[plural]
             family[plural] = keys
-        found: deque[Entry] = deque(maxlen=_MOST_SHOWN)
+        found: deque[TraceEntry] = deque(maxlen=_MOST_SHOWN)
         async for piece in _in_pieces(kept):
             found.extend(one for one in piece if one.key in family.get(one.plural, ()))
         # A reconcile is recorded at its end, but sorted before what happened in it.
         return sorted(found, key=lambda one: (one.at, one.what != "reconcile"))
 
-    async def _owned_by(self, plural: str, keys: set[Key], kept: list[Entry]) -> set[Key]:
+    async def _owned_by(self, plural: str, keys: set[Key], kept: list[TraceEntry]) -> set[Key]:
         # Events show children that have ended, the caches those whose events are overwritten.
         kind, child = _CHILDREN[plural]
         owners = {(key.namespace, f"{kind}/{key.name}") for key in keys}
@@ -237,7 +237,7 @@ def _name_of(owner: OwnerReference) -> str:
     return f"{owner.kind}/{owner.name}"[:_LONGEST_OWNER]
 
 
-async def _in_pieces(entries: list[Entry]) -> AsyncIterator[list[Entry]]:
+async def _in_pieces(entries: list[TraceEntry]) -> AsyncIterator[list[TraceEntry]]:
     """Yield pieces of a list, and let other tasks run between them."""
     for at in range(0, len(entries), _PIECE):
         yield entries[at : at + _PIECE]

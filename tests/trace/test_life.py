@@ -7,7 +7,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.trace.life import CLAIMS, NOT_READY, PODS, READY, SANDBOXES, Entry, summary
+from lean_sandbox.trace.life import CLAIMS, NOT_READY, PODS, READY, SANDBOXES, TraceEntry, summary
 from lean_sandbox.watch.kind import Key
 
 KEY = Key("ns", "c")
@@ -17,19 +17,19 @@ ADOPT = "patch sandboxes.agents.x-k8s.io"
 STATUS = "patch sandboxclaims.extensions.agents.x-k8s.io/status"
 
 
-def event(at: float, detail: str = ADDED) -> Entry:
+def event(at: float, detail: str = ADDED) -> TraceEntry:
     """Return an event of the claim."""
-    return Entry(at, CLAIMS, KEY, "event", detail)
+    return TraceEntry(at, CLAIMS, KEY, "event", detail)
 
 
-def request(at: float, detail: str, took_s: float, plural: str = CLAIMS) -> Entry:
+def request(at: float, detail: str, took_s: float, plural: str = CLAIMS) -> TraceEntry:
     """Return a request of a reconcile."""
-    return Entry(at, plural, KEY, "request", detail, took_s)
+    return TraceEntry(at, plural, KEY, "request", detail, took_s)
 
 
-def condition(at: float, detail: str = READY) -> Entry:
+def condition(at: float, detail: str = READY) -> TraceEntry:
     """Return a change of the claim's condition."""
-    return Entry(at, CLAIMS, KEY, "condition", detail)
+    return TraceEntry(at, CLAIMS, KEY, "condition", detail)
 
 
 def test_each_step_is_named_and_the_rest_is_between_them() -> None:
@@ -73,7 +73,7 @@ def test_an_object_of_the_same_name_before_does_not_count() -> None:
 def test_nothing_is_said_without_the_beginning_or_the_condition() -> None:
     """Its first event is overwritten, or its kind has no condition Ready."""
     assert summary(CLAIM, [condition(1.0)], 2.0) == ""
-    assert summary((PODS, KEY), [Entry(0.0, PODS, KEY, "event", ADDED)], 2.0) == ""
+    assert summary((PODS, KEY), [TraceEntry(0.0, PODS, KEY, "event", ADDED)], 2.0) == ""
 
 
 @given(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lean_sandbox.config.options import Settings
 from lean_sandbox.http.server import Request
 from lean_sandbox.kube.telemetry import RequestRecord
-from lean_sandbox.trace.life import CLAIMS, PATH, PODS, SANDBOXES, Entry
+from lean_sandbox.trace.life import CLAIMS, PATH, PODS, SANDBOXES, TraceEntry
 from lean_sandbox.trace.recorder import Recorder
 from lean_sandbox.watch.kind import Key
 from tests.support.clock import FakeClock
@@ -23,13 +23,15 @@ TIMES = st.floats(0.0, 100.0)
 TEXTS = st.text(max_size=8)
 
 
-def saw(plural: str, name: str, owner: str = "", at: float = 0.0) -> Entry:
+def saw(plural: str, name: str, owner: str = "", at: float = 0.0) -> TraceEntry:
     """Return an event that passed, as it is kept."""
-    return Entry(at, plural, Key("ns", name), "event", "ADDED, passed: first sight", owner=owner)
+    return TraceEntry(
+        at, plural, Key("ns", name), "event", "ADDED, passed: first sight", owner=owner
+    )
 
 
 @st.composite
-def entries(draw: st.DrawFn) -> Entry:
+def entries(draw: st.DrawFn) -> TraceEntry:
     """Return an entry of any kind about one of few objects."""
     plural = draw(st.sampled_from([CLAIMS, SANDBOXES, PODS]))
     key, at = Key("ns", draw(NAMES)), draw(TIMES)
@@ -38,13 +40,13 @@ def entries(draw: st.DrawFn) -> Entry:
     )
     if what == "event":
         owner = draw(st.sampled_from(["", "SandboxClaim/a", "Sandbox/b", "Sandbox/c"]))
-        return Entry(at, plural, key, what, draw(TEXTS), owner=owner)
-    return Entry(at, plural, key, what, draw(TEXTS), draw(TIMES))
+        return TraceEntry(at, plural, key, what, draw(TEXTS), owner=owner)
+    return TraceEntry(at, plural, key, what, draw(TEXTS), draw(TIMES))
 
 
 @given(st.integers(1, 20), st.lists(entries(), max_size=60))
 def test_the_ring_never_holds_more_than_it_may_and_the_last_are_kept(
-    most: int, coming: list[Entry]
+    most: int, coming: list[TraceEntry]
 ) -> None:
     """Whatever comes: the newest entries in their order."""
     ring = Recorder(most, FakeClock())
@@ -55,7 +57,7 @@ def test_the_ring_never_holds_more_than_it_may_and_the_last_are_kept(
 
 @given(st.lists(entries(), max_size=40))
 async def test_about_finds_each_entry_of_the_family_once_in_the_order_of_time(
-    coming: list[Entry],
+    coming: list[TraceEntry],
 ) -> None:
     """The object, what its events' owners lead to, and nothing else."""
     ring = Recorder(100, FakeClock())
@@ -92,7 +94,7 @@ def test_requests_outside_of_passes_are_not_kept() -> None:
 
 
 @given(st.lists(entries(), min_size=1, max_size=20))
-async def test_the_table_has_a_line_for_each_entry(found: list[Entry]) -> None:
+async def test_the_table_has_a_line_for_each_entry(found: list[TraceEntry]) -> None:
     """Under three lines of head, whatever texts the entries hold; none of them moves a cursor."""
     ring = Recorder(100, FakeClock())
     ring.entries.append(saw(CLAIMS, "a"))

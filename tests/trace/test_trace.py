@@ -22,7 +22,7 @@ from lean_sandbox.config.sources import EXIT_CONFIG, EXIT_FAILED, EXIT_OK
 from lean_sandbox.errors import ConfigError
 from lean_sandbox.model.shard import Shard
 from lean_sandbox.trace.client import ask
-from lean_sandbox.trace.life import Entry
+from lean_sandbox.trace.life import TraceEntry
 from lean_sandbox.watch.kind import Key
 from tests.api import certificates
 from tests.metrics.scrape import serving
@@ -35,13 +35,13 @@ Json = dict[str, Any]
 ON: Json = {"sandbox_status_window": 1.0, "sandbox_status_step_window": 0.0, "trace_entries": 1000}
 
 
-async def life_of(world: World, kind: str, name: str) -> list[Entry]:
+async def life_of(world: World, kind: str, name: str) -> list[TraceEntry]:
     """Return what the listener answers about an object."""
     async with serving(world) as scraper:
         path = f"/debug/trace?kind={kind}&namespace={NS}&name={name}&output=json"
         answer = await scraper.get(path)
     assert answer.status_code == 200
-    return msgspec.json.decode(answer.content, type=list[Entry])
+    return msgspec.json.decode(answer.content, type=list[TraceEntry])
 
 
 async def command(world: World, *words: str) -> tuple[int, str, str]:
@@ -63,7 +63,7 @@ async def command(world: World, *words: str) -> tuple[int, str, str]:
     return code, said.getvalue(), complained.getvalue()
 
 
-def told(entries: Sequence[Entry]) -> list[str]:
+def told(entries: Sequence[TraceEntry]) -> list[str]:
     """Return entries in words, without the reasons of events and the times of reconciles."""
     words = []
     for one in entries:
