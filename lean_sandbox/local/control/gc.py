@@ -6,7 +6,7 @@ that block it are gone. Orphan: dependents lose the reference and stay.
 
 from __future__ import annotations
 
-from collections import deque
+from collections.abc import Iterable
 from typing import Any, Final
 
 import anyio
@@ -15,6 +15,7 @@ from anyio.lowlevel import checkpoint
 from lean_sandbox.local.errors import StatusError
 from lean_sandbox.local.kinds.registry import Kind, Registry
 from lean_sandbox.local.store.store import Collection, Entry, Event, Store
+from lean_sandbox.local.write.admission import DEFINITIONS
 from lean_sandbox.local.write.bodies import Deletion
 from lean_sandbox.local.write.verbs import Verbs
 
@@ -24,7 +25,6 @@ Place = tuple[str, str]
 
 _FOREGROUND: Final = "foregroundDeletion"
 _ORPHAN: Final = "orphan"
-_DEFINITIONS: Final = "customresourcedefinitions.apiextensions.k8s.io"
 _BATCH: Final = 200
 """Objects looked at before other tasks get a turn."""
 
@@ -37,9 +37,7 @@ class GarbageCollector:
         self._registry = registry
         self._verbs = verbs
         self._dependents: dict[str, set[Place]] = {}
-        self._owners: dict[Place, tuple[str, ...]] = {}
-        self._queue: deque[Place] = deque()
-        self._queued: set[Place] = set()
+        self._queue: dict[Place, None] = {}
         # Objects with an owner of a version that is not served, until something is defined.
         self._stuck: set[Place] = set()
         self._wake = anyio.Event()
@@ -51,7 +49,7 @@ class GarbageCollector:
         """Take in everything that is already stored, as after a restart."""
         for collection in self._store:
             for entry in collection.scan():
-                self._note(collection, entry)
+                self._note((collection.storage, entry.key), entry, ())
 
     @property
     def is_idle(self) -> bool:
@@ -59,48 +57,37 @@ class GarbageCollector:
         return not self._queue
 
     def _enqueue(self, place: Place) -> None:
-        if place not in self._queued:
-            self._queued.add(place)
-            self._queue.append(place)
-            self._wake.set()
+        self._queue[place] = None
+        self._wake.set()
 
-    def _note(self, collection: Collection, entry: Entry) -> None:
-        place = (collection.storage, entry.key)
-        uids = entry.owners
-        before = self._owners.get(place, ())
-        if uids != before:
-            for uid in before:
-                self._dependents.get(uid, set()).discard(place)
-            for uid in uids:
-                self._dependents.setdefault(uid, set()).add(place)
-            if uids:
-                self._owners[place] = uids
-            else:
-                self._owners.pop(place, None)
-            for uid in before:
-                owner = self._store.uids.get(uid)
-                if owner is not None and uid not in uids:
-                    self._enqueue((owner[0].storage, owner[1]))
-        if uids or entry.deleting:
+    def _note(self, place: Place, entry: Entry, before: tuple[str, ...]) -> None:
+        """Enter an object below its owners, and look again at those that it had."""
+        for uid in entry.owners:
+            self._dependents.setdefault(uid, set()).add(place)
+        self._leave(place, set(before).difference(entry.owners))
+        if entry.owners or entry.deleting:
             self._enqueue(place)
 
-    def _follow(self, collection: Collection, event: Event) -> None:
-        if collection.storage == _DEFINITIONS and self._stuck:
-            stuck, self._stuck = self._stuck, set()
-            for place in sorted(stuck):
-                self._enqueue(place)
-        if event.type != "DELETED":
-            if collection.storage not in ("events", "leases.coordination.k8s.io"):
-                self._note(collection, event.entry)
-            return
-        place = (collection.storage, event.entry.key)
-        for uid in self._owners.pop(place, ()):
+    def _leave(self, place: Place, owners: Iterable[str]) -> None:
+        for uid in sorted(owners):
             self._dependents.get(uid, set()).discard(place)
             owner = self._store.uids.get(uid)
             if owner is not None:
                 self._enqueue((owner[0].storage, owner[1]))
-        for dependent in sorted(self._dependents.pop(event.entry.uid, ())):
-            self._enqueue(dependent)
+
+    def _follow(self, collection: Collection, event: Event) -> None:
+        if collection.storage == DEFINITIONS and self._stuck:
+            stuck, self._stuck = self._stuck, set()
+            for place in sorted(stuck):
+                self._enqueue(place)
+        place = (collection.storage, event.entry.key)
+        before = () if event.prev is None else event.prev.owners
+        if event.type == "DELETED":
+            self._leave(place, before)
+            for dependent in sorted(self._dependents.pop(event.entry.uid, ())):
+                self._enqueue(dependent)
+        elif collection.storage not in ("events", "leases.coordination.k8s.io"):
+            self._note(place, event.entry, before)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -109,8 +96,8 @@ class GarbageCollector:
             self._wake = anyio.Event()
             while self._queue:
                 for _ in range(min(_BATCH, len(self._queue))):
-                    place = self._queue.popleft()
-                    self._queued.discard(place)
+                    place = next(iter(self._queue))
+                    del self._queue[place]
                     try:
                         self._look(place)
                     except StatusError:

@@ -118,7 +118,6 @@ class Lifecycle:
         self._definitions = Definitions(store, registry, verbs)
         self._ending: set[str] = set()
         self._wake = anyio.Event()
-        self._new: list[str] = []
         self.ca_pem = ""
         """Shown in each namespace's ``kube-root-ca.crt``."""
         store.listeners.append(self._follow)
@@ -135,8 +134,7 @@ class Lifecycle:
         storage, entry = collection.storage, event.entry
         if storage == "namespaces":
             if event.type == "ADDED":
-                self._new.append(entry.name)
-                self._furnish()
+                self._furnish(entry.name)
             elif entry.fields.get("status.phase") == "Terminating" and event.type != "DELETED":
                 self._ending.add(entry.name)
                 self._wake.set()
@@ -154,19 +152,15 @@ class Lifecycle:
 
     # ------------------------------------------------------------------ namespaces
 
-    def _furnish(self) -> None:
-        """Give new namespaces what the controllers of a cluster put into each."""
-        while self._new:
-            name = self._new.pop()
+    def _furnish(self, namespace: str) -> None:
+        """Give a new namespace what the controllers of a cluster put into each."""
+        for plural, name, more in (
+            ("serviceaccounts", "default", {}),
+            ("configmaps", _ROOT_CA, {"data": {"ca.crt": self.ca_pem}}),
+        ):
+            made: Json = {"metadata": {"name": name}, **more}
             options = WriteOptions(manager=_MANAGER)
-            account = self._registry.get("", "v1", "serviceaccounts")
-            config = self._registry.get("", "v1", "configmaps")
-            if account is None or config is None:
-                continue
-            self._verbs.create(account, name, {"metadata": {"name": "default"}}, options)
-            data = {"ca.crt": self.ca_pem}
-            root = {"metadata": {"name": _ROOT_CA}, "data": data}
-            self._verbs.create(config, name, root, options)
+            self._verbs.create(self._registry.by_resource(plural), namespace, made, options)
 
     def _end_namespace(self, name: str) -> None:
         namespace = self._store.collection("namespaces").entries.get(name)
@@ -181,8 +175,7 @@ class Lifecycle:
                     if not entry.deleting:
                         self._verbs.delete(kind, name, entry.name, Deletion(policy="Background"))
                 empty = empty and collection.is_empty(name)
-        kind = self._registry.get("", "v1", "namespaces")
-        if empty and kind is not None:
+        if empty:
             self._ending.discard(name)
 
             def finish(obj: Json) -> Json:
@@ -190,7 +183,7 @@ class Lifecycle:
                 obj["spec"]["finalizers"] = [item for item in kept if item != "kubernetes"]
                 return obj
 
-            self._verbs.rewrite(kind, "", name, finish)
+            self._verbs.rewrite(self._registry.by_resource("namespaces"), "", name, finish)
 
     async def run(self) -> None:
         """Work until cancelled."""

@@ -53,19 +53,14 @@ class Creating(Objects):
         if home is None:
             raise not_found("", "namespaces", namespace)
         if home.fields.get("status.phase") == "Terminating":
+            why = f"namespace {namespace} is being terminated"
             raise forbidden(
                 kind.group,
                 kind.plural,
                 name,
                 f"unable to create new content in namespace {namespace} because it is being"
                 " terminated",
-                [
-                    Cause(
-                        "NamespaceTerminating",
-                        f"namespace {namespace} is being terminated",
-                        "metadata.namespace",
-                    )
-                ],
+                [Cause("NamespaceTerminating", why, "metadata.namespace")],
             )
 
     def create(self, kind: Kind, namespace: str, obj: Json, options: WriteOptions) -> Entry:

@@ -179,22 +179,20 @@ class Objects:
             if not deleting:
                 metadata["deletionTimestamp"] = self.now()
                 obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
-        elif not deleting:
-            if kind.storage == DEFINITIONS:
+        elif not deleting or (
+            grace is not None and grace < metadata.get("deletionGracePeriodSeconds", 0)
+        ):
+            if kind.storage == DEFINITIONS and not deleting:
                 # The definition stays until the objects of its kind are gone.
                 metadata.setdefault("finalizers", []).append(CLEANUP)
                 ending = {**_TERMINATING, "lastTransitionTime": self.now()}
                 status = obj.setdefault("status", {})
                 status["conditions"] = [*(status.get("conditions") or ()), ending]
+            if metadata.get("generation") and not deleting:
+                metadata["generation"] += 1
             moment = self.clock.now() + timedelta(seconds=grace or 0)
             metadata["deletionTimestamp"] = moment.strftime("%Y-%m-%dT%H:%M:%SZ")
             metadata["deletionGracePeriodSeconds"] = grace or 0
-            if metadata.get("generation"):
-                metadata["generation"] += 1
-        elif grace is not None and grace < metadata.get("deletionGracePeriodSeconds", 0):
-            moment = self.clock.now() + timedelta(seconds=grace)
-            metadata["deletionTimestamp"] = moment.strftime("%Y-%m-%dT%H:%M:%SZ")
-            metadata["deletionGracePeriodSeconds"] = grace
         return self._store_deletion(kind, entry, before, obj, how)
 
     def _store_deletion(

@@ -234,27 +234,19 @@ def _pruned_item(value: Any, dropped: Fields | None, kept: Fields | None, node: 
 
 def _refuse_conflicts(lost: list[tuple[Manager, Fields]]) -> None:
     causes: list[Cause] = []
-    lines: list[tuple[str, list[str]]] = []
+    texts: list[str] = []
     for manager, fields in lost:
         paths = [path_text(path) for path in sorted(members(fields))]
-        text = f"conflict with {manager.label}"
-        causes.extend(Cause("FieldManagerConflict", text, path) for path in paths)
-        lines.append((manager.label, paths))
-    count = len(causes)
-    noun = "conflict" if count == 1 else "conflicts"
-    if count == 1:
-        text = f"conflict with {lines[0][0]}: {lines[0][1][0]}"
-    else:
-        text = "\n".join(
-            "conflicts with " + label + ":\n" + "\n".join(f"- {path}" for path in paths)
-            for label, paths in lines
-        )
-    raise StatusError(
-        409,
-        "Conflict",
-        f"Apply failed with {count} {noun}: {text}",
-        details={"causes": [cause.body() for cause in causes]},
-    )
+        causes += [
+            Cause("FieldManagerConflict", f"conflict with {manager.label}", path) for path in paths
+        ]
+        texts.append(f"conflicts with {manager.label}:\n" + "\n".join(f"- {p}" for p in paths))
+    text, noun = "\n".join(texts), "conflicts"
+    if len(causes) == 1:
+        text, noun = f"{causes[0].message}: {causes[0].field}", "conflict"
+    message = f"Apply failed with {len(causes)} {noun}: {text}"
+    details = {"causes": [cause.body() for cause in causes]}
+    raise StatusError(409, "Conflict", message, details=details)
 
 
 def apply_onto(
@@ -297,18 +289,12 @@ def apply_onto(
         dropped = difference(own.fields, claimed)
         if dropped:
             merged = _prune(merged, dropped, others, node)
-    result: Json = {**live, **merged}
-    for key in before:
-        if key not in merged:
-            result.pop(key, None)
-    system = {key: value for key, value in live["metadata"].items() if key not in _owned_keys(live)}
+    both = {**live, **merged}
+    result: Json = {key: both[key] for key in both if key in merged or key not in before}
+    system = {key: value for key, value in live["metadata"].items() if key in _SYSTEM}
     result["metadata"] = {**system, **(merged.get("metadata") or {})}
     taken: Fields = {}
     for _, fields in lost:
         taken = union(taken, fields)
     result["metadata"]["managedFields"] = apply_managers(managers, writer, claimed, taken, now)
     return result
-
-
-def _owned_keys(obj: Json) -> frozenset[str]:
-    return frozenset((owned_view(obj).get("metadata") or {}).keys())
