@@ -20,7 +20,7 @@ from lean_sandbox.local.target import Answer
 
 Json = dict[str, Any]
 
-_AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v={};as=APIGroupDiscoveryList"
+_AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 _PROTOBUF: Final = "com.github.proto-openapi.spec"
 # openapi.v2.Document: swagger (1) and info (2) with title (1) and version (2), without definitions.
 # kubectl asks for it in this form alone, for a List whose items it would check itself; kinds that
@@ -66,11 +66,7 @@ def _priority(version: str) -> tuple[Any, ...]:
 def api_versions(server_address: str) -> Json:
     """Return `/api`. `server_address` is host and port as the client reaches them."""
     addresses = [{"clientCIDR": "0.0.0.0/0", "serverAddress": server_address}]
-    return {
-        "kind": "APIVersions",
-        "versions": ["v1"],
-        "serverAddressByClientCIDRs": addresses,
-    }
+    return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": addresses}
 
 
 def _group(name: str, versions: Iterable[str]) -> Json:
@@ -128,7 +124,7 @@ def resource_list(kinds: Iterable[Kind], group: str, version: str) -> Json | Non
     }
 
 
-def aggregated_discovery(kinds: Iterable[Kind], *, is_core: bool, api_version: str = "v2") -> Json:
+def aggregated_discovery(kinds: Iterable[Kind], *, is_core: bool) -> Json:
     """Return the APIGroupDiscoveryList of `/api` (`is_core`) or `/apis`."""
     items: list[Json] = []
     for name, versions in _groups(kinds).items():
@@ -145,28 +141,19 @@ def aggregated_discovery(kinds: Iterable[Kind], *, is_core: bool, api_version: s
         items.append({"metadata": {"name": name} if name else {}, "versions": shown})
     return {
         "kind": "APIGroupDiscoveryList",
-        "apiVersion": f"apidiscovery.k8s.io/{api_version}",
+        "apiVersion": "apidiscovery.k8s.io/v2",
         "metadata": {},
         "items": items,
     }
 
 
-def aggregated_version(accept: str) -> str | None:
-    """Return ``v2`` or ``v2beta1`` when an Accept header asks for aggregated discovery, else None.
-
-    The answer's Content-Type is
-    ``application/json;g=apidiscovery.k8s.io;v=<that>;as=APIGroupDiscoveryList``.
-    """
-    for media, parameters in parse_accept(accept):
-        wanted = (parameters.get("as"), parameters.get("g"))
-        version = parameters.get("v")
-        if (
-            media == "application/json"
-            and wanted == ("APIGroupDiscoveryList", "apidiscovery.k8s.io")
-            and version in ("v2", "v2beta1")
-        ):
-            return version
-    return None
+def wants_aggregated(accept: str) -> bool:
+    """Say whether an Accept header asks for aggregated discovery, in the one version there is."""
+    wanted = {"as": "APIGroupDiscoveryList", "g": "apidiscovery.k8s.io", "v": "v2"}
+    return any(
+        media == "application/json" and wanted.items() <= parameters.items()
+        for media, parameters in parse_accept(accept)
+    )
 
 
 def version_info() -> Json:
@@ -345,7 +332,7 @@ class Documents:
         self._url = url
         self._revision = -1
         self._kinds: list[Kind] = []
-        self._known: dict[tuple[str, str], Answer] = {}
+        self._known: dict[tuple[str, bool], Answer] = {}
 
     def answer(self, path: str, accept: str) -> Answer | None:
         """Return a document, None where there is none."""
@@ -354,30 +341,26 @@ class Documents:
             self._kinds = list(self._registry)
             self._known.clear()
         path = path.rstrip("/").removeprefix("/")
-        if path == "openapi/v2" and _PROTOBUF in accept:
-            return Answer(
-                200, _EMPTY_SWAGGER, content_type=f"application/{_PROTOBUF}.v2.v1.0+protobuf"
-            )
-        version = (aggregated_version(accept) or "") if path in ("api", "apis") else ""
-        key = (path, version)
-        if key not in self._known:
-            found = self._find(path, version)
+        if path == "openapi/v2":
+            if _PROTOBUF in accept:
+                form = f"application/{_PROTOBUF}.v2.v1.0+protobuf"
+                return Answer(200, _EMPTY_SWAGGER, content_type=form)
+            return Answer(200, _SAME_IN_JSON)
+        is_aggregated = path in ("api", "apis") and wants_aggregated(accept)
+        known = self._known.get((path, is_aggregated))
+        if known is None:
+            found = self._listed(path, is_aggregated=is_aggregated)
             if found is None:  # not remembered: clients could ask for anything
                 return None
-            self._known[key] = found
-        return self._known[key]
+            form = _AGGREGATED if is_aggregated else "application/json"
+            known = Answer(200, msgspec.json.encode(found), content_type=form)
+            self._known[path, is_aggregated] = known
+        return known
 
-    def _find(self, path: str, version: str) -> Answer | None:
-        if version:
-            body = aggregated_discovery(self._kinds, is_core=path == "api", api_version=version)
-            return Answer(200, msgspec.json.encode(body), content_type=_AGGREGATED.format(version))
-        if path == "openapi/v2":
-            return Answer(200, _SAME_IN_JSON)
-        listed = self._listed(path)
-        return None if listed is None else Answer(200, msgspec.json.encode(listed))
-
-    def _listed(self, path: str) -> Json | None:
+    def _listed(self, path: str, *, is_aggregated: bool) -> Json | None:
         match path.split("/"):
+            case ["api" | "apis"] if is_aggregated:
+                return aggregated_discovery(self._kinds, is_core=path == "api")
             case ["openapi", "v3"]:
                 return openapi_index(self._kinds)
             case ["openapi", "v3", *rest]:
