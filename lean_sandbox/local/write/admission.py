@@ -207,6 +207,8 @@ def unowned(kind: Kind, obj: Json, sent: set[str]) -> Json:
     # What is written of an empty object belongs to nobody.
     complete(made, builtin_schema(kind.kind, kind.api_version))
     _empty_lists(made, obj)
+    if kind.has_status and "status" in obj:
+        made["status"] = obj["status"]
     if not kind.group:
         given = obj.get("spec") or {}
         admitted = (key for key in _ADMITTED.get(kind.plural, ()) if key not in sent)

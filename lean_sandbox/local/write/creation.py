@@ -26,7 +26,7 @@ from lean_sandbox.local.store.store import Entry
 from lean_sandbox.local.write.admission import prepare_create, unowned
 from lean_sandbox.local.write.bodies import WriteOptions, check_namespace
 from lean_sandbox.local.write.objects import Objects, is_finished
-from lean_sandbox.local.write.ownership import Manager, hidden_from, track_update
+from lean_sandbox.local.write.ownership import Manager, track_update
 
 Json = dict[str, Any]
 
@@ -102,8 +102,6 @@ class Creating(Objects):
         given = obj.get("spec")
         sent = set(given) if isinstance(given, dict) else set()
         prepare_create(kind, obj)
-        if kind.is_custom and kind.has_status:
-            obj.pop("status", None)
         self.admission.default(kind, obj)
         self.admission.validate(kind, obj, None)
         metadata["managedFields"], _ = track_update(
@@ -112,7 +110,6 @@ class Creating(Objects):
             self.admission.structure(kind),
             Manager.of(kind, options, "Update"),
             metadata["creationTimestamp"],
-            hide=hidden_from(kind, ""),
             is_new=True,
         )
         if kind.storage == "pods":

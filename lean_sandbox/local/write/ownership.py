@@ -141,7 +141,6 @@ def track_update(
     writer: Manager,
     now: str,
     *,
-    hide: tuple[str, ...],
     is_new: bool = False,
 ) -> tuple[list[Json], bool]:
     """Return the new `managedFields` after ``writer`` changed ``old`` to ``new``.
@@ -150,7 +149,7 @@ def track_update(
         the entries, and whether the owned part of the object differs at all.
 
     """
-    before, after = owned_view(old, hide=hide), owned_view(new, hide=hide)
+    before, after = owned_view(old), owned_view(new)
     # metadata is a member every object has; it is never itself owned.
     before.setdefault("metadata", {})
     after.setdefault("metadata", {})
@@ -249,6 +248,11 @@ def _refuse_conflicts(lost: list[tuple[Manager, Fields]]) -> None:
     raise StatusError(409, "Conflict", message, details=details)
 
 
+def claimed_by(applied: Json, node: Node, *, hide: tuple[str, ...]) -> Fields:
+    """Return the fields that who applies an object comes to own."""
+    return fields_of(owned_view(applied, hide=hide), node, with_self=False)
+
+
 def apply_onto(
     live: Json,
     applied: Json,
@@ -267,7 +271,7 @@ def apply_onto(
     """
     said = owned_view(applied, hide=hide)
     before = owned_view(live)
-    claimed = fields_of(said, node, with_self=False)
+    claimed = claimed_by(applied, node, hide=hide)
     managers = read(live["metadata"].get("managedFields") or ())
     merged = _merge(before, said, node)
     changed, _ = changes(before, merged, node)

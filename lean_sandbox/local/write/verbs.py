@@ -5,7 +5,6 @@ All functions are synchronous and finish in one step of the event loop, so a wri
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -26,7 +25,14 @@ from lean_sandbox.local.store.store import Entry
 from lean_sandbox.local.write.admission import DEFINITIONS, prepare_update
 from lean_sandbox.local.write.bodies import WriteOptions, check_address
 from lean_sandbox.local.write.creation import Creating
-from lean_sandbox.local.write.ownership import Manager, apply_onto, hidden_from, track_update
+from lean_sandbox.local.write.ownership import (
+    Manager,
+    apply_managers,
+    apply_onto,
+    claimed_by,
+    hidden_from,
+    track_update,
+)
 
 Json = dict[str, Any]
 
@@ -142,14 +148,8 @@ class Verbs(Creating):
             metadata["namespace"] = entry.namespace
         self._admit_changed(kind, new, old, options)
         metadata = new["metadata"]
-        metadata["managedFields"], changed = track_update(
-            old,
-            new,
-            self.admission.structure(kind),
-            Manager.of(kind, options, "Update"),
-            self.now(),
-            hide=(),
-        )
+        node, writer = self.admission.structure(kind), Manager.of(kind, options, "Update")
+        metadata["managedFields"], changed = track_update(old, new, node, writer, self.now())
         count_generation(kind, old, new)
         return self.store_changed(kind, entry, old, new, dry_run=options.dry_run, changed=changed)
 
@@ -243,21 +243,13 @@ class Verbs(Creating):
     def _apply_new(
         self, kind: Kind, namespace: str, obj: Json, writer: Manager, options: WriteOptions
     ) -> Entry:
+        # Before defaults: the applier owns what it said and no more.
+        claimed = claimed_by(obj, self.admission.structure(kind), hide=hidden_from(kind, ""))
         trial = WriteOptions(
             options.manager, dry_run=True, validation="Ignore", warnings=options.warnings
         )
-        # Before defaults: the applier owns what it said and no more.
-        applied = copy.deepcopy(obj)
         created = self.create(kind, namespace, obj, trial).load()
-        created["metadata"].pop("managedFields", None)
-        final = apply_onto(
-            created,
-            applied,
-            self.admission.structure(kind),
-            writer,
-            created["metadata"]["creationTimestamp"],
-            force=True,
-            hide=hidden_from(kind, ""),
-        )
-        self.admission.normalize(kind, final)
-        return self.store_new(kind, namespace, final, options)
+        metadata = created["metadata"]
+        now = metadata["creationTimestamp"]
+        metadata["managedFields"] = apply_managers({}, writer, claimed, {}, now)
+        return self.store_new(kind, namespace, created, options)
