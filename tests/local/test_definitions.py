@@ -130,6 +130,15 @@ async def test_a_name_that_another_definition_has_is_refused(
         (await api.post(CRDS, second)).ok()
 
 
+async def test_a_group_of_built_in_kinds_gets_no_other_ones() -> None:
+    """The refusal names the group."""
+    wanted = named("coordination.k8s.io", {"plural": "leases", "kind": "Lease"})
+    wanted["metadata"]["annotations"] = {"api-approved.kubernetes.io": "unapproved, for a test"}
+    async with ControlPlane(crds=[]) as plane, Api(plane.url, plane.create_token()) as api:
+        refused = (await api.post(CRDS, wanted)).refused(422, "Invalid")
+        assert [cause["field"] for cause in refused["details"]["causes"]] == ["spec.group"]
+
+
 async def test_a_definition_cannot_change_to_a_name_that_is_taken() -> None:
     """It keeps those that it has, and what it had before others may keep being written."""
     async with ControlPlane(crds=[]) as plane, Api(plane.url, plane.create_token()) as api:

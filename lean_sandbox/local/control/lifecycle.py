@@ -56,6 +56,8 @@ class Definitions:
                 raise invalid(kind.group, kind.kind, name, found)
 
     def _taken(self, group: str, wanted: Json, own: str) -> Iterator[Cause]:
+        if group and self._registry.serves_built_in(group):
+            yield errors.invalid("spec.group", group, "has kinds of the server itself")
         for other in self._stored.scan():
             spec = _definition(other).spec
             if spec["group"] != group or other.name == own:
@@ -71,8 +73,7 @@ class Definitions:
         """Do what a change of a definition brings: kinds, the end of its watches."""
         entry, name = event.entry, event.entry.name
         if event.type == "DELETED":
-            if not self._registry.is_built_in(name):
-                self._store.collection(name).close(event.version)
+            self._store.collection(name).close(event.version)
             self._registry.withdraw(name)
             self._registry.ending.discard(name)
             return
@@ -87,16 +88,14 @@ class Definitions:
     def remove_instances(self, name: str) -> None:
         """Delete the objects of a definition that ends, then let it go."""
         collection = self._store.collection(name)
-        if not self._registry.is_built_in(name):
-            kind = _definition(self._stored.entries[name]).stored
-            for entry in collection.scan():
-                if not entry.deleting:
-                    how = Deletion(policy="Background")
-                    self._verbs.delete(kind, entry.namespace, entry.name, how)
-            if not collection.is_empty():
-                return
-        own = self._registry.by_resource(DEFINITIONS)
-        self._verbs.drop_finalizer(own, self._stored.entries[name], CLEANUP)
+        kind = _definition(self._stored.entries[name]).stored
+        for entry in collection.scan():
+            if not entry.deleting:
+                how = Deletion(policy="Background")
+                self._verbs.delete(kind, entry.namespace, entry.name, how)
+        if collection.is_empty():
+            own = self._registry.by_resource(DEFINITIONS)
+            self._verbs.drop_finalizer(own, self._stored.entries[name], CLEANUP)
 
 
 def _definition(entry: Entry) -> Definition:

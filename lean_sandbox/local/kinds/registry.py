@@ -305,16 +305,10 @@ class Registry:
         self.revision += 1
 
     def define(self, name: str, definition: Definition) -> None:
-        """Serve (or serve anew) the kinds of the CustomResourceDefinition of that name.
-
-        Paths of built-in kinds stay theirs.
-        """
+        """Serve (or serve anew) the kinds of the CustomResourceDefinition of that name."""
         self.withdraw(name)
-        kinds = [] if self.is_built_in(name) else definition.kinds
-        self._custom[name] = tuple(
-            kind for kind in kinds if not self.serves_built_in(kind.group, kind.version)
-        )
-        self._add(self._custom[name])
+        self._custom[name] = definition.kinds
+        self._add(definition.kinds)
 
     def withdraw(self, name: str) -> None:
         """Stop serving the kinds of the CustomResourceDefinition of that name."""
@@ -323,20 +317,15 @@ class Registry:
             self._by_storage.pop(kind.storage, None)
         self.revision += 1
 
-    def is_built_in(self, storage: str) -> bool:
-        """Say whether a collection is that of a built-in kind."""
-        known = self._by_storage.get(storage)
-        return known is not None and not known.is_custom
-
     def get(self, group: str, version: str, plural: str) -> Kind | None:
         """Return the kind at a path, None when nothing is served there."""
         return self._by_path.get((group, version, plural))
 
-    def serves_built_in(self, group: str, version: str) -> bool:
-        """Say whether built-in kinds are served under a group and version."""
+    def serves_built_in(self, group: str, version: str = "") -> bool:
+        """Say whether built-in kinds are served under a group, and a version if given."""
         return any(
-            key[0] == group and key[1] == version and not kind.is_custom
-            for key, kind in self._by_path.items()
+            kind.group == group and version in ("", kind.version) and not kind.is_custom
+            for kind in self._by_path.values()
         )
 
     def by_kind(self, api_version: str, kind: str) -> Kind | None:
