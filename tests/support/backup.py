@@ -33,8 +33,6 @@ class Backup:
             collection.compact(0)
             collection.restore(entries, self._version)
             store.uids |= {entry.uid: (collection, entry.key) for entry in entries}
-        collector, protection = plane._collector, plane._protection
-        for known in (collector._dependents, collector._owners):
-            known.clear()
-        for follower in (plane._lifecycle, protection, collector):
+        plane._collector._dependents.clear()
+        for follower in (plane._lifecycle, plane._protection, plane._collector):
             follower.rebuild()
