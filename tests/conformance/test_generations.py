@@ -9,18 +9,20 @@ import pytest
 
 from tests.conformance.api import (
     GROUP,
+    JSON_PATCH,
     MERGE,
     STRATEGIC,
     WIDGETS,
     Api,
     Room,
-    answers,
     until,
     widget,
 )
 from tests.conformance.kinds import Sample, samples
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+Json = dict[str, Any]
 
 
 @pytest.mark.parametrize("sample", samples(), ids=lambda sample: sample.kind.qualified_plural)
@@ -85,9 +87,18 @@ async def test_a_generation_counts_what_its_kind_counts(
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
-async def _bags(api: Api) -> None:
-    """Define Bags, which may hold anything, and wait until they are served."""
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+_PICK: Json = {"x-kubernetes-preserve-unknown-fields": True, "enum": [1, "a"]}
+_GIVEN: Json = {"x-kubernetes-preserve-unknown-fields": True, "default": 0}
+_BAG: Json = {"apiVersion": f"{GROUP}/v1", "kind": "Bag", "metadata": {"name": "a"}}
+
+
+async def _bags(room: Room) -> str:
+    """Define Bags, which may hold anything; return their path once they can be created."""
+    schema = {
+        "type": "object",
+        "x-kubernetes-preserve-unknown-fields": True,
+        "properties": {"pick": _PICK, "given": _GIVEN},
+    }
     version = {"name": "v1", "served": True, "storage": True}
     made = {
         "metadata": {"name": f"bags.{GROUP}"},
@@ -98,31 +109,28 @@ async def _bags(api: Api) -> None:
             "versions": [{**version, "schema": {"openAPIV3Schema": schema}}],
         },
     }
-    await api.post(_CRDS, made)
-    await answers(api, f"{WIDGETS}/namespaces/default/bags")
+    await room.api.post(_CRDS, made)
+    path = f"{WIDGETS}/namespaces/{room.name}/bags"
+
+    async def is_served() -> bool:
+        return (await room.api.post(path, _BAG, dryRun="All")).status == 201
+
+    await until(is_served)
+    return path
 
 
 @pytest.mark.parametrize(
     ("value", "other"),
     [(1, True), (True, 1), (1, 1.0), ({"a": 0}, {"a": False}), ([0], [False])],
 )
-async def test_a_value_of_another_type_is_a_change(
-    api: Api, room: Room, value: Any, other: Any
-) -> None:
+async def test_a_value_of_another_type_is_a_change(room: Room, value: Any, other: Any) -> None:
     """It is stored, and counted as a new generation."""
-    await _bags(api)
-    path = f"{WIDGETS}/namespaces/{room.name}/bags"
-    body = {"apiVersion": f"{GROUP}/v1", "kind": "Bag", "metadata": {"name": "a"}}
-
-    async def is_served() -> bool:
-        return (await api.post(path, body, dryRun="All")).status == 201
-
-    await until(is_served)
-    made = (await api.post(path, {**body, "spec": value})).ok()
-    changed = (await api.patch(f"{path}/a", {"spec": other})).ok()
+    path = await _bags(room)
+    made = (await room.api.post(path, {**_BAG, "spec": value})).ok()
+    changed = (await room.api.patch(f"{path}/a", {"spec": other})).ok()
     assert changed["metadata"]["generation"] == 2
     assert changed["metadata"]["resourceVersion"] != made["metadata"]["resourceVersion"]
-    found = (await api.get(f"{path}/a")).ok()["spec"]
+    found = (await room.api.get(f"{path}/a")).ok()["spec"]
     # 1.0 may be shown as 1.
     assert json.dumps(found).replace("1.0", "1") == json.dumps(other).replace("1.0", "1")
 
@@ -135,3 +143,25 @@ async def test_a_value_of_another_type_is_checked(room: Room, spec: Any) -> None
     reply.refused(422, "Invalid")
     reply = await room.api.put(f"{room.widgets}/a", widget("a", **{"replicas": 0, **spec}))
     reply.refused(422, "Invalid")
+
+
+@pytest.mark.parametrize(("pick", "status"), [(1, 201), (1.0, 201), ("a", 201), (True, 422)])
+async def test_an_enum_tells_types_apart(room: Room, pick: Any, status: int) -> None:
+    """1 is also 1.0, and is not true."""
+    path = await _bags(room)
+    assert (await room.api.post(path, {**_BAG, "pick": pick})).status == status
+
+
+async def test_a_definition_whose_default_changes_its_type_is_a_new_one(room: Room) -> None:
+    """The next object gets the new default."""
+    path = await _bags(room)
+    field = "/spec/versions/0/schema/openAPIV3Schema/properties/given/default"
+    step = [{"op": "replace", "path": field, "value": False}]
+    (await room.api.patch(f"{_CRDS}/bags.{GROUP}", step, JSON_PATCH)).ok()
+
+    async def is_false() -> bool:
+        made = (await room.api.post(path, _BAG, dryRun="All")).ok()
+        return made["given"] is False
+
+    await until(is_false)
+    (await room.api.delete(f"{_CRDS}/bags.{GROUP}")).ok()

@@ -12,6 +12,7 @@ from anyio.lowlevel import checkpoint
 from lean_sandbox.local.errors import Cause, StatusError, invalid
 from lean_sandbox.local.kinds.registry import Definition, Kind, Registry, read_definition
 from lean_sandbox.local.schema import errors
+from lean_sandbox.local.schema.structural import is_same
 from lean_sandbox.local.store.store import Collection, Entry, Event, Store
 from lean_sandbox.local.write.admission import DEFINITIONS
 from lean_sandbox.local.write.bodies import Deletion, WriteOptions
@@ -80,7 +81,7 @@ class Definitions:
         if entry.deleting:
             self._registry.ending.add(name)
         served = _definition(entry)
-        if event.prev is None or _definition(event.prev).spec != served.spec:
+        if event.prev is None or not is_same(_definition(event.prev).spec, served.spec):
             self._registry.define(name, served)
             # Who watched what was served before comes back to what is now.
             self._store.collection(name).end_watches()

@@ -151,9 +151,14 @@ def _check(value: Any, schema: Json, path: str, old: Any = MISSING) -> Iterator[
         yield from _check_container(value, schema, path, old)
     elif isinstance(value, int | float) and not isinstance(value, bool):
         yield from _check_number(value, schema, path)
-    if (allowed := schema.get("enum")) is not None and value not in allowed:
+    if (allowed := schema.get("enum")) is not None and not _is_one_of(value, allowed):
         yield errors.not_supported(path, value, allowed)
     yield from _check_combinations(value, schema, path)
+
+
+def _is_one_of(value: Any, allowed: list[Any]) -> bool:
+    """Say whether a value is in an enum; for Python, true is also 1."""
+    return any(one == value and isinstance(one, bool) is isinstance(value, bool) for one in allowed)
 
 
 def _fits(value: Any, schema: Json, path: str) -> bool:
