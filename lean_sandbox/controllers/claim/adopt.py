@@ -61,12 +61,12 @@ class Adoption:
         pool = self._resolver.known_pool(self.pool)
         return pool is not None and pool.is_recreate
 
-    def judge(self) -> Staleness | None:
+    def staleness(self) -> Staleness | None:
         """Return what says which members are stale, ``None`` if none is or that is unknown."""
         template = self._resolver.known_template_of(self.pool) if self.is_recreate() else None
         return self._resolver.staleness(template) if template is not None else None
 
-    async def take(self, member: SandboxEntry, judge: Staleness | None) -> SandboxEntry | None:
+    async def take(self, member: SandboxEntry, staleness: Staleness | None) -> SandboxEntry | None:
         """Take over a member that the warm queue has reserved; ``None`` if it is not to be had.
 
         At most one GET for each unknown stamp, before the patch. Raises MemberRefusedError, after
@@ -74,7 +74,7 @@ class Adoption:
         """
         warm = self._context.warm
         try:
-            if judge is not None and not await self._is_fresh(member, judge):
+            if staleness is not None and not await self._is_fresh(member, staleness):
                 warm.forget(member)
                 return None
             return await self._adopt(member)
@@ -91,14 +91,14 @@ class Adoption:
             # What became of it is in the cache, which the warm queue follows.
             warm.release(member)
 
-    async def _is_fresh(self, member: SandboxEntry, judge: Staleness) -> bool:
-        verdict = judge.by_stamp(member.metadata)
+    async def _is_fresh(self, member: SandboxEntry, staleness: Staleness) -> bool:
+        verdict = staleness.by_stamp(member.metadata)
         if verdict is Verdict.UNDECIDED:
             found = await self._writer.get(self._sandboxes, member.key)
             if found is None or found.entry.uid != member.uid:
                 return False
             whole: Sandbox = found.item
-            verdict = judge.by_spec(whole.metadata, whole.spec, is_orphan=False)
+            verdict = staleness.by_spec(whole.metadata, whole.spec, is_orphan=False)
         return verdict is Verdict.FRESH
 
     async def _adopt(self, held: SandboxEntry) -> SandboxEntry | None:
@@ -121,7 +121,7 @@ class Adoption:
                     raise
                 refused = error
             except BaseException:
-                self._state.doubtful = held.key
+                self._state.unanswered = held.key
                 raise
             else:
                 if is_controlled(taken, self._entry):

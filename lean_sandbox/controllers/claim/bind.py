@@ -51,14 +51,14 @@ class Binding:
 
         Raises NotYetError while members are starting and the claim is young.
         """
-        warm, judge = self._context.warm, self._adoption.judge()
-        if judge is None and self._adoption.is_recreate():
+        warm, staleness = self._context.warm, self._adoption.staleness()
+        if staleness is None and self._adoption.is_recreate():
             # It is unknown which members are stale: they stay, and the cold path reports why.
             return None
         refusals = 0
 
         def may_be_fresh(member: SandboxEntry) -> bool:
-            return judge is None or judge.by_stamp(member.metadata) is not Verdict.STALE
+            return staleness is None or staleness.by_stamp(member.metadata) is not Verdict.STALE
 
         for _ in range(_MOST_TRIES):
             member = warm.acquire(self._pool, accept=may_be_fresh)
@@ -68,7 +68,7 @@ class Binding:
                 return None
             began = self._context.clock.monotonic()
             try:
-                self.taken = await self._adoption.take(member, judge)
+                self.taken = await self._adoption.take(member, staleness)
             except MemberRefusedError:
                 refusals += 1
                 if refusals == _MOST_REFUSALS:

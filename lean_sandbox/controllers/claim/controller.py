@@ -190,8 +190,8 @@ class ClaimController(Controller[ClaimEntry]):
         own controller has fetched it, which it does unless the Sandbox is being deleted.
         """
         new = delta.new
-        is_looked_at = new is not None and new.status is None and not new.is_deleting
-        if delta.initial or (is_looked_at and delta.change is Change.COLUMNS):
+        is_being_fetched = new is not None and new.status is None and not new.is_deleting
+        if delta.initial or (is_being_fetched and delta.change is Change.COLUMNS):
             return
         if (delta.new is None or delta.new.owner is None) and delta.key in self.cache:
             # Whoever owned it, the name that the claim needs may be free, or its own, by now.
@@ -296,7 +296,7 @@ def _repeats(claim: ClaimEntry, status: SandboxStatus) -> bool:
     if claim.status is None:
         return False
 
-    def told(conditions: Iterable[Condition]) -> tuple[Condition | None, tuple[str, ...]]:
+    def reported(conditions: Iterable[Condition]) -> tuple[Condition | None, tuple[str, ...]]:
         # Finished is repeated as a whole. The generation of Ready is that of the claim.
         ready = find(conditions, names.READY)
         words = (ready.status, ready.reason, ready.message) if ready is not None else ()
@@ -304,7 +304,7 @@ def _repeats(claim: ClaimEntry, status: SandboxStatus) -> bool:
 
     bound = claim.status.bound
     is_there = (bound.podIPs, bound.serviceFQDN) == (status.podIPs, status.serviceFQDN)
-    return is_there and told(claim.status.conditions) == told(status.conditions)
+    return is_there and reported(claim.status.conditions) == reported(status.conditions)
 
 
 def _attributes(entry: ClaimEntry) -> dict[str, str]:

@@ -71,8 +71,8 @@ class Expiry:
         named = self._old.bound.name or entry.key.name
         held = own_sandbox(sandboxes, entry) or sandboxes.get(Key(entry.key.namespace, named))
         ready = find(self._old.conditions, names.READY)
-        is_told = ready is not None and ready.observedGeneration == entry.generation
-        if held is None and is_told and not self._old.bound.name:
+        is_reported = ready is not None and ready.observedGeneration == entry.generation
+        if held is None and is_reported and not self._old.bound.name:
             # Nothing is left, and whether a deletion was skipped can no longer be known.
             return Result()
         sandbox: SandboxEntry | None = None

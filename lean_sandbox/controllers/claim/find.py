@@ -43,7 +43,7 @@ class OwnSandbox:
         being deleted with an unknown status: its own controller no longer fetches it.
         """
         own = own_sandbox(self._sandboxes, self._entry)
-        named = self._name_in_doubt(own)
+        named = self._name_to_fetch(own)
         if named:
             try:
                 await self._adoption.fetch(Key(self._entry.key.namespace, named))
@@ -52,13 +52,13 @@ class OwnSandbox:
                 text = f'sandbox "{named}" cannot be read'
                 raise ClaimError(ClaimFault.CREATE_PENDING, text) from error
             own = own_sandbox(self._sandboxes, self._entry)
-        if own is None and self._state.doubtful is not None:
-            await self._adoption.fetch(self._state.doubtful)
-            self._state.doubtful = None
+        if own is None and self._state.unanswered is not None:
+            await self._adoption.fetch(self._state.unanswered)
+            self._state.unanswered = None
             own = own_sandbox(self._sandboxes, self._entry)
         return own
 
-    def _name_in_doubt(self, own: SandboxEntry | None) -> str:
+    def _name_to_fetch(self, own: SandboxEntry | None) -> str:
         """Return the name in the claim's status if its Sandbox has to be fetched, else ""."""
         status = self._entry.status
         named = status.bound.name if status is not None else ""
@@ -120,7 +120,7 @@ class OwnSandbox:
         loss: ClaimError | None = None
         if held is not None and pool_of(held) == self._pool and self._context.warm.reserve(held):
             with suppress(MemberRefusedError):
-                taken = await self._adoption.take(held, self._adoption.judge())
+                taken = await self._adoption.take(held, self._adoption.staleness())
                 if taken is not None:
                     self._context.wakes.sandbox(taken.key)
                     self._context.wakes.pool(self._pool)

@@ -139,7 +139,7 @@ class ClaimReconcile:
         if self._sandbox is None:
             self._sandbox = await self._own.find_named()
         if self._sandbox is None and self._old.bound.name:
-            await self._requests.whole()
+            await self._requests.fetch()
         if self._sandbox is None and not view.needs_cold_start:
             self._sandbox = await self._binding.take()
         if self._sandbox is not None:
@@ -147,21 +147,21 @@ class ClaimReconcile:
             self._sandbox = await self._metadata.sync(self._sandbox)
             return
         # Variables and volume claims are not in the cache.
-        spec = (await self._requests.whole()).spec if view.needs_cold_start else SandboxClaimSpec()
+        spec = (await self._requests.fetch()).spec if view.needs_cold_start else SandboxClaimSpec()
         self._sandbox = await self._binding.make(spec)
 
     # -- reporting -------------------------------------------------------------------------------
 
     async def _conclude(self) -> Result:
         entry = self._entry
-        if self._is_unseen():
+        if self._is_status_unknown():
             raise NotYetError
         now = self._context.server_time.now()
-        new = next_claim_status(self._old, self._seen(), now)
+        new = next_claim_status(self._old, self._observation(), now)
         if self._sandbox is not None and self._is_to_become_ready(new):
             await self._attempt(make_usable(self._context, self._sandbox))
             now = self._context.server_time.now()
-            new = next_claim_status(self._old, self._seen(), now)
+            new = next_claim_status(self._old, self._observation(), now)
         error = self._error
         expires_now = error is None and self._expiry.is_due(new)
         is_first = self._old == EMPTY_CLAIM_STATUS
@@ -181,7 +181,7 @@ class ClaimReconcile:
             self._annotate(new)
         await self._drop_unnamed()
         if written:
-            self._tell(new)
+            self._log_outcome(new)
         if error is not None and self._expiry.is_due(new):
             return Result(requeue_after_s=AT_ONCE_S)
         collisions = self._count_collisions()
@@ -192,7 +192,7 @@ class ClaimReconcile:
         requeue.within(time_left_s(expire_at(self._view, new), now))
         return requeue.result
 
-    def _tell(self, new: SandboxClaimStatus) -> None:
+    def _log_outcome(self, new: SandboxClaimStatus) -> None:
         """Log, after the status was written, that the claim is ready or why it is not served."""
         entry, context, sandbox = self._entry, self._context, self._sandbox
         was_ready = is_true(self._old.conditions, names.READY)
@@ -213,10 +213,10 @@ class ClaimReconcile:
                 entry, "Warning", "ClaimNotServed", reason=ready.reason, message=ready.message
             )
 
-    def _seen(self) -> ClaimObservation:
+    def _observation(self) -> ClaimObservation:
         return observed(self._entry, self._sandbox, self._error, is_over=self._is_over)
 
-    def _is_unseen(self) -> bool:
+    def _is_status_unknown(self) -> bool:
         """Return whether the bound Sandbox has a status by somebody else that is not known yet.
 
         The fetch that follows wakes the claim; until then the claim's status stays as it is.
@@ -238,7 +238,7 @@ class ClaimReconcile:
         if sandbox is None or self._error is not None:
             return
         unnamed = [one for one in acquired(sandboxes, self._entry) if one.key != sandbox.key]
-        if not unnamed or (await self._requests.whole()).status.bound.name != sandbox.key.name:
+        if not unnamed or (await self._requests.fetch()).status.bound.name != sandbox.key.name:
             return
         for one in unnamed:
             await self._context.writer.delete(sandboxes, one)

@@ -35,8 +35,8 @@ class ClaimRequests:
         self._entry = entry
         self._old = entry.status
 
-    async def whole(self) -> SandboxClaim:
-        """Return the whole claim; raise NotYetError if it is being deleted, or is gone. One GET.
+    async def fetch(self) -> SandboxClaim:
+        """Fetch the whole claim; raise NotYetError if it is being deleted, or is gone. One GET.
 
         The end of a deleted claim's Sandbox may be seen before its own; a new Sandbox for the claim
         would be garbage-collected at once, or stay without an owner.
@@ -95,7 +95,7 @@ class ClaimRequests:
             await self._patch_status(body, new)
         except Invalid:
             # Another claim may have the name by now, or somebody have emptied the status.
-            fresh = await self.whole()
+            fresh = await self.fetch()
             if not is_free or fresh.status != old:
                 raise
             body = _guarded(entry, patch, fresh.metadata.resource_version)
@@ -127,7 +127,7 @@ class ClaimRequests:
             else:
                 return True
             # The response to another write of ours may hide the event of what others have written.
-            fresh = await self.whole()
+            fresh = await self.fetch()
             if await self._is_bound_elsewhere(fresh.status.bound.name, new.bound.name):
                 # No client knows of the Sandbox that was taken in vain.
                 in_vain = self._sandboxes.get(Key(entry.key.namespace, new.bound.name))

@@ -17,7 +17,7 @@ class ClaimState(msgspec.Struct):
 
     uid: str
     # The member whose adoption ended without a clear answer.
-    doubtful: Key | None = None
+    unanswered: Key | None = None
     # The last Sandbox of the claim whose end was seen.
     ended: str = ""
     # How many creates in a row have collided with a Sandbox that is not seen yet.
