@@ -20,7 +20,7 @@ from tests.support.extensions import (
     owner_of,
     ready_of,
 )
-from tests.support.names import CLAIM_UID, CLAIMS, POOLS, SANDBOXES, TEMPLATES
+from tests.support.names import ANNOTATION, CLAIM_UID, CLAIMS, POOLS, REF_HASH, SANDBOXES, TEMPLATES
 from tests.support.webhooks import add_webhook
 from tests.support.world import NS, World, condition, sandbox, write_pod_status
 
@@ -236,7 +236,31 @@ async def test_nothing_is_kept_of_a_claim_that_goes_while_its_patch_fails() -> N
         await world.advance(60.0)
         assert world.whole.claims is not None
         assert world.find(CLAIMS, "c") is None
-        assert not world.whole.claims._states._states
+        assert not world.whole.claims._states
+
+
+async def test_annotations_that_are_written_meanwhile_take_nothing_from_a_reconcile() -> None:
+    """What it notes is remembered, though nothing was when the annotations had been written."""
+    async with open_claims("m1") as world:
+        await world.create(claim())
+        await world.advance(3.0)
+        assert world.whole.claims is not None
+        states = world.whole.claims._states
+        assert not states
+        store, patches = world.plane.store, world.plane.hold("patch", "sandboxclaims")
+        store.patch(CLAIMS, NS, "c", {"metadata": {"annotations": {ANNOTATION: "another"}}})
+        await world.until(lambda: patches.waiting)
+        fetches = world.plane.hold("get", "sandboxes")
+        store.patch(SANDBOXES, NS, "m1", {"metadata": {"labels": {REF_HASH: "another"}}})
+        await world.until(lambda: fetches.waiting)
+        (state,) = states.values()
+        patches.release()
+        await world.until(lambda: not state.pending)
+        await world.moments(100)
+        assert [one is state for one in states.values()] == [True]
+        fetches.release()
+        await world.settle()
+        assert not states
 
 
 def drop(world: World) -> bool:

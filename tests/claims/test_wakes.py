@@ -225,7 +225,7 @@ async def test_the_first_sight_of_a_claim_is_kept_until_it_is_ready() -> None:
 async def test_nothing_is_kept_of_claims_that_are_ready_or_gone() -> None:
     """Claim case 118: a hundred claims come and go, and nothing of them stays."""
     async with open_claims("m1") as world:
-        states = controller_of(world)._states._states
+        states = controller_of(world)._states
         await world.create(claim("ready"))
         for number in range(100):
             world.plane.store.create(claim(f"c{number}", pool="missing"))

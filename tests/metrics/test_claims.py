@@ -187,7 +187,7 @@ async def test_nothing_is_remembered_of_claims_that_are_ready_or_gone() -> None:
     async with open_claims("m1") as world:
         claims = world.whole.claims
         assert claims is not None
-        states = claims._states._states
+        states = claims._states
         await world.create(claim())
         await world.create(claim("waits", pool="nowhere"))
         await world.advance(5.0)

@@ -12,13 +12,14 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
-from lean_sandbox.controllers.claim.state import ClaimState, ClaimStates
+from lean_sandbox.controllers.claim.state import ClaimState
 from lean_sandbox.controllers.common import Shared
 from lean_sandbox.kube.errors import NotFound
 from lean_sandbox.model import names
 from lean_sandbox.model.times import format_micro_time, no_earlier
 from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.queue import Item
+from lean_sandbox.runtime.states import States
 from lean_sandbox.runtime.workers import Result
 from lean_sandbox.turns import Rank
 from lean_sandbox.watch.kind import Key
@@ -37,7 +38,7 @@ class AnnotationWriter(Controller[ClaimEntry]):
     They are lost with the process: the next one finds what is missing when it reconciles the claim.
     """
 
-    def __init__(self, shared: Shared, states: ClaimStates) -> None:
+    def __init__(self, shared: Shared, states: States[ClaimState]) -> None:
         super().__init__("claim-annotations", shared.caches.claims, shared.clock, workers=4)
         self._writer = shared.writer
         self._clock = shared.clock

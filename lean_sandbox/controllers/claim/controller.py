@@ -8,7 +8,7 @@ from filters import Change
 from lean_sandbox.controllers.claim.annotations import AnnotationWriter
 from lean_sandbox.controllers.claim.context import ClaimContext
 from lean_sandbox.controllers.claim.reconcile import reconcile
-from lean_sandbox.controllers.claim.state import ClaimStates
+from lean_sandbox.controllers.claim.state import ClaimState
 from lean_sandbox.controllers.claim.waiting import WaitingClaims
 from lean_sandbox.controllers.common import ObjectEvents, Shared
 from lean_sandbox.controllers.warm import build_warm_queue
@@ -19,6 +19,7 @@ from lean_sandbox.model.sandbox import SandboxStatus
 from lean_sandbox.model.times import time_left_s
 from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.queue import Cause, Item
+from lean_sandbox.runtime.states import States
 from lean_sandbox.runtime.workers import Result
 from lean_sandbox.turns import Rank
 from lean_sandbox.watch.index import Index
@@ -64,7 +65,7 @@ class ClaimController(Controller[ClaimEntry]):
         self.warm.released.append(self.waiting.level)
         self._by_pool: Index[ClaimEntry] = Index(_pool_of)
         self.cache.listeners.append(self._by_pool.follow)
-        self._states = ClaimStates()
+        self._states: States[ClaimState] = States(ClaimState)
         self.annotator = AnnotationWriter(shared, self._states)
         self._tracing = shared.tracing
         self._context = ClaimContext(
@@ -107,6 +108,7 @@ class ClaimController(Controller[ClaimEntry]):
         if entry is None:
             return Result()
         state = self._states.begin(entry)
+        state.is_in_use = True
         try:
             if tracing is None:
                 return await reconcile(self._context, entry, state)
@@ -116,6 +118,7 @@ class ClaimController(Controller[ClaimEntry]):
                     state.trace = tracing.carrier() or ""
                 return await reconcile(self._context, entry, state)
         finally:
+            state.is_in_use = False
             self._states.settle(entry)
 
     def _note_waiting(self, key: Key, arrivals: int) -> None:
