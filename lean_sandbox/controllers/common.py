@@ -24,7 +24,6 @@ from lean_sandbox.kube.resources import ObjectReference, Resource
 from lean_sandbox.model.sandbox import Sandbox, SandboxStatus
 from lean_sandbox.model.times import parse_http_date, parse_rfc3339
 from lean_sandbox.runtime.controller import Signal
-from lean_sandbox.runtime.tracing import Tracing
 from lean_sandbox.runtime.writer import ObjectWriter
 from lean_sandbox.watch.group import ReflectorGroup
 from lean_sandbox.watch.kind import Entry, Key
@@ -190,5 +189,4 @@ class Shared(msgspec.Struct, kw_only=True):
     metrics: Metrics
     wakes: Wakes
     uniform: Callable[[], float]
-    tracing: Tracing | None = None
     recorders: dict[str, EventRecorder] = {}

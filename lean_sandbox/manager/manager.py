@@ -23,7 +23,7 @@ from lean_sandbox.manager.wallclock import WallClock
 from lean_sandbox.manager.wiring import build_controllers, build_shared
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition
-from lean_sandbox.runtime.tracing import Tracing
+from lean_sandbox.runtime.tracing import TRACING, Tracing
 from lean_sandbox.runtime.workers import Outcome
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.kind import Delta
@@ -58,13 +58,14 @@ class Manager:
         #: May be set to None before :meth:`run`.
         self.elector = elector
         self._clock = clock
+        self._tracing = tracing
         self._page_size = settings.page_size
         self.synced = anyio.Event()
         #: Whether reconciles run: Sandboxes and Pods are known, and the election, if any, was won.
         self.is_active = False
         # Set once all kinds are known, or when there is nothing more to wait for.
         self._may_extend = anyio.Event()
-        shared = build_shared(client, settings, clock, uniform, tracing)
+        shared = build_shared(client, settings, clock, uniform)
         self.caches = shared.caches
         self.reflectors = shared.reflectors
         self.wakes = shared.wakes
@@ -106,6 +107,7 @@ class Manager:
         Sandboxes are served as soon as their own kinds are listed: a kind of the extensions that is
         missing, or may not be watched, holds up the extensions alone. Started when all are in sync.
         """
+        TRACING.set(self._tracing)
         if self.elector is not None:
             self._client.transport.fence = self.elector.fence
             for controller in self.controllers:

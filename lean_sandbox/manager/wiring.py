@@ -20,7 +20,6 @@ from lean_sandbox.controllers.warmpool.controller import PoolController
 from lean_sandbox.kube.client import Client
 from lean_sandbox.model import names
 from lean_sandbox.runtime.controller import Controller
-from lean_sandbox.runtime.tracing import Tracing
 from lean_sandbox.runtime.writer import ObjectWriter
 from lean_sandbox.watch.group import ReflectorGroup
 from lean_sandbox.watch.resources import build_caches
@@ -29,11 +28,7 @@ from lean_sandbox.watch.versions import TOMBSTONE_S
 
 
 def build_shared(
-    client: Client,
-    settings: Settings,
-    clock: Clock,
-    uniform: Callable[[], float],
-    tracing: Tracing | None,
+    client: Client, settings: Settings, clock: Clock, uniform: Callable[[], float]
 ) -> Shared:
     """Return what all controllers share; makes no request."""
     caches = build_caches(
@@ -66,7 +61,6 @@ def build_shared(
         metrics=Metrics(clock),
         wakes=Wakes(),
         uniform=uniform,
-        tracing=tracing,
     )
 
 

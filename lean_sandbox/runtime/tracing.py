@@ -6,8 +6,9 @@ with the extra ``tracing`` and are imported only when tracing is enabled.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Awaitable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -79,12 +80,38 @@ class Tracing:
         self._provider.shutdown()
 
 
-async def traced(tracing: Tracing | None, name: str, step: Awaitable[T]) -> T:
-    """Await a step in a span of its own, if tracing is on."""
+#: The tracing of the process, ``None`` while it is off; set before the reconciles begin.
+TRACING: ContextVar[Tracing | None] = ContextVar("TRACING", default=None)
+
+
+@contextmanager
+def in_span(
+    name: str, attributes: Mapping[str, str] | None = None, parent: str = ""
+) -> Iterator[str]:
+    """Run a ``with`` block in a span, if tracing is on; ``parent`` is as in :meth:`Tracing.span`.
+
+    The target is the context by which others can continue the trace, empty if there is a parent
+    that they have already.
+    """
+    tracing = TRACING.get()
     if tracing is None:
+        yield ""
+        return
+    with tracing.span(name, attributes, parent or None):
+        yield "" if parent else tracing.carrier() or ""
+
+
+async def traced(name: str, step: Awaitable[T]) -> T:
+    """Await a step in a span of its own, if tracing is on."""
+    with in_span(name):
         return await step
-    with tracing.span(name):
-        return await step
+
+
+def add_event(name: str, attributes: Mapping[str, str]) -> None:
+    """Add an event to the current span, if tracing is on."""
+    tracing = TRACING.get()
+    if tracing is not None:
+        tracing.event(name, attributes)
 
 
 def open_tracing() -> Tracing:

@@ -20,6 +20,7 @@ from lean_sandbox.model.times import time_left_s
 from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.queue import Cause, Item
 from lean_sandbox.runtime.states import States
+from lean_sandbox.runtime.tracing import in_span
 from lean_sandbox.runtime.workers import Result
 from lean_sandbox.turns import Rank
 from lean_sandbox.watch.index import Index
@@ -67,7 +68,6 @@ class ClaimController(Controller[ClaimEntry]):
         self.cache.listeners.append(self._by_pool.follow)
         self._states: States[ClaimState] = States(ClaimState)
         self.annotator = AnnotationWriter(shared, self._states)
-        self._tracing = shared.tracing
         self._context = ClaimContext(
             writer=shared.writer,
             caches=caches,
@@ -104,18 +104,15 @@ class ClaimController(Controller[ClaimEntry]):
             self._note_waiting(item.key, arrivals)
 
     async def _reconcile(self, key: Key) -> Result:
-        entry, tracing = self.cache.get(key), self._tracing
+        entry = self.cache.get(key)
         if entry is None:
             return Result()
         state = self._states.begin(entry)
         state.is_in_use = True
         try:
-            if tracing is None:
-                return await reconcile(self._context, entry, state)
             parent = state.trace_of(entry)
-            with tracing.span("ReconcileSandboxClaim", _attributes(entry), parent or None):
-                if not parent:
-                    state.trace = tracing.carrier() or ""
+            with in_span("ReconcileSandboxClaim", _attributes(entry), parent) as trace:
+                state.trace = trace or state.trace
                 return await reconcile(self._context, entry, state)
         finally:
             state.is_in_use = False

@@ -25,11 +25,9 @@ class Children:
 
     async def sync(self) -> None:
         """Bring all children to the desired state, as far as possible. Raises OvertakenError."""
-        run, tracing = self._run, self._run.context.tracing
-        claims = traced(tracing, "reconcilePVCs", self._claims.sync())
-        run.has_claims = await run.guarded(claims)
-        pod = traced(tracing, "reconcilePod", self._pod.sync())
-        run.seen.has_pod_failed = not await run.guarded(pod)
+        run = self._run
+        run.has_claims = await run.guarded(traced("reconcilePVCs", self._claims.sync()))
+        run.seen.has_pod_failed = not await run.guarded(traced("reconcilePod", self._pod.sync()))
         if not run.seen.many_pods:
             is_known = await run.guarded(self._service.sync())
             run.seen.is_service_unknown = not is_known

@@ -11,7 +11,6 @@ from lean_sandbox.controllers.metrics import Metrics
 from lean_sandbox.controllers.sandbox.requests import SandboxRequests
 from lean_sandbox.controllers.sandbox.throttle import StatusThrottle
 from lean_sandbox.runtime.states import State
-from lean_sandbox.runtime.tracing import Tracing
 from lean_sandbox.watch.group import ReflectorGroup
 from lean_sandbox.watch.resources import Caches
 
@@ -37,6 +36,5 @@ class SandboxContext(msgspec.Struct, kw_only=True, frozen=True):
     server_time: ServerTime
     settings: Settings
     throttle: StatusThrottle
-    tracing: Tracing | None
     undone: Undone
     wakes: Wakes

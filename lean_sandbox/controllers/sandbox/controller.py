@@ -77,7 +77,6 @@ class SandboxController(Controller[SandboxEntry]):
             server_time=shared.server_time,
             settings=settings,
             throttle=throttle,
-            tracing=shared.tracing,
             undone=Undone(),
             wakes=shared.wakes,
         )

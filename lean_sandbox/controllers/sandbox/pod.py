@@ -13,6 +13,7 @@ from lean_sandbox.model import names
 from lean_sandbox.model.conditions import find, is_true
 from lean_sandbox.model.pod import PodState, build_pod
 from lean_sandbox.model.sandbox_status import Failure, ObservedPod
+from lean_sandbox.runtime.tracing import add_event
 from lean_sandbox.runtime.workers import ReconcileError, failing_as
 from lean_sandbox.watch.resources.pod import RUNNING, WAITING, PodEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
@@ -140,9 +141,9 @@ class PodOfSandbox:
         return pod.state.is_disrupted and not is_true(self._run.old.conditions, names.FINISHED)
 
     def _trace_pod(self, event: str) -> None:
-        tracing, pod = self._context.tracing, self._pod
-        if tracing is not None and pod is not None and pod.state is not None:
-            tracing.event(event, {"pod.Name": pod.key.name, "pod.Phase": pod.state.phase})
+        pod = self._pod
+        if pod is not None and pod.state is not None:
+            add_event(event, {"pod.Name": pod.key.name, "pod.Phase": pod.state.phase})
 
     async def _refresh(self) -> None:
         """Fetch the Pod if its known state may be stale. At most one GET."""

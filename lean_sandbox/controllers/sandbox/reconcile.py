@@ -27,6 +27,7 @@ from lean_sandbox.model import names, sandbox_status
 from lean_sandbox.model.conditions import find, has_reason, is_true, upsert
 from lean_sandbox.model.sandbox import EMPTY_STATUS, SandboxStatus, SandboxView
 from lean_sandbox.model.times import has_come, time_left_s
+from lean_sandbox.runtime.tracing import in_span
 from lean_sandbox.runtime.workers import AT_ONCE_S, ReconcileError, Result
 from lean_sandbox.watch.kind import Knowledge
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
@@ -122,14 +123,11 @@ class SandboxReconcile:
                 self._context.wakes.status(latest, latest.status)
 
     async def _in_span(self) -> Result:
-        tracing, entry = self._context.tracing, self._run.entry
-        if tracing is None:
-            return await self._serve()
-        parent = (entry.annotations or {}).get(names.TRACE_CONTEXT_ANNOTATION)
-        with tracing.span("ReconcileSandbox", _attributes(entry), parent):
-            carrier = tracing.carrier() if not parent else None
-            if carrier is not None:
-                await self._requests.annotate(entry, names.TRACE_CONTEXT_ANNOTATION, carrier)
+        entry = self._run.entry
+        parent = (entry.annotations or {}).get(names.TRACE_CONTEXT_ANNOTATION, "")
+        with in_span("ReconcileSandbox", _attributes(entry), parent) as trace:
+            if trace:
+                await self._requests.annotate(entry, names.TRACE_CONTEXT_ANNOTATION, trace)
             return await self._serve()
 
     async def _serve(self) -> Result:
