@@ -14,8 +14,6 @@ The rules, as in the queues of Kubernetes' own controllers:
 
 from __future__ import annotations
 
-import heapq
-import itertools
 from collections.abc import Callable, Hashable
 from enum import IntFlag
 from typing import Final, Generic, TypeVar
@@ -27,6 +25,7 @@ import msgspec
 from lean_sandbox.clock import Clock
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition, Histogram
+from lean_sandbox.runtime.delays import Delayed, Delays
 from lean_sandbox.turns import Rank, Slots
 
 # Reasons are for the log; a few distinct ones are enough.
@@ -36,8 +35,6 @@ BACKOFF_BASE_S: Final = 0.005
 BACKOFF_CAP_S: Final = 1000.0
 # 2^63 times the base is beyond the cap; a larger exponent would only overflow a float.
 _MAX_DOUBLINGS: Final = 63
-# Stale entries of the heap of delays are skipped later; with more than this many it is rebuilt.
-_LEFTOVERS_TOLERATED: Final = 64
 
 K = TypeVar("K", bound=Hashable)
 
@@ -79,17 +76,59 @@ class Item(msgspec.Struct, Generic[K], frozen=True, gc=False):
         return Cause.SAFETY_NET in self.causes and self.causes in _WITHOUT_EVENT
 
 
-class _Slot(msgspec.Struct, Generic[K], gc=False, eq=False):
-    """The one slot of a waiting key: in a line, in the heap of delays, or locked with its key."""
+class _Slot(Delayed, Generic[K], gc=False, eq=False):
+    """The one slot of a waiting key: in a line, among the delays, or locked with its key."""
 
     key: K
     rank: Rank
     reasons: tuple[str, ...]
     causes: Cause
-    # When it may run: the earliest of all adds.
-    due: float
-    # Number of its entry in the heap of delays, 0 without one; its other entries are stale.
-    ticket: int = 0
+
+
+class _Waiters:
+    """Tasks that wait to be called; the last to wait is the first to be called."""
+
+    def __init__(self) -> None:
+        self._events: list[anyio.Event] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._events)
+
+    async def wait(self) -> None:
+        """Wait to be called. If that is cancelled when it has been called, another is."""
+        called = anyio.Event()
+        self._events.append(called)
+        try:
+            await called.wait()
+        except BaseException:
+            if called.is_set():
+                self.call_one()
+            else:
+                self._events.remove(called)
+            raise
+
+    def call_one(self) -> None:
+        """Call one task, if there is any."""
+        if self._events:
+            self._events.pop().set()
+
+
+class QueueMetrics:
+    """What a queue counts: adds that took a slot, and retries; and its durations."""
+
+    def __init__(self) -> None:
+        self.adds = 0
+        self.retries = 0
+        self.queue_duration = Histogram(families.QUEUE_DURATION.buckets)
+        self.work_duration = Histogram(families.WORK_DURATION.buckets)
+
+    def collect(self, into: Exposition, controller: str) -> None:
+        """Add the series, under the name of the queue's controller."""
+        labels = (controller, controller)
+        into.one(families.QUEUE_ADDS, self.adds, *labels)
+        into.add(families.QUEUE_DURATION, [(labels, self.queue_duration)])
+        into.add(families.WORK_DURATION, [(labels, self.work_duration)])
+        into.one(families.QUEUE_RETRIES, self.retries, *labels)
 
 
 class WorkQueue(Generic[K]):
@@ -110,22 +149,17 @@ class WorkQueue(Generic[K]):
         self._failures: dict[K, int] = {}
         # The keys that are worked on, and those that may run now.
         self._turns: Slots[K] = Slots()
-        # Keys that may not run yet, as a heap of (time at which to check again, ticket, slot).
-        self._delays: list[tuple[float, int, _Slot[K]]] = []
-        self._tickets = itertools.count(1)
-        # One for each task that waits in get; the last to wait is the first to be woken.
-        self._waiting: list[anyio.Event] = []
+        # The keys that may not run yet.
+        self._delays: Delays[_Slot[K]] = Delays()
+        # The tasks that wait in get.
+        self._waiting = _Waiters()
         # Set when the first delay now ends earlier than keep_time knows.
         self._is_earlier = anyio.Event()
         #: Set by :meth:`close`.
         self.closed = anyio.Event()
         #: Whether adds are ignored, as on a standby, which adds all objects when it takes over.
         self.is_paused = False
-        #: Adds that took a new slot.
-        self.adds = 0
-        self.retries = 0
-        self.queue_duration = Histogram(families.QUEUE_DURATION.buckets)
-        self.work_duration = Histogram(families.WORK_DURATION.buckets)
+        self.metrics = QueueMetrics()
 
     def __len__(self) -> int:
         """Return the number of keys that wait, whether ready, delayed or locked."""
@@ -204,7 +238,7 @@ class WorkQueue(Generic[K]):
         if no_later_than_s is not None:
             delay_s = min(delay_s, max(0.0, no_later_than_s))
         delay_s = max(delay_s, not_before_s)
-        self.retries += 1
+        self.metrics.retries += 1
         failed = self._running.get(key)
         rank = Rank.CLIENT if failed is None else failed.rank
         reasons = ("retry",) if failed is None else failed.reasons
@@ -220,16 +254,7 @@ class WorkQueue(Generic[K]):
         """Wait for the next key and lock it; :meth:`done` must follow. ``None`` once closed."""
         await anyio.lowlevel.checkpoint()
         while (item := self.get_nowait()) is None and not self.closed.is_set():
-            called = anyio.Event()
-            self._waiting.append(called)
-            try:
-                await called.wait()
-            except BaseException:
-                if called.is_set():
-                    self._call_one()
-                else:
-                    self._waiting.remove(called)
-                raise
+            await self._waiting.wait()
         return item
 
     async def keep_time(self) -> None:
@@ -238,8 +263,8 @@ class WorkQueue(Generic[K]):
             now = self._clock.monotonic()
             self.release_due(now)
             self._is_earlier = anyio.Event()
-            delay = self._first_delay()
-            await self._clock.wait(self._is_earlier, None if delay is None else delay[0] - now)
+            due = self._delays.first_due
+            await self._clock.wait(self._is_earlier, None if due is None else due - now)
 
     def get_nowait(self) -> Item[K] | None:
         """Lock and return the next key; ``None`` when none may run now, or once closed."""
@@ -263,7 +288,7 @@ class WorkQueue(Generic[K]):
             started_at=now,
         )
         self._running[key] = item
-        self.queue_duration.observe(now - slot.due)
+        self.metrics.queue_duration.observe(now - slot.due)
         return item
 
     def done(self, key: K) -> None:
@@ -271,27 +296,25 @@ class WorkQueue(Generic[K]):
         item = self._running.pop(key)
         self._turns.give_back(item.rank, self._group_of(key))
         now = self._clock.monotonic()
-        self.work_duration.observe(now - item.started_at)
+        self.metrics.work_duration.observe(now - item.started_at)
         slot = self._slots.get(key)
         if slot is not None and not self.closed.is_set():
             self._place(slot, now)
         # With the last CLIENT the share of SPARE grows: who has worked takes one key, others more.
         if item.rank is Rank.CLIENT and not self._turns.held[Rank.CLIENT]:
             for _ in range(min(self._turns.waiting(Rank.SPARE), self._turns.spare)):
-                self._call_one()
+                self._waiting.call_one()
 
     def close(self) -> None:
         """Hand out no more keys, ignore adds, and end all waits."""
         self.closed.set()
         self._is_earlier.set()
         while self._waiting:
-            self._call_one()
+            self._waiting.call_one()
 
     def release_due(self, now: float) -> None:
         """Line up the keys whose time has come."""
-        while (delay := self._first_delay()) is not None and delay[0] <= now:
-            slot = delay[2]
-            slot.ticket = 0
+        for slot in self._delays.take_due(now):
             self._line_up(slot)
 
     def collect(self, into: Exposition, controller: str) -> None:
@@ -299,16 +322,13 @@ class WorkQueue(Generic[K]):
         now = self._clock.monotonic()
         if not self.closed.is_set():
             self.release_due(now)
+        self.metrics.collect(into, controller)
         labels = (controller, controller)
         depths = [((*labels, str(rank.value)), size) for rank, size in self.depths.items()]
         into.add(families.QUEUE_DEPTH, depths)
-        into.one(families.QUEUE_ADDS, self.adds, *labels)
-        into.add(families.QUEUE_DURATION, [(labels, self.queue_duration)])
-        into.add(families.WORK_DURATION, [(labels, self.work_duration)])
         durations = [now - item.started_at for item in self._running.values()]
         into.one(families.UNFINISHED_WORK, sum(durations), *labels)
         into.one(families.LONGEST_RUNNING, max(durations, default=0.0), *labels)
-        into.one(families.QUEUE_RETRIES, self.retries, *labels)
         counts = self.counts()
         states = ("delayed", "locked", "failing")
         into.add(families.QUEUE_WAITING, [((controller, one), counts[one]) for one in states])
@@ -324,8 +344,8 @@ class WorkQueue(Generic[K]):
         due = now + max(0.0, after_s)
         slot = self._slots.get(key)
         if slot is None:
-            self.adds += 1
-            slot = self._slots[key] = _Slot(key, rank, reasons, causes, due)
+            self.metrics.adds += 1
+            slot = self._slots[key] = _Slot(key, rank, reasons, causes, due=due)
             if key not in self._running:
                 self._place(slot, now)
             return
@@ -344,44 +364,22 @@ class WorkQueue(Generic[K]):
 
     def _place(self, slot: _Slot[K], now: float) -> None:
         if slot.due > now:
-            self._delay(slot, slot.due)
+            if self._delays.add(slot):
+                self._is_earlier.set()
             return
         # Keys that have fallen due since the last check come first.
         self.release_due(now)
         self._line_up(slot)
 
     def _leave(self, slot: _Slot[K]) -> None:
-        # Its entry stays in the heap of delays, stale.
         if slot.ticket:
-            slot.ticket = 0
-            return
-        self._turns.leave(slot.rank, self._group_of(slot.key), slot.key)
-
-    def _call_one(self) -> None:
-        if self._waiting:
-            self._waiting.pop().set()
-
-    # -- keys whose time has not come ------------------------------------------------------------
-
-    def _delay(self, slot: _Slot[K], until: float) -> None:
-        slot.ticket = next(self._tickets)
-        heap = self._delays
-        heapq.heappush(heap, (until, slot.ticket, slot))
-        if len(heap) > 2 * len(self._slots) + _LEFTOVERS_TOLERATED:
-            heap[:] = [entry for entry in heap if entry[2].ticket == entry[1]]
-            heapq.heapify(heap)
-        if heap[0][2] is slot:
-            self._is_earlier.set()
-
-    def _first_delay(self) -> tuple[float, int, _Slot[K]] | None:
-        heap = self._delays
-        while heap and heap[0][2].ticket != heap[0][1]:
-            heapq.heappop(heap)
-        return heap[0] if heap else None
+            self._delays.remove(slot)
+        else:
+            self._turns.leave(slot.rank, self._group_of(slot.key), slot.key)
 
     # -- keys that may run -----------------------------------------------------------------------
 
     def _line_up(self, slot: _Slot[K]) -> None:
         self._turns.join(slot.rank, self._group_of(slot.key), slot.key)
         if self._waiting and self._turns.next() is not None:
-            self._call_one()
+            self._waiting.call_one()
