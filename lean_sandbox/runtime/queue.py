@@ -14,7 +14,7 @@ The rules, as in the queues of Kubernetes' own controllers:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from enum import IntFlag
 from typing import Final, Generic, TypeVar
 
@@ -84,6 +84,37 @@ class _Slot(Delayed, Generic[K], gc=False, eq=False):
     reasons: tuple[str, ...]
     causes: Cause
 
+    def merge(self, reasons: tuple[str, ...], causes: Cause) -> None:
+        """Keep all causes, and the first few distinct reasons."""
+        self.causes |= causes
+        for reason in reasons:
+            if reason not in self.reasons and len(self.reasons) < MAX_REASONS:
+                self.reasons += (reason,)
+
+
+class _Failures(Generic[K]):
+    """How often in a row keys have failed, and for how long each waits after that."""
+
+    def __init__(self) -> None:
+        self._counts: dict[K, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    def of(self, key: K) -> int:
+        """Return how often in a row a key has failed."""
+        return self._counts.get(key, 0)
+
+    def add(self, key: K) -> float:
+        """Count one more failure of a key; return its backoff in seconds."""
+        earlier = self.of(key)
+        self._counts[key] = earlier + 1
+        return min(BACKOFF_BASE_S * 2.0 ** min(earlier, _MAX_DOUBLINGS), BACKOFF_CAP_S)
+
+    def forget(self, key: K) -> None:
+        """Forget that a key has failed."""
+        self._counts.pop(key, None)
+
 
 class _Waiters:
     """Tasks that wait to be called; the last to wait is the first to be called."""
@@ -122,9 +153,29 @@ class QueueMetrics:
         self.queue_duration = Histogram(families.QUEUE_DURATION.buckets)
         self.work_duration = Histogram(families.WORK_DURATION.buckets)
 
-    def collect(self, into: Exposition, controller: str) -> None:
-        """Add the series, under the name of the queue's controller."""
+    def collect(
+        self,
+        into: Exposition,
+        controller: str,
+        *,
+        depths: Mapping[Rank, int],
+        counts: Mapping[str, int],
+        running_s: Sequence[float],
+    ) -> None:
+        """Add the series, under the name of the queue's controller.
+
+        ``depths`` and ``counts`` are those of the queue, ``running_s`` for how long each key is
+        worked on.
+        """
         labels = (controller, controller)
+        into.add(
+            families.QUEUE_DEPTH,
+            [((*labels, str(rank.value)), size) for rank, size in depths.items()],
+        )
+        into.one(families.UNFINISHED_WORK, sum(running_s), *labels)
+        into.one(families.LONGEST_RUNNING, max(running_s, default=0.0), *labels)
+        states = ("delayed", "locked", "failing")
+        into.add(families.QUEUE_WAITING, [((controller, one), counts[one]) for one in states])
         into.one(families.QUEUE_ADDS, self.adds, *labels)
         into.add(families.QUEUE_DURATION, [(labels, self.queue_duration)])
         into.add(families.WORK_DURATION, [(labels, self.work_duration)])
@@ -146,7 +197,7 @@ class WorkQueue(Generic[K]):
         self._group_of = group_of
         self._slots: dict[K, _Slot[K]] = {}
         self._running: dict[K, Item[K]] = {}
-        self._failures: dict[K, int] = {}
+        self._failures: _Failures[K] = _Failures()
         # The keys that are worked on, and those that may run now.
         self._turns: Slots[K] = Slots()
         # The keys that may not run yet.
@@ -232,9 +283,7 @@ class WorkQueue(Generic[K]):
         which wins. A locked key keeps the causes, the reasons and the rank of the reconcile that
         failed.
         """
-        earlier = self._failures.get(key, 0)
-        self._failures[key] = earlier + 1
-        delay_s = min(BACKOFF_BASE_S * 2.0 ** min(earlier, _MAX_DOUBLINGS), BACKOFF_CAP_S)
+        delay_s = self._failures.add(key)
         if no_later_than_s is not None:
             delay_s = min(delay_s, max(0.0, no_later_than_s))
         delay_s = max(delay_s, not_before_s)
@@ -248,7 +297,7 @@ class WorkQueue(Generic[K]):
 
     def forget(self, key: K) -> None:
         """Reset the backoff of ``key``. If it is waiting, it goes on waiting."""
-        self._failures.pop(key, None)
+        self._failures.forget(key)
 
     async def get(self) -> Item[K] | None:
         """Wait for the next key and lock it; :meth:`done` must follow. ``None`` once closed."""
@@ -277,13 +326,12 @@ class WorkQueue(Generic[K]):
         self._turns.take(*chosen)
         key = chosen[2]
         slot = self._slots.pop(key)
-        attempts = self._failures.get(key, 0)
         item = Item(
             key,
             slot.reasons,
             slot.causes,
             slot.rank,
-            attempts,
+            self._failures.of(key),
             enqueued_at=slot.due,
             started_at=now,
         )
@@ -322,16 +370,13 @@ class WorkQueue(Generic[K]):
         now = self._clock.monotonic()
         if not self.closed.is_set():
             self.release_due(now)
-        self.metrics.collect(into, controller)
-        labels = (controller, controller)
-        depths = [((*labels, str(rank.value)), size) for rank, size in self.depths.items()]
-        into.add(families.QUEUE_DEPTH, depths)
-        durations = [now - item.started_at for item in self._running.values()]
-        into.one(families.UNFINISHED_WORK, sum(durations), *labels)
-        into.one(families.LONGEST_RUNNING, max(durations, default=0.0), *labels)
-        counts = self.counts()
-        states = ("delayed", "locked", "failing")
-        into.add(families.QUEUE_WAITING, [((controller, one), counts[one]) for one in states])
+        self.metrics.collect(
+            into,
+            controller,
+            depths=self.depths,
+            counts=self.counts(),
+            running_s=[now - item.started_at for item in self._running.values()],
+        )
 
     # -- one slot --------------------------------------------------------------------------------
 
@@ -349,10 +394,7 @@ class WorkQueue(Generic[K]):
             if key not in self._running:
                 self._place(slot, now)
             return
-        slot.causes |= causes
-        for reason in reasons:
-            if reason not in slot.reasons and len(slot.reasons) < MAX_REASONS:
-                slot.reasons += (reason,)
+        slot.merge(reasons, causes)
         is_nearer = due < slot.due if slot.ticket else rank > slot.rank
         moves = is_nearer and key not in self._running
         if moves:

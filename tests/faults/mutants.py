@@ -391,7 +391,7 @@ MUTANTS = (
     Mutant(
         "a cause is lost where others came first",
         _QUEUE,
-        "        slot.causes |= causes\n",
+        "        self.causes |= causes\n",
         "",
     ),
     Mutant(
