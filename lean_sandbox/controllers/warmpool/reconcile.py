@@ -11,35 +11,27 @@ from __future__ import annotations
 
 from functools import partial
 
-import msgspec
-
 from lean_sandbox.controllers.warmpool.context import PoolContext
 from lean_sandbox.controllers.warmpool.members import (
     Census,
     PoolMembers,
     find_orphans,
-    is_refused,
     newest,
     seconds_of,
     victims,
 )
+from lean_sandbox.controllers.warmpool.refill import Refill
 from lean_sandbox.controllers.warmpool.report import PoolReport, why_unready
 from lean_sandbox.controllers.warmpool.requests import MemberRequests
-from lean_sandbox.controllers.warmpool.run import Run
+from lean_sandbox.controllers.warmpool.run import NEXT_BATCH_S, Run
 from lean_sandbox.controllers.warmpool.state import Backoff, PoolState
 from lean_sandbox.kube.client import ENDING_S
-from lean_sandbox.kube.errors import said
 from lean_sandbox.model import names
 from lean_sandbox.model.times import format_duration
-from lean_sandbox.model.warmpool import build_member
 from lean_sandbox.runtime.workers import ReconcileError, Result
 from lean_sandbox.watch.resources.extensions import PoolEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
-# How soon work that exceeded the batch, the rate or the time is continued.
-_NEXT_BATCH_S = 0.05
-# For how long one reconcile creates members: then its status and other pools go first.
-_LONGEST_BATCH_S = 0.5
 # The share by which the check of the earliest grace may be delayed, to spread the pools.
 _GRACE_JITTER = 0.5
 
@@ -51,6 +43,7 @@ class PoolReconcile:
         self._context = context
         self._run = Run(context, entry, state)
         self._requests = MemberRequests(self._run)
+        self._refill = Refill(self._run, self._requests)
         self._report = PoolReport(self._run)
 
     async def run(self) -> Result:
@@ -61,7 +54,7 @@ class PoolReconcile:
         if was_full and self._report.tells_too_many(members):
             # Before the refill, which takes a while: meanwhile its reader would take it for full.
             await self._report.write_status(members)
-        await self._refill(members)
+        await self._refill.create(members)
         await self._shrink(members)
         members = self._recounted(members)
         self._try_refused(members)
@@ -200,84 +193,7 @@ class PoolReconcile:
             batch, lambda: self._requests.delete(next(chosen), "surplus")
         )
         if surplus > done.tried:
-            self._run.requeue.within(_NEXT_BATCH_S)
-
-    # -- what is missing -------------------------------------------------------------------------
-
-    async def _refill(self, members: PoolMembers) -> None:
-        view, state, template = self._run.view, self._run.state, self._run.template
-        requeue, settings = self._run.requeue, self._context.settings
-        now = self._context.clock.monotonic()
-        hold_s = state.hold.observe(len(members.active), view.replicas, now)
-        missing = view.replicas - members.total
-        if template is None or self._context.resolver.unprotected(template) is not None:
-            state.refusal = ""
-            return
-        if missing <= 0:
-            state.refusal = ""
-        if hold_s > 0:
-            requeue.within(hold_s)
-            return
-        if missing <= 0:
-            state.full_at = view.generation
-            return
-        if now < state.creates.next_at:
-            requeue.within(state.creates.next_at - now)
-            return
-        if members.is_refused:
-            # What is refused to the newest member would be refused to the next as well.
-            return
-        wanted = min(missing, settings.sandbox_warm_pool_max_batch_size)
-        granted, wait_s = state.bucket.take(wanted, now)
-        if granted == 0:
-            requeue.within(wait_s)
-            return
-        eviction = settings.enable_warm_pool_eviction
-        body = msgspec.json.encode(build_member(view, template, eviction=eviction))
-
-        made: list[SandboxEntry] = []
-
-        async def create() -> None:
-            made.append(await self._requests.create(body))
-
-        def is_over() -> bool:
-            is_late = self._context.clock.monotonic() > now + _LONGEST_BATCH_S
-            # What is refused to the first would be refused to the others as well.
-            first = self._context.caches.sandboxes.latest(made[0]) if made else None
-            is_in_vain = first is not None and is_refused(first)
-            return is_late or is_in_vain
-
-        known = len(self._run.errors)
-        done = await self._requests.in_groups(
-            granted,
-            create,
-            first=state.next_size,
-            is_over=is_over,
-        )
-        state.bucket.give_back(granted - done.tried)
-        state.hold.created(done.succeeded)
-        self._take_refusals(known)
-        is_whole = missing <= done.succeeded
-        state.next_size = 1 if is_whole else done.next_size
-        if not (is_whole or state.refusal):
-            requeue.within(_NEXT_BATCH_S)
-
-    def _take_refusals(self, known: int) -> None:
-        """Tell refused creates from errors: they are told once, and tried again after a pause."""
-        state, errors = self._run.state, self._run.errors
-        now = self._context.clock.monotonic()
-        refusals = [error for error in errors[known:] if error.is_refusal]
-        if not refusals:
-            if state.refusal and len(errors) == known:
-                self._context.refusals.let_in(self._run.entry.key, now)
-            state.refusal = ""
-            state.creates = Backoff()
-            return
-        errors[known:] = [error for error in errors[known:] if not error.is_refusal]
-        state.refusal = said(refusals[0])
-        # Whatever wakes the pool until then: the attempt itself may do so.
-        pause_s = self._context.refusals.put_off(self._run.entry.key, state.creates, now)
-        self._run.requeue.within(pause_s)
+            self._run.requeue.within(NEXT_BATCH_S)
 
 
 def _may_be_let_in(member: SandboxEntry) -> bool:

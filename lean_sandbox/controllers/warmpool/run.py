@@ -9,6 +9,9 @@ from lean_sandbox.runtime.workers import Requeue
 from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.extensions import PoolEntry
 
+#: How soon work that exceeded the batch, the rate or the time is continued.
+NEXT_BATCH_S = 0.05
+
 
 class Run:
     """One reconcile of one pool: what it is for, what has failed, and when to repeat it."""
