@@ -122,12 +122,12 @@ class ReflectorGroup:
     def collect(self, into: Exposition, resource: str) -> None:
         """Add the series of a kind's lists and watches: steps, bytes, problems, longest silence."""
         reflectors = self._reflectors.get(resource, [])
-        received = sum(one.received_bytes for one in reflectors)
+        received = sum(one.source.received_bytes for one in reflectors)
         steps = {step: sum(one.steps[step] for one in reflectors) for step in STEPS}
         into.one(families.WATCH_BYTES, received, resource)
         into.add(families.WATCH_STEPS, [((resource, step), n) for step, n in steps.items()])
         fails = any(one.problem is not None for one in reflectors)
         into.one(families.WATCH_PROBLEMS, int(fails), resource)
         if reflectors:
-            heard_at = min(one.heard_at for one in reflectors)
+            heard_at = min(one.source.heard_at for one in reflectors)
             into.one(families.WATCH_SILENCE, self._clock.monotonic() - heard_at, resource)

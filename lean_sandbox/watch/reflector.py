@@ -15,8 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Generic, TypeVar
-from urllib.parse import urlencode
+from typing import Generic, NamedTuple, TypeVar
 
 import anyio
 import msgspec
@@ -25,18 +24,13 @@ from lean_sandbox.clock import Clock
 from lean_sandbox.kube import errors
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.http1 import LineSplitter
-from lean_sandbox.kube.resources import JSON_ACCEPT, PartialObject, path
-from lean_sandbox.model.meta import as_version
 from lean_sandbox.turns import RANK, Rank
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.decode import EventDecoder, WentBackError
 from lean_sandbox.watch.failures import Failures, why_unserved
-from lean_sandbox.watch.kind import (
-    METADATA_LIST_ACCEPT,
-    METADATA_WATCH_ACCEPT,
-    Entry,
-    Representation,
-)
+from lean_sandbox.watch.kind import Entry, Representation
+from lean_sandbox.watch.lister import Lister, Listing
+from lean_sandbox.watch.source import Source
 
 E = TypeVar("E", bound=Entry)
 
@@ -54,33 +48,14 @@ _HASTY_END_S = 5.0
 # A watch that lived for this long starts the pauses over. Load balancers cut what is idle for less
 # than the minute between two bookmarks.
 _HEALTHY_S = 30.0
-# For a page of a list, and for the start of a watch.
-_REQUEST_TIMEOUT_S = 30.0
 # After this long without a stream everything is listed and compared with the cache before the next
 # watch, as at once after a broken connection: the server may have been started over a restored
 # store, whose versions soon catch up.
 _AWAY_S = 5.0
 # How long after a list everything is listed anew and compared with the cache, plus up to a tenth.
 _RESYNC_S = 36_000.0
-# Objects on the first page of a list: enough for most kinds, and few if they are large.
-_FIRST_PAGE = 25
-# The size a page should have, and the size from which a page is given up for a smaller one.
-_PAGE_BYTES = 2 * 1024 * 1024
-_MOST_PAGE_BYTES = 4 * 1024 * 1024
 # How often to try a kind that the server does not know: its definition may be applied soon.
 _LOOK_AGAIN_S = 5.0
-
-
-class _Listing(msgspec.Struct):
-    """Everything is to be listed, from the beginning or from where a busy server refused a page.
-
-    ``compare_at`` is from when on the list is compared with the cache, even where the versions are
-    the same.
-    """
-
-    compare_at: float
-    limit: int = 0
-    continue_: str | None = None
 
 
 class _Listed(msgspec.Struct):
@@ -103,6 +78,14 @@ class _Watching(msgspec.Struct):
     bookmarks_before: int
 
 
+class _Failure(NamedTuple):
+    """What has failed, and how long to pause."""
+
+    problem: str
+    at_least_s: float = 0.0
+    at_most_s: float = math.inf
+
+
 class Reflector(Generic[E]):
     """Keeps the cache of one kind up to date, for one namespace or for all.
 
@@ -123,43 +106,33 @@ class Reflector(Generic[E]):
         shard_selector: str = "",
         page_size: int = 250,
     ) -> None:
-        """A page of a list has at most ``page_size`` objects, fewer if they are large.
-
-        Servers without sharding ignore ``shard_selector``: the cache has to drop foreign objects.
-        """
-        self._client = client
-        kind = self._kind = cache.kind
-        self._cache = cache
+        """A page of a list has at most ``page_size`` objects; see :class:`.source.Source`."""
+        self._resource = cache.kind.resource
         self._clock = clock
         self._uniform = uniform
-        self._page_size = page_size
-        self._namespace = namespace
-        self._field_selector = field_selector
-        self._shard_selector = shard_selector
-        forms = list(Representation)
-        self._representations = forms[forms.index(kind.watch_as) :]
-        self._state: _Listing | _Listed | _Watching = _Listing(compare_at=math.inf)
-        #: When the server last sent anything of this kind.
-        self.heard_at = clock.monotonic()
+        self.source = Source(
+            client,
+            cache.kind,
+            clock=clock,
+            namespace=namespace,
+            field_selector=field_selector,
+            shard_selector=shard_selector,
+        )
+        self._state: Listing | _Listed | _Watching = Listing(compare_at=math.inf)
         self.synced = anyio.Event()
         #: Whether the server has refused the first list for want of a right.
         self.is_forbidden = False
         self._decoder = EventDecoder(cache, namespace=namespace)
+        self._lister = Lister(self.source, cache, self._decoder, page_size)
         self._log = self._decoder.log
         self._failures = Failures(clock, uniform, self._log)
         #: How often each step was done, by the names in ``STEPS``.
         self.steps = self._decoder.steps
-        self.received_bytes = 0
 
     @property
     def problem(self) -> str | None:
         """The last failure, ``None`` while the watch works."""
         return self._failures.problem
-
-    @property
-    def representation(self) -> Representation:
-        """The form in which the watch is requested at present."""
-        return self._representations[0]
 
     async def run(self) -> None:
         """List and watch until cancelled."""
@@ -174,65 +147,81 @@ class Reflector(Generic[E]):
     def list_anew(self) -> None:
         """Begin anew with a list of full objects, as at the start; ``synced`` is set after it."""
         self.synced = anyio.Event()
-        state, self._state = self._state, _Listing(compare_at=self._clock.monotonic())
+        state, self._state = self._state, Listing(compare_at=self._clock.monotonic())
         if isinstance(state, _Watching):
             state.scope.cancel()
 
     def _list_again(self) -> None:
-        self._state = _Listing(self._compare_at)
+        self._state = Listing(self._compare_at)
         self.steps["relist"] += 1
 
     async def _attempt(self) -> None:
-        at_least_s, at_most_s = 0.0, math.inf
         try:
-            if not isinstance(self._state, _Listed) or self._is_resync_due:
-                await self._list()
-            began_at, received_before = self._clock.monotonic(), self.received_bytes
-            if not await self._watch():
-                return
-            if self._clock.monotonic() - began_at >= _HASTY_END_S:
-                if self.received_bytes == received_before:
-                    await self._check_version()
-                self._failures.recovered()
-                self._failures.start_over()
-                await self._clock.sleep(0.1 * self._uniform())
-                return
-            problem = "the server ended the watch at once"
-        except (errors.Gone, WentBackError) as error:
-            # The server does not have the version: only a list helps, no retry.
-            state = self._state
-            self._list_again()
-            if isinstance(state, _Listed) and self._clock.monotonic() - state.at >= _HASTY_END_S:
-                return
-            problem = str(error)
-        except errors.NotAcceptable as error:
-            if error.asked.verb == "watch" and self._fall_back(str(error)):
-                return
-            problem = str(error)
-        except (errors.NotServed, errors.NotFound) as error:
-            # Without the kind there are no objects, and the version means nothing.
-            self._state = _Listing(self._compare_at)
-            problem = why_unserved(self._kind.resource) or str(error)
-            at_most_s = _LOOK_AGAIN_S
-        except errors.ControlPlaneError as error:
-            if isinstance(error, errors.ApiError) and error.has_cause("ResourceVersionTooLarge"):
-                self._list_again()
-            if isinstance(error, errors.TransportError) and self._decoder.version is not None:
-                self._state = _Listing(compare_at=self._clock.monotonic())
-            problem = str(error)
-            self.is_forbidden = isinstance(error, errors.Forbidden)
-            at_least_s = error.retry_after_s or 0.0
+            failure = await self._list_and_watch()
         except Exception as error:  # noqa: BLE001 -- a bug here must not end the other watches
-            self._log.exception("watch_panicked")
-            problem = f"{type(error).__name__}: {error}"[:200]
-        self.steps["failure"] += 1
-        await self._failures.pause(problem, at_least_s=at_least_s, at_most_s=at_most_s)
+            failure = self._after(error)
+        if failure is not None:
+            self.steps["failure"] += 1
+            await self._failures.pause(
+                failure.problem, at_least_s=failure.at_least_s, at_most_s=failure.at_most_s
+            )
+
+    async def _list_and_watch(self) -> _Failure | None:
+        if not isinstance(self._state, _Listed) or self._is_resync_due:
+            await self._list()
+        began_at, received_before = self._clock.monotonic(), self.source.received_bytes
+        if not await self._watch():
+            return None
+        if self._clock.monotonic() - began_at < _HASTY_END_S:
+            return _Failure("the server ended the watch at once")
+        if self.source.received_bytes == received_before:
+            await self._check_version()
+        self._failures.recovered()
+        self._failures.start_over()
+        await self._clock.sleep(0.1 * self._uniform())
+        return None
+
+    def _after(self, error: Exception) -> _Failure | None:
+        """Enter the state that follows an error; return what has failed, ``None`` for nothing."""
+        match error:
+            case errors.Gone() | WentBackError():
+                # The server does not have the version: only a list helps, no retry.
+                state = self._state
+                self._list_again()
+                if (
+                    isinstance(state, _Listed)
+                    and self._clock.monotonic() - state.at >= _HASTY_END_S
+                ):
+                    return None
+            case errors.NotAcceptable():
+                if error.asked.verb == "watch" and self.source.can_fall_back:
+                    self._fall_back(str(error))
+                    return None
+            case errors.NotServed() | errors.NotFound():
+                # Without the kind there are no objects, and the version means nothing.
+                self._state = Listing(self._compare_at)
+                problem = why_unserved(self._resource) or str(error)
+                return _Failure(problem, at_most_s=_LOOK_AGAIN_S)
+            case errors.ControlPlaneError():
+                return self._after_refusal(error)
+            case _:
+                self._log.exception("watch_panicked")
+                return _Failure(f"{type(error).__name__}: {error}"[:200])
+        return _Failure(str(error))
+
+    def _after_refusal(self, error: errors.ControlPlaneError) -> _Failure:
+        if isinstance(error, errors.ApiError) and error.has_cause("ResourceVersionTooLarge"):
+            self._list_again()
+        if isinstance(error, errors.TransportError) and self._decoder.version is not None:
+            self._state = Listing(compare_at=self._clock.monotonic())
+        self.is_forbidden = isinstance(error, errors.Forbidden)
+        return _Failure(str(error), at_least_s=error.retry_after_s or 0.0)
 
     @property
     def _compare_at(self) -> float:
         """From when on everything is to be listed and compared with the cache."""
         state = self._state.listed if isinstance(self._state, _Watching) else self._state
-        if isinstance(state, _Listing):
+        if isinstance(state, Listing):
             return state.compare_at
         return min(state.resync_at, state.lost_at + _AWAY_S)
 
@@ -240,91 +229,28 @@ class Reflector(Generic[E]):
     def _is_resync_due(self) -> bool:
         return self._clock.monotonic() >= self._compare_at
 
-    def _fall_back(self, why: str) -> bool:
-        if len(self._representations) == 1:
-            return False
-        refused = self._representations.pop(0)
+    def _fall_back(self, why: str) -> None:
+        refused = self.source.representation
+        self.source.fall_back()
         self.steps["fallback"] += 1
         self._log.warning(
             "representation_refused",
             refused=refused.value,
-            using=self.representation.value,
+            using=self.source.representation.value,
             why=why,
         )
-        return True
-
-    # -- listing ---------------------------------------------------------------------------------
 
     async def _list(self) -> None:
-        """List by pages, beginning with a small one.
-
-        Each next page has as many objects as should fit, judging by the page before. A page that is
-        far too large is dropped and requested again with fewer objects; a single object is read
-        whatever its size.
-        """
         state = self._state
-        if not isinstance(state, _Listing):
-            state = self._state = _Listing(self._compare_at)
-        initial = not self.synced.is_set()
-        dropped_before = self._cache.dropped_elsewhere
-        if state.continue_ is None:
-            self.steps["list"] += 1
-            reached = as_version(self._decoder.version or "")
-            self._cache.begin_list(self._namespace, reached=reached, resync=self._is_resync_due)
-            state.limit = min(_FIRST_PAGE, self._page_size)
-        limit, continue_ = state.limit, state.continue_
-        state.continue_ = None
-        while True:
-            try:
-                body = await self._page(limit, continue_)
-            except errors.AnswerTooLarge:
-                if limit == 1:
-                    raise
-                limit = max(1, limit // 4)
-                continue
-            except errors.ApiError as error:
-                if continue_ and error.status in (429, 503):
-                    state.limit, state.continue_ = limit, continue_
-                raise
-            self.steps["page"] += 1
-            self.heard_at = self._clock.monotonic()
-            self.received_bytes += len(body)
-            metadata = self._decoder.page(body, initial=initial)
-            continue_ = metadata.continue_
-            if not continue_:
-                break
-            limit = min(max(1, _PAGE_BYTES * limit // len(body)), self._page_size)
-        version = metadata.resourceVersion
-        if not version:
-            raise errors.ProtocolFault(f"the list of {self._kind.resource.plural} has no version")
-        self._cache.end_list(self._namespace)
-        dropped = self._cache.dropped_elsewhere - dropped_before
-        if self._shard_selector and dropped:
-            self._log.info("shard_selector_ignored", dropped=dropped)
-        self._decoder.version = version
+        if not isinstance(state, Listing):
+            state = self._state = Listing(self._compare_at)
+        is_initial = not self.synced.is_set()
+        await self._lister.read(state, initial=is_initial, resync=self._is_resync_due)
         spread = 1.0 + _TIMEOUT_SPREAD * self._uniform()
         now = self._clock.monotonic()
         self._state = _Listed(at=now, resync_at=now + spread * _RESYNC_S)
         self.is_forbidden = False
         self.synced.set()
-
-    async def _page(self, limit: int, continue_: str | None) -> bytes:
-        is_partial = self._kind.item_type is PartialObject
-        return await self._client.list(
-            self._kind.resource,
-            bytes,
-            namespace=self._namespace,
-            chunk_size=limit,
-            continue_=continue_,
-            labels=str(self._kind.label_selector) or None,
-            fields=self._field_selector or None,
-            shard_selector=self._shard_selector or None,
-            accept=METADATA_LIST_ACCEPT if is_partial else JSON_ACCEPT,
-            timeout_s=_REQUEST_TIMEOUT_S,
-            max_body_bytes=None if limit == 1 else _MOST_PAGE_BYTES,
-        )
-
-    # -- watching --------------------------------------------------------------------------------
 
     async def _watch(self) -> bool:
         """Apply the lines of a watch until it ends; return whether the server ended it.
@@ -345,29 +271,24 @@ class Reflector(Generic[E]):
                     self._state = listed
         if scope.cancelled_caught and self._is_silent(watching):
             raise errors.RequestTimeout(
-                f"the watch of {self._kind.resource.plural} was silent for"
+                f"the watch of {self._resource.plural} was silent for"
                 f" {self._longest_silence_s(watching):g} s"
             )
         return not scope.cancelled_caught
 
     async def _receive(self, watching: _Watching) -> None:
-        is_full = self.representation is Representation.FULL
+        is_full = self.source.representation is Representation.FULL
         apply = self._decoder.full_line if is_full else self._decoder.line
         splitter = LineSplitter()
-        async with self._client.transport.stream(
-            self._target(),
-            headers={"Accept": METADATA_WATCH_ACCEPT.get(self.representation, JSON_ACCEPT)},
-            connect_timeout_s=_REQUEST_TIMEOUT_S,
-            asked=errors.Asked("watch", self._kind.resource.qualified, self._namespace or ""),
-        ) as response:
+        timeout_s = _SERVER_TIMEOUT_S * (1.0 + _TIMEOUT_SPREAD * self._uniform())
+        async with self.source.watch(self._decoder.version, timeout_s) as response:
             watching.listed.lost_at = math.inf
-            self.heard_at = self._clock.monotonic()
+            self.source.note(b"")
             if self.problem is not None:
                 self._group.start_soon(self._confirm, watching)
 
             def take(chunk: bytes) -> None:
-                self.heard_at = self._clock.monotonic()
-                self.received_bytes += len(chunk)
+                self.source.note(chunk)
                 for line in splitter.feed(chunk):
                     apply(line)
 
@@ -384,28 +305,12 @@ class Reflector(Generic[E]):
         A watch from a future version is silent and ends in time like any other. Costs one LIST of
         one object; not needed where bookmarks arrive.
         """
-        body = await self._page(1, None)
-        self.received_bytes += len(body)
-        self._decoder.check_list(body)
+        self._decoder.check_list(await self.source.page(1))
 
     async def _confirm(self, watching: _Watching) -> None:
         await self._clock.sleep(_HASTY_END_S)
         if self._state is watching:
             self._failures.recovered()
-
-    def _target(self) -> str:
-        timeout_s = int(_SERVER_TIMEOUT_S * (1.0 + _TIMEOUT_SPREAD * self._uniform()))
-        parameters = {
-            "watch": "1",
-            "allowWatchBookmarks": "true",
-            "timeoutSeconds": str(timeout_s),
-            "resourceVersion": self._decoder.version,
-            "labelSelector": str(self._kind.label_selector),
-            "fieldSelector": self._field_selector,
-            "shardSelector": self._shard_selector,
-        }
-        query = urlencode({name: value for name, value in parameters.items() if value})
-        return f"{path(self._kind.resource, self._namespace)}?{query}"
 
     async def _guard(self) -> None:
         """Cancel a watch that was silent for too long, or end it when a resync is due."""
@@ -416,7 +321,7 @@ class Reflector(Generic[E]):
                 state.scope.cancel()
 
     def _is_silent(self, watching: _Watching) -> bool:
-        since = max(self.heard_at, watching.began_at)
+        since = max(self.source.heard_at, watching.began_at)
         return self._clock.monotonic() - since >= self._longest_silence_s(watching)
 
     def _longest_silence_s(self, watching: _Watching) -> float:

@@ -331,8 +331,8 @@ MUTANTS = (
     Mutant(
         "a bug in one watch ends the others",
         "watch/reflector.py",
-        '            self._log.exception("watch_panicked")\n',
-        "            raise\n",
+        '                self._log.exception("watch_panicked")\n',
+        "                raise error\n",
     ),
     Mutant(
         "a Table without a column cannot be explained",

@@ -246,7 +246,7 @@ async def test_each_form_that_is_refused_leads_to_the_next_and_is_said_once() ->
         ]
         assert rig.informer.steps["fallback"] == 2
         assert rig.informer.steps["failure"] == 0
-        assert rig.informer.representation is Representation.FULL
+        assert rig.informer.source.representation is Representation.FULL
 
 
 async def test_a_server_that_refuses_even_full_objects_is_a_problem() -> None:
@@ -264,7 +264,7 @@ async def test_a_refused_list_does_not_change_the_form_of_the_watch() -> None:
     async with open_sandboxes() as rig:
         await (await rig.server.next(watch=False)).refuse(406, "NotAcceptable")
         await rig.failing()
-        assert rig.informer.representation is Representation.TABLE
+        assert rig.informer.source.representation is Representation.TABLE
 
 
 async def test_bookmarks_move_the_version_to_resume_from() -> None:

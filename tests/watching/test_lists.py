@@ -332,7 +332,7 @@ async def test_a_page_that_is_far_too_large_is_asked_for_again_with_fewer_object
         await rig.server.next(watch=True)
         assert rig.names() == ["a", "huge"]
         assert rig.informer.steps["failure"] == 0
-        assert rig.informer.received_bytes < 6_000_000
+        assert rig.informer.source.received_bytes < 6_000_000
 
 
 def test_half_a_surrogate_pair_costs_its_own_object_alone() -> None:

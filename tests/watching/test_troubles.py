@@ -260,11 +260,11 @@ async def test_a_server_that_is_not_there_is_asked_again_with_pauses() -> None:
     async with open_scripted() as server:
         nobody = Client(Transport(Connection(server=server.url)))
     async with open_sandboxes() as rig:
-        rig.informer._client = nobody
+        rig.informer.source._client = nobody
         for pause_s in (0.4, 0.8, 1.6):
             assert "cannot connect" in await rig.failing()
             assert rig.server.exchanges == []
-            rig.informer._client = rig.client if pause_s == 1.6 else nobody
+            rig.informer.source._client = rig.client if pause_s == 1.6 else nobody
             await rig.clock.advance(pause_s)
         await rig.listed(sandbox("a", 1))
         assert rig.names() == ["a"]
