@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.kube.resources import Resource
@@ -14,6 +14,17 @@ _BASE_S = 0.8
 _CAP_S = 30.0
 # How often a problem that lasts is logged.
 _TELL_AGAIN_S = 60.0
+
+
+class Failure(NamedTuple):
+    """What has failed, and the bounds of the pause that follows.
+
+    ``at_least_s`` is what the server asked for (Retry-After).
+    """
+
+    problem: str
+    at_least_s: float = 0.0
+    at_most_s: float = math.inf
 
 
 class Failures:
@@ -28,14 +39,19 @@ class Failures:
         #: The last one, ``None`` while the watch works.
         self.problem: str | None = None
 
-    async def pause(
-        self, problem: str, *, at_least_s: float = 0.0, at_most_s: float = math.inf
-    ) -> None:
+    async def pause(self, failure: Failure) -> None:
         """Note a failure, log it unless that was done lately, and wait for the next attempt."""
         now = self._clock.monotonic()
-        is_another, self.problem = problem != self.problem, problem
+        problem = failure.problem
+        is_another = problem != self.problem
+        self.problem = problem
         self._count += 1
-        next_s = pause_s(self._count, self._uniform(), at_least_s=at_least_s, at_most_s=at_most_s)
+        next_s = pause_s(
+            self._count,
+            self._uniform(),
+            at_least_s=failure.at_least_s,
+            at_most_s=failure.at_most_s,
+        )
         if is_another or now >= self._tell_at:
             self._tell_at = now + _TELL_AGAIN_S
             self._log.warning("watch_interrupted", problem=problem, next_s=round(next_s, 1))

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
-import msgspec
-
 from lean_sandbox.kube import errors
 from lean_sandbox.model.meta import as_version
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.decode import EventDecoder
 from lean_sandbox.watch.kind import Entry
 from lean_sandbox.watch.source import Source
+from lean_sandbox.watch.states import Listing
 
 E = TypeVar("E", bound=Entry)
 
@@ -19,18 +18,6 @@ E = TypeVar("E", bound=Entry)
 _FIRST_PAGE = 25
 # The size a page should have.
 _PAGE_BYTES = 2 * 1024 * 1024
-
-
-class Listing(msgspec.Struct):
-    """Everything is to be listed, from the beginning or from where a busy server refused a page.
-
-    ``compare_at`` is from when on the list is compared with the cache, even where the versions are
-    the same.
-    """
-
-    compare_at: float
-    limit: int = 0
-    continue_: str | None = None
 
 
 class Lister(Generic[E]):

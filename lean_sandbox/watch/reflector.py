@@ -15,10 +15,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 import anyio
-import msgspec
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.kube import errors
@@ -27,63 +26,32 @@ from lean_sandbox.kube.http1 import LineSplitter
 from lean_sandbox.turns import RANK, Rank
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.decode import EventDecoder, WentBackError
-from lean_sandbox.watch.failures import Failures, why_unserved
+from lean_sandbox.watch.failures import Failure, Failures, why_unserved
 from lean_sandbox.watch.kind import Entry, Representation
-from lean_sandbox.watch.lister import Lister, Listing
+from lean_sandbox.watch.lister import Lister
 from lean_sandbox.watch.source import Source
+from lean_sandbox.watch.states import (
+    SERVER_TIMEOUT_S,
+    SILENCE_S,
+    TIMEOUT_SPREAD,
+    Listed,
+    Listing,
+    State,
+    Watching,
+)
 
 E = TypeVar("E", bound=Entry)
 
-# After how long the server ends a watch, how much later its end may arrive, and the share by which
-# that time varies, so that watches do not all end together.
-_SERVER_TIMEOUT_S = 290.0
-_END_SLACK_S = 30.0
-_TIMEOUT_SPREAD = 0.1
-# A watch that sent bookmarks (about one a minute) and then nothing for this long is cancelled, up
-# to a third later; one without bookmarks when the server has not ended it in time.
-_SILENCE_S = 90.0
 # A watch that ends before this age, or a version that expires this soon after a list, counts as a
 # failure, so that a server that closes at once is not asked in a loop.
 _HASTY_END_S = 5.0
 # A watch that lived for this long starts the pauses over. Load balancers cut what is idle for less
 # than the minute between two bookmarks.
 _HEALTHY_S = 30.0
-# After this long without a stream everything is listed and compared with the cache before the next
-# watch, as at once after a broken connection: the server may have been started over a restored
-# store, whose versions soon catch up.
-_AWAY_S = 5.0
 # How long after a list everything is listed anew and compared with the cache, plus up to a tenth.
 _RESYNC_S = 36_000.0
 # How often to try a kind that the server does not know: its definition may be applied soon.
 _LOOK_AGAIN_S = 5.0
-
-
-class _Listed(msgspec.Struct):
-    """Everything was listed ``at`` a time: the next watch begins at the version reached.
-
-    ``lost_at`` is when the last stream ended, until another begins.
-    """
-
-    at: float
-    resync_at: float
-    lost_at: float = math.inf
-
-
-class _Watching(msgspec.Struct):
-    """A watch is open, or about to be; cancelling ``scope`` ends it."""
-
-    listed: _Listed
-    scope: anyio.CancelScope
-    began_at: float
-    bookmarks_before: int
-
-
-class _Failure(NamedTuple):
-    """What has failed, and how long to pause."""
-
-    problem: str
-    at_least_s: float = 0.0
-    at_most_s: float = math.inf
 
 
 class Reflector(Generic[E]):
@@ -118,7 +86,7 @@ class Reflector(Generic[E]):
             field_selector=field_selector,
             shard_selector=shard_selector,
         )
-        self._state: Listing | _Listed | _Watching = Listing(compare_at=math.inf)
+        self._state: State = Listing(compare_at=math.inf)
         self.synced = anyio.Event()
         #: Whether the server has refused the first list for want of a right.
         self.is_forbidden = False
@@ -148,11 +116,11 @@ class Reflector(Generic[E]):
         """Begin anew with a list of full objects, as at the start; ``synced`` is set after it."""
         self.synced = anyio.Event()
         state, self._state = self._state, Listing(compare_at=self._clock.monotonic())
-        if isinstance(state, _Watching):
+        if isinstance(state, Watching):
             state.scope.cancel()
 
     def _list_again(self) -> None:
-        self._state = Listing(self._compare_at)
+        self._state = Listing(self._state.compare_at)
         self.steps["relist"] += 1
 
     async def _attempt(self) -> None:
@@ -162,36 +130,34 @@ class Reflector(Generic[E]):
             failure = self._after(error)
         if failure is not None:
             self.steps["failure"] += 1
-            await self._failures.pause(
-                failure.problem, at_least_s=failure.at_least_s, at_most_s=failure.at_most_s
-            )
+            await self._failures.pause(failure)
 
-    async def _list_and_watch(self) -> _Failure | None:
-        if not isinstance(self._state, _Listed) or self._is_resync_due:
+    async def _list_and_watch(self) -> Failure | None:
+        if not isinstance(self._state, Listed) or self._is_resync_due:
             await self._list()
         began_at, received_before = self._clock.monotonic(), self.source.received_bytes
         if not await self._watch():
             return None
         if self._clock.monotonic() - began_at < _HASTY_END_S:
-            return _Failure("the server ended the watch at once")
+            return Failure("the server ended the watch at once")
         if self.source.received_bytes == received_before:
-            await self._check_version()
+            # A watch from a version that the server has yet to reach is silent and ends in time, as
+            # any other does. Where bookmarks arrive, this LIST of one object is not needed.
+            self._decoder.check_list(await self.source.page(1))
         self._failures.recovered()
         self._failures.start_over()
         await self._clock.sleep(0.1 * self._uniform())
         return None
 
-    def _after(self, error: Exception) -> _Failure | None:
+    def _after(self, error: Exception) -> Failure | None:
         """Enter the state that follows an error; return what has failed, ``None`` for nothing."""
         match error:
             case errors.Gone() | WentBackError():
                 # The server does not have the version: only a list helps, no retry.
                 state = self._state
                 self._list_again()
-                if (
-                    isinstance(state, _Listed)
-                    and self._clock.monotonic() - state.at >= _HASTY_END_S
-                ):
+                now = self._clock.monotonic()
+                if isinstance(state, Listed) and now - state.at >= _HASTY_END_S:
                     return None
             case errors.NotAcceptable():
                 if error.asked.verb == "watch" and self.source.can_fall_back:
@@ -199,35 +165,27 @@ class Reflector(Generic[E]):
                     return None
             case errors.NotServed() | errors.NotFound():
                 # Without the kind there are no objects, and the version means nothing.
-                self._state = Listing(self._compare_at)
+                self._state = Listing(self._state.compare_at)
                 problem = why_unserved(self._resource) or str(error)
-                return _Failure(problem, at_most_s=_LOOK_AGAIN_S)
+                return Failure(problem, at_most_s=_LOOK_AGAIN_S)
             case errors.ControlPlaneError():
                 return self._after_refusal(error)
             case _:
                 self._log.exception("watch_panicked")
-                return _Failure(f"{type(error).__name__}: {error}"[:200])
-        return _Failure(str(error))
+                return Failure(f"{type(error).__name__}: {error}"[:200])
+        return Failure(str(error))
 
-    def _after_refusal(self, error: errors.ControlPlaneError) -> _Failure:
+    def _after_refusal(self, error: errors.ControlPlaneError) -> Failure:
         if isinstance(error, errors.ApiError) and error.has_cause("ResourceVersionTooLarge"):
             self._list_again()
         if isinstance(error, errors.TransportError) and self._decoder.version is not None:
             self._state = Listing(compare_at=self._clock.monotonic())
         self.is_forbidden = isinstance(error, errors.Forbidden)
-        return _Failure(str(error), at_least_s=error.retry_after_s or 0.0)
-
-    @property
-    def _compare_at(self) -> float:
-        """From when on everything is to be listed and compared with the cache."""
-        state = self._state.listed if isinstance(self._state, _Watching) else self._state
-        if isinstance(state, Listing):
-            return state.compare_at
-        return min(state.resync_at, state.lost_at + _AWAY_S)
+        return Failure(str(error), at_least_s=error.retry_after_s or 0.0)
 
     @property
     def _is_resync_due(self) -> bool:
-        return self._clock.monotonic() >= self._compare_at
+        return self._clock.monotonic() >= self._state.compare_at
 
     def _fall_back(self, why: str) -> None:
         refused = self.source.representation
@@ -243,12 +201,12 @@ class Reflector(Generic[E]):
     async def _list(self) -> None:
         state = self._state
         if not isinstance(state, Listing):
-            state = self._state = Listing(self._compare_at)
+            state = self._state = Listing(self._state.compare_at)
         is_initial = not self.synced.is_set()
         await self._lister.read(state, initial=is_initial, resync=self._is_resync_due)
-        spread = 1.0 + _TIMEOUT_SPREAD * self._uniform()
+        spread = 1.0 + TIMEOUT_SPREAD * self._uniform()
         now = self._clock.monotonic()
-        self._state = _Listed(at=now, resync_at=now + spread * _RESYNC_S)
+        self._state = Listed(at=now, resync_at=now + spread * _RESYNC_S)
         self.is_forbidden = False
         self.synced.set()
 
@@ -258,29 +216,28 @@ class Reflector(Generic[E]):
         Raises RequestTimeout for a watch that is silent for too long.
         """
         listed = self._state
-        assert isinstance(listed, _Listed)
+        assert isinstance(listed, Listed)
         self._decoder.begin_watch()
         self.steps["watch"] += 1
         with anyio.CancelScope() as scope:
             now, bookmarks = self._clock.monotonic(), self.steps["bookmark"]
-            watching = self._state = _Watching(listed, scope, now, bookmarks)
+            watching = self._state = Watching(listed, scope, now, bookmarks)
             try:
                 await self._receive(watching)
             finally:
                 if self._state is watching:
                     self._state = listed
         if scope.cancelled_caught and self._is_silent(watching):
-            raise errors.RequestTimeout(
-                f"the watch of {self._resource.plural} was silent for"
-                f" {self._longest_silence_s(watching):g} s"
-            )
+            longest_s = watching.longest_silence_s(self.steps["bookmark"])
+            problem = f"the watch of {self._resource.plural} was silent for {longest_s:g} s"
+            raise errors.RequestTimeout(problem)
         return not scope.cancelled_caught
 
-    async def _receive(self, watching: _Watching) -> None:
+    async def _receive(self, watching: Watching) -> None:
         is_full = self.source.representation is Representation.FULL
         apply = self._decoder.full_line if is_full else self._decoder.line
         splitter = LineSplitter()
-        timeout_s = _SERVER_TIMEOUT_S * (1.0 + _TIMEOUT_SPREAD * self._uniform())
+        timeout_s = SERVER_TIMEOUT_S * (1.0 + TIMEOUT_SPREAD * self._uniform())
         async with self.source.watch(self._decoder.version, timeout_s) as response:
             watching.listed.lost_at = math.inf
             self.source.note(b"")
@@ -299,15 +256,7 @@ class Reflector(Generic[E]):
                 if now - watching.began_at >= _HEALTHY_S:
                     self._failures.start_over()
 
-    async def _check_version(self) -> None:
-        """Raise WentBackError if the server has not reached the version that was watched from.
-
-        A watch from a future version is silent and ends in time like any other. Costs one LIST of
-        one object; not needed where bookmarks arrive.
-        """
-        self._decoder.check_list(await self.source.page(1))
-
-    async def _confirm(self, watching: _Watching) -> None:
+    async def _confirm(self, watching: Watching) -> None:
         await self._clock.sleep(_HASTY_END_S)
         if self._state is watching:
             self._failures.recovered()
@@ -315,16 +264,12 @@ class Reflector(Generic[E]):
     async def _guard(self) -> None:
         """Cancel a watch that was silent for too long, or end it when a resync is due."""
         while True:
-            await self._clock.sleep(_SILENCE_S / 3)
+            await self._clock.sleep(SILENCE_S / 3)
             state = self._state
-            if isinstance(state, _Watching) and (self._is_silent(state) or self._is_resync_due):
+            if isinstance(state, Watching) and (self._is_silent(state) or self._is_resync_due):
                 state.scope.cancel()
 
-    def _is_silent(self, watching: _Watching) -> bool:
+    def _is_silent(self, watching: Watching) -> bool:
         since = max(self.source.heard_at, watching.began_at)
-        return self._clock.monotonic() - since >= self._longest_silence_s(watching)
-
-    def _longest_silence_s(self, watching: _Watching) -> float:
-        if self.steps["bookmark"] > watching.bookmarks_before:
-            return _SILENCE_S
-        return (1.0 + _TIMEOUT_SPREAD) * _SERVER_TIMEOUT_S + _END_SLACK_S
+        longest_s = watching.longest_silence_s(self.steps["bookmark"])
+        return self._clock.monotonic() - since >= longest_s
