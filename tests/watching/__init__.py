@@ -1,1 +1,1 @@
-"""How lists and watches become a cache and notices."""
+"""How lists and watches become a cache and deltas."""

@@ -1,4 +1,4 @@
-"""An intake that is fed by hand: decoded events in, notices out."""
+"""A cache that is fed by hand: events in, deltas out."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ E = TypeVar("E", bound=Entry)
 
 
 class Hand(Generic[E]):
-    """A store, its intake and the decoder before it, without any network."""
+    """A cache and the decoder before it, without any network."""
 
     def __init__(self, kind: Kind[E], *, namespace: str | None = None) -> None:
         """Start empty; ``namespace`` is what is watched, all of them by default."""
         self.kind = kind
-        self.notices: list[Delta[E]] = []
+        self.deltas: list[Delta[E]] = []
         self.clock = FakeClock()
         self.cache: Cache[E] = Cache(kind, monotonic=self.clock.monotonic)
-        self.cache.handlers.append(self.notices.append)
+        self.cache.handlers.append(self.deltas.append)
         self.feed: EventDecoder[E] = EventDecoder(self.cache, namespace=namespace)
 
     def listed(self, *items: Any) -> None:
@@ -36,14 +36,14 @@ class Hand(Generic[E]):
         self.cache.begin_list(None)
         self.feed.page(msgspec.json.encode(body), initial=True)
         self.cache.end_list(None)
-        self.notices.clear()
+        self.deltas.clear()
 
     def saw(self, *events: Any) -> list[Change]:
         """Take watch events and return the changes that were told."""
-        self.notices.clear()
+        self.deltas.clear()
         for event in events:
             self.feed.line(msgspec.json.encode(event))
-        return [notice.change for notice in self.notices]
+        return [delta.change for delta in self.deltas]
 
     def learn(self, obj: Any) -> tuple[E, Change]:
         """Take a whole object for the answer to a request of our own."""

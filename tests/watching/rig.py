@@ -1,4 +1,4 @@
-"""An informer between a scripted server and a list of notices, on a clock moved by hand."""
+"""A reflector between a scripted server and a list of deltas, on a clock moved by hand."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ class Rig(Generic[E]):
         self.client = client
         self.clock = clock
         self.kind = kind
-        self.notices: list[Delta[E]] = []
+        self.deltas: list[Delta[E]] = []
         self.cache: Cache[E] = Cache(kind)
-        self.cache.handlers.append(self.notices.append)
-        self.informers: list[Reflector[E]] = []
+        self.cache.handlers.append(self.deltas.append)
+        self.reflectors: list[Reflector[E]] = []
         self._failures = 0
 
     @property
-    def informer(self) -> Reflector[E]:
-        """The only informer."""
-        (only,) = self.informers
+    def reflector(self) -> Reflector[E]:
+        """The only reflector."""
+        (only,) = self.reflectors
         return only
 
     def get(self, name: str, namespace: str = "ns") -> E:
@@ -60,9 +60,9 @@ class Rig(Generic[E]):
         return sorted(key.name for key in self.cache.keys(None))
 
     def news(self) -> list[tuple[str, Change]]:
-        """Return name and change of the notices since the last call."""
-        found = [(notice.key.name, notice.change) for notice in self.notices]
-        self.notices.clear()
+        """Return name and change of the deltas since the last call."""
+        found = [(delta.key.name, delta.change) for delta in self.deltas]
+        self.deltas.clear()
         return found
 
     def learn(self, obj: Any) -> tuple[E, Change]:
@@ -71,8 +71,8 @@ class Rig(Generic[E]):
         return apply_response(self.cache, item, known=Known())
 
     async def at(self, version: str | int) -> None:
-        """Wait until the informer has taken in everything up to this version."""
-        await until(lambda: self.informer._decoder.version == str(version))
+        """Wait until the reflector has taken in everything up to this version."""
+        await until(lambda: self.reflector._decoder.version == str(version))
 
     async def listed(self, *items: Any, version: int = 100) -> Exchange:
         """Answer the list and return the watch that follows."""
@@ -81,12 +81,12 @@ class Rig(Generic[E]):
         return await self.server.next(watch=True)
 
     async def failing(self) -> str:
-        """Wait until the informer pauses after one more failure; return the problem."""
-        await until(lambda: self.informer.steps["failure"] > self._failures)
-        self._failures = self.informer.steps["failure"]
+        """Wait until the reflector pauses after one more failure; return the problem."""
+        await until(lambda: self.reflector.steps["failure"] > self._failures)
+        self._failures = self.reflector.steps["failure"]
         await settle()
-        assert self.informer.problem is not None
-        return self.informer.problem
+        assert self.reflector.problem is not None
+        return self.reflector.problem
 
 
 @asynccontextmanager
@@ -98,13 +98,13 @@ async def open_rig(
     uniform: Callable[[], float] = lambda: 0.0,
     **options: Any,
 ) -> AsyncIterator[Rig[E]]:
-    """Run the informers for the body of the ``async with``."""
+    """Run the reflectors for the body of the ``async with``."""
     clock = FakeClock()
     async with open_scripted(responder) as server:
         transport = Transport(Connection(server=server.url), clock=clock)
         rig = Rig(server, Client(transport), kind, clock)
         for namespace in namespaces:
-            rig.informers.append(
+            rig.reflectors.append(
                 Reflector(
                     rig.client,
                     rig.cache,
@@ -115,8 +115,8 @@ async def open_rig(
                 )
             )
         async with anyio.create_task_group() as group:
-            for informer in rig.informers:
-                group.start_soon(informer.run)
+            for reflector in rig.reflectors:
+                group.start_soon(reflector.run)
             yield rig
             group.cancel_scope.cancel()
         await transport.aclose()
@@ -124,6 +124,6 @@ async def open_rig(
 
 @asynccontextmanager
 async def open_sandboxes(**rest: Any) -> AsyncIterator[Rig[SandboxEntry]]:
-    """Run an informer of Sandboxes."""
+    """Run a reflector of Sandboxes."""
     async with open_rig(sandbox_kind(), **rest) as rig:
         yield rig

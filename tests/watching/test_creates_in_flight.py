@@ -46,7 +46,7 @@ def test_the_echo_of_a_create_waits_for_its_answer(boxes: Hand[SandboxEntry]) ->
     with boxes.cache.own.creating("ns", OWNER):
         assert boxes.saw(row("ADDED", "new", 20)) == []
         boxes.learn(whole("new", 20))
-    assert boxes.notices == []
+    assert boxes.deltas == []
     assert boxes.get("new").version == 20
 
 
@@ -64,7 +64,7 @@ def test_a_new_object_waits_for_no_create_that_came_later(
         if answers_first:
             boxes.learn(whole("other", 22))
         first.close()
-        assert [notice.change for notice in boxes.notices] == [Change.FIRST_SEEN]
+        assert [delta.change for delta in boxes.deltas] == [Change.FIRST_SEEN]
         assert boxes.get("new").generation == 2
         assert boxes.saw(row("MODIFIED", "new", 23, generation=3)) == [Change.GENERATION]
 
@@ -76,7 +76,7 @@ def test_what_an_answer_has_shown_waits_for_no_other(boxes: Hand[SandboxEntry]) 
         with own.creating("ns", OWNER):
             boxes.saw(row("ADDED", "new", 20), row("MODIFIED", "new", 21, generation=2))
             boxes.learn(whole("new", 20))
-        assert [notice.change for notice in boxes.notices] == [Change.GENERATION]
+        assert [delta.change for delta in boxes.deltas] == [Change.GENERATION]
 
 
 @pytest.mark.parametrize(

@@ -77,10 +77,10 @@ def woken(kind: str, log: list[Json], *, full: bool) -> list[str]:
     hand = Hand(caches_by_kind()[kind].kind)
     found = []
     for line in log:
-        hand.notices.clear()
+        hand.deltas.clear()
         encoded = msgspec.json.encode(line)
         (hand.feed.full_line if full else hand.feed.line)(encoded)
-        found.append("passed" if hand.notices else "dropped")
+        found.append("passed" if hand.deltas else "dropped")
     return found
 
 

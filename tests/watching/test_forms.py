@@ -106,7 +106,7 @@ async def test_a_line_may_hold_an_object_that_was_not_transformed() -> None:
         assert [name for name, _ in news] == ["a"]
         assert Change.GENERATION in news[0][1]
         assert rig.get("a").generation == 2
-        assert rig.informer.steps["undecodable"] == 0
+        assert rig.reflector.steps["undecodable"] == 0
 
 
 async def test_missing_columns_are_said_once_and_metadata_serves() -> None:
@@ -154,7 +154,7 @@ async def test_a_row_without_its_object_is_counted() -> None:
         watch = await rig.listed(sandbox("a", 1))
         await watch.lines(empty, sandbox_row("MODIFIED", "a", 102))
         await rig.at(102)
-        assert rig.informer.steps["undecodable"] == 1
+        assert rig.reflector.steps["undecodable"] == 1
 
 
 async def test_an_event_of_an_unknown_type_or_shape_is_counted() -> None:
@@ -168,7 +168,7 @@ async def test_an_event_of_an_unknown_type_or_shape_is_counted() -> None:
         await watch.raw(b'{"type":"ADDED","object":{"metadata":{"name":"\xff"}}}\n')
         await watch.line(sandbox_row("MODIFIED", "a", 103, generation=2))
         await rig.at(103)
-        assert rig.informer.steps["undecodable"] == 3
+        assert rig.reflector.steps["undecodable"] == 3
         assert rig.get("a").generation == 2
 
 
@@ -218,7 +218,7 @@ async def test_a_watch_of_full_objects_keeps_what_an_entry_holds() -> None:
         assert not entry.needs_fetch
         assert entry.status is not None
         assert entry.status.conditions[0].status == "False"
-        assert rig.informer.steps["undecodable"] == 2
+        assert rig.reflector.steps["undecodable"] == 2
 
 
 async def test_each_form_that_is_refused_leads_to_the_next_and_is_said_once() -> None:
@@ -244,9 +244,9 @@ async def test_each_form_that_is_refused_leads_to_the_next_and_is_said_once() ->
             ("table", "metadata"),
             ("metadata", "full"),
         ]
-        assert rig.informer.steps["fallback"] == 2
-        assert rig.informer.steps["failure"] == 0
-        assert rig.informer.source.representation is Representation.FULL
+        assert rig.reflector.steps["fallback"] == 2
+        assert rig.reflector.steps["failure"] == 0
+        assert rig.reflector.source.representation is Representation.FULL
 
 
 async def test_a_server_that_refuses_even_full_objects_is_a_problem() -> None:
@@ -264,7 +264,7 @@ async def test_a_refused_list_does_not_change_the_form_of_the_watch() -> None:
     async with open_sandboxes() as rig:
         await (await rig.server.next(watch=False)).refuse(406, "NotAcceptable")
         await rig.failing()
-        assert rig.informer.source.representation is Representation.TABLE
+        assert rig.reflector.source.representation is Representation.TABLE
 
 
 async def test_bookmarks_move_the_version_to_resume_from() -> None:
@@ -274,13 +274,13 @@ async def test_bookmarks_move_the_version_to_resume_from() -> None:
         rig.news()
         await watch.lines(table_bookmark(150, SANDBOX_COLUMNS), table_bookmark(170))
         await rig.at(170)
-        assert rig.informer.steps["bookmark"] == 2
+        assert rig.reflector.steps["bookmark"] == 2
         assert rig.news() == []
         await rig.clock.advance(30)
         await watch.end()
         watch = await rig.server.next(watch=True)
         assert watch.query["resourceVersion"] == "170"
-        assert rig.informer.steps["list"] == 1
+        assert rig.reflector.steps["list"] == 1
 
 
 async def test_nothing_is_asked_for_while_a_watch_is_quiet() -> None:
@@ -294,7 +294,7 @@ async def test_nothing_is_asked_for_while_a_watch_is_quiet() -> None:
             await rig.at(100 + minute)
         await settle()
         assert len(rig.server.exchanges) == 2
-        assert rig.informer.problem is None
+        assert rig.reflector.problem is None
 
 
 async def test_an_error_among_the_events_is_never_a_row() -> None:

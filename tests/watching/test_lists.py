@@ -30,16 +30,16 @@ async def test_the_first_list_is_read_page_by_page() -> None:
         await first.reply(200, page([sandbox("a", 1), sandbox("b", 2)], 90, "token"))
         second = await rig.server.next(watch=False)
         assert second.query == {"limit": "2", "continue": "token"}
-        assert not rig.informer.synced.is_set()
-        assert rig.informer._decoder.version is None
+        assert not rig.reflector.synced.is_set()
+        assert rig.reflector._decoder.version is None
         await second.reply(200, page([sandbox("c", 3)], 90))
         watch = await rig.server.next(watch=True)
         assert watch.query["resourceVersion"] == "90"
-        assert rig.informer.synced.is_set()
+        assert rig.reflector.synced.is_set()
         assert rig.names() == ["a", "b", "c"]
-        assert all(notice.initial for notice in rig.notices)
+        assert all(delta.initial for delta in rig.deltas)
         assert {change for _, change in rig.news()} == {Change.FIRST_SEEN}
-        assert rig.informer.steps["page"] == 2
+        assert rig.reflector.steps["page"] == 2
 
 
 async def test_items_are_pruned_while_they_are_decoded() -> None:
@@ -80,9 +80,9 @@ async def test_one_object_that_does_not_decode_is_skipped_alone() -> None:
             await listing.reply(200, body.replace(b"DIRTY", b"\xff\xfe"))
             await rig.server.next(watch=True)
         assert rig.names() == ["a", "b"]
-        assert rig.informer.steps["undecodable"] == 2
+        assert rig.reflector.steps["undecodable"] == 2
         assert [entry["event"] for entry in logs].count("object_not_understood") == 2
-        assert rig.informer.problem is None
+        assert rig.reflector.problem is None
 
 
 async def test_an_object_that_no_longer_decodes_is_not_taken_for_deleted() -> None:
@@ -100,7 +100,7 @@ async def test_an_object_that_no_longer_decodes_is_not_taken_for_deleted() -> No
 
 
 async def test_a_page_that_is_no_list_is_a_problem_and_is_asked_for_again() -> None:
-    """HTML of a proxy, or a list without its head, never ends the informer."""
+    """HTML of a proxy, or a list without its head, never ends the reflector."""
     async with open_sandboxes() as rig:
         for body in (b"<html>", b'{"metadata":7,"items":[]}', b'{"items":"\xff"}'):
             listing = await rig.server.next(watch=False)
@@ -119,7 +119,7 @@ async def test_an_expired_token_starts_the_list_over() -> None:
         second = await rig.server.next(watch=False)
         await second.refuse(410, "Expired", "the continue token is too old")
         assert "too old" in await rig.failing()
-        assert not rig.informer.synced.is_set()
+        assert not rig.reflector.synced.is_set()
         await rig.clock.advance(1)
         again = await rig.server.next(watch=False)
         assert "continue" not in again.query
@@ -154,7 +154,7 @@ async def test_a_list_goes_on_with_the_page_that_a_busy_server_refused(status: i
         watch = await rig.server.next(watch=True)
         assert watch.query["resourceVersion"] == "50"
         assert rig.news() == [("a", Change.FIRST_SEEN), ("b", Change.FIRST_SEEN)]
-        assert (rig.informer.steps["list"], rig.informer.steps["page"]) == (1, 2)
+        assert (rig.reflector.steps["list"], rig.reflector.steps["page"]) == (1, 2)
 
 
 @pytest.mark.parametrize("status", [400, 500])
@@ -224,7 +224,7 @@ async def test_a_relist_tells_what_the_gap_hid_and_nothing_else() -> None:
             ("f", Change.FIRST_SEEN),
         ]
         assert rig.get("b").uid == "another"
-        assert not any(notice.initial for notice in rig.notices)
+        assert not any(delta.initial for delta in rig.deltas)
 
 
 async def test_a_relist_does_not_touch_what_is_newer_than_itself() -> None:
@@ -262,11 +262,11 @@ async def test_namespaces_share_a_store_and_a_relist_minds_its_own() -> None:
         await watches[1].lines(
             sandbox_row("MODIFIED", "a", 90, namespace="two", generation=2, first=True)
         )
-        await until(lambda: rig.notices)
+        await until(lambda: rig.deltas)
         await relist.reply(200, page([], 100))
         await rig.server.next(watch=True)
         await settle()
-        assert [(notice.key.namespace, notice.change) for notice in rig.notices] == [
+        assert [(delta.key.namespace, delta.change) for delta in rig.deltas] == [
             ("two", Change.GENERATION),
             ("one", Change.GONE),
         ]
@@ -277,7 +277,7 @@ async def test_a_list_without_a_version_is_refused() -> None:
     async with open_sandboxes() as rig:
         await (await rig.server.next()).reply(200, {"metadata": {}, "items": None})
         assert "no version" in await rig.failing()
-        assert not rig.informer.synced.is_set()
+        assert not rig.reflector.synced.is_set()
 
 
 # -- pages bounded in bytes ------------------------------------------------------------------------
@@ -331,8 +331,8 @@ async def test_a_page_that_is_far_too_large_is_asked_for_again_with_fewer_object
         await listing.reply(200, page([huge], 9))
         await rig.server.next(watch=True)
         assert rig.names() == ["a", "huge"]
-        assert rig.informer.steps["failure"] == 0
-        assert rig.informer.source.received_bytes < 6_000_000
+        assert rig.reflector.steps["failure"] == 0
+        assert rig.reflector.source.received_bytes < 6_000_000
 
 
 def test_half_a_surrogate_pair_costs_its_own_object_alone() -> None:

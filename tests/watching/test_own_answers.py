@@ -52,7 +52,7 @@ def test_the_echo_of_a_write_waits_for_its_answer(boxes: Hand[SandboxEntry]) -> 
     with boxes.cache.own.writing(Key("ns", "a"), boxes.get("a").uid):
         assert boxes.saw(echo) == []
         boxes.learn_metadata(sandbox("a", 20), columns)
-    assert boxes.notices == []
+    assert boxes.deltas == []
     assert boxes.cache.dropped_known == 1
 
 
@@ -61,7 +61,7 @@ def test_the_echo_of_a_create_waits_for_its_answer(boxes: Hand[SandboxEntry]) ->
     with boxes.cache.own.writing(Key("ns", "new")):
         assert boxes.saw(sandbox_row("ADDED", "new", 20)) == []
         boxes.learn_metadata(sandbox("new", 20), READY)
-    assert boxes.notices == []
+    assert boxes.deltas == []
     assert boxes.get("new").version == 20
 
 
@@ -71,7 +71,7 @@ def test_what_others_create_during_a_create_that_fails_is_told_after_it(
     """Somebody else took the name: that is news once the answer has said so."""
     with boxes.cache.own.writing(Key("ns", "new")):
         assert boxes.saw(sandbox_row("ADDED", "new", 20)) == []
-    assert [notice.change for notice in boxes.notices] == [Change.FIRST_SEEN]
+    assert [delta.change for delta in boxes.deltas] == [Change.FIRST_SEEN]
 
 
 def test_a_list_does_not_wait_for_a_write(boxes: Hand[SandboxEntry]) -> None:
@@ -88,7 +88,7 @@ def test_the_echoes_of_two_writes_wait_for_both_answers(boxes: Hand[SandboxEntry
             boxes.learn_metadata(sandbox("a", 20), READY)
         assert boxes.saw(sandbox_row("MODIFIED", "a", 21, generation=2)) == []
         boxes.learn_metadata(sandbox("a", 21, generation=2), READY)
-    assert boxes.notices == []
+    assert boxes.deltas == []
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_what_others_write_during_a_write_is_told_after_it(boxes: Hand[SandboxEn
         assert boxes.saw(sandbox_row("ADDED", "b", 20)) == [Change.FIRST_SEEN]
         assert boxes.saw(sandbox_row("MODIFIED", "a", 21, generation=2)) == []
         assert boxes.saw(sandbox_row("MODIFIED", "a", 22, generation=3)) == []
-    assert [notice.change for notice in boxes.notices] == [Change.GENERATION]
+    assert [delta.change for delta in boxes.deltas] == [Change.GENERATION]
     assert boxes.get("a").generation == 3
 
 
@@ -200,7 +200,7 @@ def test_learning_never_notifies(boxes: Hand[SandboxEntry]) -> None:
     entry, change = boxes.learn(sandbox("new", 21))
     assert change == Change.FIRST_SEEN
     assert boxes.get("new") is entry
-    assert boxes.notices == []
+    assert boxes.deltas == []
 
 
 def test_learning_tells_what_others_changed_meanwhile(boxes: Hand[SandboxEntry]) -> None:
@@ -282,7 +282,7 @@ def test_a_look_at_what_no_event_has_shown_does_not_outlive_a_list_without_it(co
     if comes == "after the list":
         apply_fetched(hand.cache, found, known=known)
     assert hand.find("new") is None
-    assert hand.notices[-1].change == Change.GONE
+    assert hand.deltas[-1].change == Change.GONE
 
 
 def test_a_look_after_a_list_is_believed_whatever_the_list_has_left_out() -> None:
@@ -336,12 +336,12 @@ def test_forgetting_names_the_very_object(boxes: Hand[SandboxEntry]) -> None:
     """
     boxes.cache.forget(boxes.get("a").key, "another")
     assert boxes.find("a") is not None
-    assert boxes.notices == []
+    assert boxes.deltas == []
     boxes.cache.forget(boxes.get("a").key, "uid-of-a")
     assert boxes.find("a") is None
-    (gone,) = boxes.notices
+    (gone,) = boxes.deltas
     assert (gone.change, gone.new, gone.saw_deletion) == (Change.GONE, None, True)
-    boxes.notices.clear()
+    boxes.deltas.clear()
     assert boxes.saw(sandbox_row("MODIFIED", "a", 40)) == [Change.FIRST_SEEN]
 
 
@@ -351,7 +351,7 @@ def test_deleted_and_created_again_is_two_notices(boxes: Hand[SandboxEntry]) -> 
         sandbox_row("DELETED", "a", 30, deletionTimestamp="2026-01-02T03:04:05Z"),
         sandbox_row("ADDED", "a", 31, uid="reborn"),
     )
-    gone, made = boxes.notices
+    gone, made = boxes.deltas
     assert (gone.change, gone.new, gone.saw_deletion) == (Change.GONE, None, True)
     assert gone.old is not None
     assert gone.old.uid == "uid-of-a"
@@ -362,23 +362,23 @@ def test_deleted_and_created_again_is_two_notices(boxes: Hand[SandboxEntry]) -> 
 
 
 def test_a_successor_without_a_seen_end_is_a_re_creation(boxes: Hand[SandboxEntry]) -> None:
-    """The notice holds both, and the status of the old one is not the new one's."""
+    """The delta holds both, and the status of the old one is not the new one's."""
     assert boxes.saw(sandbox_row("ADDED", "a", 31, uid="reborn")) == [Change.RECREATED]
-    (notice,) = boxes.notices
-    assert notice.old is not None
-    assert notice.new is not None
-    assert (notice.old.uid, notice.new.uid) == ("uid-of-a", "reborn")
-    assert notice.new.status is None
+    (delta,) = boxes.deltas
+    assert delta.old is not None
+    assert delta.new is not None
+    assert (delta.old.uid, delta.new.uid) == ("uid-of-a", "reborn")
+    assert delta.new.status is None
     assert boxes.learn(sandbox("a", 20))[0].uid == "reborn"
 
 
 def test_the_end_of_an_object_never_seen_is_told(boxes: Hand[SandboxEntry]) -> None:
     """Its name is free now; what is known of it is what the event showed."""
     assert boxes.saw(sandbox_row("DELETED", "stranger", 30)) == [Change.GONE]
-    (notice,) = boxes.notices
-    assert notice.old is not None
-    assert notice.old.uid == "uid-of-stranger"
-    assert not notice.saw_deletion
+    (delta,) = boxes.deltas
+    assert delta.old is not None
+    assert delta.old.uid == "uid-of-stranger"
+    assert not delta.saw_deletion
 
 
 def test_a_foreign_status_contradicts_and_asks_for_a_look(boxes: Hand[SandboxEntry]) -> None:

@@ -64,7 +64,7 @@ async def test_a_watch_that_has_gone_back_leads_to_a_list_that_is_believed(how: 
         assert rig.get("a").generation == 1
         assert rig.get("a").version == 100
         assert rig.names() == ["a"]
-        assert rig.informer._decoder.version == "150"
+        assert rig.reflector._decoder.version == "150"
         assert {name for name, _ in rig.news()} == {"a", "gone"}
 
 
@@ -91,8 +91,8 @@ async def test_a_silent_watch_of_a_server_that_has_not_gone_back_goes_on() -> No
         await asked.reply(200, page([listed("a", 1)], 400))
         watch = await rig.server.next(watch=True)
         assert watch.query["resourceVersion"] == "100"
-        assert rig.informer.steps["relist"] == 0
-        assert rig.informer.problem is None
+        assert rig.reflector.steps["relist"] == 0
+        assert rig.reflector.problem is None
 
 
 async def test_a_lagging_server_costs_a_list_and_brings_nothing_back() -> None:

@@ -26,7 +26,7 @@ from tests.watching.rig import open_sandboxes, until
 
 
 async def test_a_clean_end_resumes_from_the_last_version() -> None:
-    """No list, no notice, and what comes twice is dropped."""
+    """No list, no delta, and what comes twice is dropped."""
     async with open_sandboxes() as rig:
         watch = await rig.listed(sandbox("a", 1))
         rig.news()
@@ -44,7 +44,7 @@ async def test_a_clean_end_resumes_from_the_last_version() -> None:
         await rig.at(121)
         assert rig.news() == [("b", Change.FIRST_SEEN)]
         assert rig.cache.dropped_known == 1
-        assert rig.informer.problem is None
+        assert rig.reflector.problem is None
 
 
 async def test_a_watch_that_ends_at_once_is_not_asked_in_a_loop() -> None:
@@ -67,7 +67,7 @@ async def test_a_watch_that_ends_at_once_is_not_asked_in_a_loop() -> None:
         assert pauses[:6] == [0.4, 0.8, 1.6, 3.2, 6.4, 12.8]
         assert set(pauses[6:]) == {15.0}
         assert len(asked_at) < 30
-        assert rig.informer.problem == "the server ended the watch at once"
+        assert rig.reflector.problem == "the server ended the watch at once"
 
 
 async def test_a_watch_that_is_cut_each_half_minute_is_soon_back() -> None:
@@ -118,8 +118,8 @@ async def test_a_version_that_always_expires_is_not_listed_in_a_loop(
         while rig.clock.monotonic() - listing_s < 60.0:
             await rig.clock.advance(0.1)
             assert lists < 10
-        assert rig.informer.steps["relist"] >= lists - 1
-        assert rig.informer.problem is not None
+        assert rig.reflector.steps["relist"] >= lists - 1
+        assert rig.reflector.problem is not None
 
 
 @pytest.mark.parametrize("in_stream", [True, False])
@@ -139,8 +139,8 @@ async def test_an_expired_version_is_cured_by_a_list_at_once(in_stream: bool) ->
             await watch.refuse(410, "Expired")
         await rig.listed(sandbox("b", 2), version=200)
         assert rig.news() == [("a", Change.GONE)]
-        assert rig.informer.steps["failure"] == 0
-        assert rig.informer.steps["relist"] == 1
+        assert rig.reflector.steps["failure"] == 0
+        assert rig.reflector.steps["relist"] == 1
 
 
 async def test_an_error_as_the_first_line_resumes_after_a_pause() -> None:
@@ -193,7 +193,7 @@ async def test_the_backoff_grows_with_each_failure_and_resets_after_a_healthy_wh
             await rig.clock.advance(0.1)
             watch = await rig.listed(sandbox("a", 1))
         await watch.lines(table_bookmark(100, SANDBOX_COLUMNS))
-        await until(lambda: rig.informer.steps["bookmark"] == 1)
+        await until(lambda: rig.reflector.steps["bookmark"] == 1)
         for minute in range(3):
             await rig.clock.advance(60)
             await watch.line(table_bookmark(100 + minute, SANDBOX_COLUMNS))
@@ -226,13 +226,13 @@ async def test_after_a_silent_watch_everything_is_listed() -> None:
         await watch.lines(table_bookmark(105, SANDBOX_COLUMNS))
         await rig.at(105)
         await rig.clock.advance(89)
-        assert rig.informer.problem is None
+        assert rig.reflector.problem is None
         await rig.clock.advance(1)
-        assert rig.informer.problem == "the watch of sandboxes was silent for 90 s"
+        assert rig.reflector.problem == "the watch of sandboxes was silent for 90 s"
         await rig.clock.advance(1)
         watch = await rig.listed(sandbox("a", 1), version=120)
         assert watch.query["resourceVersion"] == "120"
-        assert rig.informer.steps["list"] == 2
+        assert rig.reflector.steps["list"] == 2
 
 
 @pytest.mark.parametrize(("spread", "ends_s"), [(0.0, 290.0), (0.999, 318.0)])
@@ -247,10 +247,10 @@ async def test_a_watch_without_bookmarks_is_given_up_after_the_server_should_hav
         assert watch.query["timeoutSeconds"] == f"{ends_s:g}"
         await watch.begin()
         began_s = rig.clock.monotonic()
-        while rig.informer.problem is None:
+        while rig.reflector.problem is None:
             await rig.clock.advance(1.0)
         took_s = rig.clock.monotonic() - began_s
-        assert rig.informer.problem == "the watch of sandboxes was silent for 349 s"
+        assert rig.reflector.problem == "the watch of sandboxes was silent for 349 s"
         assert ends_s + 30.0 <= took_s <= ends_s + 90.0
         assert took_s <= 390.0
 
@@ -260,11 +260,11 @@ async def test_a_server_that_is_not_there_is_asked_again_with_pauses() -> None:
     async with open_scripted() as server:
         nobody = Client(Transport(Connection(server=server.url)))
     async with open_sandboxes() as rig:
-        rig.informer.source._client = nobody
+        rig.reflector.source._client = nobody
         for pause_s in (0.4, 0.8, 1.6):
             assert "cannot connect" in await rig.failing()
             assert rig.server.exchanges == []
-            rig.informer.source._client = rig.client if pause_s == 1.6 else nobody
+            rig.reflector.source._client = rig.client if pause_s == 1.6 else nobody
             await rig.clock.advance(pause_s)
         await rig.listed(sandbox("a", 1))
         assert rig.names() == ["a"]
@@ -279,7 +279,7 @@ async def test_a_missing_permission_is_named_and_its_return_noticed(on_watch: bo
         said = await rig.failing()
         assert f"allow verb {'watch' if on_watch else 'list'!r}" in said
         assert "'sandboxes.agents.x-k8s.io'" in said
-        assert rig.informer.synced.is_set() is on_watch
+        assert rig.reflector.synced.is_set() is on_watch
         await rig.clock.advance(1)
         if on_watch:
             watch = await rig.server.next(watch=True)
@@ -287,10 +287,10 @@ async def test_a_missing_permission_is_named_and_its_return_noticed(on_watch: bo
             watch = await rig.listed(sandbox("a", 1))
         await watch.lines(table_bookmark(110, SANDBOX_COLUMNS))
         await rig.at(110)
-        assert rig.informer.problem is not None
+        assert rig.reflector.problem is not None
         await rig.clock.advance(5)
-        assert rig.informer.problem is None
-        assert rig.informer.synced.is_set()
+        assert rig.reflector.problem is None
+        assert rig.reflector.synced.is_set()
 
 
 async def test_a_refused_credential_is_a_problem() -> None:
@@ -315,8 +315,8 @@ async def test_a_problem_ends_with_a_clean_end_of_a_watch() -> None:
         await rig.clock.advance(5)
         await watch.end()
         await rig.server.next(watch=True)
-        assert rig.informer.problem is None
-        assert rig.informer.steps["failure"] == 1
+        assert rig.reflector.problem is None
+        assert rig.reflector.steps["failure"] == 1
 
 
 async def test_bytes_that_are_no_json_end_the_watch_and_are_a_problem() -> None:
@@ -341,7 +341,7 @@ async def test_a_line_without_an_end_is_refused_at_the_limit() -> None:
         for _ in range(16):
             await watch.raw(piece)
         await settle()
-        assert rig.informer.problem is None
+        assert rig.reflector.problem is None
         await watch.raw(b"x")
         assert "exceeds 16777216 bytes" in await rig.failing()
         watch.cut()
@@ -356,7 +356,7 @@ async def test_odd_characters_inside_texts_do_not_cut_lines() -> None:
         await watch.lines(sandbox_row("ADDED", "a", 101, first=True, labels=labels))
         await rig.at(101)
         assert rig.get("a").labels == labels
-        assert rig.informer.steps["undecodable"] == 0
+        assert rig.reflector.steps["undecodable"] == 0
 
 
 async def test_a_line_may_arrive_in_pieces_of_any_size() -> None:
