@@ -184,6 +184,7 @@ class OwnWrites:
             values = [each.get(field) or {} for each in metadata]
             for key in was.keys() | now.keys() if was != now else ():
                 value = now.get(key)
-                if was.get(key) != value and all(one.get(key, was) != value for one in values):
+                is_ours = any(key in one and one[key] == value for one in values)
+                if was.get(key) != value and not is_ours:
                     return False
         return True
