@@ -96,7 +96,7 @@ def parse_server(server: str, *, source: str = "") -> ServerAddress:
     )
 
 
-def trusting(*, file: Path | None = None, data: str | None = None) -> ssl.SSLContext:
+def tls_context(*, file: Path | None = None, data: str | None = None) -> ssl.SSLContext:
     """Return a context that trusts this authority, or the system's. Raises OSError, ValueError."""
     context = ssl.create_default_context(cafile=file, cadata=data)
     # Cluster authorities are often made by tools that leave out extensions the strict mode (default
@@ -107,7 +107,7 @@ def trusting(*, file: Path | None = None, data: str | None = None) -> ssl.SSLCon
     return context
 
 
-def careless() -> ssl.SSLContext:
+def insecure_context() -> ssl.SSLContext:
     """Return a context that accepts any certificate: ``insecure-skip-tls-verify``."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False

@@ -36,7 +36,7 @@ from lean_sandbox.kube.auth import (
     is_token,
     load_identity,
 )
-from lean_sandbox.kube.connection import Connection, careless, parse_server, trusting
+from lean_sandbox.kube.connection import Connection, insecure_context, parse_server, tls_context
 
 T = TypeVar("T")
 
@@ -143,7 +143,7 @@ def _in_cluster(clock: Clock) -> Connection:
     authority = SERVICE_ACCOUNT / "ca.crt"
     return Connection(
         server=server,
-        ssl_context=_trusting(_Place(authority), file=authority),
+        ssl_context=_tls_context(_Place(authority), file=authority),
         auth=TokenFileAuth(SERVICE_ACCOUNT / "token", clock),
         source=f"KUBERNETES_SERVICE_HOST, service account {SERVICE_ACCOUNT}",
         authority=authority,
@@ -291,20 +291,20 @@ def _tls(cluster: Cluster, place: _Place) -> ssl.SSLContext:
             raise place.at("insecure-skip-tls-verify").error(
                 "excludes a certificate-authority", "remove one of the two"
             )
-        return careless()
+        return insecure_context()
     if data:
         field = place.at("certificate-authority-data")
-        return _trusting(field, data=_decode(data, field).decode("ascii", "backslashreplace"))
+        return _tls_context(field, data=_decode(data, field).decode("ascii", "backslashreplace"))
     if file:
-        return _trusting(place.at("certificate-authority"), file=place.path(file))
-    return _trusting(place)
+        return _tls_context(place.at("certificate-authority"), file=place.path(file))
+    return _tls_context(place)
 
 
-def _trusting(
+def _tls_context(
     place: _Place, *, file: Path | None = None, data: str | None = None
 ) -> ssl.SSLContext:
     try:
-        return trusting(file=file, data=data)
+        return tls_context(file=file, data=data)
     except (OSError, ValueError) as problem:
         raise place.error(
             f"is not a readable certificate: {problem}",

@@ -16,7 +16,7 @@ import anyio
 import msgspec
 
 from lean_sandbox.clock import Clock, SystemClock
-from lean_sandbox.kube.connection import Connection, trusting
+from lean_sandbox.kube.connection import Connection, tls_context
 from lean_sandbox.kube.errors import Asked, ProtocolFault, RequestTimeout, from_response
 from lean_sandbox.kube.http1 import Disconnected, HttpConnection, encode_request, header_lines
 from lean_sandbox.kube.limits import Limiter, Limits
@@ -80,7 +80,7 @@ class Transport:
         """Raises ConfigError for a server URL that is not one."""
         address = connection.address
         if address.tls and connection.ssl_context is None:
-            connection = msgspec.structs.replace(connection, ssl_context=trusting())
+            connection = msgspec.structs.replace(connection, ssl_context=tls_context())
         #: What is needed to reach the server, for another transport to it.
         self.connection = connection
         self.clock = clock or SystemClock()

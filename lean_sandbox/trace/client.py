@@ -81,9 +81,9 @@ def ask(url: str, kind: str, key: Key, output: str, *, ca_file: Path | None = No
 
 
 def _context(ca_file: Path | None) -> ssl.SSLContext:
-    from lean_sandbox.kube.connection import trusting  # noqa: PLC0415 -- for https only
+    from lean_sandbox.kube.connection import tls_context  # noqa: PLC0415 -- for https only
 
     try:
-        return trusting(file=ca_file)
+        return tls_context(file=ca_file)
     except (OSError, ValueError) as error:
         raise ConfigError(f"--ca-file: {ca_file} is not a readable certificate: {error}") from error

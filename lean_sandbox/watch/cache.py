@@ -234,7 +234,7 @@ class Cache(Store[E]):
             # it had stopped matching the selector for a while.
             self.dropped_known += 1
             if old.uid != row.uid:
-                self.gate.bury(row.uid, version)
+                self.gate.note_end(row.uid, version)
             return _KNOWN
         self.passed += 1
         return self.end(key, version, row)
@@ -242,7 +242,7 @@ class Cache(Store[E]):
     def end(self, key: Key, version: int, row: ObjectMeta) -> Decision:
         """Remove an object that ended, or left the selector, at a version, and call handlers."""
         old = self.remove(key)
-        self.gate.bury(row.uid, version)
+        self.gate.note_end(row.uid, version)
         if old is None:
             # Never seen alive, but its end may free a name that is waited for.
             old = self.kind.build(row, None, None)
@@ -260,7 +260,7 @@ class Cache(Store[E]):
         entry = self._entries.get(key)
         if entry is not None and entry.uid == uid:
             self.remove(key)
-            self.gate.bury(uid, 0)
+            self.gate.note_end(uid, 0)
             self.handlers.call(Delta(key, Change.GONE, entry, None, saw_deletion=True))
 
     def selects(self, row: ObjectMeta) -> bool:

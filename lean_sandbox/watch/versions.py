@@ -95,12 +95,12 @@ class VersionGate:
             return
         self._tombstones.pop(new.uid, None)
         if old is not None and old.uid != new.uid:
-            self.bury(old.uid, 0)
+            self.note_end(old.uid, 0)
         listing = self._list_of(new.key.namespace)
         if old is None and listing is not None:
             listing.missing.add(new.key)
 
-    def bury(self, uid: str, version: int) -> None:
+    def note_end(self, uid: str, version: int) -> None:
         """Remember the end of an object and its version; 0 if nothing can follow it."""
         now = self._monotonic()
         self._ends += 1

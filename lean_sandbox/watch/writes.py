@@ -200,7 +200,7 @@ def apply_response(
         if kept is not None:
             cache.end(kept.key, version, row)
         else:
-            cache.gate.bury(row.uid, version)
+            cache.gate.note_end(row.uid, version)
         return new, Change.GONE
     decision, seen = cache.detector.examine(kept.seen if kept else (), row, is_event=False)
     cache.advance(new, version, seen)

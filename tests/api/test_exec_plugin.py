@@ -14,7 +14,7 @@ import pytest
 
 from lean_sandbox.kube import auth
 from lean_sandbox.kube.auth import EnvironmentVariable, ExecAuth, ExecSettings
-from lean_sandbox.kube.connection import Connection, careless, trusting
+from lean_sandbox.kube.connection import Connection, insecure_context, tls_context
 from lean_sandbox.kube.errors import CredentialFault
 from lean_sandbox.kube.transport import Transport
 from tests.api.certificates import Certificates
@@ -239,7 +239,7 @@ async def test_a_printed_client_certificate_is_shown_and_replaced(
         )
 
     printed("client")
-    context = trusting(file=certificates.authority)
+    context = tls_context(file=certificates.authority)
     credential = ExecAuth(plugin.settings(), FakeClock(), context=context)
     script = in_turn(reply(), reply(401), reply(), reply())
     async with serve(script, tls=certificates.server_context(ask_client=True)) as server:
@@ -261,6 +261,6 @@ async def test_a_printed_client_certificate_is_shown_and_replaced(
 async def test_a_printed_certificate_that_is_none_is_a_credential_fault(plugin: Plugin) -> None:
     """What OpenSSL refuses is told as the plugin's mistake."""
     plugin.will_print(clientCertificateData="no", clientKeyData="no")
-    credential = ExecAuth(plugin.settings(), FakeClock(), context=careless())
+    credential = ExecAuth(plugin.settings(), FakeClock(), context=insecure_context())
     with pytest.raises(CredentialFault, match="client certificate that fails"):
         await credential.authorization()

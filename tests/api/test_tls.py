@@ -15,7 +15,7 @@ import pytest
 
 from lean_sandbox.kube import sockets
 from lean_sandbox.kube.auth import load_identity
-from lean_sandbox.kube.connection import Connection, careless, trusting
+from lean_sandbox.kube.connection import Connection, insecure_context, tls_context
 from lean_sandbox.kube.errors import Asked, ConnectFailed, ProtocolFault, RequestTimeout
 from lean_sandbox.kube.transport import Transport
 from tests.api.certificates import Certificates, make_plain
@@ -35,7 +35,7 @@ async def test_a_server_signed_by_the_authority_is_trusted(certificates: Certifi
     """Requests and streams run over TLS, by address and by name."""
     script = in_turn(reply(), chunked([b"x"]), reply())
     async with serve(script, tls=certificates.server_context()) as server:
-        context = trusting(file=certificates.authority)
+        context = tls_context(file=certificates.authority)
         transport = Transport(Connection(server.url, context))
         assert (await transport.request("GET", "/")).body == b"{}"
         async with transport.stream("/", asked=Asked("watch")) as stream:
@@ -50,7 +50,7 @@ async def test_a_closed_tls_connection_is_noticed_before_use(certificates: Certi
     """The farewell of TLS counts as a close as well."""
     script = in_turn(reply(close=True), reply())
     async with serve(script, tls=certificates.server_context()) as server:
-        transport = Transport(Connection(server.url, trusting(file=certificates.authority)))
+        transport = Transport(Connection(server.url, tls_context(file=certificates.authority)))
         await transport.request("GET", "/")
         await server.closed(1)
         await transport.request("POST", "/")
@@ -64,7 +64,7 @@ async def test_what_is_larger_than_a_socket_takes_at_once_arrives_whole(
     """Request and answer of some MiB go through in parts, in both directions."""
     body = bytes(range(256)) * 20_000
     async with serve(in_turn(reply(200, body)), tls=certificates.server_context()) as server:
-        transport = Transport(Connection(server.url, trusting(file=certificates.authority)))
+        transport = Transport(Connection(server.url, tls_context(file=certificates.authority)))
         assert (await transport.request("POST", "/", body=body)).body == body
         await transport.aclose()
     assert server.requests[0].body == body
@@ -72,7 +72,7 @@ async def test_what_is_larger_than_a_socket_takes_at_once_arrives_whole(
 
 async def test_a_handshake_that_stalls_ends_at_the_deadline(certificates: Certificates) -> None:
     """A peer that accepts and stays silent holds up neither the request nor other tasks."""
-    context = trusting(file=certificates.authority)
+    context = tls_context(file=certificates.authority)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         transport = Transport(Connection(f"https://127.0.0.1:{silent.getsockname()[1]}", context))
         with pytest.raises(RequestTimeout):
@@ -94,7 +94,7 @@ async def test_an_unknown_authority_is_refused_and_named(certificates: Certifica
 
 async def test_the_name_is_checked_and_can_be_replaced(certificates: Certificates) -> None:
     """``tls-server-name`` is what the certificate must say, instead of the URL's host."""
-    context = trusting(file=certificates.authority)
+    context = tls_context(file=certificates.authority)
     script = in_turn(reply())
     async with serve(script, tls=certificates.server_context()) as server:
         with pytest.raises(ConnectFailed, match=r"expected name 'other\.test'"):
@@ -106,7 +106,7 @@ async def test_a_dot_at_the_end_of_a_name_is_no_part_of_it(
     certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It keeps a resolver from its search list; the certificate has the name without it."""
-    context = trusting(file=certificates.authority)
+    context = tls_context(file=certificates.authority)
     async with serve(in_turn(reply(), reply()), tls=certificates.server_context()) as server:
         asked: list[str] = []
         find, port = sockets._addresses, int(server.url.rpartition(":")[2])
@@ -124,14 +124,16 @@ async def test_a_dot_at_the_end_of_a_name_is_no_part_of_it(
 async def test_verification_can_be_switched_off(certificates: Certificates) -> None:
     """``insecure-skip-tls-verify`` believes anybody."""
     async with serve(in_turn(reply()), tls=certificates.server_context()) as server:
-        assert await ask(Connection(server.url, careless(), tls_server_name="x.test")) == 200
+        assert (
+            await ask(Connection(server.url, insecure_context(), tls_server_name="x.test")) == 200
+        )
 
 
 async def test_a_client_certificate_is_shown(certificates: Certificates) -> None:
     """A server that asks for a certificate gets ours; without one the handshake fails."""
     with_client = certificates.server_context(ask_client=True)
     async with serve(in_turn(reply()), tls=with_client) as server:
-        context = trusting(file=certificates.authority)
+        context = tls_context(file=certificates.authority)
         load_identity(context, *(file.read_bytes() for file in certificates.client))
         assert await ask(Connection(server.url, context)) == 200
 
@@ -155,7 +157,8 @@ async def test_a_server_that_misses_a_client_certificate_is_quoted(
                     pass
 
         connection = Connection(
-            f"https://127.0.0.1:{listener.getsockname()[1]}", trusting(file=certificates.authority)
+            f"https://127.0.0.1:{listener.getsockname()[1]}",
+            tls_context(file=certificates.authority),
         )
         async with anyio.create_task_group() as group:
             group.start_soon(anyio.to_thread.run_sync, refuse)
@@ -166,7 +169,7 @@ async def test_a_server_that_misses_a_client_certificate_is_quoted(
 async def test_a_server_without_tls_is_a_connect_failure() -> None:
     """Speaking TLS to plain HTTP, or to a peer that hangs up, fails with a sentence."""
     async with serve(in_turn(Answer(close=True))) as server:
-        connection = Connection(server.url.replace("http:", "https:"), careless())
+        connection = Connection(server.url.replace("http:", "https:"), insecure_context())
         with pytest.raises(ConnectFailed, match="TLS with"):
             await ask(connection)
 
@@ -191,7 +194,7 @@ async def test_a_server_that_resets_what_it_has_accepted_leaves_no_socket_open(
         url = f"https://127.0.0.1:{listener.getsockname()[1]}"
         # A socket that is left to the garbage collection fails the test.
         with pytest.raises(ConnectFailed, match="TLS with"):
-            await ask(Connection(url, careless()))
+            await ask(Connection(url, insecure_context()))
 
 
 def test_a_locked_key_never_asks_the_terminal(certificates: Certificates) -> None:
@@ -226,7 +229,7 @@ async def test_an_authority_without_key_identifiers_is_trusted(
         url = server.url.replace("127.0.0.1", "localhost")
         with pytest.raises(ConnectFailed, match="was refused"):
             await ask(Connection(url, strict))
-        assert await ask(Connection(url, trusting(file=old.authority))) == 200
+        assert await ask(Connection(url, tls_context(file=old.authority))) == 200
 
 
 async def test_without_key_identifiers_the_chain_is_verified(
@@ -237,7 +240,7 @@ async def test_without_key_identifiers_the_chain_is_verified(
     async with serve(in_turn(), tls=old.server_context()) as server:
         url = server.url.replace("127.0.0.1", "localhost")
         with pytest.raises(ConnectFailed, match="signature failure"):
-            await ask(Connection(url, trusting(file=other.authority)))
+            await ask(Connection(url, tls_context(file=other.authority)))
 
 
 async def test_without_key_identifiers_the_dates_are_verified(
@@ -248,7 +251,7 @@ async def test_without_key_identifiers_the_dates_are_verified(
     async with serve(in_turn(), tls=old.server_context()) as server:
         url = server.url.replace("127.0.0.1", "localhost")
         with pytest.raises(ConnectFailed, match="certificate has expired"):
-            await ask(Connection(url, trusting(file=old.authority)))
+            await ask(Connection(url, tls_context(file=old.authority)))
 
 
 async def test_without_key_identifiers_the_name_is_verified(
@@ -258,4 +261,4 @@ async def test_without_key_identifiers_the_name_is_verified(
     old = plain("old")
     async with serve(in_turn(), tls=old.server_context()) as server:
         with pytest.raises(ConnectFailed, match=r"expected name '127\.0\.0\.1'"):
-            await ask(Connection(server.url, trusting(file=old.authority)))
+            await ask(Connection(server.url, tls_context(file=old.authority)))

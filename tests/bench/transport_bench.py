@@ -35,7 +35,7 @@ from lightkube.types import PatchType
 
 from lean_sandbox.kube.auth import Auth
 from lean_sandbox.kube.client import Client
-from lean_sandbox.kube.connection import Connection, trusting
+from lean_sandbox.kube.connection import Connection, tls_context
 from lean_sandbox.kube.errors import Asked
 from lean_sandbox.kube.limits import Limits
 from lean_sandbox.kube.resources import SANDBOXES, PartialObject
@@ -226,7 +226,7 @@ async def measure(ports: list[int], authority: Path, rounds: int) -> list[str]:
     lines = []
     for scheme, port in zip(("http", "TLS"), ports, strict=True):
         url = f"{'https' if scheme == 'TLS' else 'http'}://127.0.0.1:{port}"
-        context = trusting(file=authority) if scheme == "TLS" else None
+        context = tls_context(file=authority) if scheme == "TLS" else None
         # As the stock client, ours has all 16 in flight: none of them waits for a slot.
         credential = Connection(url, context, auth=Auth("Bearer t"))
         transport = Transport(credential, limits=Limits(max_spare=32))

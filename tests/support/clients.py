@@ -12,7 +12,7 @@ from lean_sandbox.clock import Clock
 from lean_sandbox.config.options import Settings
 from lean_sandbox.kube.auth import Auth
 from lean_sandbox.kube.client import Client
-from lean_sandbox.kube.connection import Connection, trusting
+from lean_sandbox.kube.connection import Connection, tls_context
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.controlplane import ControlPlane
 from tests.support.observable import Observable, ObservedManager
@@ -25,7 +25,7 @@ _RBAC = "rbac.authorization.k8s.io"
 
 def connection_to(plane: ControlPlane, user: str = "admin") -> Connection:
     """Return what a kubeconfig for a user says, without the file."""
-    trusted = None if plane.ca_pem is None else trusting(data=plane.ca_pem.decode())
+    trusted = None if plane.ca_pem is None else tls_context(data=plane.ca_pem.decode())
     return Connection(plane.url, trusted, Auth(f"Bearer {plane.create_token(user)}"))
 
 

@@ -157,9 +157,9 @@ def test_what_has_ended_stays_so_for_as_long_as_a_request_may_take(
 ) -> None:
     """At its last version and before; at any version where nothing can follow (0)."""
     here = Gate()
-    here.gate.bury("u", ended)
+    here.gate.note_end("u", ended)
     here.now_s += later_s
-    here.gate.bury("another", 0)
+    here.gate.note_end("another", 0)
     if later_s <= TOMBSTONE_S:
         assert here.gate.has_ended("u", version) is (ended == 0 or version <= ended)
     else:
@@ -170,10 +170,10 @@ def test_an_end_that_is_seen_again_is_remembered_from_then_on() -> None:
     """Others that were seen meanwhile are forgotten before it."""
     here = Gate()
     for uid in ("u", "v", "u"):
-        here.gate.bury(uid, 0)
+        here.gate.note_end(uid, 0)
         here.now_s += TOMBSTONE_S / 2
     here.now_s += 1.0
-    here.gate.bury("w", 0)
+    here.gate.note_end("w", 0)
     assert here.gate.has_ended("u", 1)
     assert not here.gate.has_ended("v", 1)
 
@@ -181,7 +181,7 @@ def test_an_end_that_is_seen_again_is_remembered_from_then_on() -> None:
 def test_an_object_that_is_cached_has_not_ended() -> None:
     """A restored store has it again; another object under its name has ended it for good."""
     here = Gate()
-    here.gate.bury("u", 0)
+    here.gate.note_end("u", 0)
     here.put("a", 3, uid="u")
     assert not here.gate.has_ended("u", 3)
     here.put("a", 4, uid="v")
@@ -205,7 +205,7 @@ def test_a_response_brings_nothing_back_that_ended_since_its_request(sent: str, 
     """What had ended when the request was sent is there again: the store was restored."""
     here = Gate()
     known = here.gate.known("ns", 0)
-    here.gate.bury("u", 5)
+    here.gate.note_end("u", 5)
     if sent == "after":
         known = here.gate.known("ns", 0)
     assert here.gate.of_response(None, "ns", "u", 5, known) is age
@@ -280,7 +280,7 @@ class Interleaving(RuleBasedStateMachine):
         if is_end:
             if old is None or (old.uid == entry.uid and old.version <= entry.version):
                 store.remove(entry.key)
-            gate.bury(entry.uid, entry.version)
+            gate.note_end(entry.uid, entry.version)
         elif old is None or entry.version > old.version:
             store.put(self._copy(entry))
         else:
