@@ -85,9 +85,6 @@ class Manager:
             controller.is_ending = client.ending.__contains__
             if settings.namespaces:
                 controller.is_unlisted = self._is_unlisted
-        if settings.shard is not None:
-            for cache in self.all_caches:
-                cache.admits_namespace = settings.shard.admits
         caches = self.caches
         for made in (caches.sandboxes, caches.claims, caches.pools, caches.templates):
             made.handlers.append(self._seen)

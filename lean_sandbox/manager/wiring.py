@@ -31,6 +31,7 @@ def build_shared(
     client: Client, settings: Settings, clock: Clock, uniform: Callable[[], float]
 ) -> Shared:
     """Return what all controllers share; makes no request."""
+    shard = settings.shard
     caches = build_caches(
         leanest=settings.watch_representation,
         sandbox_selector=settings.sandbox_label_selector,
@@ -38,6 +39,7 @@ def build_shared(
         monotonic=clock.monotonic,
         # A request may be sent again after a 401.
         tombstone_s=max(TOMBSTONE_S, 2.0 * settings.request_timeout),
+        admits_namespace=None if shard is None else shard.admits,
     )
     reflectors = ReflectorGroup(
         client,
@@ -46,9 +48,9 @@ def build_shared(
         page_size=settings.page_size,
         namespaces=settings.namespaces,
         exclude_namespaces=settings.exclude_namespaces,
+        # Servers without sharding send everything all the same.
+        shard_selector="" if shard is None else shard.selector,
     )
-    if settings.shard is not None:
-        reflectors.shard_selector = settings.shard.selector
     return Shared(
         client=client,
         writer=ObjectWriter(client),

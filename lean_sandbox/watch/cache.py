@@ -63,7 +63,9 @@ class Cache(Store[E]):
         *,
         monotonic: Callable[[], float] = time.monotonic,
         tombstone_s: float = TOMBSTONE_S,
+        admits_namespace: Callable[[str], bool] | None = None,
     ) -> None:
+        """``admits_namespace`` says whose objects are served here; by default all are."""
         super().__init__(kind.owner_of)
         self.kind = kind
         #: Events so far, by outcome.
@@ -77,8 +79,7 @@ class Cache(Store[E]):
         #: Called with every event of an admitted namespace: the plural of its kind, its type, its
         #: metadata, and what became of it.
         self.observer: Callable[[str, EventType, ObjectMeta, Decision], None] | None = None
-        #: Whether the objects of a namespace are served here; ``None`` for all namespaces.
-        self.admits_namespace: Callable[[str], bool] | None = None
+        self._admits_namespace = admits_namespace
         self.detector = ChangeDetector(kind.predicate)
         #: What the watch shows of the objects that somebody waits for.
         self.shown = ShownVersions()
@@ -171,7 +172,7 @@ class Cache(Store[E]):
     def _take(
         self, event_type: EventType, row: ObjectMeta, item: Any, *, initial: bool = False
     ) -> None:
-        if self.admits_namespace is not None and not self.admits_namespace(row.namespace):
+        if self._admits_namespace is not None and not self._admits_namespace(row.namespace):
             self.dropped_elsewhere += 1
             return
         if event_type is EventType.DELETED:

@@ -37,6 +37,7 @@ class ReflectorGroup:
         page_size: int,
         namespaces: tuple[str, ...] = (),
         exclude_namespaces: tuple[str, ...] = (),
+        shard_selector: str = "",
     ) -> None:
         self._clock = clock
         self._namespaces: tuple[str | None, ...] = namespaces or (None,)
@@ -46,13 +47,12 @@ class ReflectorGroup:
             clock=clock,
             uniform=uniform,
             field_selector="" if namespaces else excluding(*exclude_namespaces),
+            shard_selector=shard_selector,
             page_size=page_size,
         )
         self._reflectors: dict[str, list[Reflector[Any]]] = {}
         #: The task group in which the reflectors run; set before the first starts.
         self.group: TaskGroup
-        #: Selects the objects that servers with sharding send; set before the first starts.
-        self.shard_selector = ""
 
     def start(self, cache: Cache[Any]) -> None:
         """Start watching a kind, unless it is watched already."""
@@ -60,8 +60,7 @@ class ReflectorGroup:
         if plural in self._reflectors:
             return
         reflectors = self._reflectors[plural] = [
-            self._reflector(cache, namespace=namespace, shard_selector=self.shard_selector)
-            for namespace in self._namespaces
+            self._reflector(cache, namespace=namespace) for namespace in self._namespaces
         ]
         for reflector in reflectors:
             self.group.start_soon(reflector.run)

@@ -312,9 +312,9 @@ MUTANTS = (
     ),
     Mutant(
         "a shard serves what is others'",
-        "manager/manager.py",
-        "                cache.admits_namespace = settings.shard.admits",
-        "                pass",
+        "manager/wiring.py",
+        "admits_namespace=None if shard is None else shard.admits",
+        "admits_namespace=None",
     ),
     Mutant(
         "a Sandbox that a response shows outside of the selection is kept",

@@ -351,7 +351,7 @@ def test_half_a_surrogate_pair_costs_its_own_object_alone() -> None:
 async def test_a_server_that_ignores_the_selector_of_a_shard_is_told_of_once_a_list() -> None:
     """With the objects that this list has shown in vain, and not for one that has shown none."""
     async with open_sandboxes(shard_selector="shardRange(object.metadata.namespace)") as rig:
-        rig.cache.admits_namespace = lambda name: name == "own"
+        rig.cache._admits_namespace = lambda name: name == "own"
 
         async def told(*namespaces: str) -> list[int]:
             asked = [

@@ -37,9 +37,12 @@ def build_caches(
     only_tracked_services: bool = False,
     monotonic: Callable[[], float] = time.monotonic,
     tombstone_s: float = TOMBSTONE_S,
+    admits_namespace: Callable[[str], bool] | None = None,
 ) -> Caches:
     """Return empty caches; see :class:`.cache.Cache` and the kinds for the options."""
-    cache = partial(Cache, monotonic=monotonic, tombstone_s=tombstone_s)
+    cache = partial(
+        Cache, monotonic=monotonic, tombstone_s=tombstone_s, admits_namespace=admits_namespace
+    )
     return Caches(
         sandboxes=cache(sandbox_kind(leanest, label_selector=sandbox_selector)),
         pods=cache(pod_kind(leanest)),
