@@ -163,7 +163,7 @@ class Controller(Generic[E]):
         """Return the longest delay before a failed key is retried, whatever its backoff."""
         return None
 
-    def doubt(self, key: Key) -> None:
+    def mark_stale(self, key: Key) -> None:
         """Treat what is cached for a key as possibly stale: it has not been final for minutes."""
 
     def collect(self, into: Exposition) -> None:
@@ -175,7 +175,7 @@ class Controller(Generic[E]):
     def _begin(self, item: Item[Key]) -> None:
         WRITES.set([])
         if item.is_safety_net and self._intervals_s.get(item.key, 0.0) >= _LONGEST_S:
-            self.doubt(item.key)
+            self.mark_stale(item.key)
 
     def _end(self, report: ReconcileResult[Key]) -> None:
         item, key, writes = report.item, report.item.key, WRITES.get()

@@ -146,7 +146,7 @@ class SandboxController(Controller[SandboxEntry]):
             return None
         return due_in_s(entry.view, self._context.server_time.now())
 
-    def doubt(self, key: Key) -> None:
+    def mark_stale(self, key: Key) -> None:
         """Mark the Pod as stale, so that it is fetched: the watch may not show a change of it."""
         entry = self.cache.get(key)
         if entry is not None:
