@@ -281,11 +281,12 @@ GROUPS: Final[Mapping[str, Mapping[str, Command]]] = {
     },
     "Look into it": {
         "trace": Command(
-            "show what a running controller remembers of an object",
+            "say how long an object took to be Ready, and what happened",
             ("lean-sandbox trace claim my-claim -n team-a",),
             _act,
-            "Events with the verdict of the predicates, reconciles and requests; of a claim with"
-            " those of its Sandbox and Pod. The controller has to run with --trace-entries.",
+            "Asks a running controller: how long until Ready and in which requests, then events"
+            " with the verdict of the predicates, reconciles and requests; of a claim with those of"
+            " its Sandbox and Pod. The controller has to run with --trace-entries.",
             _flags_of("lean_sandbox.trace.client"),
         ),
         "explain": Command(

@@ -37,3 +37,8 @@ def yaml_problem(error: Exception) -> str:
     """
     found: str = getattr(error, "problem", None) or getattr(error, "reason", "") or "unreadable"
     return re.sub("'[^<].+'", "'...'", found)
+
+
+def refuse_password() -> str:
+    """Refuse a key that is protected by a password: there is nobody to enter it. Raises OSError."""
+    raise OSError("the key is protected by a password, which is not supported")

@@ -8,8 +8,7 @@ from typing import Final
 
 import structlog
 
-from lean_sandbox.errors import ConfigError
-from lean_sandbox.kube.auth import no_password
+from lean_sandbox.errors import ConfigError, refuse_password
 
 log = structlog.get_logger("endpoints")
 
@@ -88,5 +87,5 @@ class Certificates:
         if self._ciphers:
             context.set_ciphers(self._ciphers)
         context.set_alpn_protocols(["http/1.1"])
-        context.load_cert_chain(self._certificate, self._key, password=no_password)
+        context.load_cert_chain(self._certificate, self._key, password=refuse_password)
         return context

@@ -13,6 +13,7 @@ import anyio
 import msgspec
 
 from lean_sandbox.clock import Clock
+from lean_sandbox.errors import refuse_password
 from lean_sandbox.kube.errors import CredentialFault
 from lean_sandbox.model.times import parse_rfc3339
 
@@ -90,11 +91,6 @@ def is_token(text: str) -> bool:
     return bool(text) and text.isascii() and text.isprintable()
 
 
-def no_password() -> str:
-    """Refuse a key that is protected by a password: there is nobody to enter it."""
-    raise OSError("the key is protected by a password, which is not supported")
-
-
 def load_identity(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
     """Load a client certificate given as PEM text. Raises OSError (ssl.SSLError is one).
 
@@ -107,7 +103,7 @@ def load_identity(context: ssl.SSLContext, certificate: bytes, key: bytes) -> No
         certificate_file.write_bytes(certificate)
         key_file.touch(mode=0o600)
         key_file.write_bytes(key)
-        context.load_cert_chain(certificate_file, key_file, password=no_password)
+        context.load_cert_chain(certificate_file, key_file, password=refuse_password)
 
 
 class EnvironmentVariable(msgspec.Struct, frozen=True):
