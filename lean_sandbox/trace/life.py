@@ -24,6 +24,8 @@ NOTHING: Final = "the controller remembers nothing"
 #: Details of a condition.
 READY: Final = "Ready is True"
 NOT_READY: Final = "Ready is False"
+#: The end of the detail of an event.
+ALREADY_READY: Final = "; Ready"
 # The steps of a claim as the metric lean_sandbox_claim_stage_seconds calls them.
 _STAGES: Final = {
     "patch sandboxes": "adopt",
@@ -58,11 +60,12 @@ def summary(subject: Subject, entries: Sequence[TraceEntry], now: float) -> str:
     the first event is overwritten.
     """
     own = [one for one in entries if (one.plural, one.key) == subject]
-    added = [one.at for one in own if one.what == "event" and one.detail.startswith("ADDED")]
-    if subject[0] not in (CLAIMS, SANDBOXES) or not added:
+    first = _first_event(own)
+    if subject[0] not in (CLAIMS, SANDBOXES) or first is None:
         return ""
-    # An object of the same name may have been there before.
-    began = added[-1]
+    if first.detail.endswith(ALREADY_READY):
+        return "was Ready when it was first seen"
+    began = first.at
     ready = next((one.at for one in own if one.detail == READY and one.at >= began), None)
     if ready is None:
         return f"not Ready {(now - began) * 1000.0:.1f} ms after its first event"
@@ -74,6 +77,17 @@ def summary(subject: Subject, entries: Sequence[TraceEntry], now: float) -> str:
     parts = [f"{_step(one)} {(one.took_s or 0.0) * 1000.0:.1f}" for one in requests]
     parts.append(f"between them {(ready - began - _covered_s(requests)) * 1000.0:.1f}")
     return f"Ready after {(ready - began) * 1000.0:.1f} ms: {', '.join(parts)}{_origin(requests)}"
+
+
+def _first_event(own: Sequence[TraceEntry]) -> TraceEntry | None:
+    """Return the first event of the last object of a name. Lists show an object again as ADDED."""
+    first, has_ended = None, True
+    for one in own:
+        if one.what == "event" and one.detail.startswith("DELETED"):
+            has_ended = True
+        elif one.what == "event" and one.detail.startswith("ADDED") and has_ended:
+            first, has_ended = one, False
+    return first
 
 
 def _step(request: TraceEntry) -> str:

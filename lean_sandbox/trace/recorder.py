@@ -31,6 +31,7 @@ from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.queue import Item
 from lean_sandbox.runtime.workers import ReconcileResult
 from lean_sandbox.trace.life import (
+    ALREADY_READY,
     CLAIMS,
     NOT_READY,
     NOTHING,
@@ -105,6 +106,8 @@ class Recorder:
         verdict = "passed" if decision.passed else "dropped"
         if reason.startswith("nothing of ["):
             reason = "nothing that matters changed"
+        if event_type is EventType.ADDED and (plural, key) in self._ready:
+            reason += ALREADY_READY
         self.entries.append(
             TraceEntry(
                 self._clock.monotonic(),
@@ -131,9 +134,11 @@ class Recorder:
             is_ready = is_true(new.status.conditions, names.READY)
             if is_ready != is_known_ready:
                 (self._ready.add if is_ready else self._ready.discard)(subject)
-                detail = READY if is_ready else NOT_READY
-                now = self._clock.monotonic()
-                self.entries.append(TraceEntry(now, plural, entry.key, "condition", detail))
+                # An object that was Ready before says so in its first event.
+                if old is not None:
+                    detail = READY if is_ready else NOT_READY
+                    now = self._clock.monotonic()
+                    self.entries.append(TraceEntry(now, plural, entry.key, "condition", detail))
 
     def _follow_reconciles(self, controller: Controller[Any], plural: str) -> None:
         def begun(item: Item[Key]) -> None:

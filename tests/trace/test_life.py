@@ -70,6 +70,17 @@ def test_an_object_of_the_same_name_before_does_not_count() -> None:
     assert summary(CLAIM, entries, 3.5) == "not Ready 500.0 ms after its first event"
 
 
+def test_an_object_that_a_list_shows_again_is_the_same() -> None:
+    """As after a watch that was too old; and one that has ended took as long as it did."""
+    entries = [
+        event(0.0),
+        condition(1.0),
+        event(5.0, "ADDED, dropped: known already; Ready"),
+        event(6.0, "DELETED, passed: deleted"),
+    ]
+    assert summary(CLAIM, entries, 9.0).startswith("Ready after 1000.0 ms: ")
+
+
 def test_nothing_is_said_without_the_beginning_or_the_condition() -> None:
     """Its first event is overwritten, or its kind has no condition Ready."""
     assert summary(CLAIM, [condition(1.0)], 2.0) == ""

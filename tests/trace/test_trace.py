@@ -259,6 +259,16 @@ async def test_a_sandbox_takes_as_long_as_its_pod() -> None:
     assert "Ready is False" in said
 
 
+async def test_what_was_ready_before_the_controller_is_said_to_be() -> None:
+    """A start over healthy objects tells nothing of how long they took."""
+    async with open_world(Settings(**ON)) as before:
+        await before.ready_sandbox(sandbox())
+        async with open_world(Settings(**ON), plane=before.plane) as world:
+            _, said, _ = await command(world, "sandbox", "sb-1")
+    assert said.startswith(f"sandbox {NS}/sb-1: was Ready when it was first seen\n")
+    assert "ADDED, passed: first sight; Ready" in said
+
+
 async def test_what_is_told_to_people_has_no_digests_and_fits_on_their_screens() -> None:
     """Whatever changed: columns that are kept as digests are only said to have changed."""
     async with open_claims("m1", **ON) as world:
