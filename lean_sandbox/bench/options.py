@@ -10,6 +10,7 @@ from typing import Any, Final
 
 ALL: Final = "all"
 _LEAST_SECONDS: Final = 2.0
+_MOST: Final = 1_000_000
 
 _TEXT: Final = """\
 Measure the controller: how long until a client can use its claim, requests by kind, CPU, bytes,
@@ -50,12 +51,12 @@ class UsageError(Exception):
 
 
 def _above(least: int, form: Callable[[str], float]) -> Callable[[str], float]:
-    """Return what reads a finite number above ``least``."""
+    """Return what reads a number above ``least`` and at most ``_MOST``."""
 
     def read(text: str) -> float:
         number = form(text)
-        if not least < number < float("inf"):
-            raise argparse.ArgumentTypeError(f"{text} is not a number above {least}")
+        if not least < number <= _MOST:
+            raise argparse.ArgumentTypeError(f"{text} is not above {least} and at most {_MOST}")
         return number
 
     return read
