@@ -85,11 +85,13 @@ def _perform(words: list[str]) -> int:
         words = [*words[1:], "--help"]
     if words[:1] == ["--version"]:
         words = ["version", *words[1:]]
-    group, rest = (words[0], words[1:]) if words[:1] and words[0] not in _HELP else ("", words)
-    actions = [name for name in COMMANDS if name.startswith(f"{group} ")]
-    if (actions or not group) and (not rest or rest[0] in _HELP):
-        sys.stdout.write(_listed(actions) if group else f"{_HEAD}{_listed()}{_FOOT}")
-        return EXIT_OK if rest else EXIT_USAGE
+    if not words or words[0] in _HELP:
+        sys.stdout.write(f"{_HEAD}{_listed()}{_FOOT}")
+        return EXIT_OK if words else EXIT_USAGE
+    actions = [name for name in COMMANDS if name.startswith(f"{words[0]} ")]
+    if actions and (not words[1:] or words[1] in _HELP):
+        sys.stdout.write(_listed(actions))
+        return EXIT_OK if words[1:] else EXIT_USAGE
     own = 2 if actions else 1
     name = " ".join(words[:own])
     if name not in COMMANDS:

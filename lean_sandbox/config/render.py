@@ -79,11 +79,13 @@ def add_flags(parser: ArgumentParser) -> None:
 
 
 def _add_flag(group: _ActionsContainer, name: str, flag: Flag, meaning: str) -> None:
-    form, meaning = flag.form, meaning.replace("%", "%%")
+    form = flag.form
+    meaning = meaning.replace("%", "%%")
     if form is BOOLEAN:
         group.add_argument(f"--{name}", action="store_true", help=meaning)
         return
-    read, words = Path if form.metavar in ("FILE", "DIR") else str, form.words or None
+    read = Path if form.metavar in ("FILE", "DIR") else str
+    words = form.words or None
     group.add_argument(f"--{name}", type=read, choices=words, metavar=form.metavar, help=meaning)
 
 

@@ -144,14 +144,16 @@ def scan(arguments: Sequence[str], extra: Mapping[str, Form] | None = None) -> S
         name, equals, text = argument.removeprefix("-").removeprefix("-").partition("=")
         if not name or name.startswith("-"):
             raise UsageError(f"unknown flag {argument}")
-        form, negated = forms.get(name), name.removeprefix("no-")
+        form = forms.get(name)
+        negated = name.removeprefix("no-")
         flag = f"--{name}" if len(name) > 1 else f"-{name}"
         if form is None and name in ("h", "help"):
             raise HelpWanted
         if form is None and forms.get(negated) is BOOLEAN:
             if equals:
                 raise UsageError(f"{flag} takes no value")
-            name, text = negated, "false"
+            name = negated
+            text = "false"
         elif form is None:
             raise _unknown(Given(name, text, Origin.FLAG, flag))
         elif not equals and form is BOOLEAN:
@@ -238,7 +240,8 @@ def _with_places(error: ConfigError, givers: Mapping[str, Given]) -> ConfigError
 
 def _unknown(given: Given) -> ConfigError:
     name = given.name.lower().replace("_", "-")
-    problem, way_out = "unknown flag", "; `lean-sandbox run --help` lists all of them"
+    problem = "unknown flag"
+    way_out = "; `lean-sandbox run --help` lists all of them"
     if name in REMOVED:
         way_out = f": {REMOVED[name]}"
     else:

@@ -29,8 +29,8 @@ def add_flags(parser: ArgumentParser) -> None:
     add("kind", type=_noun, choices=("claim", "sandbox", "pod", "pool"))
     add("name", metavar="NAME")
     add("-n", "--namespace", default="default", metavar="NS", help="of the object" + _SHOWN)
-    url, meaning = "http://127.0.0.1:8080", "where the controller serves /metrics" + _SHOWN
-    add("--url", default=url, help=meaning)
+    meaning = "where the controller serves /metrics" + _SHOWN
+    add("--url", default="http://127.0.0.1:8080", help=meaning)
     add("--ca-file", type=Path, metavar="FILE", help="authority of an https URL")
     add("-o", "--output", choices=("table", "json"), default="table", help=_SHOWN.strip())
 

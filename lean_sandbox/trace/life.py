@@ -81,12 +81,14 @@ def summary(subject: Subject, entries: Sequence[TraceEntry], now: float) -> str:
 
 def _first_event(own: Sequence[TraceEntry]) -> TraceEntry | None:
     """Return the first event of the last object of a name. Lists show an object again as ADDED."""
-    first, has_ended = None, True
+    first = None
+    has_ended = True
     for one in own:
         if one.what == "event" and one.detail.startswith("DELETED"):
             has_ended = True
         elif one.what == "event" and one.detail.startswith("ADDED") and has_ended:
-            first, has_ended = one, False
+            first = one
+            has_ended = False
     return first
 
 
@@ -103,7 +105,8 @@ def _step(request: TraceEntry) -> str:
 
 def _covered_s(requests: Sequence[TraceEntry]) -> float:
     """Return for how long at least one of the requests was under way; they are in order of time."""
-    total_s, until = 0.0, -math.inf
+    total_s = 0.0
+    until = -math.inf
     for one in requests:
         end = one.at + (one.took_s or 0.0)
         total_s += max(0.0, end - max(one.at, until))

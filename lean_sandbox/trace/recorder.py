@@ -173,7 +173,8 @@ class Recorder:
 
         Lets other tasks run between pieces. Of very many entries the latest are returned.
         """
-        plural, keys = subject[0], {subject[1]}
+        plural, key = subject
+        keys = {key}
         family = {plural: keys}
         kept = list(self.entries)
         while plural in _CHILDREN:
@@ -208,7 +209,8 @@ class Recorder:
         if request.path != PATH:
             return not_found(request)
         query = request.query
-        kind, key = query.get("kind", ""), Key(query.get("namespace", ""), query.get("name", ""))
+        kind = query.get("kind", "")
+        key = Key(query.get("namespace", ""), query.get("name", ""))
         plural = _PLURALS.get(kind)
         if plural is None or not all(key):
             known = " or ".join(_PLURALS)
