@@ -11,6 +11,7 @@ from typing import Any
 
 import anyio
 
+from lean_sandbox.version import __version__
 from tests.controlplane.handover import (
     PAGE,
     PLURALS,
@@ -109,7 +110,7 @@ async def test_the_steps_of_the_page_go_there_and_back(
 
     Whoever shares the namespace is admitted all the time.
     """
-    theirs = tmp_path / "sandbox-with-extensions.yaml"
+    theirs = tmp_path / "reference.yaml"
     theirs.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": _release()}))
     deployment = f"/apis/apps/v1/namespaces/{HOME}/deployments/agent-sandbox-controller"
     check, _ = blocks("## Before")
@@ -130,7 +131,7 @@ async def test_the_steps_of_the_page_go_there_and_back(
     assert ours["replicas"] == 1
     real_server.ask("POST", f"/api/v1/namespaces/{HOME}/pods?dryRun=All", _ROUTER)
     (container,) = ours["template"]["spec"]["containers"]
-    assert container["image"].startswith("lean-sandbox:")
+    assert container["image"] == f"registry.example.com/lean-sandbox:{__version__}"
     assert container["args"] == ["--leader-elect=true", "--extensions"]
     for block in blocks("## Back"):
         await carry_out(real_server, block, tmp_path, tmp_path)
