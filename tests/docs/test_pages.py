@@ -18,8 +18,14 @@ from tests.docs import api
 from tests.docs.pages import PAGES, ROOT, anchors, blocks, code, links, name
 
 README = (ROOT / "README.md").read_text()
-# Flags of kubectl, helm, docker, pytest and pip that the prose names by themselves.
-_FOREIGN = {"--cascade", "--force-conflicts", "--require-hashes", "--server-side"}
+# Flags of kubectl, helm, docker, velero, pytest and pip that the prose names by themselves.
+_FOREIGN = {
+    "--cascade",
+    "--exclude-resources",
+    "--force-conflicts",
+    "--require-hashes",
+    "--server-side",
+}
 _FOREIGN |= {"--platform", "--set", "--show-managed-fields", "--take-ownership", "--upgrade"}
 # Of the reference, accepted and without effect; and the form of any flag.
 _FOREIGN |= {"--enable-webhook", "--manage-webhook-certs", "--webhook-*", "--x"}
