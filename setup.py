@@ -1,5 +1,11 @@
 """Writes down revision and date when a wheel is built: what is installed is no checkout."""
 
+import sys
+
+if sys.version_info < (3, 11):  # noqa: UP036 -- pip runs this before it reads requires-python
+    major, minor = sys.version_info[:2]
+    sys.exit(f"lean-sandbox needs Python 3.11 or newer, and this is {major}.{minor}")
+
 import os
 import subprocess
 from datetime import UTC, datetime

@@ -1,9 +1,10 @@
-"""Which Pythons of a machine the runner looks at: `.ci/tasks interpreters`."""
+"""Which Pythons of a machine the runner looks at: `.ci/tasks interpreters`; and too old a one."""
 
 from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 from tests.manifests.files import ROOT
@@ -57,3 +58,18 @@ def test_one_that_cannot_be_used_is_passed_over(tmp_path: Path) -> None:
     assert str(tmp_path) not in done.stdout
     assert f"passed over, it has no ssl or no venv: {bare}" in done.stderr.splitlines()
     assert str(shim) not in done.stderr
+
+
+def test_too_old_a_python_is_told_which_one_is_needed() -> None:
+    """In one line, before pip finds that a package or a name of the standard library is missing."""
+    script = "import runpy, sys; sys.version_info = (3, 10, 13); runpy.run_path('setup.py')"
+    done = subprocess.run(  # noqa: S603 -- our own file
+        [sys.executable, "-c", script],
+        cwd=ROOT.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    assert done.stderr == "lean-sandbox needs Python 3.11 or newer, and this is 3.10\n"
