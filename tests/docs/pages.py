@@ -25,6 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
     *(ROOT / one for one in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "tests/README.md")),
     *sorted((ROOT / "docs").glob("*.md")),
+    ROOT / "examples" / "README.md",
     *sorted((ROOT / "manifests").rglob("*.md")),
 ]
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))

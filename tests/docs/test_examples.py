@@ -1,10 +1,10 @@
-"""The files of ``examples/`` are what the pages show, and servers take them as they stand."""
+"""The files of ``examples/`` are what the pages show; ``tests/client`` applies them."""
 
 from __future__ import annotations
 
 import re
 
-from tests.docs.pages import EXAMPLES, PAGES, ROOT, blocks, name
+from tests.docs.pages import EXAMPLES, PAGES, ROOT, blocks, code, name
 
 
 def test_what_a_page_shows_of_a_file_is_the_file() -> None:
@@ -17,3 +17,9 @@ def test_what_a_page_shows_of_a_file_is_the_file() -> None:
                 assert block.text[first.end() :] == (ROOT / first[1]).read_text(), name(page)
                 shown.add(ROOT / first[1])
     assert shown == set(EXAMPLES)
+
+
+def test_every_example_is_in_the_list_of_them() -> None:
+    """Whoever opens the folder finds what each file shows, and nothing that is not there."""
+    listed = {one for one in code(ROOT / "examples/README.md") if one.endswith(".yaml")}
+    assert listed - {"kubectl apply -f examples/NAME.yaml"} == {one.name for one in EXAMPLES}
