@@ -21,6 +21,7 @@ from lean_sandbox.config.forms import (
     INTEGER,
     LABEL_SELECTOR,
     NAMES,
+    NAMES_ONCE,
     NAMESPACES,
     NUMBER,
     REPRESENTATION,
@@ -34,6 +35,8 @@ from lean_sandbox.model.shard import Shard
 from lean_sandbox.watch.kind import Representation
 
 Bound = Callable[[Any], str]
+#: The companions that there are.
+COMPANIONS: Final = ("recreate",)
 _MANY_WORKERS: Final = 1000
 #: How long at most the metadata of a Sandbox's Pod may stay behind, whatever the option says.
 LONGEST_WRITE_BEHIND_S: Final = 1.0
@@ -55,6 +58,11 @@ def _dns_name(value: str) -> str:
     if not value or is_object_name(value):
         return ""
     return "must be a DNS name: lower-case letters, digits, - and . between them"
+
+
+def _known_companions(chosen: tuple[str, ...]) -> str:
+    unknown = sorted(set(chosen) - set(COMPANIONS))
+    return f"can name only {', '.join(COMPANIONS)}" if unknown else ""
 
 
 class Flag(msgspec.Struct, frozen=True):
@@ -247,6 +255,13 @@ class Settings:
         "comma separated domains of labels that claims may ask for on their Pods",
         DOMAINS,
         ("sandbox.users.io",),
+    )
+    companions: tuple[str, ...] = _own(
+        "comma separated companions to run: " + ", ".join(COMPANIONS) + " (docs/companions.md)",
+        NAMES_ONCE,
+        (),
+        bound=_known_companions,
+        topic="companions",
     )
     leader_elect: bool | None = _own(
         "be active only while holding the Lease of the replicas. Automatic: yes; a run with a"

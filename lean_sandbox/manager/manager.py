@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -13,9 +14,11 @@ from anyio.abc import TaskStatus
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.config.options import Settings
+from lean_sandbox.controllers.common import Shared
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.limits import Limits
+from lean_sandbox.kube.resources import PVCS
 from lean_sandbox.kube.telemetry import RequestCounters
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.manager.standby import list_what_changed
@@ -23,6 +26,7 @@ from lean_sandbox.manager.wallclock import WallClock
 from lean_sandbox.manager.wiring import build_controllers, build_shared
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition
+from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.tracing import TRACING, Tracing
 from lean_sandbox.runtime.workers import Outcome
 from lean_sandbox.watch.cache import Cache
@@ -53,7 +57,9 @@ class Manager:
         uniform: Callable[[], float] = random.random,
         tracing: Tracing | None = None,
         elector: Elector | None = None,
+        companions_only: bool = False,
     ) -> None:
+        """With ``companions_only`` there are only the companions that the settings name."""
         self._client = client
         #: May be set to None before :meth:`run`.
         self.elector = elector
@@ -72,19 +78,24 @@ class Manager:
         self.recorders = shared.recorders
         self._metrics = shared.metrics
         #: Everything that reconciles; the first begins before the kinds of the others are listed.
-        self.controllers = build_controllers(shared)
+        self.controllers = [] if companions_only else build_controllers(shared)
+        # Companions hold up none of them.
+        self._waited_for = _names(self.controllers)
+        companions = _companions(shared)
+        self.controllers += companions
         watched = [cache for one in self.controllers for cache in one.watched]
         #: The cache of each kind that is or may be watched.
         self.all_caches: list[Cache[Any]] = list(dict.fromkeys(watched))
         # What has to be known of a namespace before anything in it is reconciled. Claims for
         # volumes are watched when the first Sandbox needs one.
-        own = [cache for cache in self.controllers[0].watched if cache is not self.caches.pvcs]
-        self._own = [cache.kind.resource.plural for cache in own]
+        self._own = _names(self.controllers[:1])
         self._wall_clock = WallClock(client, clock, shared.server_time, self.controllers)
         for controller in self.controllers:
             controller.is_ending = client.ending.__contains__
             if settings.namespaces:
                 controller.is_unlisted = self._is_unlisted
+        for companion in companions:
+            companion.is_unlisted = partial(self._lacks, _names([companion]))
         caches = self.caches
         for made in (caches.sandboxes, caches.claims, caches.pools, caches.templates):
             made.handlers.append(self._seen)
@@ -96,7 +107,10 @@ class Manager:
 
     def _is_unlisted(self, namespace: str) -> bool:
         """Return whether a namespace was passed over, and has not been listed since."""
-        return self.reflectors.lacks(namespace, *self._own)
+        return self._lacks(self._own, namespace)
+
+    def _lacks(self, kinds: list[str], namespace: str) -> bool:
+        return self.reflectors.lacks(namespace, *kinds)
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Watch, wait until the caches are in sync, then reconcile until stopped.
@@ -125,9 +139,10 @@ class Manager:
             group.cancel_scope.cancel()
 
     async def _complete(self, task_status: TaskStatus[None]) -> None:
+        await self.reflectors.synced(*self._waited_for)
+        self._may_extend.set()
         await self.reflectors.synced()
         self.synced.set()
-        self._may_extend.set()
         log.info("caches_synced", sandboxes=len(self.caches.sandboxes))
         task_status.started()
 
@@ -201,12 +216,26 @@ class Manager:
             recorder.collect(into, name)
         for cache in self.all_caches:
             cache.collect(into)
-            self.reflectors.collect(into, cache.kind.resource.plural)
+            self.reflectors.collect(into, cache.kind.name)
         transport = self._client.transport
         transport.counted.collect(into)
         into.one(families.TOKEN_READS_FAILED, transport.connection.auth.failed_reads)
         if self.elector is not None:
             self.elector.collect(into)
+
+
+def _names(controllers: list[Controller[Any]]) -> list[str]:
+    """Return the kinds that controllers watch, but for claims for volumes, which may wait."""
+    watched = [cache.kind for one in controllers for cache in one.watched]
+    return [kind.name for kind in watched if kind.resource is not PVCS]
+
+
+def _companions(shared: Shared) -> list[Controller[Any]]:
+    if not shared.settings.companions:
+        return []
+    from lean_sandbox.companions.build import build_companions  # noqa: PLC0415 -- opt-in
+
+    return list(build_companions(shared))
 
 
 def open_client(settings: Settings, clock: Clock, connection: Connection) -> Client:

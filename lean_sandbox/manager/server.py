@@ -71,7 +71,7 @@ class Scraper:
         if not await survey(found, caches.sandboxes, list(caches.pools), self._clock):
             log.error("scrape_incomplete", missing=families.SANDBOXES.name)
         for cache in self._manager.all_caches:
-            found.one(families.CACHE_OBJECTS, len(cache), cache.kind.resource.plural)
+            found.one(families.CACHE_OBJECTS, len(cache), cache.kind.name)
         await anyio.lowlevel.checkpoint()
         self._manager.collect(found)
         for collect in self._others:

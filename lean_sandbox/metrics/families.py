@@ -281,6 +281,10 @@ CLAIM_STAGES = _family(
     " (the patch that its client sees), pod_metadata (the patch between them, of its Pod).",
     _REQUEST_BUCKETS_S,
 )
+COMPANION_REPORTS = _family(
+    "lean_sandbox_companion_reports_total{companion,reason}",
+    "What companions did or could not do, by the reason of the Event that says so.",
+)
 LOG_DROPPED = _family(
     "lean_sandbox_log_lines_dropped_total", "Log lines that could not be written."
 )

@@ -72,7 +72,7 @@ class Cache(Store[E]):
         self.passed = self.dropped_known = 0
         self.dropped_unchanged = self.dropped_elsewhere = 0
         #: Called for every relevant change.
-        self.handlers: Handlers[E] = Handlers(kind.resource.plural)
+        self.handlers: Handlers[E] = Handlers(kind.name)
         #: What is news, known or ended.
         self.gate = VersionGate(monotonic, tombstone_s)
         self.listeners.append(self.gate.follow)
@@ -84,11 +84,11 @@ class Cache(Store[E]):
         #: What the watch shows of the objects that somebody waits for.
         self.shown = ShownVersions()
         #: Our own writes in flight, and the events that wait for their responses.
-        self.own = OwnWrites(self, self.gate, kind.resource.plural, take=self._take)
+        self.own = OwnWrites(self, self.gate, kind.name, take=self._take)
 
     def collect(self, into: Exposition) -> None:
         """Add the series of the kind's events."""
-        resource = self.kind.resource.plural
+        resource = self.kind.name
         outcomes = ("passed", "dropped_unchanged", "dropped_known", "dropped_elsewhere")
         into.add(families.EVENTS, [((resource, name), getattr(self, name)) for name in outcomes])
         passed = sorted(self.detector.passed_by_leaf.items())

@@ -41,12 +41,12 @@ class ReflectorGroup:
     ) -> None:
         self._clock = clock
         self._namespaces: tuple[str | None, ...] = namespaces or (None,)
+        self._field_selector = "" if namespaces else excluding(*exclude_namespaces)
         self._reflector = partial(
             Reflector,
             client,
             clock=clock,
             uniform=uniform,
-            field_selector="" if namespaces else excluding(*exclude_namespaces),
             shard_selector=shard_selector,
             page_size=page_size,
         )
@@ -56,22 +56,26 @@ class ReflectorGroup:
 
     def start(self, cache: Cache[Any]) -> None:
         """Start watching a kind, unless it is watched already."""
-        plural = cache.kind.resource.plural
-        if plural in self._reflectors:
+        name = cache.kind.name
+        if name in self._reflectors:
             return
-        reflectors = self._reflectors[plural] = [
-            self._reflector(cache, namespace=namespace) for namespace in self._namespaces
+        selectors = self._field_selector, cache.kind.field_selector
+        reflectors = self._reflectors[name] = [
+            self._reflector(
+                cache, namespace=namespace, field_selector=",".join(filter(None, selectors))
+            )
+            for namespace in self._namespaces
         ]
         for reflector in reflectors:
             self.group.start_soon(reflector.run)
 
     async def list_anew(self, *caches: Cache[Any]) -> None:
         """List kinds that are watched already, and wait until their caches have full objects."""
-        again = [one for cache in caches for one in self._reflectors[cache.kind.resource.plural]]
+        again = [one for cache in caches for one in self._reflectors[cache.kind.name]]
         for reflector in again:
             reflector.list_anew()
         if again:
-            await self.synced(*(cache.kind.resource.plural for cache in caches))
+            await self.synced(*(cache.kind.name for cache in caches))
 
     async def synced(self, *plurals: str) -> None:
         """Wait until the kinds named, or all that were started, have had their first list."""
@@ -93,8 +97,8 @@ class ReflectorGroup:
         ]
 
     def lacks(self, namespace: str, *plurals: str) -> bool:
-        """Whether a namespace, one of those chosen, has not had the first list of a kind."""
-        at = self._namespaces.index(namespace)
+        """Whether a namespace has not had the first list of a kind."""
+        at = self._namespaces.index(namespace) if namespace in self._namespaces else 0
         return not all(self._reflectors[plural][at].synced.is_set() for plural in plurals)
 
     async def synced_within(self, plural: str, patience_s: float) -> str | None:
@@ -111,7 +115,7 @@ class ReflectorGroup:
 
     @property
     def missing(self) -> dict[str, str]:
-        """The reason why a kind has no complete first list yet, by resource."""
+        """The reason why a kind has no complete first list yet, by the name of the kind."""
         return {
             plural: one.problem or "not listed yet"
             for plural in self._reflectors

@@ -149,6 +149,7 @@ class Kind(msgspec.Struct, Generic[E], frozen=True):
     * ``columns``: the columns that are read; a Table without one of them counts as metadata alone.
     * ``watch_as``: the leanest form in which a watch has what the predicate reads.
     * ``owner_of``: the key of an entry in the index of its namespace, usually the uid of its owner.
+    * ``title``: the name of its cache in metrics, where not the plural of the resource.
     """
 
     resource: Resource
@@ -162,7 +163,14 @@ class Kind(msgspec.Struct, Generic[E], frozen=True):
     columns: tuple[str, ...] = ()
     watch_as: Representation = Representation.TABLE
     label_selector: LabelSelector = EVERYTHING
+    field_selector: str = ""
     owner_of: Callable[[E], str | None] = lambda _entry: None
+    title: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name under which it is watched; two kinds of one resource have different ones."""
+        return self.title or self.resource.plural
 
     def row_of(self, item: Any) -> ObjectMeta:
         """Return the metadata of a full object with its printer columns."""

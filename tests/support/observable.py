@@ -105,7 +105,7 @@ class ObservedManager(Manager):
             passes={one.name: _passes(one) for one in controllers},
             errors={one.name: one.workers.errors for one in controllers},
             caught={one.name: one.caught for one in controllers},
-            cached={one.kind.resource.plural: len(one) for one in self.all_caches},
+            cached={one.kind.name: len(one) for one in self.all_caches},
         )
 
     @property

@@ -1,0 +1,29 @@
+"""Builds the companions that the settings name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from lean_sandbox.companions.common import REPORTER, Companion, Kit, Reports, recorder_of
+from lean_sandbox.companions.kinds import build_caches
+from lean_sandbox.companions.recreate import Recreate
+from lean_sandbox.controllers.common import Shared
+
+_BY_NAME: dict[str, Callable[[Kit], Companion[Any]]] = {
+    "recreate": Recreate,
+}
+
+
+def build_companions(shared: Shared) -> list[Companion[Any]]:
+    """Return the companions, which share one recorder of Events; no request is made."""
+    recorder = shared.recorders[REPORTER] = recorder_of(shared.client, shared.clock)
+    kit = Kit(
+        writer=shared.writer,
+        caches=build_caches(shared.clock.monotonic),
+        settings=shared.settings,
+        server_time=shared.server_time,
+        reports=Reports(recorder),
+        clock=shared.clock,
+    )
+    return [_BY_NAME[name](kit) for name in shared.settings.companions]

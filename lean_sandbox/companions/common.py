@@ -1,0 +1,160 @@
+"""Shared by the companions: what each of them gets, how it reports, and how it reads a wish."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+import structlog
+from cachetools import LRUCache
+
+from lean_sandbox.companions.kinds import Caches, Wishes
+from lean_sandbox.config.options import Settings
+from lean_sandbox.controllers.common import ServerTime, reference_to
+from lean_sandbox.kube.events import EventRecorder, EventType
+from lean_sandbox.metrics import families
+from lean_sandbox.metrics.registry import Exposition
+from lean_sandbox.runtime.controller import Controller
+from lean_sandbox.runtime.queue import Cause
+from lean_sandbox.runtime.writer import ObjectWriter
+from lean_sandbox.turns import Rank
+from lean_sandbox.watch.cache import Cache
+from lean_sandbox.watch.kind import Entry
+
+#: The controller that Events of companions name.
+REPORTER: Final = "lean-sandbox-companions"
+INVALID: Final = "InvalidAnnotation"
+_WORKERS: Final = 4
+_MOST_TOLD: Final = 4096
+# What an Event repeats of a value that a tenant wrote.
+_SHOWN: Final = 100
+_WHOLE: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
+
+E = TypeVar("E", bound=Entry)
+W = TypeVar("W", bound=Entry)
+T = TypeVar("T")
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+
+class Reports:
+    """Tells what a companion did, as an Event, a log line and a count."""
+
+    def __init__(self, recorder: EventRecorder) -> None:
+        self._recorder = recorder
+        self._counts: Counter[tuple[str, str]] = Counter()
+        # What was last said of each object to be wrong.
+        self._wrong: LRUCache[str, str] = LRUCache(_MOST_TOLD)
+
+    def tell(
+        self,
+        companion: str,
+        cache: Cache[W],
+        entry: W,
+        reason: str,
+        note: str,
+        *,
+        type_: EventType = "Normal",
+    ) -> None:
+        """Report about one object."""
+        self._counts[companion, reason] += 1
+        say = log.warning if type_ == "Warning" else log.info
+        say(reason, companion=companion, key=str(entry.key), note=note)
+        about = reference_to(entry, cache.kind.resource)
+        self._recorder.emit(about, type_, reason, companion.capitalize(), note)
+
+    def wrong(self, companion: str, cache: Cache[W], entry: W, fault: WishError) -> None:
+        """Report an annotation that cannot be used, once for as long as it stays as it is."""
+        if self._wrong.get(entry.uid) != str(fault):
+            self._wrong[entry.uid] = str(fault)
+            self.tell(companion, cache, entry, INVALID, str(fault), type_="Warning")
+
+    def collect(self, into: Exposition, companion: str) -> None:
+        """Add the counts of one companion."""
+        counted = [(key, float(n)) for key, n in self._counts.items() if key[0] == companion]
+        into.add(families.COMPANION_REPORTS, counted)
+
+
+class Kit(msgspec.Struct, frozen=True, kw_only=True):
+    """What every companion gets."""
+
+    writer: ObjectWriter
+    caches: Caches
+    settings: Settings
+    server_time: ServerTime
+    reports: Reports
+    clock: Any
+
+
+class Companion(Controller[E], Generic[E]):
+    """A controller that does what a user asks for by annotations, by what a user may do."""
+
+    def __init__(self, name: str, kit: Kit, cache: Cache[E]) -> None:
+        super().__init__(name, cache, kit.clock, workers=_WORKERS)
+        self._kit = kit
+
+    def rank_of(self, entry: E, cause: Cause) -> Rank:  # noqa: ARG002 -- nobody waits for it
+        """Return SPARE: nobody waits for a companion."""
+        return Rank.SPARE
+
+    async def write(self, entry: E, body: dict[str, Any]) -> None:
+        """Merge a patch into an object of this companion, if nobody has written to it since.
+
+        One PATCH. Raises Conflict if somebody has, NotFound if the object is gone.
+        """
+        version = await self._kit.writer.guard(self.cache, entry)
+        metadata = {**body.get("metadata", {}), "resourceVersion": version}
+        guarded = {**body, "metadata": metadata}
+        await self._kit.writer.patch(self.cache, entry, guarded, as_metadata=False)
+
+    def tell(
+        self, cache: Cache[W], entry: W, reason: str, note: str, *, type_: EventType = "Normal"
+    ) -> None:
+        """Report about one object."""
+        self._kit.reports.tell(self.name, cache, entry, reason, note, type_=type_)
+
+    def wish(
+        self, cache: Cache[Any], entry: Wishes | None, annotation: str, read: Callable[[str], T]
+    ) -> T | None:
+        """Return what an annotation asks for; None without it, and for a value that is wrong.
+
+        The latter is reported on the object that has it.
+        """
+        text = entry.annotations.get(annotation) if entry is not None else None
+        if entry is None or text is None:
+            return None
+        try:
+            return read(text)
+        except ValueError as error:
+            fault = WishError(f'{annotation}: "{text[:_SHOWN]}" {error}')
+            self._kit.reports.wrong(self.name, cache, entry, fault)
+            return None
+
+    def collect(self, into: Exposition) -> None:
+        """Add the series of this companion."""
+        super().collect(into)
+        self._kit.reports.collect(into, self.name)
+
+
+class WishError(ValueError):
+    """A value of an annotation that cannot be used; the text names both, and the fix."""
+
+
+def whole_number(least: int) -> Callable[[str], int]:
+    """Return what reads a whole number, of at least ``least``; it raises ValueError."""
+
+    def read(text: str) -> int:
+        if _WHOLE.fullmatch(text) is None or int(text) < least:
+            raise ValueError(f"is not a whole number from {least} to 999999999")
+        return int(text)
+
+    return read
+
+
+def recorder_of(client: Any, clock: Any) -> EventRecorder:
+    """Return the recorder of all companions of a process."""
+    return EventRecorder(client, clock, REPORTER, f"{REPORTER}-{socket.gethostname()}")

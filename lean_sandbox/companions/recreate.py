@@ -1,0 +1,197 @@
+"""recreate: a Pod that has failed is deleted, so that the controller makes the next one.
+
+Volumes, name and Service of the Sandbox stay. The first failure in a row waits for 10 s, each
+further one twice as long, at most 5 minutes; a Pod that lived for 10 minutes begins a new row.
+Requests for a failure: a PATCH of the Sandbox, which counts it, a DELETE of the Pod, an Event.
+A Pod that was evicted or preempted, or whose node was shut down, does not count: after 10 s there
+is one DELETE.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from cachetools import LRUCache
+
+from lean_sandbox.companions.common import Companion, Kit, whole_number
+from lean_sandbox.companions.kinds import (
+    FAILURE_COUNT,
+    FAILURE_LIMIT,
+    FAILURE_POD,
+    FAILURE_POLICY,
+    FAILURE_TIME,
+    FailedPodEntry,
+    SandboxEntry,
+    Wishes,
+)
+from lean_sandbox.model import names
+from lean_sandbox.model.times import format_rfc3339, parse_rfc3339
+from lean_sandbox.runtime.queue import Item
+from lean_sandbox.runtime.workers import Result
+from lean_sandbox.watch.kind import Delta, Key
+
+FIRST_PAUSE_S: Final = 10.0
+LONGEST_PAUSE_S: Final = 300.0
+# A Pod that lived for this long ends the row of failures, as with the restarts of a container.
+LONG_LIFE_S: Final = 600.0
+# 2^5 times the first pause is more than the longest.
+_MOST_DOUBLINGS: Final = 5
+_MOST_COUNTED: Final = 4096
+_WISHES: Final = (FAILURE_POLICY, FAILURE_LIMIT)
+
+
+# More than any limit.
+_NO_LIMIT: Final = 10**9
+
+
+class Failures(msgspec.Struct, frozen=True):
+    """The failures in a row up to that of the Pod with the uid ``pod``, at ``at_s``."""
+
+    count: int = 0
+    at_s: float = 0.0
+    pod: str = ""
+
+
+def failures_of(annotations: dict[str, str]) -> Failures:
+    """Return the failures that annotations tell of; none if they cannot be read."""
+    try:
+        count = whole_number(0)(annotations[FAILURE_COUNT])
+        at_s = parse_rfc3339(annotations[FAILURE_TIME]).timestamp()
+        return Failures(count, at_s, annotations[FAILURE_POD])
+    except (KeyError, ValueError):
+        return Failures()
+
+
+def counted(before: Failures, pod: str, *, lived_s: float, now_s: float) -> Failures:
+    """Return the failures with that of another Pod, which lived for a while."""
+    is_new_row = lived_s >= LONG_LIFE_S
+    return Failures(1 if is_new_row else before.count + 1, now_s, pod)
+
+
+def wait_s(failures: Failures, now_s: float) -> float:
+    """Return how long to wait before the Pod is deleted; a date in the future counts as now."""
+    pause_s = FIRST_PAUSE_S * 2.0 ** min(max(failures.count - 1, 0), _MOST_DOUBLINGS)
+    pause_s = min(pause_s, LONGEST_PAUSE_S)
+    return min(failures.at_s + pause_s - now_s, pause_s)
+
+
+class Recreate(Companion[SandboxEntry]):
+    """Deletes failed Pods of Sandboxes that ask for it, themselves or by their template."""
+
+    def __init__(self, kit: Kit) -> None:
+        caches = kit.caches
+        super().__init__("recreate", kit, caches.sandboxes)
+        self._pods = caches.failed_pods
+        # By the uid of the Pod: what was counted, also where the annotations were not kept.
+        self._counted: LRUCache[str, Failures] = LRUCache(_MOST_COUNTED)
+        self.watches(caches.sandboxes, self.on_sandbox)
+        if kit.settings.extensions:
+            self.watches(caches.templates, self.on_template)
+        self.watches(caches.failed_pods, self.on_pod)
+
+    def on_sandbox(self, delta: Delta[SandboxEntry]) -> None:
+        """Look at a Sandbox with a wish of its own, or with a Pod that has failed."""
+        new = delta.new
+        if new is None:
+            return
+        if any(one in new.annotations for one in _WISHES) or self._failed(new) is not None:
+            self.wake(new.key, reason=self.name)
+
+    def on_template(self, delta: Delta[Wishes]) -> None:
+        """Look at the Sandboxes of a template that have a Pod that has failed."""
+        for pod in self._pods:
+            owner = pod.owner_key(names.SANDBOX_KIND)
+            sandbox = self.cache.get(owner) if owner is not None else None
+            if sandbox is not None and sandbox.template == delta.key.name:
+                self.wake(sandbox.key, reason=self.name)
+
+    def on_pod(self, delta: Delta[FailedPodEntry]) -> None:
+        """Look at the Sandbox of a Pod that has failed."""
+        owner = delta.new.owner_key(names.SANDBOX_KIND) if delta.new is not None else None
+        if owner is not None:
+            self.wake(owner, reason=self.name)
+
+    def _failed(self, sandbox: SandboxEntry) -> FailedPodEntry | None:
+        pods = self._pods.owned_by(sandbox.key.namespace, sandbox.uid)
+        return next((pod for pod in pods if not pod.is_deleting), None)
+
+    def _is_wanted(self, sandbox: SandboxEntry) -> bool:
+        template = self._template_of(sandbox)
+        own = self.wish(self.cache, sandbox, FAILURE_POLICY, _policy)
+        if own is None and FAILURE_POLICY not in sandbox.annotations:
+            own = self.wish(self._kit.caches.templates, template, FAILURE_POLICY, _policy)
+        return own == "Recreate"
+
+    def _limit(self, sandbox: SandboxEntry) -> int | None:
+        """Return how many failures in a row are made good; None if that cannot be read."""
+        for cache, entry in (
+            (self.cache, sandbox),
+            (self._kit.caches.templates, self._template_of(sandbox)),
+        ):
+            if entry is not None and FAILURE_LIMIT in entry.annotations:
+                return self.wish(cache, entry, FAILURE_LIMIT, whole_number(1))
+        return _NO_LIMIT
+
+    def _template_of(self, sandbox: SandboxEntry) -> Wishes | None:
+        return self._kit.caches.templates.get(Key(sandbox.key.namespace, sandbox.template))
+
+    async def reconcile(self, item: Item[Key]) -> Result:
+        """Count the failure of a Sandbox's Pod, and delete the Pod when its time has come."""
+        sandbox = self.cache.get(item.key)
+        if sandbox is None or sandbox.is_deleting or not sandbox.is_running:
+            return Result()
+        limit, is_wanted = self._limit(sandbox), self._is_wanted(sandbox)
+        is_free = sandbox.owner_key(names.SANDBOX_WARM_POOL_KIND) is not None
+        pod = self._failed(sandbox)
+        if pod is None or limit is None or not is_wanted or is_free:
+            return Result()
+        if pod.disrupted_at:
+            failures = Failures(0, parse_rfc3339(pod.disrupted_at).timestamp(), pod.uid)
+        else:
+            failures = self._counted.get(pod.uid) or failures_of(sandbox.annotations)
+            if failures.pod != pod.uid:
+                failures = await self._count(sandbox, pod, failures)
+        if failures.count > limit:
+            self._give_up(sandbox, pod, failures, limit)
+            return Result()
+        left_s = wait_s(failures, self._kit.server_time.now_s())
+        if left_s > 0.0:
+            return Result(requeue_after_s=left_s)
+        if await self._kit.writer.delete(self._pods, pod):
+            why = "disruption" if pod.disrupted_at else f"failure {failures.count} in a row"
+            named = f" ({pod.reason})" if pod.reason else ""
+            note = f'Deleted failed Pod "{pod.key.name}"{named} so that another is made: {why}'
+            self.tell(self.cache, sandbox, "PodRecreated", note)
+        return Result()
+
+    async def _count(
+        self, sandbox: SandboxEntry, pod: FailedPodEntry, before: Failures
+    ) -> Failures:
+        """Count the failure of a Pod. One PATCH of the Sandbox, guarded by its version."""
+        time = self._kit.server_time
+        lived_s = time.age_s(pod.created_at)
+        failures = counted(before, pod.uid, lived_s=lived_s, now_s=time.now_s())
+        annotations = {
+            FAILURE_COUNT: str(failures.count),
+            FAILURE_TIME: format_rfc3339(time.now()),
+            FAILURE_POD: pod.uid,
+        }
+        await self.write(sandbox, {"metadata": {"annotations": annotations}})
+        self._counted[pod.uid] = failures
+        return failures
+
+    def _give_up(
+        self, sandbox: SandboxEntry, pod: FailedPodEntry, failures: Failures, limit: int
+    ) -> None:
+        note = (
+            f'Pod "{pod.key.name}" stays: {failures.count} failures in a row are more than'
+            f" {FAILURE_LIMIT} permits, {limit}; delete the Pod to try again"
+        )
+        self.tell(self.cache, sandbox, "PodFailureLimitReached", note, type_="Warning")
+
+
+def _policy(text: str) -> str:
+    if text not in ("Recreate", "Ignore"):
+        raise ValueError("is neither Recreate nor Ignore")
+    return text
