@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lean_sandbox.config.forms import BOOLEAN
+from lean_sandbox.config.options import COMPANIONS
 from lean_sandbox.config.sources import (
     EXIT_FAILED,
     EXIT_OK,
@@ -66,7 +67,7 @@ def _add_explain(explain: ArgumentParser) -> None:
 
 
 def _with_settings(name: str, act: Callable[[Scanned], int], arguments: Sequence[str]) -> int:
-    """Run `run` or `config`, or print the version or help."""
+    """Run a command that takes settings, or print the version or help."""
     try:
         scanned = scan(arguments, {"version": BOOLEAN})
         versions = [flag for flag in scanned.flags if flag.name == "version"]
@@ -81,7 +82,15 @@ def _with_settings(name: str, act: Callable[[Scanned], int], arguments: Sequence
     return EXIT_OK
 
 
-def _run_controller(scanned: Scanned) -> int:
+def _run_companions(scanned: Scanned) -> int:
+    if not effective(scanned, os.environ).settings.companions:
+        raise ConfigError(
+            "--companions names none", way_out=f"name some of {', '.join(COMPANIONS)}"
+        )
+    return _run_controller(scanned, companions_only=True)
+
+
+def _run_controller(scanned: Scanned, *, companions_only: bool = False) -> int:
     found = effective(scanned, os.environ)
     # structlog imports rich for coloured tracebacks where it is installed: 6 MiB that a controller
     # never uses. None in its place reads as not installed.
@@ -97,8 +106,9 @@ def _run_controller(scanned: Scanned) -> int:
     for remark in found.remarks:
         place = {"source": remark.place} if remark.place else {}
         logger.warning("flag_warning", flag=remark.flag, **place, why=remark.why)
+    run = functools.partial(run_until_signalled, found.settings, companions_only=companions_only)
     try:
-        return EXIT_OK if anyio.run(run_until_signalled, found.settings) else EXIT_FAILED
+        return EXIT_OK if anyio.run(run) else EXIT_FAILED
     except NotLeaderError:
         # The log has said why; whatever restarts the process lets it contend again.
         return EXIT_FAILED
@@ -252,6 +262,15 @@ GROUPS: Final[Mapping[str, Mapping[str, Command]]] = {
             "Uses the kubeconfig, or the Pod's service account inside a cluster. Ends with 0 on"
             " SIGINT, SIGTERM or SIGHUP after running reconciles have ended; a second signal stops"
             " at once, with 1, and so does the loss of the Lease.",
+            _flags_of("lean_sandbox.config.render"),
+            is_raw=True,
+        ),
+        "companions": Command(
+            "run companions beside whatever controller the cluster has",
+            ("lean-sandbox companions --companions=defaults,recreate --extensions",),
+            functools.partial(_with_settings, "companions", _run_companions),
+            "Needs nothing but the definitions and a controller of Sandboxes, this one or the"
+            " reference's, and has a Lease of its own. docs/companions.md says what each does.",
             _flags_of("lean_sandbox.config.render"),
             is_raw=True,
         ),

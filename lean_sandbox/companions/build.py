@@ -26,4 +26,4 @@ def build_companions(shared: Shared) -> list[Companion[Any]]:
         reports=Reports(recorder),
         clock=shared.clock,
     )
-    return [_BY_NAME[name](kit) for name in shared.settings.companions]
+    return [_BY_NAME[name](kit) for name in dict.fromkeys(shared.settings.companions)]

@@ -21,7 +21,6 @@ from lean_sandbox.config.forms import (
     INTEGER,
     LABEL_SELECTOR,
     NAMES,
-    NAMES_ONCE,
     NAMESPACES,
     NUMBER,
     REPRESENTATION,
@@ -258,7 +257,7 @@ class Settings:
     )
     companions: tuple[str, ...] = _own(
         "comma separated companions to run: " + ", ".join(COMPANIONS) + " (docs/companions.md)",
-        NAMES_ONCE,
+        NAMES,
         (),
         bound=_known_companions,
         topic="companions",

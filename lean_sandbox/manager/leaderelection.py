@@ -376,7 +376,7 @@ class AwakeClock(SystemClock):
         return time.clock_gettime(_AWAKE)
 
 
-def open_elector(settings: Settings, client: Client) -> Elector:
+def open_elector(settings: Settings, client: Client, *, companions_only: bool = False) -> Elector:
     """Build an elector with connections of its own, without a request."""
     namespace = settings.leader_election_namespace or own_namespace() or HOME
     clock = AwakeClock()
@@ -394,6 +394,6 @@ def open_elector(settings: Settings, client: Client) -> Elector:
         identity=identity,
         clock=clock,
         recorder=EventRecorder(own, clock, "agent-sandbox-controller", identity),
-        lease=lease_of(settings),
+        lease=lease_of(settings, companions_only=companions_only),
         scope=scope_of(settings),
     )

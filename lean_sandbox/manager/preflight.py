@@ -31,6 +31,8 @@ T = TypeVar("T")
 
 # That of the reference controller, so that the two never work at the same time.
 LEASE_NAME: Final = "a3317529.agent-sandbox.x-k8s.io"
+# Companions without a controller have their own, since they work beside whichever there is.
+COMPANIONS_LEASE: Final = "companions.lean-sandbox"
 # A scope is part of the holder in a Lease, which is written every two seconds.
 _LONGEST_SCOPE: Final = 120
 # Where the manifests, ours and the reference's, install it.
@@ -46,13 +48,14 @@ _LONGEST_PAUSE_S: Final = 15.0
 log = structlog.get_logger("controller")
 
 
-def lease_of(settings: Settings) -> str:
+def lease_of(settings: Settings, *, companions_only: bool = False) -> str:
     """Return the Lease to contend for: by default the reference's, or one for each shard."""
     if settings.leader_election_lease:
         return settings.leader_election_lease
+    name = COMPANIONS_LEASE if companions_only else LEASE_NAME
     if settings.shard is not None:
-        return f"{LEASE_NAME}-{settings.shard.index}-of-{settings.shard.count}"
-    return LEASE_NAME
+        return f"{name}-{settings.shard.index}-of-{settings.shard.count}"
+    return name
 
 
 def scope_of(settings: Settings) -> str:

@@ -199,8 +199,10 @@ def _nearby(flag: str, address: str) -> str:
     return address if is_named or "KUBERNETES_SERVICE_HOST" in os.environ else f"127.0.0.1{address}"
 
 
-async def run_until_signalled(settings: Settings) -> bool:
+async def run_until_signalled(settings: Settings, *, companions_only: bool = False) -> bool:
     """Run the manager and its listeners until a signal to end; a second one stops at once.
+
+    With ``companions_only`` there are only companions, beside whatever controller there is.
 
     Returns whether it ended in good order, not cut short by a second signal. Raises ConfigError, or
     a group of it, before anything is watched or written; NotLeaderError when the Lease was lost.
@@ -215,22 +217,30 @@ async def run_until_signalled(settings: Settings) -> bool:
             ends.push_async_callback(anyio.to_thread.run_sync, tracing.close)
         client = open_client(settings, clock, connection)
         ends.push_async_callback(client.transport.aclose)
-        elector = _open_elector(settings, client)
+        elector = _open_elector(settings, client, companions_only=companions_only)
         if elector is not None:
             ends.push_async_callback(elector.client.transport.aclose)
-        manager = Manager(client, settings, clock=clock, elector=elector, tracing=tracing)
+        manager = Manager(
+            client,
+            settings,
+            clock=clock,
+            elector=elector,
+            tracing=tracing,
+            companions_only=companions_only,
+        )
         trace = open_trace(settings, clock, manager, client)
         listeners = Listeners(manager, settings, clock, trace)
         async with anyio.create_task_group() as group:
             group.start_soon(listeners.run)
             group.start_soon(_stop_on_signal, manager, group, hurried)
-            if not settings.extensions:
+            if not (settings.extensions or companions_only):
                 log.info("extensions_off", unserved=SANDBOXCLAIMS.group, fix="--extensions")
             group.start_soon(trim_when_idle, manager, clock)
             # In a cluster its operator decides whether to begin beside another controller.
             asks_nobody = settings.leader_elect or settings.allow_second_controller
             if not connection.in_cluster and not asks_nobody:
-                await _look_around(settings, client, clock, manager)
+                beside = companions_only
+                await _look_around(settings, client, clock, manager, may_be_beside=beside)
             await manager.run()
             group.cancel_scope.cancel()
     finally:
@@ -254,12 +264,15 @@ def open_trace(
     return trace
 
 
-async def _look_around(settings: Settings, client: Client, clock: Clock, manager: Manager) -> None:
+async def _look_around(
+    settings: Settings, client: Client, clock: Clock, manager: Manager, *, may_be_beside: bool
+) -> None:
     from lean_sandbox.manager.preflight import may_contend, refusal  # noqa: PLC0415 -- seldom used
 
     elector = manager.elector
     home = settings.leader_election_namespace if elector is None else elector.namespace
-    if (refused := await refusal(client, clock, namespace=home)) is not None:
+    refused = None if may_be_beside else await refusal(client, clock, namespace=home)
+    if refused is not None:
         raise refused
     if elector is not None and not await may_contend(
         client, clock, namespace=home, lease=elector.lease
@@ -267,7 +280,9 @@ async def _look_around(settings: Settings, client: Client, clock: Clock, manager
         manager.elector = None
 
 
-def _open_elector(settings: Settings, client: Client) -> Elector | None:
+def _open_elector(
+    settings: Settings, client: Client, *, companions_only: bool = False
+) -> Elector | None:
     if settings.leader_elect is False:
         return None
     is_beside = settings.allow_second_controller and not client.transport.connection.in_cluster
@@ -275,7 +290,7 @@ def _open_elector(settings: Settings, client: Client) -> Elector | None:
         return None
     from lean_sandbox.manager.leaderelection import open_elector  # noqa: PLC0415 -- not always used
 
-    return open_elector(settings, client)
+    return open_elector(settings, client, companions_only=companions_only)
 
 
 async def _stop_on_signal(manager: Manager, group: TaskGroup, hurried: anyio.Event) -> None:

@@ -30,6 +30,7 @@ ROOT = Path(__file__).resolve().parents[2] / "manifests"
 # Without an ending where `kubectl apply -f FOLDER`, which takes every YAML file for an object,
 # has to work as well.
 KUSTOMIZATIONS = ("kustomization.yaml", "Kustomization")
+_CONTAINERS = ("agent-sandbox-controller", "lean-sandbox", "lean-sandbox-companions")
 
 
 def documents(path: Path) -> list[Any]:
@@ -76,7 +77,7 @@ def containers() -> Iterator[tuple[Path, Json]]:
             elif document.get("kind") == "Deployment":
                 spec = document["spec"].get("template", {}).get("spec", {})
                 for one in spec.get("containers", []):
-                    if one["name"] in ("agent-sandbox-controller", "lean-sandbox"):
+                    if one["name"] in _CONTAINERS:
                         yield path, one
 
 

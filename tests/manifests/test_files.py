@@ -92,8 +92,10 @@ def test_every_patch_names_a_target() -> None:
     assert patches
     for path, patch in patches:
         target = patch["target"]
-        if "sidecar" in path.parent.name:
+        if "sidecar" in path.parent.name or path.parent == ROOT / "components/companions":
             assert target == {"kind": "Deployment"}, path
+        elif path.parent == ROOT / "overlays/companions":
+            assert named(objects("components/companions"), target["kind"], target["name"]), path
         else:
             assert named(objects("base"), target["kind"], target["name"]), path
 
@@ -186,7 +188,7 @@ def test_every_controller_mounts_the_config_map() -> None:
     steps = documents(ROOT / "components/sidecar/volume.yaml")[0]
     (beside,) = steps["spec"]["template"]["spec"]["volumes"]
     mounting = [(path, one) for path, one in containers() if "image" in one]
-    assert len(mounting) == 2
+    assert len(mounting) == 3
     for path, container in mounting:
         (mount,) = container["volumeMounts"]
         one = beside if "sidecar" in path.parts else volume
@@ -266,7 +268,7 @@ def test_containers_have_no_more_rights_than_they_need() -> None:
             "capabilities": {"drop": ["ALL"]},
             "seccompProfile": {"type": "RuntimeDefault"},
         }, path
-    assert seen == 2
+    assert seen == 3
 
 
 def test_containers_are_probed_and_bounded() -> None:

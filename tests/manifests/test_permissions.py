@@ -25,6 +25,7 @@ CORE = named(objects("base"), "ClusterRole")
 EXTENSIONS = named(
     objects("components/extensions"), "ClusterRole", "agent-sandbox-controller-extensions"
 )
+COMPANIONS = named(objects("components/companions"), "ClusterRole", "lean-sandbox-companions")
 SIDECAR = named(objects("components/sidecar"), "Role", "lean-sandbox")
 SIDECAR_EXTENSIONS = named(
     objects("components/sidecar-extensions"), "Role", "lean-sandbox-extensions"
@@ -201,7 +202,7 @@ def test_nothing_is_permitted_that_the_reference_does_not_permit() -> None:
 
 
 @pytest.mark.parametrize(
-    "role", [CORE, EXTENSIONS, LEADER], ids=lambda role: role["metadata"]["name"]
+    "role", [CORE, EXTENSIONS, LEADER, COMPANIONS], ids=lambda role: role["metadata"]["name"]
 )
 def test_no_right_is_written_twice(role: Json) -> None:
     """No role names a right twice, and none has a wildcard."""
@@ -219,7 +220,7 @@ def test_the_table_explains_each_right() -> None:
         flags=re.MULTILINE,
     )
     for column, rights in (
-        (2, [CORE, EXTENSIONS, LEADER]),
+        (2, [CORE, EXTENSIONS, LEADER, COMPANIONS]),
         (3, [REFERENCE | REFERENCE_EXTENSIONS]),
     ):
         wanted = {

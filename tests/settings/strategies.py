@@ -26,6 +26,8 @@ _LISTS = st.lists(_WORDS, max_size=3, unique=True).map(tuple)
 def any_value(option: Option) -> st.SearchStrategy[Any]:
     """Return a strategy of values that an option accepts on its own."""
     form = option.form
+    if option.name == "companions":
+        return st.lists(st.sampled_from(table.COMPANIONS), unique=True).map(tuple)
     if form is forms.BOOLEAN:
         return st.booleans()
     if form is forms.INTEGER:

@@ -127,6 +127,7 @@ def test_what_a_process_is_cannot_be_tuned() -> None:
     assert own == {
         *("kubeconfig", "context"),
         *("namespaces", "exclude-namespaces", "shard", "sandbox-label-selector", "extensions"),
+        "companions",
         *("leader-elect", "leader-election-namespace", "leader-election-lease"),
         *("allow-second-controller", "metrics-bind-address", "health-probe-bind-address"),
         *("metrics-secure-serving", "metrics-cert-dir", "tls-min-version", "tls-cipher-suites"),
@@ -251,7 +252,8 @@ def test_a_process_runs_by_the_config_map(
     (tmp_path / "extension").write_text("1")
     runs: list[Settings] = []
 
-    async def run(settings: Settings) -> bool:
+    async def run(settings: Settings, *, companions_only: bool) -> bool:
+        assert not companions_only
         runs.append(settings)
         return True
 

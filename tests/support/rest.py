@@ -147,7 +147,7 @@ class Rest:
         return all(
             seen is not None and int(seen) >= version
             for plural, versions in self.controller.seen_versions().items()
-            if plural not in held
+            if plural.removeprefix("companions/") not in held
             for seen in versions
         )
 

@@ -396,6 +396,7 @@ async def open_world(
     is_served: bool = True,
     user: str = CONTROLLER,
     one_time: bool = False,
+    companions_only: bool = False,
 ) -> AsyncIterator[World]:
     """Start a world; ``before`` are objects that exist before the controller starts.
 
@@ -410,6 +411,7 @@ async def open_world(
     Without ``is_served``, some kinds cannot be watched yet: nothing is waited for, and
     :meth:`World.pass_time` moves the clock.
     With ``one_time``, time passes at the server as well; otherwise its clock stands still.
+    With ``companions_only`` there is no controller but the companions.
     ``user`` is as whom the controller asks, with rights of the test's making if it is another one.
 
     At the end no wake-up may have been lost, and no promise (``tests/faults/promises.py``) broken.
@@ -458,8 +460,9 @@ async def open_world(
             clock=clock,
             uniform=lambda: 0.5,
             tracing=tracing,
+            companions_only=companions_only,
         )
-        controller.sandboxes.workers.on_end.append(reports.append)
+        controller.controllers[0].workers.on_end.append(reports.append)
         world = World(plane, controller, clock, admin, user)
         world.trace = open_trace(settings, clock, controller, client)
         world.reports = reports

@@ -1,0 +1,129 @@
+"""Companions without a controller of ours, as beside the reference's: by their own rights alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lean_sandbox.config.options import Settings
+from lean_sandbox.local.controlplane import ControlPlane
+from lean_sandbox.manager.preflight import lease_of
+from tests.companions.support import reports
+from tests.manifests.files import grants, objects
+from tests.manifests.test_permissions import COMPANIONS, GROUP, asked
+from tests.support.clock import FakeClock
+from tests.support.extensions import settings
+from tests.support.world import (
+    CONTROLLER,
+    World,
+    controlled_by,
+    open_world,
+    pod_body,
+    running_status,
+    sandbox,
+    tracking,
+    write_pod_status,
+)
+
+Json = dict[str, Any]
+POLICY = "agents.x-k8s.io/pod-failure-policy"
+# Sent only where a store was restored or the versions of a server are no numbers.
+SELDOM = {("agents.x-k8s.io", "sandboxes", "get")}
+
+
+def bind(plane: ControlPlane) -> None:
+    """Take the rights of a controller away and give those of the component."""
+    plane.store.delete(f"clusterrolebindings.{GROUP}", "", "controller")
+    for body in objects("components/companions"):
+        plane.store.create(body)
+
+
+def make(plane: ControlPlane, *, failed: bool) -> None:
+    """Make a Sandbox and its Pod as some controller does."""
+    owner = plane.store.create(sandbox(metadata={"annotations": {POLICY: "Recreate"}}))
+    plane.store.create(pod_body(owners=(controlled_by(owner),), labels=tracking()))
+    status = {"phase": "Failed"} if failed else running_status()
+    write_pod_status(plane, "sb-1", status)
+
+
+async def test_a_failed_pod_is_deleted_with_the_rights_of_the_component_alone() -> None:
+    """No request is refused, and every right but one is used."""
+    clock = FakeClock()
+    given = settings(companions=("recreate",))
+
+    def prepare(plane: ControlPlane) -> None:
+        bind(plane)
+        make(plane, failed=True)
+
+    async with open_world(
+        given, clock=clock, one_time=True, prepare=prepare, companions_only=True
+    ) as world:
+        await world.advance(15.0)
+        assert world.find("pods") is None
+        assert [reason for _, reason, _ in reports(world)] == ["PodRecreated"]
+        # A second Event of the same kind within minutes is a patch of the first.
+        make_again(world)
+        await world.advance(120.0)
+        used = asked(world.plane.audit.select(user=CONTROLLER))
+        assert used <= set(grants(COMPANIONS["rules"]))
+        assert set(grants(COMPANIONS["rules"])) - used == SELDOM
+
+
+def make_again(world: World) -> None:
+    """Make the next Pod, which fails as well."""
+    owner = world.get()
+    world.plane.store.create(pod_body(owners=(controlled_by(owner),), labels=tracking()))
+    write_pod_status(world.plane, "sb-1", {"phase": "Failed"})
+
+
+@pytest.mark.parametrize("companion", ["recreate"])
+async def test_a_companion_asks_for_nothing_while_there_is_nothing_to_do(companion: str) -> None:
+    """An hour over a healthy Sandbox: its watches, and no other request."""
+    given = settings(companions=(companion,))
+    async with open_world(
+        given,
+        clock=FakeClock(),
+        one_time=True,
+        prepare=lambda plane: make(plane, failed=False),
+        companions_only=True,
+    ) as world:
+        world.forget_requests()
+        await world.advance(3600.0)
+        assert not world.asked(events=True)
+
+
+async def test_a_controller_without_companions_watches_nothing_for_them() -> None:
+    """Off, they cost no request."""
+    async with open_world(settings()) as world:
+        assert all("companions" not in name for name in world.controller.seen_versions())
+        assert world.plane.audit.counts(CONTROLLER)["list pods"] == 1
+
+
+async def test_a_kind_that_may_not_be_watched_holds_up_no_controller() -> None:
+    """With the rights of the controller alone, Sandboxes are served; readiness names the kind."""
+    given = settings(companions=("recreate",), extensions=False)
+
+    def refuse(plane: ControlPlane) -> None:
+        def is_of_companions(target: Any) -> bool:
+            return "status.phase" in str(target.query.get("fieldSelector", ""))
+
+        for verb in ("list", "watch"):
+            plane.fail_next(verb, "pods", 403, times=10**6, match=is_of_companions)
+
+    async with open_world(given, prepare=refuse, is_served=False) as world:
+        await world.pass_time(2.0)
+        world.plane.store.create(sandbox())
+        await world.pass_time(2.0)
+        assert world.find("pods") is not None
+        assert "companions/pods" in str(world.controller.not_ready)
+
+
+def test_their_lease_is_their_own() -> None:
+    """They work while another controller holds the Lease of controllers."""
+    own = lease_of(Settings(), companions_only=True)
+    assert own == "companions.lean-sandbox"
+    assert own != lease_of(Settings())
+    roles = [one for one in objects("overlays/companions") if one["kind"] == "Role"]
+    named = [rule.get("resourceNames") for one in roles for rule in one["rules"]]
+    assert [own] in named
