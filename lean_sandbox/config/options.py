@@ -35,7 +35,9 @@ from lean_sandbox.watch.kind import Representation
 
 Bound = Callable[[Any], str]
 #: The companions that there are.
-COMPANIONS: Final = ("recreate",)
+COMPANIONS: Final = ("defaults", "recreate")
+#: Those that are about claims and pools.
+OF_EXTENSIONS: Final = frozenset({"defaults"})
 _MANY_WORKERS: Final = 1000
 #: How long at most the metadata of a Sandbox's Pod may stay behind, whatever the option says.
 LONGEST_WRITE_BEHIND_S: Final = 1.0
@@ -389,6 +391,12 @@ def _check_together(settings: Settings) -> None:
             "--sandbox-label-selector cannot go with --extensions: claims and pools would not see"
             " the Sandboxes they make",
             way_out="divide the work by --namespaces instead, or serve claims in another process",
+        )
+    unserved = sorted(OF_EXTENSIONS.intersection(settings.companions))
+    if unserved and not settings.extensions:
+        raise ConfigError(
+            f"--companions names {', '.join(unserved)}, which need --extensions",
+            way_out="add --extensions, or name others",
         )
     if settings.metrics_secure_serving and not settings.metrics_cert_dir:
         raise ConfigError("--metrics-secure-serving needs --metrics-cert-dir")

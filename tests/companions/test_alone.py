@@ -6,16 +6,20 @@ from typing import Any
 
 import pytest
 
-from lean_sandbox.config.options import Settings
+from lean_sandbox.config.options import COMPANIONS, Settings
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.manager.preflight import lease_of
-from tests.companions.support import reports
+from tests.companions.support import PREFIX, reports
 from tests.manifests.files import grants, objects
-from tests.manifests.test_permissions import COMPANIONS, GROUP, asked
+from tests.manifests.test_permissions import COMPANIONS as ROLE
+from tests.manifests.test_permissions import GROUP, asked
+from tests.support.builders import claim, pool
 from tests.support.clock import FakeClock
 from tests.support.extensions import settings
+from tests.support.names import CLAIMS
 from tests.support.world import (
     CONTROLLER,
+    NS,
     World,
     controlled_by,
     open_world,
@@ -29,7 +33,10 @@ from tests.support.world import (
 Json = dict[str, Any]
 POLICY = "agents.x-k8s.io/pod-failure-policy"
 # Sent only where a store was restored or the versions of a server are no numbers.
-SELDOM = {("agents.x-k8s.io", "sandboxes", "get")}
+SELDOM = {
+    ("agents.x-k8s.io", "sandboxes", "get"),
+    ("extensions.agents.x-k8s.io", "sandboxclaims", "get"),
+}
 
 
 def bind(plane: ControlPlane) -> None:
@@ -47,10 +54,10 @@ def make(plane: ControlPlane, *, failed: bool) -> None:
     write_pod_status(plane, "sb-1", status)
 
 
-async def test_a_failed_pod_is_deleted_with_the_rights_of_the_component_alone() -> None:
-    """No request is refused, and every right but one is used."""
+async def test_every_companion_works_with_the_rights_of_the_component_alone() -> None:
+    """No request is refused, and every right is used but for what is seldom needed."""
     clock = FakeClock()
-    given = settings(companions=("recreate",))
+    given = settings(companions=COMPANIONS)
 
     def prepare(plane: ControlPlane) -> None:
         bind(plane)
@@ -64,10 +71,22 @@ async def test_a_failed_pod_is_deleted_with_the_rights_of_the_component_alone() 
         assert [reason for _, reason, _ in reports(world)] == ["PodRecreated"]
         # A second Event of the same kind within minutes is a patch of the first.
         make_again(world)
+        defaults = {f"{PREFIX}claim-defaults": '{"shutdownPolicy": "Delete", "unboundSeconds": 9}'}
+        owner = pool()
+        owner["metadata"]["annotations"] = defaults
+        world.plane.store.create(owner)
+        world.plane.store.create(claim("waits"))
+        world.plane.store.create(claim("bound"))
+        bound = {"status": {"sandbox": {"name": "sb-1"}}}
+        world.plane.store.patch(CLAIMS, NS, "bound", bound, subresource="status")
         await world.advance(120.0)
+        assert world.find(CLAIMS, "waits") is None
+        assert world.plane.store.get(CLAIMS, NS, "bound")["spec"]["lifecycle"] == {
+            "shutdownPolicy": "Delete"
+        }
         used = asked(world.plane.audit.select(user=CONTROLLER))
-        assert used <= set(grants(COMPANIONS["rules"]))
-        assert set(grants(COMPANIONS["rules"])) - used == SELDOM
+        assert used <= set(grants(ROLE["rules"]))
+        assert set(grants(ROLE["rules"])) - used == SELDOM
 
 
 def make_again(world: World) -> None:
@@ -77,7 +96,7 @@ def make_again(world: World) -> None:
     write_pod_status(world.plane, "sb-1", {"phase": "Failed"})
 
 
-@pytest.mark.parametrize("companion", ["recreate"])
+@pytest.mark.parametrize("companion", COMPANIONS)
 async def test_a_companion_asks_for_nothing_while_there_is_nothing_to_do(companion: str) -> None:
     """An hour over a healthy Sandbox: its watches, and no other request."""
     given = settings(companions=(companion,))

@@ -33,7 +33,11 @@ THEIRS = {"app.kubernetes.io/name": "agent-sandbox", "app.kubernetes.io/instance
 OVERLAYS: list[tuple[str, list[str], Json]] = [
     ("drop-in", [], {}),
     ("drop-in-extensions", [], {"controller": {"extensions": True}}),
-    ("drop-in", ["companions"], {"controller": {"companions": "recreate"}}),
+    (
+        "drop-in-extensions",
+        ["companions"],
+        {"controller": {"extensions": True, "companions": "defaults,recreate"}},
+    ),
     ("drop-in", ["two-replicas"], {"replicaCount": 2}),
     ("drop-in", ["pod-security"], {"namespace": {"enforceRestricted": True}}),
     ("drop-in", ["network-policy"], {"networkPolicy": {"enabled": True}}),

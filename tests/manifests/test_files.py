@@ -47,7 +47,8 @@ def argument_lists() -> Iterator[tuple[Path, list[str]]]:
         for document in documents(path):
             for step in document if isinstance(document, list) else []:
                 if step["path"].endswith("/args/-"):
-                    yield path, [step["value"]]
+                    needed = ["--extensions"] if path.parent.name == "companions" else []
+                    yield path, [*needed, step["value"]]
 
 
 def whole_objects() -> Iterator[tuple[Path, Json]]:

@@ -27,7 +27,8 @@ def any_value(option: Option) -> st.SearchStrategy[Any]:
     """Return a strategy of values that an option accepts on its own."""
     form = option.form
     if option.name == "companions":
-        return st.lists(st.sampled_from(table.COMPANIONS), unique=True).map(tuple)
+        alone = sorted(set(table.COMPANIONS) - table.OF_EXTENSIONS)
+        return st.lists(st.sampled_from(alone), unique=True).map(tuple)
     if form is forms.BOOLEAN:
         return st.booleans()
     if form is forms.INTEGER:
