@@ -14,16 +14,18 @@ from cachetools import LRUCache
 
 from lean_sandbox.companions.kinds import Caches, Wishes
 from lean_sandbox.config.options import Settings
-from lean_sandbox.controllers.common import ServerTime, reference_to
+from lean_sandbox.controllers.common import ServerTime, reference_to, snake_case
+from lean_sandbox.kube.errors import Conflict
 from lean_sandbox.kube.events import EventRecorder, EventType
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.runtime.controller import Controller
-from lean_sandbox.runtime.queue import Cause
+from lean_sandbox.runtime.queue import Cause, Item
+from lean_sandbox.runtime.workers import Result
 from lean_sandbox.runtime.writer import ObjectWriter
 from lean_sandbox.turns import Rank
 from lean_sandbox.watch.cache import Cache
-from lean_sandbox.watch.kind import Entry
+from lean_sandbox.watch.kind import Entry, Key
 
 #: The controller that Events of companions name.
 REPORTER: Final = "lean-sandbox-companions"
@@ -63,7 +65,7 @@ class Reports:
         """Report about one object."""
         self._counts[companion, reason] += 1
         say = log.warning if type_ == "Warning" else log.info
-        say(reason, companion=companion, key=str(entry.key), note=note)
+        say(snake_case(reason), companion=companion, key=str(entry.key), note=note)
         about = reference_to(entry, cache.kind.resource)
         self._recorder.emit(about, type_, reason, companion.capitalize(), note)
 
@@ -100,6 +102,20 @@ class Companion(Controller[E], Generic[E]):
     def rank_of(self, entry: E, cause: Cause) -> Rank:  # noqa: ARG002 -- nobody waits for it
         """Return SPARE: nobody waits for a companion."""
         return Rank.SPARE
+
+    async def reconcile(self, item: Item[Key]) -> Result:
+        """Do what is to be done about one object.
+
+        Where somebody else has written it meanwhile, that is decided anew a moment later.
+        """
+        try:
+            return await self.act(item.key)
+        except Conflict:
+            return Result(requeue_after_s=0.0)
+
+    async def act(self, key: Key) -> Result:
+        """Do what is to be done about one object; an error is retried."""
+        raise NotImplementedError
 
     async def write(self, entry: E, body: dict[str, Any]) -> None:
         """Merge a patch into an object of this companion, if nobody has written to it since.

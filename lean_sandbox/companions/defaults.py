@@ -15,7 +15,6 @@ from cachetools import LRUCache
 from lean_sandbox.companions.common import Companion, Kit
 from lean_sandbox.companions.kinds import CLAIM_DEFAULTS, DEFAULTS_APPLIED, ClaimEntry, Wishes
 from lean_sandbox.model.times import format_rfc3339
-from lean_sandbox.runtime.queue import Item
 from lean_sandbox.runtime.workers import Result
 from lean_sandbox.watch.kind import Delta, Key
 
@@ -116,9 +115,9 @@ class Defaults(Companion[ClaimEntry]):
     def _defaults_of(self, pool: Wishes) -> ClaimDefaults | None:
         return self.wish(self._pools, pool, CLAIM_DEFAULTS, read_defaults)
 
-    async def reconcile(self, item: Item[Key]) -> Result:
+    async def act(self, key: Key) -> Result:
         """Do what is to be done about one claim."""
-        claim = self.cache.get(item.key)
+        claim = self.cache.get(key)
         if claim is None or claim.is_deleting or claim.uid in self._given:
             return Result()
         pool = self._pool_of(claim)

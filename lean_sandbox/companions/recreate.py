@@ -27,7 +27,6 @@ from lean_sandbox.companions.kinds import (
 )
 from lean_sandbox.model import names
 from lean_sandbox.model.times import format_rfc3339, parse_rfc3339
-from lean_sandbox.runtime.queue import Item
 from lean_sandbox.runtime.workers import Result
 from lean_sandbox.watch.kind import Delta, Key
 
@@ -85,6 +84,7 @@ class Recreate(Companion[SandboxEntry]):
         self._pods = caches.failed_pods
         # By the uid of the Pod: what was counted, also where the annotations were not kept.
         self._counted: LRUCache[str, Failures] = LRUCache(_MOST_COUNTED)
+        self._given_up: LRUCache[str, bool] = LRUCache(_MOST_COUNTED)
         self.watches(caches.sandboxes, self.on_sandbox)
         if kit.settings.extensions:
             self.watches(caches.templates, self.on_template)
@@ -136,9 +136,9 @@ class Recreate(Companion[SandboxEntry]):
     def _template_of(self, sandbox: SandboxEntry) -> Wishes | None:
         return self._kit.caches.templates.get(Key(sandbox.key.namespace, sandbox.template))
 
-    async def reconcile(self, item: Item[Key]) -> Result:
+    async def act(self, key: Key) -> Result:
         """Count the failure of a Sandbox's Pod, and delete the Pod when its time has come."""
-        sandbox = self.cache.get(item.key)
+        sandbox = self.cache.get(key)
         if sandbox is None or sandbox.is_deleting or not sandbox.is_running:
             return Result()
         limit, is_wanted = self._limit(sandbox), self._is_wanted(sandbox)
@@ -184,6 +184,9 @@ class Recreate(Companion[SandboxEntry]):
     def _give_up(
         self, sandbox: SandboxEntry, pod: FailedPodEntry, failures: Failures, limit: int
     ) -> None:
+        if pod.uid in self._given_up:
+            return
+        self._given_up[pod.uid] = True
         note = (
             f'Pod "{pod.key.name}" stays: {failures.count} failures in a row are more than'
             f" {FAILURE_LIMIT} permits, {limit}; delete the Pod to try again"

@@ -45,7 +45,8 @@ def reference_to(entry: Entry, resource: Resource) -> ObjectReference:
 
 
 @cache
-def _snake_case(reason: str) -> str:
+def snake_case(reason: str) -> str:
+    """Return the name of a log line for the reason of an Event."""
     return re.sub("(?<!^)(?=[A-Z])", "_", reason).lower()
 
 
@@ -81,7 +82,7 @@ class ObjectEvents:
     def log(self, entry: Entry, type_: EventType, what: str, /, **facts: Any) -> None:
         """Log one line about an object, at the level that its type has as an Event."""
         tell = self._log.warning if type_ == "Warning" else self._log.info
-        tell(_snake_case(what), key=str(entry.key), **facts)
+        tell(snake_case(what), key=str(entry.key), **facts)
 
 
 class Undone:

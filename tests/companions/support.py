@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
+from lean_sandbox.metrics.families import COMPANION_REPORTS
+from lean_sandbox.metrics.registry import Exposition
 from tests.support.world import World
 
-__all__ = ["PREFIX", "annotate", "notes", "reports", "writes_of"]
+__all__ = ["PREFIX", "annotate", "counts", "notes", "reports"]
 
 Json = dict[str, Any]
 PREFIX = "companions.lean-sandbox/"
@@ -35,6 +36,9 @@ def reports(world: World) -> list[tuple[str, str, str]]:
     ]
 
 
-def writes_of(world: World) -> Counter[str]:
-    """Return the writes of controllers and companions, Events included."""
-    return world.writes(events=True)
+def counts(world: World, companion: str) -> dict[str, float]:
+    """Return how often a companion reported what, by the metric."""
+    found = Exposition()
+    world.whole.collect(found)
+    _, series = found.families[COMPANION_REPORTS.name]
+    return {labels[1]: float(str(number)) for labels, number in series if labels[0] == companion}

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lean_sandbox.companions.recreate import LONG_LIFE_S, LONGEST_PAUSE_S, Failures, counted, wait_s
-from tests.companions.support import PREFIX, annotate, notes, reports
+from tests.companions.support import PREFIX, annotate, counts, notes, reports
 from tests.support.builders import placed
 from tests.support.clock import FakeClock
 from tests.support.extensions import settings
@@ -126,6 +126,8 @@ async def test_more_failures_than_the_limit_are_left_alone() -> None:
         (told,) = [note for _, reason, note in reports(world) if reason == "PodFailureLimitReached"]
         assert "pod-failure-limit" in told
         assert "delete the Pod" in told
+        await annotate(world, "sandboxes", "sb-1", note="another look")
+        assert counts(world, "recreate")["PodFailureLimitReached"] == 1
 
 
 async def test_a_disruption_does_not_count() -> None:
