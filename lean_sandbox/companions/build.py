@@ -7,12 +7,14 @@ from typing import Any
 
 from lean_sandbox.companions.common import REPORTER, Companion, Kit, Reports, recorder_of
 from lean_sandbox.companions.defaults import Defaults
+from lean_sandbox.companions.idle import Idle
 from lean_sandbox.companions.kinds import build_caches
 from lean_sandbox.companions.recreate import Recreate
 from lean_sandbox.controllers.common import Shared
 
 _BY_NAME: dict[str, Callable[[Kit], Companion[Any]]] = {
     "defaults": Defaults,
+    "idle": Idle,
     "recreate": Recreate,
 }
 

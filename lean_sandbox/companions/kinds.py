@@ -24,11 +24,11 @@ from lean_sandbox.kube.resources import (
     Resource,
 )
 from lean_sandbox.model import names
-from lean_sandbox.model.conditions import Condition, is_true
+from lean_sandbox.model.conditions import Condition
 from lean_sandbox.model.meta import ObjectMeta, Reference
 from lean_sandbox.model.wire import Lenient, OrNull
 from lean_sandbox.watch.cache import Cache
-from lean_sandbox.watch.kind import Kind, OwnedEntry, Representation, identity, shared_owner
+from lean_sandbox.watch.kind import Key, Kind, OwnedEntry, Representation, identity, shared_owner
 
 PREFIX: Final = "companions.lean-sandbox/"
 FAILURE_POLICY: Final = names.CORE_PREFIX + "pod-failure-policy"
@@ -38,6 +38,8 @@ FAILURE_TIME: Final = PREFIX + "pod-failure-time"
 FAILURE_POD: Final = PREFIX + "pod-failure-uid"
 CLAIM_DEFAULTS: Final = PREFIX + "claim-defaults"
 DEFAULTS_APPLIED: Final = PREFIX + "claim-defaults-applied"
+IDLE_TIMEOUT: Final = names.CORE_PREFIX + "idle-timeout-seconds"
+LAST_ACTIVITY: Final = names.CORE_PREFIX + "last-activity-time"
 
 _KEPT: Final = frozenset(
     {
@@ -49,6 +51,9 @@ _KEPT: Final = frozenset(
         FAILURE_POD,
         CLAIM_DEFAULTS,
         DEFAULTS_APPLIED,
+        IDLE_TIMEOUT,
+        LAST_ACTIVITY,
+        names.POD_NAME_ANNOTATION,
     }
 )
 # Longer than any value that means something; the rest of what a tenant writes is not remembered.
@@ -63,9 +68,23 @@ class Wishes(OwnedEntry, gc=False, frozen=True):
 
 
 class SandboxEntry(Wishes, gc=False, frozen=True):
-    """The cache entry of a Sandbox."""
+    """The cache entry of a Sandbox.
+
+    ``has_ended`` says that its Pod has finished, or that it has expired. ``edited_at`` is when
+    anything but its status was last written, ``ready_since`` when it became Ready, empty if it is
+    not; both are dates.
+    """
 
     is_running: bool = True
+    has_ended: bool = False
+    edited_at: str = ""
+    ready_since: str = ""
+
+    @property
+    def pod_key(self) -> Key:
+        """The key of its Pod."""
+        name = self.annotations.get(names.POD_NAME_ANNOTATION) or self.key.name
+        return Key(self.key.namespace, name)
 
     @property
     def template(self) -> str:
@@ -96,9 +115,14 @@ class _SandboxSpec(Lenient, frozen=True):
     operatingMode: OrNull[str] = names.OPERATING_MODE_RUNNING
 
 
+class _SandboxStatus(Lenient, frozen=True):
+    conditions: OrNull[tuple[Condition, ...]] = ()
+
+
 class _Sandbox(Lenient, frozen=True):
     metadata: OrNull[ObjectMeta] = ObjectMeta()
     spec: OrNull[_SandboxSpec] = _SandboxSpec()
+    status: OrNull[_SandboxStatus] = _SandboxStatus()
 
 
 class _ClaimSpec(Lenient, frozen=True):
@@ -156,10 +180,25 @@ def _build_wishes(row: ObjectMeta, _item: object, old: Wishes | None) -> Wishes:
 def _build_sandbox(
     row: ObjectMeta, item: _Sandbox | None, old: SandboxEntry | None
 ) -> SandboxEntry:
-    is_running = old is None or old.is_running
+    # What cannot be read is left alone.
+    is_running = has_ended = False
+    ready_since = ""
     if item is not None:
         is_running = item.spec.operatingMode != names.OPERATING_MODE_SUSPENDED
-    return SandboxEntry(*identity(row, old), **_wishes(row, old), is_running=is_running)
+        for one in item.status.conditions:
+            if one.type == names.READY and one.status == names.TRUE:
+                ready_since = one.lastTransitionTime or ""
+            is_finished = one.type == names.FINISHED and one.status == names.TRUE
+            has_ended = has_ended or is_finished or one.reason == names.REASON_SANDBOX_EXPIRED
+    edits = [writer.time for writer in row.managed_fields or () if not writer.subresource]
+    return SandboxEntry(
+        *identity(row, old),
+        **_wishes(row, old),
+        is_running=is_running,
+        has_ended=has_ended,
+        edited_at=max(edits, default=""),
+        ready_since=ready_since,
+    )
 
 
 def _build_claim(row: ObjectMeta, item: _Claim | None, old: ClaimEntry | None) -> ClaimEntry:
@@ -186,7 +225,7 @@ def _build_pod(row: ObjectMeta, item: _Pod | None, old: FailedPodEntry | None) -
         reasons = (item.status.reason, *(end.reason for end in ends if end.exitCode))
         reason = next(filter(None, reasons), "")[:_LONGEST]
         for one in item.status.conditions:
-            if one.type == names.DISRUPTION_TARGET and is_true((one,), one.type):
+            if one.type == names.DISRUPTION_TARGET and one.status == names.TRUE:
                 disrupted_at = one.lastTransitionTime or row.creation_timestamp or ""
     return FailedPodEntry(
         *identity(row, old),

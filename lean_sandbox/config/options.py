@@ -35,7 +35,7 @@ from lean_sandbox.watch.kind import Representation
 
 Bound = Callable[[Any], str]
 #: The companions that there are.
-COMPANIONS: Final = ("defaults", "recreate")
+COMPANIONS: Final = ("defaults", "idle", "recreate")
 #: Those that are about claims and pools.
 OF_EXTENSIONS: Final = frozenset({"defaults"})
 _MANY_WORKERS: Final = 1000
@@ -263,6 +263,14 @@ class Settings:
         (),
         bound=_known_companions,
         topic="companions",
+    )
+    idle_cpu: float = _option(
+        "how many cores a Sandbox uses at least while it is in use, for the companion idle; 0: CPU"
+        " does not count",
+        NUMBER,
+        0.02,
+        unit="cores",
+        bound=_not_negative,
     )
     leader_elect: bool | None = _own(
         "be active only while holding the Lease of the replicas. Automatic: yes; a run with a"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from lean_sandbox.config.options import COMPANIONS, Settings
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.manager.preflight import lease_of
+from tests.companions.metrics_api import METRICS_API
 from tests.companions.support import PREFIX, reports
 from tests.manifests.files import grants, objects
 from tests.manifests.test_permissions import COMPANIONS as ROLE
@@ -16,7 +19,7 @@ from tests.manifests.test_permissions import GROUP, asked
 from tests.support.builders import claim, pool
 from tests.support.clock import FakeClock
 from tests.support.extensions import settings
-from tests.support.names import CLAIMS
+from tests.support.names import CLAIMS, SANDBOXES
 from tests.support.world import (
     CONTROLLER,
     NS,
@@ -61,6 +64,7 @@ async def test_every_companion_works_with_the_rights_of_the_component_alone() ->
 
     def prepare(plane: ControlPlane) -> None:
         bind(plane)
+        plane.store.create(METRICS_API)
         make(plane, failed=True)
 
     async with open_world(
@@ -79,6 +83,8 @@ async def test_every_companion_works_with_the_rights_of_the_component_alone() ->
         world.plane.store.create(claim("bound"))
         bound = {"status": {"sandbox": {"name": "sb-1"}}}
         world.plane.store.patch(CLAIMS, NS, "bound", bound, subresource="status")
+        idle = {"metadata": {"annotations": {"agents.x-k8s.io/idle-timeout-seconds": "60"}}}
+        world.plane.store.patch(SANDBOXES, NS, "sb-1", idle)
         await world.advance(120.0)
         assert world.find(CLAIMS, "waits") is None
         assert world.plane.store.get(CLAIMS, NS, "bound")["spec"]["lifecycle"] == {
@@ -136,6 +142,15 @@ async def test_a_kind_that_may_not_be_watched_holds_up_no_controller() -> None:
         await world.pass_time(2.0)
         assert world.find("pods") is not None
         assert "companions/pods" in str(world.controller.not_ready)
+
+
+def test_their_modules_are_loaded_for_those_who_want_them() -> None:
+    """A controller without companions pays no memory for them."""
+    program = (
+        "import sys, lean_sandbox.manager.server\n"
+        "assert not [name for name in sys.modules if name.startswith('lean_sandbox.companions')]"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)  # noqa: S603 -- stands here
 
 
 def test_their_lease_is_their_own() -> None:

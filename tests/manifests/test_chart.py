@@ -36,7 +36,7 @@ OVERLAYS: list[tuple[str, list[str], Json]] = [
     (
         "drop-in-extensions",
         ["companions"],
-        {"controller": {"extensions": True, "companions": "defaults,recreate"}},
+        {"controller": {"extensions": True, "companions": "defaults,idle,recreate"}},
     ),
     ("drop-in", ["two-replicas"], {"replicaCount": 2}),
     ("drop-in", ["pod-security"], {"namespace": {"enforceRestricted": True}}),

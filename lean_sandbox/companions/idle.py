@@ -1,0 +1,183 @@
+"""idle: a Sandbox that nobody has used for as long as its annotation says is suspended.
+
+Use is the newest of: its start or resume, a write of anything but its status, the annotation
+``last-activity-time`` of the Sandbox or of its claim, and CPU at or above ``--idle-cpu``. Where it
+is not known whether somebody uses it, nothing is done. A suspension is one PATCH and an Event;
+:mod:`lean_sandbox.companions.usage` says what samples of CPU cost.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from lean_sandbox.companions.common import Companion, Kit, whole_number
+from lean_sandbox.companions.kinds import (
+    IDLE_TIMEOUT,
+    LAST_ACTIVITY,
+    ClaimEntry,
+    SandboxEntry,
+    Wishes,
+)
+from lean_sandbox.companions.usage import SAMPLE_S, Usage
+from lean_sandbox.kube.errors import ControlPlaneError, said
+from lean_sandbox.model import names
+from lean_sandbox.model.times import format_rfc3339, parse_rfc3339
+from lean_sandbox.runtime.workers import Result
+from lean_sandbox.turns import Rank
+from lean_sandbox.watch.cache import Cache
+from lean_sandbox.watch.kind import Delta, Key
+
+# In the place of an object: the samples of all Pods are due.
+_SAMPLE: Final = Key("", "")
+_WISHES: Final = frozenset({IDLE_TIMEOUT, LAST_ACTIVITY})
+# Until the next sample, if nothing is known of the Pod.
+_UNKNOWN_S: Final = SAMPLE_S
+
+
+def active_at(sandbox: SandboxEntry, told_s: list[float], quiet_since_s: float) -> float:
+    """Return when a Sandbox was last used, in seconds since the epoch.
+
+    ``told_s`` are what annotations tell, ``quiet_since_s`` is when its Pod last used CPU, as far
+    as is known.
+    """
+    dates = (sandbox.created_at, sandbox.edited_at, sandbox.ready_since)
+    seen_s = [parse_rfc3339(date).timestamp() for date in dates if date]
+    return max(0.0, quiet_since_s, *seen_s, *told_s)
+
+
+class Idle(Companion[SandboxEntry]):
+    """Suspends Sandboxes that ask for it themselves, by their claim or by their template."""
+
+    def __init__(self, kit: Kit) -> None:
+        caches, settings = kit.caches, kit.settings
+        super().__init__("idle", kit, caches.sandboxes)
+        client = kit.writer.client
+        self._usage: Usage | None = None
+        if settings.idle_cpu > 0.0:
+            self._usage = Usage(client, settings.namespaces, settings.idle_cpu)
+        self._is_sampling = False
+        self.watches(caches.sandboxes, self.on_sandbox)
+        if settings.extensions:
+            self.watches(caches.claims, self.on_claim)
+            self.watches(caches.templates, self.on_template)
+
+    def on_sandbox(self, delta: Delta[SandboxEntry]) -> None:
+        """Look at a Sandbox that may have a wish."""
+        if delta.new is not None:
+            self.wake(delta.key, reason=self.name)
+
+    def on_claim(self, delta: Delta[ClaimEntry]) -> None:
+        """Look at the Sandbox of a claim with a wish."""
+        both = [one for one in (delta.old, delta.new) if one is not None]
+        for sandbox in {one.sandbox for one in both if _WISHES & one.annotations.keys()}:
+            self._look_at(Key(delta.key.namespace, sandbox))
+
+    def on_template(self, delta: Delta[Wishes]) -> None:
+        """Look at the Sandboxes of a template whose wish has changed."""
+        before, now = (_timeout_text(one) for one in (delta.old, delta.new))
+        if before == now:
+            return
+        for sandbox in self.cache:
+            if (sandbox.key.namespace, sandbox.template) == delta.key:
+                self._look_at(sandbox.key)
+
+    def _look_at(self, sandbox: Key) -> None:
+        if sandbox in self.cache:
+            self.wake(sandbox, reason=self.name)
+
+    async def act(self, key: Key) -> Result:
+        """Suspend a Sandbox whose time has come, or take the samples that are due."""
+        if key == _SAMPLE:
+            return await self._sample()
+        sandbox = self.cache.get(key)
+        if sandbox is None or sandbox.is_deleting or not sandbox.is_running or sandbox.has_ended:
+            return Result()
+        if sandbox.owner_key(names.SANDBOX_WARM_POOL_KIND) is not None:
+            return Result()
+        bearers = self._bearers(sandbox)
+        timeout_s = self._timeout_s(bearers)
+        told_s = self._told_s(bearers[:-1]) if timeout_s is not None else None
+        if timeout_s is None or told_s is None:
+            return Result()
+        now_s = self._kit.server_time.now_s()
+        quiet_since_s = self._quiet_since_s(sandbox, now_s)
+        since_s = active_at(sandbox, told_s, quiet_since_s or 0.0)
+        if (left_s := since_s + timeout_s - now_s) > 0.0:
+            return Result(requeue_after_s=left_s)
+        if quiet_since_s is None:
+            return Result(requeue_after_s=_UNKNOWN_S)
+        await self.write(sandbox, {"spec": {"operatingMode": names.OPERATING_MODE_SUSPENDED}})
+        since = format_rfc3339(datetime.fromtimestamp(since_s, UTC))
+        note = f"Suspended: idle since {since}, for {timeout_s} s or longer"
+        self.tell(self.cache, sandbox, "IdleSuspended", note)
+        return Result()
+
+    def _bearers(self, sandbox: SandboxEntry) -> list[tuple[Cache[Any], Wishes | None]]:
+        """Return the Sandbox, its claim and its template, the nearest first."""
+        caches, namespace = self._kit.caches, sandbox.key.namespace
+        claim = sandbox.owner_key(names.SANDBOX_CLAIM_KIND)
+        return [
+            (self.cache, sandbox),
+            (caches.claims, None if claim is None else caches.claims.get(claim)),
+            (caches.templates, caches.templates.get(Key(namespace, sandbox.template))),
+        ]
+
+    def _timeout_s(self, bearers: list[tuple[Cache[Any], Wishes | None]]) -> int | None:
+        for cache, entry in bearers:
+            if entry is not None and IDLE_TIMEOUT in entry.annotations:
+                return self.wish(cache, entry, IDLE_TIMEOUT, whole_number(1))
+        return None
+
+    def _told_s(self, bearers: list[tuple[Cache[Any], Wishes | None]]) -> list[float] | None:
+        """Return what annotations tell of the last activity; None if one cannot be read."""
+        told: list[float] = []
+        for cache, entry in bearers:
+            if entry is not None and LAST_ACTIVITY in entry.annotations:
+                moment_s = self.wish(cache, entry, LAST_ACTIVITY, _moment_s)
+                if moment_s is None:
+                    return None
+                told.append(moment_s)
+        return told
+
+    def _quiet_since_s(self, sandbox: SandboxEntry, now_s: float) -> float | None:
+        """Return since when the Pod uses no CPU, 0 if that is not asked; None if it is unknown."""
+        if self._usage is None:
+            return 0.0
+        if not self._is_sampling:
+            self._is_sampling = True
+            self.queue.add(_SAMPLE, rank=Rank.SPARE, reason="samples")
+        if not self._usage.is_served:
+            return 0.0
+        return self._usage.quiet_since(sandbox.pod_key, now_s)
+
+    async def _sample(self) -> Result:
+        """Take a sample, and ask for the next one while any Sandbox that runs has a wish."""
+        usage = self._usage
+        if usage is None or not self._is_anything_wanted():
+            self._is_sampling = False
+            return Result()
+        try:
+            return Result(requeue_after_s=await usage.sample(self._kit.server_time.now_s()))
+        except ControlPlaneError as error:
+            self._log.warning("usage_unknown", problem=said(error))
+            return Result(requeue_after_s=SAMPLE_S)
+
+    def _is_anything_wanted(self) -> bool:
+        return any(
+            sandbox.is_running
+            and not sandbox.has_ended
+            and any(_timeout_text(entry) is not None for _, entry in self._bearers(sandbox))
+            for sandbox in self.cache
+        )
+
+
+def _timeout_text(entry: Wishes | None) -> str | None:
+    return None if entry is None else entry.annotations.get(IDLE_TIMEOUT)
+
+
+def _moment_s(text: str) -> float:
+    try:
+        return parse_rfc3339(text).timestamp()
+    except ValueError:
+        raise ValueError("is not an RFC 3339 date-time such as 2026-01-02T03:04:05Z") from None
