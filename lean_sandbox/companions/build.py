@@ -22,9 +22,10 @@ _BY_NAME: dict[str, Callable[[Kit], Companion[Any]]] = {
 def build_companions(shared: Shared) -> list[Companion[Any]]:
     """Return the companions, which share one recorder of Events; no request is made."""
     recorder = shared.recorders[REPORTER] = recorder_of(shared.client, shared.clock)
+    shard = shared.settings.shard
     kit = Kit(
         writer=shared.writer,
-        caches=build_caches(shared.clock.monotonic),
+        caches=build_caches(shared.clock.monotonic, None if shard is None else shard.admits),
         settings=shared.settings,
         server_time=shared.server_time,
         reports=Reports(recorder),

@@ -254,9 +254,12 @@ class Caches(msgspec.Struct, frozen=True):
     failed_pods: Cache[FailedPodEntry]
 
 
-def build_caches(monotonic: Callable[[], float] = time.monotonic) -> Caches:
-    """Return empty caches."""
-    cache = partial(Cache, monotonic=monotonic)
+def build_caches(
+    monotonic: Callable[[], float] = time.monotonic,
+    admits_namespace: Callable[[str], bool] | None = None,
+) -> Caches:
+    """Return empty caches of the namespaces that are served here; by default all are."""
+    cache = partial(Cache, monotonic=monotonic, admits_namespace=admits_namespace)
     return Caches(
         sandboxes=cache(_kind(SANDBOXES, _Sandbox, _build_sandbox, owner_of=_owner_uid)),
         templates=cache(_kind(SANDBOXTEMPLATES, PartialObject, _build_wishes)),

@@ -11,6 +11,7 @@ import pytest
 from lean_sandbox.config.options import COMPANIONS, Settings
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.manager.preflight import lease_of
+from lean_sandbox.model.shard import Shard
 from tests.companions.metrics_api import METRICS_API
 from tests.companions.support import PREFIX, reports
 from tests.manifests.files import grants, objects
@@ -55,6 +56,22 @@ def make(plane: ControlPlane, *, failed: bool) -> None:
     plane.store.create(pod_body(owners=(controlled_by(owner),), labels=tracking()))
     status = {"phase": "Failed"} if failed else running_status()
     write_pod_status(plane, "sb-1", status)
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+async def test_a_companion_acts_in_the_namespaces_of_its_shard_alone(*, is_own: bool) -> None:
+    """Another process has the others, and two would count each failure twice."""
+    own = next(one for one in (Shard(0, 2), Shard(1, 2)) if one.admits(NS))
+    other = Shard(1 - own.index, 2)
+    async with open_world(
+        settings(companions=("recreate",), shard=own if is_own else other),
+        clock=FakeClock(),
+        one_time=True,
+        prepare=lambda plane: make(plane, failed=True),
+        companions_only=True,
+    ) as world:
+        await world.advance(15.0)
+        assert (world.find("pods") is None) is is_own
 
 
 async def test_every_companion_works_with_the_rights_of_the_component_alone() -> None:
