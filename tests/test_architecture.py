@@ -65,7 +65,7 @@ LOCAL: dict[str, set[str]] = {
     "write": {"kinds", "schema", "store"},
     "read": {"kinds", "schema", "store"},
     "access": {"kinds", "schema", "store", "write"},
-    "control": {"kinds", "schema", "store", "write", "access"},
+    "control": {"kinds", "schema", "store", "write", "read", "access"},
     "http": {"kinds", "schema", "store", "write", "read", "access", "control"},
     "kubelet": set(),
 }

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lean_sandbox.local import recorded
-from lean_sandbox.local.read.jsonpath import parse_path
-from lean_sandbox.local.read.represent import cells_of
+from lean_sandbox.local.read.represent import cells_of, parse_path
 from tests.conformance.kinds import Sample, samples
 
 _NOW = datetime(2030, 1, 1, tzinfo=UTC)

@@ -6,8 +6,10 @@ import math
 from collections.abc import Iterator
 from typing import Any, Final
 
+from filters.events import condition_of
 from lean_sandbox.local.access.roles import selector_of
 from lean_sandbox.local.errors import Cause, StatusError, too_many_requests
+from lean_sandbox.local.read.cells import at
 from lean_sandbox.local.store.store import Collection, Entry, Event, Store
 from lean_sandbox.local.write.verbs import Verbs
 
@@ -97,9 +99,7 @@ class Budgets:
         kind = self._verbs.registry.of_storage(found[0].storage)
         if kind is None or kind.scale is None:
             return None
-        value: Any = found[0].entries[found[1]].load()
-        for part in kind.scale["spec"].strip(".").split("."):
-            value = value.get(part) if isinstance(value, dict) else None
+        value = at(found[0].entries[found[1]].load(), kind.scale["spec"], None)
         return value if isinstance(value, int) else None
 
 
@@ -152,8 +152,7 @@ def _budgets_of(store: Store, pod: Entry) -> Iterator[Json]:
 
 
 def _is_ready(pod: Json) -> bool:
-    conditions = (pod.get("status") or {}).get("conditions") or ()
-    return any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
+    return condition_of(pod.get("status") or {}, "Ready").get("status") == "True"
 
 
 def _share(value: int | str, whole: int) -> int:

@@ -19,7 +19,7 @@ from lean_sandbox.local.errors import (
     status_success,
 )
 from lean_sandbox.local.kinds.registry import Kind, make_kind
-from lean_sandbox.local.read.jsonpath import parse_path
+from lean_sandbox.local.read.cells import at
 from lean_sandbox.local.schema import errors
 from lean_sandbox.local.store.store import Entry
 from lean_sandbox.local.target import Answer, Ask
@@ -77,31 +77,25 @@ class Subresources:
             return self._scale
         return self._handlers.get((kind.storage, subresource))
 
-    def _reply(self, code: int, body: Any) -> Answer:
-        encoded = body if isinstance(body, bytes) else msgspec.json.encode(body)
-        return Answer(code, encoded)
-
     # ------------------------------------------------------------------ scale
 
     def _scale_of(self, kind: Kind, entry: Entry) -> Json:
         obj, paths = entry.load(), kind.scale or {}
-        wanted = parse_path(paths["spec"])(obj)
-        if not wanted:
+        wanted = at(obj, paths["spec"], None)
+        if wanted is None:
             raise internal(f'the spec replicas field "{paths["spec"]}" does not exist')
-        status: Json = {"replicas": (parse_path(paths["status"])(obj) or [0])[0]}
-        if paths.get("selector"):
-            found = parse_path(paths["selector"])(obj)
-            if found:
-                status["selector"] = found[0]
-        elif not kind.is_custom:
-            labels = ((obj.get("spec") or {}).get("selector") or {}).get("matchLabels") or {}
+        status: Json = {"replicas": at(obj, paths["status"], 0)}
+        if not kind.is_custom:
+            labels = at(obj, "spec.selector.matchLabels", {})
             status["selector"] = ",".join(f"{k}={v}" for k, v in sorted(labels.items()))
+        elif paths["selector"] and (selector := at(obj, paths["selector"])):
+            status["selector"] = selector
         kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
         return {
             "kind": "Scale",
             "apiVersion": "autoscaling/v1",
             "metadata": {key: obj["metadata"][key] for key in kept if key in obj["metadata"]},
-            "spec": {"replicas": wanted[0]} if wanted[0] else {},
+            "spec": {"replicas": wanted} if wanted else {},
             "status": status,
         }
 
@@ -109,7 +103,7 @@ class Subresources:
         kind, target = ask.kind, ask.target
         if target.verb == "get":
             entry = self._verbs.entry(kind, ask.namespace, target.name)
-            return self._reply(200, self._scale_of(kind, entry))
+            return Answer(200, msgspec.json.encode(self._scale_of(kind, entry)))
         options = read_options(ask)
         options.subresource = ""
         wanted = self._wanted_scale(ask, options)
@@ -126,7 +120,7 @@ class Subresources:
             return obj
 
         changed = self._verbs.update(kind, ask.namespace, target.name, change, options)
-        return self._reply(200, self._scale_of(kind, changed))
+        return Answer(200, msgspec.json.encode(self._scale_of(kind, changed)))
 
     def _wanted_scale(self, ask: Ask, options: WriteOptions) -> Json:
         """Return the Scale that a request wants, which is one of this object."""

@@ -16,7 +16,7 @@ NONE: Final = "<none>"
 def at(obj: Json, path: str, default: Any = "") -> Any:
     """Return the member at a path, ``default`` where it is absent or empty text."""
     value: Any = obj
-    for part in path.split("."):
+    for part in path.removeprefix(".").split("."):
         value = value.get(part) if isinstance(value, dict) else None
     return default if value is None or value == "" else value
 
