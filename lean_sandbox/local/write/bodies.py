@@ -99,7 +99,7 @@ def decoded(kind: Kind, body: bytes, content_type: str) -> Json:
     try:
         obj = decode(body, media)
     except msgspec.DecodeError as error:
-        raise _unreadable(kind, body, str(error)) from None
+        raise _unreadable(kind, body, f"couldn't get version/kind: {error}") from None
     if not isinstance(obj, dict):
         raise _unreadable(kind, body, "the body is no object")
     for name in ("kind", "apiVersion"):
@@ -108,28 +108,18 @@ def decoded(kind: Kind, body: bytes, content_type: str) -> Json:
     return obj
 
 
-def _unreadable(kind: Kind, body: bytes, why: str) -> Exception:
+def _unreadable(kind: Kind, body: bytes, why: str) -> StatusError:
     shown = body[:200].decode("utf-8", "replace") or "<empty>"
     return bad_request(
-        f"the object provided is unrecognized (must be of type {kind.kind}): couldn't get"
-        f" version/kind; json parse error: {why} ({shown})"
+        f"the object provided is unrecognized (must be of type {kind.kind}): {why} ({shown})"
     )
-
-
-def _beginning(body: bytes) -> str:
-    text = body[:30].decode("utf-8", "replace")
-    return text if len(body) <= 30 else text + " ..."
 
 
 def _check_claims(kind: Kind, obj: Json, body: bytes) -> None:
     claimed, version = obj.get("kind") or "", obj.get("apiVersion") or ""
     if kind.is_custom:
         if not claimed:
-            shown = body[:200].decode("utf-8", "replace")
-            raise bad_request(
-                f"the object provided is unrecognized (must be of type {kind.kind}): Object 'Kind'"
-                f" is missing in '{shown}' ({_beginning(body)})"
-            )
+            raise _unreadable(kind, body, "Object 'Kind' is missing")
         if version != kind.api_version:
             raise bad_request(
                 f"the API version in the data ({version}) does not match the expected API version"
