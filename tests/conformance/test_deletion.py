@@ -80,6 +80,18 @@ async def test_a_pod_without_a_node_goes_at_once(room: Room) -> None:
     assert (await room.api.get(f"{room.pods}/p")).status == 404
 
 
+async def test_a_pod_that_is_gone_is_shown_in_the_version_of_its_deletion(room: Room) -> None:
+    """Whether it goes at once, or after the deletion of before was cut short."""
+    await room.pod("free")
+    await bound(room, "bound")
+    (await room.api.delete(f"{room.pods}/bound")).ok()
+    for name in ("free", "bound"):
+        before = (await room.api.get(f"{room.pods}/{name}")).ok()["metadata"]
+        gone = (await room.api.delete(f"{room.pods}/{name}", {"gracePeriodSeconds": 0})).ok()
+        assert int(gone["metadata"]["resourceVersion"]) > int(before["resourceVersion"])
+        assert (await room.api.get(f"{room.pods}/{name}")).status == 404
+
+
 async def test_a_bound_pod_gets_its_grace(room: Room) -> None:
     """It stays with a deadline; a shorter grace moves it, a longer does not, zero ends it."""
     path = f"{room.pods}/p"

@@ -43,20 +43,25 @@ class Definitions:
         self._registry.ending |= {entry.name for entry in self._stored.scan() if entry.deleting}
 
     def _check_names(self, kind: Kind, new: Json, old: Json | None) -> None:
-        """Refuse names that another definition of the group has.
+        """Refuse names that another definition of the group has, and the groups of built-in kinds.
 
         Raises:
             StatusError: 422.
 
         """
-        if kind.storage == DEFINITIONS:
-            spec, name = new.get("spec") or {}, new["metadata"].get("name", "")
-            wanted = spec.get("names") or {}
-            found = list(self._taken(spec.get("group", ""), wanted, name))
-            if found and (old is None or old["spec"]["names"] != wanted):
-                raise invalid(kind.group, kind.kind, name, found)
+        if kind.storage != DEFINITIONS:
+            return
+        spec: Json = new.get("spec") or {}
+        wanted: Json = spec.get("names") or {}
+        if old is not None and old["spec"]["names"] == wanted:
+            return
+        name = new["metadata"].get("name", "")
+        found = list(self._taken(spec.get("group", ""), wanted, name))
+        if found:
+            raise invalid(kind.group, kind.kind, name, found)
 
     def _taken(self, group: str, wanted: Json, own: str) -> Iterator[Cause]:
+        """Give the names that are not free, for a definition that is called ``own``."""
         if group and self._registry.serves_built_in(group):
             yield errors.invalid("spec.group", group, "has kinds of the server itself")
         for other in self._stored.scan():

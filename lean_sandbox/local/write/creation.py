@@ -4,17 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from lean_sandbox.local.errors import (
-    Cause,
-    StatusError,
-    already_exists,
-    bad_request,
-    forbidden,
-    not_found,
-)
+from lean_sandbox.local.errors import Cause, already_exists, bad_request, forbidden, not_found
 from lean_sandbox.local.kinds.registry import Kind
 from lean_sandbox.local.schema.errors import warning_header
-from lean_sandbox.local.schema.metadata import is_unchanged, ordered_metadata, tidy_metadata
+from lean_sandbox.local.schema.metadata import ordered_metadata, tidy_metadata
 from lean_sandbox.local.schema.pod_defaults import (
     add_token,
     add_tolerations,
@@ -25,22 +18,15 @@ from lean_sandbox.local.schema.services import assign_address, assign_node_ports
 from lean_sandbox.local.store.store import Entry
 from lean_sandbox.local.write.admission import prepare_create, unowned
 from lean_sandbox.local.write.bodies import WriteOptions, check_namespace
-from lean_sandbox.local.write.objects import Objects, is_finished
+from lean_sandbox.local.write.objects import Objects, check_size
 from lean_sandbox.local.write.ownership import Manager, track_update
 
 Json = dict[str, Any]
 
 _STORED_ONLY: Final = ("apps", "autoscaling", "batch")
 """The groups of kinds that nothing acts on."""
-_MOST_OBJECT_BYTES: Final = 1536 * 1024
-"""The largest stored object, as etcd would take it."""
 PROTECTED: Final = "kubernetes.io/pvc-protection"
 """The finalizer of claims for volumes."""
-
-
-def _check_size(entry: Entry) -> None:
-    if len(entry.tail) > _MOST_OBJECT_BYTES:
-        raise StatusError(500, "", "etcdserver: request is too large")
 
 
 class Creating(Objects):
@@ -160,7 +146,7 @@ class Creating(Objects):
             assign_address(obj, taken)
         fields = self.fields(kind, obj)
         trial = Entry(key, obj, 0, fields)
-        _check_size(trial)
+        check_size(trial)
         return trial if options.dry_run else self.store.put(collection, key, obj, fields)
 
     def decode(self, kind: Kind, obj: Json, options: WriteOptions) -> None:
@@ -173,33 +159,3 @@ class Creating(Objects):
         self.admission.decode(kind, obj, options.validation, options.warnings)
         if obj.get("metadata") is None:
             obj["metadata"] = {}
-
-    def store_changed(
-        self,
-        kind: Kind,
-        entry: Entry,
-        old: Json,
-        new: Json,
-        *,
-        dry_run: bool,
-        changed: bool = False,
-    ) -> Entry:
-        """Store a new state of an object, or take it away if that ends its deletion."""
-        new["metadata"] = ordered_metadata(new["metadata"])
-        new.pop("kind", None)
-        new.pop("apiVersion", None)
-        if not changed and is_unchanged(old, new):
-            return entry
-        fields = self.fields(kind, new)
-        collection = self.collection(kind)
-        if is_finished(kind, new):
-            last = Entry(entry.key, new, entry.version, fields)
-            if not dry_run:
-                # Two encodings: the answer keeps the old version, the event has the new one.
-                self.store.remove(collection, entry.key, last.load())
-            return last
-        trial = Entry(entry.key, new, entry.version, fields)
-        _check_size(trial)
-        if dry_run:
-            return trial
-        return self.store.put(collection, entry.key, new, fields)

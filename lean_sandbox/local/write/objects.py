@@ -7,9 +7,9 @@ from datetime import timedelta
 from typing import Any, Final
 
 from lean_sandbox.clock import Clock
-from lean_sandbox.local.errors import conflict, forbidden, not_found
+from lean_sandbox.local.errors import StatusError, conflict, forbidden, not_found
 from lean_sandbox.local.kinds.registry import Kind, Registry
-from lean_sandbox.local.schema.metadata import ordered_metadata
+from lean_sandbox.local.schema.metadata import is_unchanged, ordered_metadata
 from lean_sandbox.local.store.store import Collection, Entry, Store, field_cells
 from lean_sandbox.local.write.admission import DEFINITIONS, Admission
 from lean_sandbox.local.write.bodies import Deletion
@@ -28,28 +28,31 @@ _TERMINATING: Final = {
     "reason": "InstanceDeletionInProgress",
     "message": "CustomResource deletion is in progress",
 }
+_MOST_OBJECT_BYTES: Final = 1536 * 1024
+"""The largest stored object, as etcd would take it."""
 _COLLECTORS: Final = ("orphan", "foregroundDeletion")
+
+
+def check_size(entry: Entry) -> None:
+    """Refuse an object that is too large to be stored, as etcd does."""
+    if len(entry.tail) > _MOST_OBJECT_BYTES:
+        raise StatusError(500, "", "etcdserver: request is too large")
 
 
 def check_preconditions(kind: Kind, entry: Entry, how: Deletion) -> None:
     """Refuse with 409 a deletion meant for another incarnation or version."""
-    if how.uid is not None and how.uid != entry.uid:
-        raise conflict(
-            kind.group,
-            kind.kind,
-            entry.name,
-            f"the UID in the precondition ({how.uid}) does not match the UID in record"
-            f" ({entry.uid}). The object might have been deleted and then recreated",
-        )
-    if how.version is not None and how.version != str(entry.version):
-        raise conflict(
-            kind.group,
-            kind.kind,
-            entry.name,
-            f"the ResourceVersion in the precondition ({how.version}) does not match the"
-            f" ResourceVersion in record ({entry.version}). The object might have been"
-            " modified",
-        )
+    for name, wanted, held, why in (
+        ("UID", how.uid, entry.uid, "deleted and then recreated"),
+        ("ResourceVersion", how.version, str(entry.version), "modified"),
+    ):
+        if wanted is not None and wanted != held:
+            raise conflict(
+                kind.group,
+                kind.kind,
+                entry.name,
+                f"the {name} in the precondition ({wanted}) does not match the {name} in record"
+                f" ({held}). The object might have been {why}",
+            )
 
 
 def goes_at_once(kind: Kind, metadata: Json) -> bool:
@@ -193,19 +196,38 @@ class Objects:
             moment = self.clock.now() + timedelta(seconds=grace or 0)
             metadata["deletionTimestamp"] = moment.strftime("%Y-%m-%dT%H:%M:%SZ")
             metadata["deletionGracePeriodSeconds"] = grace or 0
-        return self._store_deletion(kind, entry, before, obj, how)
+        if is_finished(kind, obj) and not how.dry_run:
+            obj["metadata"] = ordered_metadata(metadata)
+            return self.store.remove(collection, entry.key, obj), True
+        left = self.store_changed(kind, entry, before, obj, dry_run=how.dry_run)
+        return left, is_finished(kind, obj)
 
-    def _store_deletion(
-        self, kind: Kind, entry: Entry, before: Json, obj: Json, how: Deletion
-    ) -> tuple[Entry, bool]:
-        obj["metadata"] = ordered_metadata(obj["metadata"])
-        fields = self.fields(kind, obj)
+    def store_changed(
+        self,
+        kind: Kind,
+        entry: Entry,
+        old: Json,
+        new: Json,
+        *,
+        dry_run: bool,
+        changed: bool = False,
+    ) -> Entry:
+        """Store a new state of an object, or take it away if that ends its deletion."""
+        new["metadata"] = ordered_metadata(new["metadata"])
+        new.pop("kind", None)
+        new.pop("apiVersion", None)
+        if not changed and is_unchanged(old, new):
+            return entry
+        fields = self.fields(kind, new)
         collection = self.collection(kind)
-        if is_finished(kind, obj):
-            if how.dry_run:
-                return Entry(entry.key, obj, entry.version, fields), True
-            gone = self.store.remove(collection, entry.key, obj)
-            return gone, True
-        if obj == before or how.dry_run:
-            return Entry(entry.key, obj, entry.version, fields), False
-        return self.store.put(collection, entry.key, obj, fields), False
+        if is_finished(kind, new):
+            last = Entry(entry.key, new, entry.version, fields)
+            if not dry_run:
+                # Two encodings: the answer keeps the old version, the event has the new one.
+                self.store.remove(collection, entry.key, last.load())
+            return last
+        trial = Entry(entry.key, new, entry.version, fields)
+        check_size(trial)
+        if dry_run:
+            return trial
+        return self.store.put(collection, entry.key, new, fields)
