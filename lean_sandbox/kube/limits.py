@@ -14,6 +14,7 @@ import anyio
 import msgspec
 
 from lean_sandbox.clock import Clock
+from lean_sandbox.rates import TokenBucket
 from lean_sandbox.turns import SPARE_SHARE, Rank, Slots
 
 
@@ -41,10 +42,7 @@ class Limiter:
     def __init__(self, clock: Clock, limits: Limits | None = None) -> None:
         limits = limits or Limits()
         self._clock = clock
-        self._interval_s = 1.0 / limits.qps if limits.qps else 0.0
-        # How far ahead of the clock the time at which the bucket is full may lie with a token left.
-        self._slack_s = (limits.burst - 1) * self._interval_s + 1e-9
-        self._full_at = clock.monotonic()
+        self._tokens = TokenBucket(limits.qps or 0.0, limits.burst)
         most = limits.max_in_flight
         #: Who holds and who waits for a slot.
         self.slots: Slots[_Waiter] = Slots(most - most // 8, most, spare=limits.max_spare)
@@ -64,7 +62,7 @@ class Limiter:
             while waiter.waits:
                 # A slot that comes free calls its next holder; a token that falls due calls nobody.
                 is_lookout = self._lookout is waiter
-                pause_s = (self._pause() or self._interval_s) if is_lookout else None
+                pause_s = (self._pause() or self._tokens.interval_s) if is_lookout else None
                 await self._clock.wait(waiter.called, pause_s)
                 if waiter.waits:
                     waiter.called = anyio.Event()
@@ -85,13 +83,10 @@ class Limiter:
 
     def _pause(self) -> float:
         """Return the seconds until the next token; 0.0 when there is one now."""
-        if not self._interval_s:
-            return 0.0
-        return max(0.0, self._full_at - self._slack_s - self._clock.monotonic())
+        return self._tokens.wait_s(self._clock.monotonic())
 
     def _take_token(self) -> None:
-        if self._interval_s:
-            self._full_at = max(self._full_at, self._clock.monotonic()) + self._interval_s
+        self._tokens.take(1, self._clock.monotonic())
 
     def _grant(self) -> None:
         while not self._pause() and (chosen := self.slots.next()) is not None:
@@ -100,7 +95,7 @@ class Limiter:
             self._take_token()
             waiter.waits = False
             waiter.called.set()
-        if self._interval_s and not (self._lookout and self._lookout.waits):
+        if self._tokens.interval_s and not (self._lookout and self._lookout.waits):
             chosen = self.slots.next()
             self._lookout = chosen[2] if chosen is not None else None
             if self._lookout is not None:

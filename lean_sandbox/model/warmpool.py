@@ -249,34 +249,6 @@ class ReplenishHold:
         self._last_members += count
 
 
-class TokenBucket:
-    """Limits creates per second; a rate of 0 grants everything. Full at first use."""
-
-    def __init__(self, rate: float) -> None:
-        self._rate = rate
-        self._capacity = max(1.0, rate)
-        self._tokens = self._capacity
-        self._filled_at_s = -math.inf
-
-    def take(self, wanted: int, now_s: float) -> tuple[int, float]:
-        """Take up to ``wanted`` tokens; return how many, and for none how long until one."""
-        if self._rate == 0 or wanted <= 0:
-            return max(0, wanted), 0.0
-        elapsed_s = max(0.0, now_s - self._filled_at_s)
-        self._filled_at_s = now_s
-        self._tokens = min(self._capacity, self._tokens + elapsed_s * self._rate)
-        # A sum of fractions that misses a whole token by rounding is that token.
-        granted = min(wanted, math.floor(self._tokens + 1e-9))
-        self._tokens = max(0.0, self._tokens - granted)
-        if granted:
-            return granted, 0.0
-        return 0, (1 - self._tokens) / self._rate
-
-    def give_back(self, count: int) -> None:
-        """Return tokens of creates that were never tried; those of failed ones are spent."""
-        self._tokens = min(self._capacity, self._tokens + count)
-
-
 class ReplacementPace:
     """Spaces out replacements of members that may have to be replaced as well.
 

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.model.warmpool import ReplenishHold, TokenBucket, slow_start_groups
+from lean_sandbox.model.warmpool import ReplenishHold, slow_start_groups
+from lean_sandbox.rates import TokenBucket
 
 
 @pytest.mark.pool_case(19)

@@ -14,7 +14,8 @@ from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import MOST_SERIES, Exposition
 from lean_sandbox.model import names
 from lean_sandbox.model.sandbox import SandboxStatus
-from lean_sandbox.model.warmpool import ReplenishHold, TokenBucket
+from lean_sandbox.model.warmpool import ReplenishHold
+from lean_sandbox.rates import TokenBucket
 from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.queue import Cause, Item
 from lean_sandbox.runtime.states import States

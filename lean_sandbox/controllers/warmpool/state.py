@@ -6,7 +6,8 @@ import math
 
 import msgspec
 
-from lean_sandbox.model.warmpool import Outcomes, ReplacementPace, ReplenishHold, TokenBucket
+from lean_sandbox.model.warmpool import Outcomes, ReplacementPace, ReplenishHold
+from lean_sandbox.rates import TokenBucket
 from lean_sandbox.runtime.states import State
 
 
