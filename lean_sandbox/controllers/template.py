@@ -132,7 +132,8 @@ class TemplateReconcile:
 
         Only the controller reference decides whose a policy is.
         """
-        entry, view = self._entry, self._view
+        entry = self._entry
+        view = self._view
         key = key_of(entry.key.namespace, policy_name(entry.key.name))
         held = self._policies.get(key)
         if not view.is_managed:

@@ -90,8 +90,12 @@ class Manager:
         # volumes are watched when the first Sandbox needs one.
         self._own = _names(self.controllers[:1])
         self._wall_clock = WallClock(client, clock, shared.server_time, self.controllers)
+        self._leave_out_namespaces(settings)
+
+    def _leave_out_namespaces(self, settings: Settings) -> None:
+        """Leave out the namespaces that are ending, were not listed, or are of other shards."""
         for controller in self.controllers:
-            controller.is_ending = client.ending.__contains__
+            controller.is_ending = self._client.ending.__contains__
             if settings.namespaces:
                 controller.is_unlisted = self._is_unlisted
         for companion in companions:

@@ -82,7 +82,8 @@ def build_controllers(shared: Shared) -> list[Controller[Any]]:
 
 
 def _connect_sandboxes(shared: Shared, sandboxes: SandboxController) -> None:
-    caches, wakes = shared.caches, shared.wakes
+    caches = shared.caches
+    wakes = shared.wakes
     sandboxes.watches(caches.sandboxes, sandboxes.on_sandbox)
     sandboxes.watches(caches.pods, sandboxes.on_pod)
     sandboxes.watches(caches.services, sandboxes.on_service)
@@ -94,7 +95,8 @@ def _connect_sandboxes(shared: Shared, sandboxes: SandboxController) -> None:
 def _connect_extensions(
     shared: Shared, claims: ClaimController, pools: PoolController, templates: TemplateController
 ) -> None:
-    caches, wakes = shared.caches, shared.wakes
+    caches = shared.caches
+    wakes = shared.wakes
     claims.watches(caches.sandboxes, claims.on_sandbox)
     claims.watches(caches.pools, claims.on_pool)
     claims.watches(caches.templates, claims.on_template)

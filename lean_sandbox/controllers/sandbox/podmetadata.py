@@ -75,7 +75,8 @@ class PodMetadata:
 
     def _is_deferred(self) -> bool:
         # A drift of the Pod's metadata may wait, as it may in the reference controller.
-        now, state = self._context.clock.monotonic(), self._run.state
+        now = self._context.clock.monotonic()
+        state = self._run.state
         settings = self._context.settings
         window_s = min(settings.sandbox_write_behind_window, LONGEST_WRITE_BEHIND_S)
         if window_s <= 0:

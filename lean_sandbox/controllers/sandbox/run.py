@@ -73,7 +73,8 @@ class Run:
         if self.sandbox is None or fresh is None or fresh.is_deleting or fresh.needs_fetch:
             return False
         assert fresh.status is not None
-        self.entry, self.old = fresh, fresh.status
+        self.entry = fresh
+        self.old = fresh.status
         return True
 
     def owns(self, child: OwnedEntry) -> bool:

@@ -27,7 +27,9 @@ class Refill:
 
     async def create(self, members: PoolMembers) -> None:
         """Create what is missing, or note when to try again."""
-        state, template, resolver = self._run.state, self._run.template, self._context.resolver
+        state = self._run.state
+        template = self._run.template
+        resolver = self._context.resolver
         now = self._context.clock.monotonic()
         hold_s = state.hold.observe(len(members.active), self._run.view.replicas, now)
         if template is None or resolver.unprotected(template) is not None:
@@ -47,7 +49,8 @@ class Refill:
             await self._create_missing(template, missing, now)
 
     async def _create_missing(self, template: TemplateView, missing: int, now: float) -> None:
-        state, settings = self._run.state, self._context.settings
+        state = self._run.state
+        settings = self._context.settings
         wanted = min(missing, settings.sandbox_warm_pool_max_batch_size)
         granted, wait_s = state.bucket.take(wanted, now)
         if granted == 0:
@@ -82,7 +85,8 @@ class Refill:
 
     def _take_refusals(self, known: int) -> None:
         """Tell refused creates from errors: they are told once, and tried again after a pause."""
-        state, errors = self._run.state, self._run.errors
+        state = self._run.state
+        errors = self._run.errors
         now = self._context.clock.monotonic()
         refusals = [error for error in errors[known:] if error.is_refusal]
         if not refusals:

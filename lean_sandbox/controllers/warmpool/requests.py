@@ -43,7 +43,8 @@ class MemberRequests:
         self._run = run
         self._context = run.context
         self._sandboxes = run.context.caches.sandboxes
-        template, resolver = run.template, run.context.resolver
+        template = run.template
+        resolver = run.context.resolver
         self._staleness = resolver.staleness(template) if template is not None else None
 
     async def for_each(

@@ -25,7 +25,8 @@ class Run:
         self.view = entry.view
         template = Key(entry.key.namespace, entry.view.template)
         self.template = context.resolver.known_template(template)
-        own_s, settings = entry.view.readiness_grace_s, context.settings
+        own_s = entry.view.readiness_grace_s
+        settings = context.settings
         #: How long a member may take to become ready.
         self.grace_s = settings.sandbox_warm_pool_readiness_grace_period if own_s is None else own_s
         self.errors: list[ControlPlaneError] = []
