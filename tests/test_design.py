@@ -27,6 +27,17 @@ PAGE = (ROOT / "docs" / "design.md").read_text()
 HOPS = re.findall(r"`((?:lean_sandbox|filters)/[\w/]+\.py):([\w.]+)`", PAGE)
 TO_THE_QUEUE = PAGE.split("### One Pod event", 1)[-1].split("### ", 1)[0].split("**queue**")[0]
 
+IDEAS = {
+    room: (int(number), text.split(";"))
+    for room, number, text in re.findall(
+        r"^- \*\*(\w+)\*\*, (\d+): (.*?)(?=\n- |\n\n)",
+        PAGE.partition("## Ideas, by room")[2].partition("\n## ")[0],
+        re.DOTALL | re.MULTILINE,
+    )
+}
+# The API's own kinds, and statuses of HTTP: most of their classes stand for no idea of ours.
+_NAMED_AFTER_THE_API = ("lean_sandbox/model/", "lean_sandbox/kube/errors.py")
+
 
 def defined(path: Path) -> dict[str, str]:
     """Return the text of each function, class, method (``Class.method``) and constant of a module.
@@ -133,3 +144,41 @@ def test_the_page_says_which_write_wakes_whom(manager: Manager) -> None:
     ]
     assert {signal for signal, _ in heard} == set(signals)
     assert methods_of("| signal | method that is called | called after |") == sorted(heard)
+
+
+def classes_of(room: str) -> dict[str, Path]:
+    """Return the public classes of a room, and where each is."""
+    base = ROOT / ("filters" if room == "filters" else f"lean_sandbox/{room}")
+    paths = sorted(base.rglob("*.py"))
+    if room == "lean_sandbox":
+        paths = [path for path in (ROOT / room).glob("*.py") if path.name != "client.py"]
+    assert paths, f"{room}: no modules; renamed?"
+    return {
+        node.name: path.relative_to(ROOT)
+        for path in paths
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    }
+
+
+@pytest.mark.parametrize("room", sorted(IDEAS))
+def test_each_class_stands_beside_an_idea_of_its_room(room: str) -> None:
+    """Whoever adds a class or takes one away says in docs/design.md, "Ideas", what it is."""
+    found = classes_of(room)
+    named = set(re.findall(r"`([A-Z]\w*)`", ";".join(IDEAS[room][1])))
+    wanted = {
+        name for name, path in found.items() if not str(path).startswith(_NAMED_AFTER_THE_API)
+    }
+    assert named - found.keys() == set(), "these are gone"
+    assert wanted - named == set(), "these are missing on the page"
+
+
+def test_every_room_of_the_core_has_its_ideas_and_they_are_counted() -> None:
+    """What stands beside the core is left out."""
+    folders = {path.parent.name for path in (ROOT / "lean_sandbox").glob("*/__init__.py")}
+    others = {"local", "bench", "demo", "companions"}
+    assert set(IDEAS) == (folders - others) | {"filters", "lean_sandbox"}
+    assert {room: number for room, (number, _) in IDEAS.items()} == {
+        room: len(ideas) for room, (_, ideas) in IDEAS.items()
+    }
+    assert f"These are {sum(number for number, _ in IDEAS.values())}." in PAGE
