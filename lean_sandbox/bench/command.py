@@ -10,7 +10,7 @@ import anyio
 
 from lean_sandbox import signals
 from lean_sandbox.bench.environment import open_environment
-from lean_sandbox.bench.options import ALL, BenchError, BenchOptions, UsageError, read_flags
+from lean_sandbox.bench.options import ALL, BenchError, BenchOptions, read_flags
 from lean_sandbox.bench.pictures import PICTURES, reference_mib, require_matplotlib, write_plots
 from lean_sandbox.bench.report import (
     BOUNDS,
@@ -23,12 +23,19 @@ from lean_sandbox.bench.report import (
 )
 from lean_sandbox.bench.scenarios import IN_TURNS, SCENARIOS
 from lean_sandbox.clock import Clock, SystemClock
-from lean_sandbox.config.sources import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, nearest
+from lean_sandbox.config.sources import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    EXIT_USAGE,
+    UsageError,
+    nearest,
+)
 from lean_sandbox.errors import ConfigError
 from lean_sandbox.kube.errors import ControlPlaneError
 
 _VERDICTS: Final = {True: "kept", False: "MISSED", None: "not measured"}
-_EXPECTED: Final = (UsageError, BenchError, ConfigError, ControlPlaneError, OSError)
+_EXPECTED: Final = (BenchError, ConfigError, ControlPlaneError, OSError)
 
 
 def parse(words: Sequence[str]) -> BenchOptions:

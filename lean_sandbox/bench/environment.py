@@ -21,7 +21,7 @@ from lean_sandbox.bench import load
 from lean_sandbox.bench.arithmetic import per_item, percentile
 from lean_sandbox.bench.controller import Cost, MeasuredController
 from lean_sandbox.bench.load import Load
-from lean_sandbox.bench.options import BenchError, BenchOptions, UsageError
+from lean_sandbox.bench.options import BenchError, BenchOptions
 from lean_sandbox.bench.report import Report, ScenarioReport, Screen, Server
 from lean_sandbox.bench.workers import (
     KUBECONFIG,
@@ -34,6 +34,7 @@ from lean_sandbox.bench.workers import (
     worker,
 )
 from lean_sandbox.clock import Clock
+from lean_sandbox.config.sources import UsageError
 from lean_sandbox.errors import ConfigError
 from lean_sandbox.kube import resources
 from lean_sandbox.kube.client import Client

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
+from lean_sandbox.config.sources import UsageError
+
 ALL: Final = "all"
 _LEAST_SECONDS: Final = 2.0
 _MOST: Final = 1_000_000
@@ -44,10 +46,6 @@ exit codes:
 
 class BenchError(Exception):
     """The measurement could not be made; the message says why."""
-
-
-class UsageError(Exception):
-    """The command line asks for something that cannot be; the message says what and the way out."""
 
 
 def _above(least: int, form: Callable[[str], float]) -> Callable[[str], float]:

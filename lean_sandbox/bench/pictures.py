@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-from lean_sandbox.bench.options import UsageError
 from lean_sandbox.bench.report import BOUNDS, Report
+from lean_sandbox.config.sources import UsageError
 
 REFERENCE_EMPTY_MIB: Final = 44.0
 REFERENCE_EACH_KIB: Final = 24.0

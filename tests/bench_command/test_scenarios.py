@@ -20,9 +20,10 @@ import pytest
 from lean_sandbox.bench.command import measure
 from lean_sandbox.bench.environment import open_environment
 from lean_sandbox.bench.load import MARK
-from lean_sandbox.bench.options import BenchError, BenchOptions, UsageError
+from lean_sandbox.bench.options import BenchError, BenchOptions
 from lean_sandbox.bench.report import FIGURES, Report, ScenarioReport, Screen
 from lean_sandbox.clock import SystemClock
+from lean_sandbox.config.sources import UsageError
 from lean_sandbox.kube.resources import NODES
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 

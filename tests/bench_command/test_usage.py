@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from lean_sandbox.bench.command import main, measure, parse, wanted
-from lean_sandbox.bench.options import BenchOptions, UsageError
+from lean_sandbox.bench.options import BenchOptions
 from lean_sandbox.bench.report import Screen
 from lean_sandbox.bench.scenarios import SCENARIOS
 from lean_sandbox.cli import main as cli
 from lean_sandbox.clock import SystemClock
-from lean_sandbox.config.sources import EXIT_CONFIG, EXIT_USAGE
+from lean_sandbox.config.sources import EXIT_CONFIG, EXIT_USAGE, UsageError
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 
 
