@@ -1,9 +1,10 @@
 """Typed calls to the API server: one method, one request.
 
 The verbs and the order of their arguments are those of lightkube's ``AsyncClient``, and so are the
-patch and cascade types. Three things differ: the type of the answer is given with each call, as the
-process has no resource classes; ``get`` returns ``None`` for an object that is not there; and
-``list`` reads one page.
+patch and cascade types. What differs: the type of the answer is given with each call, as this
+process has no resource classes; ``get`` returns ``None`` for an object that is not there; ``list``
+reads one page, of all namespaces if none is given; a patch is a merge patch if nothing else is
+said, as custom resources refuse strategic ones.
 
 Nothing is repeated here except a 401 after the credential was refreshed and a request whose reused
 connection turned out dead (both in the transport); backing off is the work queue's job.
@@ -222,7 +223,7 @@ class Client:
         patch_type: PatchType = PatchType.MERGE,
         **options: Unpack[Options],
     ) -> T:
-        """Change an object: custom resources refuse the strategic patch of lightkube's default."""
+        """Change an object."""
         sent_as = patch_type.value
         return await self._send("patch", res, namespace, name, type_, options, obj, sent_as)
 

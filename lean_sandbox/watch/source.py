@@ -25,10 +25,11 @@ _MOST_PAGE_BYTES = 4 * 1024 * 1024
 
 
 class Source:
-    """Where one reflector has its objects from.
+    """The objects of one kind that a reflector asks for, and the requests for them.
 
-    A namespace, or all (None); the label selector is that of the kind. Servers without sharding
-    ignore ``shard_selector``: the cache has to drop foreign objects.
+    They are those of one namespace, or of all (None), which the label selector of the kind and
+    ``field_selector`` choose. Servers without sharding ignore ``shard_selector``: the cache has to
+    drop foreign objects.
     """
 
     def __init__(
@@ -95,7 +96,7 @@ class Source:
     def watch(
         self, version: str | None, timeout_s: float
     ) -> AbstractAsyncContextManager[HttpConnection]:
-        """Open a watch from a version, which the server ends after ``timeout_s``."""
+        """Watch from a version, in the present form; the server ends the watch in ``timeout_s``."""
         resource = self._kind.resource
         parameters = {
             "watch": "1",
