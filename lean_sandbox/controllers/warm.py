@@ -129,7 +129,7 @@ class WarmQueue:
     def acquire(
         self, pool: Key, *, accept: Callable[[SandboxEntry], bool] = lambda _member: True
     ) -> SandboxEntry | None:
-        """Take a member of ``pool``; :meth:`release` or :meth:`forget` must follow.
+        """Take a member of ``pool``; :meth:`release` must follow, whatever becomes of the member.
 
         Members that ``accept`` refuses are dropped until they are offered again; when there is none
         to take, so are those that wait for an address, up to the first that would be accepted. An
@@ -146,7 +146,7 @@ class WarmQueue:
     def reserve(self, entry: SandboxEntry) -> bool:
         """Take just this member, at whatever stage; false if it is no free one.
 
-        :meth:`release` or :meth:`forget` must follow.
+        :meth:`release` must follow, whatever becomes of the member.
         """
         slot = self._slots.get(entry.key)
         if slot is None or slot.entry.uid != entry.uid or slot.stage == _ACQUIRED:
@@ -164,7 +164,10 @@ class WarmQueue:
             self._append(slot.entry, slot.pool, self.released)
 
     def forget(self, entry: SandboxEntry) -> None:
-        """Drop a Sandbox that is gone or not a member, but not another of the same name."""
+        """Drop a Sandbox, but not another of its name: one that is gone, or no member.
+
+        Or a member that no claim may take until it has changed, and is offered again.
+        """
         slot = self._slots.get(entry.key)
         if slot is not None and slot.entry.uid == entry.uid:
             self._drop(slot)

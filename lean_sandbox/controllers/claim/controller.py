@@ -1,4 +1,4 @@
-"""The SandboxClaim controller: its queue, what wakes it, and how it feeds the warm queue."""
+"""The SandboxClaim controller: what wakes a claim, and what is remembered of it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _SETTLED = frozenset(
 
 
 class ClaimController(Controller[ClaimEntry]):
-    """Serves claims and keeps the warm queue in step with the cached Sandboxes."""
+    """Serves claims, from the warm queue as far as that has members for them."""
 
     def __init__(self, shared: Shared) -> None:
         settings, caches = shared.settings, shared.caches
