@@ -90,10 +90,10 @@ class Manager:
         # volumes are watched when the first Sandbox needs one.
         self._own = _names(self.controllers[:1])
         self._wall_clock = WallClock(client, clock, shared.server_time, self.controllers)
-        self._leave_out_namespaces(settings)
+        self._leave_out_namespaces(settings, companions)
 
-    def _leave_out_namespaces(self, settings: Settings) -> None:
-        """Leave out the namespaces that are ending, were not listed, or are of other shards."""
+    def _leave_out_namespaces(self, settings: Settings, companions: list[Controller[Any]]) -> None:
+        """Leave out the namespaces that are ending, or were not listed."""
         for controller in self.controllers:
             controller.is_ending = self._client.ending.__contains__
             if settings.namespaces:
