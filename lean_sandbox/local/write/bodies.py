@@ -253,7 +253,7 @@ class Deletion:
     dry_run: bool = False
 
 
-def read_options(ask: Ask, *, verb: str = "") -> WriteOptions:
+def read_options(ask: Ask) -> WriteOptions:
     """Return how a request writes: manager, dry run, validation.
 
     Raises:
@@ -261,19 +261,20 @@ def read_options(ask: Ask, *, verb: str = "") -> WriteOptions:
 
     """
     target = ask.target
-    verb, query = verb or target.verb, target.query
-    is_apply = media_type(ask.target.content_type) == APPLY
-    found = list(_mistakes(target, is_apply=is_apply, is_patch=verb == "patch"))
+    query = target.query
+    is_patch = target.verb == "patch"
+    is_apply = media_type(target.content_type) == APPLY
+    found = list(_mistakes(target, is_apply=is_apply, is_patch=is_patch))
     if found:
-        raise invalid("meta.k8s.io", _KINDS[verb], "", found)
-    agent = ask.target.user_agent.partition("/")[0].partition(" ")[0]
+        raise invalid("meta.k8s.io", _KINDS[target.verb], "", found)
+    agent = target.user_agent.partition("/")[0].partition(" ")[0]
     return WriteOptions(
         manager=query.get("fieldManager") or agent or "unknown",
         dry_run=bool(target.dry_run),
         validation=query.get("fieldValidation") or "Warn",
         subresource=target.subresource,
         force=flag(query, "force"),
-        is_patch=verb == "patch",
+        is_patch=is_patch,
     )
 
 

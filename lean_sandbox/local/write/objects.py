@@ -55,14 +55,14 @@ def check_preconditions(kind: Kind, entry: Entry, how: Deletion) -> None:
             )
 
 
-def goes_at_once(kind: Kind, metadata: Json) -> bool:
+def _goes_at_once(kind: Kind, metadata: Json) -> bool:
     """Say whether nothing holds an object back: no finalizer, no process, no content."""
     if metadata.get("finalizers") or metadata.get("deletionTimestamp"):
         return False
     return kind.storage not in ("pods", "namespaces", DEFINITIONS)
 
 
-def set_collector(metadata: Json, how: Deletion) -> None:
+def _set_collector(metadata: Json, how: Deletion) -> None:
     """Put the garbage collector's finalizer for the propagation policy, drop the other.
 
     Without a policy those that the object has stay.
@@ -79,7 +79,7 @@ def set_collector(metadata: Json, how: Deletion) -> None:
         metadata.pop("finalizers", None)
 
 
-def grace_of(kind: Kind, obj: Json, how: Deletion) -> int | None:
+def _grace_of(kind: Kind, obj: Json, how: Deletion) -> int | None:
     """Return the seconds a Pod gets to end; 0 for what has no process; None for no opinion."""
     if kind.storage != "pods":
         return 0
@@ -170,10 +170,10 @@ class Objects:
         obj = entry.load()
         metadata = obj["metadata"]
         before = entry.load()
-        set_collector(metadata, how)
-        grace = grace_of(kind, obj, how)
+        _set_collector(metadata, how)
+        grace = _grace_of(kind, obj, how)
         deleting = metadata.get("deletionTimestamp")
-        if goes_at_once(kind, metadata):
+        if _goes_at_once(kind, metadata):
             last = Entry(entry.key, obj, entry.version, entry.fields)
             return (last if how.dry_run else self.store.remove(collection, entry.key)), True
         if kind.storage == "namespaces":

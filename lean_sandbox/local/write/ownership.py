@@ -77,7 +77,7 @@ class _Record:
 Managers = dict[Manager, _Record]
 
 
-def read(entries: Iterable[Json]) -> Managers:
+def _read(entries: Iterable[Json]) -> Managers:
     """Return the managers recorded in an object."""
     return {
         Manager(
@@ -90,7 +90,7 @@ def read(entries: Iterable[Json]) -> Managers:
     }
 
 
-def write(managers: Managers) -> list[Json]:
+def _write(managers: Managers) -> list[Json]:
     """Return the managers as `managedFields`: appliers first, then by time and name."""
     ordered = sorted(
         ((key, record) for key, record in managers.items() if record.fields),
@@ -112,7 +112,7 @@ def write(managers: Managers) -> list[Json]:
     return entries
 
 
-def owned_view(obj: Json, *, hide: tuple[str, ...] = ()) -> Json:
+def _owned_view(obj: Json, *, hide: tuple[str, ...] = ()) -> Json:
     """Return the part of an object that can be owned: no identity, no system fields."""
     view = {
         key: value
@@ -149,7 +149,7 @@ def track_update(
         the entries, and whether the owned part of the object differs at all.
 
     """
-    before, after = owned_view(old), owned_view(new)
+    before, after = _owned_view(old), _owned_view(new)
     # metadata is a member every object has; it is never itself owned.
     before.setdefault("metadata", {})
     after.setdefault("metadata", {})
@@ -163,7 +163,7 @@ def track_update(
     changed, removed = changes(before, after, node)
     if not changed and not removed:
         return recorded, False
-    managers = read(recorded)
+    managers = _read(recorded)
     gone = union(changed, removed)
     for key, record in managers.items():
         if key != writer:
@@ -178,7 +178,7 @@ def track_update(
     elif own is not None:
         own.fields = difference(own.fields, removed)
         own.time = now
-    return write(managers), True
+    return _write(managers), True
 
 
 def apply_managers(
@@ -191,7 +191,7 @@ def apply_managers(
     known = managers.get(writer)
     if known is None or to_wire(known.fields) != to_wire(fields):
         managers[writer] = _Record(fields, now)
-    return write(managers)
+    return _write(managers)
 
 
 def _merge(live: Any, applied: Any, node: Node) -> Any:
@@ -240,17 +240,17 @@ def _refuse_conflicts(lost: list[tuple[Manager, Fields]]) -> None:
             Cause("FieldManagerConflict", f"conflict with {manager.label}", path) for path in paths
         ]
         texts.append(f"conflicts with {manager.label}:\n" + "\n".join(f"- {p}" for p in paths))
-    text, noun = "\n".join(texts), "conflicts"
+    said = "conflicts: " + "\n".join(texts)
     if len(causes) == 1:
-        text, noun = f"{causes[0].message}: {causes[0].field}", "conflict"
-    message = f"Apply failed with {len(causes)} {noun}: {text}"
+        said = f"conflict: {causes[0].message}: {causes[0].field}"
+    message = f"Apply failed with {len(causes)} {said}"
     details = {"causes": [cause.body() for cause in causes]}
     raise StatusError(409, "Conflict", message, details=details)
 
 
 def claimed_by(applied: Json, node: Node, *, hide: tuple[str, ...]) -> Fields:
     """Return the fields that who applies an object comes to own."""
-    return fields_of(owned_view(applied, hide=hide), node, with_self=False)
+    return fields_of(_owned_view(applied, hide=hide), node, with_self=False)
 
 
 def apply_onto(
@@ -269,10 +269,10 @@ def apply_onto(
         StatusError: 409 when a changed field belongs to another manager and not ``force``.
 
     """
-    said = owned_view(applied, hide=hide)
-    before = owned_view(live)
+    said = _owned_view(applied, hide=hide)
+    before = _owned_view(live)
     claimed = claimed_by(applied, node, hide=hide)
-    managers = read(live["metadata"].get("managedFields") or ())
+    managers = _read(live["metadata"].get("managedFields") or ())
     merged = _merge(before, said, node)
     changed, _ = changes(before, merged, node)
     lost: list[tuple[Manager, Fields]] = []

@@ -148,7 +148,8 @@ class Verbs(Creating):
             metadata["namespace"] = entry.namespace
         self._admit_changed(kind, new, old, options)
         metadata = new["metadata"]
-        node, writer = self.admission.structure(kind), Manager.of(kind, options, "Update")
+        node = self.admission.structure(kind)
+        writer = Manager.of(kind, options, "Update")
         metadata["managedFields"], changed = track_update(old, new, node, writer, self.now())
         count_generation(kind, old, new)
         return self.store_changed(kind, entry, old, new, dry_run=options.dry_run, changed=changed)
