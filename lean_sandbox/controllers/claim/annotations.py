@@ -79,7 +79,8 @@ class AnnotationWriter(Controller[ClaimEntry]):
         key, name = names.SANDBOX_NAME_ANNOTATION, sandbox.key.name
         # The annotation marks a Sandbox that came from a pool; one of the claim's own has its name.
         noted = state.pending.get(key) or annotations.get(key) or entry.key.name
-        # Releases before v1 named it in a label, which goes with the patch: remove after v1.1.
+        # Releases of the reference before v1 named it in a label, which goes with the patch: remove
+        # after v1.1.
         if key in (entry.labels or {}) or name != noted:
             self._add(entry, state, {key: name}, 0.0 if is_ready else _GATHERING_S)
         dated = names.CLAIM_FIRST_READY_AT_ANNOTATION
@@ -145,8 +146,8 @@ class AnnotationWriter(Controller[ClaimEntry]):
     async def write(self, entry: ClaimEntry, changes: Mapping[str, str | None]) -> None:
         """Set or remove annotations of a claim; one that is gone is not an error. One PATCH.
 
-        The label by which releases before v1 named the Sandbox is removed with the first patch:
-        remove after v1.1.
+        The label by which releases of the reference before v1 named the Sandbox is removed with the
+        first patch: remove after v1.1.
         """
         metadata: dict[str, Any] = {"annotations": changes}
         if names.SANDBOX_NAME_ANNOTATION in (entry.labels or {}):

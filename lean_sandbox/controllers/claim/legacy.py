@@ -1,4 +1,4 @@
-"""What is left of releases before v1 at a claim. Remove after v1.1."""
+"""What releases of the reference before v1 have left at a claim. Remove after v1.1."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ log = structlog.get_logger("claim")
 
 
 async def delete_legacy_policy(context: ClaimContext, entry: ClaimEntry) -> None:
-    """Delete the NetworkPolicy that releases before v1 created for a claim, if there is one.
+    """Delete the NetworkPolicy that such a release created for a claim, if there is one.
 
     No request if the cache of NetworkPolicies has none of this name: the cache is in sync before
     claims are reconciled, so the policy is known to be absent. Else one DELETE.

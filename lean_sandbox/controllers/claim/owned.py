@@ -63,7 +63,7 @@ def is_of_extensions(owner: OwnerReference) -> bool:
 def assigned_name(claim: ClaimEntry) -> str:
     """Return the Sandbox that a claim's annotation names, "" if none.
 
-    Releases before v1 named it in a label: remove after v1.1.
+    Releases of the reference before v1 named it in a label: remove after v1.1.
     """
     key = names.SANDBOX_NAME_ANNOTATION
     return (claim.annotations or {}).get(key) or (claim.labels or {}).get(key, "")
