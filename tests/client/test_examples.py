@@ -53,3 +53,19 @@ def test_every_example_is_taken_and_served(cluster: Cluster, file: Path) -> None
     for one in yaml.safe_load_all(file.read_text()):
         if resource := _RESOURCES.get(one["kind"]):
             cluster.until_object(resource, room.name, one["metadata"]["name"], _is_served)
+
+
+def test_the_values_of_a_claim_are_on_its_pod_when_it_is_ready(cluster: Cluster) -> None:
+    """They reach a member that ran already: the Pod is as old as before, and its files follow."""
+    room = cluster.room()
+    file = next(one for one in EXAMPLES if one.stem == "values")
+    _apply(cluster, room, file)
+    cluster.until_object(POOLS, room.name, "values", _is_served)
+    waiting = {one["metadata"]["uid"] for one in cluster.all("pods", room.name)}
+    _apply(cluster, room, file.with_stem("values-claim"))
+    claim = cluster.until_object(CLAIMS, room.name, "for-alice", is_ready)
+    pod = room.pod(claim["status"]["sandbox"]["name"])
+    assert pod["metadata"]["uid"] in waiting
+    wanted = claim["spec"]["additionalPodMetadata"]
+    for kind in ("annotations", "labels"):
+        assert wanted[kind].items() <= pod["metadata"][kind].items()
