@@ -57,6 +57,37 @@ class _Exchange(msgspec.Struct):
     connection: HttpConnection | None = None
 
 
+class _IdleConnections:
+    """Connections that wait for the next request, longest idle first."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._connections: list[HttpConnection] = []
+
+    def __len__(self) -> int:
+        return len(self._connections)
+
+    def put(self, connection: HttpConnection) -> None:
+        connection.idle_since = self._clock.monotonic()
+        self._connections.append(connection)
+
+    def take(self, identity: int) -> HttpConnection | None:
+        """Return the one used last that can be used with a certificate; close those that cannot."""
+        oldest = self._clock.monotonic() - _KEEP_IDLE_S
+        while self._connections and self._connections[0].idle_since < oldest:
+            self._connections.pop(0).stream.close()
+        while self._connections:
+            connection = self._connections.pop()
+            if connection.identity == identity and connection.stream.is_quiet():
+                return connection
+            connection.stream.close()
+        return None
+
+    def close(self) -> None:
+        while self._connections:
+            self._connections.pop().stream.close()
+
+
 class Transport:
     """Requests to one API server.
 
@@ -95,7 +126,7 @@ class Transport:
         self.counted.limiters.append(self._limiter)
         self._base_path = address.base_path
         self._constant = (("Host", address.authority), ("User-Agent", user_agent))
-        self._idle: list[HttpConnection] = []
+        self._idle = _IdleConnections(self.clock)
         self._closed = False
 
     async def request(
@@ -172,11 +203,7 @@ class Transport:
     async def aclose(self) -> None:
         """Close the idle connections; requests in flight finish and close theirs."""
         self._closed = True
-        self._close_idle()
-
-    def _close_idle(self) -> None:
-        while self._idle:
-            self._idle.pop().stream.close()
+        self._idle.close()
 
     async def _authorize(self, exchange: _Exchange) -> None:
         headers = (*self._constant, *exchange.headers.items())
@@ -209,7 +236,7 @@ class Transport:
         except DeadlinePassed:
             self._end(exchange, RequestTimeout.__name__)
             # Whatever keeps this answer away may have silently cut off all connections.
-            self._close_idle()
+            self._idle.close()
             asked = exchange.asked
             raise RequestTimeout(
                 f"{asked.verb} {asked.resource}: no answer within {exchange.timeout_s:g} s"
@@ -228,7 +255,7 @@ class Transport:
         carried out, others are repeated only if they are idempotent. A stream is not repeated: the
         end of a watch shows its reflector that the server restarts.
         """
-        if (reused := self._reusable()) is not None:
+        if (reused := self._idle.take(self.connection.auth.identity)) is not None:
             exchange.connection = reused
             reused.stream.limit(exchange.timeout_s)
             try:
@@ -254,20 +281,6 @@ class Transport:
         await fresh.send(exchange.data, exchange.fence)
         return fresh
 
-    def _reusable(self) -> HttpConnection | None:
-        oldest = self.clock.monotonic() - _KEEP_IDLE_S
-        while self._idle and self._idle[0].idle_since < oldest:
-            self._idle.pop(0).stream.close()
-        while self._idle:
-            connection = self._idle.pop()
-            if (
-                connection.identity == self.connection.auth.identity
-                and connection.stream.is_quiet()
-            ):
-                return connection
-            connection.stream.close()
-        return None
-
     def _end(self, exchange: _Exchange, error: str = "", *, keep: bool = False) -> None:
         connection = exchange.connection
         now = self.clock.monotonic()
@@ -282,8 +295,7 @@ class Transport:
         self.counted.count(record)
         exchange.connection = None
         if connection is not None and keep:
-            connection.idle_since = now
-            self._idle.append(connection)
+            self._idle.put(connection)
         elif connection is not None:
             connection.stream.close()
         if self.observer is not None:

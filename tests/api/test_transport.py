@@ -251,7 +251,7 @@ async def test_a_cancelled_request_frees_its_slot_and_its_connection() -> None:
         await server.received(1)
         assert transport._limiter.slots.in_use == 1
         group.cancel_scope.cancel()
-    assert (transport._limiter.slots.in_use, transport._idle) == (0, [])
+    assert (transport._limiter.slots.in_use, len(transport._idle)) == (0, 0)
     assert [record.error for record in records] == ["Cancelled"]
 
 
