@@ -12,9 +12,11 @@ import msgspec
 import structlog
 from cachetools import LRUCache
 
+from lean_sandbox.clock import Clock
 from lean_sandbox.companions.kinds import Caches, Wishes
 from lean_sandbox.config.options import Settings
 from lean_sandbox.controllers.common import ServerTime, reference_to, snake_case
+from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.errors import Conflict
 from lean_sandbox.kube.events import EventRecorder, EventType
 from lean_sandbox.metrics import families
@@ -49,8 +51,8 @@ class Reports:
     def __init__(self, recorder: EventRecorder) -> None:
         self._recorder = recorder
         self._counts: Counter[tuple[str, str]] = Counter()
-        # What was last said of each object to be wrong.
-        self._wrong: LRUCache[str, str] = LRUCache(_MOST_TOLD)
+        # What was last said to be wrong of each annotation of an object, by its uid.
+        self._wrong: LRUCache[tuple[str, str], str] = LRUCache(_MOST_TOLD)
 
     def tell(
         self,
@@ -69,11 +71,12 @@ class Reports:
         about = reference_to(entry, cache.kind.resource)
         self._recorder.emit(about, type_, reason, companion.capitalize(), note)
 
-    def wrong(self, companion: str, cache: Cache[W], entry: W, fault: WishError) -> None:
+    def wrong(self, companion: str, cache: Cache[W], entry: W, annotation: str, fault: str) -> None:
         """Report an annotation that cannot be used, once for as long as it stays as it is."""
-        if self._wrong.get(entry.uid) != str(fault):
-            self._wrong[entry.uid] = str(fault)
-            self.tell(companion, cache, entry, INVALID, str(fault), type_="Warning")
+        if self._wrong.get((entry.uid, annotation)) != fault:
+            self._wrong[entry.uid, annotation] = fault
+            note = f"{annotation}: {fault}"
+            self.tell(companion, cache, entry, INVALID, note, type_="Warning")
 
     def collect(self, into: Exposition, companion: str) -> None:
         """Add the counts of one companion."""
@@ -89,7 +92,7 @@ class Kit(msgspec.Struct, frozen=True, kw_only=True):
     settings: Settings
     server_time: ServerTime
     reports: Reports
-    clock: Any
+    clock: Clock
 
 
 class Companion(Controller[E], Generic[E]):
@@ -146,18 +149,14 @@ class Companion(Controller[E], Generic[E]):
         try:
             return read(text)
         except ValueError as error:
-            fault = WishError(f'{annotation}: "{text[:_SHOWN]}" {error}')
-            self._kit.reports.wrong(self.name, cache, entry, fault)
+            fault = f'"{text[:_SHOWN]}" {error}'
+            self._kit.reports.wrong(self.name, cache, entry, annotation, fault)
             return None
 
     def collect(self, into: Exposition) -> None:
         """Add the series of this companion."""
         super().collect(into)
         self._kit.reports.collect(into, self.name)
-
-
-class WishError(ValueError):
-    """A value of an annotation that cannot be used; the text names both, and the fix."""
 
 
 def whole_number(least: int) -> Callable[[str], int]:
@@ -171,6 +170,6 @@ def whole_number(least: int) -> Callable[[str], int]:
     return read
 
 
-def recorder_of(client: Any, clock: Any) -> EventRecorder:
+def recorder_of(client: Client, clock: Clock) -> EventRecorder:
     """Return the recorder of all companions of a process."""
     return EventRecorder(client, clock, REPORTER, f"{REPORTER}-{socket.gethostname()}")

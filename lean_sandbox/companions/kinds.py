@@ -6,7 +6,6 @@ another controller, and costs nothing while it is off.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
@@ -255,10 +254,9 @@ class Caches(msgspec.Struct, frozen=True):
 
 
 def build_caches(
-    monotonic: Callable[[], float] = time.monotonic,
-    admits_namespace: Callable[[str], bool] | None = None,
+    monotonic: Callable[[], float], admits_namespace: Callable[[str], bool] | None
 ) -> Caches:
-    """Return empty caches of the namespaces that are served here; by default all are."""
+    """Return empty caches; see :class:`lean_sandbox.watch.cache.Cache` for the options."""
     cache = partial(Cache, monotonic=monotonic, admits_namespace=admits_namespace)
     return Caches(
         sandboxes=cache(_kind(SANDBOXES, _Sandbox, _build_sandbox, owner_of=_owner_uid)),

@@ -58,22 +58,6 @@ def make(plane: ControlPlane, *, failed: bool) -> None:
     write_pod_status(plane, "sb-1", status)
 
 
-@pytest.mark.parametrize("is_own", [True, False])
-async def test_a_companion_acts_in_the_namespaces_of_its_shard_alone(*, is_own: bool) -> None:
-    """Another process has the others, and two would count each failure twice."""
-    own = next(one for one in (Shard(0, 2), Shard(1, 2)) if one.admits(NS))
-    other = Shard(1 - own.index, 2)
-    async with open_world(
-        settings(companions=("recreate",), shard=own if is_own else other),
-        clock=FakeClock(),
-        one_time=True,
-        prepare=lambda plane: make(plane, failed=True),
-        companions_only=True,
-    ) as world:
-        await world.advance(15.0)
-        assert (world.find("pods") is None) is is_own
-
-
 async def test_every_companion_works_with_the_rights_of_the_component_alone() -> None:
     """No request is refused, and every right is used but for what is seldom needed."""
     clock = FakeClock()
@@ -159,6 +143,21 @@ async def test_a_kind_that_may_not_be_watched_holds_up_no_controller() -> None:
         await world.pass_time(2.0)
         assert world.find("pods") is not None
         assert "companions/pods" in str(world.controller.not_ready)
+
+
+async def test_companions_of_a_shard_leave_the_namespaces_of_others_alone() -> None:
+    """A Sandbox is served by the companions of one shard, and by no others."""
+    for index in (0, 1):
+        shard = Shard(index, 2)
+        async with open_world(
+            settings(companions=("recreate",), shard=shard),
+            clock=FakeClock(),
+            one_time=True,
+            prepare=lambda plane: make(plane, failed=True),
+            companions_only=True,
+        ) as world:
+            await world.advance(15.0)
+            assert (world.find("pods") is None) == shard.admits(NS)
 
 
 def test_their_modules_are_loaded_for_those_who_want_them() -> None:

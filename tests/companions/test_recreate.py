@@ -178,6 +178,17 @@ async def test_a_wrong_value_is_told_once_and_does_nothing(
         assert uid_of_pod(world) not in (None, failed)
 
 
+async def test_two_wrong_values_of_one_object_are_told_once_each() -> None:
+    """However often somebody looks at it."""
+    wrong = {POLICY: "Always", PREFIX + "pod-failure-limit": "many"}
+    async with open_recreating(wrong) as world:
+        await fail(world)
+        for number in range(5):
+            await annotate(world, "sandboxes", "sb-1", look=str(number))
+        await world.advance(60.0)
+        assert counts(world, "recreate") == {"InvalidAnnotation": 2}
+
+
 async def test_the_template_asks_for_its_sandboxes_and_a_sandbox_for_itself() -> None:
     """The nearest annotation wins."""
     wanting = placed(metadata=None)

@@ -1,0 +1,76 @@
+"""The examples of docs/companions.md do what the page says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+from tests.companions.support import reports
+from tests.docs.pages import ROOT, blocks
+from tests.support.builders import claim, placed
+from tests.support.clock import FakeClock
+from tests.support.extensions import get_claim, settings
+from tests.support.names import CLAIMS, SANDBOXES
+from tests.support.world import NS, World, open_world
+
+Json = dict[str, Any]
+EXAMPLES = {
+    block.text.partition("\n")[0].removeprefix("# "): yaml.safe_load(block.text)
+    for block in blocks(ROOT / "docs" / "companions.md", "yaml")
+}
+
+
+def example(name: str) -> Json:
+    """Return an example of the page, in the namespace of the tests."""
+    body: Json = EXAMPLES[name]
+    return {**body, "metadata": {**body["metadata"], "namespace": NS}}
+
+
+def told(world: World) -> list[str]:
+    """Return the reasons of the Events of companions."""
+    return [reason for _, reason, _ in reports(world)]
+
+
+async def test_the_pool_of_the_page_ends_its_claims() -> None:
+    """The claim ends after its lifetime of eight hours."""
+    given = settings(companions=("defaults",))
+    before = (placed("template"), example("pool.yaml"))
+    async with open_world(given, clock=FakeClock(), one_time=True, before=before) as world:
+        await world.create(claim())
+        await world.advance(10.0)
+        lifecycle = get_claim(world)["spec"]["lifecycle"]
+        assert lifecycle["ttlSecondsAfterFinished"] == 60
+        assert lifecycle["shutdownPolicy"] == "Delete"
+        assert told(world) == ["ClaimDefaultsApplied"]
+        await world.advance(28800.0)
+        assert world.find(CLAIMS, "c") is None
+
+
+async def test_the_sandbox_of_the_page_that_nobody_uses_is_suspended() -> None:
+    """After an hour."""
+    given = settings(companions=("idle",))
+    before = (example("idle.yaml"),)
+    async with open_world(given, clock=FakeClock(), one_time=True, before=before) as world:
+        await world.advance(3590.0)
+        assert told(world) == []
+        await world.advance(20.0)
+        found = world.plane.store.get(SANDBOXES, NS, "notebook")
+        assert found["spec"]["operatingMode"] == "Suspended"
+        assert told(world) == ["IdleSuspended"]
+
+
+async def test_the_sandbox_of_the_page_whose_pod_fails_gets_another_five_times() -> None:
+    """The sixth failure in a row stays."""
+    given = settings(companions=("recreate",))
+    before = (example("sandbox.yaml"),)
+    async with open_world(given, clock=FakeClock(), one_time=True, before=before) as world:
+        for _ in range(5):
+            failed = world.pod("agent")["metadata"]["uid"]
+            await world.pod_status("agent", phase="Failed")
+            await world.advance(310.0)
+            assert world.pod("agent")["metadata"]["uid"] != failed
+        await world.pod_status("agent", phase="Failed")
+        await world.advance(600.0)
+        assert world.pod("agent")["status"]["phase"] == "Failed"
+        assert "PodFailureLimitReached" in told(world)
