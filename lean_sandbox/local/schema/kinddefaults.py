@@ -29,8 +29,7 @@ def _network_policy_defaults(obj: Json) -> None:
 
 
 def _rolling(**steps: Any) -> Json:
-    update: Json = {"rollingUpdate": steps}
-    return {"type": "RollingUpdate", "type=RollingUpdate": update}
+    return {"type": "RollingUpdate", "type=RollingUpdate": {"rollingUpdate": steps}}
 
 
 _POLICY_PORTS: Final[Json] = {"ports[*]": {"protocol": "TCP"}}
@@ -105,10 +104,9 @@ def core_defaults(kind: str, obj: Json) -> None:
     """
     fill(obj, _DEFAULTS.get(kind, {}))
     if kind in _WORKLOADS:
-        template: Json = {"spec": {"template": {"spec": {}}}}
         fill(obj, {"spec": _WORKLOADS[kind]})
         holder = obj["spec"].setdefault("jobTemplate", {}) if kind == "CronJob" else obj
-        fill(holder, template)
+        fill(holder, {"spec": {"template": {"spec": {}}}})
         pod_spec_defaults(holder["spec"]["template"]["spec"])
     if (apply := _OWN_DEFAULTS.get(kind)) is not None:
         apply(obj)
