@@ -31,8 +31,8 @@ from lean_sandbox.watch.kind import Delta, Key
 # In the place of an object: the samples of all Pods are due.
 _SAMPLE: Final = Key("", "")
 _WISHES: Final = frozenset({IDLE_TIMEOUT, LAST_ACTIVITY})
-# Until the next sample, if nothing is known of the Pod.
-_UNKNOWN_S: Final = SAMPLE_S
+# How soon a Pod is looked at again of which nothing is known; that takes no request.
+_UNKNOWN_S: Final = 10.0
 
 
 def active_at(sandbox: SandboxEntry, told_s: list[float], quiet_since_s: float) -> float:

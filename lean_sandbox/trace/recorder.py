@@ -85,15 +85,17 @@ class Recorder:
         transport: Transport,
     ) -> None:
         """Record what happens in these from now on; to be called before they run."""
+        # Companions have caches of their own, by other names, whose entries say less.
         for cache in caches:
-            if cache.kind.resource.plural in NOUNS:
-                self._caches[cache.kind.resource.plural] = cache
+            name = cache.kind.name
+            if name in NOUNS:
+                self._caches[name] = cache
                 cache.observer = self._event
-                if cache.kind.resource.plural in (CLAIMS, SANDBOXES):
-                    cache.listeners.append(partial(self._condition, cache.kind.resource.plural))
+                if name in (CLAIMS, SANDBOXES):
+                    cache.listeners.append(partial(self._condition, name))
         for controller in controllers:
-            if controller.cache.kind.resource.plural in NOUNS:
-                self._follow_reconciles(controller, controller.cache.kind.resource.plural)
+            if controller.cache.kind.name in NOUNS:
+                self._follow_reconciles(controller, controller.cache.kind.name)
         transport.observer = self.observe
 
     def _event(

@@ -15,6 +15,7 @@ from lean_sandbox.companions.idle import active_at
 from lean_sandbox.companions.kinds import SandboxEntry
 from lean_sandbox.companions.usage import cores_of
 from lean_sandbox.model.times import format_rfc3339
+from lean_sandbox.trace.recorder import Recorder
 from lean_sandbox.watch.kind import Key
 from tests.companions.metrics_api import METRICS_API, use_cpu
 from tests.companions.support import reports
@@ -134,6 +135,17 @@ async def test_a_template_that_begins_to_ask_reaches_its_sandboxes() -> None:
         await world.advance(3600.0)
         await note(world, TEMPLATES, "tpl", idle_timeout_seconds="60")
         await world.advance(61.0)
+        assert mode(world) == "Suspended"
+
+
+async def test_a_trace_of_the_controllers_does_not_disturb_it() -> None:
+    """What is recorded of caches is that of the controllers: a companion keeps less of an object."""
+    async with open_idle() as world:
+        manager = world.whole
+        recorder = Recorder(100, world.clock)
+        recorder.follow(manager.all_caches, manager.controllers, world.admin.transport)
+        await note(world, "sandboxes", "sb-1", idle_timeout_seconds="60")
+        await world.advance(70.0)
         assert mode(world) == "Suspended"
 
 
