@@ -139,7 +139,7 @@ async def test_a_template_that_begins_to_ask_reaches_its_sandboxes() -> None:
 
 
 async def test_a_trace_of_the_controllers_does_not_disturb_it() -> None:
-    """What is recorded of caches is that of the controllers: a companion keeps less of an object."""
+    """The caches of controllers are recorded; a companion keeps less of an object."""
     async with open_idle() as world:
         manager = world.whole
         recorder = Recorder(100, world.clock)
