@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from filters import Change
 from lean_sandbox.controllers.claim.annotations import AnnotationWriter
 from lean_sandbox.controllers.claim.context import ClaimContext
+from lean_sandbox.controllers.claim.owned import assigned_name
 from lean_sandbox.controllers.claim.reconcile import reconcile
 from lean_sandbox.controllers.claim.state import ClaimState
 from lean_sandbox.controllers.claim.waiting import WaitingClaims
@@ -14,7 +15,7 @@ from lean_sandbox.controllers.common import ObjectEvents, Shared
 from lean_sandbox.controllers.warm import build_warm_queue
 from lean_sandbox.model import names
 from lean_sandbox.model.claim import expire_at
-from lean_sandbox.model.conditions import Condition, find
+from lean_sandbox.model.conditions import Condition, find, is_true
 from lean_sandbox.model.sandbox import SandboxStatus
 from lean_sandbox.model.times import time_left_s
 from lean_sandbox.runtime.controller import Controller
@@ -66,6 +67,8 @@ class ClaimController(Controller[ClaimEntry]):
         self.warm.released.append(self.waiting.level)
         self._by_pool: Index[ClaimEntry] = Index(_pool_of)
         self.cache.listeners.append(self._by_pool.follow)
+        self._by_assigned: Index[ClaimEntry] = Index(_awaited_name)
+        self.cache.listeners.append(self._by_assigned.follow)
         self._states: States[ClaimState] = States(ClaimState)
         self.annotator = AnnotationWriter(shared, self._states)
         self._context = ClaimContext(
@@ -132,9 +135,7 @@ class ClaimController(Controller[ClaimEntry]):
 
     def rank_of(self, entry: ClaimEntry, cause: Cause) -> Rank:
         """Return whether a client waits for a claim: not if a list has shown that it is served."""
-        ready = find(entry.status.conditions, names.READY) if entry.status is not None else None
-        is_served = ready is not None and ready.status == names.TRUE
-        return Rank.SPARE if is_served and cause is Cause.LISTED else Rank.CLIENT
+        return Rank.SPARE if _is_ready(entry) and cause is Cause.LISTED else Rank.CLIENT
 
     def has_edited_claim(self, sandbox: SandboxEntry) -> bool:
         """Return whether the claim of a Sandbox was edited, so that the Pod may lack metadata."""
@@ -193,9 +194,11 @@ class ClaimController(Controller[ClaimEntry]):
         is_being_fetched = new is not None and new.status is None and not new.is_deleting
         if delta.initial or (is_being_fetched and delta.change is Change.COLUMNS):
             return
-        if (delta.new is None or delta.new.owner is None) and delta.key in self.cache:
-            # Whoever owned it, the name that the claim needs may be free, or its own, by now.
-            self.queue.add(delta.key, after_s=0.1, reason="sandbox")
+        if delta.new is None or delta.new.owner is None:
+            # Whoever owned it, the name that a claim needs may be free, or its own, by now.
+            same_name = [delta.key] if delta.key in self.cache else []
+            for key in (*same_name, *self._by_assigned.find(*delta.key)):
+                self.queue.add(key, after_s=0.1, reason="sandbox")
         for entry in (delta.old, delta.new):
             claim = self._owner_of(entry) if entry is not None else None
             if claim is not None:
@@ -274,6 +277,15 @@ class ClaimController(Controller[ClaimEntry]):
 
 def _pool_of(claim: ClaimEntry) -> str | None:
     return claim.view.pool if claim.view is not None else None
+
+
+def _awaited_name(claim: ClaimEntry) -> str | None:
+    """Return the Sandbox that a claim was assigned and has not reported as ready."""
+    return None if _is_ready(claim) else assigned_name(claim) or None
+
+
+def _is_ready(claim: ClaimEntry) -> bool:
+    return claim.status is not None and is_true(claim.status.conditions, names.READY)
 
 
 def _can_take(entry: ClaimEntry) -> bool:
