@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
+import anyio
 import msgspec
 import structlog
 
@@ -66,6 +67,8 @@ class OwnWrites:
         # As merge patches, by the object written.
         self._writes: dict[_Object, list[Mapping[str, Any]]] = {}
         self._held: dict[_Object, Event] = {}
+        # Set when the last write to an object has ended, for those who wait for that.
+        self._ends: dict[_Object, anyio.Event] = {}
         # Creates whose names the server generates, by namespace and uid of the owner.
         self._creates: dict[tuple[str, str], set[object]] = {}
         self._new: dict[_Object, _NewObject] = {}
@@ -92,6 +95,14 @@ class OwnWrites:
                 del self._writes[own]
                 if (event := self._held.pop(own, None)) is not None:
                     self._release(event)
+                if (end := self._ends.pop(own, None)) is not None:
+                    end.set()
+
+    async def ended(self, entry: Entry) -> None:
+        """Wait until no write to an object is in flight; each has a deadline of its own."""
+        own = (entry.key, entry.uid)
+        while own in self._writes:
+            await self._ends.setdefault(own, anyio.Event()).wait()
 
     @contextmanager
     def creating(self, namespace: str, owner: str) -> Iterator[None]:

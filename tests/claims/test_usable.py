@@ -142,6 +142,23 @@ async def test_a_pod_that_is_slow_to_be_written_is_what_the_claim_says() -> None
         assert_usable(world, "m1")
 
 
+async def test_a_write_that_is_under_way_may_make_the_pod_look_free_again() -> None:
+    """Somebody stripped the Pod of a free member, which is being mended when a claim takes it."""
+    async with open_claims("m1") as world:
+        held = world.plane.hold("patch", "pods", answers=False)
+        free: Json = {"labels": {WARM_POOL: None}, "annotations": {SAFE_TO_EVICT: None}}
+        world.plane.store.patch("pods", NS, "m1", {"metadata": free})
+        await world.until(lambda: held.waiting)
+        world.plane.store.create(claim())
+        await world.advance(0.5)
+        assert owner_of(world, "m1") == "SandboxClaim/c"
+        assert not is_ready(world)
+        held.release()
+        await world.advance(3.0)
+        assert is_ready(world)
+        assert_usable(world, "m1")
+
+
 async def test_a_pod_that_is_gone_is_replaced_before_the_claim_is_ready() -> None:
     """The claim says what its Sandbox says, and is Ready with the new Pod alone."""
     async with open_claims("m1") as world:

@@ -28,7 +28,8 @@ async def make_usable(context: ClaimContext, sandbox: SandboxEntry) -> None:
     No request if it is so; else one PATCH, and a GET if another Pod has taken the name. Raises
     NotYetError if there is no Pod that is ready as far as is known: the Sandbox's status describes
     one that is gone, and the Sandbox is reconciled at once. Raises ClaimError if the server refuses
-    the patch or does not answer it.
+    the patch or does not answer it. Waits first for a write by the Sandbox's own reconcile, which
+    may be by what the Sandbox asked for before.
     """
     sandboxes, pods = context.caches.sandboxes, context.caches.pods
     latest = sandboxes.latest(sandbox)
@@ -44,6 +45,11 @@ async def make_usable(context: ClaimContext, sandbox: SandboxEntry) -> None:
 async def _release(context: ClaimContext, sandbox: SandboxEntry, pod: PodEntry) -> PodEntry | None:
     """Return the Pod with the metadata it is to have, or ``None`` if it is gone."""
     assert sandbox.view is not None
+    await context.caches.pods.own.ended(pod)
+    latest = context.caches.pods.latest(pod)
+    if latest is None:
+        return None
+    pod = latest
     patch = metadata_patch(
         sandbox.metadata,
         sandbox.view.template_metadata,
