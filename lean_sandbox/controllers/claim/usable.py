@@ -45,8 +45,9 @@ async def make_usable(context: ClaimContext, sandbox: SandboxEntry) -> None:
 async def _release(context: ClaimContext, sandbox: SandboxEntry, pod: PodEntry) -> PodEntry | None:
     """Return the Pod with the metadata it is to have, or ``None`` if it is gone."""
     assert sandbox.view is not None
-    await context.caches.pods.own.ended(pod)
-    latest = context.caches.pods.latest(pod)
+    pods = context.caches.pods
+    await pods.own.ended(pod)
+    latest = pods.latest(pod)
     if latest is None:
         return None
     pod = latest
@@ -57,7 +58,7 @@ async def _release(context: ClaimContext, sandbox: SandboxEntry, pod: PodEntry) 
     )
     if patch is None:
         return pod
-    began, pods = context.clock.monotonic(), context.caches.pods
+    began = context.clock.monotonic()
     try:
         with pods.shown.of(pod.key) as shown:
             # The whole Pod: it may have ended just before, which metadata would hide.
