@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import socket
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -152,6 +152,22 @@ class Companion(Controller[E], Generic[E]):
             fault = f'"{text[:_SHOWN]}" {error}'
             self._kit.reports.wrong(self.name, cache, entry, annotation, fault)
             return None
+
+    def nearest_wish(
+        self,
+        bearers: Iterable[tuple[Cache[Any], Wishes | None]],
+        annotation: str,
+        read: Callable[[str], T],
+        default: T | None = None,
+    ) -> T | None:
+        """Return what the first bearer of an annotation asks for, or ``default`` without one.
+
+        None if its value is wrong, as of :meth:`wish`: a farther bearer does not stand in for it.
+        """
+        for cache, entry in bearers:
+            if entry is not None and annotation in entry.annotations:
+                return self.wish(cache, entry, annotation, read)
+        return default
 
     def collect(self, into: Exposition) -> None:
         """Add the series of this companion."""

@@ -78,9 +78,8 @@ class Idle(Companion[SandboxEntry]):
         before, now = (_timeout_text(one) for one in (delta.old, delta.new))
         if before == now:
             return
-        for sandbox in self.cache:
-            if (sandbox.key.namespace, sandbox.template) == delta.key:
-                self._look_at(sandbox.key)
+        for sandbox in self._kit.caches.by_template.find(*delta.key):
+            self._look_at(sandbox)
 
     def _look_at(self, sandbox: Key) -> None:
         if sandbox in self.cache:
@@ -96,7 +95,7 @@ class Idle(Companion[SandboxEntry]):
         if sandbox.owner_key(names.SANDBOX_WARM_POOL_KIND) is not None:
             return Result()
         bearers = self._bearers(sandbox)
-        timeout_s = self._timeout_s(bearers)
+        timeout_s = self.nearest_wish(bearers, IDLE_TIMEOUT, whole_number(1))
         told_s = self._told_s(bearers[:-1]) if timeout_s is not None else None
         if timeout_s is None or told_s is None:
             return Result()
@@ -122,12 +121,6 @@ class Idle(Companion[SandboxEntry]):
             (caches.claims, None if claim is None else caches.claims.get(claim)),
             (caches.templates, caches.templates.get(Key(namespace, sandbox.template))),
         ]
-
-    def _timeout_s(self, bearers: list[tuple[Cache[Any], Wishes | None]]) -> int | None:
-        for cache, entry in bearers:
-            if entry is not None and IDLE_TIMEOUT in entry.annotations:
-                return self.wish(cache, entry, IDLE_TIMEOUT, whole_number(1))
-        return None
 
     def _told_s(self, bearers: list[tuple[Cache[Any], Wishes | None]]) -> list[float] | None:
         """Return what annotations tell of the last activity; None if one cannot be read."""

@@ -27,6 +27,7 @@ from lean_sandbox.model.conditions import Condition
 from lean_sandbox.model.meta import ObjectMeta, Reference
 from lean_sandbox.model.wire import Lenient, OrNull
 from lean_sandbox.watch.cache import Cache
+from lean_sandbox.watch.index import Index
 from lean_sandbox.watch.kind import Key, Kind, OwnedEntry, Representation, identity, shared_owner
 
 PREFIX: Final = "companions.lean-sandbox/"
@@ -244,9 +245,13 @@ def _pool_name(entry: ClaimEntry) -> str | None:
 
 
 class Caches(msgspec.Struct, frozen=True):
-    """One cache for each kind; the claims of a pool are found by its name, Pods by their owner."""
+    """One cache for each kind; the claims of a pool are found by its name, Pods by their owner.
+
+    ``by_template`` finds the Sandboxes of a template by its name.
+    """
 
     sandboxes: Cache[SandboxEntry]
+    by_template: Index[SandboxEntry]
     templates: Cache[Wishes]
     pools: Cache[Wishes]
     claims: Cache[ClaimEntry]
@@ -258,8 +263,12 @@ def build_caches(
 ) -> Caches:
     """Return empty caches; see :class:`lean_sandbox.watch.cache.Cache` for the options."""
     cache = partial(Cache, monotonic=monotonic, admits_namespace=admits_namespace)
+    sandboxes = cache(_kind(SANDBOXES, _Sandbox, _build_sandbox, owner_of=_owner_uid))
+    by_template: Index[SandboxEntry] = Index(lambda sandbox: sandbox.template or None)
+    sandboxes.listeners.append(by_template.follow)
     return Caches(
-        sandboxes=cache(_kind(SANDBOXES, _Sandbox, _build_sandbox, owner_of=_owner_uid)),
+        sandboxes=sandboxes,
+        by_template=by_template,
         templates=cache(_kind(SANDBOXTEMPLATES, PartialObject, _build_wishes)),
         pools=cache(_kind(SANDBOXWARMPOOLS, PartialObject, _build_wishes)),
         claims=cache(_kind(SANDBOXCLAIMS, _Claim, _build_claim, owner_of=_pool_name)),

@@ -9,7 +9,7 @@ is one DELETE.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from cachetools import LRUCache
@@ -28,6 +28,7 @@ from lean_sandbox.companions.kinds import (
 from lean_sandbox.model import names
 from lean_sandbox.model.times import format_rfc3339, parse_rfc3339
 from lean_sandbox.runtime.workers import Result
+from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.kind import Delta, Key
 
 FIRST_PAUSE_S: Final = 10.0
@@ -38,8 +39,6 @@ LONG_LIFE_S: Final = 600.0
 _MOST_DOUBLINGS: Final = 5
 _MOST_COUNTED: Final = 4096
 _WISHES: Final = (FAILURE_POLICY, FAILURE_LIMIT)
-
-
 # More than any limit.
 _NO_LIMIT: Final = 10**9
 
@@ -100,11 +99,10 @@ class Recreate(Companion[SandboxEntry]):
 
     def on_template(self, delta: Delta[Wishes]) -> None:
         """Look at the Sandboxes of a template that have a Pod that has failed."""
-        for pod in self._pods:
-            owner = pod.owner_key(names.SANDBOX_KIND)
-            sandbox = self.cache.get(owner) if owner is not None else None
-            if sandbox is not None and sandbox.template == delta.key.name:
-                self.wake(sandbox.key, reason=self.name)
+        for key in self._kit.caches.by_template.find(*delta.key):
+            sandbox = self.cache.get(key)
+            if sandbox is not None and self._failed(sandbox) is not None:
+                self.wake(key, reason=self.name)
 
     def on_pod(self, delta: Delta[FailedPodEntry]) -> None:
         """Look at the Sandbox of a Pod that has failed."""
@@ -116,32 +114,21 @@ class Recreate(Companion[SandboxEntry]):
         pods = self._pods.owned_by(sandbox.key.namespace, sandbox.uid)
         return next((pod for pod in pods if not pod.is_deleting), None)
 
-    def _is_wanted(self, sandbox: SandboxEntry) -> bool:
-        template = self._template_of(sandbox)
-        own = self.wish(self.cache, sandbox, FAILURE_POLICY, _policy)
-        if own is None and FAILURE_POLICY not in sandbox.annotations:
-            own = self.wish(self._kit.caches.templates, template, FAILURE_POLICY, _policy)
-        return own == "Recreate"
-
-    def _limit(self, sandbox: SandboxEntry) -> int | None:
-        """Return how many failures in a row are made good; None if that cannot be read."""
-        for cache, entry in (
-            (self.cache, sandbox),
-            (self._kit.caches.templates, self._template_of(sandbox)),
-        ):
-            if entry is not None and FAILURE_LIMIT in entry.annotations:
-                return self.wish(cache, entry, FAILURE_LIMIT, whole_number(1))
-        return _NO_LIMIT
-
-    def _template_of(self, sandbox: SandboxEntry) -> Wishes | None:
-        return self._kit.caches.templates.get(Key(sandbox.key.namespace, sandbox.template))
+    def _bearers(self, sandbox: SandboxEntry) -> list[tuple[Cache[Any], Wishes | None]]:
+        """Return the Sandbox and its template, the nearest first."""
+        templates = self._kit.caches.templates
+        template = templates.get(Key(sandbox.key.namespace, sandbox.template))
+        return [(self.cache, sandbox), (templates, template)]
 
     async def act(self, key: Key) -> Result:
         """Count the failure of a Sandbox's Pod, and delete the Pod when its time has come."""
         sandbox = self.cache.get(key)
         if sandbox is None or sandbox.is_deleting or not sandbox.is_running:
             return Result()
-        limit, is_wanted = self._limit(sandbox), self._is_wanted(sandbox)
+        bearers = self._bearers(sandbox)
+        # None if it cannot be read.
+        limit = self.nearest_wish(bearers, FAILURE_LIMIT, whole_number(1), _NO_LIMIT)
+        is_wanted = self.nearest_wish(bearers, FAILURE_POLICY, _policy) == "Recreate"
         is_free = sandbox.owner_key(names.SANDBOX_WARM_POOL_KIND) is not None
         pod = self._failed(sandbox)
         if pod is None or limit is None or not is_wanted or is_free:
