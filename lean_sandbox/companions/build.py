@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from lean_sandbox.companions.caches import build_caches
 from lean_sandbox.companions.common import REPORTER, Companion, Kit, Reports, recorder_of
 from lean_sandbox.companions.defaults import Defaults
 from lean_sandbox.companions.idle import Idle
-from lean_sandbox.companions.kinds import build_caches
 from lean_sandbox.companions.recreate import Recreate
 from lean_sandbox.controllers.common import Shared
 

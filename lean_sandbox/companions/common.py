@@ -13,7 +13,8 @@ import structlog
 from cachetools import LRUCache
 
 from lean_sandbox.clock import Clock
-from lean_sandbox.companions.kinds import Caches, Wishes
+from lean_sandbox.companions.caches import Caches
+from lean_sandbox.companions.kinds import Wishes
 from lean_sandbox.config.options import Settings
 from lean_sandbox.controllers.common import ServerTime, reference_to, snake_case
 from lean_sandbox.kube.client import Client

@@ -12,8 +12,9 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from cachetools import LRUCache
 
+from lean_sandbox.companions.annotations import CLAIM_DEFAULTS, DEFAULTS_APPLIED
 from lean_sandbox.companions.common import Companion, Kit
-from lean_sandbox.companions.kinds import CLAIM_DEFAULTS, DEFAULTS_APPLIED, ClaimEntry, Wishes
+from lean_sandbox.companions.kinds import ClaimEntry, Wishes
 from lean_sandbox.model.times import format_rfc3339
 from lean_sandbox.runtime.workers import Result
 from lean_sandbox.watch.kind import Delta, Key

@@ -11,14 +11,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from lean_sandbox.companions.annotations import IDLE_TIMEOUT, LAST_ACTIVITY
 from lean_sandbox.companions.common import Companion, Kit, whole_number
-from lean_sandbox.companions.kinds import (
-    IDLE_TIMEOUT,
-    LAST_ACTIVITY,
-    ClaimEntry,
-    SandboxEntry,
-    Wishes,
-)
+from lean_sandbox.companions.kinds import ClaimEntry, SandboxEntry, Wishes
 from lean_sandbox.companions.usage import SAMPLE_S, Usage
 from lean_sandbox.kube.errors import ControlPlaneError, said
 from lean_sandbox.model import names

@@ -1,61 +1,19 @@
-"""What companions watch: few fields of public objects, in caches of their own.
-
-They share nothing with the caches of the controllers, so that a companion works the same beside
-another controller, and costs nothing while it is off.
-"""
+"""What companions remember of an object: few fields of what is public."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any, Final
 
 import msgspec
 
-from filters import keep, parse_labels, resource_version
-from lean_sandbox.kube.resources import (
-    PODS,
-    SANDBOXCLAIMS,
-    SANDBOXES,
-    SANDBOXTEMPLATES,
-    SANDBOXWARMPOOLS,
-    PartialObject,
-    Resource,
-)
+from filters import keep
+from lean_sandbox.companions.annotations import KEPT
 from lean_sandbox.model import names
 from lean_sandbox.model.conditions import Condition
 from lean_sandbox.model.meta import ObjectMeta, Reference
 from lean_sandbox.model.wire import Lenient, OrNull
-from lean_sandbox.watch.cache import Cache
-from lean_sandbox.watch.index import Index
-from lean_sandbox.watch.kind import Key, Kind, OwnedEntry, Representation, identity, shared_owner
+from lean_sandbox.watch.kind import Key, OwnedEntry, identity, shared_owner
 
-PREFIX: Final = "companions.lean-sandbox/"
-FAILURE_POLICY: Final = names.CORE_PREFIX + "pod-failure-policy"
-FAILURE_LIMIT: Final = PREFIX + "pod-failure-limit"
-FAILURE_COUNT: Final = PREFIX + "pod-failure-count"
-FAILURE_TIME: Final = PREFIX + "pod-failure-time"
-FAILURE_POD: Final = PREFIX + "pod-failure-uid"
-CLAIM_DEFAULTS: Final = PREFIX + "claim-defaults"
-DEFAULTS_APPLIED: Final = PREFIX + "claim-defaults-applied"
-IDLE_TIMEOUT: Final = names.CORE_PREFIX + "idle-timeout-seconds"
-LAST_ACTIVITY: Final = names.CORE_PREFIX + "last-activity-time"
-
-_KEPT: Final = frozenset(
-    {
-        names.TEMPLATE_REF_ANNOTATION,
-        FAILURE_POLICY,
-        FAILURE_LIMIT,
-        FAILURE_COUNT,
-        FAILURE_TIME,
-        FAILURE_POD,
-        CLAIM_DEFAULTS,
-        DEFAULTS_APPLIED,
-        IDLE_TIMEOUT,
-        LAST_ACTIVITY,
-        names.POD_NAME_ANNOTATION,
-    }
-)
 # Longer than any value that means something; the rest of what a tenant writes is not remembered.
 _LONGEST: Final = 1024
 
@@ -119,7 +77,9 @@ class _SandboxStatus(Lenient, frozen=True):
     conditions: OrNull[tuple[Condition, ...]] = ()
 
 
-class _Sandbox(Lenient, frozen=True):
+class SandboxItem(Lenient, frozen=True):
+    """What is decoded of a Sandbox."""
+
     metadata: OrNull[ObjectMeta] = ObjectMeta()
     spec: OrNull[_SandboxSpec] = _SandboxSpec()
     status: OrNull[_SandboxStatus] = _SandboxStatus()
@@ -134,7 +94,9 @@ class _ClaimStatus(Lenient, frozen=True):
     sandbox: OrNull[Reference] = Reference()
 
 
-class _Claim(Lenient, frozen=True):
+class ClaimItem(Lenient, frozen=True):
+    """What is decoded of a claim."""
+
     metadata: OrNull[ObjectMeta] = ObjectMeta()
     spec: OrNull[_ClaimSpec] = _ClaimSpec()
     status: OrNull[_ClaimStatus] = _ClaimStatus()
@@ -159,13 +121,15 @@ class _PodStatus(Lenient, frozen=True):
     containerStatuses: OrNull[tuple[_Container, ...]] = ()
 
 
-class _Pod(Lenient, frozen=True):
+class PodItem(Lenient, frozen=True):
+    """What is decoded of a Pod."""
+
     metadata: OrNull[ObjectMeta] = ObjectMeta()
     status: OrNull[_PodStatus] = _PodStatus()
 
 
 def _wishes(row: ObjectMeta, old: Wishes | None) -> dict[str, Any]:
-    kept = keep(row.annotations or {}, _KEPT) or {}
+    kept = keep(row.annotations or {}, KEPT) or {}
     return {
         "owner": shared_owner(row, old),
         "annotations": {key: text[:_LONGEST] for key, text in kept.items()},
@@ -173,13 +137,15 @@ def _wishes(row: ObjectMeta, old: Wishes | None) -> dict[str, Any]:
     }
 
 
-def _build_wishes(row: ObjectMeta, _item: object, old: Wishes | None) -> Wishes:
+def build_wishes(row: ObjectMeta, _item: object, old: Wishes | None) -> Wishes:
+    """Return the entry of an object of which the metadata alone counts."""
     return Wishes(*identity(row, old), **_wishes(row, old))
 
 
-def _build_sandbox(
-    row: ObjectMeta, item: _Sandbox | None, old: SandboxEntry | None
+def build_sandbox(
+    row: ObjectMeta, item: SandboxItem | None, old: SandboxEntry | None
 ) -> SandboxEntry:
+    """Return the entry of a Sandbox."""
     # What cannot be read is left alone.
     is_running = has_ended = False
     ready_since = ""
@@ -201,7 +167,8 @@ def _build_sandbox(
     )
 
 
-def _build_claim(row: ObjectMeta, item: _Claim | None, old: ClaimEntry | None) -> ClaimEntry:
+def build_claim(row: ObjectMeta, item: ClaimItem | None, old: ClaimEntry | None) -> ClaimEntry:
+    """Return the entry of a claim."""
     if item is None:
         # What cannot be read is never given a lifecycle, and never deleted.
         pool, sandbox, has_lifecycle = "", "", True
@@ -218,7 +185,8 @@ def _build_claim(row: ObjectMeta, item: _Claim | None, old: ClaimEntry | None) -
     )
 
 
-def _build_pod(row: ObjectMeta, item: _Pod | None, old: FailedPodEntry | None) -> FailedPodEntry:
+def build_pod(row: ObjectMeta, item: PodItem | None, old: FailedPodEntry | None) -> FailedPodEntry:
+    """Return the entry of a Pod that has failed."""
     reason, disrupted_at = "", ""
     if item is not None:
         ends = [one.state.terminated for one in item.status.containerStatuses]
@@ -233,66 +201,4 @@ def _build_pod(row: ObjectMeta, item: _Pod | None, old: FailedPodEntry | None) -
         created_at=row.creation_timestamp or "",
         reason=reason,
         disrupted_at=disrupted_at,
-    )
-
-
-def _owner_uid(entry: OwnedEntry) -> str | None:
-    return entry.owner.uid if entry.owner is not None else None
-
-
-def _pool_name(entry: ClaimEntry) -> str | None:
-    return entry.pool or None
-
-
-class Caches(msgspec.Struct, frozen=True):
-    """One cache for each kind; the claims of a pool are found by its name, Pods by their owner.
-
-    ``by_template`` finds the Sandboxes of a template by its name.
-    """
-
-    sandboxes: Cache[SandboxEntry]
-    by_template: Index[SandboxEntry]
-    templates: Cache[Wishes]
-    pools: Cache[Wishes]
-    claims: Cache[ClaimEntry]
-    failed_pods: Cache[FailedPodEntry]
-
-
-def build_caches(
-    monotonic: Callable[[], float], admits_namespace: Callable[[str], bool] | None
-) -> Caches:
-    """Return empty caches; see :class:`lean_sandbox.watch.cache.Cache` for the options."""
-    cache = partial(Cache, monotonic=monotonic, admits_namespace=admits_namespace)
-    sandboxes = cache(_kind(SANDBOXES, _Sandbox, _build_sandbox, owner_of=_owner_uid))
-    by_template: Index[SandboxEntry] = Index(lambda sandbox: sandbox.template or None)
-    sandboxes.listeners.append(by_template.follow)
-    return Caches(
-        sandboxes=sandboxes,
-        by_template=by_template,
-        templates=cache(_kind(SANDBOXTEMPLATES, PartialObject, _build_wishes)),
-        pools=cache(_kind(SANDBOXWARMPOOLS, PartialObject, _build_wishes)),
-        claims=cache(_kind(SANDBOXCLAIMS, _Claim, _build_claim, owner_of=_pool_name)),
-        failed_pods=cache(
-            _kind(
-                PODS,
-                _Pod,
-                _build_pod,
-                owner_of=_owner_uid,
-                label_selector=parse_labels(names.NAME_HASH_LABEL),
-                field_selector=f"status.phase={names.POD_FAILED}",
-            )
-        ),
-    )
-
-
-def _kind(resource: Resource, item_type: type[Any], build: Any, **more: Any) -> Kind[Any]:
-    is_partial = item_type is PartialObject
-    return Kind(
-        resource=resource,
-        item_type=item_type,
-        predicate=resource_version(),
-        build=build,
-        watch_as=Representation.METADATA if is_partial else Representation.FULL,
-        title=f"companions/{resource.plural}",
-        **more,
     )

@@ -14,17 +14,15 @@ from typing import Any, Final
 import msgspec
 from cachetools import LRUCache
 
-from lean_sandbox.companions.common import Companion, Kit, whole_number
-from lean_sandbox.companions.kinds import (
+from lean_sandbox.companions.annotations import (
     FAILURE_COUNT,
     FAILURE_LIMIT,
     FAILURE_POD,
     FAILURE_POLICY,
     FAILURE_TIME,
-    FailedPodEntry,
-    SandboxEntry,
-    Wishes,
 )
+from lean_sandbox.companions.common import Companion, Kit, whole_number
+from lean_sandbox.companions.kinds import FailedPodEntry, SandboxEntry, Wishes
 from lean_sandbox.model import names
 from lean_sandbox.model.times import format_rfc3339, parse_rfc3339
 from lean_sandbox.runtime.workers import Result

@@ -1,0 +1,103 @@
+"""What companions watch, in caches of their own.
+
+They share nothing with the caches of the controllers, so that a companion works the same beside
+another controller, and costs nothing while it is off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from filters import parse_labels, resource_version
+from lean_sandbox.companions.kinds import (
+    ClaimEntry,
+    ClaimItem,
+    FailedPodEntry,
+    PodItem,
+    SandboxEntry,
+    SandboxItem,
+    Wishes,
+    build_claim,
+    build_pod,
+    build_sandbox,
+    build_wishes,
+)
+from lean_sandbox.kube.resources import (
+    PODS,
+    SANDBOXCLAIMS,
+    SANDBOXES,
+    SANDBOXTEMPLATES,
+    SANDBOXWARMPOOLS,
+    PartialObject,
+    Resource,
+)
+from lean_sandbox.model import names
+from lean_sandbox.watch.cache import Cache
+from lean_sandbox.watch.index import Index
+from lean_sandbox.watch.kind import Kind, OwnedEntry, Representation
+
+
+def _owner_uid(entry: OwnedEntry) -> str | None:
+    return entry.owner.uid if entry.owner is not None else None
+
+
+def _pool_name(entry: ClaimEntry) -> str | None:
+    return entry.pool or None
+
+
+class Caches(msgspec.Struct, frozen=True):
+    """One cache for each kind; the claims of a pool are found by its name, Pods by their owner.
+
+    ``by_template`` finds the Sandboxes of a template by its name.
+    """
+
+    sandboxes: Cache[SandboxEntry]
+    by_template: Index[SandboxEntry]
+    templates: Cache[Wishes]
+    pools: Cache[Wishes]
+    claims: Cache[ClaimEntry]
+    failed_pods: Cache[FailedPodEntry]
+
+
+def build_caches(
+    monotonic: Callable[[], float], admits_namespace: Callable[[str], bool] | None
+) -> Caches:
+    """Return empty caches; see :class:`lean_sandbox.watch.cache.Cache` for the options."""
+    cache = partial(Cache, monotonic=monotonic, admits_namespace=admits_namespace)
+    sandboxes = cache(_kind(SANDBOXES, SandboxItem, build_sandbox, owner_of=_owner_uid))
+    by_template: Index[SandboxEntry] = Index(lambda sandbox: sandbox.template or None)
+    sandboxes.listeners.append(by_template.follow)
+    return Caches(
+        sandboxes=sandboxes,
+        by_template=by_template,
+        templates=cache(_kind(SANDBOXTEMPLATES, PartialObject, build_wishes)),
+        pools=cache(_kind(SANDBOXWARMPOOLS, PartialObject, build_wishes)),
+        claims=cache(_kind(SANDBOXCLAIMS, ClaimItem, build_claim, owner_of=_pool_name)),
+        failed_pods=cache(
+            _kind(
+                PODS,
+                PodItem,
+                build_pod,
+                owner_of=_owner_uid,
+                label_selector=parse_labels(names.NAME_HASH_LABEL),
+                field_selector=f"status.phase={names.POD_FAILED}",
+            )
+        ),
+    )
+
+
+def _kind(resource: Resource, item_type: type[Any], build: Any, **more: Any) -> Kind[Any]:
+    is_partial = item_type is PartialObject
+    return Kind(
+        resource=resource,
+        item_type=item_type,
+        predicate=resource_version(),
+        build=build,
+        watch_as=Representation.METADATA if is_partial else Representation.FULL,
+        title=f"companions/{resource.plural}",
+        **more,
+    )
