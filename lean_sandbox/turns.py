@@ -5,8 +5,8 @@
 2. Inside a rank the groups (namespaces) take turns; inside a group the first in is the first out.
 3. The last eighth of the slots is for groups that hold none: even if all work of one tenant hangs,
    slots are left for the others.
-4. SPARE holds few slots, never the last of several, and one while work of rank CLIENT is in hand or
-   waits. It always has that one, in turns with CLIENT where slots are that few: nothing starves.
+4. SPARE holds few slots, never the last of several, and one while a CLIENT waits in line. It always
+   has that one, in turns with CLIENT where slots are that few: nothing starves.
 
 Nothing else decides who goes first. What decides *when* something may begin stands elsewhere: due
 times and backoff in the work queue, rates that users set, windows of a launch's statuses.
@@ -174,5 +174,4 @@ class Slots(Generic[K]):
         count_down(self._holders, group)
 
     def _spare_share(self) -> int:
-        is_contended = self.held[Rank.CLIENT] or self._lines[Rank.CLIENT]
-        return 1 if is_contended else min(self.spare, max(1, self.most - 1))
+        return 1 if self._lines[Rank.CLIENT] else min(self.spare, max(1, self.most - 1))

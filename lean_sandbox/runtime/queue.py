@@ -324,6 +324,11 @@ class WorkQueue(Generic[K]):
         if (chosen := self._turns.next()) is None:
             return None
         self._turns.take(*chosen)
+        # The last CLIENT has left the line: the share of SPARE grows.
+        if chosen[0] is Rank.CLIENT and not self._turns.waiting(Rank.CLIENT):
+            free = self._turns.spare - self._turns.held[Rank.SPARE]
+            for _ in range(min(self._turns.waiting(Rank.SPARE), free)):
+                self._waiting.call_one()
         key = chosen[2]
         slot = self._slots.pop(key)
         item = Item(
@@ -348,10 +353,6 @@ class WorkQueue(Generic[K]):
         slot = self._slots.get(key)
         if slot is not None and not self.closed.is_set():
             self._place(slot, now)
-        # With the last CLIENT the share of SPARE grows: who has worked takes one key, others more.
-        if item.rank is Rank.CLIENT and not self._turns.held[Rank.CLIENT]:
-            for _ in range(min(self._turns.waiting(Rank.SPARE), self._turns.spare)):
-                self._waiting.call_one()
 
     def close(self) -> None:
         """Hand out no more keys, ignore adds, and end all waits."""

@@ -97,20 +97,25 @@ async def test_spare_leaves_the_slots_above_its_share_free() -> None:
         assert people.order[-1] == "b3"
 
 
-async def test_beside_a_client_spare_holds_one_slot() -> None:
-    """What nobody waits for takes no more of the server's time; with the last client it may."""
-    async with crowd(Limits(max_in_flight=32)) as people:
-        await people.arrive("c1")
+async def test_while_a_client_waits_spare_holds_one_slot() -> None:
+    """What nobody waits for delays a crowd by one request at most; without a crowd it has four."""
+    async with crowd(Limits(max_in_flight=5)) as people:
+        await people.arrive("c0")
         for number in range(20):
             await people.arrive(f"b{number}")
-        assert people.order == ["c1", "b0"]
-        await people.end("b0")
-        assert people.order == ["c1", "b0", "b1"]
-        await people.end("c1")
-        assert people.order[2:] == [f"b{number}" for number in range(1, 5)]
-        await people.arrive("c2")
-        await people.end("b1")
-        assert people.order[-1] == "c2"
+        assert people.order == ["c0", "b0", "b1", "b2", "b3"]
+        for number in range(1, 9):
+            await people.arrive(f"c{number}")
+        for number in range(4):
+            await people.end(f"b{number}")
+        assert people.order[5:] == ["c1", "c2", "c3", "b4"]
+        for number in range(4):
+            await people.end(f"c{number}")
+        assert people.order[9:] == ["c4", "c5", "c6", "c7"]
+        await people.end("c4")
+        assert people.order[13:] == ["c8"], "and now no client waits"
+        await people.end("c5")
+        assert people.order[14:] == ["b5"]
 
 
 @pytest.mark.parametrize("slots", [1, 2, 32])
@@ -249,7 +254,7 @@ async def test_bounds_hold_for_any_arrivals(
             assert spare <= behind
             holders = [one for one in people.order if not people.leave[one].is_set()]
             for one in people.leave.keys() - people.order:
-                clients = limiter.slots.held[Rank.CLIENT] + limiter.slots.waiting(Rank.CLIENT)
+                clients = limiter.slots.waiting(Rank.CLIENT)
                 is_shut = one.startswith("b") and spare >= (1 if clients else behind)
                 has_some = any(one[-1] == other[-1] for other in holders)
                 is_spare = total >= slots - slots // 8 and has_some

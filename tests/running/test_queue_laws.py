@@ -272,21 +272,24 @@ def test_under_a_steady_stream_of_clients_spare_keys_have_every_other_turn_of_on
     assert served == ["0", "spare0", "0-more", "spare1", "1", "spare2"]
 
 
-def test_beside_clients_one_spare_key_is_worked_on_and_otherwise_a_share(
+def test_while_clients_wait_one_spare_key_is_worked_on_and_otherwise_a_share(
     queue: WorkQueue[str],
 ) -> None:
-    """Whatever waits in line: the share is 4, and 1 while anything of a client is in hand."""
+    """The share is 4, and 1 while a client's key waits in line for a worker."""
+    queue.most_running = 4
     for n in range(20):
         queue.add(f"spare{n}", rank=Rank.SPARE)
-    queue.add("client")
-    assert taken(queue) == ["client", "spare0"]
-    queue.done("client")
-    assert taken(queue) == [f"spare{n}" for n in range(1, 4)]
-    queue.add("client")
+    for n in range(4):
+        queue.add(f"client{n}")
+    assert taken(queue) == ["client0", "spare0", "client1", "client2"]
     queue.done("spare0")
-    assert taken(queue) == ["client"]
-    queue.done("client")
-    assert taken(queue) == ["spare4"]
+    assert taken(queue) == ["spare1"]
+    queue.done("client0")
+    assert taken(queue) == ["client3"]
+    queue.done("client1")
+    assert taken(queue) == ["spare2"], "nobody waits who is waited for"
+    queue.most_running = 20
+    assert taken(queue) == ["spare3", "spare4"], "the share, however many workers there are"
 
 
 # -- groups ---------------------------------------------------------------------------------------

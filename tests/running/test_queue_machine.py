@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from lean_sandbox.runtime.queue import Cause, Item, WorkQueue
-from lean_sandbox.turns import Rank
+from lean_sandbox.turns import SPARE_SHARE, Rank
 from tests.running.hand_clock import HandClock
 
 KEYS = st.sampled_from("abc")
@@ -102,11 +102,11 @@ class QueueMachine(RuleBasedStateMachine):
         ready = {key: slot for key, slot in self.slots.items() if slot.lined_up}
         clients = {key for key, slot in ready.items() if slot.rank is Rank.CLIENT}
         spare = ready.keys() - clients
-        at_work = {item.rank for item in self.running.values()}
-        if Rank.SPARE in at_work and (clients or Rank.CLIENT in at_work):
+        at_work = [item.rank for item in self.running.values()].count(Rank.SPARE)
+        if at_work >= (1 if clients else SPARE_SHARE):
             spare = set()
         # Work that nobody waits for has every other turn until one of it is in hand.
-        comes_first = spare if self.last is Rank.CLIENT and Rank.SPARE not in at_work else clients
+        comes_first = spare if self.last is Rank.CLIENT and not at_work else clients
         line = comes_first or clients or spare
         if not line:
             assert item is None

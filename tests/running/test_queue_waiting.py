@@ -195,16 +195,26 @@ async def test_every_key_is_handed_out_once_as_time_passes() -> None:
     assert sorted(taker.got, key=int) == [str(n) for n in range(200)]
 
 
-async def test_the_end_of_the_last_client_wakes_a_task_for_each_key_that_may_run_now() -> None:
-    """While a client's key is in hand one other is; then as many as their share allows."""
+async def test_the_last_client_in_line_wakes_a_task_for_each_key_that_may_run_with_it() -> None:
+    """While a client's key waits one other is in hand; then as many as their share allows."""
     queue: WorkQueue[str] = WorkQueue(FakeClock())
+    queue.most_running = 1
     takers = [Taker(queue) for _ in range(15)]
-    queue.add("client")
-    assert queue.get_nowait() is not None
+    queue.add("client0")
+    assert taken(queue) == ["client0"]
+    queue.add("client1")
     for n in range(15):
         queue.add(f"{n}", rank=Rank.SPARE)
     async with at_work(*takers):
-        assert [taker.got for taker in takers if taker.got] == [["0"]]
-        queue.done("client")
+        assert not any(taker.got for taker in takers)
+        queue.most_running = 20
+        queue.done("client0")
+        assert taken(queue, most=2) == ["0", "client1"]
         await settle()
-        assert sum(len(taker.got) for taker in takers) == 4
+        assert sorted(key for taker in takers for key in taker.got) == ["1", "2", "3"]
+
+
+def taken(queue: WorkQueue[str], most: int = 1) -> list[str]:
+    """Take keys as a task that does not wait."""
+    items = [queue.get_nowait() for _ in range(most)]
+    return [item.key for item in items if item is not None]
