@@ -89,7 +89,9 @@ class ChangeDetector:
         if not before:
             return FIRST_SEEN, after
         change = 0
-        changed, unknown, kept = [], [], []
+        changed = []
+        unknown = []
+        kept = []
         for leaf, old, new in zip(self._leaves, before, after, strict=True):
             if old == new and new is not NO_OPINION:
                 kept.append(old)
@@ -128,7 +130,8 @@ class Filter:
 
     def admit(self, event_type: str, obj: Observed) -> Decision:
         """Decide on one event and remember the state it brought."""
-        key, uid = (obj.namespace, obj.name), obj.uid
+        key = (obj.namespace, obj.name)
+        uid = obj.uid
         previous, before = self._objects.get(key, ("", ()))
         if event_type == EventType.DELETED:
             if uid == previous:

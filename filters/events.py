@@ -129,7 +129,8 @@ def _columns_of(obj: Mapping[str, Any]) -> dict[str, str] | None:
 
 def pod_columns(pod: Mapping[str, Any]) -> dict[str, str]:
     """Return the columns Ready and IP of a full Pod."""
-    spec, status = pod.get("spec") or {}, pod.get("status") or {}
+    spec = pod.get("spec") or {}
+    status = pod.get("status") or {}
     sidecars = sidecars_of(spec)
     started = [
         found

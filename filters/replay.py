@@ -156,9 +156,11 @@ def _read(
     document = json.loads(line.strip())
     if not isinstance(document, dict):
         raise TypeError("the line is not a JSON object")
-    kind, obj = EventType.MODIFIED, document
+    kind = EventType.MODIFIED
+    obj = document
     if "object" in document and "type" in document:
-        kind, obj = document["type"], document["object"]
+        kind = document["type"]
+        obj = document["object"]
     is_table = obj.get("kind") == "Table"
     if is_table and obj.get("columnDefinitions"):
         names[:] = [str(definition["name"]) for definition in obj["columnDefinitions"]]

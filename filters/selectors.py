@@ -55,7 +55,8 @@ class LabelTerm:
             return (value is None) is (self.operator == "!")
         if value is None or not value.isdecimal():
             return False
-        number, bound = int(value), int("".join(self.values))
+        number = int(value)
+        bound = int("".join(self.values))
         return number > bound if self.operator == ">" else number < bound
 
 

@@ -59,7 +59,8 @@ class _Object(DictMixin, kw_only=True):
     def __post_init__(self) -> None:
         # A subresource is sent with the kind of its object.
         resource = api_info(self).resource  # type: ignore[arg-type]
-        self.apiVersion, self.kind = resource.api_version, resource.kind
+        self.apiVersion = resource.api_version
+        self.kind = resource.kind
 
 
 class Condition(DictMixin, kw_only=True):

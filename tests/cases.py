@@ -167,7 +167,8 @@ def _row(line: str) -> Row:
     parsed = _ROW.match(line)
     if parsed is None:
         raise MarkerError(f"not a row: {line}")
-    tests, reason = [], ""
+    tests = []
+    reason = ""
     for part in parsed["proof"].split(_BETWEEN):
         said = _OPEN.match(part)
         if said is not None:

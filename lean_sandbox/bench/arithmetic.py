@@ -138,8 +138,10 @@ def is_flat(figures: Figures) -> bool:
     Every claim became usable, the median of the last 10 s is at most 1.3 times that of the first,
     the pool has as many ready members as at first but for a tenth, and nothing is left over.
     """
-    first, last = figures["first_usable_p50_ms"], figures["last_usable_p50_ms"]
-    members, members_last = figures["first_members"], figures["last_members"]
+    first = figures["first_usable_p50_ms"]
+    last = figures["last_usable_p50_ms"]
+    members = figures["first_members"]
+    members_last = figures["last_members"]
     if first is None or last is None or members is None or members_last is None:
         return False
     return (

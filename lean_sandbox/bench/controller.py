@@ -69,7 +69,8 @@ class Cost(msgspec.Struct, frozen=True):
         """Return what was counted after ``before``."""
 
         def less(name: str) -> Any:
-            after, then = getattr(self, name), getattr(before, name)
+            after = getattr(self, name)
+            then = getattr(before, name)
             return None if after is None or then is None else after - then
 
         grown = {name: less(name) for name in self.__struct_fields__ if name not in _AT_THE_END}
@@ -198,7 +199,8 @@ class MeasuredController:
     async def _scrape(self) -> Cost:
         if not self.url:
             return Cost()
-        where, url = f"the controller's metrics at {self.url}", urlsplit(self.url)
+        where = f"the controller's metrics at {self.url}"
+        url = urlsplit(self.url)
         server = Connection(f"{url.scheme}://{url.netloc}", source="--against")
         path = url.path or "/metrics"
         try:
@@ -237,12 +239,14 @@ class MeasuredController:
     async def _rests(self, *, by_cpu: bool) -> bool:
         """Wait until the CPU, or the number of requests, has not grown for the time of rest."""
         deadline = self.clock.monotonic() + _REST_LIMIT_S
-        last, since = 0.0, self.clock.monotonic()
+        last = 0.0
+        since = self.clock.monotonic()
         while self.clock.monotonic() < deadline:
             cpu_ms = process_usage(self.pid).cpu_ms if by_cpu else None
             used = (await self._scrape()).total or 0 if cpu_ms is None else cpu_ms
             if used - last > (_IDLE_CPU_MS if by_cpu else 0):
-                last, since = used, self.clock.monotonic()
+                last = used
+                since = self.clock.monotonic()
             elif self.clock.monotonic() - since >= self.quiet_s:
                 return True
             await self.clock.sleep(self.quiet_s / 4)

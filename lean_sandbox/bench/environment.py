@@ -118,7 +118,8 @@ class Environment:
                 await started.until_logged("caches_synced")
                 yield
             return
-        pid, url = self.options.against_pid, self.options.against_url
+        pid = self.options.against_pid
+        url = self.options.against_url
         try:
             process_usage(pid)
         except BenchError as error:
@@ -212,13 +213,15 @@ class Environment:
     async def charge(self, report: ScenarioReport, before: Cost) -> Cost:
         """Add the requests since ``before`` to a report; return all that was counted."""
         cost = await self.measured.end(before)
-        report.requests, report.failures = cost.by_kind(), cost.failures()
+        report.requests = cost.by_kind()
+        report.failures = cost.failures()
         return cost
 
     def add(self, one: ScenarioReport) -> None:
         """Add what a scenario found to the report of the run."""
         self.report.scenarios.append(one)
-        claims, not_usable = one.figures.get("claims"), one.figures.get("not_usable")
+        claims = one.figures.get("claims")
+        not_usable = one.figures.get("not_usable")
         if claims and not_usable:
             never_ready = claims - (one.figures.get("ready") or 0)
             self.report.notes.append(

@@ -98,7 +98,8 @@ def write_plots(report: Report, folder: Path) -> list[Path]:
         axes.set_xlim(left=0)
         axes.set_ylim(bottom=0)
         axes.legend(frameon=False)
-        server, cpus = f"{report.server.kind} {report.server.version}", report.host.cpus
+        server = f"{report.server.kind} {report.server.version}"
+        cpus = report.host.cpus
         note = f"Server: {server}, {cpus} CPUs. Made by: lean-sandbox bench {name}"
         figure.supxlabel(note, x=0.01, horizontalalignment="left", fontsize=8, color=_GREY)
         figure.savefig(folder / file, format="svg", metadata={"Date": None})

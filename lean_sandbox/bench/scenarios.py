@@ -63,7 +63,8 @@ async def _one(env: Environment) -> None:
 
 
 async def _burst(env: Environment) -> None:
-    count, pool = env.options.count, env.options.burst_pool
+    count = env.options.count
+    pool = env.options.burst_pool
     async with env.controller(), env.namespace("burst") as where:
         await env.make_full_pool(where, pool)
         await env.measured.until_idle("filling a pool")
@@ -105,7 +106,8 @@ async def _search(env: Environment) -> None:
     rate: float | None = env.options.rates[0]
     most = max(env.options.most_rate, *env.options.rates)
     while rate is not None:
-        pool, seconds = ceil(_SEARCH_POOL_S * rate), env.options.search_seconds
+        pool = ceil(_SEARCH_POOL_S * rate)
+        seconds = env.options.search_seconds
         report = await _sustain(env, "search", rate, seconds, pool, _SEARCH_DWELL_S)
         tried.append((rate, is_flat(report.figures)))
         env.screen.progress(f"{rate:g} claims/s: {'flat' if tried[-1][1] else 'not flat'}")
@@ -120,7 +122,8 @@ async def _sustain(
     env: Environment, name: str, rate: float, seconds: float, pool: int, dwell: float
 ) -> ScenarioReport:
     """Poisson arrivals; each claim is deleted ``dwell`` after it was Ready."""
-    clock, times = env.clock, arrivals(rate, seconds)
+    clock = env.clock
+    times = arrivals(rate, seconds)
     count = len(times)
     members: list[tuple[float, float]] = []
     async with env.controller(), env.namespace(name) as where:
@@ -138,7 +141,8 @@ async def _sustain(
             async def live(number: int, at: float) -> None:
                 await clock.sleep(began + at - clock.monotonic())
                 made = await claims.send_one(number)
-                ready, left_s = claims.made[made].ready, max(0.0, deadline - clock.monotonic())
+                ready = claims.made[made].ready
+                left_s = max(0.0, deadline - clock.monotonic())
                 if await clock.wait(ready, left_s):
                     await clock.sleep(dwell)
                 await claims.delete(made)
@@ -220,7 +224,8 @@ async def _idle(env: Environment) -> None:
     report = ScenarioReport(name="idle", figures={"sandboxes": env.options.sandboxes})
     async with env.controller():
         await env.measured.until_idle("its start")
-        before, began = await env.measured.begin(), env.clock.monotonic()
+        before = await env.measured.begin()
+        began = env.clock.monotonic()
         await env.clock.sleep(env.options.idle_seconds)
         seconds = env.clock.monotonic() - began
         cost = await env.charge(report, before)
@@ -251,7 +256,8 @@ async def _memory(env: Environment) -> None:
             await _start_over(env, "memory")
     reports = env.report.named("memory")
     by_size = {one.figures["sandboxes"] or 0: one.figures["rss_mib"] or 0.0 for one in reports}
-    empty, largest = by_size.get(0), max(by_size)
+    empty = by_size.get(0)
+    largest = max(by_size)
     grown_kib = None if empty is None else (by_size[largest] - empty) * 1024
     for report in reports:
         report.figures |= {
@@ -270,7 +276,8 @@ async def _start_over(
     middle to tell, which costs memory: where that is measured, none comes before.
     """
     report = ScenarioReport(name=name, figures={})
-    began, began_at = env.clock.monotonic(), env.clock.now()
+    began = env.clock.monotonic()
+    began_at = env.clock.now()
 
     def told_after_s(line: Mapping[str, Any]) -> float:
         # By the line's own time: this process looks at the log only now and then.
@@ -311,7 +318,8 @@ async def _list_everything(env: Environment) -> float:
 
     Each page has a connection of its own, as curl makes one for each; no object is decoded.
     """
-    began, connection = env.clock.monotonic(), env.client.transport.connection
+    began = env.clock.monotonic()
+    connection = env.client.transport.connection
     for resource in _LISTED:
         token: str | None = None
         while token != "":
@@ -340,7 +348,8 @@ async def _floor(env: Environment) -> None:
 
     Each of those comes after a rest as in the scenario ``one``: rested machines answer later.
     """
-    count, alone = env.options.count, env.options.rounds
+    count = env.options.count
+    alone = env.options.rounds
     members = count + alone
     report = ScenarioReport(name="floor", figures={"claims": count})
     async with env.namespace("floor") as where:

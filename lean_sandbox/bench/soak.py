@@ -27,7 +27,8 @@ async def soak(env: Environment) -> None:
 
     The namespaces have the same few names: series of others are kept for an hour by design.
     """
-    clock, seconds = env.clock, env.options.seconds
+    clock = env.clock
+    seconds = env.options.seconds
     samples: list[tuple[float, Mapping[str, float]]] = []
     lives = 0
 
@@ -41,7 +42,8 @@ async def soak(env: Environment) -> None:
     report = ScenarioReport(name="soak", figures={})
     async with env.controller():
         await env.measured.until_idle("its start")
-        before, began = await env.measured.begin(), clock.monotonic()
+        before = await env.measured.begin()
+        began = clock.monotonic()
         async with anyio.create_task_group() as group:
             for number in range(_NAMESPACES):
                 group.start_soon(churn, number)
@@ -63,7 +65,8 @@ async def soak(env: Environment) -> None:
 
 async def _live(env: Environment, where: str) -> None:
     """Serve more claims than a pool has members, suspend, resume, resize, roll out and expire."""
-    client, size = env.client, _POOL
+    client = env.client
+    size = _POOL
     await env.make_full_pool(where, size)
     async with env.load(SANDBOXES, where) as cold, env.load(SANDBOXCLAIMS, where) as claims:
         async with anyio.create_task_group() as group:

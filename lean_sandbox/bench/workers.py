@@ -161,7 +161,8 @@ async def serve_api(folder: str) -> None:
 
 async def run_kubelet(kubeconfig: str, context: str) -> None:
     """Move Pods as Nodes would, for a server that has none."""
-    clock, in_flight = SystemClock(), _KUBELET_IN_FLIGHT
+    clock = SystemClock()
+    in_flight = _KUBELET_IN_FLIGHT
     settings = KubeletSettings(nodes=NODES, node_prefix=NODE_PREFIX, max_in_flight=in_flight)
     connection = load_connection(kubeconfig or None, context or None, clock=clock)
     async with open_client(connection, clock, agent="bench-kubelet", in_flight=in_flight) as client:
@@ -179,9 +180,11 @@ async def run_floor(
 
     What their latencies lack to those of the controller's claims is what the controller adds.
     """
-    clock, at_once = SystemClock(), anyio.CapacityLimiter(int(in_flight))
+    clock = SystemClock()
+    at_once = anyio.CapacityLimiter(int(in_flight))
     connection = load_connection(kubeconfig or None, context or None, clock=clock)
-    agent, known = "bench-floor", set[str]()
+    agent = "bench-floor"
+    known = set[str]()
 
     async def bind(name: str, member: str) -> None:
         RANK.set(Rank.CLIENT)

@@ -101,7 +101,8 @@ class Defaults(Companion[ClaimEntry]):
 
     def on_pool(self, delta: Delta[Wishes]) -> None:
         """Read the defaults of a pool, and look at its claims."""
-        old, new = delta.old, delta.new
+        old = delta.old
+        new = delta.new
         before = old.annotations.get(CLAIM_DEFAULTS) if old is not None else None
         if new is None or new.annotations.get(CLAIM_DEFAULTS) in (None, before):
             return
@@ -135,7 +136,8 @@ class Defaults(Companion[ClaimEntry]):
         return Result()
 
     async def _give(self, claim: ClaimEntry, gift: Give) -> None:
-        lifecycle, now = dict(gift.lifecycle), self._kit.server_time.now()
+        lifecycle = dict(gift.lifecycle)
+        now = self._kit.server_time.now()
         if gift.lifetime_s is not None:
             lifecycle["shutdownTime"] = format_rfc3339(now + timedelta(seconds=gift.lifetime_s))
         annotations = {DEFAULTS_APPLIED: format_rfc3339(now)}

@@ -45,7 +45,8 @@ class Idle(Companion[SandboxEntry]):
     """Suspends Sandboxes that ask for it themselves, by their claim or by their template."""
 
     def __init__(self, kit: Kit) -> None:
-        caches, settings = kit.caches, kit.settings
+        caches = kit.caches
+        settings = kit.settings
         super().__init__("idle", kit, caches.sandboxes)
         client = kit.writer.client
         self._usage: Usage | None = None
@@ -109,7 +110,8 @@ class Idle(Companion[SandboxEntry]):
 
     def _bearers(self, sandbox: SandboxEntry) -> list[tuple[Cache[Any], Wishes | None]]:
         """Return the Sandbox, its claim and its template, the nearest first."""
-        caches, namespace = self._kit.caches, sandbox.key.namespace
+        caches = self._kit.caches
+        namespace = sandbox.key.namespace
         claim = sandbox.owner_key(names.SANDBOX_CLAIM_KIND)
         return [
             (self.cache, sandbox),

@@ -171,7 +171,9 @@ def build_claim(row: ObjectMeta, item: ClaimItem | None, old: ClaimEntry | None)
     """Return the entry of a claim."""
     if item is None:
         # What cannot be read is never given a lifecycle, and never deleted.
-        pool, sandbox, has_lifecycle = "", "", True
+        pool = ""
+        sandbox = ""
+        has_lifecycle = True
     else:
         pool = item.spec.warmPoolRef.name
         sandbox = item.status.sandbox.name
@@ -187,7 +189,8 @@ def build_claim(row: ObjectMeta, item: ClaimItem | None, old: ClaimEntry | None)
 
 def build_pod(row: ObjectMeta, item: PodItem | None, old: FailedPodEntry | None) -> FailedPodEntry:
     """Return the entry of a Pod that has failed."""
-    reason, disrupted_at = "", ""
+    reason = ""
+    disrupted_at = ""
     if item is not None:
         ends = [one.state.terminated for one in item.status.containerStatuses]
         reasons = (item.status.reason, *(end.reason for end in ends if end.exitCode))

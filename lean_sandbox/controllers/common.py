@@ -152,7 +152,8 @@ class ServerTime:
             self._was(parse_http_date(date.decode("latin-1")), moment_s)
 
     def _was(self, date: datetime, moment_s: float) -> None:
-        ours_s, theirs_s = self._at_s(moment_s), date.timestamp()
+        ours_s = self._at_s(moment_s)
+        theirs_s = date.timestamp()
         agrees = abs(ours_s - theirs_s) <= _CLOCKS_AGREE_S
         self._zero_s = (ours_s if agrees else theirs_s) - moment_s
 

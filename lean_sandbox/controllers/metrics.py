@@ -188,7 +188,8 @@ class Metrics:
         ``first_observed`` is when the controller saw the claim first; empty when it is not known.
         Returns the milliseconds since then.
         """
-        now, namespace = self._clock.now(), entry.key.namespace
+        now = self._clock.now()
+        namespace = entry.key.namespace
         annotations = entry.annotations or {}
         launch = launch_of(sandbox)
         template = _template_of(sandbox) or _UNKNOWN_TEMPLATE_OF_CLAIM

@@ -196,7 +196,8 @@ class TemplateResolver:
         """Ask the server for an object that the cache does not have; ``None`` when it is absent."""
         if not is_object_name(key.name):
             return None
-        name, now = (resource.plural, key), self._clock.monotonic()
+        name = (resource.plural, key)
+        now = self._clock.monotonic()
         last = self._fetches.get(name)
         if last is not None and last.is_absent:
             return None

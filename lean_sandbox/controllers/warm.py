@@ -52,7 +52,9 @@ def pool_of(entry: SandboxEntry) -> Key | None:
 
 
 def _place_of(entry: SandboxEntry, pods: Iterable[PodEntry]) -> tuple[int, str]:
-    status, view, ready = entry.status, entry.view, entry.ready
+    status = entry.status
+    view = entry.view
+    ready = entry.ready
     if entry.needs_fetch or view is None or status is None:
         # A spec that was changed may ask for the member's end.
         return _WAITING, ""
@@ -120,7 +122,8 @@ class WarmQueue:
             self._append(entry, pool, self.available)
             return
         slot.entry = entry
-        before, after = (slot.stage, slot.node), _place_of(entry, self._pods_of(entry))
+        before = (slot.stage, slot.node)
+        after = _place_of(entry, self._pods_of(entry))
         if slot.stage != _ACQUIRED and before != after:
             self._move(slot, *after)
             if before[0] == _WAITING:
@@ -215,7 +218,8 @@ class WarmQueue:
 
     def _move(self, slot: _Slot, stage: int, node: str) -> None:
         self._remove(slot)
-        slot.stage, slot.node = stage, node
+        slot.stage = stage
+        slot.node = node
         self._insert(slot)
 
     def _insert(self, slot: _Slot) -> None:
@@ -238,7 +242,8 @@ def _first(nodes: dict[str, list[_Slot]]) -> _Slot | None:
     for node, line in nodes.items():
         more = len(line) - size
         if node and (more > 0 or (more == 0 and line[0].number < best[0].number)):
-            best, size = line, len(line)
+            best = line
+            size = len(line)
     best = best or nodes.get("", [])
     return best[0] if best else None
 

@@ -81,7 +81,8 @@ class Account(msgspec.Struct, frozen=True):
 
 def bill_of(cost: Cost, took_s: float) -> Bill:
     """Return the bill of what was counted in a stretch."""
-    total, without_events = cost.total or 0, cost.without_events or 0
+    total = cost.total or 0
+    without_events = cost.without_events or 0
     return Bill(
         took_s=round(took_s, 3),
         requests=dict(sorted(cost.by_kind().items())),

@@ -22,9 +22,11 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     for flag, least, default, meaning in _COUNTS:
         add(flag, type=whole(least), default=default, metavar="N", help=meaning + _SHOWN)
-    meaning, forms = "tables for people, or one JSON object" + _SHOWN, ("table", "json")
+    meaning = "tables for people, or one JSON object" + _SHOWN
+    forms = ("table", "json")
     add("-o", "--output", choices=forms, default="table", help=meaning)
-    meaning, levels = "of the controller's own log" + _SHOWN, OPTIONS["log-level"].form.words
+    meaning = "of the controller's own log" + _SHOWN
+    levels = OPTIONS["log-level"].form.words
     add("--log-level", choices=levels, default="error", help=meaning)
 
 

@@ -74,7 +74,8 @@ class Show:
 
     def launch(self, launch: Launch) -> None:
         """Print what a cold Sandbox cost."""
-        bill, count = launch.bill, launch.sandboxes
+        bill = launch.bill
+        count = launch.sandboxes
         self._beside(
             f"{count} cold Sandboxes at once: all Ready after {_seconds(bill.took_s)}",
             [
@@ -86,7 +87,8 @@ class Show:
 
     def burst(self, burst: Burst) -> None:
         """Print what a claim cost."""
-        bill, count = burst.bill, burst.claims
+        bill = burst.bill
+        count = burst.claims
         self._beside(
             f"{count} claims at once, pool of {burst.pool}: usable after"
             f" {_seconds(burst.usable_p50_s)} (median), refilled in {_seconds(burst.refilled_s)}",

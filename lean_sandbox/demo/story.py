@@ -152,7 +152,8 @@ class User:
                 into.pop(name, None)
             else:
                 into[name] = seen
-            changed, self._changed = self._changed, anyio.Event()
+            changed = self._changed
+            self._changed = anyio.Event()
             changed.set()
 
     async def create(self, kind: type[Any], manifest: str, name: str = "", **spec: Any) -> None:
@@ -247,13 +248,17 @@ class Story:
 
     async def _cost_since(self, before: Cost) -> Cost:
         """Wait until the controller has nothing left to do or to say; return what it cost."""
-        began, last, quiet_looks = self._clock.monotonic(), before, 0
+        began = self._clock.monotonic()
+        last = before
+        quiet_looks = 0
         while quiet_looks < _QUIET_LOOKS and self._clock.monotonic() - began < _REST_LIMIT_S:
             await self._clock.sleep(_POLL_S)
             # Asked first: what ends before the look is counted in it.
-            is_busy, found = self._is_busy(), await self._snapshot()
+            is_busy = self._is_busy()
+            found = await self._snapshot()
             is_quiet = not is_busy and found.requests == last.requests
-            last, quiet_looks = found, quiet_looks + 1 if is_quiet else 0
+            last = found
+            quiet_looks = quiet_looks + 1 if is_quiet else 0
         return last.since(before)
 
     async def _until_all(
@@ -313,7 +318,8 @@ class Story:
 
     async def _lose(self) -> None:
         """Delete the Pod behind the Sandbox, as a drained node would."""
-        user, ready = self._user, names.REASON_DEPENDENCIES_READY
+        user = self._user
+        ready = names.REASON_DEPENDENCIES_READY
         await user.client.delete(Pod, "demo")
         await user.until("the loss of the Pod of demo", lambda: user.reason("demo") != ready)
         await self._until_reason(ready)
@@ -368,7 +374,8 @@ class Story:
         return burst_of(pool, filled_s, seen, refilled_s, bill)
 
     async def _claim(self, name: str, seen: list[tuple[float, float]]) -> None:
-        user, began = self._user, self._clock.monotonic()
+        user = self._user
+        began = self._clock.monotonic()
         await user.create(SandboxClaim, CLAIM, name)
         await user.until(f"a Sandbox for {name}", lambda: user.has_ready(name))
         ready_s = self._clock.monotonic() - began

@@ -99,7 +99,8 @@ def load_identity(context: ssl.SSLContext, certificate: bytes, key: bytes) -> No
     import tempfile  # noqa: PLC0415 -- brings four compression libraries along
 
     with tempfile.TemporaryDirectory(prefix="lean-sandbox-") as folder:
-        certificate_file, key_file = Path(folder, "certificate"), Path(folder, "key")
+        certificate_file = Path(folder, "certificate")
+        key_file = Path(folder, "key")
         certificate_file.write_bytes(certificate)
         key_file.touch(mode=0o600)
         key_file.write_bytes(key)

@@ -179,7 +179,8 @@ class EventRecorder:
         self._due.pop(key, None)
 
     async def _post(self, series: _Series) -> None:
-        outcome, body = "posted", series.body
+        outcome = "posted"
+        body = series.body
         series.body = b""
         self._is_posting = True
         try:

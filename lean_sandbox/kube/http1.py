@@ -166,7 +166,8 @@ class HttpConnection:
     def on_header(self, name: bytes, value: bytes) -> None:
         if self.status:
             return
-        name, value = name.lower(), value.rstrip(b" \t")
+        name = name.lower()
+        value = value.rstrip(b" \t")
         before = self.headers.get(name)
         self.headers[name] = value if before is None else before + b", " + value
 

@@ -238,7 +238,8 @@ def _connection(place: _Place, document: dict[str, Any], name: str, clock: Clock
         )
     if not cluster.server:
         raise cluster_at.at("server").error("is missing", "give a URL like https://host:6443")
-    user, user_at = User(), at
+    user = User()
+    user_at = at
     if context.user:
         raw, user_at = _entry(document, place, "user", context.user)
         user = _user(raw, user_at)
@@ -285,7 +286,8 @@ def _refuse_credentials(user: User, place: _Place, server: str) -> None:
 
 
 def _tls(cluster: Cluster, place: _Place) -> ssl.SSLContext:
-    data, file = cluster.certificate_authority_data, cluster.certificate_authority
+    data = cluster.certificate_authority_data
+    file = cluster.certificate_authority
     if cluster.insecure_skip_tls_verify:
         if data or file:
             raise place.at("insecure-skip-tls-verify").error(

@@ -104,12 +104,14 @@ class SocketStream:
         ``b""`` is handed over when the peer has closed, an OSError when the connection is broken.
         Raises what ``take`` does, and DeadlinePassed.
         """
-        self._take, self._arrival = take, self._loop.create_future()
+        self._take = take
+        self._arrival = self._loop.create_future()
         try:
             if self._piece is None:
                 self._check_deadline()
             else:
-                piece, self._piece = self._piece, None
+                piece = self._piece
+                self._piece = None
                 self._loop.add_reader(self._socket, self._on_readable)
                 self._hand_over(piece)
             await self._arrival
@@ -235,7 +237,8 @@ async def _connect(
 
 
 async def _addresses(host: str, port: int) -> list[Any]:
-    kind, numbers = socket.SOCK_STREAM, socket.AI_NUMERICHOST
+    kind = socket.SOCK_STREAM
+    numbers = socket.AI_NUMERICHOST
     try:
         # Numbers need neither a resolver nor the thread in which to ask it, nor, as bytes, a codec.
         return socket.getaddrinfo(host.encode(), port, type=kind, flags=numbers)

@@ -182,7 +182,8 @@ class Transport:
         the stream. Raises TransportError and CredentialFault.
         """
         exchange = _Exchange("GET", target, headers or {}, b"", asked, connect_timeout_s)
-        exchange.is_stream, exchange.limit_bytes = True, _MIB
+        exchange.is_stream = True
+        exchange.limit_bytes = _MIB
         await self._authorize(exchange)
         self.counted.streams += 1
         try:
@@ -231,7 +232,8 @@ class Transport:
             if exchange.is_stream and connection.status == 200:
                 connection.stream.limit(math.inf)
                 return Response(connection.status, b"", connection.headers)
-            self.date, self.dated_at = connection.headers.get(b"date", b""), self.clock.monotonic()
+            self.date = connection.headers.get(b"date", b"")
+            self.dated_at = self.clock.monotonic()
             body = await connection.body(exchange.limit_bytes)
         except DeadlinePassed:
             self._end(exchange, RequestTimeout.__name__)

@@ -150,8 +150,10 @@ class Authenticator:
             _refuse(f"token audiences [{meant}] is invalid for the target audiences [{aims}]")
         if claims["exp"] < self._now().timestamp():
             _refuse("service account token has expired")
-        namespace, account = claims[_PLACE]["namespace"], claims[_PLACE]["serviceaccount"]
-        name, uid = account["name"], account["uid"]
+        namespace = claims[_PLACE]["namespace"]
+        account = claims[_PLACE]["serviceaccount"]
+        name = account["name"]
+        uid = account["uid"]
         if self._find_uid(namespace, name) != uid:
             _refuse(f'serviceaccounts "{name}" with the UID of the token not found')
         extra = ((_CREDENTIAL, (f"JTI={claims['jti']}",)),)

@@ -107,7 +107,8 @@ def _components() -> dict[tuple[str, str], str]:
     found: dict[tuple[str, str], str] = {}
     for name, schema in schemas().items():
         for identity in schema.get("x-kubernetes-group-version-kind", ()):
-            group, version = identity["group"], identity["version"]
+            group = identity["group"]
+            version = identity["version"]
             api_version = f"{group}/{version}" if group else version
             found.setdefault((api_version, identity["kind"]), name)
     return found

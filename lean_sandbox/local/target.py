@@ -94,7 +94,8 @@ def read_target(type_: type[T], method: str, path: str, query: str) -> T:
         target.version = parts[1]
         rest = parts[2:]
     elif len(parts) >= 4 and parts[0] == "apis":
-        target.group, target.version = parts[1], parts[2]
+        target.group = parts[1]
+        target.version = parts[2]
         rest = parts[3:]
     else:
         return target

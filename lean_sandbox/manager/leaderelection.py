@@ -174,7 +174,8 @@ class Elector:
                 self._announce("Released", "stopped leading")
                 self.recorder.close()
                 await self._clock.wait(self.recorder.ended, _FAREWELL_S)
-            lease, now = self._own, self._stamp()
+            lease = self._own
+            now = self._stamp()
             # As client-go gives a Lease up.
             given_up = {"holderIdentity": "", "leaseDurationSeconds": 1}
             spec = {**lease["spec"], **given_up, "acquireTime": now, "renewTime": now}
@@ -238,7 +239,8 @@ class Elector:
             problem = RequestTimeout(f"no answer within {limit_s:g} s")
         except ControlPlaneError as error:
             problem = error
-        before, self.problem = self.problem, problem
+        before = self.problem
+        self.problem = problem
         if problem is None:
             return True
         self._failures.add(type(problem).__name__)
@@ -323,7 +325,8 @@ class Elector:
         response = await self._write(lease, spec)
         self._own = _with_spec(lease, spec, response.metadata.resource_version)
         self._observe(spec)
-        now_s, until = self._clock.monotonic(), sent_at + RENEW_DEADLINE_S
+        now_s = self._clock.monotonic()
+        until = sent_at + RENEW_DEADLINE_S
         # A response that comes after its own term, or after leadership has ended, renews nothing.
         if now_s < until and (self._leads_until == _NEVER or now_s < self._leads_until):
             self._leads_until = until

@@ -129,7 +129,8 @@ async def may_contend(client: Client, clock: Clock, *, namespace: str, lease: st
 async def _holder(client: Client, clock: Clock, home: str) -> str:
     leases = partial(client.list, LEASES, dict, namespace=home)
     for lease in (await _answer(leases, clock, _UNKNOWN) or {}).get("items") or ():
-        name, spec = lease["metadata"]["name"], lease.get("spec") or {}
+        name = lease["metadata"]["name"]
+        spec = lease.get("spec") or {}
         try:
             renewed = parse_rfc3339(spec.get("renewTime") or "")
         except ValueError:

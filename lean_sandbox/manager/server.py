@@ -102,7 +102,8 @@ class Scraper:
         while True:
             await self._has_page.wait()
             await self._clock.sleep(_FRESH_S)
-            self._page, self._has_page = None, anyio.Event()
+            self._page = None
+            self._has_page = anyio.Event()
 
 
 def process(into: Exposition, proc: Path = Path("/proc")) -> None:
@@ -321,7 +322,8 @@ def _release_free_memory() -> None:
     gc.collect()
     # Both are of glibc; elsewhere nothing is to be done.
     library = ctypes.CDLL(None)
-    trim, tune = getattr(library, "malloc_trim", None), getattr(library, "mallopt", None)
+    trim = getattr(library, "malloc_trim", None)
+    tune = getattr(library, "mallopt", None)
     if trim is not None and tune is not None:
         tune(_M_MMAP_THRESHOLD, _LARGE_BYTES)
         trim(0)
@@ -336,7 +338,8 @@ async def trim_when_idle(
     their Pods; large objects that have come and gone leave more. ``release`` is called soon after
     the start, then at most every five minutes, and only if there were reconciles since.
     """
-    done, wait_s = -1, _LOOK_S
+    done = -1
+    wait_s = _LOOK_S
     while True:
         await clock.sleep(wait_s)
         wait_s = _TRIM_INTERVAL_S

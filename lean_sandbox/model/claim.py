@@ -118,7 +118,8 @@ def view_of_claim(claim: SandboxClaim) -> ClaimView:
 
     Raises ValueError: ``spec.lifecycle.shutdownTime`` is not a date-time.
     """
-    spec, lifecycle = claim.spec, claim.spec.lifecycle
+    spec = claim.spec
+    lifecycle = claim.spec.lifecycle
     asked = spec.additionalPodMetadata
     refusal = metadata_fault(asked, "spec.additionalPodMetadata")
     return ClaimView(

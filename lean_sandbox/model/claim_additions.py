@@ -33,7 +33,8 @@ def validate_additional_metadata(
     """
     if refusal:
         raise ClaimError(ClaimFault.INVALID_METADATA, f"invalid additionalPodMetadata: {refusal}")
-    labels, annotations = asked.labels or {}, asked.annotations or {}
+    labels = asked.labels or {}
+    annotations = asked.annotations or {}
     found = [("label", key, _label_fault(key, labels[key], allowed_domains)) for key in labels]
     found += [("annotation", key, _annotation_fault(key)) for key in annotations]
     for what, key, fault in found:
@@ -146,7 +147,8 @@ def _annotation_fault(key: str) -> str:
 def _key_fault(key: str) -> str:
     prefix, slash, name = key.partition("/")
     if not slash:
-        prefix, name = "", key
+        prefix = ""
+        name = key
     elif not names.is_object_name(prefix):
         most = names.MAX_NAME_CHARACTERS
         return f"prefix part must be a DNS subdomain of at most {most} characters"

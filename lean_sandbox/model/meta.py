@@ -133,7 +133,8 @@ def changed_keys(
     old: Mapping[str, str] | None, new: Mapping[str, str] | None
 ) -> dict[str, str | None]:
     """Return the merge patch that turns one map into the other; None removes a key."""
-    old, new = old or {}, new or {}
+    old = old or {}
+    new = new or {}
     changes: dict[str, str | None] = {k: v for k, v in new.items() if old.get(k) != v}
     changes.update((key, None) for key in old if key not in new)
     return changes

@@ -192,7 +192,8 @@ def _propagated(
     recorded: str,
     kept: Container[str] = (),
 ) -> dict[str, str]:
-    desired, wanted = dict(present or {}), wanted or {}
+    desired = dict(present or {})
+    wanted = wanted or {}
     for key, value in wanted.items():
         # A missing key compares as empty, so an empty template value is not added to a Pod.
         if desired.get(key, "") != value:
@@ -212,7 +213,8 @@ def _key_lists(template: PodTemplateMetadata) -> dict[str, str]:
 
 def _system_labels(sandbox_meta: ObjectMeta) -> dict[str, str]:
     # Pods of pool members inherit the pool label, those of every extension owner the template's.
-    owner, labels = sandbox_meta.controller, sandbox_meta.labels or {}
+    owner = sandbox_meta.controller
+    labels = sandbox_meta.labels or {}
     inherited = {}
     if owner is not None and owner.group == names.EXTENSIONS_GROUP:
         if owner.kind == names.SANDBOX_WARM_POOL_KIND:

@@ -46,7 +46,8 @@ class PodTemplateMetadata(Value, frozen=True):
 
 def visible(metadata: PodTemplateMetadata) -> PodTemplateMetadata:
     """Return the template's metadata that reaches the Pod: no reserved keys, no empty maps."""
-    labels, annotations = _unreserved(metadata.labels), _unreserved(metadata.annotations)
+    labels = _unreserved(metadata.labels)
+    annotations = _unreserved(metadata.annotations)
     annotations.pop(names.TRACE_CONTEXT_ANNOTATION, None)
     return PodTemplateMetadata(labels or None, annotations or None)
 
@@ -156,7 +157,8 @@ def view_of(sandbox: Sandbox) -> SandboxView:
     """
     spec = sandbox.spec
     spec.podTemplate.read_spec()
-    ports, claims = derive_ports(spec.podTemplate.spec), spec.volumeClaimTemplates or ()
+    ports = derive_ports(spec.podTemplate.spec)
+    claims = spec.volumeClaimTemplates or ()
     for field, many in (
         ("spec.podTemplate.spec.containers[].ports", ports),
         ("spec.volumeClaimTemplates", claims),

@@ -115,7 +115,8 @@ def finished(seen: Observation) -> Condition | None:
 
 def pod_scheduled(seen: Observation) -> Condition | None:
     """Return the mirrored PodScheduled condition, None when it does not apply."""
-    status, reason = names.UNKNOWN, names.REASON_POD_SCHEDULING_UNKNOWN
+    status = names.UNKNOWN
+    reason = names.REASON_POD_SCHEDULING_UNKNOWN
     if seen.is_pod_state_unknown:
         message = "Pod state is unknown. Pod scheduling cannot be determined"
     elif seen.pod is None or not seen.pod.is_owned:
@@ -186,7 +187,8 @@ def next_status(
     selector = old.selector
     if seen.pod is not None:
         selector = selector_of(name)
-    service, fqdn = old.service, old.serviceFQDN
+    service = old.service
+    fqdn = old.serviceFQDN
     if not (seen.is_service_unknown or seen.many_pods):
         service = name if seen.service_present else ""
         fqdn = f"{name}.{namespace}.svc.{cluster_domain}" if seen.service_present else ""

@@ -72,7 +72,8 @@ def view_of_template(template: SandboxTemplate) -> TemplateView:
     Raises ValueError, naming the field: the spec of Pod, claim or policy is not a readable object,
     or no Pod is given so many or so large labels and annotations.
     """
-    meta, spec = template.metadata, template.spec
+    meta = template.metadata
+    spec = template.spec
     if fault := metadata_fault(spec.podTemplate.metadata, "spec.podTemplate.metadata"):
         raise ValueError(fault)
     blueprint = _blueprint(spec)

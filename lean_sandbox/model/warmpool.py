@@ -90,7 +90,8 @@ class PoolView(msgspec.Struct, frozen=True, gc=False):
 
 def view_of_pool(pool: SandboxWarmPool) -> PoolView:
     """Return what decisions need of ``pool``."""
-    meta, spec = pool.metadata, pool.spec
+    meta = pool.metadata
+    spec = pool.spec
     grace_s = spec.readinessGracePeriodSeconds
     return PoolView(
         name=meta.name,
@@ -237,7 +238,8 @@ class ReplenishHold:
         """Note the number of active members and return the seconds still to wait, 0 for none."""
         if self._delay_s <= 0:
             return 0.0
-        last, self._last_members = self._last_members, current
+        last = self._last_members
+        self._last_members = current
         if current >= desired:
             self._defer_until_s = -math.inf
         elif current < last:
@@ -293,7 +295,8 @@ class Outcomes:
     def failed(self, created_at: str, why: str, now_s: float) -> None:
         """Note that a member has ended, or did not become ready in time."""
         if created_at >= self._newest_failed:
-            self._newest_failed, self._why = created_at, why
+            self._newest_failed = created_at
+            self._why = why
         self._failed_at_s = now_s
 
     def failure(self, now_s: float, *, lasts_s: float) -> str:

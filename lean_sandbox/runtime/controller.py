@@ -178,7 +178,9 @@ class Controller(Generic[E]):
             self.mark_stale(item.key)
 
     def _end(self, report: ReconcileResult[Key]) -> None:
-        item, key, writes = report.item, report.item.key, WRITES.get()
+        item = report.item
+        key = report.item.key
+        writes = WRITES.get()
         self._log.debug(
             "reconciled",
             key=str(key),

@@ -221,7 +221,8 @@ class Workers(Generic[K]):
                     await self._run_reconcile(item, scope)
 
     async def _run_reconcile(self, item: Item[K], scope: anyio.CancelScope) -> None:
-        outcome, next_s = Outcome.CANCELLED, None
+        outcome = Outcome.CANCELLED
+        next_s = None
         error: Exception | None = None
         # What the reconcile asks of the server has its rank.
         RANK.set(item.rank)
@@ -232,7 +233,8 @@ class Workers(Generic[K]):
         except BaseException as failure:
             # A reconcile cancelled at its deadline may raise any error while it unwinds.
             if scope.cancel_called:
-                outcome, next_s = Outcome.TIMEOUT, self._retry(item.key, 0.0)
+                outcome = Outcome.TIMEOUT
+                next_s = self._retry(item.key, 0.0)
                 self._log.warning("reconcile_timed_out", key=str(item.key), next_s=next_s)
             elif isinstance(failure, Exception):
                 error = failure
@@ -244,7 +246,8 @@ class Workers(Generic[K]):
             self._finish(ReconcileResult(item, outcome, took_s, next_s, error))
 
     def _after_success(self, item: Item[K], result: Result) -> tuple[Outcome, float | None]:
-        key, after_s = item.key, result.requeue_after_s
+        key = item.key
+        after_s = result.requeue_after_s
         if after_s is None:
             self._queue.forget(key)
             return Outcome.SUCCESS, None

@@ -41,7 +41,8 @@ class ObjectWriter:
 
     async def get(self, cache: Cache[E], key: Key) -> Response[E] | None:
         """Fetch an object; if it is gone, the cache forgets it and the result is ``None``."""
-        held, known = cache.get(key), known_of(cache, key)
+        held = cache.get(key)
+        known = known_of(cache, key)
         type_, accept = _form(cache)
         item = await self.client.get(
             cache.kind.resource, key.name, type_, namespace=key.namespace, accept=accept

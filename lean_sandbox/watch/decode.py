@@ -129,13 +129,15 @@ class EventDecoder(Generic[E]):
         """
         try:
             event = _decode_line(line)
-            event_type, received = _TYPES[event.type], event.object
+            event_type = _TYPES[event.type]
+            received = event.object
         except ODD:
             raw = self._raw_event(line)
             if raw is None:
                 return
             try:
-                event_type, received = raw[0], _patiently(_decode_object, raw[1])
+                event_type = raw[0]
+                received = _patiently(_decode_object, raw[1])
             except ODD as error:
                 self._skip(line, error)
                 return

@@ -187,11 +187,13 @@ class OwnWrites:
         metadata = [patch["metadata"] for patch in wrote if "metadata" in patch]
         ours |= {field for each in metadata for field in each}
         for field, part in _WRITTEN_AS.items():
-            was, now = getattr(before, field, None), getattr(after, field, None)
+            was = getattr(before, field, None)
+            now = getattr(after, field, None)
             if was != now and part not in ours:
                 return False
         for field in ("labels", "annotations"):
-            was, now = getattr(before, field, None) or {}, getattr(after, field, None) or {}
+            was = getattr(before, field, None) or {}
+            now = getattr(after, field, None) or {}
             values = [each.get(field) or {} for each in metadata]
             for key in was.keys() | now.keys() if was != now else ():
                 value = now.get(key)

@@ -43,7 +43,9 @@ class Lister(Generic[E]):
         at the cached version. After a page that a busy server refuses, ``listing`` says where to
         continue.
         """
-        cache, decoder, source = self._cache, self._decoder, self._source
+        cache = self._cache
+        decoder = self._decoder
+        source = self._source
         dropped_before = cache.dropped_elsewhere
         if listing.continue_ is None:
             decoder.steps["list"] += 1
@@ -61,7 +63,8 @@ class Lister(Generic[E]):
 
     async def _pages(self, listing: Listing, *, initial: bool) -> str:
         """Apply the pages that are left; return the version of the list."""
-        limit, continue_ = listing.limit, listing.continue_
+        limit = listing.limit
+        continue_ = listing.continue_
         listing.continue_ = None
         while True:
             try:
@@ -73,7 +76,8 @@ class Lister(Generic[E]):
                 continue
             except errors.ApiError as error:
                 if continue_ and error.status in (429, 503):
-                    listing.limit, listing.continue_ = limit, continue_
+                    listing.limit = limit
+                    listing.continue_ = continue_
                 raise
             self._decoder.steps["page"] += 1
             metadata = self._decoder.page(body, initial=initial)

@@ -115,7 +115,8 @@ class Reflector(Generic[E]):
     def list_anew(self) -> None:
         """Begin anew with a list of full objects, as at the start; ``synced`` is set after it."""
         self.synced = anyio.Event()
-        state, self._state = self._state, Listing(compare_at=self._clock.monotonic())
+        state = self._state
+        self._state = Listing(compare_at=self._clock.monotonic())
         if isinstance(state, Watching):
             state.scope.cancel()
 
@@ -135,7 +136,8 @@ class Reflector(Generic[E]):
     async def _list_and_watch(self) -> Failure | None:
         if not isinstance(self._state, Listed) or self._is_resync_due:
             await self._list()
-        began_at, received_before = self._clock.monotonic(), self.source.received_bytes
+        began_at = self._clock.monotonic()
+        received_before = self.source.received_bytes
         if not await self._watch():
             return None
         if self._clock.monotonic() - began_at < _HASTY_END_S:
@@ -220,7 +222,8 @@ class Reflector(Generic[E]):
         self._decoder.begin_watch()
         self.steps["watch"] += 1
         with anyio.CancelScope() as scope:
-            now, bookmarks = self._clock.monotonic(), self.steps["bookmark"]
+            now = self._clock.monotonic()
+            bookmarks = self.steps["bookmark"]
             watching = self._state = Watching(listed, scope, now, bookmarks)
             try:
                 await self._receive(watching)

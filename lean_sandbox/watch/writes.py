@@ -63,8 +63,11 @@ class Write(Generic[E]):
 
     def applied(self, item: Any, *, as_metadata: bool) -> Response[E]:
         """Apply the response; one that shows another object of the name says that ours is gone."""
-        cache, entry, status = self._cache, self._entry, self._status
-        row, before = item.metadata, cache.latest(entry)
+        cache = self._cache
+        entry = self._entry
+        status = self._status
+        row = item.metadata
+        before = cache.latest(entry)
         if is_gone := row.uid != entry.uid:
             # Another has the name by now, whatever the watch has yet to show.
             cache.forget(entry.key, entry.uid)
@@ -87,7 +90,8 @@ class Write(Generic[E]):
 
     def failed(self, error: BaseException) -> None:
         """Note what an error means; raises Conflict for one that tells of another object."""
-        cache, entry = self._cache, self._entry
+        cache = self._cache
+        entry = self._entry
         if isinstance(error, NotFound):
             cache.forget(entry.key, entry.uid)
         elif self._status is not None and not (isinstance(error, ApiError) and error.status < 500):
@@ -178,7 +182,8 @@ def apply_response(
     """
     item = None if isinstance(shown, ObjectMeta) else shown
     row = shown if item is None else cache.kind.row_of(item)
-    key, version = key_of(row.namespace, row.name), as_version(row.resource_version)
+    key = key_of(row.namespace, row.name)
+    version = as_version(row.resource_version)
     if 0 < version < known.version:
         cache.forget_version(key)
     old = cache.get(key)

@@ -24,7 +24,8 @@ async def test_fixed_credentials_have_nothing_newer() -> None:
 
 async def test_a_rotated_token_is_picked_up_by_age(tmp_path: Path) -> None:
     """Within its age the file is not read again; after it the new token is used."""
-    clock, file = FakeClock(), tmp_path / "token"
+    clock = FakeClock()
+    file = tmp_path / "token"
     file.write_text("one\n")
     auth = TokenFileAuth(file, clock)
     assert await auth.authorization() == "Bearer one"
@@ -62,7 +63,8 @@ async def test_without_any_token_the_request_fails_and_may_be_repeated(
 
 async def test_an_unreadable_file_does_not_take_away_a_good_token(tmp_path: Path) -> None:
     """In the moment of a rotation the old token goes on, and the failure is counted."""
-    clock, file = FakeClock(), tmp_path / "token"
+    clock = FakeClock()
+    file = tmp_path / "token"
     file.write_text("one")
     auth = TokenFileAuth(file, clock)
     await auth.authorization()

@@ -88,7 +88,8 @@ def test_the_flag_wins_over_environment_cluster_and_home(
     home: Home, certificates: Certificates
 ) -> None:
     """Flag, KUBECONFIG, service account, home: each stands in only for those before it."""
-    flag, listed = home.write("flag"), home.write("listed")
+    flag = home.write("flag")
+    listed = home.write("listed")
     home.write()
     home.mount(certificates)
     home.environ["KUBECONFIG"] = str(listed)

@@ -127,7 +127,8 @@ def test_already_exists_is_a_conflict() -> None:
 
 def test_a_terminating_namespace_is_told_from_missing_rights() -> None:
     """Only the cause NamespaceTerminating says so; nothing can be created there any more."""
-    gone, rights = made(403, TERMINATING), made(403, RBAC)
+    gone = made(403, TERMINATING)
+    rights = made(403, RBAC)
     assert isinstance(gone, errors.Forbidden)
     assert isinstance(rights, errors.Forbidden)
     assert (gone.namespace_terminating, rights.namespace_terminating) == (True, False)

@@ -73,7 +73,8 @@ async def test_arguments_of_a_plugin_are_no_text_of_a_shell(
     """The plugin gets each of them as it is written; nothing else is run."""
     monkeypatch.chdir(tmp_path)
     program = tmp_path / "plugin"
-    got, seen = tmp_path / "got", tmp_path / "seen"
+    got = tmp_path / "got"
+    seen = tmp_path / "seen"
     program.write_text(
         f"#!{sys.executable} -SE\nimport sys\nopen({str(got)!r}, 'w').write(repr(sys.argv[1:]))\n"
     )

@@ -109,7 +109,8 @@ async def test_a_dot_at_the_end_of_a_name_is_no_part_of_it(
     context = tls_context(file=certificates.authority)
     async with serve(in_turn(reply(), reply()), tls=certificates.server_context()) as server:
         asked: list[str] = []
-        find, port = sockets._addresses, int(server.url.rpartition(":")[2])
+        find = sockets._addresses
+        port = int(server.url.rpartition(":")[2])
 
         async def found(host: str, port: int) -> list[Any]:
             asked.append(host)
@@ -236,7 +237,8 @@ async def test_without_key_identifiers_the_chain_is_verified(
     plain: Callable[..., Certificates],
 ) -> None:
     """An authority with the same name and another key has signed nothing."""
-    old, other = plain("old"), plain("other")
+    old = plain("old")
+    other = plain("other")
     async with serve(in_turn(), tls=old.server_context()) as server:
         url = server.url.replace("127.0.0.1", "localhost")
         with pytest.raises(ConnectFailed, match="signature failure"):

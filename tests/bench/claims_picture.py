@@ -107,7 +107,8 @@ def draw(figures: Figures) -> str:
         return round(_LEFT + floors * _WIDTH / last, 1)
 
     def rect(css: str, y: int, begin: float, end: float, height: int) -> str:
-        at, width = x(begin), x(end) - x(begin)
+        at = x(begin)
+        width = x(end) - x(begin)
         return f'<rect class="{css}" x="{at}" y="{y}" width="{width:.1f}" height="{height}"/>'
 
     def bar(css: str, y: int, median: Measured, late: Measured) -> list[str]:

@@ -330,7 +330,8 @@ def steps(rounds: int, title: str, form: Callable[[int, int], Json]) -> str:
 def pruned(line: bytes) -> Json:
     """Decode everything and keep what the cache needs."""
     obj = json.loads(line)["object"]
-    meta, status = obj["metadata"], obj["status"]
+    meta = obj["metadata"]
+    status = obj["status"]
     kept = ("name", "namespace", "uid", "resourceVersion", "labels", "annotations")
     return {
         **{key: meta[key] for key in kept},

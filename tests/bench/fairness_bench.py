@@ -84,7 +84,8 @@ async def tenant(env: Environment, members: int) -> str:
 
 def row(name: str, found: list[float], created: list[float], quiet: list[float]) -> str:
     """Return a line of the table."""
-    middle, most = median(found), sorted(found)[int(0.9 * len(found))]
+    middle = median(found)
+    most = sorted(found)[int(0.9 * len(found))]
     times = middle / median(quiet)
     return f"{name:28}{middle:8.1f}{most:8.1f}{max(found):8.1f}{times:8.2f}{median(created):8.1f}"
 
@@ -93,7 +94,8 @@ async def beside(
     env: Environment, resource: Resource, members: int
 ) -> tuple[list[float], list[float]]:
     """Do as :func:`singles` while a burst of another tenant waits."""
-    mine, theirs = await tenant(env, MEMBERS), await tenant(env, members)
+    mine = await tenant(env, MEMBERS)
+    theirs = await tenant(env, members)
     await env.measured.until_idle("filling the pools")
     burst = Load(env.client, env.clock, env.options, resource, theirs, {})
     async with anyio.create_task_group() as group:

@@ -38,7 +38,8 @@ Json = dict[str, Any]
 
 PAGE_SIZE = 250
 # What differs between two Sandboxes, in the one that is copied. Lengths are those of the copies.
-NAME, SPACE = "sandbox-000000", NS
+NAME = "sandbox-000000"
+SPACE = NS
 UIDS = {"sandboxes": "11111111-1111-4000-8000-", "pods": "22222222-1111-4000-8000-"}
 VERSION = 1_000_000
 # What kube-apiserver 1.36.3 takes for a page of 250: 0.32 s for the eight pages of 2,000 with their
@@ -111,7 +112,8 @@ class Server(asyncio.Protocol):
 
     def __init__(self, kinds: dict[str, Copies], asked: Counter[str]) -> None:
         """Share the objects and the counts with the other connections."""
-        self._kinds, self._asked = kinds, asked
+        self._kinds = kinds
+        self._asked = asked
         self._received = b""
         self._transport: asyncio.Transport | None = None
 
@@ -137,7 +139,8 @@ class Server(asyncio.Protocol):
                 b"Transfer-Encoding: chunked\r\n\r\n"
             )
             return
-        code, body = "200 OK", b'{"metadata":{"resourceVersion":"%d"},"items":[]}' % VERSION
+        code = "200 OK"
+        body = b'{"metadata":{"resourceVersion":"%d"},"items":[]}' % VERSION
         if method == "GET" and "limit" in query:
             self._asked[f"list {plural}"] += 1
             if plural in self._kinds:
@@ -149,7 +152,8 @@ class Server(asyncio.Protocol):
             body = json.dumps(self._asked).encode()
         else:
             self._asked[f"{method} {path}"] += 1
-            code, body = "404 Not Found", b'{"kind":"Status","reason":"NotFound","code":404}'
+            code = "404 Not Found"
+            body = b'{"kind":"Status","reason":"NotFound","code":404}'
         head = f"HTTP/1.1 {code}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
         self._transport.write(head.encode() + b"\r\n\r\n" + body)
 
@@ -172,7 +176,8 @@ async def read_plainly(kubeconfig: Path) -> tuple[float, float]:
     """Read all pages one after the other; return the seconds and the MiB."""
     transport = Transport(load(str(kubeconfig)), clock=SystemClock())
     client = Client(transport)
-    began, received = time.monotonic(), 0
+    began = time.monotonic()
+    received = 0
 
     async def read(resource: Resource) -> int:
         token: str | None = None
@@ -195,7 +200,8 @@ async def read_plainly(kubeconfig: Path) -> tuple[float, float]:
 
 def start(kubeconfig: Path, *flags: str) -> tuple[subprocess.Popen[bytes], float, int]:
     """Start the controller; return it, after how many seconds it was in sync, and over how many."""
-    began, log = time.monotonic(), kubeconfig.with_suffix(".log")
+    began = time.monotonic()
+    log = kubeconfig.with_suffix(".log")
     with log.open("wb") as errors:
         process = subprocess.Popen(  # noqa: S603 -- this project's own program
             [
@@ -234,7 +240,8 @@ def measure(count: int, namespaces: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         url = f"http://127.0.0.1:{ours.recv()}"
         kubeconfig = Path(folder) / "kubeconfig"
-        cluster, user = {"name": "many", "cluster": {"server": url}}, {"name": "many", "user": {}}
+        cluster = {"name": "many", "cluster": {"server": url}}
+        user = {"name": "many", "user": {}}
         context = {"name": "many", "context": {"cluster": "many", "user": "many"}}
         lists = {"clusters": [cluster], "users": [user], "contexts": [context]}
         kubeconfig.write_text(json.dumps({"current-context": "many", **lists}))

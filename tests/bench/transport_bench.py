@@ -213,7 +213,8 @@ async def one_round(call: Call, concurrency: int) -> tuple[float, float]:
             left[0] -= 1
             await call()
 
-    started, cpu = time.perf_counter(), time.process_time()
+    started = time.perf_counter()
+    cpu = time.process_time()
     async with anyio.create_task_group() as group:
         for _ in range(concurrency):
             group.start_soon(work)

@@ -123,7 +123,8 @@ def test_the_json_can_be_read_back() -> None:
 
 def test_tables_show_every_scenario_and_every_bound(capsys: pytest.CaptureFixture[str]) -> None:
     """Figures, requests each, failures, windows, verdicts, and the command a miss is meant for."""
-    report, screen = made_up(), Screen()
+    report = made_up()
+    screen = Screen()
     print_scenarios(report.scenarios, screen)
     print_bounds(report, screen)
     out = capsys.readouterr().out

@@ -117,7 +117,9 @@ async def kubeconfig(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIte
 @asynccontextmanager
 async def open_bench(kubeconfig: str) -> AsyncIterator[Bench]:
     """Open a load of claims in a namespace of its own."""
-    options, clock, report = BenchOptions(kubeconfig=kubeconfig), SystemClock(), Report()
+    options = BenchOptions(kubeconfig=kubeconfig)
+    clock = SystemClock()
+    report = Report()
     connection = load_connection(kubeconfig, None, clock=clock)
     async with (
         open_client(connection, clock, agent="bench", in_flight=4) as client,
@@ -133,7 +135,9 @@ async def open_bench(kubeconfig: str) -> AsyncIterator[Bench]:
 async def test_a_pod_that_is_taken_late_makes_its_claim_usable_late(kubeconfig: str) -> None:
     """The lag is the time from Ready to the last of the two marks that is taken away."""
     async with open_bench(kubeconfig) as bench:
-        clock, stub, claims = bench.clock, bench.stub, bench.claims
+        clock = bench.clock
+        stub = bench.stub
+        claims = bench.claims
         await stub.member("m", **FREE)
         claim = await claims.send_one(0)
         await clock.advance(0.5)
@@ -198,7 +202,8 @@ async def test_a_pod_that_is_never_taken_makes_its_claim_none_that_counts(
 ) -> None:
     """Either mark is enough. The wait ends, the claim is counted, and the report says so."""
     async with open_bench(kubeconfig) as bench:
-        claims, found = bench.claims, list[ScenarioReport]()
+        claims = bench.claims
+        found = list[ScenarioReport]()
         await bench.stub.member("m", **left)
         await bench.stub.member("other")
         for number, sandbox in enumerate(("m", "other", "")):
@@ -252,8 +257,10 @@ def test_a_claim_is_usable_from_the_first_moment_at_which_both_hold(events: list
     clock = FakeClock()
     claims = Load(cast("Client", None), clock, BenchOptions(), SANDBOXCLAIMS, "ns", {})
     claims.made = {name: load.Made(0.0) for name in ("n0", "n1")}
-    taken, bound = dict[str, bool](), dict[str, str]()
-    ready, usable = dict[str, float](), dict[str, float]()
+    taken = dict[str, bool]()
+    bound = dict[str, str]()
+    ready = dict[str, float]()
+    usable = dict[str, float]()
     for at, (what, name, how) in enumerate(events, 1):
         clock.leap(1.0)
         if what == "pod":
@@ -313,7 +320,8 @@ async def stub_controller(kubeconfig: str, within: str, *, takes: bool) -> Async
 
     Other tests may use the same server, so it serves only namespaces whose names begin so.
     """
-    clock, served = SystemClock(), set[str]()
+    clock = SystemClock()
+    served = set[str]()
     connection = load_connection(kubeconfig, None, clock=clock)
 
     async def fill(pool: ObjectMeta) -> None:

@@ -18,7 +18,8 @@ from tests.support.world import NS
 def walks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return what is filled with the kind of each cache that is walked over, or asked for keys."""
     found: list[str] = []
-    iterate, keys = Cache.__iter__, Cache.keys
+    iterate = Cache.__iter__
+    keys = Cache.keys
 
     def walked(self: Cache[Entry]) -> Iterator[Entry]:
         found.append(self.kind.resource.plural)

@@ -23,8 +23,11 @@ from tests.support.extensions import bound_name, fill, settings
 from tests.support.names import CLAIMS
 from tests.support.world import CONTROLLER, NS, World, open_world, sandbox
 
-MANY, MEMBERS, SERVED = 2000, 100, 400
-SLOW_S, QUICK_S = 4.0, 0.05
+MANY = 2000
+MEMBERS = 100
+SERVED = 400
+SLOW_S = 4.0
+QUICK_S = 0.05
 WAITING_S = 180.0
 # An eighth of the 32 slots is for other namespaces.
 IN_FLIGHT = 28

@@ -142,7 +142,8 @@ def test_only_small_values_are_shared() -> None:
     small = {"app": "agents"}
     assert shared_map(dict(small)) is shared_map(dict(small))
     large = {"note": "x" * MOST_BYTES}
-    one, other = shared_map(dict(large)), shared_map(dict(large))
+    one = shared_map(dict(large))
+    other = shared_map(dict(large))
     assert one == other == large
     assert one is not other
     assert not is_small(tuple(range(MOST_BYTES)))

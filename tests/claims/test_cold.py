@@ -253,7 +253,8 @@ async def test_collisions_in_a_row_are_looked_at_ever_more_rarely() -> None:
         await world.create(claim())
         waits = []
         for _ in range(8):
-            tried, began = len(world.requests("create", "sandboxes")), world.clock.monotonic()
+            tried = len(world.requests("create", "sandboxes"))
+            began = world.clock.monotonic()
             while len(world.requests("create", "sandboxes")) == tried:
                 await world.advance(0.1)
             waits.append(round(world.clock.monotonic() - began, 1))

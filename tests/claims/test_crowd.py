@@ -13,7 +13,8 @@ from tests.support.names import CLAIMS, POOLS, SANDBOXES
 from tests.support.world import NS, World, condition, running_status, write_pod_status
 
 Json = dict[str, Any]
-MEMBERS, CROWD = 96, 90
+MEMBERS = 96
+CROWD = 90
 # How long the server takes for each request: the crowd is served after some five seconds.
 ANSWER_S = 0.8
 # For how long work stands back for single claims.

@@ -51,7 +51,8 @@ async def test_overrides_replace_in_place_and_the_last_word_counts() -> None:
     held = {"name": "OLD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
     made = env_template("Overrides", {**MAIN, "env": [held, {"name": "Z", "value": "z"}]})
     async with open_claims(templates=(made,)) as world:
-        first, last = {"name": "OLD", "value": "1"}, {"name": "OLD", "value": "2"}
+        first = {"name": "OLD", "value": "1"}
+        last = {"name": "OLD", "value": "2"}
         await world.create(claim(env=[first, last]))
         assert env_of(world) == [last, {"name": "Z", "value": "z"}]
 

@@ -29,7 +29,8 @@ def container(*, ready: bool) -> dict[str, Any]:
 
 async def launch_step_by_step(world: World, name: str) -> None:
     """Take a Pod to Ready the way real ones go: every step is a write of its status."""
-    ready, not_ready = pod_conditions(ready=True), pod_conditions(ready=False)
+    ready = pod_conditions(ready=True)
+    not_ready = pod_conditions(ready=False)
     started = {"type": "PodReadyToStartContainers", "status": "True"}
     ip = {"podIP": "10.244.0.5", "podIPs": [{"ip": "10.244.0.5"}]}
     await world.bind(name)

@@ -247,7 +247,8 @@ async def test_annotations_that_are_written_meanwhile_take_nothing_from_a_reconc
         assert world.whole.claims is not None
         states = world.whole.claims._states
         assert not states
-        store, patches = world.plane.store, world.plane.hold("patch", "sandboxclaims")
+        store = world.plane.store
+        patches = world.plane.hold("patch", "sandboxclaims")
         store.patch(CLAIMS, NS, "c", {"metadata": {"annotations": {ANNOTATION: "another"}}})
         await world.until(lambda: patches.waiting)
         fetches = world.plane.hold("get", "sandboxes")

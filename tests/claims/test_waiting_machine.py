@@ -13,7 +13,8 @@ POOLS = (Key("ns", "p"), Key("ns", "q"))
 CLAIMS = tuple(Key("ns", f"c{number}") for number in range(6))
 # Some were made in the same second.
 MADE = {claim: f"2026-01-01T00:00:0{number // 2}Z" for number, claim in enumerate(CLAIMS)}
-claims, pools = st.sampled_from(CLAIMS), st.sampled_from((POOLS[0],) * 3 + POOLS)
+claims = st.sampled_from(CLAIMS)
+pools = st.sampled_from((POOLS[0],) * 3 + POOLS)
 
 
 class WaitingMachine(RuleBasedStateMachine):
@@ -64,7 +65,8 @@ class WaitingMachine(RuleBasedStateMachine):
     @rule(claim=claims, pool=pools, takes=st.booleans(), comes_meanwhile=st.booleans())
     def claim_is_served(self, *, claim: Key, pool: Key, takes: bool, comes_meanwhile: bool) -> None:
         """A reconcile ends with a member in hand, or without, and then the claim waits on."""
-        seen, tried = self.arrivals[pool], self.waiting.arrivals
+        seen = self.arrivals[pool]
+        tried = self.waiting.arrivals
         is_served = takes and self.members[pool] > 0
         if is_served:
             self.members[pool] -= 1
@@ -119,7 +121,8 @@ class TestWaitingMachine(WaitingMachine.TestCase):  # type: ignore[misc,valid-ty
 
 def test_each_member_wakes_one_claim() -> None:
     """Three hundred members for three hundred claims are three hundred wakes, oldest first."""
-    pool, woken = Key("ns", "p"), list[Key]()
+    pool = Key("ns", "p")
+    woken = list[Key]()
     free = [0]
     waiting = WaitingClaims(woken.append, lambda _: free[0])
     names = [Key("ns", f"c{number:03}") for number in range(300)]

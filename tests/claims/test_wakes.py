@@ -156,11 +156,13 @@ async def test_what_a_claim_reports_of_its_sandbox_wakes_it(cause: Cause) -> Non
     async with open_claims("m1") as world:
         await world.create(claim())
         await world.advance(3.0)
-        before, told = passes(world), get_claim(world)["status"]
+        before = passes(world)
+        told = get_claim(world)["status"]
         await cause(world)
         await world.advance(5.0)
         assert passes(world) > before
-        status, source = get_claim(world)["status"], world.get("m1")["status"]
+        status = get_claim(world)["status"]
+        source = world.get("m1")["status"]
         assert status != told
         for field in ("podIPs", "serviceFQDN"):
             assert status["sandbox"].get(field) == source.get(field)
@@ -176,7 +178,8 @@ async def test_what_a_claim_does_not_report_leaves_it_alone(cause: Cause) -> Non
     async with open_claims("m1") as world:
         await world.create(claim())
         await world.advance(3.0)
-        before, source = passes(world), world.get("m1")
+        before = passes(world)
+        source = world.get("m1")
         await cause(world)
         await world.advance(5.0)
         assert world.get("m1") != source

@@ -31,7 +31,8 @@ from tests.controlplane.plugin import REAL
 _NOWHERE = SandboxDirectConnectionConfig(api_url="http://127.0.0.1:9")
 
 
-_EMBEDDED, _REAL = "embedded", "kube-apiserver"
+_EMBEDDED = "embedded"
+_REAL = "kube-apiserver"
 
 
 @pytest.fixture(scope="package", params=[_EMBEDDED, pytest.param(_REAL, marks=REAL)])

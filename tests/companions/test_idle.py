@@ -263,7 +263,8 @@ async def test_a_restart_does_not_suspend_what_was_in_use() -> None:
 async def test_a_day_of_a_hundred_sandboxes_of_which_ten_are_in_use() -> None:
     """No one in use is suspended, and Pods run for a seventh of the hours."""
     given_ = settings(companions=("idle",), idle_cpu=0.0)
-    hour_s, timeout_s = 3600.0, 3600
+    hour_s = 3600.0
+    timeout_s = 3600
     wishes = {"annotations": {TIMEOUT: str(timeout_s)}}
     every = [sandbox(f"sb-{number}", metadata=wishes) for number in range(100)]
     async with open_world(given_, one_time=True, clock=FakeClock(), before=tuple(every)) as world:

@@ -19,7 +19,8 @@ from tests.controlplane.binaries import KUBERNETES
 from tests.controlplane.plugin import REAL
 from tests.controlplane.server import RealServer
 
-_EMBEDDED, _REAL = "embedded", "kube-apiserver"
+_EMBEDDED = "embedded"
+_REAL = "kube-apiserver"
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -31,7 +32,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             "tests/conformance/" in report.nodeid and _REAL in report.nodeid for report in reports
         )
 
-    kept, broken = count("passed"), count("failed") + count("error")
+    kept = count("passed")
+    broken = count("failed") + count("error")
     if kept or broken:
         terminalreporter.write_line(
             f"conformance: {kept + broken} laws asked of kube-apiserver {KUBERNETES},"

@@ -35,7 +35,8 @@ def field(number: int, value: bytes | str | int) -> bytes:
 
 def encode(obj: Json) -> bytes:
     """Return the body of a request."""
-    version, kind = obj["apiVersion"], obj["kind"]
+    version = obj["apiVersion"]
+    kind = obj["kind"]
     raw = _message(recorded.component_of(version, kind), obj)
     return b"k8s\x00" + field(1, field(1, version) + field(2, kind)) + field(2, raw)
 

@@ -25,7 +25,8 @@ def _role(kind: str) -> Json:
 
 
 def _definition(name: str) -> Json:
-    plural, group = f"{name}s", "samples.lean-sandbox.dev"
+    plural = f"{name}s"
+    group = "samples.lean-sandbox.dev"
     schema = {
         "type": "object",
         "properties": {"n": {"type": "integer", "maximum": 7, "default": 3}},

@@ -144,7 +144,8 @@ async def test_dependents_go_after_their_owner(room: Room) -> None:
 
 async def test_a_dependent_lives_while_any_owner_does(room: Room) -> None:
     """With a second owner left it stays, without the reference to the first."""
-    first, second = await room.widget("first"), await room.widget("second")
+    first = await room.widget("first")
+    second = await room.widget("second")
     references = [owner(first), owner(second)]
     await room.widget("child", metadata={"ownerReferences": references})
     path = f"{room.widgets}/child"

@@ -94,7 +94,8 @@ async def test_fields_of_services_select(room: Room, selector: str, found: set[s
     assert await _names(room, f"{room.core}/services", selector) == found
 
 
-_CORE, _NEW = "/api/v1", "/apis/events.k8s.io/v1"
+_CORE = "/api/v1"
+_NEW = "/apis/events.k8s.io/v1"
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,8 @@ async def test_a_kind_counts_generations_and_returns_what_it_deletes_as_it_is_kn
 ) -> None:
     """`generation` is there for the kinds that have one; others answer a DELETE with a Status."""
     body = sample.body(f"{room.name}-kind", room.name)
-    path, name = sample.path(room.name), body["metadata"]["name"]
+    path = sample.path(room.name)
+    name = body["metadata"]["name"]
     made = (await api.post(path, body)).ok()
     gone = (await api.delete(f"{path}/{name}", gracePeriodSeconds="0")).ok()
     assert ("generation" in made["metadata"]) is sample.kind.has_generation

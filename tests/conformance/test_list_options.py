@@ -26,7 +26,8 @@ BOTH = 'Unsupported value: "{}": supported values: "Exact", "NotOlderThan", ""'
 
 def wrong_in_list(query: Mapping[str, str]) -> list[str]:
     """Return what a list with these options is refused for."""
-    match, version = query.get(MATCH, ""), query.get("resourceVersion", "")
+    match = query.get(MATCH, "")
+    version = query.get("resourceVersion", "")
     found = []
     if match and not version:
         found.append(NEEDS_VERSION)
@@ -41,7 +42,8 @@ def wrong_in_list(query: Mapping[str, str]) -> list[str]:
 
 def wrong_in_watch(query: Mapping[str, str]) -> list[str]:
     """Return what a watch with these options is refused for."""
-    match, initial = query.get(MATCH, ""), "sendInitialEvents" in query
+    match = query.get(MATCH, "")
+    initial = "sendInitialEvents" in query
     streams = not (match or initial) and query.get("resourceVersion", "0") == "0"
     found = []
     if initial and match != "NotOlderThan":

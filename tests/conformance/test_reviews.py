@@ -273,12 +273,14 @@ async def test_a_token_is_for_the_account_of_its_path(room: Room) -> None:
 
 # ------------------------------------------------------------------ impersonation
 
-_USER, _GROUP = "Impersonate-User", "Impersonate-Group"
+_USER = "Impersonate-User"
+_GROUP = "Impersonate-Group"
 
 
 async def test_an_administrator_may_act_as_anybody(room: Room) -> None:
     """The named user has the groups and extras of the headers, and those every user has."""
-    api, account = room.api, f"system:serviceaccount:{room.name}:default"
+    api = room.api
+    account = f"system:serviceaccount:{room.name}:default"
     everybody = "system:authenticated"
     assert await who(api, (_USER, "jane")) == {"username": "jane", "groups": [everybody]}
     headers = (

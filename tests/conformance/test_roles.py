@@ -111,8 +111,10 @@ async def test_the_first_roles_are_labelled(api: Api) -> None:
 
 async def test_an_aggregated_role_gathers_the_rules_of_others(room: Room) -> None:
     """Its rules are those of the roles its selectors choose, and follow them."""
-    path, label = f"{_RBAC}/clusterroles", f"{room.name}/gather"
-    name, part = f"{room.name}-all", f"{room.name}-part"
+    path = f"{_RBAC}/clusterroles"
+    label = f"{room.name}/gather"
+    name = f"{room.name}-all"
+    part = f"{room.name}-part"
     selectors = [
         {"matchLabels": {label: "yes"}},
         {"matchExpressions": [{"key": label, "operator": "In", "values": ["yes", "too"]}]},
@@ -145,7 +147,8 @@ async def test_an_aggregated_role_gathers_the_rules_of_others(room: Room) -> Non
 
 async def test_roles_are_gathered_along_a_chain(room: Room) -> None:
     """What view gathers, edit and admin have as well."""
-    name, path = f"{room.name}-foos", f"{_RBAC}/clusterroles"
+    name = f"{room.name}-foos"
+    path = f"{_RBAC}/clusterroles"
     rule = {"apiGroups": [f"{room.name}.dev"], "resources": ["foos"], "verbs": ["get"]}
     made = role(name, rule)
     made["metadata"]["labels"] = {f"{_AGGREGATED}view": "true"}

@@ -230,7 +230,8 @@ async def test_a_strategic_patch_puts_its_items_before_what_was_behind_them(room
 
 async def test_a_strategic_patch_merges_owners_and_finalizers(room: Room) -> None:
     """Owners merge by uid, finalizers by value; directives take single ones away."""
-    first, second = await room.config("o1"), await room.config("o2")
+    first = await room.config("o1")
+    second = await room.config("o2")
     held = {"finalizers": ["laws.dev/a"], "ownerReferences": [owner(first)]}
     await room.pod("p", **held)
     path = f"{room.pods}/p"

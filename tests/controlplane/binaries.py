@@ -144,9 +144,12 @@ def _find(name: str, folders: list[Path]) -> Path | None:
 def _compile(go: str, name: str, cache: Path, environment: Mapping[str, str]) -> Path:
     cache.mkdir(parents=True, exist_ok=True)
     draft = cache / f".{name}.{os.getpid()}"
-    module, package, flags = "kube", f"./{name}", "-s -w"
+    module = "kube"
+    package = f"./{name}"
+    flags = "-s -w"
     if name in ("etcd", "client"):
-        module, package = name, "."
+        module = name
+        package = "."
     else:
         # Without it a server says that it is v0.0.0, and rules for newer versions are off.
         major, minor, _ = KUBERNETES.split(".")

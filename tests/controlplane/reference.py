@@ -19,7 +19,8 @@ __all__ = ["DOMAIN", "NEW", "OLD", "VOLUME", "Reference", "go_hash", "owner"]
 Json = dict[str, Any]
 
 DOMAIN = "agents.x-k8s.io"
-OLD, NEW = "v1alpha1", "v1beta1"
+OLD = "v1alpha1"
+NEW = "v1beta1"
 _SINCE = "2026-10-01T08:00:00Z"
 # As a typed client sends it: empty structs that are held by value stay.
 _CONTAINER: Json = {"name": "main", "image": "busybox", "resources": {}}
@@ -134,7 +135,8 @@ class Reference:
         return await self.tell("sandboxes", name, self._awake(made, pod))
 
     async def _pod(self, made: Json, version: str, labels: Json) -> None:
-        meta, spec = made["metadata"], dict(made["spec"]["podTemplate"]["spec"])
+        meta = made["metadata"]
+        spec = dict(made["spec"]["podTemplate"]["spec"])
         wanted = made["spec"]["podTemplate"].get("metadata", {})
         own = {
             kind: {k: v for k, v in wanted.get(kind, {}).items() if not k.startswith(DOMAIN)}
@@ -365,7 +367,8 @@ class Reference:
 
         Warm when the Sandbox has a name of its own.
         """
-        template, is_warm = pool["spec"]["sandboxTemplateRef"]["name"], sandbox != name
+        template = pool["spec"]["sandboxTemplateRef"]["name"]
+        is_warm = sandbox != name
         body = extension("SandboxClaim", name, warmPoolRef={"name": pool["metadata"]["name"]})
         body["metadata"]["annotations"] = {
             f"{DOMAIN}/controller-first-observed-at": "2026-10-01T07:59:59.25Z",

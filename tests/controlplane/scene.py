@@ -43,7 +43,8 @@ __all__ = [
 Json = dict[str, Any]
 
 _MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
-HOME, _ACCOUNT = "agent-sandbox-system", "agent-sandbox-controller"
+HOME = "agent-sandbox-system"
+_ACCOUNT = "agent-sandbox-controller"
 CONTROLLER = f"system:serviceaccount:{HOME}:{_ACCOUNT}"
 _AT_ONCE = Delay(0.005)
 SWIFT = KubeletSettings(
@@ -65,7 +66,8 @@ _PATHS = {
     "Role": f"{_RBAC}/namespaces/{HOME}/roles",
     "RoleBinding": f"{_RBAC}/namespaces/{HOME}/rolebindings",
 }
-_AGENTS, _EXTENSIONS = "/apis/agents.x-k8s.io/v1beta1", "/apis/extensions.agents.x-k8s.io/v1beta1"
+_AGENTS = "/apis/agents.x-k8s.io/v1beta1"
+_EXTENSIONS = "/apis/extensions.agents.x-k8s.io/v1beta1"
 _GROUPS = {
     "persistentvolumeclaims": "/api/v1",
     "pods": "/api/v1",
@@ -163,7 +165,8 @@ class Scene:
 
     async def spent(self) -> Spent:
         """Return what was asked for since the count began, once nothing more is; begin anew."""
-        seen, quiet_s = -1, 0.0
+        seen = -1
+        quiet_s = 0.0
         with patient("fell silent", lambda: f"{seen} requests so far", _PATIENCE_S):
             while quiet_s < _QUIET_S:
                 await anyio.sleep(0.25)
@@ -176,7 +179,8 @@ class Scene:
         """Return what was asked for since the count began; begin anew."""
         found = Spent()
         for entry in sorted(self._lines(), key=lambda one: str(one["requestReceivedTimestamp"])):
-            what, code = _what(entry), entry.get("responseStatus", {}).get("code", 0)
+            what = _what(entry)
+            code = entry.get("responseStatus", {}).get("code", 0)
             if entry["verb"] == "watch":
                 continue
             if code >= 400 and (entry["verb"], code) != ("get", 404):

@@ -26,7 +26,9 @@ __all__ = ["ADMIN", "KUBELET", "OBSERVER", "RealServer", "StartError", "started"
 
 Json = dict[str, Any]
 
-ADMIN, KUBELET, OBSERVER = "admin", "kubelet", "observer"
+ADMIN = "admin"
+KUBELET = "kubelet"
+OBSERVER = "observer"
 _MANAGER = "system:kube-controller-manager"
 _SCHEDULER = "system:kube-scheduler"
 _TOKENS = {
@@ -275,7 +277,8 @@ def started(
     """
     client_port, peer_port, port, manager_port, scheduler_port = _free_ports(5)
     keys = certificates.make(folder)
-    url, store = f"https://127.0.0.1:{port}", f"http://127.0.0.1:{client_port}"
+    url = f"https://127.0.0.1:{port}"
+    store = f"http://127.0.0.1:{client_port}"
     server = RealServer(url, keys.authority, folder / "audit.log", folder, store)
     try:
         server._starts = {
@@ -299,7 +302,8 @@ def started(
 
 
 def _start_store(server: RealServer, programs: Programs, peer_port: int) -> None:
-    url, peer = server._store, f"http://127.0.0.1:{peer_port}"
+    url = server._store
+    peer = f"http://127.0.0.1:{peer_port}"
     server._spawn(
         programs.etcd,
         "etcd",
@@ -315,7 +319,8 @@ def _start_store(server: RealServer, programs: Programs, peer_port: int) -> None
 
 def _start_server(server: RealServer, programs: Programs, port: int) -> None:
     folder = server.folder
-    policy, tokens = folder / "audit.json", folder / "tokens.csv"
+    policy = folder / "audit.json"
+    tokens = folder / "tokens.csv"
     policy.write_text(json.dumps(_AUDIT_POLICY))
     tokens.write_text(
         "".join(f'{token},{user},{user},"{_MASTERS}"\n' for user, token in _TOKENS.items())

@@ -20,9 +20,13 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), *REAL]
 
 Json = dict[str, Any]
 
-TRACKING, REF_HASH = f"{DOMAIN}/sandbox-name-hash", f"{DOMAIN}/sandbox-template-ref-hash"
-POOL, UID, LAUNCH = f"{DOMAIN}/warm-pool-sandbox", f"{DOMAIN}/claim-uid", f"{DOMAIN}/launch-type"
-CREATED_BY, REF = f"{DOMAIN}/created-by", f"{DOMAIN}/sandbox-template-ref"
+TRACKING = f"{DOMAIN}/sandbox-name-hash"
+REF_HASH = f"{DOMAIN}/sandbox-template-ref-hash"
+POOL = f"{DOMAIN}/warm-pool-sandbox"
+UID = f"{DOMAIN}/claim-uid"
+LAUNCH = f"{DOMAIN}/launch-type"
+CREATED_BY = f"{DOMAIN}/created-by"
+REF = f"{DOMAIN}/sandbox-template-ref"
 HASHES = (f"{DOMAIN}/sandbox-template-hash", f"{DOMAIN}/sandbox-pod-template-hash")
 EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 PODS = {"conditions", "selector", "podIPs", "nodeName"}

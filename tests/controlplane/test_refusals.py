@@ -52,7 +52,8 @@ async def policy(
     """Refuse updates and creates of a kind in the namespace but those that CEL ``admits``."""
     group, _, plural = resource.rpartition("/")
     if plural == "status":
-        group, plural = "agents.x-k8s.io", "sandboxes/status"
+        group = "agents.x-k8s.io"
+        plural = "sandboxes/status"
     rule = {
         "apiGroups": [group],
         "apiVersions": ["*"],
@@ -179,7 +180,8 @@ async def test_what_a_webhook_refuses_begins_with_its_name(
 
 async def test_what_breaks_a_rule_of_its_kind_is_refused_with_fields(scene: Scene) -> None:
     """Of a built-in kind, by a schema, and by a rule of a whole object, whose field is <nil>."""
-    api, room = scene.room.api, scene.room
+    api = scene.room.api
+    room = scene.room
     port = {"ports": [{"containerPort": 70000}]}
     body = pod("trial")
     body["spec"]["containers"][0] |= port

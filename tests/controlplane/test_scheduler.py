@@ -17,7 +17,8 @@ from tests.kubelet.placements import PLACEMENTS
 Json = dict[str, Any]
 
 pytestmark = REAL
-_NODES, _PODS = "/api/v1/nodes", "/api/v1/namespaces/default/pods"
+_NODES = "/api/v1/nodes"
+_PODS = "/api/v1/namespaces/default/pods"
 _CASE = "example.com/case"
 _PATIENCE_S = 30.0
 _PREEMPTION = " no new claims to deallocate, preemption: "

@@ -42,7 +42,8 @@ _RBAC = "/apis/rbac.authorization.k8s.io/v1"
 _PATIENCE_S = 120.0
 # A standby takes over five times sooner than by default.
 _TIMES = {"DURATION_S": 3, "RENEW_DEADLINE_S": 2.0, "RETRY_S": 0.4, "ATTEMPT_S": 1.0}
-_MEMBERS, _CLAIMS = 3, 6
+_MEMBERS = 3
+_CLAIMS = 6
 _RANGES = ("0/0x8000000000000000", "1/0x8000000000000000")
 
 

@@ -29,7 +29,10 @@ pytestmark = REAL
 
 Json = dict[str, Any]
 _PLACE = "worse-days"
-_POOL, _CLAIMS, _AWAY_S, _PATIENCE_S = 20, 40, 3.0, 120.0
+_POOL = 20
+_CLAIMS = 40
+_AWAY_S = 3.0
+_PATIENCE_S = 120.0
 
 
 @pytest.fixture

@@ -30,7 +30,8 @@ def test_all_acts_are_played_billed_and_shown(capsys: pytest.CaptureFixture[str]
     account = msgspec.json.decode(capsys.readouterr().out, type=Account)
     assert [step.bill.event_posts for step in account.steps] == [2, 1, 2, 1, 1]
     assert all(step.bill.writes >= 2 for step in account.steps)
-    launch, burst = account.launch, account.burst
+    launch = account.launch
+    burst = account.burst
     assert (launch.sandboxes, launch.bill.conflicts) == (2, 0)
     assert launch.bill.requests["create pods"] == 2
     assert launch.watch_events["pods"].passed >= 2

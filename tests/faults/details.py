@@ -29,7 +29,9 @@ __all__ = ["CANNOT_START", "MARK", "NOTE", "TEAM", "condition", "discrepancies",
 
 Json = dict[str, Any]
 # A label and an annotation that users give Pods by Sandboxes and templates, and one by claims.
-TEAM, NOTE, MARK = "team", "note", "sandbox.users.io/mark"
+TEAM = "team"
+NOTE = "note"
+MARK = "sandbox.users.io/mark"
 CANNOT_START = ("WarmPoolNotFound", "TemplateNotFound")
 # What a claim says of itself, whatever its Sandbox says.
 _OF_CLAIMS = (*CANNOT_START, "ClaimExpired", "SandboxExpired")
@@ -82,7 +84,8 @@ class _Details:
             if set(status) != {"conditions"}:
                 yield f"has expired and still says {status}"
             return
-        uid, key = one["metadata"]["uid"], name_hash(one["metadata"]["name"])
+        uid = one["metadata"]["uid"]
+        key = name_hash(one["metadata"]["name"])
         services = [it for it in self.services.values() if owner_of(it).get("uid") == uid]
         if bool(status.get("service")) != bool(services):
             yield f"names the Service {status.get('service')!r} and has {len(services)}"
@@ -99,13 +102,15 @@ class _Details:
 
     def _pod(self, one: Json, pod: Json) -> Iterator[str]:
         """Look at what a Pod has of its Sandbox, and what that says of it."""
-        wanted, carried = one["spec"]["podTemplate"].get("metadata", {}), pod["metadata"]
+        wanted = one["spec"]["podTemplate"].get("metadata", {})
+        carried = pod["metadata"]
         for part in _PARTS:
             for key in (TEAM, NOTE, MARK):
                 asked, has = ((it.get(part) or {}).get(key) for it in (wanted, carried))
                 if asked != has:
                     yield f"wants {key}={asked} among the {part} of its Pod, which has {has}"
-        labels, owner = one["metadata"].get("labels", {}), owner_of(one)
+        labels = one["metadata"].get("labels", {})
+        owner = owner_of(one)
         is_extended = owner.get("apiVersion", "").startswith("extensions.agents.x-k8s.io/")
         is_member = is_extended and owner["kind"] == "SandboxWarmPool"
         maker = labels.get(CREATED_BY)
@@ -131,7 +136,8 @@ class _Details:
 
     def _claim(self, one: Json) -> Iterator[str]:
         yield from _generation(one)
-        ready, bound = condition(one, "Ready"), one["status"].get("sandbox", {})
+        ready = condition(one, "Ready")
+        bound = one["status"].get("sandbox", {})
         sandbox = self.sandboxes.get(bound.get("name", ""), {})
         is_own = bool(sandbox) and owner_of(sandbox).get("uid") == one["metadata"]["uid"]
         if not is_own or ready.get("reason") in ("ClaimExpired", *CANNOT_START):
@@ -169,7 +175,8 @@ class _Details:
     # -- pools and templates ---------------------------------------------------------------------
 
     def _pool(self, one: Json) -> Iterator[str]:
-        metadata, status = one["metadata"], one.get("status", {})
+        metadata = one["metadata"]
+        status = one.get("status", {})
         if status.get("observedGeneration") != metadata["generation"]:
             yield f"is of generation {metadata['generation']} and says {status}"
         if status.get("selector") != f"{WARM_POOL}={name_hash(metadata['name'])}":
@@ -208,6 +215,7 @@ def condition(one: Json, type_: str) -> Json:
 
 
 def _generation(one: Json) -> Iterator[str]:
-    generation, ready = one["metadata"]["generation"], condition(one, "Ready")
+    generation = one["metadata"]["generation"]
+    ready = condition(one, "Ready")
     if ready.get("observedGeneration") != generation:
         yield f"is of generation {generation} and says {ready}"

@@ -65,7 +65,8 @@ class Ending(Acts):
         if any(not waits or not what.startswith("get ") for what in asked):
             found.append(f"at rest the controller still asks: {dict(asked)}")
         self.plane.audit.reset()
-        said, made = self._claims_say(), self._made_for_claims()
+        said = self._claims_say()
+        made = self._made_for_claims()
         await self._replace()
         await self._time(_REST_S)
         # The end of a template or a pool wakes no claim (claims, 8.1): the next look tells of it.

@@ -59,7 +59,8 @@ class Neighbours(Edits):
     )
     def restore_child(self, where: str, which: int, kind: str, pause: int) -> None:
         """Replace an object by a copy of it, as a backup of single objects does."""
-        name, store = self._pick(kind, where, which), self.story.plane.store
+        name = self._pick(kind, where, which)
+        store = self.story.plane.store
 
         def restoring() -> None:
             old = store.get(kind, where, name)
@@ -76,7 +77,8 @@ class Neighbours(Edits):
     @rule(where=WHERE, which=WHICH, pause=PAUSE)
     def add_twin(self, where: str, which: int, pause: int) -> None:
         """Give a Sandbox one more Pod."""
-        name, store = self._pick(SANDBOXES, where, which), self.story.plane.store
+        name = self._pick(SANDBOXES, where, which)
+        store = self.story.plane.store
 
         def adding() -> None:
             uid = store.get(SANDBOXES, where, name)["metadata"]["uid"]
@@ -97,7 +99,8 @@ class Neighbours(Edits):
     @rule(where=WHERE, which=WHICH, kind=CHILDREN, is_first=st.booleans(), pause=PAUSE)
     def share(self, where: str, which: int, kind: str, is_first: bool, pause: int) -> None:  # noqa: FBT001
         """Give an object one more owner, which does not control it."""
-        name, store = self._pick(kind, where, which), self.story.plane.store
+        name = self._pick(kind, where, which)
+        store = self.story.plane.store
 
         def sharing() -> None:
             template = store.get(TEMPLATES, where, "t")
@@ -122,7 +125,8 @@ class Neighbours(Edits):
     ) -> None:
         """Take a member from its pool by the label, or give it to a pool by name."""
         name = self._pick(SANDBOXES, where, which, "SandboxWarmPool")
-        label, store = name_hash(pool) if value == "" else value, self.story.plane.store
+        label = name_hash(pool) if value == "" else value
+        store = self.story.plane.store
 
         def relabelling() -> None:
             # A claim may have taken the member meanwhile: it removes the label then, and only then.
@@ -150,7 +154,8 @@ class Neighbours(Edits):
     )
     def apply(self, where: str, which: int, kind: str, pause: int) -> None:
         """Apply something to an object, as kubectl does on the server's side."""
-        name, plane = self._pick(kind, where, which), self.story.plane
+        name = self._pick(kind, where, which)
+        plane = self.story.plane
         note = {"annotations": {"example.com/applied": str(which)}}
 
         def applying() -> None:
@@ -254,7 +259,8 @@ class Neighbours(Edits):
     @rule(where=WHERE, which=WHICH, ready=st.booleans(), by=st.sampled_from(("kubelet", "kcm")))
     def write_condition(self, where: str, which: int, ready: bool, by: str) -> None:  # noqa: FBT001
         """Change the readiness of a Pod and no column, as when its node is lost or comes back."""
-        name, store = self._pick("pods", where, which), self.story.plane.store
+        name = self._pick("pods", where, which)
+        store = self.story.plane.store
         status = {"conditions": pod_conditions(ready=ready)}
 
         def writing() -> None:
@@ -341,7 +347,8 @@ class Neighbours(Edits):
     @rule(begins=st.booleans(), pause=PAUSE)
     def end_namespace(self, begins: bool, pause: int) -> None:  # noqa: FBT001
         """Delete a namespace with all that is in it, or create it anew."""
-        name, store = NAMESPACES[1], self.story.plane.store
+        name = NAMESPACES[1]
+        store = self.story.plane.store
         if begins:
             body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
             self.story.act(f"create Namespace {name}", lambda: store.create(body))

@@ -114,7 +114,8 @@ class _Namespace:
 
     def _sandbox(self, one: Json) -> Iterator[str]:
         pods = self._children(one, self.pods)
-        title, ready = _title(one), condition(one, "Ready")
+        title = _title(one)
+        ready = condition(one, "Ready")
         if one["spec"].get("shutdownTime"):
             if one["spec"].get("shutdownPolicy") == "Delete":
                 yield f"{title} is over and still there"
@@ -134,7 +135,8 @@ class _Namespace:
             if ready.get("status") != "False":
                 yield f"{title} is suspended and Ready"
             return
-        services, is_wanted = self._children(one, self.services), one["spec"].get("service")
+        services = self._children(one, self.services)
+        is_wanted = one["spec"].get("service")
         # One that is no longer asked for stays, until it is unwanted (sandboxes, 3.9).
         if is_wanted is not None and bool(services) != is_wanted:
             yield f"{title} has Services {_names(services)}"
@@ -164,7 +166,9 @@ class _Namespace:
 
     def _claim(self, one: Json) -> Iterator[str]:
         owned = self._children(one, self.sandboxes)
-        title, ready, bound = _title(one), condition(one, "Ready"), _bound(one)
+        title = _title(one)
+        ready = condition(one, "Ready")
+        bound = _bound(one)
         if _is_over(one):
             if one["spec"]["lifecycle"]["shutdownPolicy"] != "Retain":
                 yield f"{title} is over and still there"
@@ -215,7 +219,8 @@ class _Namespace:
         template = self.templates.get(one["spec"]["sandboxTemplateRef"]["name"])
         if template is None:
             return
-        wanted, title = one["spec"].get("replicas", 0), _title(one)
+        wanted = one["spec"].get("replicas", 0)
+        title = _title(one)
         label = name_hash(one["metadata"]["name"])
         owned = list(self._children(one, self.sandboxes))
         if len(owned) != wanted:

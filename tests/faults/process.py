@@ -102,7 +102,8 @@ class Process:
         self.scope = scope_of(settings)
         self.name = f"shard {settings.shard.index}" if settings.shard else "the controller"
         self.world: World
-        self._up, self._down = asyncio.Event(), asyncio.Event()
+        self._up = asyncio.Event()
+        self._down = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -122,7 +123,8 @@ class Process:
 
     async def kill(self) -> None:
         """End at once; fails if it has broken a promise or has failed itself."""
-        task, self._task = self._task, None
+        task = self._task
+        self._task = None
         if task is not None:
             self._down.set()
             await task

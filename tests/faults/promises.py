@@ -248,7 +248,8 @@ class History:
                 self._lives[owner["uid"]].add(change.version, bool(living))
 
     def _take_sandbox(self, change: Change, one: Json, *, is_ours: bool) -> None:
-        uid, owner = one["metadata"]["uid"], _owner(one)
+        uid = one["metadata"]["uid"]
+        owner = _owner(one)
         if change.before is None:
             self._named[_key(one)].append(uid)
         if owner is not None:
@@ -284,8 +285,10 @@ class History:
                 self._break(broken, f"{_title(one)} tells {text!r} at {addresses}", change)
 
     def _take_claim(self, change: Change, claim: Json) -> None:
-        uid, title = claim["metadata"]["uid"], _title(claim)
-        name, before = _bound_name(claim), change.before and _bound_name(change.before)
+        uid = claim["metadata"]["uid"]
+        title = _title(claim)
+        name = _bound_name(claim)
+        before = change.before and _bound_name(change.before)
         if name:
             ever = self._named[claim["metadata"]["namespace"], name]
             owned = [one for one in ever if uid in self._owned_by[one]]
@@ -332,7 +335,8 @@ class History:
         of a Pod began there too, with a list that did not have it. Of two processes of one user at
         once, the later one counts.
         """
-        namespace, name = claim["metadata"]["namespace"], _bound_name(claim)
+        namespace = claim["metadata"]["namespace"]
+        name = _bound_name(claim)
         known = max(self._pods_known[change.by, where] for where in ("", namespace))
         owned = [one for one in self._named[namespace, name] if uid in self._owned_by[one]]
         if owned and not any(
@@ -357,7 +361,8 @@ class History:
         ready = _ready(claim)
         if change.before is not None and ready == _ready(change.before):
             return
-        fact, is_ready = _ready_fact(claim), ready.get("status") == "True"
+        fact = _ready_fact(claim)
+        is_ready = ready.get("status") == "True"
         named = self._named[claim["metadata"]["namespace"], _bound_name(claim)]
         # The latest first: a claim may have had others of the name before.
         owned = [self._sandboxes[uid, one] for one in reversed(named) if uid in self._owned_by[one]]
@@ -378,7 +383,8 @@ class History:
             self._break(broken, f"{_title(claim)} tells {ready}", change)
 
     def _take_generations(self, change: Change, before: Json, after: Json) -> None:
-        known, told = _generations(before), _generations(after)
+        known = _generations(before)
+        told = _generations(after)
         if told == known:
             return
         # What another controller has told may be news to this one.
@@ -454,12 +460,15 @@ def history_of(plane: ControlPlane) -> History:
 
 def _most_within(times: list[float]) -> tuple[int, float]:
     """Return how many of ``times`` the fullest window has, and when it begins."""
-    began, best, since = 0, 0, 0.0
+    began = 0
+    best = 0
+    since = 0.0
     for index, at in enumerate(times):
         while times[began] < at - _WINDOW_S:
             began += 1
         if index - began + 1 > best:
-            best, since = index - began + 1, times[began]
+            best = index - began + 1
+            since = times[began]
     return best, since
 
 
@@ -523,7 +532,8 @@ def _lives(pod: Json) -> bool:
 def _marks(one: Json) -> set[str]:
     """Return by which keys a Pod looks free: to a router, and to an autoscaler."""
     metadata = one["metadata"]
-    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    labels = metadata.get("labels") or {}
+    annotations = metadata.get("annotations") or {}
     found = {WARM_POOL} if WARM_POOL in labels else set()
     return found | ({SAFE_TO_EVICT} if annotations.get(SAFE_TO_EVICT) == "true" else set())
 

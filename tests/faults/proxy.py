@@ -259,7 +259,8 @@ class _Link(asyncio.Protocol):
     def answer(self, head: bytes, body: bytes) -> None:
         """Pass an answer on, unless something befalls it."""
         assert self.target is not None
-        target, proxy = self.target, self.proxy
+        target = self.target
+        proxy = self.proxy
         data = head + b"Content-Length: %d\r\n\r\n" % len(body) + body
         fault = proxy.fault_of(target)
         if fault is None:

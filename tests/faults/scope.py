@@ -10,7 +10,8 @@ __all__ = ["EVERYTHING", "SELECTORS", "SLOW", "TIER", "Scope"]
 
 Json = dict[str, Any]
 # A label of Sandboxes, by which some controllers choose those that they serve.
-TIER, SLOW = "example.com/tier", "slow"
+TIER = "example.com/tier"
+SLOW = "slow"
 SELECTORS = (f"{TIER}={SLOW}", f"{TIER}!={SLOW}")
 
 

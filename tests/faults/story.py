@@ -67,7 +67,8 @@ class Story(Ending):
             open_proxy(plane.url) as proxy,
         ):
             self._furnish(plane)
-            self.proxy, self.borders = proxy, Borders(plane)
+            self.proxy = proxy
+            self.borders = Borders(plane)
             self._up.set()
             await self._down.wait()
 
@@ -203,7 +204,8 @@ class Story(Ending):
 
     def restore(self) -> None:
         """Restore the last backup, once: of what has happened since nothing is known any more."""
-        backup, self.backup = self.backup, None
+        backup = self.backup
+        self.backup = None
         if backup is not None:
             self.excuse_net()
             self.restores += 1
@@ -242,7 +244,8 @@ class Story(Ending):
             await self._work(_SEEN_S)
         # Watches come back after a pause of up to half a minute, those that are mute once they are
         # given up, and bring what was missed. From then on nothing may be left to the safety net.
-        began_s, longest_s = self.clock.monotonic(), _UP_S
+        began_s = self.clock.monotonic()
+        longest_s = _UP_S
         while not self._is_up():
             if self.proxy.mute_watches:
                 longest_s = _UP_S + _MUTE_S
@@ -269,7 +272,8 @@ class Story(Ending):
 
     async def _meddle_outside(self) -> list[str]:
         """Change what is not served; return what is asked for, if anything is."""
-        scope, store = self.scope, self.plane.store
+        scope = self.scope
+        store = self.plane.store
         if scope == EVERYTHING:
             return []
         self.plane.audit.reset()
@@ -278,7 +282,8 @@ class Story(Ending):
                 for one in store.list(kind, where):
                     if scope.serves(one):
                         continue
-                    name, mode = one["metadata"]["name"], one["spec"].get("operatingMode")
+                    name = one["metadata"]["name"]
+                    mode = one["spec"].get("operatingMode")
                     other = "Running" if mode == "Suspended" else "Suspended"
                     spec = {"operatingMode": other} if kind == SANDBOXES else {"replicas": 1}
                     store.patch(kind, where, name, {"spec": spec})

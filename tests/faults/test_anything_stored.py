@@ -151,7 +151,8 @@ async def test_anything_stored_leaves_a_healthy_sandbox_served(
         metadata = obj["metadata"] if isinstance(obj.get("metadata"), dict) else {}
         named = {"name": f"odd-{number}", "namespace": NS, "uid": f"uid-{number}"}
         obj["metadata"] = {**KINDS[kind]["metadata"], **_plain(metadata), **named}
-        obj["apiVersion"], obj["kind"] = KINDS[kind]["apiVersion"], KINDS[kind]["kind"]
+        obj["apiVersion"] = KINDS[kind]["apiVersion"]
+        obj["kind"] = KINDS[kind]["kind"]
         if status is not None and not isinstance(obj.get("status"), dict):
             obj["status"] = status
         world_store.plant(obj)

@@ -23,7 +23,8 @@ GROUP = "rbac.authorization.k8s.io"
 ROLES = f"clusterroles.{GROUP}"
 ROLE = "controller"
 VERBS = ("create", "delete", "get", "list", "patch", "update", "watch")
-AGENTS, EXTENSIONS = "agents.x-k8s.io", "extensions.agents.x-k8s.io"
+AGENTS = "agents.x-k8s.io"
+EXTENSIONS = "extensions.agents.x-k8s.io"
 # What the controller asks for, by resource with its subresource.
 RIGHTS: dict[str, str] = {
     "pods": "",

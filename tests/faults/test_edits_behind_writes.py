@@ -162,7 +162,9 @@ class Behind:
         """Begin to count."""
         self.seen = 0
         self.at = ""
-        self._plane, self._number, self._act = plane, number, act
+        self._plane = plane
+        self._number = number
+        self._act = act
         plane.hold("*", "*", answers=False, match=self._look)
 
     def _look(self, target: Target) -> bool:

@@ -83,7 +83,8 @@ async def test_a_write_that_arrives_last_of_all_changes_nothing_for_good(name: s
     """Promises: BOUND_ONCE, READY_IS_OWNED, OWNED, CHILDREN_GO at every moment, and SAME_END."""
     async with begun(FLOWS[name]) as (plane, clock):
         _, _, wanted = await carried_out_late(FLOWS[name], 0, plane, clock)
-    number, title = 0, "first"
+    number = 0
+    title = "first"
     while title:
         number += 1
         async with begun(FLOWS[name]) as (plane, clock):

@@ -33,7 +33,8 @@ def told(steps: Steps) -> None:
 async def opened(clock: FakeClock) -> AsyncIterator[tuple[Client, Proxy]]:
     """Give a client whose way to a control plane is a proxy."""
     async with ControlPlane(clock=clock) as plane, open_proxy(plane.url) as proxy:
-        plane.url, direct = proxy.url, plane.url
+        direct = plane.url
+        plane.url = proxy.url
         async with connected(connection_to(plane), clock=clock) as client:
             plane.url = direct
             yield client, proxy

@@ -188,7 +188,8 @@ async def test_what_is_put_back_of_a_template_is_not_written_again_and_again(
     async with open_pools() as world:
         Policy(world, plural, force, stamps=stamps)
         await world.create(placed())
-        resource, name = TEMPLATES, "tpl"
+        resource = TEMPLATES
+        name = "tpl"
         if plural == "networkpolicies":
             resource = "networkpolicies.networking.k8s.io"
             name = world.plane.store.list(resource, "ns")[0]["metadata"]["name"]

@@ -99,7 +99,8 @@ async def test_what_never_rests_says_what_it_waits_for(monkeypatch: pytest.Monke
 async def test_a_webhooks_edit_is_a_generation_and_a_status_brings_none() -> None:
     """As on kube-apiserver 1.36: whatever changes the spec is counted, and no status does."""
     async with open_world() as world:
-        store, adds = world.plane.store, False
+        store = world.plane.store
+        adds = False
 
         def add_end(kind: Kind, obj: dict[str, Any]) -> None:
             if adds and kind.plural == "sandboxes":

@@ -30,7 +30,8 @@ KINDS = ("pods", SANDBOXES, CLAIMS, POOLS, TEMPLATES, "services")
 def ask_scale(plane: ControlPlane, where: str, name: str, scale: Json | None = None) -> Json:
     """Read the subresource of a pool, or write it."""
     target = Target("update" if scale else "get", "", namespace=where, name=name)
-    kind, body = plane._registry.by_resource(POOLS), msgspec.json.encode(scale)
+    kind = plane._registry.by_resource(POOLS)
+    body = msgspec.json.encode(scale)
     target.content_type = "application/json"
     ask = Ask(target, kind, User("autoscaler"), body)
     answer = Subresources(plane._verbs, {})._scale(ask)

@@ -8,7 +8,9 @@ from typing import Any
 from filters import Decision, EventType, Filter
 from filters.events import ObservedObject, Owner
 
-ADDED, MODIFIED, DELETED = EventType.ADDED, EventType.MODIFIED, EventType.DELETED
+ADDED = EventType.ADDED
+MODIFIED = EventType.MODIFIED
+DELETED = EventType.DELETED
 
 POD_COLUMNS = ("Name", "Ready", "Status", "Restarts", "Age", "IP", "Node", "Readiness Gates")
 

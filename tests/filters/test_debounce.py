@@ -9,7 +9,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from filters import Debounce
 
-WINDOW_S, CAP_S = 2.0, 5.0
+WINDOW_S = 2.0
+CAP_S = 5.0
 
 
 def test_a_quiet_key_is_due_after_the_window() -> None:
@@ -87,7 +88,8 @@ def test_no_stream_can_starve_a_key(window_s: float, extra_s: float, steps: list
             assert pending
             pending = False
         if not pending:
-            first, pending = now, True
+            first = now
+            pending = True
         last = now
         due = subject.offer("key", now)
         assert due == min(first + cap_s, last + window_s) == subject.next_due()

@@ -43,7 +43,8 @@ def test_a_detector_with_remembered_fingerprints_is_a_filter(
     predicate: Predicate, states: list[ObservedObject]
 ) -> None:
     """Event by event both decide the same, and for the same reason."""
-    whole, bare = Filter(predicate), ChangeDetector(predicate)
+    whole = Filter(predicate)
+    bare = ChangeDetector(predicate)
     whole.admit(ADDED, states[0])
     _, held = bare.examine((), states[0])
     for state in states[1:]:

@@ -121,7 +121,8 @@ def test_a_namespace_is_reconciled_ten_times_a_second_at_most_and_once_at_least(
 ) -> None:
     """However its Pods keep changing, with the window and the bound of the page."""
     pending = operator()["AddressBook"](client=None).pending
-    now, done = 0.0, [0.0]
+    now = 0.0
+    done = [0.0]
     for step in steps:
         pending.offer("default", now)
         while (due := pending.next_due()) is not None and due <= now + step:

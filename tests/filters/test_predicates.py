@@ -203,7 +203,8 @@ def test_a_shorter_grace_period_is_not_a_second_deletion() -> None:
 @pytest.mark.parametrize("keys", [("k",), ("k", "l")])
 def test_a_long_annotation_is_remembered_by_digest(keys: tuple[str, ...]) -> None:
     """A change at the end of a long value passes, and neither memory nor words hold the value."""
-    long, other = "x" * 5000 + "a", "x" * 5000 + "b"
+    long = "x" * 5000 + "a"
+    other = "x" * 5000 + "b"
     leaf = annotation(*keys)
     assert isinstance(leaf.read(sandbox(annotations={"k": long})), int)
     first = sandbox(annotations={"k": long})

@@ -23,10 +23,12 @@ SETS = st.lists(st.sampled_from(["x", "y", "in"]), min_size=1, max_size=3)
 def test_in_and_notin_are_opposites(labels: dict[str, str], key: str, words: list[str]) -> None:
     """Exactly one of `in` and `notin` selects a set of labels; one value is the same as `=`."""
     listed = ", ".join(words)
-    inside, outside = parse_labels(f"{key} in ({listed})"), parse_labels(f"{key} notin ({listed})")
+    inside = parse_labels(f"{key} in ({listed})")
+    outside = parse_labels(f"{key} notin ({listed})")
     assert inside.matches(labels) is (labels.get(key) in words)
     assert inside.matches(labels) is not outside.matches(labels)
-    equal, single = parse_labels(f"{key}={words[0]}"), parse_labels(f"{key} in ({words[0]})")
+    equal = parse_labels(f"{key}={words[0]}")
+    single = parse_labels(f"{key} in ({words[0]})")
     assert equal.matches(labels) is single.matches(labels)
 
 

@@ -143,7 +143,8 @@ class Watched:
     def __init__(self) -> None:
         """Start empty."""
         self.caches = build_caches()
-        self.sandboxes, self.pods = self.caches.sandboxes, self.caches.pods
+        self.sandboxes = self.caches.sandboxes
+        self.pods = self.caches.pods
         self.sandbox_feed = EventDecoder(self.sandboxes)
         self.pod_feed = EventDecoder(self.pods)
 
@@ -156,7 +157,8 @@ class Watched:
 
     def live(self, number: int, *, is_claimed: bool) -> None:
         """Take a pair as it comes to life under watch: rows, a look, rows again."""
-        box, body = sandbox(number, is_claimed=is_claimed), pod(number)
+        box = sandbox(number, is_claimed=is_claimed)
+        body = pod(number)
         at = 3_000_000 + 10 * number
         waiting = {
             "Ready": "0/1",

@@ -86,7 +86,8 @@ async def test_it_serves_until_a_signal_and_saves_what_it_had(
     tmp_path: Path, end: signal.Signals
 ) -> None:
     """The second run has the Pod of the first, and both end without an error."""
-    first, second = Session(tmp_path, end), Session(tmp_path)
+    first = Session(tmp_path, end)
+    second = Session(tmp_path)
     await first.run()
     assert first.state.exists()
     await second.run()

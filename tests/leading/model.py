@@ -109,7 +109,8 @@ class Host:
 
     def let_through(self, *, requests: bool, answers: bool) -> None:
         """Open or close the network; what was waiting passes when it opens."""
-        self.requests_pass, self.answers_pass = requests, answers
+        self.requests_pass = requests
+        self.answers_pass = answers
         for call in list(self._calls):
             self._move(call)
 

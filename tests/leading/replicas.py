@@ -81,7 +81,8 @@ class Replicas:
     ) -> Replica:
         """Build a replica, by mistake without an election; nothing is asked before it runs."""
         user = f"system:serviceaccount:{ELECTION_NS}:{name}"
-        client, own = await self._client(user), await self._client(user)
+        client = await self._client(user)
+        own = await self._client(user)
         own.transport.counted = client.transport.counted
         given = settings or Settings(sandbox_status_window=1.0)
         elector = Elector(

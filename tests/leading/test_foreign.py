@@ -158,7 +158,8 @@ async def test_contending_for_long_the_two_never_lead_at_once(seed: int) -> None
     """Both die, come back, release and miss renewals at random; somebody mostly leads."""
     chance = random.Random(seed)  # noqa: S311 -- a reproducible story
     async with open_rig() as rig:
-        go, ours = foreign(rig), rig.contend("ours-0")
+        go = foreign(rig)
+        ours = rig.contend("ours-0")
         led = 0
         for turn in range(1, 120):
             if chance.random() < 0.8:

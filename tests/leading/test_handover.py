@@ -39,7 +39,8 @@ async def test_a_burst_is_bound_once_whoever_ends_it(
     """Promises: BOUND_ONCE, OWNED, NEVER_UNDONE; no write of one comes after one of the other."""
     async with open_replicas("one", "two", settings=settings()) as replicas:
         one, two = replicas.all
-        plane, kubelets = replicas.plane, Kubelets(replicas.plane, NS)
+        plane = replicas.plane
+        kubelets = Kubelets(replicas.plane, NS)
 
         async def rest(seconds: float) -> None:
             await replicas.advance(seconds)

@@ -102,7 +102,8 @@ async def test_an_identity_is_the_hosts_name_and_a_uuid() -> None:
 
 def test_the_clock_of_an_election_counts_suspended_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Others do not wait for a machine that sleeps: an hour of it is an hour of the lease."""
-    awake_s, slept_s = 100.0, 0.0
+    awake_s = 100.0
+    slept_s = 0.0
 
     def gettime(clock: int) -> float:
         return awake_s + (slept_s if clock == time.CLOCK_BOOTTIME else 0.0)

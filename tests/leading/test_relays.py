@@ -56,7 +56,8 @@ class Relays(Users):
     def begin(self, replicas: int, begun: int, after: int, how: Handover, burst: list[str]) -> None:
         """Begin with what most stories need, and say when there is a hand-over in any case."""
         self.furnish(replicas, begun)
-        self._left, self._first = after, (how, burst)
+        self._left = after
+        self._first = (how, burst)
 
     @invariant()
     def hand_over_once(self) -> None:
@@ -72,7 +73,8 @@ class Relays(Users):
         self.story.moments(pause)
 
     def _ask_for(self, burst: list[str]) -> None:
-        story, where = self.story, NAMESPACES[0]
+        story = self.story
+        where = NAMESPACES[0]
         for what in burst:
             if what == "claims":
                 for name in ("c", "d"):

@@ -243,7 +243,8 @@ async def test_a_write_that_was_waiting_for_a_connection_is_refused(
 
 async def test_of_a_write_that_was_half_sent_the_rest_is_not_sent_after_the_loss() -> None:
     """A server that reads slowly leaves half of a large request with a process that is stopped."""
-    clock, received = FakeClock(), bytearray()
+    clock = FakeClock()
+    received = bytearray()
     loses_at_s = 10.0
 
     def fence() -> None:

@@ -24,7 +24,8 @@ from tests.support.world import sandbox
 
 Json = dict[str, Any]
 NS = "default"
-OLD, NEW = f"system:serviceaccount:{NS}:old", f"system:serviceaccount:{NS}:new"
+OLD = f"system:serviceaccount:{NS}:old"
+NEW = f"system:serviceaccount:{NS}:new"
 # Only for what never happens: a busy machine takes its time to start a process.
 _PATIENCE_S = 90.0
 pytestmark = pytest.mark.timeout(max(300.0, 2 * _PATIENCE_S))

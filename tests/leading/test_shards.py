@@ -66,7 +66,8 @@ def by_name() -> tuple[Settings, Settings]:
 
 
 SPLITS = {"hash": by_hash, "ranges": by_range, "names": by_name}
-SHARDING, STOCK = LocalSettings(sharded_lists=True), LocalSettings()
+SHARDING = LocalSettings(sharded_lists=True)
+STOCK = LocalSettings()
 
 
 def at(namespace: str, body: Json) -> Json:
@@ -106,7 +107,8 @@ class Shards:
         """Take each Pod that waits to Ready, as scheduler and kubelets do."""
         for _ in range(3):
             for number, pod in enumerate(self.store.list("pods")):
-                namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
+                namespace = pod["metadata"]["namespace"]
+                name = pod["metadata"]["name"]
                 if pod.get("status", {}).get("phase") == "Running":
                     continue
                 status = running_status(ips=(f"10.244.1.{number + 1}",))
@@ -422,7 +424,8 @@ def test_a_namespace_never_changes_its_shard() -> None:
 def test_ranges_ask_the_server_for_what_they_serve(namespace: str, bounds: set[int]) -> None:
     """Every namespace is in exactly one range, the same here and there."""
     text = ",".join(f"{bound:#018x}" for bound in sorted(bounds))
-    serving_it, edges = [], []
+    serving_it = []
+    edges = []
     for index in range(len(bounds) + 1):
         shard = parse_shard(f"{index}/{text}")
         found = re.fullmatch(
@@ -430,7 +433,8 @@ def test_ranges_ask_the_server_for_what_they_serve(namespace: str, bounds: set[i
             shard.selector,
         )
         assert found is not None
-        low, high = int(found[1], 16), int(found[2], 16)
+        low = int(found[1], 16)
+        high = int(found[2], 16)
         edges += [low, high]
         assert shard.admits(namespace) == (low <= shard_hash(namespace) < high)
         serving_it += [index] if shard.admits(namespace) else []
@@ -486,10 +490,8 @@ NAMESPACES = st.lists(
 @given(NAMESPACES, NAMESPACES)
 def test_scopes_are_equal_exactly_where_the_same_is_served(one: list[str], two: list[str]) -> None:
     """In any order, and also where the text is cut; short and in one line."""
-    first, second = (
-        scope_of(Settings(namespaces=tuple(one))),
-        scope_of(Settings(namespaces=tuple(two))),
-    )
+    first = scope_of(Settings(namespaces=tuple(one)))
+    second = scope_of(Settings(namespaces=tuple(two)))
     assert (first == second) == (set(one) == set(two))
     assert scope_of(Settings(namespaces=tuple(one))) != scope_of(
         Settings(exclude_namespaces=tuple(one))

@@ -83,7 +83,8 @@ async def test_claims_pools_and_rollouts_end_as_with_one(
     """
     unelected = tuple(name for name in ("one", "two") if name not in elected)
     async with open_replicas(*elected, unelected=unelected, settings=settings()) as replicas:
-        plane, mess = replicas.plane, Mess(replicas, seed)
+        plane = replicas.plane
+        mess = Mess(replicas, seed)
         plane.store.create(placed())
         plane.store.create(pool(replicas=MEMBERS, strategy="Recreate"))
         await mess.muddle()

@@ -75,7 +75,8 @@ def _tree(paths: set[tuple[str, ...]]) -> dict[str, Any]:
 @given(left=_PATHS, right=_PATHS)
 def test_sets_of_fields_are_sets(left: set[Any], right: set[Any]) -> None:
     """Union, difference and intersection agree with those of plain sets of paths."""
-    one, two = _tree(left), _tree(right)
+    one = _tree(left)
+    two = _tree(right)
     assert set(members(union(one, two))) == left | right
     assert set(members(difference(one, two))) == left - right
     assert set(members(intersection(one, two))) == left & right

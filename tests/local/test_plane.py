@@ -421,7 +421,8 @@ async def test_a_page_of_another_site_writes_nothing(media: str | None) -> None:
 
 async def test_private_files_cannot_be_prepared(tmp_path: Path) -> None:
     """Links and files that others put beside the state neither get it nor give it their mode."""
-    state, elsewhere = tmp_path / "state.json", tmp_path / "elsewhere"
+    state = tmp_path / "state.json"
+    elsewhere = tmp_path / "elsewhere"
     for name in ("state.json.new", f".state.json.{os.getpid()}"):
         (tmp_path / name).symlink_to(elsewhere)
     elsewhere.write_text("")
@@ -501,7 +502,8 @@ async def test_the_server_answers_while_it_saves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Files are written beside the loop; what is written last is the newest state."""
-    state, written = tmp_path / "state.json", threading.Event()
+    state = tmp_path / "state.json"
+    written = threading.Event()
     is_writing = threading.Event()
 
     def slowly(path: Path, data: bytes) -> None:
@@ -593,7 +595,8 @@ async def test_the_certificates_say_what_they_are_for() -> None:
         signer = x509.load_pem_x509_certificate(plane.ca_pem)
         server = x509.load_pem_x509_certificate(sent.encode())
     server.verify_directly_issued_by(signer)
-    told, own = signer.extensions, server.extensions
+    told = signer.extensions
+    own = server.extensions
     assert told.get_extension_for_class(x509.BasicConstraints).value.ca
     use = told.get_extension_for_class(x509.KeyUsage).value
     assert use.key_cert_sign

@@ -53,7 +53,8 @@ def _assert_refused(status: Json, answer: Json) -> None:
 
 
 def _answer_custom(obj: Json, old: Json | None = None, *, is_status: bool = False) -> Json | None:
-    kind, group = obj["kind"], obj["apiVersion"].partition("/")[0]
+    kind = obj["kind"]
+    group = obj["apiVersion"].partition("/")[0]
     schema = SCHEMAS[kind]
     decode_metadata(obj)
     prune(obj, schema)

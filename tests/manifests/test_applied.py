@@ -17,7 +17,8 @@ from tests.manifests.files import ROOT
 pytestmark = REAL
 
 Json = dict[str, Any]
-NAME, NAMESPACE = "agent-sandbox-controller", "agent-sandbox-system"
+NAME = "agent-sandbox-controller"
+NAMESPACE = "agent-sandbox-system"
 FOLDERS = (
     "crds",
     "overlays/drop-in",

@@ -26,7 +26,8 @@ pytestmark = REAL
 Json = dict[str, Any]
 
 CHART = ROOT / "chart"
-NAME, NAMESPACE = "agent-sandbox-controller", "agent-sandbox-system"
+NAME = "agent-sandbox-controller"
+NAMESPACE = "agent-sandbox-system"
 EXTENSIONS = "controller.extensions=true"
 # What the reference's release of v1.0 has for a selector.
 THEIRS = {"app.kubernetes.io/name": "agent-sandbox", "app.kubernetes.io/instance": "theirs"}

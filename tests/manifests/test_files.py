@@ -20,7 +20,8 @@ from tests.support.clock import FakeClock
 
 Json = dict[str, Any]
 LABELS = {"app": "agent-sandbox-controller"}
-NAMESPACE, HOST = "agent-sandbox-system", "sandbox-host"
+NAMESPACE = "agent-sandbox-system"
+HOST = "sandbox-host"
 DEPLOYMENT = named(objects("base"), "Deployment")
 POD = DEPLOYMENT["spec"]["template"]
 PATCH_FILES = [path for path, _ in all_patches()]

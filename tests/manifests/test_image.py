@@ -40,7 +40,8 @@ INSTRUCTIONS = [
     if line and not line.startswith("#")
 ]
 _FIRST, _SECOND = (at for at, (word, _) in enumerate(INSTRUCTIONS) if word == "FROM")
-BUILD, LAST = INSTRUCTIONS[_FIRST:_SECOND], INSTRUCTIONS[_SECOND:]
+BUILD = INSTRUCTIONS[_FIRST:_SECOND]
+LAST = INSTRUCTIONS[_SECOND:]
 ENVIRONMENT = "/opt/lean-sandbox"
 # What the builder is told of the commit, which it does not see.
 BUILT_FILE = "lean_sandbox/built.txt"
@@ -212,7 +213,8 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Image:
     """Build the wheel as the Dockerfile does, and install it in an environment of its own."""
     folder = tmp_path_factory.mktemp("image")
     for source in copied():
-        whole, target = ROOT / source, folder / "src" / source
+        whole = ROOT / source
+        target = folder / "src" / source
         target.parent.mkdir(parents=True, exist_ok=True)
         if whole.is_dir():
             shutil.copytree(whole, target, ignore=shutil.ignore_patterns("__pycache__"))

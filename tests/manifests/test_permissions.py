@@ -31,7 +31,8 @@ SIDECAR_EXTENSIONS = named(
     objects("components/sidecar-extensions"), "Role", "lean-sandbox-extensions"
 )
 LEADER = named(objects("base"), "Role", "agent-sandbox-controller-leader-election")
-AGENTS, EXTENDED = "agents.x-k8s.io", "extensions.agents.x-k8s.io"
+AGENTS = "agents.x-k8s.io"
+EXTENDED = "extensions.agents.x-k8s.io"
 # Asked for by the admission plugin OwnerReferencesPermissionEnforcement where it is on, and by
 # nobody else: whoever sets an owner that blocks deletion must be allowed to update the owner's
 # finalizers, and to delete the object that gets the owner.

@@ -42,7 +42,8 @@ def held(series: Counters | Histograms, living: Living | None = None) -> list[tu
 
 def test_a_family_has_ten_thousand_series_at_most() -> None:
     """The one more takes the place of the one counted longest ago, and that is counted."""
-    counters, before = Counters(COUNTER), dropped_series()
+    counters = Counters(COUNTER)
+    before = dropped_series()
     for number in range(10_000):
         counters.add(NS, str(number))
     counters.add(NS, "0")
@@ -55,7 +56,8 @@ def test_a_family_has_ten_thousand_series_at_most() -> None:
 
 def test_a_histogram_has_two_thousand_series_at_most() -> None:
     """Each has a line for every bucket."""
-    histograms, before = Histograms(HISTOGRAM), dropped_series()
+    histograms = Histograms(HISTOGRAM)
+    before = dropped_series()
     for number in range(2_001):
         histograms.observe(0.5, NS, str(number))
     assert len(held(histograms)) == 2_000
@@ -92,7 +94,8 @@ def test_the_series_of_what_has_no_sandbox_go_after_an_hour(
 
 async def test_a_head_of_eight_kib_is_read_and_no_larger_one() -> None:
     """Request line, headers and the empty line together."""
-    start, end = b"GET /a HTTP/1.1\r\nHost: x\r\nA: ", b"\r\n\r\n"
+    start = b"GET /a HTTP/1.1\r\nHost: x\r\nA: "
+    end = b"\r\n\r\n"
     filler = b"a" * (8192 - len(start) - len(end))
     async with serve() as served:
         assert (await served.say(start + filler + end)).startswith(b"HTTP/1.1 200 ")
@@ -125,7 +128,8 @@ async def test_a_page_of_any_size_is_made_once_for_its_readers(kib: int) -> None
 
 def test_a_family_has_four_mib_of_lines_at_most() -> None:
     """A long name takes the place of several short ones, of the namespace with the most."""
-    histograms, name = Histograms(HISTOGRAM), "x" * 4_000
+    histograms = Histograms(HISTOGRAM)
+    name = "x" * 4_000
     for number in range(2_000):
         histograms.observe(1.0, NS, f"{number:05}{name}")
     lines = "".join(render(found_in(histograms)))

@@ -156,7 +156,8 @@ def test_too_many_series_are_dropped_and_counted(monkeypatch: pytest.MonkeyPatch
     """New label values always count; beyond the limit the one counted longest ago gives way."""
     monkeypatch.setattr(Counters, "most", 2)
     monkeypatch.setattr(Histograms, "most", 1)
-    counters, histograms = Counters(COUNTER), Histograms(HISTOGRAM)
+    counters = Counters(COUNTER)
+    histograms = Histograms(HISTOGRAM)
     before = dropped_series()
     for name in ("a", "b", "c", "a", "d"):
         counters.add(name, "")

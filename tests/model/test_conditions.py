@@ -307,7 +307,8 @@ def test_the_transition_time_follows_the_status_alone() -> None:
 
 def test_a_known_type_stays_in_place_and_a_new_one_is_appended() -> None:
     """The order of conditions is the order of their first appearance."""
-    a, b = Condition("A", "True"), Condition("B", "True")
+    a = Condition("A", "True")
+    b = Condition("B", "True")
 
     order = upsert(upsert(upsert((), a, NOW), b, NOW), Condition("A", "False"), LATER)
 

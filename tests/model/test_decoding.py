@@ -208,7 +208,8 @@ def test_sandboxes_of_one_template_share_their_views() -> None:
         )
     }
 
-    one, two = view_of(sandbox(spec)), view_of(sandbox(spec))
+    one = view_of(sandbox(spec))
+    two = view_of(sandbox(spec))
 
     assert one.template_metadata.labels is two.template_metadata.labels
     assert one.template_metadata.annotations is two.template_metadata.annotations

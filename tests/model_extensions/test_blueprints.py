@@ -162,7 +162,8 @@ def test_hashes_are_stable_and_cover_metadata() -> None:
 @given(st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=5), max_size=6))
 def test_the_order_of_keys_never_matters(value: dict[str, Any]) -> None:
     """The JSON form is deterministic."""
-    view, again = template(value or None), template(dict(reversed(value.items())) or None)
+    view = template(value or None)
+    again = template(dict(reversed(value.items())) or None)
     assert again.pod_template_hash == view.pod_template_hash
     assert again.blueprint_hash == view.blueprint_hash
 
@@ -316,7 +317,8 @@ def decided(
 @pytest.mark.pool_case(82, 83)
 def test_another_template_of_the_same_content_makes_members_stale() -> None:
     """Pool cases 82, 83: the name decides first; the other template's members stay fresh."""
-    a, b = template(name="a"), template(name="b")
+    a = template(name="a")
+    b = template(name="b")
 
     assert Staleness(b).by_labels(member(a), is_orphan=False) is Verdict.STALE
     assert Staleness(a).by_labels(member(a), is_orphan=False) is Verdict.FRESH
@@ -358,7 +360,8 @@ def test_a_mismatched_hash_is_settled_by_comparison() -> None:
 @pytest.mark.pool_case(87)
 def test_one_comparison_serves_all_members_of_one_old_hash() -> None:
     """Pool case 87: after the first of 500, labels decide; members without hash are each judged."""
-    view, old = template(), template({"containers": [{**MAIN, "image": "old"}]})
+    view = template()
+    old = template({"containers": [{**MAIN, "image": "old"}]})
     judge = Staleness(view)
     assert decided(judge, member(old), made_from(old)) is Verdict.STALE
 
@@ -370,7 +373,8 @@ def test_one_comparison_serves_all_members_of_one_old_hash() -> None:
 @pytest.mark.pool_case(87)
 def test_what_somebody_made_of_one_member_says_nothing_of_the_others() -> None:
     """An edited member and another of its stamp are both judged as they are, in either order."""
-    view, old = template(metadata={"labels": {"new": "label"}}), template()
+    view = template(metadata={"labels": {"new": "label"}})
+    old = template()
     changed = made_from(template({"containers": [{**MAIN, "image": "edited"}]}))
     members = [
         (member(old, edits=1), changed, Verdict.STALE),
@@ -389,7 +393,8 @@ def test_what_somebody_made_of_one_member_says_nothing_of_the_others() -> None:
 @pytest.mark.pool_case(85)
 def test_network_settings_count_in_the_comparison_but_not_in_the_hash() -> None:
     """Template case 49, Pool case 85: a matching hash is fresh; compared, DNS None is stale."""
-    secured, custom = template(), template(networkPolicy={})
+    secured = template()
+    custom = template(networkPolicy={})
 
     assert custom.blueprint_hash == secured.blueprint_hash
     assert Staleness(custom).by_labels(member(secured), is_orphan=False) is Verdict.FRESH

@@ -297,7 +297,8 @@ def test_the_patch_turns_any_metadata_into_any_other(
     d: dict[str, str] | None,
 ) -> None:
     """Applied to the current metadata the patch gives the desired one, exactly."""
-    current, desired = pod_metadata(a, b), pod_metadata(c, d)
+    current = pod_metadata(a, b)
+    desired = pod_metadata(c, d)
 
     after = merged({"labels": a or {}, "annotations": b or {}}, merge_patch_of(current, desired))
 

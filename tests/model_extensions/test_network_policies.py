@@ -130,7 +130,8 @@ def test_defaults_of_the_server_are_no_drift() -> None:
 @pytest.mark.template_case(2, 17, 21, 22, 23)
 def test_drift_of_any_kind_replaces_the_spec() -> None:
     """Template cases 2, 17, 21, 22, 23: edits on either side, and selectors, are put right."""
-    default, custom = template(), template(networkPolicy=RULE)
+    default = template()
+    custom = template(networkPolicy=RULE)
 
     assert is_settled(default)
     assert not is_settled(default, desired_policy_spec(custom))

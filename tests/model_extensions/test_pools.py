@@ -197,7 +197,8 @@ def test_a_patch_leads_from_any_status_to_any_other(
 
 def test_members_that_all_end_are_replaced_after_pauses_that_double_to_five_minutes() -> None:
     """At once, then after 10 s; a member from before the last replacement begins anew."""
-    pace, now_s = ReplacementPace(), 1000.0
+    pace = ReplacementPace()
+    now_s = 1000.0
     assert pace.wait_s(now_s) == 0.0
     pace.replaced(now_s - 100.0, now_s)
     for pause_s in (10.0, 20.0, 40.0, 80.0, 160.0, 300.0, 300.0):

@@ -116,7 +116,8 @@ def test_tokens_come_back_from_a_refused_pass() -> None:
 @pytest.mark.pool_case(101)
 def test_a_hold_leaves_the_bucket_alone() -> None:
     """Pool case 101: after the hold the tokens are all there."""
-    hold, bucket = ReplenishHold(10), TokenBucket(2)
+    hold = ReplenishHold(10)
+    bucket = TokenBucket(2)
     hold.observe(5, 5, 0)
     assert hold.observe(2, 5, 0) == 10
     assert hold.observe(2, 5, 10) == 0
@@ -131,7 +132,9 @@ def test_a_bucket_never_gives_more_than_its_rate(
     rate: float, steps: list[tuple[int, float]]
 ) -> None:
     """Over any time: at most the capacity plus what flowed in; and the wait it names is enough."""
-    bucket, now_s, total = TokenBucket(rate), 0.0, 0
+    bucket = TokenBucket(rate)
+    now_s = 0.0
+    total = 0
     for wanted, pause_s in steps:
         now_s += pause_s
         granted, wait_s = bucket.take(wanted, now_s)

@@ -17,7 +17,8 @@ def test_lines_go_to_standard_error_as_it_is_when_they_are_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A stream that was closed and replaced after the set-up neither gets a line nor raises."""
-    first, second = io.StringIO(), io.StringIO()
+    first = io.StringIO()
+    second = io.StringIO()
     monkeypatch.setattr("sys.stderr", first)
     log.configure("info")
     logger = structlog.get_logger()

@@ -118,7 +118,8 @@ async def test_a_delay_pulled_forward_shortens_the_wait_under_way() -> None:
 async def test_a_task_that_was_cancelled_leaves_the_key_to_the_next() -> None:
     """A key is not left lying because the task it woke was cancelled."""
     queue: WorkQueue[str] = WorkQueue(FakeClock())
-    first, second = Taker(queue), Taker(queue)
+    first = Taker(queue)
+    second = Taker(queue)
     async with anyio.create_task_group() as group:
         group.start_soon(first.run)
         await settle()

@@ -306,7 +306,8 @@ def test_a_deleted_pool_is_forgotten_with_all_its_members() -> None:
         member("s1", pool=second),
         member("s2", pool=second),
     )
-    taken, kept = queue.acquire(POOL), queue.acquire(second)
+    taken = queue.acquire(POOL)
+    kept = queue.acquire(second)
     assert taken is not None
     assert kept is not None
     queue.forget_pool(POOL)

@@ -114,7 +114,8 @@ class WarmMachine(RuleBasedStateMachine):
 
     def expect_offer(self, member: Member) -> None:
         """Merge a sight into the model."""
-        key, uid = member.key, member.uid
+        key = member.key
+        uid = member.uid
         taken = self.taken.get(key)
         if taken is not None:
             if (taken.uid, taken.pool) == (uid, member.pool):
@@ -222,7 +223,9 @@ class WarmMachine(RuleBasedStateMachine):
         """Rebuild from what the server has: the same members, all of them free again."""
         members = sorted([*self.free, *self.taken.values()], key=lambda m: m.key)
         self.queue = self.new_queue()
-        self.free, self.taken, self.in_hand = [], {}, []
+        self.free = []
+        self.taken = {}
+        self.in_hand = []
         for member in members:
             self.queue.offer(member.entry)
             self.expect_offer(member)

@@ -23,7 +23,8 @@ FORMS = [
     pytest.param(LocalSettings(tables=False), id="metadata"),
     pytest.param(LocalSettings(tables=False, partial_metadata=False), id="full"),
 ]
-KUBELET, DRAIN = "TerminationByKubelet", "EvictionByEvictionAPI"
+KUBELET = "TerminationByKubelet"
+DRAIN = "EvictionByEvictionAPI"
 
 
 def ended(phase: str = "Failed", *, target: str = "True", reason: str = KUBELET) -> Json:

@@ -36,7 +36,8 @@ async def test_a_launch_tells_of_the_pod_and_of_readiness() -> None:
     async with open_world() as world:
         stored = await world.ready_sandbox()
         assert told(world) == [CREATED, READY]
-        created, ready = event(world, "SandboxPodCreated"), event(world, "SandboxReady")
+        created = event(world, "SandboxPodCreated")
+        ready = event(world, "SandboxReady")
         assert created["note"] == 'Created Pod "sb-1"'
         assert created["related"]["uid"] == world.pod()["metadata"]["uid"]
         assert created["related"]["kind"] == "Pod"

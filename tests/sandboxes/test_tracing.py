@@ -175,7 +175,8 @@ async def test_the_spans_of_opentelemetry_are_those_of_the_passes(left: str | No
     exported = exporter.get_finished_spans()
     roots = [span for span in exported if span.name == "ReconcileSandbox"]
     steps = [span for span in exported if span.name == "reconcilePod"]
-    root, step = roots[0], steps[0]
+    root = roots[0]
+    step = steps[0]
     assert step.parent is not None
     assert step.parent.span_id == root.context.span_id
     assert root.resource.attributes["service.name"] == "agent-sandbox-controller"

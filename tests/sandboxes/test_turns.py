@@ -22,7 +22,8 @@ from tests.support.world import (
     write_pod_status,
 )
 
-AT_ONCE, PER_S = 100, 5.0
+AT_ONCE = 100
+PER_S = 5.0
 COUNT = 150
 
 
@@ -79,7 +80,8 @@ def test_the_launches_of_a_tenant_delay_no_step_of_another() -> None:
 
 def test_the_launches_of_many_tenants_make_each_window_longer() -> None:
     """A launch in each of many namespaces waits for the server as long as so many in one."""
-    together, apart = StatusThrottle(2.0), StatusThrottle(2.0)
+    together = StatusThrottle(2.0)
+    apart = StatusThrottle(2.0)
     for number in range(300):
         together.remaining_s(Key("ns", f"sb-{number}"), 0.0)
         apart.remaining_s(Key(f"ns-{number}", "sb"), 0.0)

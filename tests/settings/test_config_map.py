@@ -68,11 +68,14 @@ def test_a_config_map_beats_the_defaults_and_nothing_else(
     found = tuned(values, *(f"{flag_of(n)}={written(n, v)}" for n, v in flags.items()))
     origins = {name: given.origin for name, given in found.given.items()}
     for name, option in OPTIONS.items():
-        origin, value = None, option.default
+        origin = None
+        value = option.default
         if name.replace("_", "-") in values and entries[name] != ():
-            origin, value = Origin.CONFIG_MAP, entries[name]
+            origin = Origin.CONFIG_MAP
+            value = entries[name]
         if name in flags:
-            origin, value = Origin.FLAG, flags[name]
+            origin = Origin.FLAG
+            value = flags[name]
         assert getattr(found.settings, name) == value
         assert origins.get(name) is origin
     assert {remark.flag for remark in found.remarks}.isdisjoint(values)

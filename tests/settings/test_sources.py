@@ -37,10 +37,12 @@ def test_the_strongest_source_that_names_an_option_gives_its_value(
     found = effective(*arguments, environment=environment)
     origins = {name: given.origin for name, given in found.given.items()}
     for name, option in OPTIONS.items():
-        origin, value = None, option.default
+        origin = None
+        value = option.default
         for candidate, values in ((Origin.ENVIRONMENT, variables), (Origin.FLAG, flags)):
             if name in values:
-                origin, value = candidate, values[name]
+                origin = candidate
+                value = values[name]
         assert getattr(found.settings, name) == value
         assert origins.get(name) is origin
 

@@ -23,7 +23,8 @@ class Kubelets:
 
     def bind(self, namespace: str, name: str) -> None:
         """Give a Pod a node, as a scheduler does once its gates are lifted."""
-        verbs, kind = self._plane._verbs, self._plane._registry.by_resource("pods")
+        verbs = self._plane._verbs
+        kind = self._plane._registry.by_resource("pods")
 
         def binding(pod: Json) -> Json:
             pod["spec"]["nodeName"] = "node-2"
@@ -37,10 +38,12 @@ class Kubelets:
 
     def work(self) -> bool:
         """Bring every Pod to where it is to be; return whether there was anything to do."""
-        store, did = self._plane.store, False
+        store = self._plane.store
+        did = False
         for namespace in self._namespaces:
             for pod in store.list("pods", namespace):
-                name, status = pod["metadata"]["name"], pod.get("status", {})
+                name = pod["metadata"]["name"]
+                status = pod.get("status", {})
                 ready = bool(status.get("podIPs")) and any(
                     one["type"] == "Ready" and one["status"] == "True"
                     for one in status.get("conditions", ())

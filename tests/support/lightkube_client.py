@@ -112,7 +112,8 @@ class LightkubeClient(Client):
         self, res: Resource, obj: Body, type_: Any, *, namespace: str | None = None, **more: Any
     ) -> Any:
         """Create an object."""
-        made, manager = _class(res)(_decoded(obj)), more.get("field_manager")
+        made = _class(res)(_decoded(obj))
+        manager = more.get("field_manager")
         ask = self._lightkube.create(made, namespace=namespace, field_manager=manager)
         return await _answer(ask, type_, _asked("create", res, namespace), more)
 
@@ -161,7 +162,8 @@ async def _answer(ask: Awaitable[Any], type_: Any, asked: Asked, more: Json) -> 
         found = await ask
     except lightkube.ApiError as error:
         headers = {name.lower(): value for name, value in error.response.headers.raw}
-        status, body = error.response.status_code, error.response.content
+        status = error.response.status_code
+        body = error.response.content
         raise from_response(status, body, headers, asked) from error
     if (writes := WRITES.get()) is not None and asked.verb not in ("get", "list"):
         writes.append(f"{asked.verb} {asked.resource.partition('.')[0]}")

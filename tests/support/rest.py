@@ -126,7 +126,8 @@ class Rest:
 
     def explain(self) -> str:
         """Return what the controller is at: watches behind, busy queues, requests under way."""
-        version, held_kinds = self.plane.store.version, self.plane.faults.held_kinds
+        version = self.plane.store.version
+        held_kinds = self.plane.faults.held_kinds
         activity = self.controller.activity()
         lines = [f"at {self.clock.monotonic():.3f} s; store at version {version}"]
         for plural, versions in self.controller.seen_versions().items():

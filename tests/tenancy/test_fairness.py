@@ -79,7 +79,8 @@ async def open_tenants() -> AsyncIterator[World]:
 
 async def step(world: World) -> None:
     """Let the controller do all that it can at this moment, then let one answer's time pass."""
-    before, quiet = None, 0
+    before = None
+    quiet = 0
     while quiet < 20:
         await world.moments(1)
         now = (world.plane.audit.total, world.controller.activity())
@@ -161,7 +162,8 @@ async def test_a_pool_whose_creates_hang_keeps_no_other_pool_from_its_size() -> 
 @pytest.mark.parametrize("rollouts", [1, 2])
 async def test_rollouts_of_another_tenant_keep_no_pool_empty(rollouts: int) -> None:
     """As many pools as are looked at at a time replace their members, on a server that is slow."""
-    answer_s, replaced = 0.5, 60
+    answer_s = 0.5
+    replaced = 60
     namespaces = [f"t{number}" for number in range(rollouts)]
     async with open_pools() as world:
         store = world.plane.store

@@ -121,7 +121,8 @@ def statuses(world: World) -> str:
 
 def explain(journal: list[str], kind: str, folder: Path) -> str:
     """Return what `lean-sandbox explain` prints of a journal."""
-    file, said = folder / "journal", io.StringIO()
+    file = folder / "journal"
+    said = io.StringIO()
     file.write_text("\n".join(line for line in journal if f'"kind": "{kind}"' in line))
     with redirect_stdout(said), redirect_stderr(said):
         assert main(["explain", str(file), f"--kind={kind}"]) == EXIT_OK
@@ -251,7 +252,8 @@ async def test_what_tenants_keep_secret_is_told_nowhere(
     logged: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """Through flows, refusals, lost answers and objects that no schema let in: not one secret."""
-    planted, journal = Planted(), list[str]()
+    planted = Planted()
+    journal = list[str]()
     spans = InMemorySpanExporter()
     tracing = Tracing(spans)
     clock = FakeClock()
@@ -260,7 +262,8 @@ async def test_what_tenants_keep_secret_is_told_nowhere(
         open_world(settings(**ON), plane=plane, clock=clock, tracing=tracing) as world,
     ):
         await a_day(world, planted, journal)
-        served, conditions = await told(world), statuses(world)
+        served = await told(world)
+        conditions = statuses(world)
         events = json.dumps(world.events())
         stored = json.dumps([world.plane.store.list(kind, NS) for kind in STORED])
     await anyio.to_thread.run_sync(tracing.close)
@@ -284,7 +287,8 @@ def test_of_an_object_that_is_not_understood_nothing_is_quoted(
     kind: str, logged: pytest.CaptureFixture[str]
 ) -> None:
     """In a list or an event, a wrong type, half an object or no JSON: its name and size at most."""
-    planted, hand = Planted(), hand_for(kind)
+    planted = Planted()
+    hand = hand_for(kind)
     metadata = {**planted.notes(kind), "name": "odd", "namespace": NS, "uid": "u"}
     metadata |= {"resourceVersion": "7", "creationTimestamp": planted.secret("time")}
     # A server that knows a kind by its definition writes fields by their names.

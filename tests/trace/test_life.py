@@ -97,7 +97,8 @@ def test_requests_at_the_same_time_count_once(spans: list[tuple[float, float]], 
     told = summary(CLAIM, [*entries, condition(end)], end)
     found = re.search(r"Ready after ([-\d.]+) ms: .*between them ([-\d.]+)", told)
     assert found is not None
-    whole, between = float(found[1]), float(found[2])
+    whole = float(found[1])
+    between = float(found[2])
     assert -0.05 <= between <= whole + 0.05
     steps = 32
     covered = sum(

@@ -34,7 +34,8 @@ def saw(plural: str, name: str, owner: str = "", at: float = 0.0) -> TraceEntry:
 def entries(draw: st.DrawFn) -> TraceEntry:
     """Return an entry of any kind about one of few objects."""
     plural = draw(st.sampled_from([CLAIMS, SANDBOXES, PODS]))
-    key, at = Key("ns", draw(NAMES)), draw(TIMES)
+    key = Key("ns", draw(NAMES))
+    at = draw(TIMES)
     what: Literal["event", "reconcile", "request"] = draw(
         st.sampled_from(["event", "reconcile", "request"])
     )
@@ -112,7 +113,8 @@ async def test_others_run_while_a_ring_is_walked() -> None:
     ring = Recorder(20_000, FakeClock())
     for number in range(20_000):
         ring.entries.append(saw(CLAIMS, "a" if number % 2 else "b"))
-    turns, answers = 0, list[bytes]()
+    turns = 0
+    answers = list[bytes]()
     query = {"kind": "claim", "namespace": "ns", "name": "a"}
 
     async def ask() -> None:

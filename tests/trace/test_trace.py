@@ -49,7 +49,8 @@ async def command(world: World, *words: str) -> tuple[int, str, str]:
 
     A failure names the address that was asked.
     """
-    said, complained = io.StringIO(), io.StringIO()
+    said = io.StringIO()
+    complained = io.StringIO()
 
     def run(url: str) -> int:
         with redirect_stdout(said), redirect_stderr(complained):

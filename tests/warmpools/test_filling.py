@@ -341,7 +341,8 @@ async def test_changes_of_members_are_gathered(
         def reconciles() -> int:
             return world.controller.activity().passes["sandboxwarmpool"]
 
-        before, store = reconciles(), world.plane.store
+        before = reconciles()
+        store = world.plane.store
         for number, name in enumerate(names):
             if lose:
                 store.delete(SANDBOXES, NS, name)

@@ -51,7 +51,8 @@ def counted(
     *members: SandboxEntry, grace_s: float = GRACE_S, late_s: float = 0.0, ahead_s: float = 0.0
 ) -> PoolMembers:
     """Return the census of these members, ``late_s`` after now."""
-    caches, now_s = build_caches(), NOW_S + late_s
+    caches = build_caches()
+    now_s = NOW_S + late_s
     with patch.object(caches.sandboxes, "owned_by", lambda *_: list(members)):
         return Census(
             POOL,

@@ -35,7 +35,8 @@ def owner_uid(world: World, name: str) -> str | None:
 @pytest.mark.pool_case(28)
 async def test_orphans_that_fit_are_adopted_and_spare_creates() -> None:
     """Pool case 28: owner and launch type come in one patch each; claims may take them."""
-    first, second = orphan("a"), orphan("b")
+    first = orphan("a")
+    second = orphan("b")
     del first["metadata"]["labels"][LAUNCH_TYPE]
     async with open_pools(placed(), first, second) as world:
         made = await world.create(pool(replicas=2))

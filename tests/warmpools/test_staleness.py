@@ -196,7 +196,8 @@ async def test_a_template_concerns_its_own_pools_only() -> None:
             pool("q", replicas=1, template="u", strategy="Recreate"),
             template_body=placed("u"),
         )
-        here, there = ids(members(world)), ids(members(world, "q"))
+        here = ids(members(world))
+        there = ids(members(world, "q"))
         await change_template(world, pod("new"))
         await rest(world)
         assert not here & ids(members(world))

@@ -84,7 +84,8 @@ async def test_templates_that_cannot_be_read_cost_no_member() -> None:
     """Pool case 91: the list fails with 500 for a while: no Event, no delete, the same counts."""
     async with open_pools() as world:
         await fill(world, pool(replicas=2, strategy="Recreate"))
-        before, told = ids(members(world)), pool_status(world)
+        before = ids(members(world))
+        told = pool_status(world)
         await world.cut_watches()
         world.plane.fail_next("list", "sandboxtemplates", 500, times=4)
         world.plane.store.patch(TEMPLATES, NS, "tpl", {"metadata": {"labels": {"a": "b"}}})

@@ -209,7 +209,8 @@ class Creates(RuleBasedStateMachine):
         may_show = sorted(name for name, (_, its) in self.waiting.items() if number in its)
         shown = data.draw(st.sampled_from(["", *may_show]))
         if shown:
-            version, owner = self.first[shown], self.owners[shown]
+            version = self.first[shown]
+            owner = self.owners[shown]
             self.hand.learn(sandbox(shown, version, ownerReferences=owned_by(owner)))
             self.known[shown] = version
         stack.close()

@@ -21,7 +21,9 @@ CLAIM = {"metadata": meta("a", 10, generation=1), "spec": {}, "status": {}}
 SPEC_CHANGED = partial("MODIFIED", meta("a", 11, generation=2))
 
 # The kind, an object of it as listed, an event, and what is known after the event.
-KNOWN, STALE, UNKNOWN = Knowledge.KNOWN, Knowledge.STALE, Knowledge.UNKNOWN
+KNOWN = Knowledge.KNOWN
+STALE = Knowledge.STALE
+UNKNOWN = Knowledge.UNKNOWN
 AFTER = {
     "a Sandbox of which the watch has shown metadata alone": (
         sandbox_kind(),

@@ -338,7 +338,8 @@ async def test_a_page_that_is_far_too_large_is_asked_for_again_with_fewer_object
 def test_half_a_surrogate_pair_costs_its_own_object_alone() -> None:
     """What looks like one, in a text of another tenant on the same page, is left as it is."""
     hand = Hand(sandbox_kind())
-    odd, good = sandbox("odd", 10), sandbox("good", 11, annotations={"path": "C:\\ud8ab"})
+    odd = sandbox("odd", 10)
+    good = sandbox("good", 11, annotations={"path": "C:\\ud8ab"})
     odd["metadata"]["annotations"] = {"note": "HALF"}
     body = msgspec.json.encode(page([odd, good], 12)).replace(b"HALF", rb"\ud800")
     hand.cache.begin_list(None)

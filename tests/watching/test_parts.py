@@ -70,7 +70,8 @@ def test_what_the_server_asks_for_is_the_least() -> None:
 
 def test_equal_maps_are_shared_and_empty_ones_are_none() -> None:
     """Two objects with the same labels hold one mapping between them."""
-    one, other = {"app": "web", "team": "a"}, {"app": "web", "team": "a"}
+    one = {"app": "web", "team": "a"}
+    other = {"app": "web", "team": "a"}
     assert shared_map(one) == one
     assert shared_map(one) is shared_map(other)
     assert shared_map({}) is None

@@ -149,7 +149,8 @@ async def test_the_controller_follows_a_restored_store(
     Also where others have written so much by the time the controller is back that no version tells
     of it: what was deleted since is there again, what was changed since is as it was.
     """
-    saved, backup = tmp_path / "saved.json", tmp_path / "backup.json"
+    saved = tmp_path / "saved.json"
+    backup = tmp_path / "backup.json"
     clock = FakeClock()
     async with AsyncExitStack() as stack:
         first = ControlPlane(LocalSettings(state_file=saved), clock=clock)
@@ -190,7 +191,8 @@ async def test_a_pod_whose_deletion_the_restored_store_does_not_know_is_not_term
     tmp_path: Path,
 ) -> None:
     """What was asked of the server since the backup is forgotten, too."""
-    saved, backup = tmp_path / "saved.json", tmp_path / "backup.json"
+    saved = tmp_path / "saved.json"
+    backup = tmp_path / "backup.json"
     clock = FakeClock()
     async with AsyncExitStack() as stack:
         first = ControlPlane(LocalSettings(state_file=saved), clock=clock)
@@ -231,7 +233,8 @@ async def test_a_claim_of_a_restored_store_is_bound(
     caught_up: bool,  # noqa: FBT001
 ) -> None:
     """The pool has its members back, those that were taken since the backup as well."""
-    saved, backup = tmp_path / "saved.json", tmp_path / "backup.json"
+    saved = tmp_path / "saved.json"
+    backup = tmp_path / "backup.json"
     clock = FakeClock()
     async with AsyncExitStack() as stack:
         world = await filled(stack, saved, clock)
@@ -256,7 +259,8 @@ async def test_a_claim_of_a_restored_store_is_bound(
 
 async def test_a_pool_of_a_restored_store_is_not_filled_over_and_over(tmp_path: Path) -> None:
     """What is made before the Sandboxes are listed is known, though its version is an old one."""
-    saved, backup = tmp_path / "saved.json", tmp_path / "backup.json"
+    saved = tmp_path / "saved.json"
+    backup = tmp_path / "backup.json"
     clock = FakeClock()
     async with AsyncExitStack() as stack:
         world = await filled(stack, saved, clock)

@@ -82,7 +82,9 @@ async def test_a_watch_that_is_cut_each_half_minute_is_soon_back() -> None:
         watches.append(exchange)
         await exchange.is_done.wait()
 
-    cuts, lasted_s, away_s = 60, 35.0, 0.0
+    cuts = 60
+    lasted_s = 35.0
+    away_s = 0.0
     async with open_sandboxes(responder=respond) as rig:
         for _ in range(cuts):
             while not watches:

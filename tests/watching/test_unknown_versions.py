@@ -284,7 +284,8 @@ async def test_a_known_version_costs_no_fetch() -> None:
 
 async def test_the_response_to_a_create_is_not_taken_for_the_newest_state() -> None:
     """Two versions that are not known are not the same version."""
-    caches, made = build_caches(), opaque("v-1")
+    caches = build_caches()
+    made = opaque("v-1")
     item = msgspec.json.decode(msgspec.json.encode(made), type=Sandbox)
     async with facing(opaque("v-2", generation=2)) as (writer, requests):
         shared = SimpleNamespace(client=writer.client, caches=caches, clock=FakeClock())

@@ -275,7 +275,8 @@ class Interleaving(RuleBasedStateMachine):
     def event(self) -> None:
         """Take in the next event."""
         entry, is_end = self.events.pop(0)
-        store, gate = self.here.store, self.here.gate
+        store = self.here.store
+        gate = self.here.gate
         old = store.get(entry.key)
         if is_end:
             if old is None or (old.uid == entry.uid and old.version <= entry.version):
@@ -292,7 +293,8 @@ class Interleaving(RuleBasedStateMachine):
         """Take in one of the responses."""
         at = data.draw(st.integers(0, len(self.responses) - 1))
         entry, known = self.responses.pop(at)
-        store, gate = self.here.store, self.here.gate
+        store = self.here.store
+        gate = self.here.gate
         old = store.get(entry.key)
         age = gate.of_response(old, entry.key.namespace, entry.uid, entry.version, known)
         assert age in (Age.NEWS, Age.KNOWN, Age.ENDED)

@@ -157,7 +157,8 @@ def test_a_status_that_the_kubelet_writes_of_a_ready_pod_passes() -> None:
 
 def test_a_status_written_by_another_than_the_kubelet_passes() -> None:
     """No column shows a lost node or a readiness gate; the writer of the status does, once."""
-    kubelet, both = written_by("kubelet"), written_by("kubelet", "node-controller")
+    kubelet = written_by("kubelet")
+    both = written_by("kubelet", "node-controller")
     hand = Hand(pod_kind())
     hand.listed(pod("a", 10, **kubelet))
     assert hand.saw(pod_row("MODIFIED", "a", 11, first=True, **kubelet)) == []
@@ -257,7 +258,8 @@ def test_owners_without_control_are_kept_only_where_none_controls() -> None:
         pod("a", 10, ownerReferences=both),
         pod("b", 11, ownerReferences=owned_by("x", controller=False)),
     )
-    owned, free = hand.get("a"), hand.get("b")
+    owned = hand.get("a")
+    free = hand.get("b")
     assert owned.owner is not None
     assert (owned.owner.name, owned.others) == ("a", ())
     assert (free.owner, [owner.name for owner in free.others]) == (None, ["x"])
@@ -313,7 +315,8 @@ def test_rows_of_a_sandbox_that_are_dropped(boxes: Hand[SandboxEntry], row: dict
 
 def test_a_sandbox_keeps_the_annotations_that_are_read(boxes: Hand[SandboxEntry]) -> None:
     """With and without the Pod's name, empty as distinct from absent."""
-    pod_name, trace = names.POD_NAME_ANNOTATION, names.TRACE_CONTEXT_ANNOTATION
+    pod_name = names.POD_NAME_ANNOTATION
+    trace = names.TRACE_CONTEXT_ANNOTATION
     for version, noted in enumerate(
         (
             {pod_name: "a"},

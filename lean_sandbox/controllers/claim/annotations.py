@@ -48,7 +48,8 @@ class AnnotationWriter(Controller[ClaimEntry]):
 
     def saw(self, entry: ClaimEntry) -> None:
         """Remember when a claim that has never been ready was first seen."""
-        carried, key = entry.annotations or {}, names.CLAIM_FIRST_READY_AT_ANNOTATION
+        carried = entry.annotations or {}
+        key = names.CLAIM_FIRST_READY_AT_ANNOTATION
         if carried.get(key):
             return
         state = self._states.begin(entry)
@@ -76,7 +77,8 @@ class AnnotationWriter(Controller[ClaimEntry]):
             self._add(entry, state, self._observed(entry, state), gathering_s)
         if sandbox is None:
             return
-        key, name = names.SANDBOX_NAME_ANNOTATION, sandbox.key.name
+        key = names.SANDBOX_NAME_ANNOTATION
+        name = sandbox.key.name
         # The annotation marks a Sandbox that came from a pool; one of the claim's own has its name.
         noted = state.pending.get(key) or annotations.get(key) or entry.key.name
         # Releases of the reference before v1 named it in a label, which goes with the patch: remove

@@ -51,7 +51,8 @@ class Binding:
 
         Raises NotYetError while members are starting and the claim is young.
         """
-        warm, staleness = self._context.warm, self._adoption.staleness()
+        warm = self._context.warm
+        staleness = self._adoption.staleness()
         if staleness is None and self._adoption.is_recreate():
             # It is unknown which members are stale: they stay, and the cold path reports why.
             return None

@@ -58,7 +58,8 @@ class ClaimController(Controller[ClaimEntry]):
     """Serves claims, from the warm queue as far as that has members for them."""
 
     def __init__(self, shared: Shared) -> None:
-        settings, caches = shared.settings, shared.caches
+        settings = shared.settings
+        caches = shared.caches
         workers = settings.sandbox_claim_concurrent_workers
         super().__init__("sandboxclaim", caches.claims, shared.clock, workers=workers)
         self.warm = build_warm_queue(caches, shared.resolver)
@@ -238,7 +239,8 @@ class ClaimController(Controller[ClaimEntry]):
         Claims may also wait for a NetworkPolicy that the template asks for no longer, or for labels
         that cannot be expected of a template that is gone.
         """
-        old, new = delta.old, delta.new
+        old = delta.old
+        new = delta.new
         if delta.initial:
             return
         if new is not None and (old is None or old.fault or old.uid != new.uid):

@@ -44,7 +44,8 @@ class Expiry:
 
     async def run(self) -> Result:
         """Report that the claim has expired; once that is reported, delete what its policy says."""
-        entry, view = self._entry, self._view
+        entry = self._entry
+        view = self._view
         if not has_reason(self._old.conditions, names.READY, names.REASON_CLAIM_EXPIRED):
             now = self._context.server_time.now()
             marked = expired_claim_status(self._old, entry.generation, now)
@@ -67,7 +68,8 @@ class Expiry:
 
     async def _retire(self) -> Result:
         """Delete the Sandbox of an expired claim that is retained, and report it while it lasts."""
-        entry, sandboxes = self._entry, self._context.caches.sandboxes
+        entry = self._entry
+        sandboxes = self._context.caches.sandboxes
         named = self._old.bound.name or entry.key.name
         held = own_sandbox(sandboxes, entry) or sandboxes.get(Key(entry.key.namespace, named))
         ready = find(self._old.conditions, names.READY)

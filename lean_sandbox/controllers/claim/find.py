@@ -74,7 +74,8 @@ class OwnSandbox:
 
         Raises ClaimError when the claim's own name is held by somebody else's Sandbox.
         """
-        entry, found = self._entry, None
+        entry = self._entry
+        found = None
         if assigned := assigned_name(entry):
             found = await self._assigned(assigned)
         if found is None and (held := self._sandboxes.get(entry.key)) is not None:

@@ -88,7 +88,8 @@ class ClaimReconcile:
 
     async def run(self) -> Result:
         """Serve the claim, or end it."""
-        entry, claims = self._entry, self._context.caches.claims
+        entry = self._entry
+        claims = self._context.caches.claims
         try:
             if self._expiry.is_due(self._old):
                 return await self._expiry.run()
@@ -194,14 +195,17 @@ class ClaimReconcile:
 
     def _log_outcome(self, new: SandboxClaimStatus) -> None:
         """Log, after the status was written, that the claim is ready or why it is not served."""
-        entry, context, sandbox = self._entry, self._context, self._sandbox
+        entry = self._entry
+        context = self._context
+        sandbox = self._sandbox
         was_ready = is_true(self._old.conditions, names.READY)
         is_ready_now = is_true(new.conditions, names.READY) and not was_ready
         first_seen = self._state.first_seen
         if sandbox is not None and is_ready_now and first_seen is not None:
             self._state.first_seen = None
             took_ms = context.metrics.first_ready(entry, sandbox, first_seen)
-            name, launch = sandbox.key.name, launch_of(sandbox)
+            name = sandbox.key.name
+            launch = launch_of(sandbox)
             context.events.log(
                 entry, "Normal", "ClaimReady", sandbox=name, launch=launch, took_ms=took_ms
             )
@@ -234,7 +238,8 @@ class ClaimReconcile:
         A process may end between the two writes, or the answer to a create be lost, and another
         member be taken before the first Sandbox is seen. No client knows of that one.
         """
-        sandbox, sandboxes = self._sandbox, self._context.caches.sandboxes
+        sandbox = self._sandbox
+        sandboxes = self._context.caches.sandboxes
         if sandbox is None or self._error is not None:
             return
         unnamed = [one for one in acquired(sandboxes, self._entry) if one.key != sandbox.key]

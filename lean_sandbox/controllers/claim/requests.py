@@ -85,7 +85,8 @@ class ClaimRequests:
         shutdown time just before that came, or edited the claim during its binding, so that the
         view with this edit is older than the status that binds.
         """
-        entry, old = self._entry, self._old
+        entry = self._entry
+        old = self._old
         is_end = has_reason(new.conditions, names.READY, names.REASON_CLAIM_EXPIRED)
         is_free = not new.bound.name
         is_dated = is_end or (not has_sandbox and old != EMPTY_CLAIM_STATUS)
@@ -114,7 +115,8 @@ class ClaimRequests:
         vain. Raises Conflict when others keep writing to the claim, NotFound when it is gone,
         NotYetError when it is being deleted.
         """
-        entry, old = self._entry, self._old
+        entry = self._entry
+        old = self._old
         version = None if old == EMPTY_CLAIM_STATUS else await self._version_of_status()
         for patches in range(1, MOST_PATCHES + 1):
             try:

@@ -36,7 +36,8 @@ class BoundMetadata:
         template = await self._template()
         if template is None:
             return sandbox
-        undone, ref_hash = self._context.undone, template.ref_hash
+        undone = self._context.undone
+        ref_hash = template.ref_hash
         desired = desired_pod_metadata(template, self._facts, ref_hash=ref_hash)
         if self._is_synced(sandbox, template, desired):
             return sandbox
@@ -70,7 +71,8 @@ class BoundMetadata:
 
         Remove after v1.1.
         """
-        undone, label = self._context.undone, names.LAUNCH_TYPE_LABEL
+        undone = self._context.undone
+        label = names.LAUNCH_TYPE_LABEL
         patch = launch_type_patch(
             sandbox.labels,
             sandbox.key.name,
@@ -102,7 +104,8 @@ class BoundMetadata:
     def _is_synced(
         self, sandbox: SandboxEntry, template: TemplateView, desired: PodTemplateMetadata
     ) -> bool:
-        view, labels = sandbox.view, sandbox.labels or {}
+        view = sandbox.view
+        labels = sandbox.labels or {}
         return (
             labels.get(names.TEMPLATE_REF_HASH_LABEL) == template.ref_hash
             and labels.get(names.CREATED_BY_LABEL, "") == self._facts.created_by

@@ -31,7 +31,8 @@ async def make_usable(context: ClaimContext, sandbox: SandboxEntry) -> None:
     the patch or does not answer it. Waits first for a write by the Sandbox's own reconcile, which
     may be by what the Sandbox asked for before.
     """
-    sandboxes, pods = context.caches.sandboxes, context.caches.pods
+    sandboxes = context.caches.sandboxes
+    pods = context.caches.pods
     latest = sandboxes.latest(sandbox)
     if latest is not None and not latest.needs_fetch:
         owned = pods.owned_by(latest.key.namespace, latest.uid)

@@ -36,7 +36,8 @@ class Children:
 
     def observation(self) -> Observation:
         """Return what the status is to report about the children."""
-        run, seen = self._run, self._run.seen
+        run = self._run
+        seen = self._run.seen
         seen.pod = self._pod.observe()
         # The Sandbox may have changed meanwhile.
         seen.generation = run.entry.generation

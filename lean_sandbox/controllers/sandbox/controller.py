@@ -54,7 +54,8 @@ class SandboxController(Controller[SandboxEntry]):
         *,
         is_awaited: Callable[[SandboxEntry], bool] = lambda _entry: False,
     ) -> None:
-        settings, caches = shared.settings, shared.caches
+        settings = shared.settings
+        caches = shared.caches
         workers = settings.sandbox_concurrent_workers
         super().__init__("sandbox", caches.sandboxes, shared.clock, workers=workers)
         throttle = StatusThrottle(
@@ -96,14 +97,16 @@ class SandboxController(Controller[SandboxEntry]):
 
     def _has_changed(self, entry: SandboxEntry) -> bool:
         """Return whether a ready Sandbox has expired, or its spec, Service or Pod has changed."""
-        view, caches = entry.view, self._context.caches
+        view = entry.view
+        caches = self._context.caches
         if (
             view is None
             or entry.needs_fetch
             or has_come(view.shutdown_time, self._context.server_time.now())
         ):
             return True
-        service, pod = caches.services.get(entry.key), caches.pods.get(entry.pod_key)
+        service = caches.services.get(entry.key)
+        pod = caches.pods.get(entry.pod_key)
         if service.needs_fetch if service is not None else view.service:
             return True
         return pod is None or pod.is_deleting or pod.needs_fetch or pod.hint != READY
@@ -177,7 +180,9 @@ class SandboxController(Controller[SandboxEntry]):
 
     def on_pod(self, delta: Delta[PodEntry]) -> None:
         """Reconcile the old and the new owner of a Pod that changed; note what the watch shows."""
-        key, keys, hidden = delta.key, _concerned(delta, if_unowned=True), self.hidden
+        key = delta.key
+        keys = _concerned(delta, if_unowned=True)
+        hidden = self.hidden
         # Only for names that a Sandbox expects: nothing would ever forget the others.
         if delta.new is None and any(
             one.pod_key == key for one in map(self.cache.get, {key, *keys}) if one
@@ -192,7 +197,9 @@ class SandboxController(Controller[SandboxEntry]):
         # Before there is a node only the scheduler writes, and no column shows its findings.
         is_news = bool(delta.change & Change.VERSION) and not delta.change & Change.COLUMNS
         may_wait = not delta.change & _AT_ONCE and _is_a_step_up(delta)
-        pod, reason, tells = delta.new, "pod gone", frozenset[str]()
+        pod = delta.new
+        reason = "pod gone"
+        tells = frozenset[str]()
         if pod is not None:
             reason = f"pod {pod.hint or 'changed'}"
             tells = facts(trouble=pod.trouble, address=pod.hint == RUNNING)

@@ -69,7 +69,9 @@ ServiceStep = _Step[ServiceEntry]
 
 def refusal(kind: str, found: T, sandbox_name: str) -> str | None:
     """Return why an object that is not the Sandbox's is left alone, ``None`` to adopt it."""
-    name, owner, labels = found.key.name, found.owner, found.labels or {}
+    name = found.key.name
+    owner = found.owner
+    labels = found.labels or {}
     if owner is not None:
         return (
             f'{kind} "{name}" is owned by {owner.kind}/{owner.name} (UID: {owner.uid}), '

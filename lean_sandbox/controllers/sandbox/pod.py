@@ -60,7 +60,8 @@ class PodOfSandbox:
     def _plan_pod(
         self, fetched: PodEntry | None, *, was_fetched: bool
     ) -> tuple[plans.PodStep, bool]:
-        entry, key = self._run.entry, self._run.entry.pod_key
+        entry = self._run.entry
+        key = self._run.entry.pod_key
         hidden = self._requests.hidden
         is_doubtful = hidden.is_doubtful(key)
         is_absent = (was_fetched and fetched is None) or (
@@ -94,7 +95,8 @@ class PodOfSandbox:
             emit(self._run.entry, "Warning", "SandboxPodCreateFailed", "PodCreation", note)
             raise
         self._pod = pod
-        note, related = f'Created Pod "{pod.key.name}"', reference_to(pod, PODS)
+        note = f'Created Pod "{pod.key.name}"'
+        related = reference_to(pod, PODS)
         emit(self._run.entry, "Normal", "SandboxPodCreated", "PodCreation", note, related)
         self._trace_pod("NewPodStatusObserved")
         if clears_annotation and names_this:
@@ -190,7 +192,8 @@ class PodOfSandbox:
     async def _clear_annotation(self) -> None:
         entry = self._run.entry
         # Each status that we write makes another version, which says nothing of the annotation.
-        state, undone = (entry.generation, entry.pod_name), self._context.undone
+        state = (entry.generation, entry.pod_name)
+        undone = self._context.undone
         if undone.is_in_vain(entry.uid, state):
             return
         with failing_as(Failure.POD_NAME_CLEAR):

@@ -57,7 +57,8 @@ def is_final(context: SandboxContext, entry: SandboxEntry, state: SandboxState |
     """Return whether a Sandbox is in its final state until something changes."""
     if entry.needs_fetch:
         return False
-    status, view = entry.status, entry.view
+    status = entry.status
+    view = entry.view
     assert status is not None
     assert view is not None
     if state is not None and state.refused == entry.generation:
@@ -160,7 +161,8 @@ class SandboxReconcile:
         return has_come(self._run.view.shutdown_time, self._context.server_time.now())
 
     async def _expire(self) -> Result:
-        entry, old = self._run.entry, self._run.old
+        entry = self._run.entry
+        old = self._run.old
         # If the server refuses any status, the Sandbox is torn down without being marked first.
         is_mute = self._run.state.refused == entry.generation
         if not is_mute and not has_reason(
@@ -205,8 +207,11 @@ class SandboxReconcile:
         if self._run.is_namespace_terminating:
             # Everything in it is being deleted; a status would only add to the work.
             return Result(requeue_after_s=ENDING_S)
-        context, old, key = self._context, self._run.old, self._run.key
-        now, throttle = context.server_time.now(), context.throttle
+        context = self._context
+        old = self._run.old
+        key = self._run.key
+        now = context.server_time.now()
+        throttle = context.throttle
         observation = self._children.observation()
         new = sandbox_status.next_status(
             old,
@@ -248,7 +253,8 @@ class SandboxReconcile:
         return requeue.result
 
     async def _write_status(self, new: SandboxStatus) -> None:
-        entry, old = self._run.entry, self._run.old
+        entry = self._run.entry
+        old = self._run.old
         patch = sandbox_status.status_patch(old, new)
         if patch is None:
             return

@@ -99,7 +99,8 @@ class SandboxRequests(ObjectWriter):
 
         No request while the response to its create is of the newest version that is known.
         """
-        created, known = self._created.pop(key, None), self._caches.sandboxes.get(key)
+        created = self._created.pop(key, None)
+        known = self._caches.sandboxes.get(key)
         if created is not None and known is not None and known.version:
             meta = created.metadata
             if (known.uid, known.version) == (meta.uid, as_version(meta.resource_version)):

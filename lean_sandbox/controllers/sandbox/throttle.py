@@ -63,7 +63,8 @@ def is_before_ready(status: SandboxStatus) -> bool:
 
 def acknowledges(old: SandboxStatus, new: SandboxStatus) -> bool:
     """Return whether a status is the first of a generation after one of another generation."""
-    now, before = find(new.conditions, names.READY), find(old.conditions, names.READY)
+    now = find(new.conditions, names.READY)
+    before = find(old.conditions, names.READY)
     if now is None or before is None:
         return False
     return now.observedGeneration != before.observedGeneration

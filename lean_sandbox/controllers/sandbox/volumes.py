@@ -31,7 +31,8 @@ class VolumeClaims:
         if not templates:
             return
         # Most clusters have no Sandbox that needs any, so their watch begins with the first.
-        reflectors, kind = self._context.reflectors, self._caches.pvcs.kind
+        reflectors = self._context.reflectors
+        kind = self._caches.pvcs.kind
         reflectors.start(self._caches.pvcs)
         problem = await reflectors.synced_within(kind.resource.plural, _PVC_LIST_PATIENCE_S)
         if problem is not None:

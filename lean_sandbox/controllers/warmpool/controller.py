@@ -119,7 +119,8 @@ class PoolController(Controller[PoolEntry]):
         """Return whether a pool is full, and its status says so."""
         if entry.view is None:
             return True
-        status, wanted = entry.status, entry.view.replicas
+        status = entry.status
+        wanted = entry.view.replicas
         return (
             status is not None
             and status.observedGeneration == entry.generation
@@ -169,7 +170,8 @@ class PoolController(Controller[PoolEntry]):
         """Wake the pool that a Sandbox belonged to or belongs to, or that it could belong to."""
         if delta.initial:
             return
-        old, new = delta.old, delta.new
+        old = delta.old
+        new = delta.new
         # A member that the pool has deleted itself is marked as being deleted already.
         was_there = old is not None and not old.is_deleting
         is_loss = was_there and (new is None or new.is_deleting)

@@ -105,7 +105,8 @@ class Census:
 
         A member is what the pool owns, whatever its labels say.
         """
-        pool, found = self._pool, PoolMembers()
+        pool = self._pool
+        found = PoolMembers()
         for entry in self._sandboxes.owned_by(pool.namespace, pool.uid):
             if entry.owner_key(names.SANDBOX_WARM_POOL_KIND) is None:
                 continue
@@ -180,7 +181,8 @@ class Census:
         return max(possible, default=self._now_s)
 
     def _waits_for_a_place(self, entry: SandboxEntry) -> bool:
-        ready, conditions = entry.ready, entry.status.conditions if entry.status else ()
+        ready = entry.ready
+        conditions = entry.status.conditions if entry.status else ()
         found = find(conditions, names.POD_SCHEDULED)
         if found is None or found.status != names.FALSE or found.reason not in _WAITING:
             return False

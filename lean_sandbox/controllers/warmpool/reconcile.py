@@ -76,7 +76,9 @@ class PoolReconcile:
 
     def _count(self) -> PoolMembers:
         self._run.has_acted = False
-        context, state, now_s = self._context, self._run.state, self._now_s
+        context = self._context
+        state = self._run.state
+        now_s = self._now_s
         census = Census(
             self._run.view,
             context.caches.sandboxes,
@@ -101,7 +103,8 @@ class PoolReconcile:
 
     async def _put_in_order(self) -> PoolMembers:
         """Adopt orphans, delete stale and stuck members, and count the rest."""
-        requests, sandboxes = self._requests, self._context.caches.sandboxes
+        requests = self._requests
+        sandboxes = self._context.caches.sandboxes
         await requests.for_each(find_orphans(sandboxes, self._run.view), requests.take_in)
         members = self._count()
         if self._run.template is not None:
@@ -123,7 +126,8 @@ class PoolReconcile:
         """Forget the failures of members that were made from another template."""
         state = self._run.state
         if state.blueprint not in ("", blueprint):
-            state.outcomes, state.pace = type(state.outcomes)(), type(state.pace)()
+            state.outcomes = type(state.outcomes)()
+            state.pace = type(state.pace)()
             state.creates = Backoff()
         state.blueprint = blueprint
 
@@ -133,7 +137,8 @@ class PoolReconcile:
         The next may fare no better: so only one is replaced at a time, the newest. All that have
         ended are replaced where newer ones become ready.
         """
-        state, now_s = self._run.state, self._now_s
+        state = self._run.state
+        now_s = self._now_s
         for member in members.ended:
             self._note_failure(member, f'sandbox "{member.key.name}": {why_unready(member)}')
         state.passed_over.intersection_update([one.uid for one in members.active])
@@ -163,11 +168,13 @@ class PoolReconcile:
 
         They do not try by themselves, and no event tells that a quota or a policy has changed.
         """
-        context, state = self._context, self._run.state
+        context = self._context
+        state = self._run.state
         now = context.clock.monotonic()
         found = [*members.refused, *members.refused_alone]
         refused = [one for one in found if _may_be_let_in(one)]
-        before, state.refused = state.refused, len(refused)
+        before = state.refused
+        state.refused = len(refused)
         progress = max(0, before - len(refused))
         if progress:
             state.launches.in_vain = 0

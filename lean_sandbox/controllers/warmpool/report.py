@@ -59,8 +59,10 @@ class PoolReport:
 
         The pool is requeued while it makes none.
         """
-        state, emit = self._run.state, self._context.events.emit
-        cause, now = self._cause(members), self._context.clock.monotonic()
+        state = self._run.state
+        emit = self._context.events.emit
+        cause = self._cause(members)
+        now = self._context.clock.monotonic()
         if cause is None:
             state.stuck_since = None
             if state.cause:
@@ -70,23 +72,29 @@ class PoolReport:
             return
         self._run.requeue.within(cause.requeue_s)
         if state.stuck_since is None or state.stuck_by != cause.told_as:
-            state.stuck_since, state.stuck_by = now, cause.told_as
+            state.stuck_since = now
+            state.stuck_by = cause.told_as
         left_s = state.stuck_since + _PATIENCE_S - now if cause.may_pass else 0.0
         if cause.told_as != state.told and left_s > 0:
             self._run.requeue.within(left_s)
             return
         if cause.told_as != state.told:
-            note, related = cause.note, cause.related
+            note = cause.note
+            related = cause.related
             emit(self._run.entry, "Warning", "WarmPoolNotProgressing", "Reconciling", note, related)
-        state.cause, state.told = cause.name, cause.told_as
+        state.cause = cause.name
+        state.told = cause.told_as
 
     def _cause(self, members: PoolMembers) -> Cause | None:
-        view, state, context = self._run.view, self._run.state, self._context
+        view = self._run.view
+        state = self._run.state
+        context = self._context
         if self._run.template is None:
             if view.replicas == 0:
                 return None
             key = Key(view.namespace, view.template)
-            fault, held = context.resolver.template_fault(key), context.caches.templates.get(key)
+            fault = context.resolver.template_fault(key)
+            held = context.caches.templates.get(key)
             note = fault or f'SandboxTemplate not found: "{view.template}"'
             # Otherwise it would be a repetition of the Event that the template is missing.
             related = reference_to(held, SANDBOXTEMPLATES) if fault and held is not None else None
@@ -131,7 +139,9 @@ class PoolReport:
         """
         if members.unknown:
             return
-        context, entry, state = self._context, self._run.entry, self._run.state
+        context = self._context
+        entry = self._run.entry
+        state = self._run.state
         now = context.clock.monotonic()
         # None after a write whose response was lost.
         old = entry.status

@@ -88,7 +88,8 @@ class MemberRequests:
         nor does a group go on then that has more members than are acted on at once.
         """
         errors = self._run.errors
-        tried, failed = 0, len(errors)
+        tried = 0
+        failed = len(errors)
 
         def is_stopped() -> bool:
             return len(errors) > failed or is_over()
@@ -208,7 +209,8 @@ class MemberRequests:
 
     async def delete(self, member: SandboxEntry, why: str) -> None:
         """Delete a Sandbox unless it changed meanwhile; until it is gone, claims cannot take it."""
-        context, run = self._context, self._run
+        context = self._context
+        run = self._run
         run.has_acted = True
         is_reserved = context.warm.reserve(member)
         try:

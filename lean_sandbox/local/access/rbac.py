@@ -122,7 +122,8 @@ class Authorizer:
             rules = self.role_rules(role, namespace)
             name = f"{entry.name}/{namespace}" if namespace else entry.name
             for subject in binding.get("subjects") or ():
-                type_, whose = subject.get("kind", ""), subject.get("name", "")
+                type_ = subject.get("kind", "")
+                whose = subject.get("name", "")
                 known = (type_, whose)
                 if type_ == "ServiceAccount":
                     home = subject.get("namespace", "")
@@ -164,7 +165,8 @@ def impersonated(user: User, headers: MultiMapping[str], authorizer: Authorizer)
     said = {key.lower(): key for key in headers if key.lower().startswith(_IMPERSONATE)}
     if not said:
         return user
-    name, uid = headers.get("Impersonate-User", ""), headers.get("Impersonate-Uid", "")
+    name = headers.get("Impersonate-User", "")
+    uid = headers.get("Impersonate-Uid", "")
     groups = list(headers.getall("Impersonate-Group", ()))
     extra = {
         unquote(lower.removeprefix(_EXTRA)).lower(): tuple(headers.getall(key))
@@ -183,7 +185,9 @@ def impersonated(user: User, headers: MultiMapping[str], authorizer: Authorizer)
     asked += [(_AUTHENTICATION, "uids", "", uid, "")] if uid else []
     for group, resource, part, what, namespace in asked:
         right = Target("impersonate", "", is_resource=True, group=group, resource=resource)
-        right.subresource, right.name, right.namespace = part, what, namespace
+        right.subresource = part
+        right.name = what
+        right.namespace = namespace
         authorizer.check(user, right)
     if account and not groups:
         groups = list(account_groups(home))
@@ -241,7 +245,8 @@ def _covers(rule: Rule, right: Rule) -> bool:
     accepted = {"*", resource, f"*/{subresource}" if slash else "*"}
     if accepted.isdisjoint(rule.get("resources") or ()):
         return False
-    names, asked = rule.get("resourceNames"), right.get("resourceNames")
+    names = rule.get("resourceNames")
+    asked = right.get("resourceNames")
     return not names or bool(asked and asked[0] in names)
 
 

@@ -103,14 +103,16 @@ class Reviews:
     def _access(self, body: Json, ask: Ask) -> Json:
         del ask
         spec = body.get("spec") or {}
-        user, groups = spec.get("user", ""), spec.get("groups") or ()
+        user = spec.get("user", "")
+        groups = spec.get("groups") or ()
         if not user and not groups:
             raise _mistake("spec.user", "", "at least one of user or group must be specified")
         return self._allowed(body, User(user, tuple(groups), spec.get("uid", "")))
 
     def _local_access(self, body: Json, ask: Ask) -> Json:
         spec = body.get("spec") or {}
-        plain, wanted = spec.get("nonResourceAttributes"), spec.get("resourceAttributes")
+        plain = spec.get("nonResourceAttributes")
+        wanted = spec.get("resourceAttributes")
         if plain is not None:
             why = "disallowed on this kind of request"
             raise _mistake("spec.nonResourceAttributes", plain, why)
@@ -123,7 +125,8 @@ class Reviews:
         if body["metadata"].keys() - {"namespace", "managedFields"}:
             raise _mistake("metadata", body["metadata"], "must be empty")
         spec = body.get("spec") or {}
-        wanted, plain = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
+        wanted = spec.get("resourceAttributes")
+        plain = spec.get("nonResourceAttributes")
         if wanted is not None and plain is not None:
             why = "cannot be specified in combination with resourceAttributes"
             raise _mistake("spec.nonResourceAttributes", plain, why)
@@ -144,7 +147,8 @@ class Reviews:
 
     def _issue(self, body: Json, ask: Ask) -> Json:
         """Return the members of an answered TokenRequest for the account that the path names."""
-        namespace, name = ask.namespace, ask.target.name
+        namespace = ask.namespace
+        name = ask.target.name
         account = self._verbs.entry(ask.kind, namespace, name)
         spec = body.get("spec") or {}
         lifetime = spec.get("expirationSeconds", _LIFETIME_S)

@@ -91,7 +91,8 @@ class Aggregation:
         del event
         if collection is not self._roles:
             return
-        writer, self._store.writer = self._store.writer, None
+        writer = self._store.writer
+        self._store.writer = None
         try:
             for entry in self._roles.scan():
                 members = entry.members()
@@ -153,8 +154,10 @@ class RoleGuard:
         self._check_rights(user, kind, metadata, new.get("rules") or ())
 
     def _check_binding(self, user: User, kind: Kind, new: Json) -> None:
-        metadata, reference = new["metadata"], new.get("roleRef") or {}
-        namespace, name = metadata.get("namespace", ""), reference.get("name", "")
+        metadata = new["metadata"]
+        reference = new.get("roleRef") or {}
+        namespace = metadata.get("namespace", "")
+        name = reference.get("name", "")
         plural = _PLURALS.get(reference.get("kind", ""))
         if plural is None:
             shown = msgspec.json.encode(reference.get("kind", "")).decode()
@@ -170,7 +173,8 @@ class RoleGuard:
 
     def _may(self, user: User, verb: str, plural: str, namespace: str, name: str) -> bool:
         target = Target(verb, "", is_resource=True, group=GROUP, version="v1", resource=plural)
-        target.namespace, target.name = namespace, name
+        target.namespace = namespace
+        target.name = name
         return self._authorizer.decide(user, target)[0]
 
     def _check_rights(self, user: User, kind: Kind, metadata: Json, rules: Iterable[Rule]) -> None:

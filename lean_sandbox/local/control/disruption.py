@@ -41,15 +41,18 @@ class Budgets:
         self._verbs.rewrite(kind, budget.namespace, budget.name, change)
 
     def _status(self, budget: Json) -> Json:
-        metadata, spec = budget["metadata"], budget["spec"]
+        metadata = budget["metadata"]
+        spec = budget["spec"]
         pods = [
             pod
             for pod in self._store.collection("pods").scan(metadata["namespace"])
             if _selects(spec.get("selector"), pod)
         ]
         healthy = sum(not pod.deleting and _is_ready(pod.load()) for pod in pods)
-        least, most = spec.get("minAvailable"), spec.get("maxUnavailable")
-        expected, problem = len(pods), ""
+        least = spec.get("minAvailable")
+        most = spec.get("maxUnavailable")
+        expected = len(pods)
+        problem = ""
         if most is not None or isinstance(least, str):
             expected, problem = self._scale(pods)
         if most is not None:
@@ -118,7 +121,9 @@ def check_budget(store: Store, pod: Entry) -> None:
         why = "This pod has more than one PodDisruptionBudget, which the eviction subresource does"
         raise StatusError(500, "", f"{why} not support.")
     for budget in budgets:
-        name, spec, status = budget["metadata"]["name"], budget["spec"], budget.get("status") or {}
+        name = budget["metadata"]["name"]
+        spec = budget["spec"]
+        status = budget.get("status") or {}
         if not _is_ready(obj):
             if spec.get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
                 return
@@ -140,7 +145,8 @@ def _shortage(name: str, status: Json) -> str:
         if condition.get("reason") == "SyncFailed" and condition.get("message"):
             why = "does not allow evicting pods currently because it failed sync"
             return f"The disruption budget {name} {why}: {condition['message']}"
-    needed, present = status.get("desiredHealthy", 0), status.get("currentHealthy", 0)
+    needed = status.get("desiredHealthy", 0)
+    present = status.get("currentHealthy", 0)
     return f"The disruption budget {name} needs {needed} healthy pods and has {present} currently"
 
 

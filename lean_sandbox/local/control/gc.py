@@ -77,7 +77,8 @@ class GarbageCollector:
 
     def _follow(self, collection: Collection, event: Event) -> None:
         if collection.storage == DEFINITIONS and self._stuck:
-            stuck, self._stuck = self._stuck, set()
+            stuck = self._stuck
+            self._stuck = set()
             for place in sorted(stuck):
                 self._enqueue(place)
         place = (collection.storage, event.entry.key)
@@ -132,7 +133,9 @@ class GarbageCollector:
         if not all(self._is_served(reference) for reference in references):
             self._stuck.add((kind.storage, entry.key))
             return
-        solid, waiting, gone = [], [], []
+        solid = []
+        waiting = []
+        gone = []
         for reference in references:
             owner = self._store.uids.get(reference["uid"])
             owner_entry = owner[0].entries.get(owner[1]) if owner else None

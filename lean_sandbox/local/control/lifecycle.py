@@ -77,7 +77,8 @@ class Definitions:
 
     def follow(self, event: Event) -> None:
         """Do what a change of a definition brings: kinds, the end of its watches."""
-        entry, name = event.entry, event.entry.name
+        entry = event.entry
+        name = event.entry.name
         if event.type == "DELETED":
             self._store.collection(name).close(event.version)
             self._registry.withdraw(name)
@@ -136,7 +137,8 @@ class Lifecycle:
         self._wake.set()
 
     def _follow(self, collection: Collection, event: Event) -> None:
-        storage, entry = collection.storage, event.entry
+        storage = collection.storage
+        entry = event.entry
         if storage == "namespaces":
             if event.type == "ADDED":
                 self._furnish(entry.name)

@@ -89,7 +89,8 @@ def api_group(kinds: Iterable[Kind], group: str) -> Json | None:
 
 
 def _listed(kind: Kind) -> Iterator[Json]:
-    resource, own = kind.resource, ("", kind.group)
+    resource = kind.resource
+    own = ("", kind.group)
     alike = ("verbs", "shortNames", "categories")
     yield {
         "name": kind.plural,

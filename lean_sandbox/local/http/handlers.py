@@ -156,7 +156,8 @@ class Handlers:
             StatusError: the refusal, before the stream begins.
 
         """
-        kind, target = ask.kind, ask.target
+        kind = ask.kind
+        target = ask.target
         query = target.query
         self.check_path(target, kind)
         form = self._form(ask)
@@ -236,7 +237,8 @@ class Handlers:
 
     def _patch(self, ask: Ask, form: Accepted) -> Answer:
         options = read_options(ask)
-        namespace, name = ask.namespace, ask.target.name
+        namespace = ask.namespace
+        name = ask.target.name
         if bodies.media_type(ask.target.content_type) == bodies.APPLY:
             return self._apply(ask, form, options)
         kind = self._stored_kind(ask.kind)
@@ -254,7 +256,8 @@ class Handlers:
     def _apply(self, ask: Ask, form: Accepted, options: WriteOptions) -> Answer:
         obj = bodies.read_object(ask.kind, ask.body, "application/yaml")
         options.subresource = ask.target.subresource
-        namespace, name = ask.namespace, ask.target.name
+        namespace = ask.namespace
+        name = ask.target.name
         if self._verbs.find(ask.kind, namespace, name) is None:
             self._authorizer.check(ask.user, replace(ask.target, verb="create"))
         entry, created = self._verbs.apply(ask.kind, namespace, name, obj, options)

@@ -80,7 +80,8 @@ class Subresources:
     # ------------------------------------------------------------------ scale
 
     def _scale_of(self, kind: Kind, entry: Entry) -> Json:
-        obj, paths = entry.load(), kind.scale or {}
+        obj = entry.load()
+        paths = kind.scale or {}
         wanted = at(obj, paths["spec"], None)
         if wanted is None:
             raise internal(f'the spec replicas field "{paths["spec"]}" does not exist')
@@ -100,7 +101,8 @@ class Subresources:
         }
 
     def _scale(self, ask: Ask) -> Answer:
-        kind, target = ask.kind, ask.target
+        kind = ask.kind
+        target = ask.target
         if target.verb == "get":
             entry = self._verbs.entry(kind, ask.namespace, target.name)
             return Answer(200, msgspec.json.encode(self._scale_of(kind, entry)))
@@ -148,7 +150,8 @@ class Subresources:
         target = ask.target
         options = read_options(ask)
         body = read_body(_BINDING, ask, options, self._verbs.admission)
-        metadata, place = body["metadata"], body.get("target") or {}
+        metadata = body["metadata"]
+        place = body.get("target") or {}
         if metadata.get("name") != target.name:
             raise bad_request("name in URL does not match name in Binding object")
         # A bare list of field errors, which API servers take for a failure of their own.
@@ -159,7 +162,8 @@ class Subresources:
             )
         if not place.get("name"):
             raise StatusError(500, "", "target.name: Required value")
-        uid, version = metadata.get("uid"), metadata.get("resourceVersion")
+        uid = metadata.get("uid")
+        version = metadata.get("resourceVersion")
         now = self._verbs.now()
 
         def change(obj: Json) -> Json:

@@ -190,7 +190,8 @@ class Watches:
         return response
 
     async def _run(self, response: web.StreamResponse, watch: Watch, audit: AuditEntry) -> None:
-        plan, clock = watch.plan, self._clock
+        plan = watch.plan
+        clock = self._clock
         end = clock.monotonic() + plan.timeout_s
         next_bookmark = clock.monotonic() + self._interval_s
 
@@ -236,7 +237,8 @@ class Watches:
                 await clock.wait(watch.wake, until - now)
 
     def _opening(self, watch: Watch) -> bytes:
-        plan, renderer = watch.plan, self._renderer
+        plan = watch.plan
+        renderer = self._renderer
         if plan.failure is not None:
             return b'{"type":"ERROR","object":%s}\n' % plan.failure.body()
         parts = [

@@ -57,7 +57,8 @@ def follow(
         return _Shown(*identity(row, old), item=item)
 
     def tell(delta: Delta[_Shown]) -> None:
-        old, new = delta.old, delta.new
+        old = delta.old
+        new = delta.new
         if on_gone is not None and old is not None and (new is None or new.uid != old.uid):
             on_gone(old.item)
         if new is not None:

@@ -185,7 +185,8 @@ class Kubelet:
         due = math.inf
         while not entry.is_gone:
             entry.changed = anyio.Event()
-            before, step = step, self._decide(entry)
+            before = step
+            step = self._decide(entry)
             if step is not None and step != before:
                 wait_s = step.delay.base_s + step.delay.jitter_s * self._chance.random()
                 due = self._clock.monotonic() + wait_s
@@ -370,7 +371,8 @@ class _Writer:
 
     def emit(self, pod: PodView, kind: EventType, reason: str, note: str) -> None:
         """Record an Event of the scheduler, or of the kubelet of the Pod's Node."""
-        meta, is_scheduling = pod.metadata, reason == FAILED_SCHEDULING
+        meta = pod.metadata
+        is_scheduling = reason == FAILED_SCHEDULING
         reporter = _SCHEDULER if is_scheduling else "kubelet"
         instance = _SCHEDULER if is_scheduling else pod.spec.nodeName or self._unbound
         recorder = self._recorders.get(instance)

@@ -237,7 +237,8 @@ def advance(moment: Moment, step: str) -> tuple[PodStatus, set[Told]]:
 
     Raises KeyError for a name that is no step.
     """
-    pod, row = moment.pod, _STEPS[step]
+    pod = moment.pod
+    row = _STEPS[step]
     fields, conditions = row.pod(moment)
     status = replace(pod.status, **fields)
     for kind, judgement in conditions.items():

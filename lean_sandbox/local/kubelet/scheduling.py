@@ -153,7 +153,8 @@ def next_binding(
             f" {missing}. Leave it out, or make it a preference.",
         )
     why_not: Counter[str] = Counter()
-    demand, fitting = demand_of(pod), []
+    demand = demand_of(pod)
+    fitting = []
     for name, node in sorted(nodes.items()):
         use = uses.get(name, _UNUSED)
         reasons = _misfits(pod, demand, node, use)
@@ -250,7 +251,8 @@ def _holds(requirement: Json, labels: Mapping[str, str]) -> bool:
         case "DoesNotExist":
             return found is None
     try:
-        number, bound = int(found or ""), int(values[0])
+        number = int(found or "")
+        bound = int(values[0])
     except ValueError:
         return False
     return number > bound if requirement["operator"] == "Gt" else number < bound

@@ -71,7 +71,8 @@ def restarts(obj: Json, now: datetime) -> str:
     """Return how often the containers of a Pod were restarted, and when last."""
     sidecars = sidecars_of(obj.get("spec") or {})
     starting = at(obj, "status.initContainerStatuses", ())
-    count, last = 0, ""
+    count = 0
+    last = ""
     for container in (
         *at(obj, "status.containerStatuses", ()),
         *(found for found in starting if found.get("name") in sidecars),
@@ -93,7 +94,8 @@ def readiness_gates(obj: Json, _now: datetime) -> str:
 
 def pod_word(pod: Json, _now: datetime) -> str:
     """Return one word for what the containers of a Pod do."""
-    spec, status = pod.get("spec") or {}, pod.get("status") or {}
+    spec = pod.get("spec") or {}
+    status = pod.get("status") or {}
     word = str(status.get("reason") or status.get("phase") or "")
     if condition_of(status, "PodScheduled").get("reason") == "SchedulingGated":
         word = "SchedulingGated"

@@ -97,7 +97,8 @@ def check_options(query: Mapping[str, str], *, is_watch: bool) -> None:
 
 
 def _list_mistakes(query: Mapping[str, str]) -> Iterator[Cause]:
-    match, version = query.get(_MATCH, ""), query.get("resourceVersion", "")
+    match = query.get(_MATCH, "")
+    version = query.get("resourceVersion", "")
     if match:
         if not version:
             yield forbidden(_MATCH, f"{_MATCH} is forbidden unless resourceVersion is provided")
@@ -268,11 +269,14 @@ def list_page(
     """
     matches = matcher(kind, query, is_sharding=is_sharding)
     check_options(query, is_watch=False)
-    text, match = query.get("resourceVersion", ""), query.get(_MATCH, "")
-    token, limit = query.get("continue", ""), max(0, number(query, "limit") or 0)
+    text = query.get("resourceVersion", "")
+    match = query.get(_MATCH, "")
+    token = query.get("continue", "")
+    limit = max(0, number(query, "limit") or 0)
     if token and text not in ("", "0"):
         raise bad_request("specifying resource version is not allowed when using continue")
-    version, start = version_of(text), ""
+    version = version_of(text)
+    start = ""
     is_exact = bool(token) or match == "Exact" or bool(version and limit and not match)
     if token:
         said, start = _read_token(token, namespace)

@@ -58,7 +58,8 @@ def _selector(path: str) -> Cell:
         selector = at(obj, path, {})
         terms = {key: f"{key}={value}" for key, value in at(selector, "matchLabels", {}).items()}
         for term in selector.get("matchExpressions") or ():
-            key, values = term.get("key", ""), ",".join(sorted(term.get("values") or ()))
+            key = term.get("key", "")
+            values = ",".join(sorted(term.get("values") or ()))
             terms[key] = {
                 "In": f"{key} in ({values})",
                 "NotIn": f"{key} notin ({values})",
@@ -141,7 +142,8 @@ def _modes(obj: Json, _now: datetime) -> str:
 
 
 def _event(obj: Json, now: datetime) -> list[Any]:
-    involved, source = obj.get("involvedObject") or {}, obj.get("source") or {}
+    involved = obj.get("involvedObject") or {}
+    source = obj.get("source") or {}
     series = obj.get("series") or {}
     target = involved.get("kind", "").lower()
     if involved.get("name"):
@@ -205,7 +207,8 @@ def _job_word(obj: Json, _now: datetime) -> str:
 
 
 def _job_duration(obj: Json, now: datetime) -> str:
-    start, end = at(obj, "status.startTime"), at(obj, "status.completionTime")
+    start = at(obj, "status.startTime")
+    end = at(obj, "status.completionTime")
     return since(start, datetime.fromisoformat(end) if end else now) if start else ""
 
 
@@ -222,7 +225,8 @@ def _targets(obj: Json, _now: datetime) -> str:
     }
     shown = []
     for metric in at(obj, "spec.metrics", ()):
-        name, wanted = at(metric, "resource.name"), at(metric, "resource.target.averageUtilization")
+        name = at(metric, "resource.name")
+        wanted = at(metric, "resource.target.averageUtilization")
         if wanted:
             now = "<unknown>" if used.get(name) is None else f"{used[name]}%"
             shown.append(f"{name}: {now}/{wanted}%")

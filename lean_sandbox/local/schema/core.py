@@ -70,7 +70,8 @@ _SECRET_KEYS: Final = {
 
 
 def _secret(obj: Json, _where: str) -> Iterator[Cause]:
-    kind, data = obj.get("type") or "", obj.get("data") or {}
+    kind = obj.get("type") or ""
+    data = obj.get("data") or {}
     for key in _SECRET_KEYS.get(kind, ()):
         if key not in data:
             yield errors.required(f"data[{key}]")
@@ -163,7 +164,8 @@ def _block(block: Json | None, where: str) -> Iterator[Cause]:
 
 
 def _port_range(value: Json, where: str) -> Iterator[Cause]:
-    first, last = value.get("port"), value.get("endPort")
+    first = value.get("port")
+    last = value.get("endPort")
     if last is not None and first is None:
         text = "may not be specified when `port` is not specified"
         yield errors.invalid(f"{where}.endPort", last, text)
@@ -206,7 +208,8 @@ def _aggregation(rule: Any, where: str) -> Iterator[Cause]:
 
 
 def _subject(subject: Json, where: str) -> Iterator[Cause]:
-    kind, group = subject.get("kind"), subject.get("apiGroup") or ""
+    kind = subject.get("kind")
+    group = subject.get("apiGroup") or ""
     if kind == "ServiceAccount":
         yield from named(names.subdomain_problems)(subject.get("name"), f"{where}.name")
     wanted = {"ServiceAccount": "", "User": _RBAC, "Group": _RBAC}
@@ -340,10 +343,12 @@ def _fixed_part(spec: Json, *, is_bound: bool) -> Json:
 
 
 def _claim_change(obj: Json, old: Json) -> Iterator[Cause]:
-    spec, before = obj["spec"], old.get("spec") or {}
+    spec = obj["spec"]
+    before = old.get("spec") or {}
     is_bound = (old.get("status") or {}).get("phase") == "Bound"
     is_moved = bool(before.get("volumeName")) and _changed(spec, before, "volumeName")
-    now, was = parse_quantity(_storage(spec)), parse_quantity(_storage(before))
+    now = parse_quantity(_storage(spec))
+    was = parse_quantity(_storage(before))
     if is_moved or _fixed_part(spec, is_bound=is_bound) != _fixed_part(before, is_bound=is_bound):
         text = (
             "spec is immutable after creation except resources.requests and"

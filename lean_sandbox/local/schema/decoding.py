@@ -60,7 +60,8 @@ def decode(obj: Json, schema: Json, kind: str) -> list[str]:
 
 def decode_metadata(obj: Json) -> list[str]:
     """Decode and complete the metadata of a custom object in the same way. Raises DecodeError."""
-    metadata, schema = obj.get("metadata"), recorded.linked_schema(METADATA)
+    metadata = obj.get("metadata")
+    schema = recorded.linked_schema(METADATA)
     if metadata is None:
         return []
     decoder = _Decoder()
@@ -277,8 +278,10 @@ def _zero(schema: Json, mark: str) -> Any:
 
 @cache
 def _shape(component: str) -> _Shape:
-    schema, marks = recorded.linked_schema(component), recorded.flags(component)
-    zeros, inner = [], []
+    schema = recorded.linked_schema(component)
+    marks = recorded.flags(component)
+    zeros = []
+    inner = []
     for name, field in schema.get("properties", {}).items():
         nested = field.get("items") or field.get("additionalProperties") or field
         if isinstance(nested, dict) and "component" in nested and "properties" in nested:

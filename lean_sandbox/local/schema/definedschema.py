@@ -130,7 +130,8 @@ def _check_keys(keys: list[str], items: Json, path: str) -> Iterator[Cause]:
 def _check_default(schema: Json, path: str) -> Iterator[Cause]:
     if "default" not in schema:
         return
-    where, given = f"{path}.default", {"value": schema["default"]}
+    where = f"{path}.default"
+    given = {"value": schema["default"]}
     around = {"properties": {"value": schema}}
     for error in validate(given, around):
         yield Cause(error.reason, error.message.replace("value in body", " in body"), where)
@@ -164,7 +165,8 @@ def _check_metadata(field: Json, where: str) -> Iterator[Cause]:
 
 
 def _check_rule(rule: Json, schema: Json, where: str, *, is_root: bool) -> Iterator[Cause]:
-    text, expression = rule.get("rule") or "", rule.get("messageExpression") or ""
+    text = rule.get("rule") or ""
+    expression = rule.get("messageExpression") or ""
     if not text.strip():
         yield errors.required(f"{where}.rule", "rule is not specified")
         return
@@ -212,7 +214,8 @@ def check_schema(schema: Json, path: str, *, is_root: bool = False) -> Iterator[
         where = f"{path}.x-kubernetes-validations[{position}]"
         yield from _check_rule(rule or {}, schema, where, is_root=is_root)
     properties: Json = schema.get("properties") or {}
-    others, items = schema.get("additionalProperties"), schema.get("items")
+    others = schema.get("additionalProperties")
+    items = schema.get("items")
     if properties and others is not None:
         text = "additionalProperties and properties are mutual exclusive"
         yield errors.forbidden(f"{path}.additionalProperties", text)

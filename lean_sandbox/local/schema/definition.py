@@ -217,9 +217,11 @@ def _check_versions(versions: list[Json]) -> Iterator[Cause]:
             yield errors.required(f"{path}.schema.openAPIV3Schema")
             continue
         # A server with one version reports as if all of it stood at the top of the spec.
-        top, where = path, f"{path}.schema.openAPIV3Schema"
+        top = path
+        where = f"{path}.schema.openAPIV3Schema"
         if len(versions) == 1:
-            top, where = "spec", "spec.validation.openAPIV3Schema"
+            top = "spec"
+            where = "spec.validation.openAPIV3Schema"
         yield from check_schema(schema, where, is_root=True)
         yield from broken(version, top, _VERSION)
         yield from _check_selectable(version, f"{top}.selectableFields")
@@ -261,7 +263,8 @@ def _check_stored(crd: Json) -> Iterator[Cause]:
 
 def check_definition_change(crd: Json, before: Json) -> Iterator[Cause]:
     """Give what is wrong with a change: group, scope, kind and plural must stay."""
-    spec, old = crd["spec"], before["spec"]
+    spec = crd["spec"]
+    old = before["spec"]
     for name in ("group", "scope"):
         if spec.get(name) != old.get(name):
             yield errors.immutable(f"spec.{name}", spec.get(name) or "")

@@ -124,14 +124,17 @@ def canonical_quantity(value: Any) -> str | None:
 def _binary(amount: int) -> str:
     power = 0
     while amount % 1024 == 0 and power < len(_BINARY) - 1:
-        amount, power = amount // 1024, power + 1
+        amount = amount // 1024
+        power = power + 1
     return f"{amount}{_BINARY[power]}"
 
 
 def _decimal(amount: Fraction, *, is_exponent: bool = False) -> str:
-    nanos, power = int(amount * 10**9), -9
+    nanos = int(amount * 10**9)
+    power = -9
     while nanos % 1000 == 0 and power < 18:
-        nanos, power = nanos // 1000, power + 3
+        nanos = nanos // 1000
+        power = power + 3
     if is_exponent:
         return f"{nanos}e{power}" if power else str(nanos)
     return f"{nanos}{_DECIMAL[power]}"

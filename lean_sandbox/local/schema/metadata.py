@@ -88,7 +88,8 @@ _METADATA: Final[Json] = {
 
 
 def _check_name(meta: Json, rule: names.NameRule) -> Iterator[Cause]:
-    name, prefix = meta.get("name") or "", meta.get("generateName") or ""
+    name = meta.get("name") or ""
+    prefix = meta.get("generateName") or ""
     if prefix:
         # The random suffix ends the name, so a last hyphen is fine; it is not counted either.
         is_open = len(prefix) > 1 and prefix.endswith("-")

@@ -101,7 +101,8 @@ def _resource_names(resources: Any, where: str) -> Iterator[Cause]:
 def _requests(resources: Any, where: str) -> Iterator[Cause]:
     limits: Json = resources.get("limits") or {}
     for name, value in (resources.get("requests") or {}).items():
-        wanted, limit = parse_quantity(value), parse_quantity(limits.get(name))
+        wanted = parse_quantity(value)
+        limit = parse_quantity(limits.get(name))
         if wanted is not None and limit is not None and wanted > limit:
             text = f"must be less than or equal to {name} limit of {limits[name]}"
             yield errors.invalid(f"{where}.requests", str(value), text)
@@ -320,7 +321,8 @@ def check_pod_change(obj: Json, before: Json) -> Iterator[Cause]:
     if any(_toleration_key(item) not in kept for item in old.get("tolerations") or ()):
         text = "existing toleration can not be modified except its tolerationSeconds"
         yield errors.forbidden("spec.tolerations", text)
-    was, now = old.get("activeDeadlineSeconds"), spec.get("activeDeadlineSeconds")
+    was = old.get("activeDeadlineSeconds")
+    now = spec.get("activeDeadlineSeconds")
     if was is not None and (now is None or now > was):
         text = "must be less than or equal to previous value"
         if now is None:

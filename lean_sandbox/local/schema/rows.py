@@ -156,7 +156,8 @@ def selector(value: Any, where: str) -> Iterator[Cause]:
     yield from labels(given.get("matchLabels"), f"{where}.matchLabels")
     for position, one in enumerate(given.get("matchExpressions") or ()):
         inner = f"{where}.matchExpressions[{position}]"
-        sign, listed = one.get("operator") or "", one.get("values") or []
+        sign = one.get("operator") or ""
+        listed = one.get("values") or []
         if sign in ("In", "NotIn") and not listed:
             text = "must be specified when `operator` is 'In' or 'NotIn'"
             yield errors.required(f"{inner}.values", text)

@@ -111,8 +111,10 @@ SERVICE: Final[Any] = {
 
 def check_service_change(obj: Json, before: Json) -> Iterator[Cause]:
     """Give what is wrong with the update of a Service: its address never changes."""
-    spec, old = obj["spec"], before.get("spec") or {}
-    now, was = spec.get("clusterIPs") or [], old.get("clusterIPs") or []
+    spec = obj["spec"]
+    old = before.get("spec") or {}
+    now = spec.get("clusterIPs") or []
+    was = old.get("clusterIPs") or []
     is_named = "ExternalName" in (spec.get("type"), old.get("type"))
     if now and was and now[0] != was[0] and not is_named:
         yield errors.invalid("spec.clusterIPs[0]", now, "may not change once set")
@@ -131,7 +133,8 @@ def assign_address(obj: Json, taken: Container[str | None]) -> None:
     ``taken`` are those of the others. Raises StatusError (422) if there is none.
     """
     spec = obj["spec"]
-    address, why = spec.get("clusterIP"), ""
+    address = spec.get("clusterIP")
+    why = ""
     if spec.get("type") == "ExternalName" or address == "None":
         return
     if not address:
@@ -164,7 +167,8 @@ def assign_node_ports(obj: Json, others: Iterable[Json]) -> None:
         and spec.get("allocateLoadBalancerNodePorts") is not False
     )
     for position, one in enumerate(spec.get("ports") or ()):
-        number, why = one.get("nodePort"), ""
+        number = one.get("nodePort")
+        why = ""
         if not number:
             if is_wanted:
                 one["nodePort"] = next((free for free in _NODE_PORTS if free not in taken), None)

@@ -48,7 +48,8 @@ def _wrong_type(path: str, wanted: str, found: str) -> Cause:
 
 
 def _type_error(value: Any, schema: Json, path: str) -> Cause | None:
-    wanted, found = schema.get("type"), JSON_TYPES[type(value)]
+    wanted = schema.get("type")
+    found = JSON_TYPES[type(value)]
     is_integral = isinstance(value, float) and value.is_integer()
     if wanted in (None, found) or (wanted, found) == ("number", "integer"):
         return None
@@ -84,7 +85,8 @@ def _check_number(value: float, schema: Json, path: str) -> Iterator[Cause]:
             yield _unplaced(f"Checked value must be of type integer with format {form} in {path}")
             return
     for name, exclusive, is_beyond, text in _BOUNDS:
-        limit, is_strict = schema.get(name), schema.get(exclusive)
+        limit = schema.get(name)
+        is_strict = schema.get(exclusive)
         if limit is None:
             continue
         if is_beyond(value, limit) or (is_strict and value == limit):
@@ -96,8 +98,10 @@ def _check_number(value: float, schema: Json, path: str) -> Iterator[Cause]:
 
 
 def _check_string(value: str, schema: Json, path: str) -> Iterator[Cause]:
-    longest, shortest = schema.get("maxLength"), schema.get("minLength")
-    pattern, form = schema.get("pattern"), schema.get("format")
+    longest = schema.get("maxLength")
+    shortest = schema.get("minLength")
+    pattern = schema.get("pattern")
+    form = schema.get("format")
     # One answer about length and pattern: the first that applies.
     if longest is not None and len(value) > longest:
         yield errors.too_long(path, longest)

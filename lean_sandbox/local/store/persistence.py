@@ -101,7 +101,8 @@ def _restore(store: Store, registry: Registry, storage: str, raws: list[msgspec.
     for raw in raws:
         obj = msgspec.json.decode(raw)
         metadata = obj["metadata"]
-        namespace, name = metadata.get("namespace", ""), metadata["name"]
+        namespace = metadata.get("namespace", "")
+        name = metadata["name"]
         key = f"{namespace}/{name}" if namespace else name
         fields = field_cells(obj, kind.selectable)
         entry = Entry(key, obj, int(metadata["resourceVersion"]), fields)

@@ -135,7 +135,8 @@ class Admission:
             guard(kind, obj, old)
         if kind.is_custom:
             found = validate_metadata(obj, old, namespaced=kind.namespaced)
-            schema, rules = schema_of(kind), _rules_of(kind)
+            schema = schema_of(kind)
+            rules = _rules_of(kind)
             found += validate(obj, schema, old=old, before=found, rules=rules, is_status=is_status)
         else:
             found = core_validate(kind, obj, old, is_status=is_status)

@@ -116,7 +116,8 @@ def _unreadable(kind: Kind, body: bytes, why: str) -> StatusError:
 
 
 def _check_claims(kind: Kind, obj: Json, body: bytes) -> None:
-    claimed, version = obj.get("kind") or "", obj.get("apiVersion") or ""
+    claimed = obj.get("kind") or ""
+    version = obj.get("apiVersion") or ""
     if kind.is_custom:
         if not claimed:
             raise _unreadable(kind, body, "Object 'Kind' is missing")
@@ -202,7 +203,8 @@ def patch_function(
 
 def _check_patched(kind: Kind, changed: Json) -> None:
     """Refuse with 422 a patch that makes another kind of object of it."""
-    claimed, version = changed.get("kind"), changed.get("apiVersion")
+    claimed = changed.get("kind")
+    version = changed.get("apiVersion")
     if claimed == kind.kind and version == kind.api_version:
         return
     text = msgspec.json.encode(changed).decode()
@@ -352,7 +354,8 @@ def deletion_of(options: dict[str, Any]) -> Deletion:
         StatusError: 422 for a value that means nothing.
 
     """
-    policy, orphans = options.get("propagationPolicy"), options.get("orphanDependents")
+    policy = options.get("propagationPolicy")
+    orphans = options.get("orphanDependents")
     dry_run = options.get("dryRun") or ()
     found = list(_dry_run_mistakes(dry_run))
     if policy is not None and policy not in _POLICIES:

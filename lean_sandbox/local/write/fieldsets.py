@@ -151,7 +151,8 @@ def changes(old: Any, new: Any, node: Node) -> tuple[Fields, Fields]:
     """Return the paths added or changed, and the paths removed, between two values."""
     if is_same(old, new):
         return {}, {}
-    before, after = parts(old, node), parts(new, node)
+    before = parts(old, node)
+    after = parts(new, node)
     if before is None or after is None or isinstance(old, dict) is not isinstance(new, dict):
         return {_SELF: {}}, {}
     changed: Fields = {}

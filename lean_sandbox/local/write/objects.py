@@ -83,7 +83,8 @@ def _grace_of(kind: Kind, obj: Json, how: Deletion) -> int | None:
     """Return the seconds a Pod gets to end; 0 for what has no process; None for no opinion."""
     if kind.storage != "pods":
         return 0
-    spec, status = obj.get("spec") or {}, obj.get("status") or {}
+    spec = obj.get("spec") or {}
+    status = obj.get("status") or {}
     if obj["metadata"].get("deletionTimestamp"):
         return how.grace_s
     if not spec.get("nodeName") or status.get("phase") in ("Succeeded", "Failed"):

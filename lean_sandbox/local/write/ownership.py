@@ -149,7 +149,8 @@ def track_update(
         the entries, and whether the owned part of the object differs at all.
 
     """
-    before, after = _owned_view(old), _owned_view(new)
+    before = _owned_view(old)
+    after = _owned_view(new)
     # metadata is a member every object has; it is never itself owned.
     before.setdefault("metadata", {})
     after.setdefault("metadata", {})
@@ -195,7 +196,8 @@ def apply_managers(
 
 
 def _merge(live: Any, applied: Any, node: Node) -> Any:
-    before, wanted = parts(live, node), parts(applied, node)
+    before = parts(live, node)
+    wanted = parts(applied, node)
     if before is None or wanted is None or isinstance(live, dict) is not isinstance(applied, dict):
         return applied
     merged = {step: value for step, (value, _) in before.items()}

@@ -208,7 +208,8 @@ def _ordered(values: list[Any], order: list[Any], live: list[Any], key: str | No
     def name(item: Any) -> Any:
         return item.get(key) if key and isinstance(item, dict) else item
 
-    wanted, places = [name(item) for item in order], [name(item) for item in live]
+    wanted = [name(item) for item in order]
+    places = [name(item) for item in live]
     named = sorted((v for v in values if name(v) in wanted), key=lambda v: wanted.index(name(v)))
     others = [value for value in values if name(value) not in wanted]
     result: list[Any] = []

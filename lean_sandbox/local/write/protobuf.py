@@ -15,7 +15,10 @@ from lean_sandbox.local import recorded
 
 PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
 _MAGIC: Final = b"k8s\x00"
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_VARINT = 0
+_FIXED64 = 1
+_BYTES = 2
+_FIXED32 = 5
 _WIDTHS: Final = {"bool": 64, "int32": 32, "int64": 64}
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -33,7 +36,8 @@ def decode_body(body: bytes) -> Json:
         raise ValueError("provided data does not appear to be a protobuf message")
     envelope = {number: raw for number, _, raw in _fields(body[4:])}
     identity = {number: _text(raw) for number, _, raw in _fields(_bytes(envelope.get(1, b"")))}
-    version, kind = identity.get(1, ""), identity.get(2, "")
+    version = identity.get(1, "")
+    kind = identity.get(2, "")
     try:
         # Every group and version has options of its own; they are all the same.
         component = recorded.component_of("v1" if kind == "DeleteOptions" else version, kind)

@@ -140,7 +140,8 @@ class Verbs(Creating):
     def _update(
         self, kind: Kind, entry: Entry, new: Json, options: WriteOptions, *, is_put: bool
     ) -> Entry:
-        old, metadata = entry.load(), new["metadata"]
+        old = entry.load()
+        metadata = new["metadata"]
         check_identity(kind, entry, metadata, is_put=is_put)
         options.warnings.extend(tidy_metadata(kind, metadata, old["metadata"]))
         keep_system(old["metadata"], metadata)

@@ -65,7 +65,8 @@ class ServiceEntry(OwnedEntry, gc=False, frozen=True):
 
 
 def _build_service(row: ObjectMeta, item: Service | None, old: ServiceEntry | None) -> ServiceEntry:
-    owner, spec = shared_owner(row, old), None
+    owner = shared_owner(row, old)
+    spec = None
     if item is not None and _is_sandboxes(row):
         spec = msgspec.structs.replace(item.spec, ports=shared(item.spec.ports))
     return ServiceEntry(

@@ -54,9 +54,11 @@ class TemplateEntry(Entry, gc=False, frozen=True):
 def _build_template(
     row: ObjectMeta, item: SandboxTemplate | None, old: TemplateEntry | None
 ) -> TemplateEntry:
-    view, fault = None, ""
+    view = None
+    fault = ""
     if old is not None and old.generation == row.generation:
-        view, fault = old.view, old.fault
+        view = old.view
+        fault = old.fault
     if item is not None and view is None:
         view, fault = view_or_fault(view_of_template, item)
     labels = keep(row.labels, TEMPLATE_LABELS)
@@ -133,14 +135,18 @@ def _notes_of(row: ObjectMeta) -> dict[str, str] | None:
 
 
 def _build_claim(row: ObjectMeta, item: SandboxClaim | None, old: ClaimEntry | None) -> ClaimEntry:
-    view, status, fault = None, None, ""
+    view = None
+    status = None
+    fault = ""
     if item is not None:
         view, fault = view_or_fault(view_of_claim, item)
         view = view or ClaimView(generation=row.generation)
         shared = shared_conditions(item.status.conditions)
         status = msgspec.structs.replace(item.status, conditions=shared)
     elif old is not None:
-        view, status, fault = old.view, old.status, old.fault
+        view = old.view
+        status = old.status
+        fault = old.fault
     return ClaimEntry(
         *identity(row, old),
         created_at=row.creation_timestamp or "",

@@ -194,7 +194,9 @@ def _build_pod(row: ObjectMeta, item: Pod | None, old: PodEntry | None) -> PodEn
     hint = interned(columns_hint) if columns_hint is not None else ""
     writes = _hidden_writes(row, columns_hint)
     trouble = _trouble_of(row)
-    state, knowledge, is_delete_sent = None, Knowledge.UNKNOWN, False
+    state = None
+    knowledge = Knowledge.UNKNOWN
+    is_delete_sent = False
     if old is not None:
         is_said = not trouble or (trouble in _ENDED and old.trouble == _CRASH_LOOP)
         if is_said and _may_last(old.trouble, columns_hint):

@@ -117,13 +117,17 @@ class SandboxEntry(OwnedEntry, gc=False, frozen=True):
 
 def build_sandbox(row: ObjectMeta, item: Sandbox | None, old: SandboxEntry | None) -> SandboxEntry:
     """Build the entry of a Sandbox; without ``item``, view and status are kept while they hold."""
-    is_applied, writers = False, 0
+    is_applied = False
+    writers = 0
     if row.managed_fields is not None:
         is_applied = "Apply" in [writer.operation for writer in row.managed_fields]
         writers = status_writers(row.managed_fields)
     elif old is not None and item is None:
-        is_applied, writers = old.is_applied, old.writers
-    view, status, fault = None, None, ""
+        is_applied = old.is_applied
+        writers = old.writers
+    view = None
+    status = None
+    fault = ""
     if item is not None:
         # The fault becomes the message of the condition Ready.
         view, fault = view_or_fault(_shared_view, item)
@@ -134,7 +138,8 @@ def build_sandbox(row: ObjectMeta, item: Sandbox | None, old: SandboxEntry | Non
             nodeName=interned(item.status.nodeName),
         )
     elif old is not None:
-        view, fault = old.view, old.fault
+        view = old.view
+        fault = old.fault
         status = None if sandbox_row_contradicts(row, old) else old.status
     return SandboxEntry(
         *identity(row, old),
