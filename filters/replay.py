@@ -28,7 +28,7 @@ _LISTED_LINES = 10
 _NO_OBJECT = ObservedObject(uid="")
 
 
-class Outcome(StrEnum):
+class LineOutcome(StrEnum):
     """What became of a line of the log."""
 
     PASSED = "passed"
@@ -44,7 +44,7 @@ class Explained:
 
     line: int
     """Number of the line, from 1; the objects of one list share it."""
-    outcome: Outcome
+    outcome: LineOutcome
     reason: str
     event_type: str = ""
     object: Observed = _NO_OBJECT
@@ -64,7 +64,7 @@ class Explained:
 class Summary:
     """Counts over a replay; grows with :meth:`add`."""
 
-    counts: Counter[Outcome] = field(default_factory=Counter)
+    counts: Counter[LineOutcome] = field(default_factory=Counter)
     by_cause: Counter[str] = field(default_factory=Counter)
     """Passed events by leaf, and by ``first sight`` and the like for whole-object events."""
     broken_lines: list[int] = field(default_factory=list)
@@ -72,25 +72,25 @@ class Summary:
     @property
     def events(self) -> int:
         """The number of events that were decided on."""
-        return self.counts[Outcome.PASSED] + self.counts[Outcome.DROPPED]
+        return self.counts[LineOutcome.PASSED] + self.counts[LineOutcome.DROPPED]
 
     def add(self, explained: Explained) -> None:
         """Count one more line."""
         self.counts[explained.outcome] += 1
-        if explained.outcome is Outcome.BROKEN:
+        if explained.outcome is LineOutcome.BROKEN:
             self.broken_lines.append(explained.line)
-        if explained.outcome is Outcome.PASSED:
+        if explained.outcome is LineOutcome.PASSED:
             self.by_cause.update(explained.leaves or (explained.reason.partition(":")[0],))
 
     def text(self) -> str:
         """Return a few lines for a person to read."""
         counts = self.counts
-        dropped = counts[Outcome.DROPPED]
+        dropped = counts[LineOutcome.DROPPED]
         share = dropped / self.events if self.events else 0.0
         head = (
-            f"{self.events} events: {counts[Outcome.PASSED]} passed, {dropped} dropped "
-            f"({share:.0%}); {counts[Outcome.BOOKMARK]} bookmarks, {counts[Outcome.ERROR]} errors, "
-            f"{counts[Outcome.BROKEN]} broken lines"
+            f"{self.events} events: {counts[LineOutcome.PASSED]} passed, {dropped} dropped "
+            f"({share:.0%}); {counts[LineOutcome.BOOKMARK]} bookmarks, "
+            f"{counts[LineOutcome.ERROR]} errors, {counts[LineOutcome.BROKEN]} broken lines"
         )
         lines = [head]
         if self.by_cause:
@@ -127,7 +127,7 @@ def replay(lines: Iterable[str | bytes], decide: Decide) -> Iterator[Explained]:
                 continue
             yield Explained(
                 line=number,
-                outcome=Outcome.PASSED if decision else Outcome.DROPPED,
+                outcome=LineOutcome.PASSED if decision else LineOutcome.DROPPED,
                 reason=decision.reason,
                 event_type=event[0],
                 object=observed,
@@ -143,7 +143,10 @@ def explain(lines: Iterable[str | bytes], decide: Decide, *, out: TextIO) -> Sum
     summary = Summary()
     for explained in replay(lines, decide):
         summary.add(explained)
-        if explained.outcome is not Outcome.BROKEN or len(summary.broken_lines) <= _LISTED_LINES:
+        if (
+            explained.outcome is not LineOutcome.BROKEN
+            or len(summary.broken_lines) <= _LISTED_LINES
+        ):
             out.write(f"{explained.text()}\n")
     out.write(f"{summary.text()}\n")
     return summary
@@ -165,10 +168,10 @@ def _read(
     if is_table and obj.get("columnDefinitions"):
         names[:] = [str(definition["name"]) for definition in obj["columnDefinitions"]]
     if kind == "BOOKMARK":
-        return [Explained(number, Outcome.BOOKMARK, "bookmark", kind)]
+        return [Explained(number, LineOutcome.BOOKMARK, "bookmark", kind)]
     if kind == "ERROR":
         reason = f"{obj.get('code', '?')} {obj.get('message', '')}".rstrip()
-        return [Explained(number, Outcome.ERROR, reason, kind)]
+        return [Explained(number, LineOutcome.ERROR, reason, kind)]
     event_type = EventType(kind)
     if is_table:
         rows = obj.get("rows") or ()
@@ -179,7 +182,7 @@ def _read(
     if not all(isinstance(state, dict) for _, state, _ in found):
         raise TypeError("an object is not a JSON object")
     if not found:
-        return [Explained(number, Outcome.BROKEN, "no object in the line", event_type)]
+        return [Explained(number, LineOutcome.BROKEN, "no object in the line", event_type)]
     return found
 
 
@@ -192,4 +195,4 @@ def _columns(row: Json, names: list[str]) -> Columns | None:
 
 
 def _broken(number: int, error: Exception) -> Explained:
-    return Explained(number, Outcome.BROKEN, f"{type(error).__name__}: {error}")
+    return Explained(number, LineOutcome.BROKEN, f"{type(error).__name__}: {error}")

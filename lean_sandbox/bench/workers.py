@@ -49,7 +49,7 @@ _PATIENCE_S: Final = 90.0
 TICK_MS: Final = 1000 / os.sysconf("SC_CLK_TCK")
 
 
-class Usage(msgspec.Struct, frozen=True):
+class ProcessUsage(msgspec.Struct, frozen=True):
     """CPU time so far, resident memory now and at its highest; None where /proc does not tell."""
 
     cpu_ms: float | None = None
@@ -57,10 +57,10 @@ class Usage(msgspec.Struct, frozen=True):
     peak_mib: float | None = None
 
 
-def process_usage(pid: int | None) -> Usage:
+def process_usage(pid: int | None) -> ProcessUsage:
     """Read /proc. Raises BenchError when the process has ended though there is a /proc."""
     if pid is None or not os.path.isdir("/proc/self"):  # noqa: PTH112 - no Path made at 20 Hz
-        return Usage()
+        return ProcessUsage()
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
         status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
@@ -70,7 +70,7 @@ def process_usage(pid: int | None) -> Usage:
         rss, peak = (round(float(fields[name].split()[0]) / 1024, 1) for name in ("VmRSS", "VmHWM"))
     except (OSError, KeyError) as error:  # one that ended and was not waited for has no memory
         raise BenchError(f"the process {pid} has ended") from error
-    return Usage((int(ticks[11]) + int(ticks[12])) * TICK_MS, rss, peak)
+    return ProcessUsage((int(ticks[11]) + int(ticks[12])) * TICK_MS, rss, peak)
 
 
 class Worker:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from lean_sandbox.companions.caches import build_caches
+from lean_sandbox.companions.caches import build_companion_caches
 from lean_sandbox.companions.common import REPORTER, Companion, Kit, Reports, recorder_of
 from lean_sandbox.companions.defaults import Defaults
 from lean_sandbox.companions.idle import Idle
@@ -25,7 +25,9 @@ def build_companions(shared: Shared) -> list[Companion[Any]]:
     shard = shared.settings.shard
     kit = Kit(
         writer=shared.writer,
-        caches=build_caches(shared.clock.monotonic, None if shard is None else shard.admits),
+        caches=build_companion_caches(
+            shared.clock.monotonic, None if shard is None else shard.admits
+        ),
         settings=shared.settings,
         server_time=shared.server_time,
         reports=Reports(recorder),

@@ -14,11 +14,11 @@ import msgspec
 
 from filters import parse_labels, resource_version
 from lean_sandbox.companions.kinds import (
-    ClaimEntry,
     ClaimItem,
+    CompanionClaimEntry,
+    CompanionSandboxEntry,
     FailedPodEntry,
     PodItem,
-    SandboxEntry,
     SandboxItem,
     Wishes,
     build_claim,
@@ -45,33 +45,33 @@ def _owner_uid(entry: OwnedEntry) -> str | None:
     return entry.owner.uid if entry.owner is not None else None
 
 
-def _pool_name(entry: ClaimEntry) -> str | None:
+def _pool_name(entry: CompanionClaimEntry) -> str | None:
     return entry.pool or None
 
 
-class Caches(msgspec.Struct, frozen=True):
+class CompanionCaches(msgspec.Struct, frozen=True):
     """One cache for each kind; the claims of a pool are found by its name, Pods by their owner.
 
     ``by_template`` finds the Sandboxes of a template by its name.
     """
 
-    sandboxes: Cache[SandboxEntry]
-    by_template: Index[SandboxEntry]
+    sandboxes: Cache[CompanionSandboxEntry]
+    by_template: Index[CompanionSandboxEntry]
     templates: Cache[Wishes]
     pools: Cache[Wishes]
-    claims: Cache[ClaimEntry]
+    claims: Cache[CompanionClaimEntry]
     failed_pods: Cache[FailedPodEntry]
 
 
-def build_caches(
+def build_companion_caches(
     monotonic: Callable[[], float], admits_namespace: Callable[[str], bool] | None
-) -> Caches:
+) -> CompanionCaches:
     """Return empty caches; see :class:`lean_sandbox.watch.cache.Cache` for the options."""
     cache = partial(Cache, monotonic=monotonic, admits_namespace=admits_namespace)
     sandboxes = cache(_kind(SANDBOXES, SandboxItem, build_sandbox, owner_of=_owner_uid))
-    by_template: Index[SandboxEntry] = Index(lambda sandbox: sandbox.template or None)
+    by_template: Index[CompanionSandboxEntry] = Index(lambda sandbox: sandbox.template or None)
     sandboxes.listeners.append(by_template.follow)
-    return Caches(
+    return CompanionCaches(
         sandboxes=sandboxes,
         by_template=by_template,
         templates=cache(_kind(SANDBOXTEMPLATES, PartialObject, build_wishes)),

@@ -13,7 +13,7 @@ import structlog
 from cachetools import LRUCache
 
 from lean_sandbox.clock import Clock
-from lean_sandbox.companions.caches import Caches
+from lean_sandbox.companions.caches import CompanionCaches
 from lean_sandbox.companions.kinds import Wishes
 from lean_sandbox.config.options import Settings
 from lean_sandbox.controllers.common import ServerTime, reference_to, snake_case
@@ -89,7 +89,7 @@ class Kit(msgspec.Struct, frozen=True, kw_only=True):
     """What every companion gets."""
 
     writer: ObjectWriter
-    caches: Caches
+    caches: CompanionCaches
     settings: Settings
     server_time: ServerTime
     reports: Reports

@@ -14,7 +14,7 @@ from cachetools import LRUCache
 
 from lean_sandbox.companions.annotations import CLAIM_DEFAULTS, DEFAULTS_APPLIED
 from lean_sandbox.companions.common import Companion, Kit
-from lean_sandbox.companions.kinds import ClaimEntry, Wishes
+from lean_sandbox.companions.kinds import CompanionClaimEntry, Wishes
 from lean_sandbox.model.times import format_rfc3339
 from lean_sandbox.runtime.workers import Result
 from lean_sandbox.watch.kind import Delta, Key
@@ -63,7 +63,7 @@ class Wait(msgspec.Struct, frozen=True):
     for_s: float | None = None
 
 
-def plan(claim: ClaimEntry, defaults: ClaimDefaults, age_s: float) -> Give | Remove | Wait:
+def plan(claim: CompanionClaimEntry, defaults: ClaimDefaults, age_s: float) -> Give | Remove | Wait:
     """Return what is to be done about a claim of this age."""
     if claim.has_lifecycle or DEFAULTS_APPLIED in claim.annotations:
         return Wait()
@@ -82,7 +82,7 @@ def plan(claim: ClaimEntry, defaults: ClaimDefaults, age_s: float) -> Give | Rem
     return Give(lifecycle, defaults.lifetimeSeconds)
 
 
-class Defaults(Companion[ClaimEntry]):
+class Defaults(Companion[CompanionClaimEntry]):
     """Gives claims the lifecycle of their pool, and ends those that wait for too long."""
 
     def __init__(self, kit: Kit) -> None:
@@ -93,7 +93,7 @@ class Defaults(Companion[ClaimEntry]):
         self.watches(kit.caches.claims, self.on_claim)
         self.watches(kit.caches.pools, self.on_pool)
 
-    def on_claim(self, delta: Delta[ClaimEntry]) -> None:
+    def on_claim(self, delta: Delta[CompanionClaimEntry]) -> None:
         """Look at a claim of a pool with defaults."""
         new = delta.new
         if new is not None and self._pool_of(new) is not None:
@@ -110,7 +110,7 @@ class Defaults(Companion[ClaimEntry]):
         for claim in self.cache.owned_by(*delta.key):
             self.wake(claim.key, reason=self.name)
 
-    def _pool_of(self, claim: ClaimEntry) -> Wishes | None:
+    def _pool_of(self, claim: CompanionClaimEntry) -> Wishes | None:
         pool = self._pools.get(Key(claim.key.namespace, claim.pool))
         return pool if pool is not None and CLAIM_DEFAULTS in pool.annotations else None
 
@@ -135,7 +135,7 @@ class Defaults(Companion[ClaimEntry]):
                 await self._give(claim, gift)
         return Result()
 
-    async def _give(self, claim: ClaimEntry, gift: Give) -> None:
+    async def _give(self, claim: CompanionClaimEntry, gift: Give) -> None:
         lifecycle = dict(gift.lifecycle)
         now = self._kit.server_time.now()
         if gift.lifetime_s is not None:
@@ -149,7 +149,9 @@ class Defaults(Companion[ClaimEntry]):
         note = f'Set the lifecycle to the defaults of pool "{claim.pool}": {said}'
         self.tell(self.cache, claim, "ClaimDefaultsApplied", note)
 
-    async def _remove(self, claim: ClaimEntry, pool: Wishes, defaults: ClaimDefaults) -> None:
+    async def _remove(
+        self, claim: CompanionClaimEntry, pool: Wishes, defaults: ClaimDefaults
+    ) -> None:
         if await self._kit.writer.delete(self.cache, claim, is_guarded=True):
             note = (
                 f'Deleted claim "{claim.key.name}": it had no Sandbox for'

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from lean_sandbox.companions.annotations import IDLE_TIMEOUT, LAST_ACTIVITY
 from lean_sandbox.companions.common import Companion, Kit, whole_number
-from lean_sandbox.companions.kinds import ClaimEntry, SandboxEntry, Wishes
-from lean_sandbox.companions.usage import SAMPLE_S, Usage
-from lean_sandbox.kube.errors import ControlPlaneError, said
+from lean_sandbox.companions.kinds import CompanionClaimEntry, CompanionSandboxEntry, Wishes
+from lean_sandbox.companions.usage import SAMPLE_S, PodUsage
+from lean_sandbox.kube.errors import ControlPlaneError, message_of
 from lean_sandbox.model import names
 from lean_sandbox.model.times import format_rfc3339, parse_rfc3339
 from lean_sandbox.runtime.workers import Result
@@ -30,7 +30,7 @@ _WISHES: Final = frozenset({IDLE_TIMEOUT, LAST_ACTIVITY})
 _UNKNOWN_S: Final = 10.0
 
 
-def active_at(sandbox: SandboxEntry, told_s: list[float], quiet_since_s: float) -> float:
+def active_at(sandbox: CompanionSandboxEntry, told_s: list[float], quiet_since_s: float) -> float:
     """Return when a Sandbox was last used, in seconds since the epoch.
 
     ``told_s`` are what annotations tell, ``quiet_since_s`` is when its Pod last used CPU, as far
@@ -41,7 +41,7 @@ def active_at(sandbox: SandboxEntry, told_s: list[float], quiet_since_s: float) 
     return max(0.0, quiet_since_s, *seen_s, *told_s)
 
 
-class Idle(Companion[SandboxEntry]):
+class Idle(Companion[CompanionSandboxEntry]):
     """Suspends Sandboxes that ask for it themselves, by their claim or by their template."""
 
     def __init__(self, kit: Kit) -> None:
@@ -49,21 +49,21 @@ class Idle(Companion[SandboxEntry]):
         settings = kit.settings
         super().__init__("idle", kit, caches.sandboxes)
         client = kit.writer.client
-        self._usage: Usage | None = None
+        self._usage: PodUsage | None = None
         if settings.idle_cpu > 0.0:
-            self._usage = Usage(client, settings.namespaces, settings.idle_cpu)
+            self._usage = PodUsage(client, settings.namespaces, settings.idle_cpu)
         self._is_sampling = False
         self.watches(caches.sandboxes, self.on_sandbox)
         if settings.extensions:
             self.watches(caches.claims, self.on_claim)
             self.watches(caches.templates, self.on_template)
 
-    def on_sandbox(self, delta: Delta[SandboxEntry]) -> None:
+    def on_sandbox(self, delta: Delta[CompanionSandboxEntry]) -> None:
         """Look at a Sandbox that may have a wish."""
         if delta.new is not None:
             self.wake(delta.key, reason=self.name)
 
-    def on_claim(self, delta: Delta[ClaimEntry]) -> None:
+    def on_claim(self, delta: Delta[CompanionClaimEntry]) -> None:
         """Look at the Sandbox of a claim with a wish."""
         both = [one for one in (delta.old, delta.new) if one is not None]
         for sandbox in {one.sandbox for one in both if _WISHES & one.annotations.keys()}:
@@ -108,7 +108,7 @@ class Idle(Companion[SandboxEntry]):
         self.tell(self.cache, sandbox, "IdleSuspended", note)
         return Result()
 
-    def _bearers(self, sandbox: SandboxEntry) -> list[tuple[Cache[Any], Wishes | None]]:
+    def _bearers(self, sandbox: CompanionSandboxEntry) -> list[tuple[Cache[Any], Wishes | None]]:
         """Return the Sandbox, its claim and its template, the nearest first."""
         caches = self._kit.caches
         namespace = sandbox.key.namespace
@@ -130,7 +130,7 @@ class Idle(Companion[SandboxEntry]):
                 told.append(moment_s)
         return told
 
-    def _quiet_since_s(self, sandbox: SandboxEntry, now_s: float) -> float | None:
+    def _quiet_since_s(self, sandbox: CompanionSandboxEntry, now_s: float) -> float | None:
         """Return since when the Pod uses no CPU, 0 if that is not asked; None if it is unknown."""
         if self._usage is None:
             return 0.0
@@ -150,7 +150,7 @@ class Idle(Companion[SandboxEntry]):
         try:
             return Result(requeue_after_s=await usage.sample(self._kit.server_time.now_s()))
         except ControlPlaneError as error:
-            self._log.warning("usage_unknown", problem=said(error))
+            self._log.warning("usage_unknown", problem=message_of(error))
             return Result(requeue_after_s=SAMPLE_S)
 
     def _is_anything_wanted(self) -> bool:

@@ -25,7 +25,7 @@ class Wishes(OwnedEntry, gc=False, frozen=True):
     created_at: str = ""
 
 
-class SandboxEntry(Wishes, gc=False, frozen=True):
+class CompanionSandboxEntry(Wishes, gc=False, frozen=True):
     """The cache entry of a Sandbox.
 
     ``has_ended`` says that its Pod has finished, or that it has expired. ``edited_at`` is when
@@ -50,7 +50,7 @@ class SandboxEntry(Wishes, gc=False, frozen=True):
         return self.annotations.get(names.TEMPLATE_REF_ANNOTATION, "")
 
 
-class ClaimEntry(Wishes, gc=False, frozen=True):
+class CompanionClaimEntry(Wishes, gc=False, frozen=True):
     """The cache entry of a claim; ``sandbox`` is the Sandbox that it has, empty for none."""
 
     pool: str = ""
@@ -143,8 +143,8 @@ def build_wishes(row: ObjectMeta, _item: object, old: Wishes | None) -> Wishes:
 
 
 def build_sandbox(
-    row: ObjectMeta, item: SandboxItem | None, old: SandboxEntry | None
-) -> SandboxEntry:
+    row: ObjectMeta, item: SandboxItem | None, old: CompanionSandboxEntry | None
+) -> CompanionSandboxEntry:
     """Return the entry of a Sandbox."""
     # What cannot be read is left alone.
     is_running = has_ended = False
@@ -157,7 +157,7 @@ def build_sandbox(
             is_finished = one.type == names.FINISHED and one.status == names.TRUE
             has_ended = has_ended or is_finished or one.reason == names.REASON_SANDBOX_EXPIRED
     edits = [writer.time for writer in row.managed_fields or () if not writer.subresource]
-    return SandboxEntry(
+    return CompanionSandboxEntry(
         *identity(row, old),
         **_wishes(row, old),
         is_running=is_running,
@@ -167,7 +167,9 @@ def build_sandbox(
     )
 
 
-def build_claim(row: ObjectMeta, item: ClaimItem | None, old: ClaimEntry | None) -> ClaimEntry:
+def build_claim(
+    row: ObjectMeta, item: ClaimItem | None, old: CompanionClaimEntry | None
+) -> CompanionClaimEntry:
     """Return the entry of a claim."""
     if item is None:
         # What cannot be read is never given a lifecycle, and never deleted.
@@ -178,7 +180,7 @@ def build_claim(row: ObjectMeta, item: ClaimItem | None, old: ClaimEntry | None)
         pool = item.spec.warmPoolRef.name
         sandbox = item.status.sandbox.name
         has_lifecycle = item.spec.lifecycle is not None
-    return ClaimEntry(
+    return CompanionClaimEntry(
         *identity(row, old),
         **_wishes(row, old),
         pool=names.clipped_name(pool),

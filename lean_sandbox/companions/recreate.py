@@ -22,7 +22,7 @@ from lean_sandbox.companions.annotations import (
     FAILURE_TIME,
 )
 from lean_sandbox.companions.common import Companion, Kit, whole_number
-from lean_sandbox.companions.kinds import FailedPodEntry, SandboxEntry, Wishes
+from lean_sandbox.companions.kinds import CompanionSandboxEntry, FailedPodEntry, Wishes
 from lean_sandbox.model import names
 from lean_sandbox.model.times import format_rfc3339, parse_rfc3339
 from lean_sandbox.runtime.workers import Result
@@ -41,7 +41,7 @@ _WISHES: Final = (FAILURE_POLICY, FAILURE_LIMIT)
 _NO_LIMIT: Final = 10**9
 
 
-class Failures(msgspec.Struct, frozen=True):
+class PodFailures(msgspec.Struct, frozen=True):
     """The failures in a row up to that of the Pod with the uid ``pod``, at ``at_s``."""
 
     count: int = 0
@@ -49,30 +49,30 @@ class Failures(msgspec.Struct, frozen=True):
     pod: str = ""
 
 
-def failures_of(annotations: dict[str, str]) -> Failures:
+def failures_of(annotations: dict[str, str]) -> PodFailures:
     """Return the failures that annotations tell of; none if they cannot be read."""
     try:
         count = whole_number(0)(annotations[FAILURE_COUNT])
         at_s = parse_rfc3339(annotations[FAILURE_TIME]).timestamp()
-        return Failures(count, at_s, annotations[FAILURE_POD])
+        return PodFailures(count, at_s, annotations[FAILURE_POD])
     except (KeyError, ValueError):
-        return Failures()
+        return PodFailures()
 
 
-def counted(before: Failures, pod: str, *, lived_s: float, now_s: float) -> Failures:
+def counted(before: PodFailures, pod: str, *, lived_s: float, now_s: float) -> PodFailures:
     """Return the failures with that of another Pod, which lived for a while."""
     is_new_row = lived_s >= LONG_LIFE_S
-    return Failures(1 if is_new_row else before.count + 1, now_s, pod)
+    return PodFailures(1 if is_new_row else before.count + 1, now_s, pod)
 
 
-def wait_s(failures: Failures, now_s: float) -> float:
+def wait_s(failures: PodFailures, now_s: float) -> float:
     """Return how long to wait before the Pod is deleted; a date in the future counts as now."""
     pause_s = FIRST_PAUSE_S * 2.0 ** min(max(failures.count - 1, 0), _MOST_DOUBLINGS)
     pause_s = min(pause_s, LONGEST_PAUSE_S)
     return min(failures.at_s + pause_s - now_s, pause_s)
 
 
-class Recreate(Companion[SandboxEntry]):
+class Recreate(Companion[CompanionSandboxEntry]):
     """Deletes failed Pods of Sandboxes that ask for it, themselves or by their template."""
 
     def __init__(self, kit: Kit) -> None:
@@ -80,14 +80,14 @@ class Recreate(Companion[SandboxEntry]):
         super().__init__("recreate", kit, caches.sandboxes)
         self._pods = caches.failed_pods
         # By the uid of the Pod: what was counted, also where the annotations were not kept.
-        self._counted: LRUCache[str, Failures] = LRUCache(_MOST_COUNTED)
+        self._counted: LRUCache[str, PodFailures] = LRUCache(_MOST_COUNTED)
         self._given_up: LRUCache[str, bool] = LRUCache(_MOST_COUNTED)
         self.watches(caches.sandboxes, self.on_sandbox)
         if kit.settings.extensions:
             self.watches(caches.templates, self.on_template)
         self.watches(caches.failed_pods, self.on_pod)
 
-    def on_sandbox(self, delta: Delta[SandboxEntry]) -> None:
+    def on_sandbox(self, delta: Delta[CompanionSandboxEntry]) -> None:
         """Look at a Sandbox with a wish of its own, or with a Pod that has failed."""
         new = delta.new
         if new is None:
@@ -108,11 +108,11 @@ class Recreate(Companion[SandboxEntry]):
         if owner is not None:
             self.wake(owner, reason=self.name)
 
-    def _failed(self, sandbox: SandboxEntry) -> FailedPodEntry | None:
+    def _failed(self, sandbox: CompanionSandboxEntry) -> FailedPodEntry | None:
         pods = self._pods.owned_by(sandbox.key.namespace, sandbox.uid)
         return next((pod for pod in pods if not pod.is_deleting), None)
 
-    def _bearers(self, sandbox: SandboxEntry) -> list[tuple[Cache[Any], Wishes | None]]:
+    def _bearers(self, sandbox: CompanionSandboxEntry) -> list[tuple[Cache[Any], Wishes | None]]:
         """Return the Sandbox and its template, the nearest first."""
         templates = self._kit.caches.templates
         template = templates.get(Key(sandbox.key.namespace, sandbox.template))
@@ -132,7 +132,7 @@ class Recreate(Companion[SandboxEntry]):
         if pod is None or limit is None or not is_wanted or is_free:
             return Result()
         if pod.disrupted_at:
-            failures = Failures(0, parse_rfc3339(pod.disrupted_at).timestamp(), pod.uid)
+            failures = PodFailures(0, parse_rfc3339(pod.disrupted_at).timestamp(), pod.uid)
         else:
             failures = self._counted.get(pod.uid) or failures_of(sandbox.annotations)
             if failures.pod != pod.uid:
@@ -151,8 +151,8 @@ class Recreate(Companion[SandboxEntry]):
         return Result()
 
     async def _count(
-        self, sandbox: SandboxEntry, pod: FailedPodEntry, before: Failures
-    ) -> Failures:
+        self, sandbox: CompanionSandboxEntry, pod: FailedPodEntry, before: PodFailures
+    ) -> PodFailures:
         """Count the failure of a Pod. One PATCH of the Sandbox, guarded by its version."""
         time = self._kit.server_time
         lived_s = time.age_s(pod.created_at)
@@ -167,7 +167,7 @@ class Recreate(Companion[SandboxEntry]):
         return failures
 
     def _give_up(
-        self, sandbox: SandboxEntry, pod: FailedPodEntry, failures: Failures, limit: int
+        self, sandbox: CompanionSandboxEntry, pod: FailedPodEntry, failures: PodFailures, limit: int
     ) -> None:
         if pod.uid in self._given_up:
             return

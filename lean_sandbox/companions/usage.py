@@ -64,7 +64,7 @@ class _Quiet(msgspec.Struct, gc=False):
     seen_at: float
 
 
-class Usage:
+class PodUsage:
     """Samples what Pods use; all times are of the caller's clock, in seconds."""
 
     def __init__(self, client: Client, namespaces: tuple[str, ...], threshold_cores: float) -> None:

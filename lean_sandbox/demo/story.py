@@ -103,7 +103,7 @@ async def _run(sandboxes: int, pool: int, claims: int, show: Show) -> Account:
                 controller = Manager(for_controller, Settings(extensions=True), clock=clock)
                 await group.start(controller.run)
                 show.say(f"API server, simulated nodes and controller are up at {plane.url}.\n")
-                user = User(client)
+                user = DemoUser(client)
                 group.start_soon(user.follow, Sandbox, user.sandboxes)
                 group.start_soon(user.follow, SandboxClaim, user.claims)
                 group.start_soon(user.follow, Pod, user.pods)
@@ -133,7 +133,7 @@ def _cluster_admin(user: str) -> dict[str, object]:
     }
 
 
-class User:
+class DemoUser:
     """Creates and changes objects, and has open watches of Sandboxes, claims and Pods."""
 
     def __init__(self, client: AsyncClient) -> None:
@@ -216,7 +216,7 @@ def _is_member(sandbox: Sandbox) -> bool:
 class Story:
     """Plays the life of one Sandbox, a launch of many and a burst of claims; keeps the bill."""
 
-    def __init__(self, user: User, controller: Manager, show: Show) -> None:
+    def __init__(self, user: DemoUser, controller: Manager, show: Show) -> None:
         self._user = user
         self._controller = controller
         self._clock = SystemClock()

@@ -97,8 +97,8 @@ class TerminatingNamespaces:
             until = self._clock.monotonic() + ENDING_S
             # The text before the reason names the object that was refused.
             why = refusal.message.rpartition(" is forbidden: ")[2][:_LONGEST_REFUSAL]
-            said = msgspec.structs.replace(refusal.said, message=why)
-            self._refusals[namespace] = until, refusal.status, said
+            answer = msgspec.structs.replace(refusal.answer, message=why)
+            self._refusals[namespace] = until, refusal.status, answer
 
     def forget(self, namespace: str) -> None:
         """Forget a refusal: an object was created, so the namespace is another one."""
@@ -115,10 +115,10 @@ class TerminatingNamespaces:
         Once a refusal is old, one create passes, and the others wait for its answer.
         """
         if namespace in self:
-            _, status, said = self._refusals[namespace]
+            _, status, answer = self._refusals[namespace]
             asked = errors.Asked("create", namespace=namespace)
             # A new one each time: raising an error writes its traceback into it.
-            raise errors.Forbidden(status, said, asked)
+            raise errors.Forbidden(status, answer, asked)
         if (held := self._refusals.get(namespace)) is not None:
             self._refusals[namespace] = (self._clock.monotonic() + _ENDING_ANSWER_S, *held[1:])
 

@@ -24,17 +24,17 @@ _BY_WEBHOOK = 'admission webhook "'
 _LONGEST_RETRY_AFTER_S = 3600.0
 
 
-class Cause(msgspec.Struct, frozen=True, gc=False):
+class StatusCause(msgspec.Struct, frozen=True, gc=False):
     """One entry of ``Status.details.causes``; the message of the Status says the rest."""
 
     reason: str = ""
     field: str = ""
 
 
-class Details(Lenient, frozen=True):
+class StatusDetails(Lenient, frozen=True):
     """``Status.details``: why, for programs."""
 
-    causes: OrNull[tuple[Cause, ...]] = ()
+    causes: OrNull[tuple[StatusCause, ...]] = ()
     retryAfterSeconds: int = 0
     #: The plural of what was refused, which is not always what was asked for.
     kind: str = ""
@@ -47,7 +47,7 @@ class Status(Lenient, frozen=True):
     reason: str = ""
     message: str = ""
     code: int = 0
-    details: OrNull[Details] = Details()
+    details: OrNull[StatusDetails] = StatusDetails()
 
 
 class Asked(msgspec.Struct, frozen=True, gc=False):
@@ -67,7 +67,7 @@ class Asked(msgspec.Struct, frozen=True, gc=False):
         return what
 
 
-_NOTHING_SAID = Status()
+_NO_STATUS = Status()
 _NOTHING_ASKED = Asked()
 _status_decoder = msgspec.json.Decoder(Status)
 
@@ -89,26 +89,26 @@ class ControlPlaneError(Exception):
 class ApiError(ControlPlaneError):
     """The server answered with a status of 300 or more.
 
-    ``said`` is the Status body, with its machine-readable ``reason`` ("" when there was none) and
+    ``answer`` is the Status body, with its machine-readable ``reason`` ("" when there was none) and
     its sentence ``message``.
     """
 
     def __init__(
         self,
         status: int,
-        said: Status = _NOTHING_SAID,
+        answer: Status = _NO_STATUS,
         asked: Asked = _NOTHING_ASKED,
         *,
         retry_after_s: float | None = None,
     ) -> None:
         self.status = status
-        self.said = said
+        self.answer = answer
         self.asked = asked
-        self.reason = said.reason
-        self.message = said.message
-        self.causes = said.details.causes
+        self.reason = answer.reason
+        self.message = answer.message
+        self.causes = answer.details.causes
         self.retry_after_s = retry_after_s
-        is_gone = asked.verb == "create" and said.details.kind == "namespaces"
+        is_gone = asked.verb == "create" and answer.details.kind == "namespaces"
         is_ending = status == 403 and self.has_cause("NamespaceTerminating")
         self.namespace_terminating = is_ending or (status == 404 and is_gone)
         self.is_refusal = status in _REFUSALS and not self.namespace_terminating
@@ -232,7 +232,7 @@ class NotLeaderError(ControlPlaneError):
     retryable = False
 
 
-def said(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
     """Return the server's own message if it gave one, else the text of the error."""
     return getattr(error, "message", "") or str(error)
 
@@ -253,7 +253,7 @@ def _parse(body: bytes) -> Status:
     try:
         status = _status_decoder.decode(body)
     except ODD:
-        status = _NOTHING_SAID
+        status = _NO_STATUS
     if status.kind == "Status" or status.reason or status.message:
         return status
     text = body[:_TEXT_LIMIT_BYTES].decode("utf-8", "replace").strip()
@@ -268,17 +268,17 @@ def from_response(
     A ``body`` that is not a ``v1.Status`` becomes the message, cut short. ``headers`` have
     lower-case names.
     """
-    said = _parse(body)
+    answer = _parse(body)
     kind = ServerFault if status >= 500 else _BY_STATUS.get(status, ApiError)
-    if kind is Conflict and said.reason == "AlreadyExists":
+    if kind is Conflict and answer.reason == "AlreadyExists":
         kind = AlreadyExists
-    elif kind is NotServed and said.reason == "NotFound":
+    elif kind is NotServed and answer.reason == "NotFound":
         kind = NotFound
     # Kubernetes sends whole seconds; the HTTP-date form would need a clock and is never used by it.
     header = headers.get(b"retry-after", b"")
-    wait_s = float(header) if header.isdigit() else float(said.details.retryAfterSeconds)
+    wait_s = float(header) if header.isdigit() else float(answer.details.retryAfterSeconds)
     retry_after_s = min(wait_s, _LONGEST_RETRY_AFTER_S) if wait_s > 0 else None
-    return kind(status, said, asked, retry_after_s=retry_after_s)
+    return kind(status, answer, asked, retry_after_s=retry_after_s)
 
 
 def from_status(body: bytes, asked: Asked = _NOTHING_ASKED) -> ApiError:

@@ -62,8 +62,8 @@ def _segment(value: str, what: str, resource: Resource) -> str:
     # so that a slash, quoted or not, would lead to a subresource such as a proxy into a Pod.
     if not is_object_name(value):
         problem = f"{value[:64]!r} cannot be the {what} of an object; the request was not sent"
-        said = Status(reason="NotFound", message=problem)
-        raise NotFound(404, said, Asked(resource=resource.qualified))
+        answer = Status(reason="NotFound", message=problem)
+        raise NotFound(404, answer, Asked(resource=resource.qualified))
     return value
 
 

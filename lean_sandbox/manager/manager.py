@@ -28,7 +28,7 @@ from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.runtime.controller import Controller
 from lean_sandbox.runtime.tracing import TRACING, Tracing
-from lean_sandbox.runtime.workers import Outcome
+from lean_sandbox.runtime.workers import ReconcileOutcome
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.kind import Delta
 
@@ -159,7 +159,9 @@ class Manager:
                 controller.enqueue_all("elected")
             await self._work()
             # A request of a cancelled reconcile may still be carried out: then the Lease expires.
-            if not any(one.workers.outcomes[Outcome.CANCELLED] for one in self.controllers):
+            if not any(
+                one.workers.outcomes[ReconcileOutcome.CANCELLED] for one in self.controllers
+            ):
                 await elector.release()
             group.cancel_scope.cancel()
 
@@ -242,7 +244,7 @@ def _companions(shared: Shared) -> list[Controller[Any]]:
     return list(build_companions(shared))
 
 
-def open_client(settings: Settings, clock: Clock, connection: Connection) -> Client:
+def build_client(settings: Settings, clock: Clock, connection: Connection) -> Client:
     """Build the client that the settings describe; makes no request."""
     limits = Limits(
         max_in_flight=settings.max_requests_in_flight,

@@ -22,7 +22,13 @@ from lean_sandbox.clock import Clock
 from lean_sandbox.config.options import Settings
 from lean_sandbox.errors import ConfigError
 from lean_sandbox.kube.client import Client
-from lean_sandbox.kube.errors import AlreadyExists, ControlPlaneError, Forbidden, NotFound, said
+from lean_sandbox.kube.errors import (
+    AlreadyExists,
+    ControlPlaneError,
+    Forbidden,
+    NotFound,
+    message_of,
+)
 from lean_sandbox.kube.resources import DEPLOYMENTS, LEASES, NAMESPACES, Resource
 from lean_sandbox.model.times import parse_rfc3339
 
@@ -76,7 +82,9 @@ def scope_of(settings: Settings) -> str:
     return f"{scope[: _LONGEST_SCOPE - len(digest) - 3]}...{digest}"
 
 
-async def refusal(client: Client, clock: Clock, *, namespace: str = "") -> ConfigError | None:
+async def another_controller(
+    client: Client, clock: Clock, *, namespace: str = ""
+) -> ConfigError | None:
     """Return the error that another controller works in the cluster, None where none does.
 
     ``namespace`` is where the Leases, also those of shards, and the Deployment are, by default that
@@ -150,7 +158,7 @@ async def _answer(ask: Callable[[], Awaitable[T]], clock: Clock, unknown: str) -
         except NotFound:
             return None
         except Forbidden as error:
-            log.warning(unknown, problem=said(error))
+            log.warning(unknown, problem=message_of(error))
             return None
         except ControlPlaneError as error:
             next_s = max(pause_s, error.retry_after_s or 0.0)

@@ -25,7 +25,7 @@ from lean_sandbox.http.server import Answer, Endpoint, Handler, Request, bind, h
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.kubeconfig import load
 from lean_sandbox.kube.resources import SANDBOXCLAIMS
-from lean_sandbox.manager.manager import Manager, open_client
+from lean_sandbox.manager.manager import Manager, build_client
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import TEXT, Exposition, dropped_series, render
 from lean_sandbox.runtime.tracing import open_tracing
@@ -79,7 +79,7 @@ class Scraper:
         found.one(families.LOG_DROPPED, logging.dropped_lines())
         found.one(families.SERIES_DROPPED, dropped_series())
         found.one(families.BUILD_INFO, 1, *build_facts())
-        process(found)
+        process_metrics(found)
         return found
 
     async def handle(self, _request: Request) -> Answer:
@@ -106,7 +106,7 @@ class Scraper:
             self._has_page = anyio.Event()
 
 
-def process(into: Exposition, proc: Path = Path("/proc")) -> None:
+def process_metrics(into: Exposition, proc: Path = Path("/proc")) -> None:
     """Add CPU time, memory and files; without /proc only CPU time."""
     used = os.times()
     into.one(families.CPU_SECONDS, round(used.user + used.system, 2))
@@ -216,7 +216,7 @@ async def run_until_signalled(settings: Settings, *, companions_only: bool = Fal
     try:
         if tracing is not None:
             ends.push_async_callback(anyio.to_thread.run_sync, tracing.close)
-        client = open_client(settings, clock, connection)
+        client = build_client(settings, clock, connection)
         ends.push_async_callback(client.transport.aclose)
         elector = _open_elector(settings, client, companions_only=companions_only)
         if elector is not None:
@@ -268,11 +268,11 @@ def open_trace(
 async def _look_around(
     settings: Settings, client: Client, clock: Clock, manager: Manager, *, may_be_beside: bool
 ) -> None:
-    from lean_sandbox.manager.preflight import may_contend, refusal  # noqa: PLC0415 -- seldom used
+    from lean_sandbox.manager.preflight import another_controller, may_contend  # noqa: PLC0415 -- seldom used
 
     elector = manager.elector
     home = settings.leader_election_namespace if elector is None else elector.namespace
-    refused = None if may_be_beside else await refusal(client, clock, namespace=home)
+    refused = None if may_be_beside else await another_controller(client, clock, namespace=home)
     if refused is not None:
         raise refused
     if elector is not None and not await may_contend(

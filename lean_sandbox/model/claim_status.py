@@ -10,7 +10,14 @@ import msgspec
 
 from lean_sandbox.model import names
 from lean_sandbox.model.claim import BoundSandbox, SandboxClaimStatus
-from lean_sandbox.model.conditions import Condition, condition, find, remove, upsert, whole_status
+from lean_sandbox.model.conditions import (
+    Condition,
+    find,
+    new_condition,
+    remove,
+    upsert,
+    whole_status,
+)
 from lean_sandbox.model.sandbox import SandboxStatus
 
 # For a missing pool or template, apart from events; and for a Sandbox that cannot be read yet.
@@ -142,7 +149,9 @@ def next_claim_status(
     if fault is ClaimFault.CREATE_PENDING and old.bound.name:
         return old
     if seen.is_over and (ended := find(old.conditions, names.FINISHED)) is not None:
-        ready = condition(names.READY, names.FALSE, ended.reason, ended.message, seen.generation)
+        ready = new_condition(
+            names.READY, names.FALSE, ended.reason, ended.message, seen.generation
+        )
         conditions = upsert(old.conditions, ready, now)
         return SandboxClaimStatus(_sorted(conditions), BoundSandbox())
     conditions = upsert(old.conditions, _ready(seen), now)
@@ -161,7 +170,9 @@ def expired_claim_status(
 
     Nothing may be deleted before this was written.
     """
-    ready = condition(names.READY, names.FALSE, names.REASON_CLAIM_EXPIRED, _EXPIRED, generation)
+    ready = new_condition(
+        names.READY, names.FALSE, names.REASON_CLAIM_EXPIRED, _EXPIRED, generation
+    )
     return msgspec.structs.replace(
         status, conditions=_sorted(upsert(status.conditions, ready, now))
     )
@@ -191,7 +202,7 @@ def _ready(seen: ClaimObservation) -> Condition:
     else:
         # The time of the Sandbox's own transition comes along; the generation is the claim's.
         return msgspec.structs.replace(mirrored, observedGeneration=seen.generation or None)
-    return condition(names.READY, *verdict, seen.generation)
+    return new_condition(names.READY, *verdict, seen.generation)
 
 
 def _mirrored(seen: ClaimObservation, kind: str) -> Condition | None:

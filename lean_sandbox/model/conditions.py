@@ -28,7 +28,7 @@ class Condition(Value, frozen=True):
     observedGeneration: int | None = None
 
 
-def condition(kind: str, status: str, reason: str, message: str, generation: int) -> Condition:
+def new_condition(kind: str, status: str, reason: str, message: str, generation: int) -> Condition:
     """Return a condition without a transition time, which :func:`upsert` sets."""
     return Condition(
         type=kind,
@@ -41,9 +41,9 @@ def condition(kind: str, status: str, reason: str, message: str, generation: int
 
 def find(conditions: Iterable[Condition], kind: str) -> Condition | None:
     """Return the first condition of the type ``kind``."""
-    for condition in conditions:
-        if condition.type == kind:
-            return condition
+    for one in conditions:
+        if one.type == kind:
+            return one
     return None
 
 
@@ -80,7 +80,7 @@ def upsert(
 
 def remove(conditions: tuple[Condition, ...], kind: str) -> tuple[Condition, ...]:
     """Return ``conditions`` without the type ``kind``."""
-    return tuple(condition for condition in conditions if condition.type != kind)
+    return tuple(one for one in conditions if one.type != kind)
 
 
 def shared_conditions(conditions: Iterable[Condition]) -> tuple[Condition, ...]:

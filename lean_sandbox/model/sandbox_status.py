@@ -12,8 +12,8 @@ import msgspec
 from lean_sandbox.model import names
 from lean_sandbox.model.conditions import (
     Condition,
-    condition,
     is_true,
+    new_condition,
     remove,
     upsert,
     whole_status,
@@ -27,7 +27,7 @@ _REASON: Final = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
 _STATUSES: Final = frozenset({names.TRUE, names.FALSE, names.UNKNOWN})
 
 
-class Failure(StrEnum):
+class FailedStep(StrEnum):
     """The step that failed; written, with a colon, in front of the error of the API."""
 
     PVC_GET = "failed to get PVC"
@@ -100,7 +100,7 @@ def suspended(seen: Observation) -> Condition:
     else:
         message = "Pod is terminating. Sandbox is suspending"
         verdict = names.FALSE, names.REASON_POD_TERMINATING, message
-    return condition(names.SUSPENDED, *verdict, seen.generation)
+    return new_condition(names.SUSPENDED, *verdict, seen.generation)
 
 
 def finished(seen: Observation) -> Condition | None:
@@ -110,7 +110,7 @@ def finished(seen: Observation) -> Condition | None:
     outcome = _outcome(seen.pod)
     if outcome is None:
         return None
-    return condition(names.FINISHED, names.TRUE, *outcome, seen.generation)
+    return new_condition(names.FINISHED, names.TRUE, *outcome, seen.generation)
 
 
 def pod_scheduled(seen: Observation) -> Condition | None:
@@ -130,7 +130,7 @@ def pod_scheduled(seen: Observation) -> Condition | None:
         elif len(mirrored.reason) <= _MAX_REASON_CHARACTERS and _REASON.fullmatch(mirrored.reason):
             reason = mirrored.reason
         message = mirrored.message
-    return condition(names.POD_SCHEDULED, status, reason, message, seen.generation)
+    return new_condition(names.POD_SCHEDULED, status, reason, message, seen.generation)
 
 
 def ready(seen: Observation) -> Condition:
@@ -160,7 +160,7 @@ def ready(seen: Observation) -> Condition:
         verdict = names.FALSE, *outcome
     else:
         verdict = _dependencies(seen)
-    return condition(names.READY, *verdict, seen.generation)
+    return new_condition(names.READY, *verdict, seen.generation)
 
 
 def next_status(
@@ -229,7 +229,7 @@ def status_patch(old: SandboxStatus, new: SandboxStatus) -> dict[str, Any] | Non
 
 
 def _expired(generation: int) -> Condition:
-    return condition(
+    return new_condition(
         names.READY, names.FALSE, names.REASON_SANDBOX_EXPIRED, "Sandbox has expired", generation
     )
 

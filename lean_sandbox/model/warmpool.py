@@ -145,7 +145,7 @@ def unusable_template(name: str, fault: str) -> str:
     return f'SandboxTemplate "{name}" cannot be used: {fault}'
 
 
-class Verdict(Enum):
+class Freshness(Enum):
     """Whether a pool member still fits its template."""
 
     FRESH = "fresh"
@@ -165,30 +165,30 @@ class Staleness:
 
     def __init__(self, template: TemplateView) -> None:
         self.template = template
-        self._verdicts: dict[str, Verdict] = {}
+        self._verdicts: dict[str, Freshness] = {}
 
-    def by_stamp(self, member: ObjectMeta) -> Verdict:
+    def by_stamp(self, member: ObjectMeta) -> Freshness:
         """Return the verdict by a member's stamp; the name of the template is not compared."""
         if _stamp_of(member) == self.template.blueprint_hash:
-            return Verdict.FRESH
-        return self._verdicts.get(_likeness(member), Verdict.UNDECIDED)
+            return Freshness.FRESH
+        return self._verdicts.get(_likeness(member), Freshness.UNDECIDED)
 
-    def by_labels(self, member: ObjectMeta, *, is_orphan: bool) -> Verdict:
+    def by_labels(self, member: ObjectMeta, *, is_orphan: bool) -> Freshness:
         """Return the verdict by a Sandbox's labels; the stamp of an orphan is not trusted."""
         if (member.labels or {}).get(names.TEMPLATE_REF_HASH_LABEL) != self.template.ref_hash:
-            return Verdict.STALE
-        return Verdict.UNDECIDED if is_orphan else self.by_stamp(member)
+            return Freshness.STALE
+        return Freshness.UNDECIDED if is_orphan else self.by_stamp(member)
 
-    def by_spec(self, member: ObjectMeta, spec: SandboxSpec, *, is_orphan: bool) -> Verdict:
+    def by_spec(self, member: ObjectMeta, spec: SandboxSpec, *, is_orphan: bool) -> Freshness:
         """Compare the Pod and the volume claims of a Sandbox with those of one created now.
 
         Labels and annotations never count. The verdict is remembered for all of its likeness.
         """
         made_now = blueprint_spec(self.template, PodTemplateMetadata())
         try:
-            verdict = Verdict.FRESH if _parts(spec) == _parts(made_now) else Verdict.STALE
+            verdict = Freshness.FRESH if _parts(spec) == _parts(made_now) else Freshness.STALE
         except ODD:
-            verdict = Verdict.STALE
+            verdict = Freshness.STALE
         likeness = _likeness(member)
         if likeness and not is_orphan:
             if len(self._verdicts) >= _MOST_VERDICTS:
@@ -276,7 +276,7 @@ class ReplacementPace:
         self._last_at_s = now_s
 
 
-class Outcomes:
+class MemberOutcomes:
     """What became of the newest members of a pool: whether one made now is likely to be of use.
 
     Members are compared by when they were created, as written; ``now_s`` is monotonic.

@@ -24,7 +24,7 @@ from lean_sandbox.kube.telemetry import WRITES
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.runtime.queue import Cause, Item, WorkQueue
-from lean_sandbox.runtime.workers import FAILED, Outcome, ReconcileResult, Result, Workers
+from lean_sandbox.runtime.workers import FAILED, ReconcileOutcome, ReconcileResult, Result, Workers
 from lean_sandbox.turns import Rank
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.kind import Delta, Entry, Key, OwnedEntry
@@ -199,7 +199,7 @@ class Controller(Generic[E]):
         before_s = self._intervals_s.pop(key, None)
         entry = self.cache.get(key)
         is_final = entry is None or entry.is_deleting or self.is_final(entry)
-        if is_final or (before_s is None and report.outcome is Outcome.TERMINAL):
+        if is_final or (before_s is None and report.outcome is ReconcileOutcome.TERMINAL):
             return
         interval_s = _FIRST_S
         if before_s is not None and item.is_safety_net and not writes:

@@ -17,7 +17,7 @@ import structlog
 from anyio.abc import TaskGroup
 
 from lean_sandbox.clock import Clock
-from lean_sandbox.kube.errors import ControlPlaneError, said
+from lean_sandbox.kube.errors import ControlPlaneError, message_of
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition, Histogram
 from lean_sandbox.runtime.queue import Cause, Item, WorkQueue
@@ -64,7 +64,7 @@ def failing_as(step: str) -> Iterator[None]:
     try:
         yield
     except ControlPlaneError as error:
-        raise ReconcileError(f"{step}: {said(error)}", error) from error
+        raise ReconcileError(f"{step}: {message_of(error)}", error) from error
 
 
 class Result(msgspec.Struct, frozen=True, gc=False):
@@ -97,7 +97,7 @@ class Requeue:
         return Result(self.after_s)
 
 
-class Outcome(Enum):
+class ReconcileOutcome(Enum):
     """How a reconcile ended."""
 
     SUCCESS = "success"
@@ -113,14 +113,19 @@ class Outcome(Enum):
     CANCELLED = "cancelled"
 
 
-FAILED: Final = (Outcome.ERROR, Outcome.TERMINAL, Outcome.PANIC, Outcome.TIMEOUT)
+FAILED: Final = (
+    ReconcileOutcome.ERROR,
+    ReconcileOutcome.TERMINAL,
+    ReconcileOutcome.PANIC,
+    ReconcileOutcome.TIMEOUT,
+)
 
 
 class ReconcileResult(msgspec.Struct, Generic[K], frozen=True):
     """A reconcile that has ended; ``next_s`` is the delay of the next one it asked for, if any."""
 
     item: Item[K]
-    outcome: Outcome
+    outcome: ReconcileOutcome
     took_s: float
     next_s: float | None = None
     error: Exception | None = None
@@ -158,7 +163,7 @@ class Workers(Generic[K]):
         self._tasks = 1
         # Start of each reconcile, and the scope of its task.
         self._running: dict[K, tuple[float, anyio.CancelScope]] = {}
-        self.outcomes = dict.fromkeys(Outcome, 0)
+        self.outcomes = dict.fromkeys(ReconcileOutcome, 0)
         #: Calls of on_end or retry_no_later_than_s that raised an error.
         self.callback_errors = 0
         self.reconcile_time = Histogram(families.RECONCILE_TIME.buckets)
@@ -181,16 +186,16 @@ class Workers(Generic[K]):
     def collect(self, into: Exposition, controller: str) -> None:
         """Add the series of these workers, under the name of their controller."""
         results = {
-            "success": self.outcomes[Outcome.SUCCESS],
+            "success": self.outcomes[ReconcileOutcome.SUCCESS],
             "error": self.errors,
-            "requeue": self.outcomes[Outcome.REQUEUE],
-            "requeue_after": self.outcomes[Outcome.REQUEUE_AFTER],
+            "requeue": self.outcomes[ReconcileOutcome.REQUEUE],
+            "requeue_after": self.outcomes[ReconcileOutcome.REQUEUE_AFTER],
         }
         into.add(families.RECONCILES, [((controller, name), n) for name, n in results.items()])
         into.one(families.RECONCILE_ERRORS, self.errors, controller)
-        into.one(families.TERMINAL_ERRORS, self.outcomes[Outcome.TERMINAL], controller)
-        into.one(families.PANICS, self.outcomes[Outcome.PANIC], controller)
-        into.one(families.TIMEOUTS, self.outcomes[Outcome.TIMEOUT], controller)
+        into.one(families.TERMINAL_ERRORS, self.outcomes[ReconcileOutcome.TERMINAL], controller)
+        into.one(families.PANICS, self.outcomes[ReconcileOutcome.PANIC], controller)
+        into.one(families.TIMEOUTS, self.outcomes[ReconcileOutcome.TIMEOUT], controller)
         into.add(families.RECONCILE_TIME, [((controller,), self.reconcile_time)])
         into.one(families.MAX_RECONCILES, self._queue.most_running, controller)
         into.one(families.ACTIVE_WORKERS, len(self._running), controller)
@@ -221,7 +226,7 @@ class Workers(Generic[K]):
                     await self._run_reconcile(item, scope)
 
     async def _run_reconcile(self, item: Item[K], scope: anyio.CancelScope) -> None:
-        outcome = Outcome.CANCELLED
+        outcome = ReconcileOutcome.CANCELLED
         next_s = None
         error: Exception | None = None
         # What the reconcile asks of the server has its rank.
@@ -233,7 +238,7 @@ class Workers(Generic[K]):
         except BaseException as failure:
             # A reconcile cancelled at its deadline may raise any error while it unwinds.
             if scope.cancel_called:
-                outcome = Outcome.TIMEOUT
+                outcome = ReconcileOutcome.TIMEOUT
                 next_s = self._retry(item.key, 0.0)
                 self._log.warning("reconcile_timed_out", key=str(item.key), next_s=next_s)
             elif isinstance(failure, Exception):
@@ -245,12 +250,14 @@ class Workers(Generic[K]):
             took_s = self._clock.monotonic() - item.started_at
             self._finish(ReconcileResult(item, outcome, took_s, next_s, error))
 
-    def _after_success(self, item: Item[K], result: Result) -> tuple[Outcome, float | None]:
+    def _after_success(
+        self, item: Item[K], result: Result
+    ) -> tuple[ReconcileOutcome, float | None]:
         key = item.key
         after_s = result.requeue_after_s
         if after_s is None:
             self._queue.forget(key)
-            return Outcome.SUCCESS, None
+            return ReconcileOutcome.SUCCESS, None
         if after_s > 0.0:
             self._queue.forget(key)
             self._queue.add(
@@ -260,26 +267,28 @@ class Workers(Generic[K]):
                 cause=Cause.REQUEUE,
                 reason="requeue",
             )
-            return Outcome.REQUEUE_AFTER, after_s
-        return Outcome.REQUEUE, self._retry(key, 0.0)
+            return ReconcileOutcome.REQUEUE_AFTER, after_s
+        return ReconcileOutcome.REQUEUE, self._retry(key, 0.0)
 
-    def _after_failure(self, item: Item[K], error: Exception) -> tuple[Outcome, float | None]:
+    def _after_failure(
+        self, item: Item[K], error: Exception
+    ) -> tuple[ReconcileOutcome, float | None]:
         # An expected error has "retryable", perhaps "retry_after_s".
         key = str(item.key)
         retryable = getattr(error, "retryable", None)
         if retryable is False:
             self._queue.forget(item.key)
             self._log.error("reconcile_failed_for_good", key=key, error=str(error))
-            return Outcome.TERMINAL, None
+            return ReconcileOutcome.TERMINAL, None
         next_s = self._retry(item.key, getattr(error, "retry_after_s", None) or 0.0)
         if retryable is None:
             self._log.error("reconcile_panicked", key=key, next_s=next_s, exc_info=error)
-            return Outcome.PANIC, next_s
+            return ReconcileOutcome.PANIC, next_s
         tries = item.attempts + 1
         # While the server is away for a moment, one warning for each key is enough.
         tell = self._log.warning if tries == 1 or next_s >= 1.0 else self._log.debug
         tell("reconcile_failed", key=key, error=str(error), attempts=tries, next_s=next_s)
-        return Outcome.ERROR, next_s
+        return ReconcileOutcome.ERROR, next_s
 
     def _retry(self, key: K, retry_after_s: float) -> float:
         hint_s: float | None = None

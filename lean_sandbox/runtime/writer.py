@@ -20,7 +20,7 @@ from lean_sandbox.kube.errors import Asked, Conflict, NotFound, Status
 from lean_sandbox.kube.resources import JSON_ACCEPT, METADATA_ACCEPT, PartialObject
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.kind import Entry, Key
-from lean_sandbox.watch.writes import Response, apply_fetched, creating, known_of, writing
+from lean_sandbox.watch.writes import AppliedResponse, apply_fetched, creating, known_of, writing
 
 E = TypeVar("E", bound=Entry)
 
@@ -39,7 +39,7 @@ class ObjectWriter:
             cache.kind.resource, key.name, cache.kind.item_type, namespace=key.namespace
         )
 
-    async def get(self, cache: Cache[E], key: Key) -> Response[E] | None:
+    async def get(self, cache: Cache[E], key: Key) -> AppliedResponse[E] | None:
         """Fetch an object; if it is gone, the cache forgets it and the result is ``None``."""
         held = cache.get(key)
         known = known_of(cache, key)
@@ -80,7 +80,7 @@ class ObjectWriter:
         *,
         name: str = "",
         owner: str = "",
-    ) -> Response[E]:
+    ) -> AppliedResponse[E]:
         """Create an object called ``name``; if the server is to name it, of the uid ``owner``.
 
         Raises AlreadyExists.
@@ -106,7 +106,7 @@ class ObjectWriter:
         status: msgspec.Struct | None = None,
         as_metadata: bool = True,
         generation: int = 0,
-    ) -> Response[E]:
+    ) -> AppliedResponse[E]:
         """Patch an object; metadata alone as response is a fraction of the bytes.
 
         A list of operations is a JSON Patch, anything else a merge patch. That carries the uid, so

@@ -22,7 +22,7 @@ from lean_sandbox.watch.versions import Age, Known
 E = TypeVar("E", bound=Entry)
 
 
-class Response(msgspec.Struct, Generic[E], frozen=True):
+class AppliedResponse(msgspec.Struct, Generic[E], frozen=True):
     """What a response has shown: ``item`` is the object as sent, whole or its metadata alone.
 
     ``entry`` is the cache entry now; ``is_latest`` says whether it is of the response's version: a
@@ -34,8 +34,8 @@ class Response(msgspec.Struct, Generic[E], frozen=True):
     is_latest: bool
 
 
-def _response(item: Any, entry: E) -> Response[E]:
-    return Response(item, entry, entry.version == as_version(item.metadata.resource_version))
+def _response(item: Any, entry: E) -> AppliedResponse[E]:
+    return AppliedResponse(item, entry, entry.version == as_version(item.metadata.resource_version))
 
 
 def known_of(cache: Cache[E], key: Key) -> Known:
@@ -61,7 +61,7 @@ class Write(Generic[E]):
         held = cache.latest(entry)
         self._known = cache.gate.known(entry.key.namespace, 0 if held is None else held.version)
 
-    def applied(self, item: Any, *, as_metadata: bool) -> Response[E]:
+    def applied(self, item: Any, *, as_metadata: bool) -> AppliedResponse[E]:
         """Apply the response; one that shows another object of the name says that ours is gone."""
         cache = self._cache
         entry = self._entry
@@ -72,7 +72,7 @@ class Write(Generic[E]):
             # Another has the name by now, whatever the watch has yet to show.
             cache.forget(entry.key, entry.uid)
         if is_gone or (self._generation and row.generation != self._generation):
-            return Response(item, entry, is_latest=False)
+            return AppliedResponse(item, entry, is_latest=False)
         columns_of = cache.kind.status_columns
         columns = columns_of(status) if columns_of is not None and status is not None else None
         shown = row.as_answered(columns) if as_metadata else item
@@ -83,7 +83,7 @@ class Write(Generic[E]):
             # nothing about the status; a list that overtook it may show a newer one by others.
             is_ours = getattr(now, "status", None) is getattr(entry, "status", None)
             if status is not None and is_ours and now.uid == entry.uid:
-                return Response(item, cache.mark(now, status=status), is_latest=False)
+                return AppliedResponse(item, cache.mark(now, status=status), is_latest=False)
         elif before is not None and not cache.own.explain(before, now):
             cache.handlers.call(Delta(entry.key, change, before, now))
         return response
@@ -98,7 +98,7 @@ class Write(Generic[E]):
             # After a timeout, a broken connection or a cancellation it may have taken place.
             cache.mark(entry, status=None)
         if isinstance(error, ApiError) and error.is_of_another:
-            raise Conflict(409, error.said, error.asked) from error
+            raise Conflict(409, error.answer, error.asked) from error
 
 
 @contextmanager
@@ -127,14 +127,14 @@ def writing(
 @contextmanager
 def creating(
     cache: Cache[E], namespace: str, *, name: str, owner: str
-) -> Iterator[Callable[[Any], Response[E]]]:
+) -> Iterator[Callable[[Any], AppliedResponse[E]]]:
     """Create an object in the body of the ``with``, which applies the response by what it gets.
 
     The events wait of the object called ``name``, or else of all new ones of the uid ``owner``.
     """
     known = cache.gate.known(namespace, cache.gate.listed_at(namespace))
 
-    def applied(item: Any) -> Response[E]:
+    def applied(item: Any) -> AppliedResponse[E]:
         columns = cache.kind.new_columns
         shown = item if columns is None else item.metadata.as_answered(columns)
         return _response(item, apply_response(cache, shown, known=known, is_create=True)[0])
@@ -144,7 +144,7 @@ def creating(
         yield applied
 
 
-def apply_fetched(cache: Cache[E], item: Any, *, known: Known) -> Response[E]:
+def apply_fetched(cache: Cache[E], item: Any, *, known: Known) -> AppliedResponse[E]:
     """Apply the object that a GET has returned.
 
     Handlers are called for what no event has shown yet. They are called as well for a response

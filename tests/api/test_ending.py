@@ -10,10 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lean_sandbox.kube.client import ENDING_S, TerminatingNamespaces
-from lean_sandbox.kube.errors import Asked, Cause, Details, Forbidden, Status, said
+from lean_sandbox.kube.errors import (
+    Asked,
+    Forbidden,
+    Status,
+    StatusCause,
+    StatusDetails,
+    message_of,
+)
 from tests.support.clock import FakeClock
 
-ENDS = Details(causes=(Cause(reason="NamespaceTerminating"),))
+ENDS = StatusDetails(causes=(StatusCause(reason="NamespaceTerminating"),))
 
 
 def refusal(namespace: str) -> Forbidden:
@@ -49,7 +56,7 @@ def test_what_was_said_of_one_object_is_not_said_of_another() -> None:
     ending.remember("a", Forbidden(403, words, Asked("create", "pods", "a")))
     with pytest.raises(Forbidden) as refused:
         ending.enter("a")
-    assert said(refused.value) == why
+    assert message_of(refused.value) == why
     assert "pods" not in str(refused.value)
 
 
@@ -121,4 +128,4 @@ def test_the_memory_of_a_refusal_holds_neither_the_request_nor_a_long_reason() -
     assert made[0]() is None
     with pytest.raises(Forbidden) as refused:
         ending.enter("a")
-    assert len(said(refused.value)) < 2_000
+    assert len(message_of(refused.value)) < 2_000

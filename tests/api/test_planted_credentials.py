@@ -25,7 +25,7 @@ from lean_sandbox.kube.errors import ControlPlaneError
 from lean_sandbox.kube.kubeconfig import load
 from lean_sandbox.kube.resources import PODS
 from lean_sandbox.kube.telemetry import RequestRecord
-from lean_sandbox.manager.manager import open_client
+from lean_sandbox.manager.manager import build_client
 from lean_sandbox.metrics.registry import Exposition
 from tests.api.certificates import Certificates
 from tests.api.server import Answer, reply, serve
@@ -224,7 +224,7 @@ async def asked(kubeconfig: Path) -> str:
     records: list[RequestRecord] = []
     clock = FakeClock()
     connection = load(str(kubeconfig), clock=clock)
-    client = open_client(Settings(enable_rest_client_metrics=True), clock, connection)
+    client = build_client(Settings(enable_rest_client_metrics=True), clock, connection)
     client.transport.observer = records.append
     said = [repr(connection), repr(client), repr(client.transport), repr(connection.auth)]
     try:

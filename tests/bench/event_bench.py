@@ -45,7 +45,7 @@ from lean_sandbox.model.meta import ObjectMeta
 from lean_sandbox.model.pod import Pod
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.decode import EventDecoder, Line, WatchObject
-from lean_sandbox.watch.resources.pod import PodEntry, pod_columns, pod_kind
+from lean_sandbox.watch.resources.pod import PodEntry, columns_with_hint, pod_kind
 
 Json = dict[str, Any]
 
@@ -272,7 +272,7 @@ def fed(lines: list[bytes], *, is_full: bool) -> tuple[EventDecoder[PodEntry], l
             (feed.full_line if is_full else feed.line)(line)
         if is_full:
             item = decode_full(line).object
-            row = item.metadata.with_columns(pod_columns(item))
+            row = item.metadata.with_columns(columns_with_hint(item))
         else:
             received = decode_row(line).object
             if received.rows is None:

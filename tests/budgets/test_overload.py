@@ -15,7 +15,7 @@ import pytest
 from lean_sandbox.kube import events
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.local.target import Target
-from lean_sandbox.runtime.workers import Outcome
+from lean_sandbox.runtime.workers import ReconcileOutcome
 from tests.metrics.scrape import scraping
 from tests.support.builders import claim, pool
 from tests.support.clock import FakeClock
@@ -172,7 +172,7 @@ async def test_a_reconcile_that_waits_for_its_turn_is_not_cut_off() -> None:
             await world.moments(40)
             await world.clock.advance(1.0)
         outcomes = world.whole.sandboxes.workers.outcomes
-        assert outcomes[Outcome.TIMEOUT] == 0
+        assert outcomes[ReconcileOutcome.TIMEOUT] == 0
         assert len(world.plane.store.list("pods", NS)) == 100
         assert world.asked()["create pods"] == 100
         take(world, 0.0)

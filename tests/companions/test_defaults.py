@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lean_sandbox.companions.defaults import ClaimDefaults, Give, Remove, Wait, plan, read_defaults
-from lean_sandbox.companions.kinds import ClaimEntry
+from lean_sandbox.companions.kinds import CompanionClaimEntry
 from lean_sandbox.config.options import Settings
 from lean_sandbox.errors import ConfigError
 from lean_sandbox.watch.kind import Key
@@ -214,7 +214,7 @@ def test_no_claim_is_deleted_that_has_a_sandbox_or_names_a_lifecycle(
     defaults: ClaimDefaults, age_s: float, sandbox: str, facts: Json
 ) -> None:
     """Nor before its time; and only one with a Sandbox gets a lifecycle."""
-    entry = ClaimEntry(Key("ns", "c"), "uid", 1, sandbox=sandbox, **facts)
+    entry = CompanionClaimEntry(Key("ns", "c"), "uid", 1, sandbox=sandbox, **facts)
     step = plan(entry, defaults, age_s)
     if isinstance(step, Remove):
         assert not sandbox

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lean_sandbox.companions.idle import active_at
-from lean_sandbox.companions.kinds import SandboxEntry
+from lean_sandbox.companions.kinds import CompanionSandboxEntry
 from lean_sandbox.companions.usage import cores_of
 from lean_sandbox.model.times import format_rfc3339
 from lean_sandbox.trace.recorder import Recorder
@@ -297,7 +297,7 @@ def test_the_newest_use_counts(
     def date(after_s: int) -> str:
         return format_rfc3339(EPOCH + timedelta(seconds=after_s))
 
-    entry = SandboxEntry(
+    entry = CompanionSandboxEntry(
         Key(NS, "sb-1"),
         "uid",
         1,

@@ -10,7 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.companions.recreate import LONG_LIFE_S, LONGEST_PAUSE_S, Failures, counted, wait_s
+from lean_sandbox.companions.recreate import (
+    LONG_LIFE_S,
+    LONGEST_PAUSE_S,
+    PodFailures,
+    counted,
+    wait_s,
+)
 from tests.companions.support import PREFIX, annotate, counts, notes, reports
 from tests.support.builders import placed
 from tests.support.clock import FakeClock
@@ -253,11 +259,11 @@ def test_no_date_makes_a_pod_wait_for_longer_than_its_pause(
     count: int, at_s: float, now_s: float
 ) -> None:
     """A tenant who writes a date in the future does not stop the companion."""
-    assert wait_s(Failures(count, at_s, "uid"), now_s) <= LONGEST_PAUSE_S
+    assert wait_s(PodFailures(count, at_s, "uid"), now_s) <= LONGEST_PAUSE_S
 
 
 @given(lived=st.floats(0.0, 1e6), count=st.integers(0, 1000))
 def test_a_row_grows_by_one_or_begins_anew(lived: float, count: int) -> None:
     """Nothing else becomes of the count."""
-    after = counted(Failures(count), "uid", lived_s=lived, now_s=0.0)
+    after = counted(PodFailures(count), "uid", lived_s=lived, now_s=0.0)
     assert after.count == (1 if lived >= LONG_LIFE_S else count + 1)

@@ -15,7 +15,7 @@ from lightkube.types import PatchType
 
 from lean_sandbox.client import SandboxClaim
 from lean_sandbox.demo import story
-from lean_sandbox.demo.story import NAMESPACE, NotReachedError, User
+from lean_sandbox.demo.story import NAMESPACE, DemoUser, NotReachedError
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.local.examples import CLAIM
 
@@ -28,7 +28,7 @@ _READY = {"type": "Ready", "status": "True", "reason": "Ready", "message": ""}
 
 
 @asynccontextmanager
-async def watching(folder: Path) -> AsyncIterator[User]:
+async def watching(folder: Path) -> AsyncIterator[DemoUser]:
     """Give a user who watches a server on which a claim and a free Pod are."""
     metadata = {"name": "m", "labels": {_LABEL: "p"}, "annotations": {_EVICT: "true"}}
     spec = {"containers": [{"name": "main", "image": "busybox"}]}
@@ -39,7 +39,7 @@ async def watching(folder: Path) -> AsyncIterator[User]:
             AsyncClient(config=config, namespace=NAMESPACE) as client,
             anyio.create_task_group() as group,
         ):
-            user = User(client)
+            user = DemoUser(client)
             group.start_soon(user.follow, SandboxClaim, user.claims)
             group.start_soon(user.follow, Pod, user.pods)
             await client.create(pod)
@@ -49,7 +49,7 @@ async def watching(folder: Path) -> AsyncIterator[User]:
             group.cancel_scope.cancel()
 
 
-async def bind(user: User) -> None:
+async def bind(user: DemoUser) -> None:
     """Say that the claim is Ready with the Sandbox of the Pod, and wait until the user sees it."""
     ready = _READY | {"lastTransitionTime": "2026-01-02T03:04:05Z"}
     status = {"status": {"sandbox": {"name": "m"}, "conditions": [ready]}}
@@ -57,7 +57,7 @@ async def bind(user: User) -> None:
     await user.until("Ready", lambda: user.has_ready("c"))
 
 
-async def take(user: User, what: str, key: str) -> None:
+async def take(user: DemoUser, what: str, key: str) -> None:
     """Take a mark from the Pod, and wait until the user sees it."""
     await user.client.patch(Pod, "m", {"metadata": {what: {key: None}}}, patch_type=MERGE)
 

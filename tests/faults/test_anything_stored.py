@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from lean_sandbox.kube.errors import ApiError
-from lean_sandbox.runtime.workers import Outcome
+from lean_sandbox.runtime.workers import ReconcileOutcome
 from lean_sandbox.watch.kind import Key, Kind, Representation
 from lean_sandbox.watch.resources.children import policy_kind, pvc_kind, service_kind
 from lean_sandbox.watch.resources.extensions import claim_kind, pool_kind, template_kind
@@ -117,7 +117,7 @@ async def _still_serves(world: World) -> None:
     await world.ready_sandbox(sandbox("good"))
     assert condition(world.get("good"), "Ready")["status"] == "True"
     for controller in world.whole.controllers:
-        assert controller.workers.outcomes[Outcome.PANIC] == 0, controller.name
+        assert controller.workers.outcomes[ReconcileOutcome.PANIC] == 0, controller.name
     for cache in world.whole.all_caches:
         assert cache.handlers.failures == 0
 

@@ -27,7 +27,7 @@ from filters import (
     owners,
 )
 from filters.events import ObservedObject
-from filters.replay import Decide, Explained, Outcome, Summary, explain, replay
+from filters.replay import Decide, Explained, LineOutcome, Summary, explain, replay
 from tests.filters.objects import POD_COLUMNS, partial, table
 
 SANDBOXES = any_of(
@@ -171,7 +171,7 @@ def test_a_log_of_metadata_alone_passes_what_it_cannot_judge() -> None:
     """Without columns the leaves over columns have no opinion, and say so."""
     log = [event("ADDED", partial()), event("MODIFIED", partial(version="2"))]
     found = replayed(log, PODS)
-    assert found[1].outcome is Outcome.PASSED
+    assert found[1].outcome is LineOutcome.PASSED
     assert "column Ready unknown" in found[1].reason
     judged = replayed(log, any_of(generation()))
     assert judged[1].reason == "generation unknown"
@@ -184,7 +184,7 @@ def test_a_server_without_readiness_gates_column_does_not_pass_everything() -> N
     row = ([cells[name] for name in columns], partial())
     log = [event("ADDED", table(row, columns=columns)), event("MODIFIED", table(row))]
     found = replayed(log, PODS)
-    assert found[1].outcome is Outcome.DROPPED
+    assert found[1].outcome is LineOutcome.DROPPED
 
 
 def test_bare_objects_lists_and_tables_are_states() -> None:
@@ -306,7 +306,7 @@ def test_many_broken_lines_are_listed_in_part() -> None:
     """The summary stays short."""
     summary = Summary()
     for number in range(1, 13):
-        summary.add(Explained(number, Outcome.BROKEN, "x"))
+        summary.add(Explained(number, LineOutcome.BROKEN, "x"))
     assert summary.text().endswith("broken lines: 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, ...")
 
 

@@ -20,7 +20,13 @@ from lean_sandbox.clock import SystemClock
 from lean_sandbox.config.sources import EXIT_CONFIG, EXIT_OK
 from lean_sandbox.kube.client import Client
 from lean_sandbox.local.controlplane import ControlPlane
-from lean_sandbox.manager.preflight import DEPLOYMENT, HOME, LEASE_NAME, may_contend, refusal
+from lean_sandbox.manager.preflight import (
+    DEPLOYMENT,
+    HOME,
+    LEASE_NAME,
+    another_controller,
+    may_contend,
+)
 from lean_sandbox.model.times import format_micro_time
 from tests.support.clients import cluster_admin, connected, connection_to
 from tests.support.clock import FakeClock
@@ -46,7 +52,7 @@ class Cluster:
     async def look(self, namespace: str = "") -> str:
         """Look, and return the refusal in words; "" for none."""
         self.plane.audit.reset()
-        return str(await refusal(self.client, self.clock, namespace=namespace) or "")
+        return str(await another_controller(self.client, self.clock, namespace=namespace) or "")
 
     def asked(self) -> dict[str, int]:
         """Return what the last look asked for."""

@@ -16,7 +16,7 @@ from lean_sandbox.kube.sockets import SocketStream, open_stream
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.manager.leaderelection import DURATION_S
 from lean_sandbox.manager.preflight import LEASE_NAME
-from lean_sandbox.runtime.workers import GRACE_S, Outcome
+from lean_sandbox.runtime.workers import GRACE_S, ReconcileOutcome
 from tests.leading.replicas import ELECTION_NS, LEASES, open_replicas
 from tests.metrics.scrape import serving
 from tests.support.builders import claim, pool, template
@@ -172,7 +172,7 @@ async def test_a_lease_is_not_given_up_while_a_write_may_still_be_carried_out() 
         for _ in range(int(GRACE_S)):
             await replicas.clock.advance(1.0)
         await two.world.until(lambda: one.has_ended)
-        assert one.world.whole.sandboxes.workers.outcomes[Outcome.CANCELLED] == 1
+        assert one.world.whole.sandboxes.workers.outcomes[ReconcileOutcome.CANCELLED] == 1
         assert replicas.lease["holderIdentity"] == one.elector.identity
         replicas.plane.delay("create", "pods", 0.0)
         await replicas.advance(DURATION_S - 2.5)
@@ -197,7 +197,7 @@ async def test_when_the_lease_is_lost_passes_are_cut_off_and_nothing_is_written(
         await replicas.clock.advance(2.0)
         await one.world.until(lambda: one.has_ended)
         assert "'other' holds the Lease" in str(one.elector.loss)
-        assert one.world.whole.sandboxes.workers.outcomes[Outcome.CANCELLED] == 1
+        assert one.world.whole.sandboxes.workers.outcomes[ReconcileOutcome.CANCELLED] == 1
         written = len(one.writes())
         await replicas.all[0].world.server_clock.advance(60.0)
         await replicas.clock.advance(60.0)
@@ -212,7 +212,7 @@ async def test_a_process_that_was_stopped_writes_nothing_when_it_goes_on() -> No
         replicas.clock.leap(10.0)
         replicas.plane.store.create(sandbox())
         await one.world.until(
-            lambda: one.world.whole.sandboxes.workers.outcomes[Outcome.TERMINAL] == 1
+            lambda: one.world.whole.sandboxes.workers.outcomes[ReconcileOutcome.TERMINAL] == 1
         )
         assert one.writes() == []
         await replicas.clock.advance(0.1)

@@ -20,7 +20,7 @@ from lean_sandbox import log
 from lean_sandbox.bench.workers import process_usage
 from lean_sandbox.cli import main
 from lean_sandbox.config.sources import EXIT_CONFIG
-from lean_sandbox.manager.server import process
+from lean_sandbox.manager.server import process_metrics
 from lean_sandbox.metrics.registry import Exposition
 from tests.metrics.scrape import scraping, serving
 from tests.support.world import open_world, sandbox
@@ -254,7 +254,7 @@ def test_without_proc_less_is_told_and_nothing_fails(tmp_path: Path) -> None:
             (tmp_path / "self/stat").write_text(content)
             (tmp_path / "stat").write_text(content)
         found = Exposition()
-        process(found, tmp_path)
+        process_metrics(found, tmp_path)
         assert "process_cpu_seconds_total" in found.families
         assert "process_resident_memory_bytes" not in found.families
 

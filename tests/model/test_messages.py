@@ -6,7 +6,7 @@ import pytest
 
 from lean_sandbox.controllers.sandbox.plans import refusal
 from lean_sandbox.model.meta import controller_reference
-from lean_sandbox.model.sandbox_status import Failure, ready
+from lean_sandbox.model.sandbox_status import FailedStep, ready
 from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.children import ServiceEntry
 from tests.model.support import seen
@@ -49,21 +49,21 @@ def test_multiple_pods_are_counted() -> None:
 @pytest.mark.parametrize(
     ("step", "text"),
     [
-        (Failure.PVC_GET, "failed to get PVC: boom"),
-        (Failure.PVC_PATCH, "failed to patch PVC with owner reference: boom"),
-        (Failure.POD_GET, "pod get failed: boom"),
-        (Failure.POD_GET_AFTER_CREATE, "pod already exists but failed to fetch: boom"),
-        (Failure.POD_DELETE, "failed to delete pod: boom"),
-        (Failure.POD_PATCH, "failed to patch pod: boom"),
-        (Failure.POD_NAME_CLEAR, "failed to clear pod name annotation: boom"),
-        (Failure.SERVICE_GET, "service get failed: boom"),
-        (Failure.SERVICE_UPDATE, "failed to update service with owner reference: boom"),
-        (Failure.SERVICE_PATCH, "failed to patch owned service: boom"),
-        (Failure.SERVICE_DELETE, "failed to delete service: boom"),
-        (Failure.EXPIRY_POD_GET, "failed to get pod: boom"),
+        (FailedStep.PVC_GET, "failed to get PVC: boom"),
+        (FailedStep.PVC_PATCH, "failed to patch PVC with owner reference: boom"),
+        (FailedStep.POD_GET, "pod get failed: boom"),
+        (FailedStep.POD_GET_AFTER_CREATE, "pod already exists but failed to fetch: boom"),
+        (FailedStep.POD_DELETE, "failed to delete pod: boom"),
+        (FailedStep.POD_PATCH, "failed to patch pod: boom"),
+        (FailedStep.POD_NAME_CLEAR, "failed to clear pod name annotation: boom"),
+        (FailedStep.SERVICE_GET, "service get failed: boom"),
+        (FailedStep.SERVICE_UPDATE, "failed to update service with owner reference: boom"),
+        (FailedStep.SERVICE_PATCH, "failed to patch owned service: boom"),
+        (FailedStep.SERVICE_DELETE, "failed to delete service: boom"),
+        (FailedStep.EXPIRY_POD_GET, "failed to get pod: boom"),
     ],
 )
-def test_a_failed_step_stands_before_the_error_of_the_api(step: Failure, text: str) -> None:
+def test_a_failed_step_stands_before_the_error_of_the_api(step: FailedStep, text: str) -> None:
     """Cases 66, 114: what failed comes first, then the raw error."""
     assert f"{step}: boom" == text
 
@@ -73,4 +73,4 @@ def test_every_step_is_listed_above() -> None:
     marks = test_a_failed_step_stands_before_the_error_of_the_api.pytestmark  # type: ignore[attr-defined]
     table = next(mark for mark in marks if mark.name == "parametrize").args[1]
 
-    assert {step for step, _ in table} == set(Failure)
+    assert {step for step, _ in table} == set(FailedStep)

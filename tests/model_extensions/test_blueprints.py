@@ -13,7 +13,7 @@ from lean_sandbox.model.meta import ObjectMeta
 from lean_sandbox.model.names import name_hash
 from lean_sandbox.model.sandbox import SandboxSpec
 from lean_sandbox.model.template import TemplateView, blueprint_spec
-from lean_sandbox.model.warmpool import Staleness, Verdict
+from lean_sandbox.model.warmpool import Freshness, Staleness
 from tests.model.support import as_json
 from tests.model_extensions.support import (
     MAIN,
@@ -34,7 +34,7 @@ def made_from(view: TemplateView) -> SandboxSpec:
 
 def is_same_blueprint(view: TemplateView, spec: SandboxSpec) -> bool:
     """Return whether a template would now give a Sandbox the Pod and claims of its spec."""
-    return Staleness(view).by_spec(ObjectMeta(), spec, is_orphan=False) is Verdict.FRESH
+    return Staleness(view).by_spec(ObjectMeta(), spec, is_orphan=False) is Freshness.FRESH
 
 
 def pod(view: TemplateView) -> dict[str, Any]:
@@ -306,10 +306,10 @@ def member(view: TemplateView, stamped: str | None = None, *, edits: int = 0) ->
 
 def decided(
     judge: Staleness, found: ObjectMeta, spec: SandboxSpec, *, is_orphan: bool = False
-) -> Verdict:
+) -> Freshness:
     """Return the verdict as a reconcile finds it."""
     verdict = judge.by_labels(found, is_orphan=is_orphan)
-    if verdict is Verdict.UNDECIDED:
+    if verdict is Freshness.UNDECIDED:
         verdict = judge.by_spec(found, spec, is_orphan=is_orphan)
     return verdict
 
@@ -320,14 +320,14 @@ def test_another_template_of_the_same_content_makes_members_stale() -> None:
     a = template(name="a")
     b = template(name="b")
 
-    assert Staleness(b).by_labels(member(a), is_orphan=False) is Verdict.STALE
-    assert Staleness(a).by_labels(member(a), is_orphan=False) is Verdict.FRESH
+    assert Staleness(b).by_labels(member(a), is_orphan=False) is Freshness.STALE
+    assert Staleness(a).by_labels(member(a), is_orphan=False) is Freshness.FRESH
 
 
 @pytest.mark.pool_case(30)
 def test_an_orphan_without_the_template_label_is_stale() -> None:
     """Pool case 30: without the label nothing is compared."""
-    assert Staleness(template()).by_labels(ObjectMeta(), is_orphan=True) is Verdict.STALE
+    assert Staleness(template()).by_labels(ObjectMeta(), is_orphan=True) is Freshness.STALE
 
 
 @pytest.mark.pool_case(28, 29)
@@ -336,11 +336,11 @@ def test_labels_of_orphans_are_not_trusted() -> None:
     view = template()
     judge = Staleness(view)
 
-    assert decided(judge, member(view), made_from(view), is_orphan=True) is Verdict.FRESH
+    assert decided(judge, member(view), made_from(view), is_orphan=True) is Freshness.FRESH
     changed = made_from(template({"containers": [{**MAIN, "image": "j"}]}))
-    assert decided(judge, member(view), changed, is_orphan=True) is Verdict.STALE
+    assert decided(judge, member(view), changed, is_orphan=True) is Freshness.STALE
     # What an orphan said about its hash does not decide about members.
-    assert judge.by_labels(member(view, "0badf00d"), is_orphan=False) is Verdict.UNDECIDED
+    assert judge.by_labels(member(view, "0badf00d"), is_orphan=False) is Freshness.UNDECIDED
 
 
 @pytest.mark.template_case(48)
@@ -351,10 +351,10 @@ def test_a_mismatched_hash_is_settled_by_comparison() -> None:
     old = template()
     judge = Staleness(view)
 
-    assert decided(judge, member(old), made_from(old)) is Verdict.FRESH
-    assert decided(judge, member(view, ""), made_from(old)) is Verdict.FRESH
+    assert decided(judge, member(old), made_from(old)) is Freshness.FRESH
+    assert decided(judge, member(view, ""), made_from(old)) is Freshness.FRESH
     changed = template({"containers": [{**MAIN, "image": "j"}]})
-    assert decided(judge, member(changed), made_from(changed)) is Verdict.STALE
+    assert decided(judge, member(changed), made_from(changed)) is Freshness.STALE
 
 
 @pytest.mark.pool_case(87)
@@ -363,11 +363,11 @@ def test_one_comparison_serves_all_members_of_one_old_hash() -> None:
     view = template()
     old = template({"containers": [{**MAIN, "image": "old"}]})
     judge = Staleness(view)
-    assert decided(judge, member(old), made_from(old)) is Verdict.STALE
+    assert decided(judge, member(old), made_from(old)) is Freshness.STALE
 
-    assert {judge.by_labels(member(old), is_orphan=False) for _ in range(499)} == {Verdict.STALE}
-    assert decided(judge, member(view, ""), made_from(view)) is Verdict.FRESH
-    assert judge.by_labels(member(view, ""), is_orphan=False) is Verdict.UNDECIDED
+    assert {judge.by_labels(member(old), is_orphan=False) for _ in range(499)} == {Freshness.STALE}
+    assert decided(judge, member(view, ""), made_from(view)) is Freshness.FRESH
+    assert judge.by_labels(member(view, ""), is_orphan=False) is Freshness.UNDECIDED
 
 
 @pytest.mark.pool_case(87)
@@ -377,8 +377,8 @@ def test_what_somebody_made_of_one_member_says_nothing_of_the_others() -> None:
     old = template()
     changed = made_from(template({"containers": [{**MAIN, "image": "edited"}]}))
     members = [
-        (member(old, edits=1), changed, Verdict.STALE),
-        (member(old), made_from(old), Verdict.FRESH),
+        (member(old, edits=1), changed, Freshness.STALE),
+        (member(old), made_from(old), Freshness.FRESH),
     ]
     for order in (members, members[::-1]):
         judge = Staleness(view)
@@ -397,7 +397,7 @@ def test_network_settings_count_in_the_comparison_but_not_in_the_hash() -> None:
     custom = template(networkPolicy={})
 
     assert custom.blueprint_hash == secured.blueprint_hash
-    assert Staleness(custom).by_labels(member(secured), is_orphan=False) is Verdict.FRESH
+    assert Staleness(custom).by_labels(member(secured), is_orphan=False) is Freshness.FRESH
     assert not is_same_blueprint(custom, made_from(secured))
 
 
@@ -407,9 +407,9 @@ def test_a_claim_judges_a_candidate_by_hash_then_by_comparison() -> None:
     """Claim case 65, Template case 48: the template's name and a missing hash are no obstacles."""
     view = template()
 
-    assert Staleness(view).by_stamp(member(view)) is Verdict.FRESH
-    assert Staleness(view).by_stamp(member(view, "0badf00d")) is Verdict.UNDECIDED
-    assert Staleness(view).by_stamp(member(view, "")) is Verdict.UNDECIDED
+    assert Staleness(view).by_stamp(member(view)) is Freshness.FRESH
+    assert Staleness(view).by_stamp(member(view, "0badf00d")) is Freshness.UNDECIDED
+    assert Staleness(view).by_stamp(member(view, "")) is Freshness.UNDECIDED
 
 
 @given(PODS)

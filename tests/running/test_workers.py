@@ -14,7 +14,7 @@ from lean_sandbox.runtime.queue import Item, WorkQueue
 from lean_sandbox.runtime.workers import (
     DEADLINE_S,
     GRACE_S,
-    Outcome,
+    ReconcileOutcome,
     ReconcileResult,
     Result,
     Workers,
@@ -51,7 +51,7 @@ class Bench:
         self.workers.on_end.append(self.reports.append)
 
     @property
-    def outcomes(self) -> list[tuple[str, Outcome]]:
+    def outcomes(self) -> list[tuple[str, ReconcileOutcome]]:
         """Return which passes ended, and how."""
         return [(report.item.key, report.outcome) for report in self.reports]
 
@@ -112,7 +112,7 @@ async def test_a_successful_pass_forgets_the_failures_of_its_key() -> None:
         await bench.clock.advance(1)
         assert [report.next_s for report in bench.reports] == [0.005, 0.01, 0.02, None]
     assert bench.queue.counts()["failing"] == 0
-    assert bench.workers.outcomes[Outcome.SUCCESS] == 1
+    assert bench.workers.outcomes[ReconcileOutcome.SUCCESS] == 1
     assert bench.workers.errors == 3
 
 
@@ -131,7 +131,7 @@ async def test_requeue_after_asks_for_one_more_pass_at_its_time() -> None:
         assert len(bench.reports) == 1
         await bench.clock.advance(31)
     assert [report.item.rank for report in bench.reports] == [Rank.SPARE] * 3
-    assert bench.workers.outcomes[Outcome.REQUEUE_AFTER] == 2
+    assert bench.workers.outcomes[ReconcileOutcome.REQUEUE_AFTER] == 2
 
 
 async def test_requeue_without_a_time_follows_the_backoff() -> None:
@@ -147,7 +147,7 @@ async def test_requeue_without_a_time_follows_the_backoff() -> None:
         bench.queue.add("a")
         await bench.clock.advance(1)
     assert [report.next_s for report in bench.reports] == [0.005, 0.01, None]
-    assert bench.workers.outcomes[Outcome.REQUEUE] == 2
+    assert bench.workers.outcomes[ReconcileOutcome.REQUEUE] == 2
     assert bench.workers.errors == 0
 
 
@@ -161,10 +161,10 @@ async def test_a_terminal_failure_is_logged_once_and_not_retried() -> None:
         async with bench.running():
             bench.queue.add("a")
             await bench.clock.advance(5000)
-    assert bench.outcomes == [("a", Outcome.TERMINAL)]
+    assert bench.outcomes == [("a", ReconcileOutcome.TERMINAL)]
     assert [line["event"] for line in logs] == ["reconcile_failed_for_good"]
     seen = bench.workers
-    assert (seen.errors, seen.outcomes[Outcome.TERMINAL]) == (1, 1)
+    assert (seen.errors, seen.outcomes[ReconcileOutcome.TERMINAL]) == (1, 1)
 
 
 async def test_what_fails_again_at_once_is_told_once() -> None:
@@ -190,7 +190,7 @@ async def test_a_retry_waits_as_long_as_the_server_asked_for() -> None:
         await bench.clock.advance(6.9)
         assert len(bench.reports) == 1
         await bench.clock.advance(0.2)
-        assert bench.outcomes[1:] == [("a", Outcome.SUCCESS)]
+        assert bench.outcomes[1:] == [("a", ReconcileOutcome.SUCCESS)]
 
 
 async def test_a_backoff_does_not_outlast_what_falls_due_for_the_key() -> None:
@@ -201,7 +201,7 @@ async def test_a_backoff_does_not_outlast_what_falls_due_for_the_key() -> None:
         bench.queue.add("a")
         await bench.clock.advance(60)
     assert max(report.next_s or 0 for report in bench.reports) == 2.0
-    assert bench.outcomes[-1] == ("a", Outcome.SUCCESS)
+    assert bench.outcomes[-1] == ("a", ReconcileOutcome.SUCCESS)
 
 
 async def test_a_crash_of_one_pass_never_ends_the_others() -> None:
@@ -219,14 +219,16 @@ async def test_a_crash_of_one_pass_never_ends_the_others() -> None:
             for key in ("bad", "good", "fine"):
                 bench.queue.add(key)
             await bench.clock.advance(1)
-    assert sorted(key for key, outcome in bench.outcomes if outcome is Outcome.SUCCESS) == [
+    assert sorted(
+        key for key, outcome in bench.outcomes if outcome is ReconcileOutcome.SUCCESS
+    ) == [
         "bad",
         "fine",
         "good",
     ]
     panics = [line for line in logs if line["event"] == "reconcile_panicked"]
     assert [type(line["exc_info"]) for line in panics] == [ZeroDivisionError]
-    assert bench.workers.outcomes[Outcome.PANIC] == 1
+    assert bench.workers.outcomes[ReconcileOutcome.PANIC] == 1
 
 
 async def test_a_group_of_errors_is_a_bug() -> None:
@@ -236,7 +238,7 @@ async def test_a_group_of_errors_is_a_bug() -> None:
         async with bench.running():
             bench.queue.add("a")
             await bench.clock.advance(1)
-    assert bench.outcomes == [("a", Outcome.PANIC), ("a", Outcome.SUCCESS)]
+    assert bench.outcomes == [("a", ReconcileOutcome.PANIC), ("a", ReconcileOutcome.SUCCESS)]
     assert [line["event"] for line in logs] == ["reconcile_panicked"]
 
 
@@ -255,7 +257,7 @@ async def test_a_failing_observer_never_ends_the_passes() -> None:
         async with bench.running():
             bench.queue.add("a")
             await bench.clock.advance(1)
-    assert bench.workers.outcomes[Outcome.SUCCESS] == 1
+    assert bench.workers.outcomes[ReconcileOutcome.SUCCESS] == 1
     assert bench.workers.callback_errors == 3
 
 
@@ -272,13 +274,13 @@ async def test_a_pass_that_overruns_is_cancelled_and_retried() -> None:
         bench.queue.add("b")
         assert bench.reports == []
         await bench.clock.advance(1)
-        assert bench.outcomes == [("a", Outcome.TIMEOUT)]
+        assert bench.outcomes == [("a", ReconcileOutcome.TIMEOUT)]
         assert gate.cleaned_up == ["a"]
         await bench.clock.advance(1)
         assert gate.entered == ["a", "b", "a"]
         gate.opened.set()
-    assert bench.workers.outcomes[Outcome.TIMEOUT] == 1
-    assert bench.workers.outcomes[Outcome.SUCCESS] == 2
+    assert bench.workers.outcomes[ReconcileOutcome.TIMEOUT] == 1
+    assert bench.workers.outcomes[ReconcileOutcome.SUCCESS] == 2
 
 
 async def test_each_pass_has_its_own_deadline() -> None:
@@ -310,7 +312,7 @@ async def test_an_error_while_being_cut_off_counts_as_the_timeout() -> None:
     async with bench.running():
         bench.queue.add("a")
         await bench.clock.advance(DEADLINE_S)
-        assert bench.outcomes == [("a", Outcome.TIMEOUT)]
+        assert bench.outcomes == [("a", ReconcileOutcome.TIMEOUT)]
 
 
 # -- concurrency and shutdown ---------------------------------------------------------------------
@@ -350,7 +352,7 @@ async def test_there_are_as_many_tasks_as_there_was_ever_work_for_at_once_and_on
             if n % 5 == 4:
                 await settle()
         assert len(asyncio.all_tasks()) == idle + 5
-    assert bench.workers.outcomes[Outcome.SUCCESS] == 105
+    assert bench.workers.outcomes[ReconcileOutcome.SUCCESS] == 105
 
 
 async def test_a_key_never_has_two_passes_at_once() -> None:
@@ -380,7 +382,7 @@ async def test_shutdown_lets_running_passes_finish() -> None:
         bench.queue.close()
         await bench.clock.advance(GRACE_S - 1)
         gate.opened.set()
-    assert bench.outcomes == [("a", Outcome.SUCCESS)]
+    assert bench.outcomes == [("a", ReconcileOutcome.SUCCESS)]
     assert bench.queue.counts()["running"] == 0
 
 
@@ -396,7 +398,7 @@ async def test_shutdown_cancels_passes_that_outlast_the_grace() -> None:
         bench.queue.close()
         await bench.clock.advance(GRACE_S)
     assert sorted(gate.cleaned_up) == ["a", "b"]
-    assert bench.workers.outcomes[Outcome.CANCELLED] == 2
+    assert bench.workers.outcomes[ReconcileOutcome.CANCELLED] == 2
     assert bench.workers.errors == 0
     assert bench.queue.counts()["running"] == 0
 
@@ -411,7 +413,7 @@ async def test_cancellation_reaches_the_passes_at_once() -> None:
         await settle()
         group.cancel_scope.cancel()
     assert gate.cleaned_up == ["a"]
-    assert bench.outcomes == [("a", Outcome.CANCELLED)]
+    assert bench.outcomes == [("a", ReconcileOutcome.CANCELLED)]
 
 
 async def test_the_time_of_each_pass_is_counted() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lean_sandbox.runtime.workers import Outcome
+from lean_sandbox.runtime.workers import ReconcileOutcome
 from tests.support.world import (
     HASH_LABEL,
     NS,
@@ -57,7 +57,7 @@ async def test_two_owned_pods_stop_everything_and_are_told_once() -> None:
         assert "podIPs" not in stored["status"]
         assert "nodeName" not in stored["status"]
         assert world.writes() == {"patch sandboxes/status": 1}
-        assert [report.outcome for report in world.reports] == [Outcome.SUCCESS]
+        assert [report.outcome for report in world.reports] == [ReconcileOutcome.SUCCESS]
         assert world.reports[0].next_s is None
         await world.patch("sandboxes", "sb-1", {"spec": {"service": True}})
         assert world.find("services") is None
@@ -130,7 +130,7 @@ async def test_many_pods_hide_other_errors_but_do_not_end_their_repetition() -> 
         world.forget_requests()
         # Its Pod holds it; somebody takes it away all the same.
         await world.patch("persistentvolumeclaims", "data-sb-1", {"metadata": {"finalizers": None}})
-        assert [report.outcome for report in world.reports] == [Outcome.ERROR]
+        assert [report.outcome for report in world.reports] == [ReconcileOutcome.ERROR]
         assert condition(world.get(), "Ready")["message"] == TEXT
         assert world.find("persistentvolumeclaims", "data-sb-1") is None
         await world.advance(0.005)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
-from lean_sandbox.runtime.workers import Outcome
+from lean_sandbox.runtime.workers import ReconcileOutcome
 from tests.support.clock import FakeClock
 from tests.support.refusals import BY_SCHEMA
 from tests.support.world import (
@@ -236,7 +236,7 @@ async def test_a_status_for_an_object_that_vanished_is_no_error() -> None:
         await world.create(sandbox())
         world.plane.fail_next("patch", "sandboxes/status", 404)
         await world.run_pod()
-        assert world.reports[-1].outcome is Outcome.SUCCESS
+        assert world.reports[-1].outcome is ReconcileOutcome.SUCCESS
         await world.advance(1.0)
         assert len(world.requests("patch", "sandboxes")) == 1
 

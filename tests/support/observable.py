@@ -16,7 +16,7 @@ from lean_sandbox.controllers.claim.controller import ClaimController
 from lean_sandbox.controllers.sandbox.controller import SandboxController
 from lean_sandbox.manager.manager import Manager
 from lean_sandbox.runtime.controller import Controller
-from lean_sandbox.runtime.workers import Outcome
+from lean_sandbox.runtime.workers import ReconcileOutcome
 
 __all__ = ["Activity", "Observable", "ObservedManager"]
 
@@ -135,4 +135,4 @@ class ObservedManager(Manager):
 def _passes(controller: Controller[Any]) -> int:
     """Return how many reconciles have ended, those that were cancelled left out."""
     outcomes = controller.workers.outcomes
-    return sum(outcomes.values()) - outcomes[Outcome.CANCELLED]
+    return sum(outcomes.values()) - outcomes[ReconcileOutcome.CANCELLED]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from filters.replay import Outcome, explain, replay
+from filters.replay import LineOutcome, explain, replay
 from lean_sandbox.config.options import Settings
 from lean_sandbox.watch.explain import by_cache, caches_by_kind
 from tests.support.world import open_world
@@ -212,7 +212,7 @@ def test_no_object_can_end_an_explanation(kind: str, log: list[Any]) -> None:
     summary = explain(lines, by_cache(caches_by_kind()[kind]), out=out)
     assert sum(summary.counts.values()) >= len(lines)
     last = next(line for line in out.getvalue().splitlines() if "ns/z@9" in line)
-    assert last.split()[1] == Outcome.PASSED
+    assert last.split()[1] == LineOutcome.PASSED
 
 
 @pytest.mark.parametrize("missing", ["Ready", "Reason"])

@@ -9,7 +9,7 @@ from lean_sandbox.controllers.claim.owned import is_controlled
 from lean_sandbox.controllers.claim.state import ClaimState
 from lean_sandbox.controllers.common import reference_to
 from lean_sandbox.controllers.warm import pool_of
-from lean_sandbox.kube.errors import ApiError, Conflict, Forbidden, Invalid, NotFound, said
+from lean_sandbox.kube.errors import ApiError, Conflict, Forbidden, Invalid, NotFound, message_of
 from lean_sandbox.kube.resources import SANDBOXES
 from lean_sandbox.model import names
 from lean_sandbox.model.claim import ClaimFacts
@@ -17,7 +17,7 @@ from lean_sandbox.model.claim_additions import desired_pod_metadata
 from lean_sandbox.model.claim_sandbox import adoption_patch, needs_template_touch
 from lean_sandbox.model.claim_status import ClaimError, ClaimFault
 from lean_sandbox.model.sandbox import Sandbox
-from lean_sandbox.model.warmpool import Staleness, Verdict
+from lean_sandbox.model.warmpool import Freshness, Staleness
 from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.extensions import ClaimEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
@@ -80,7 +80,7 @@ class Adoption:
             return await self._adopt(member)
         except MemberRefusedError as refusal:
             warm.forget(member)
-            note = f'Pool Sandbox "{member.key.name}" is passed over: {said(refusal)}'
+            note = f'Pool Sandbox "{member.key.name}" is passed over: {message_of(refusal)}'
             related = reference_to(member, SANDBOXES)
             self._context.events.emit(
                 self._entry, "Warning", "SandboxNotAdopted", "Adoption", note, related
@@ -93,13 +93,13 @@ class Adoption:
 
     async def _is_fresh(self, member: SandboxEntry, staleness: Staleness) -> bool:
         verdict = staleness.by_stamp(member.metadata)
-        if verdict is Verdict.UNDECIDED:
+        if verdict is Freshness.UNDECIDED:
             found = await self._writer.get(self._sandboxes, member.key)
             if found is None or found.entry.uid != member.uid:
                 return False
             whole: Sandbox = found.item
             verdict = staleness.by_spec(whole.metadata, whole.spec, is_orphan=False)
-        return verdict is Verdict.FRESH
+        return verdict is Freshness.FRESH
 
     async def _adopt(self, held: SandboxEntry) -> SandboxEntry | None:
         """Take one member over; ``None`` when it is no longer available.
@@ -140,7 +140,7 @@ class Adoption:
             is_invalid = is_same and isinstance(refused, Invalid)
             is_for_content = is_invalid and by_version and fresh.version == held.version
             if is_for_content or (is_same and isinstance(refused, Forbidden)):
-                raise MemberRefusedError(said(refused)) from refused
+                raise MemberRefusedError(message_of(refused)) from refused
             # The pool may not be the first owner, the one that the patch tests.
             by_version = by_version or is_invalid
             held = fresh

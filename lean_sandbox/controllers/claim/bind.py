@@ -12,13 +12,13 @@ from lean_sandbox.controllers.claim.context import SOON_READY_S, ClaimContext
 from lean_sandbox.controllers.claim.owned import is_controlled
 from lean_sandbox.controllers.common import reference_to
 from lean_sandbox.controllers.resolver import NotYetError
-from lean_sandbox.kube.errors import AlreadyExists, ControlPlaneError, said
+from lean_sandbox.kube.errors import AlreadyExists, ControlPlaneError, message_of
 from lean_sandbox.kube.resources import SANDBOXES
 from lean_sandbox.model import names
 from lean_sandbox.model.claim import SandboxClaimSpec
 from lean_sandbox.model.claim_sandbox import build_cold_sandbox
 from lean_sandbox.model.claim_status import ClaimError, ClaimFault, not_controlled
-from lean_sandbox.model.warmpool import Verdict
+from lean_sandbox.model.warmpool import Freshness
 from lean_sandbox.watch.resources.extensions import ClaimEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
@@ -59,7 +59,7 @@ class Binding:
         refusals = 0
 
         def may_be_fresh(member: SandboxEntry) -> bool:
-            return staleness is None or staleness.by_stamp(member.metadata) is not Verdict.STALE
+            return staleness is None or staleness.by_stamp(member.metadata) is not Freshness.STALE
 
         for _ in range(_MOST_TRIES):
             member = warm.acquire(self._pool, accept=may_be_fresh)
@@ -125,7 +125,9 @@ class Binding:
         except ControlPlaneError as error:
             if error.namespace_terminating:
                 raise
-            raise ClaimError(ClaimFault.OTHER, f"sandbox create error: {said(error)}") from error
+            raise ClaimError(
+                ClaimFault.OTHER, f"sandbox create error: {message_of(error)}"
+            ) from error
         made = written.entry
         self._context.metrics.bound(self._entry, made, names.LAUNCH_TYPE_COLD)
         note = f'Created Sandbox "{made.key.name}"'

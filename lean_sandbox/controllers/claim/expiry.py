@@ -26,7 +26,7 @@ from lean_sandbox.watch.resources.extensions import ClaimEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
 
-class Expiry:
+class ClaimExpiry:
     """Ends one claim, in one reconcile."""
 
     def __init__(self, context: ClaimContext, entry: ClaimEntry, requests: ClaimRequests) -> None:

@@ -9,7 +9,7 @@ from lean_sandbox.controllers.claim.context import ClaimContext
 from lean_sandbox.controllers.claim.owned import assigned_name, is_of_extensions, own_sandbox
 from lean_sandbox.controllers.claim.state import ClaimState
 from lean_sandbox.controllers.warm import pool_of
-from lean_sandbox.kube.errors import ControlPlaneError, said
+from lean_sandbox.kube.errors import ControlPlaneError, message_of
 from lean_sandbox.model import names
 from lean_sandbox.model.claim_status import ClaimError, ClaimFault, not_controlled, stale_reference
 from lean_sandbox.watch.kind import Key
@@ -135,5 +135,5 @@ class OwnSandbox:
             await self._context.annotator.write(self._entry, {names.SANDBOX_NAME_ANNOTATION: None})
         except ControlPlaneError as error:
             kind = held.owner.kind if held is not None and held.owner is not None else ""
-            raise (loss or stale_reference(kind, said(error))) from error
+            raise (loss or stale_reference(kind, message_of(error))) from error
         return None

@@ -13,7 +13,7 @@ from collections.abc import Awaitable
 from lean_sandbox.controllers.claim.adopt import Adoption
 from lean_sandbox.controllers.claim.bind import Binding
 from lean_sandbox.controllers.claim.context import ClaimContext
-from lean_sandbox.controllers.claim.expiry import Expiry, observed
+from lean_sandbox.controllers.claim.expiry import ClaimExpiry, observed
 from lean_sandbox.controllers.claim.find import OwnSandbox
 from lean_sandbox.controllers.claim.legacy import delete_legacy_policy
 from lean_sandbox.controllers.claim.owned import acquired
@@ -23,7 +23,7 @@ from lean_sandbox.controllers.claim.sync import BoundMetadata
 from lean_sandbox.controllers.claim.usable import make_usable
 from lean_sandbox.controllers.metrics import launch_of
 from lean_sandbox.controllers.resolver import NotYetError
-from lean_sandbox.kube.errors import Conflict, ControlPlaneError, said
+from lean_sandbox.kube.errors import Conflict, ControlPlaneError, message_of
 from lean_sandbox.model import names
 from lean_sandbox.model.claim import (
     EMPTY_CLAIM_STATUS,
@@ -75,7 +75,7 @@ class ClaimReconcile:
         self._state = state
         self._old = entry.status
         self._requests = ClaimRequests(context, entry)
-        self._expiry = Expiry(context, entry, self._requests)
+        self._expiry = ClaimExpiry(context, entry, self._requests)
         adoption = Adoption(context, entry, state)
         self._own = OwnSandbox(context, entry, state, adoption)
         self._binding = Binding(context, entry, adoption)
@@ -115,7 +115,7 @@ class ClaimReconcile:
         except ControlPlaneError as error:
             if error.namespace_terminating:
                 raise
-            self._error = ClaimError(ClaimFault.OTHER, said(error))
+            self._error = ClaimError(ClaimFault.OTHER, message_of(error))
             self._error.__cause__ = error
 
     async def _bind(self) -> None:

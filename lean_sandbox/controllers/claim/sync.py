@@ -5,7 +5,7 @@ from __future__ import annotations
 from lean_sandbox.controllers.claim.adopt import Adoption
 from lean_sandbox.controllers.claim.context import ClaimContext
 from lean_sandbox.controllers.claim.owned import assigned_name
-from lean_sandbox.kube.errors import ControlPlaneError, said
+from lean_sandbox.kube.errors import ControlPlaneError, message_of
 from lean_sandbox.model import names
 from lean_sandbox.model.claim_additions import bound_sync_patch, desired_pod_metadata
 from lean_sandbox.model.claim_sandbox import launch_type_patch, needs_template_touch
@@ -59,7 +59,8 @@ class BoundMetadata:
         except ControlPlaneError as error:
             raise ClaimError(
                 ClaimFault.OTHER,
-                f'failed to patch sandbox metadata for claim "{self._facts.name}": {said(error)}',
+                f'failed to patch sandbox metadata for claim "{self._facts.name}":'
+                f" {message_of(error)}",
             ) from error
         if not self._is_synced(sandbox, template, desired):
             undone.note(sandbox.uid, (sandbox.generation, sandbox.labels, desired))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from lean_sandbox.controllers.claim.context import SOON_READY_S, ClaimContext
 from lean_sandbox.controllers.resolver import NotYetError
-from lean_sandbox.kube.errors import Conflict, ControlPlaneError, NotFound, said
+from lean_sandbox.kube.errors import Conflict, ControlPlaneError, NotFound, message_of
 from lean_sandbox.model.claim_status import ClaimError, ClaimFault
 from lean_sandbox.model.pod import metadata_patch
 from lean_sandbox.model.sandbox import PodTemplateMetadata
@@ -71,7 +71,7 @@ async def _release(context: ClaimContext, sandbox: SandboxEntry, pod: PodEntry) 
         await context.writer.get(pods, pod.key)
         return None
     except ControlPlaneError as error:
-        text = f'failed to patch pod "{pod.key.name}": {said(error)}'
+        text = f'failed to patch pod "{pod.key.name}": {message_of(error)}'
         raise ClaimError(ClaimFault.OTHER, text) from error
     context.metrics.stage("pod_metadata", began)
     return pods.latest(written.entry)

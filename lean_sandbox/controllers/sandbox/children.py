@@ -6,10 +6,10 @@ An error of one child does not stop the next: all are collected and shown togeth
 from __future__ import annotations
 
 from lean_sandbox.controllers.sandbox.pod import PodOfSandbox
-from lean_sandbox.controllers.sandbox.run import Run
+from lean_sandbox.controllers.sandbox.run import SandboxRun
 from lean_sandbox.controllers.sandbox.service import ServiceOfSandbox
 from lean_sandbox.controllers.sandbox.volumes import VolumeClaims
-from lean_sandbox.kube.errors import said
+from lean_sandbox.kube.errors import message_of
 from lean_sandbox.model.sandbox_status import Observation
 from lean_sandbox.runtime.tracing import traced
 
@@ -17,7 +17,7 @@ from lean_sandbox.runtime.tracing import traced
 class Children:
     """The children of one Sandbox in one of its reconciles."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: SandboxRun) -> None:
         self._run = run
         self._claims = VolumeClaims(run)
         self._pod = PodOfSandbox(run)
@@ -43,5 +43,5 @@ class Children:
         seen.generation = run.entry.generation
         seen.is_suspended = run.view.is_suspended
         seen.service_requested = run.view.service
-        seen.errors = tuple(map(said, run.failures))
+        seen.errors = tuple(map(message_of, run.failures))
         return seen

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from lean_sandbox.controllers.sandbox.run import Run
+from lean_sandbox.controllers.sandbox.run import SandboxRun
 from lean_sandbox.model import names
 from lean_sandbox.model.conditions import find
-from lean_sandbox.model.sandbox_status import Failure
+from lean_sandbox.model.sandbox_status import FailedStep
 from lean_sandbox.runtime.workers import failing_as
 from lean_sandbox.watch.resources.pod import PodEntry
 
 
-class Expiry:
+class SandboxExpiry:
     """Finds and deletes the children of an expired Sandbox; all raise ReconcileError."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: SandboxRun) -> None:
         self._run = run
         self._caches = run.context.caches
         self._requests = run.context.requests
@@ -23,7 +23,7 @@ class Expiry:
         key = self._run.entry.pod_key
         pod = self._caches.pods.get(key)
         if pod is None and not self._requests.hidden.is_absent(key):
-            with failing_as(Failure.EXPIRY_POD_GET):
+            with failing_as(FailedStep.EXPIRY_POD_GET):
                 pod = await self._requests.get_pod(key)
         return pod
 
@@ -42,7 +42,7 @@ class Expiry:
             pods[key] = pod
         for own in pods.values():
             if not own.is_terminating:
-                with failing_as(Failure.POD_DELETE):
+                with failing_as(FailedStep.POD_DELETE):
                     await self._requests.delete_pod(own)
 
     async def end_service(self) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from lean_sandbox.controllers.common import reference_to
 from lean_sandbox.controllers.sandbox import plans
 from lean_sandbox.controllers.sandbox.podmetadata import PodMetadata
-from lean_sandbox.controllers.sandbox.run import Run
+from lean_sandbox.controllers.sandbox.run import SandboxRun
 from lean_sandbox.controllers.sandbox.throttle import is_before_ready
-from lean_sandbox.kube.errors import AlreadyExists, ControlPlaneError, said
+from lean_sandbox.kube.errors import AlreadyExists, ControlPlaneError, message_of
 from lean_sandbox.kube.resources import PODS
 from lean_sandbox.model import names
 from lean_sandbox.model.conditions import find, is_true
 from lean_sandbox.model.pod import PodState, build_pod
-from lean_sandbox.model.sandbox_status import Failure, ObservedPod
+from lean_sandbox.model.sandbox_status import FailedStep, ObservedPod
 from lean_sandbox.runtime.tracing import add_event
 from lean_sandbox.runtime.workers import ReconcileError, failing_as
 from lean_sandbox.watch.resources.pod import RUNNING, WAITING, PodEntry
@@ -22,7 +22,7 @@ from lean_sandbox.watch.resources.sandbox import SandboxEntry
 class PodOfSandbox:
     """Creates, adopts, updates or deletes the Pod of a Sandbox, and finds out its state."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: SandboxRun) -> None:
         self._run = run
         self._context = run.context
         self._caches = run.context.caches
@@ -42,10 +42,10 @@ class PodOfSandbox:
                 # Claims are mounted by name: a Pod could write to the disk of somebody else.
                 if not self._run.has_claims or await self._create_pod(clears_annotation=clears):
                     return
-                with failing_as(Failure.POD_GET_AFTER_CREATE):
+                with failing_as(FailedStep.POD_GET_AFTER_CREATE):
                     fetched = await self._requests.get_pod(self._run.key)
             elif isinstance(step, plans.Fetch):
-                with failing_as(Failure.POD_GET):
+                with failing_as(FailedStep.POD_GET):
                     fetched = await self._requests.get_pod(self._run.entry.pod_key)
             else:
                 if clears:
@@ -54,7 +54,7 @@ class PodOfSandbox:
                 return
             was_fetched = True
         raise ReconcileError(
-            f"{Failure.POD_GET_AFTER_CREATE}: it was created and deleted repeatedly meanwhile"
+            f"{FailedStep.POD_GET_AFTER_CREATE}: it was created and deleted repeatedly meanwhile"
         )
 
     def _plan_pod(
@@ -91,7 +91,7 @@ class PodOfSandbox:
         except AlreadyExists:
             return False
         except ControlPlaneError as error:
-            note = f'Failed to create Pod "{self._run.key.name}": {said(error)}'
+            note = f'Failed to create Pod "{self._run.key.name}": {message_of(error)}'
             emit(self._run.entry, "Warning", "SandboxPodCreateFailed", "PodCreation", note)
             raise
         self._pod = pod
@@ -173,7 +173,7 @@ class PodOfSandbox:
         # event and the fetch, its DELETED event is on its way.
         self._pod = None
         self._context.throttle.looked(self._run.key)
-        with failing_as(Failure.POD_GET):
+        with failing_as(FailedStep.POD_GET):
             fresh = await self._requests.get_pod(pod.key)
         if fresh is not None and fresh.uid == pod.uid:
             self._pod = fresh
@@ -182,7 +182,7 @@ class PodOfSandbox:
         """Delete the Pod, and only then fetch its latest state if the known one may be stale."""
         self._pod = pod
         may_be_old = pod.needs_fetch
-        with failing_as(Failure.POD_DELETE):
+        with failing_as(FailedStep.POD_DELETE):
             was_there = await self._requests.delete_pod(pod)
         if not was_there:
             self._pod = None
@@ -196,7 +196,7 @@ class PodOfSandbox:
         undone = self._context.undone
         if undone.is_in_vain(entry.uid, state):
             return
-        with failing_as(Failure.POD_NAME_CLEAR):
+        with failing_as(FailedStep.POD_NAME_CLEAR):
             await self._requests.annotate(entry, names.POD_NAME_ANNOTATION, None)
         self._run.entry = self._run.check_unchanged()
         if self._run.entry.pod_name == entry.pod_name:

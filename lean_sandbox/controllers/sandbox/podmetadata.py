@@ -6,11 +6,11 @@ from typing import Any
 
 from lean_sandbox.config.options import LONGEST_WRITE_BEHIND_S
 from lean_sandbox.controllers.sandbox import plans
-from lean_sandbox.controllers.sandbox.run import Lacking, Run
+from lean_sandbox.controllers.sandbox.run import Lacking, SandboxRun
 from lean_sandbox.model import names
 from lean_sandbox.model.pod import metadata_patch
 from lean_sandbox.model.sandbox import PodTemplateMetadata
-from lean_sandbox.model.sandbox_status import Failure
+from lean_sandbox.model.sandbox_status import FailedStep
 from lean_sandbox.runtime.workers import ReconcileError, failing_as
 from lean_sandbox.watch.resources.pod import PodEntry
 
@@ -18,7 +18,7 @@ from lean_sandbox.watch.resources.pod import PodEntry
 class PodMetadata:
     """Brings the metadata of the Pod to the desired state; each step is at most one PATCH."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: SandboxRun) -> None:
         self._run = run
         self._context = run.context
 
@@ -37,7 +37,7 @@ class PodMetadata:
             metadata = lacking[1]
             if adopts:
                 metadata = metadata | await self._run.ownership(self._context.caches.pods, pod)
-            with failing_as(Failure.POD_PATCH):
+            with failing_as(FailedStep.POD_PATCH):
                 pod = await self._patch(pod, metadata)
             self._run.state.drift_since = None
             self._run.judge(pod, lacking, self._lacks(pod))
@@ -52,7 +52,7 @@ class PodMetadata:
         labels = {names.NAME_HASH_LABEL: names.name_hash(self._run.key.name)}
         if self._run.is_in_vain(pod, labels):
             return pod
-        with failing_as(Failure.POD_PATCH):
+        with failing_as(FailedStep.POD_PATCH):
             made = await self._patch(pod, {"labels": labels})
         is_labelled = names.NAME_HASH_LABEL in (made.labels or {})
         self._run.judge(made, labels, None if is_labelled else labels)

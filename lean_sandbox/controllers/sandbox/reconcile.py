@@ -12,8 +12,8 @@ import structlog
 
 from lean_sandbox.controllers.sandbox.children import Children
 from lean_sandbox.controllers.sandbox.context import SandboxContext, SandboxState
-from lean_sandbox.controllers.sandbox.expiry import Expiry
-from lean_sandbox.controllers.sandbox.run import OvertakenError, Run
+from lean_sandbox.controllers.sandbox.expiry import SandboxExpiry
+from lean_sandbox.controllers.sandbox.run import OvertakenError, SandboxRun
 from lean_sandbox.controllers.sandbox.throttle import (
     acknowledges,
     facts,
@@ -102,9 +102,9 @@ class SandboxReconcile:
     ) -> None:
         self._context = context
         self._requests = context.requests
-        self._run = Run(context, entry, state, is_start=is_start)
+        self._run = SandboxRun(context, entry, state, is_start=is_start)
         self._children = Children(self._run)
-        self._expiry = Expiry(self._run)
+        self._expiry = SandboxExpiry(self._run)
 
     async def run(self) -> Result:
         """Bring the Sandbox to what its spec asks for.

@@ -15,7 +15,7 @@ from lean_sandbox.model import names
 from lean_sandbox.model.meta import as_version
 from lean_sandbox.model.pod import PodState
 from lean_sandbox.model.sandbox import Sandbox, SandboxStatus
-from lean_sandbox.model.sandbox_status import Failure
+from lean_sandbox.model.sandbox_status import FailedStep
 from lean_sandbox.runtime.workers import ReconcileError, failing_as
 from lean_sandbox.runtime.writer import ObjectWriter
 from lean_sandbox.watch.kind import Key, Knowledge, key_of
@@ -191,7 +191,7 @@ class SandboxRequests(ObjectWriter):
 
     async def delete_service(self, service: ServiceEntry) -> None:
         """Delete exactly this Service; one that is gone is not an error."""
-        with failing_as(Failure.SERVICE_DELETE):
+        with failing_as(FailedStep.SERVICE_DELETE):
             await self.remove(self._caches.services, service)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 from typing import Any, TypeVar
 
 from lean_sandbox.controllers.sandbox.context import SandboxContext, SandboxState
-from lean_sandbox.kube.errors import ControlPlaneError, said
+from lean_sandbox.kube.errors import ControlPlaneError, message_of
 from lean_sandbox.model.meta import is_controlled_by, sandbox_reference, with_controller_reference
 from lean_sandbox.model.sandbox import EMPTY_STATUS, Sandbox, SandboxView
 from lean_sandbox.model.sandbox_status import Observation
@@ -31,7 +31,7 @@ class UnusableTemplateError(Exception):
     """No Pod can have what the template asks for; only a change of the Sandbox can cure it."""
 
 
-class Run:
+class SandboxRun:
     """One reconcile of one Sandbox: what is known of it, what has failed, and when to repeat it.
 
     ``is_start``: a published status that says there is no Pod is trusted.
@@ -107,7 +107,7 @@ class Run:
 
     def _show_invalid(self, error: Exception) -> None:
         # Only a change of the Sandbox can cure it: shown in the status, not retried.
-        self.seen.invalid = self.seen.invalid or said(error)
+        self.seen.invalid = self.seen.invalid or message_of(error)
 
     def is_in_vain(self, child: Entry, lacking: object) -> bool:
         """Return whether what a child lacks was written at this version, and undone."""

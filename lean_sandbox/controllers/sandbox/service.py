@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from lean_sandbox.controllers.sandbox import plans
-from lean_sandbox.controllers.sandbox.run import Lacking, Run
+from lean_sandbox.controllers.sandbox.run import Lacking, SandboxRun
 from lean_sandbox.kube.errors import AlreadyExists
 from lean_sandbox.model import names
-from lean_sandbox.model.sandbox_status import Failure
+from lean_sandbox.model.sandbox_status import FailedStep
 from lean_sandbox.model.service import ServiceSpec, build_service, owned_service_patch
 from lean_sandbox.runtime.workers import ReconcileError, failing_as
 from lean_sandbox.watch.resources.children import ServiceEntry
@@ -17,7 +17,7 @@ from lean_sandbox.watch.resources.children import ServiceEntry
 class ServiceOfSandbox:
     """Creates, adopts, repairs or deletes the Service of a Sandbox."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: SandboxRun) -> None:
         self._run = run
         self._caches = run.context.caches
         self._requests = run.context.requests
@@ -34,12 +34,12 @@ class ServiceOfSandbox:
             if not must_fetch:
                 await self._carry_out_service(step)
                 break
-            with failing_as(Failure.SERVICE_GET):
+            with failing_as(FailedStep.SERVICE_GET):
                 found = await self._requests.get(self._caches.services, self._run.key)
             service = found.entry if found is not None else None
         else:
             text = "it was created and deleted repeatedly meanwhile"
-            raise ReconcileError(f"{Failure.SERVICE_GET}: {text}")
+            raise ReconcileError(f"{FailedStep.SERVICE_GET}: {text}")
         self._run.seen.service_present = isinstance(step, plans.Create | plans.Adopt | plans.Keep)
 
     async def _create_service(self) -> bool:
@@ -79,7 +79,7 @@ class ServiceOfSandbox:
                     self._caches.services, service
                 )
                 body = {**body, "metadata": metadata}
-            with failing_as(Failure.SERVICE_UPDATE if adopts else Failure.SERVICE_PATCH):
+            with failing_as(FailedStep.SERVICE_UPDATE if adopts else FailedStep.SERVICE_PATCH):
                 made = await self._requests.patch(
                     self._caches.services, service, body, as_metadata=False
                 )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from lean_sandbox.controllers.sandbox import plans
-from lean_sandbox.controllers.sandbox.run import Run
+from lean_sandbox.controllers.sandbox.run import SandboxRun
 from lean_sandbox.kube.errors import AlreadyExists
 from lean_sandbox.model.pod import build_pvc, pvc_name
-from lean_sandbox.model.sandbox_status import Failure
+from lean_sandbox.model.sandbox_status import FailedStep
 from lean_sandbox.runtime.workers import ReconcileError, failing_as
 from lean_sandbox.watch.kind import Key, key_of
 from lean_sandbox.watch.resources.children import PvcEntry
@@ -19,7 +19,7 @@ _PVC_LIST_PATIENCE_S = 5.0
 class VolumeClaims:
     """Creates the volume claims of a Sandbox, and makes those its own that are there."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: SandboxRun) -> None:
         self._run = run
         self._context = run.context
         self._caches = run.context.caches
@@ -36,7 +36,7 @@ class VolumeClaims:
         reflectors.start(self._caches.pvcs)
         problem = await reflectors.synced_within(kind.resource.plural, _PVC_LIST_PATIENCE_S)
         if problem is not None:
-            raise ReconcileError(f"{Failure.PVC_GET}: {problem}")
+            raise ReconcileError(f"{FailedStep.PVC_GET}: {problem}")
         for index, template in enumerate(templates):
             await self._sync_pvc(
                 index,
@@ -52,7 +52,7 @@ class VolumeClaims:
             raise ReconcileError(text)
         if not self._run.is_in_vain(pvc, _OWNER):
             patch = {"metadata": await self._run.ownership(self._caches.pvcs, pvc)}
-            with failing_as(Failure.PVC_PATCH):
+            with failing_as(FailedStep.PVC_PATCH):
                 pvc = (await self._requests.patch(self._caches.pvcs, pvc, patch)).entry
             if self._run.owns(pvc):
                 return

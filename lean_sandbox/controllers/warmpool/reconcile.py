@@ -23,7 +23,7 @@ from lean_sandbox.controllers.warmpool.members import (
 from lean_sandbox.controllers.warmpool.refill import Refill
 from lean_sandbox.controllers.warmpool.report import PoolReport, why_unready
 from lean_sandbox.controllers.warmpool.requests import MemberRequests
-from lean_sandbox.controllers.warmpool.run import NEXT_BATCH_S, Run
+from lean_sandbox.controllers.warmpool.run import NEXT_BATCH_S, PoolRun
 from lean_sandbox.controllers.warmpool.state import Backoff, PoolState
 from lean_sandbox.kube.client import ENDING_S
 from lean_sandbox.model import names
@@ -41,7 +41,7 @@ class PoolReconcile:
 
     def __init__(self, context: PoolContext, entry: PoolEntry, state: PoolState) -> None:
         self._context = context
-        self._run = Run(context, entry, state)
+        self._run = PoolRun(context, entry, state)
         self._requests = MemberRequests(self._run)
         self._refill = Refill(self._run, self._requests)
         self._report = PoolReport(self._run)

@@ -6,9 +6,9 @@ import msgspec
 
 from lean_sandbox.controllers.warmpool.members import PoolMembers, is_refused
 from lean_sandbox.controllers.warmpool.requests import MemberRequests
-from lean_sandbox.controllers.warmpool.run import NEXT_BATCH_S, Run
+from lean_sandbox.controllers.warmpool.run import NEXT_BATCH_S, PoolRun
 from lean_sandbox.controllers.warmpool.state import Backoff
-from lean_sandbox.kube.errors import said
+from lean_sandbox.kube.errors import message_of
 from lean_sandbox.model.template import TemplateView
 from lean_sandbox.model.warmpool import build_member
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
@@ -20,7 +20,7 @@ _LONGEST_BATCH_S = 0.5
 class Refill:
     """Creates the missing members of one pool, as far as its settings and the server allow."""
 
-    def __init__(self, run: Run, requests: MemberRequests) -> None:
+    def __init__(self, run: PoolRun, requests: MemberRequests) -> None:
         self._run = run
         self._context = run.context
         self._requests = requests
@@ -96,7 +96,7 @@ class Refill:
             state.creates = Backoff()
             return
         errors[known:] = [error for error in errors[known:] if not error.is_refusal]
-        state.refusal = said(refusals[0])
+        state.refusal = message_of(refusals[0])
         # Whatever wakes the pool until then: the attempt itself may do so.
         pause_s = self._context.refusals.put_off(self._run.entry.key, state.creates, now)
         self._run.requeue.within(pause_s)

@@ -6,7 +6,7 @@ import msgspec
 
 from lean_sandbox.controllers.common import reference_to
 from lean_sandbox.controllers.warmpool.members import PoolMembers, newest
-from lean_sandbox.controllers.warmpool.run import Run
+from lean_sandbox.controllers.warmpool.run import PoolRun
 from lean_sandbox.kube.errors import ControlPlaneError
 from lean_sandbox.kube.resources import SANDBOXTEMPLATES, ObjectReference
 from lean_sandbox.model.claim_status import ClaimFault
@@ -29,7 +29,7 @@ _LEAST_FAILURE_S = 600.0
 _FAILURE_GRACES = 2.0
 
 
-class Cause(msgspec.Struct, frozen=True):
+class PoolProblem(msgspec.Struct, frozen=True):
     """Why a pool makes no progress: a word for metrics, and a sentence.
 
     ``may_pass``: it is told only once it has lasted for a moment.
@@ -50,7 +50,7 @@ class Cause(msgspec.Struct, frozen=True):
 class PoolReport:
     """The Events and the status of one reconcile of a pool."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: PoolRun) -> None:
         self._run = run
         self._context = run.context
 
@@ -85,7 +85,7 @@ class PoolReport:
         state.cause = cause.name
         state.told = cause.told_as
 
-    def _cause(self, members: PoolMembers) -> Cause | None:
+    def _cause(self, members: PoolMembers) -> PoolProblem | None:
         view = self._run.view
         state = self._run.state
         context = self._context
@@ -98,18 +98,18 @@ class PoolReport:
             note = fault or f'SandboxTemplate not found: "{view.template}"'
             # Otherwise it would be a repetition of the Event that the template is missing.
             related = reference_to(held, SANDBOXTEMPLATES) if fault and held is not None else None
-            return Cause("template", note, _MISSING_TEMPLATE_REQUEUE_S, related=related)
+            return PoolProblem("template", note, _MISSING_TEMPLATE_REQUEUE_S, related=related)
         if members.total < view.replicas:
             lack = context.resolver.unprotected(self._run.template)
             if lack is not None:
                 may_pass = lack.fault is not ClaimFault.POLICY_IMPOSSIBLE
-                return Cause("policy", lack.text, may_pass=may_pass)
+                return PoolProblem("policy", lack.text, may_pass=may_pass)
             if state.refusal:
                 note = f"creating sandboxes is refused: {state.refusal}"
-                return Cause("create", note, may_pass=True)
+                return PoolProblem("create", note, may_pass=True)
         if members.refused:
             note = self._of_members(members.refused, "are refused and tried again")
-            return Cause("refused", note, may_pass=True)
+            return PoolProblem("refused", note, may_pass=True)
         if members.held:
             text = (
                 f"{len(members.held)}/{view.replicas} sandboxes are unschedulable past the "
@@ -117,11 +117,11 @@ class PoolReport:
                 "instead of replacing (replacements would be equally unschedulable)"
             )
             recheck_s = context.settings.sandbox_warm_pool_unschedulable_recheck_interval
-            return Cause("unschedulable", text, recheck_s)
+            return PoolProblem("unschedulable", text, recheck_s)
         lasts_s = max(_LEAST_FAILURE_S, _FAILURE_GRACES * self._run.grace_s)
         failure = state.outcomes.failure(context.clock.monotonic(), lasts_s=lasts_s)
         if failure and view.replicas > 0:
-            return Cause("failing", failure, may_pass=True)
+            return PoolProblem("failing", failure, may_pass=True)
         return None
 
     def _of_members(self, members: list[SandboxEntry], what: str) -> str:

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 import anyio
 
 from lean_sandbox.controllers.warmpool.members import has_labels
-from lean_sandbox.controllers.warmpool.run import Run
+from lean_sandbox.controllers.warmpool.run import PoolRun
 from lean_sandbox.kube.errors import Conflict, ControlPlaneError, Invalid, Status
 from lean_sandbox.model import names
 from lean_sandbox.model.meta import is_controlled_by, with_controller_reference
 from lean_sandbox.model.sandbox import Sandbox
-from lean_sandbox.model.warmpool import Verdict, slow_start_groups
+from lean_sandbox.model.warmpool import Freshness, slow_start_groups
 from lean_sandbox.runtime.workers import UNSEEN_S
 from lean_sandbox.watch.kind import key_of
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
@@ -39,7 +39,7 @@ class Tries(NamedTuple):
 class MemberRequests:
     """Acts on the members of one pool; errors are collected in ``run``."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: PoolRun) -> None:
         self._run = run
         self._context = run.context
         self._sandboxes = run.context.caches.sandboxes
@@ -166,18 +166,18 @@ class MemberRequests:
         At most one DELETE, and one GET if the labels do not decide.
         """
         staleness = self._staleness
-        verdict = Verdict.UNDECIDED
+        verdict = Freshness.UNDECIDED
         if staleness is not None:
             verdict = staleness.by_labels(member.metadata, is_orphan=is_orphan)
         whole: Sandbox | None = None
-        if verdict is Verdict.UNDECIDED:
+        if verdict is Freshness.UNDECIDED:
             self._run.has_acted = True
             whole = await self._context.writer.peek(self._sandboxes, member.key)
             if whole is None or whole.metadata.uid != member.uid:
                 return None
             if staleness is not None:
                 verdict = staleness.by_spec(whole.metadata, whole.spec, is_orphan=is_orphan)
-        if verdict is Verdict.STALE:
+        if verdict is Freshness.STALE:
             await self.delete(member, "stale")
             return None
         return whole

@@ -13,7 +13,7 @@ from lean_sandbox.watch.resources.extensions import PoolEntry
 NEXT_BATCH_S = 0.05
 
 
-class Run:
+class PoolRun:
     """One reconcile of one pool: what it is for, what has failed, and when to repeat it."""
 
     def __init__(self, context: PoolContext, entry: PoolEntry, state: PoolState) -> None:

@@ -6,7 +6,7 @@ import math
 
 import msgspec
 
-from lean_sandbox.model.warmpool import Outcomes, ReplacementPace, ReplenishHold
+from lean_sandbox.model.warmpool import MemberOutcomes, ReplacementPace, ReplenishHold
 from lean_sandbox.rates import TokenBucket
 from lean_sandbox.runtime.states import State
 
@@ -24,7 +24,7 @@ class PoolState(State):
     hold: ReplenishHold
     bucket: TokenBucket
     pace: ReplacementPace = msgspec.field(default_factory=ReplacementPace)
-    outcomes: Outcomes = msgspec.field(default_factory=Outcomes)
+    outcomes: MemberOutcomes = msgspec.field(default_factory=MemberOutcomes)
     # The template that the members of ``outcomes`` were made from.
     blueprint: str = ""
     status_at: float = -math.inf

@@ -143,7 +143,7 @@ def pod_hint(columns: Mapping[str, str] | None) -> str | None:
     return interned(word)
 
 
-def pod_columns(item: Pod) -> dict[str, str]:
+def columns_with_hint(item: Pod) -> dict[str, str]:
     """Return the columns of a full Pod, with the class of its status in place of the status."""
     state = pod_state(item)
     if state.phase == "Running":
@@ -310,7 +310,7 @@ def pod_kind(leanest: Representation = Representation.TABLE) -> Kind[PodEntry]:
             computed("unscheduled", Change.VERSION, _pod_unscheduled),
         ),
         build=_build_pod,
-        columns_of=pod_columns,
+        columns_of=columns_with_hint,
         new_columns=_NEW_POD_COLUMNS,
         suspects=pod_row_contradicts,
         columns=("Ready", "Status", "IP", "Node", "Readiness Gates"),
