@@ -22,26 +22,26 @@ from xdist.scheduler.loadscope import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
 PROCESSES = (
-    "tests/bench_command/test_scenarios.py",
+    "tests/bench/test_scenarios.py",
     "tests/client",
     "tests/demo",
     "tests/docs",
     "tests/footprint",
-    "tests/leading/test_process.py",
-    "tests/leading/test_rolling_upgrade.py",
-    "tests/leading/test_surroundings.py",
-    "tests/metrics/test_process.py",
-    "tests/running/test_start.py",
+    "tests/manager/test_process.py",
+    "tests/manager/test_rolling_upgrade.py",
+    "tests/manager/test_process_surroundings.py",
+    "tests/http/test_process.py",
+    "tests/manager/test_start.py",
 )
 """Files, and folders of files, whose tests take turns."""
-DIVIDED = ("tests/faults/test_machine.py", "tests/leading/test_relays.py")
+DIVIDED = ("tests/faults/test_stories.py", "tests/manager/test_relays.py")
 """Those whose tests are long and share nothing."""
 LONG = (
     *DIVIDED,
     "tests/budgets/test_overload.py",
-    "tests/controlplane/test_bad_days.py",
+    "tests/controlplane/test_failures.py",
     "tests/controlplane/test_flows.py",
-    "tests/controlplane/test_worse_days.py",
+    "tests/controlplane/test_crash_and_restore.py",
 )
 """Files of few tests that take long."""
 _TURNS = "processes"

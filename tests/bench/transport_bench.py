@@ -40,7 +40,7 @@ from lean_sandbox.kube.errors import Asked
 from lean_sandbox.kube.limits import Limits
 from lean_sandbox.kube.resources import SANDBOXES, PartialObject
 from lean_sandbox.kube.transport import Transport
-from tests.api.certificates import Certificates, make
+from tests.kube.certificates import Certificates, make
 
 REQUESTS_A_ROUND = 320
 PATCH = {"status": {"conditions": [{"type": "Ready", "status": "True"}], "podIPs": ["10.0.0.1"]}}

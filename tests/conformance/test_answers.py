@@ -1,6 +1,6 @@
 """The recorded answers to objects good and bad, asked over the wire of both servers.
 
-They are kept beside the tests of the schemas (``tests/local_schema``), which read them without a
+They are kept beside the tests of the schemas (``tests/local/schema``), which read them without a
 server; here each is one request that stores nothing.
 """
 
@@ -20,7 +20,7 @@ from tests.conformance.api import Api, Reply, Room, open_room
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 Json = dict[str, Any]
-_FILE = Path(__file__).parents[1] / "local_schema" / "answers.json"
+_FILE = Path(__file__).parents[1] / "local" / "schema" / "answers.json"
 ANSWERS: dict[str, list[Json]] = json.loads(_FILE.read_text(encoding="utf-8"))
 _PLURALS = {
     "ConfigMap": "configmaps",

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.api import certificates
 from tests.controlplane.binaries import Programs
+from tests.kube import certificates
 
 __all__ = ["ADMIN", "KUBELET", "OBSERVER", "RealServer", "StartError", "started"]
 

@@ -1,8 +1,8 @@
 """The flows of Sandboxes, pools and claims on a real control plane, and what each costs.
 
 Requests are those of the controller's service account in the audit log, without watches and
-Events. The budgets are the ones that ``tests/sandboxes/test_flow_budgets.py`` and
-``tests/claims/test_budgets.py`` hold over the embedded server.
+Events. The budgets are the ones that ``tests/controllers/sandbox/test_flow_budgets.py`` and
+``tests/controllers/claim/test_budgets.py`` hold over the embedded server.
 """
 
 from __future__ import annotations

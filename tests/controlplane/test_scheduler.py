@@ -12,7 +12,7 @@ import pytest
 from tests.controlplane.binaries import provide
 from tests.controlplane.plugin import REAL
 from tests.controlplane.server import RealServer, started
-from tests.kubelet.placements import PLACEMENTS
+from tests.local.kubelet.placements import PLACEMENTS
 
 Json = dict[str, Any]
 

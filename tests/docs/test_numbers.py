@@ -16,9 +16,9 @@ from tests.faults import test_edits_behind_writes as edits
 from tests.faults import test_late_writes as late_writes
 from tests.faults.flows import FLOWS
 from tests.faults.test_anything_stored import MADE
-from tests.leading import test_two_at_once as two_at_once
-from tests.leading.test_never_two import TestElections
-from tests.leading.test_relays import ACTS
+from tests.manager import test_two_controllers_at_once as two_at_once
+from tests.manager.test_never_two_leaders import TestElections
+from tests.manager.test_relays import ACTS
 from tests.manifests.files import containers, grants
 from tests.manifests.test_observed import ALERTS, PANELS
 from tests.manifests.test_permissions import (
@@ -80,12 +80,12 @@ def test_alerts_and_panels_are_counted() -> None:
 def test_stories_are_as_many_and_as_long_as_the_page_says() -> None:
     """Those of one run; by hand there are more."""
     told = page("docs/reliability.md")
-    machine = (ROOT / "tests/faults/test_machine.py").read_text(encoding="utf-8")
+    machine = (ROOT / "tests/faults/test_stories.py").read_text(encoding="utf-8")
     stories = re.search(r'Stories\("SANDBOX_TESTS_STORIES", (\d+)\)', machine)
     acts = re.search(r"acts=(\d+)\)", machine)
     relays = re.search(
         r'Stories\("SANDBOX_TESTS_RELAYS", (\d+)\)',
-        (ROOT / "tests/leading/test_relays.py").read_text(encoding="utf-8"),
+        (ROOT / "tests/manager/test_relays.py").read_text(encoding="utf-8"),
     )
     assert stories is not None
     assert acts is not None

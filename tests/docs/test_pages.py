@@ -185,8 +185,24 @@ def test_every_folder_of_tests_stands_in_the_map_of_the_tests() -> None:
     """Who changes something finds where it is tested."""
     tests = ROOT / "tests"
     map_ = (tests / "README.md").read_text().split("## Which folder")[1].split("\n## ")[0]
-    folders = {path.name for path in tests.iterdir() if any(path.glob("*.py"))} - {"support"}
-    assert set(re.findall(r"`(\w+)/`", map_)) == folders
+    folders = {one.parent.relative_to(tests).as_posix() for one in tests.rglob("test_*.py")} - {"."}
+    assert folders <= set(re.findall(r"`([\w/]+)/`", map_))
+
+
+def test_the_tests_of_a_package_are_in_the_folder_of_its_name() -> None:
+    """The map has a row for every package and every command's module, and names its folder."""
+    map_ = (ROOT / "tests" / "README.md").read_text().split("## Which folder")[1]
+    rows = dict(re.findall(r"^\| `([\w/.]+?)/` \|.*\|(.+?)\|$", map_, re.MULTILINE))
+    product = ROOT / "lean_sandbox"
+    rooms = {
+        one.relative_to(product).as_posix()
+        for one in [*product.iterdir(), *(product / "controllers").iterdir()]
+        if (one / "__init__.py").exists()
+    }
+    assert rooms <= set(rows)
+    for room, folders in rows.items():
+        assert (product / room).is_dir(), room
+        assert f"`{room.removeprefix('../')}/`" in folders, room
 
 
 async def test_the_example_for_tests_is_one() -> None:

@@ -22,7 +22,7 @@ __all__ = ["Disturbances"]
 
 Json = dict[str, Any]
 # A restored store leads to states that the model of the end does not know yet: only by request.
-# ``watching/test_restored.py`` has what is certain.
+# ``watch/test_restored_store.py`` has what is certain.
 RESTORES = "SANDBOX_TESTS_RESTORES" in os.environ
 PLURALS = (
     "pods",

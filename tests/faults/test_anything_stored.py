@@ -21,7 +21,7 @@ from lean_sandbox.watch.resources.sandbox import sandbox_kind
 from tests.support.extensions import settings as with_extensions
 from tests.support.odd import KINDS, Odd, change, odd_bytes, odd_objects
 from tests.support.world import NS, World, condition, open_world, sandbox
-from tests.watching.hand import Hand
+from tests.watch.hand import Hand
 
 Json = dict[str, Any]
 

@@ -14,7 +14,7 @@ from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.http.audit import AuditEntry
 from lean_sandbox.manager.leaderelection import Elector
 from lean_sandbox.manager.preflight import LEASE_NAME
-from tests.leading.rig import Rig, open_rig
+from tests.manager.rig import Rig, open_rig
 from tests.manifests.files import ROOT, Grant, grants, named, objects
 from tests.manifests.flows import live_of_claims, live_of_sandboxes
 from tests.support.world import CONTROLLER, NS, World, open_world

@@ -24,7 +24,7 @@ from lean_sandbox.model.shard import Shard
 from lean_sandbox.trace.client import ask
 from lean_sandbox.trace.life import TraceEntry
 from lean_sandbox.watch.kind import Key
-from tests.api import certificates
+from tests.kube import certificates
 from tests.metrics.scrape import serving
 from tests.support.builders import claim
 from tests.support.extensions import bound_name, open_claims

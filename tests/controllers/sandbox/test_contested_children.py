@@ -1,0 +1,177 @@
+"""Children that two want, or that somebody changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.controllers.claim.test_crowd import crowded, is_ready, seconds_until
+from tests.controllers.sandbox.test_volumes import claim_template
+from tests.support.names import SANDBOXES
+from tests.support.world import (
+    NS,
+    condition,
+    open_world,
+    pod_body,
+    pod_conditions,
+    sandbox,
+    tracking,
+)
+
+Json = dict[str, Any]
+POD_NAME = "agents.x-k8s.io/pod-name"
+SUSPEND = {"spec": {"operatingMode": "Suspended"}}
+
+
+async def test_a_repair_of_a_service_does_not_wait_for_a_crowd() -> None:
+    """Its selector was changed: the name of the Sandbox leads nowhere."""
+    async with crowded(member={"service": True}) as world:
+        await seconds_until(world, lambda: is_ready(world, "c-0"))
+        store = world.plane.store
+        store.patch("services", NS, "m-0", {"spec": {"selector": {"a": "b"}}})
+        await seconds_until(
+            world,
+            lambda: "a" not in store.get("services", NS, "m-0")["spec"]["selector"],
+        )
+        # What is left to do for the others comes later.
+        assert world.writes()["patch sandboxes/status"] <= 1
+
+
+async def test_a_claim_that_was_adopted_meanwhile_is_not_taken() -> None:
+    """A volume claim that nobody controls when we look, and somebody does when our patch comes."""
+    async with open_world() as world:
+        stranger = world.stranger()
+        store = world.plane.store
+        body = {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": "data-sb-1", "namespace": NS, "labels": tracking()},
+            "spec": claim_template()["spec"],
+        }
+        store.create(body)
+        world.meanwhile(
+            "patch",
+            "persistentvolumeclaims",
+            lambda: store.patch(
+                "persistentvolumeclaims",
+                NS,
+                "data-sb-1",
+                {"metadata": {"ownerReferences": [stranger]}},
+            ),
+        )
+        await world.create(sandbox(spec={"volumeClaimTemplates": [claim_template()]}))
+        await world.advance(3.0)
+        held = world.find("persistentvolumeclaims", "data-sb-1")
+        assert held is not None
+        owners = held["metadata"]["ownerReferences"]
+        assert [one["kind"] for one in owners if one.get("controller")] == ["Deployment"]
+
+
+async def test_two_sandboxes_that_name_one_pod_take_it_once() -> None:
+    """Whoever takes it first keeps it; the other makes its own."""
+    owners: list[str] = []
+    async with open_world() as world:
+        store = world.plane.store
+        store.create(
+            pod_body("warm-1", labels={"agents.x-k8s.io/adoptable": "true", **tracking("x")})
+        )
+
+        def note(change: Any) -> None:
+            if change.after is None:
+                return
+            meta = change.after["metadata"]
+            if meta["name"] == "warm-1":
+                for one in meta.get("ownerReferences", ()):
+                    if not owners or owners[-1] != one["name"]:
+                        owners.append(one["name"])
+
+        store.follow(note, ("pods",))
+        named = {"annotations": {POD_NAME: "warm-1"}}
+        store.create(sandbox("sb-1", metadata=named))
+        store.create(sandbox("sb-2", metadata=named))
+        await world.settle()
+        await world.advance(10.0)
+        assert len(owners) == 1, owners
+
+
+@pytest.mark.parametrize("mode", ["Running", "Suspended"])
+async def test_a_lost_and_returned_node(mode: str) -> None:
+    """Ready again when the kubelet says so."""
+    async with open_world() as world:
+        await world.ready_sandbox()
+        store = world.plane.store
+        store.patch(
+            "pods",
+            NS,
+            "sb-1",
+            {"status": {"conditions": pod_conditions(ready=False)}},
+            subresource="status",
+            manager="kube-controller-manager",
+        )
+        await world.settle()
+        assert condition(world.get(), "Ready")["status"] == "False"
+        await world.advance(60.0)
+        await world.pod_status(conditions=pod_conditions(ready=True))
+        assert condition(world.get(), "Ready")["status"] == "True"
+
+
+async def test_a_service_that_is_replaced_by_a_foreign_one() -> None:
+    """Deleted and made again by somebody else in one go."""
+    async with open_world() as world:
+        await world.ready_sandbox(sandbox(spec={"service": True}))
+        store = world.plane.store
+        store.delete("services", NS, "sb-1")
+        store.create(
+            {
+                "apiVersion": "v1",
+                "kind": "Service",
+                "metadata": {
+                    "name": "sb-1",
+                    "namespace": NS,
+                    "ownerReferences": [world.stranger()],
+                },
+                "spec": {"clusterIP": "None", "selector": {"a": "b"}},
+            }
+        )
+        await world.settle()
+        assert condition(world.get(), "Ready")["reason"] == "ReconcilerError"
+        store.delete("services", NS, "sb-1")
+        await world.settle()
+        assert condition(world.get(), "Ready")["status"] == "True"
+
+
+async def test_suspend_and_resume_many_times() -> None:
+    """In quick succession, with the Pod ending at any time."""
+    async with open_world() as world:
+        await world.ready_sandbox()
+        for number in range(7):
+            mode = "Running" if number % 2 else "Suspended"
+            world.plane.store.patch(SANDBOXES, NS, "sb-1", {"spec": {"operatingMode": mode}})
+            await world.moments(number * 7)
+        await world.settle()
+        assert condition(world.get(), "Suspended")["status"] == "False"
+        pod = world.find("pods")
+        assert pod is not None
+        if "deletionTimestamp" in pod["metadata"]:
+            await world.delete("pods", "sb-1")
+        await world.advance(3.0)
+        assert condition(world.get(), "Suspended")["status"] == "True"
+
+
+async def test_metadata_are_not_written_to_a_foreign_pod() -> None:
+    """Our Pod is gone and a stranger's has its name when our patch comes."""
+    async with open_world() as world:
+        await world.ready_sandbox()
+        store = world.plane.store
+
+        def replace() -> None:
+            store.delete("pods", NS, "sb-1", grace_s=0)
+            store.create(pod_body("sb-1", owners=(world.stranger(),)))
+
+        world.meanwhile("patch", "pods", replace)
+        template = {"spec": {"podTemplate": {"metadata": {"labels": {"a": "b"}}}}}
+        await world.patch("sandboxes", "sb-1", template)
+        await world.advance(3.0)
+        assert not world.pod()["metadata"].get("labels")
+        assert condition(world.get(), "Ready")["reason"] != "InvalidConfiguration"

@@ -1,0 +1,104 @@
+"""The end of a Sandbox, and what may come right before it; what it says beside a crowd."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.controllers.claim.test_crowd import CROWD, crowded, is_ready, number_ready, seconds_until
+from tests.controllers.sandbox.test_expiry import at, dying
+from tests.support.extensions import bound_name
+from tests.support.names import SANDBOXES
+from tests.support.world import NS, condition, open_world, pod_conditions, sandbox
+
+Json = dict[str, Any]
+POD_NAME = "agents.x-k8s.io/pod-name"
+SUSPEND = {"spec": {"operatingMode": "Suspended"}}
+
+
+async def test_a_lost_node_is_told_at_once_in_a_crowd() -> None:
+    """The row of the Pod still says ready; who wrote the status says it is not."""
+    async with crowded() as world:
+        await seconds_until(world, lambda: is_ready(world, "c-0"))
+        dead = bound_name(world, "c-0")
+        status = {"status": {"conditions": pod_conditions(ready=False)}}
+        world.plane.store.patch(
+            "pods", NS, dead, status, subresource="status", manager="kube-controller-manager"
+        )
+
+        def is_told() -> bool:
+            return bool(condition(world.get(dead), "Ready")["status"] == "False")
+
+        await seconds_until(world, is_told)
+        assert number_ready(world) < CROWD - 1
+
+
+async def test_a_new_address_is_told_at_once_in_a_crowd() -> None:
+    """Whoever connects to the old address finds nothing, or another's Pod."""
+    async with crowded() as world:
+        await seconds_until(world, lambda: is_ready(world, "c-0"))
+        moved = bound_name(world, "c-0")
+        status = {"status": {"podIP": "10.9.9.9", "podIPs": [{"ip": "10.9.9.9"}]}}
+        world.plane.store.patch("pods", NS, moved, status, subresource="status", manager="kubelet")
+        await seconds_until(world, lambda: world.get(moved)["status"].get("podIPs") == ["10.9.9.9"])
+        assert number_ready(world) < CROWD - 1
+
+
+async def test_a_time_that_is_moved_during_the_teardown_keeps_the_sandbox() -> None:
+    """Its user extends the Sandbox's life while its Pod is being deleted."""
+    later = {"spec": {"shutdownTime": at(7200.0)}}
+    async with open_world() as world:
+        await world.ready_sandbox(dying(60.0, policy="Delete", service=True))
+        uid = world.get()["metadata"]["uid"]
+        store = world.plane.store
+        held = world.plane.hold("delete", "services", answers=False)
+        await world.advance(59.0)
+        await world.clock.advance(1.0)
+        await world.until(lambda: condition(world.get(), "Ready")["reason"] == "SandboxExpired")
+        await world.moments(300)
+        await world.clock.advance(0.002)
+        await world.until(lambda: held.waiting)
+        store.patch(SANDBOXES, NS, "sb-1", later)
+        # Its watch has shown it long before the next request is sent.
+        await world.moments(3000)
+        held.release()
+        await world.settle()
+        await world.advance(5.0)
+        found = world.find("sandboxes")
+        assert found is not None
+        assert found["metadata"]["uid"] == uid
+
+
+async def test_the_mark_of_a_predecessor_is_not_written_over_and_over() -> None:
+    """The watch lags: the old Sandbox expires when another has its name."""
+    async with open_world() as world:
+        await world.ready_sandbox(dying(60.0))
+        await world.advance(59.0)
+        held = world.plane.hold_events("sandboxes")
+        store = world.plane.store
+        store.delete(SANDBOXES, NS, "sb-1")
+        store.create(sandbox())
+        world.forget_requests()
+        await world.advance(30.0)
+        assert world.writes() == {"patch sandboxes/status": 1}
+        held.release()
+        await world.settle()
+
+
+async def test_a_service_with_a_finalizer_that_is_not_wanted_and_wanted_again() -> None:
+    """It goes when its finalizer lets it; asked for again it is made anew."""
+    async with open_world() as world:
+        await world.ready_sandbox(sandbox(spec={"service": True}))
+        await world.patch("services", "sb-1", {"metadata": {"finalizers": ["example.com/x"]}})
+        world.forget_requests()
+        await world.patch("sandboxes", "sb-1", {"spec": {"service": False}})
+        await world.advance(60.0)
+        assert len(world.requests("delete", "services")) == 1
+        await world.patch("sandboxes", "sb-1", {"spec": {"service": True}})
+        await world.advance(10.0)
+        await world.patch("services", "sb-1", {"metadata": {"finalizers": None}})
+        await world.advance(10.0)
+        assert (
+            "deletionTimestamp"
+            not in (world.find("services") or {"metadata": {"deletionTimestamp": 1}})["metadata"]
+        )
+        assert condition(world.get(), "Ready")["status"] == "True"

@@ -1,0 +1,266 @@
+"""Credential plugins: real little programs, run by the real code."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+
+from lean_sandbox.kube import auth
+from lean_sandbox.kube.auth import EnvironmentVariable, ExecAuth, ExecSettings
+from lean_sandbox.kube.connection import Connection, insecure_context, tls_context
+from lean_sandbox.kube.errors import CredentialFault
+from lean_sandbox.kube.transport import Transport
+from tests.kube.certificates import Certificates
+from tests.kube.server import Request, in_turn, reply, serve
+from tests.support.clock import FakeClock
+
+V1 = "client.authentication.k8s.io/v1"
+
+SOON = {"token": "t", "expirationTimestamp": "soon"}
+
+
+class Plugin:
+    """A program that prints what a file beside it holds, and writes down how it was called."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.file = folder / "plugin"
+        self.file.write_text(
+            f"#!{sys.executable} -SE\n"
+            "import os, sys\n"
+            f"folder = {str(folder)!r}\n"
+            "with open(folder + '/calls', 'a') as calls:\n"
+            "    calls.write(os.environ['KUBERNETES_EXEC_INFO'] + '\\n')\n"
+            "with open(folder + '/seen', 'w') as seen:\n"
+            "    seen.write(repr((sys.argv[1:], os.environ.get('EXTRA'), sys.stdin.read())))\n"
+            "print(open(folder + '/output').read())\n"
+        )
+        self.file.chmod(0o700)
+
+    def will_print(self, version: str = V1, **status: Any) -> None:
+        """Set the ExecCredential of the next runs."""
+        credential = {"apiVersion": version, "kind": "ExecCredential", "status": status}
+        (self.folder / "output").write_text(json.dumps(credential))
+
+    @property
+    def calls(self) -> list[Any]:
+        """What KUBERNETES_EXEC_INFO held in each run."""
+        file = self.folder / "calls"
+        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+    def settings(self, **fields: Any) -> ExecSettings:
+        """Return settings that run this program."""
+        defaults = ExecSettings(V1, str(self.file), folder=str(self.folder))
+        return msgspec.structs.replace(defaults, **fields)
+
+
+@pytest.fixture
+def plugin(tmp_path: Path) -> Plugin:
+    """Return a plugin that prints the token ``one``."""
+    made = Plugin(tmp_path)
+    made.will_print(token="one")
+    return made
+
+
+async def test_a_plugin_is_told_what_the_api_promises(plugin: Plugin) -> None:
+    """Arguments, environment, KUBERNETES_EXEC_INFO with the cluster, and nothing to read."""
+    cluster = {"server": "https://x", "config": {"a": 1}}
+    settings = plugin.settings(
+        args=("get", "token"), env=(EnvironmentVariable("EXTRA", "yes"),), cluster=cluster
+    )
+    credential = ExecAuth(settings, FakeClock(), has_terminal=False)
+    assert await credential.authorization() == "Bearer one"
+    assert plugin.calls == [
+        {
+            "apiVersion": V1,
+            "kind": "ExecCredential",
+            "spec": {"interactive": False, "cluster": cluster},
+        }
+    ]
+    assert (plugin.folder / "seen").read_text() == "(['get', 'token'], 'yes', '')"
+
+
+async def test_without_an_expiry_a_plugin_runs_once_until_refused(plugin: Plugin) -> None:
+    """The credential is kept; a 401 runs the plugin again."""
+    credential = ExecAuth(plugin.settings(), FakeClock())
+    for _ in range(3):
+        refused = await credential.authorization()
+    assert len(plugin.calls) == 1
+    assert not await credential.refresh(refused)
+    plugin.will_print(token="two")
+    assert await credential.refresh(refused)
+    assert await credential.authorization() == "Bearer two"
+    # Another request was refused with the same old token: it needs no third run.
+    assert await credential.refresh(refused)
+    assert len(plugin.calls) == 3
+
+
+async def test_a_credential_is_renewed_before_it_expires(plugin: Plugin) -> None:
+    """Thirty seconds before the end a new one is fetched."""
+    clock = FakeClock()
+    plugin.will_print(token="one", expirationTimestamp="2026-01-02T03:14:05Z")
+    credential = ExecAuth(plugin.settings(), clock)
+    await credential.authorization()
+    plugin.will_print(token="two", expirationTimestamp="2026-01-02T05:00:00.123456789+01:00")
+    await clock.advance(569)
+    assert await credential.authorization() == "Bearer one"
+    await clock.advance(2)
+    assert await credential.authorization() == "Bearer two"
+
+
+@pytest.mark.parametrize(
+    "end",
+    ["2026-01-02T03:14:05,5Z", "2026-01-02T3:14:05Z", "2026-01-03T03:14:05+24:00"],
+)
+async def test_an_expiry_is_read_as_client_go_reads_it(plugin: Plugin, end: str) -> None:
+    """A comma, an hour of one digit, an offset of a day: whatever Go's time.Parse takes."""
+    clock = FakeClock()
+    plugin.will_print(token="one", expirationTimestamp=end)
+    credential = ExecAuth(plugin.settings(), clock)
+    await credential.authorization()
+    plugin.will_print(token="two")
+    await clock.advance(569)
+    assert await credential.authorization() == "Bearer one"
+    await clock.advance(2)
+    assert await credential.authorization() == "Bearer two"
+
+
+async def test_requests_at_the_same_time_share_one_run(plugin: Plugin) -> None:
+    """Twenty requests at the start are one run of the plugin."""
+    credential = ExecAuth(plugin.settings(), FakeClock())
+    async with anyio.create_task_group() as group:
+        for _ in range(20):
+            group.start_soon(credential.authorization)
+    assert len(plugin.calls) == 1
+
+
+async def test_a_run_ends_though_the_request_that_began_it_was_given_up(plugin: Plugin) -> None:
+    """The next request finds its credential: a slow plugin holds up requests, not all of them."""
+    credential = ExecAuth(plugin.settings(), FakeClock())
+    output = plugin.folder / "output"
+    text = output.read_bytes()
+    output.unlink()
+    os.mkfifo(output)
+    async with anyio.create_task_group() as group:
+        group.start_soon(credential.authorization)
+        # Open once the plugin has opened it, too.
+        pipe = await anyio.to_thread.run_sync(output.open, "wb")
+        group.cancel_scope.cancel()
+        with pipe, anyio.CancelScope(shield=True):
+            await anyio.wait_all_tasks_blocked()
+            pipe.write(text)
+    output.unlink()
+    plugin.will_print(token="two")
+    assert await credential.authorization() == "Bearer one"
+    assert len(plugin.calls) == 1
+
+
+async def test_a_relative_command_begins_at_the_kubeconfig(plugin: Plugin) -> None:
+    """``./plugin`` means the folder of the kubeconfig, not the working directory."""
+    credential = ExecAuth(plugin.settings(command="./plugin"), FakeClock())
+    assert await credential.authorization() == "Bearer one"
+
+
+@pytest.mark.parametrize(
+    ("output", "problem"),
+    [
+        ("", "did not print"),
+        ("[]", "did not print"),
+        (
+            '{"apiVersion":"client.authentication.k8s.io/v1beta1","kind":"ExecCredential"}',
+            "v1beta1",
+        ),
+        (f'{{"apiVersion":"{V1}","kind":"ExecCredential"}}', "neither a token"),
+        (f'{{"apiVersion":"{V1}","kind":"ExecCredential","status":{{"token":"a\\nb"}}}}', "header"),
+        (
+            f'{{"apiVersion":"{V1}","kind":"ExecCredential","status":{{"clientKeyData":"k"}}}}',
+            "without its key",
+        ),
+        (
+            json.dumps({"apiVersion": V1, "kind": "ExecCredential", "status": SOON}),
+            "expirationTimestamp",
+        ),
+    ],
+)
+async def test_a_plugin_that_prints_nonsense_is_a_credential_fault(
+    plugin: Plugin, output: str, problem: str
+) -> None:
+    """Each mistake is named, with the plugin's name, and may be over the next time."""
+    (plugin.folder / "output").write_text(output)
+    with pytest.raises(CredentialFault, match=problem) as caught:
+        await ExecAuth(plugin.settings(), FakeClock()).authorization()
+    assert caught.value.retryable
+    assert str(plugin.file) in str(caught.value)
+
+
+async def test_a_plugin_that_fails_or_is_missing_says_why(plugin: Plugin) -> None:
+    """Exit code with what it said, and the install hint where there is no program."""
+    (plugin.folder / "output").unlink()
+    with pytest.raises(CredentialFault, match=r"ended with 1: (.|\n)*FileNotFoundError"):
+        await ExecAuth(plugin.settings(), FakeClock()).authorization()
+    missing = plugin.settings(command="./none", install_hint="run the installer")
+    with pytest.raises(CredentialFault, match="run the installer"):
+        await ExecAuth(missing, FakeClock()).authorization()
+
+
+@pytest.mark.parametrize("field", ["args", "env"])
+async def test_what_no_program_can_be_given_is_told(plugin: Plugin, field: str) -> None:
+    """A zero byte in an argument, an equals sign in the name of a variable."""
+    fields = {"args": ("a\0b",), "env": (EnvironmentVariable("A=B", "x"),)}
+    given = plugin.settings(**{field: fields[field]})
+    with pytest.raises(CredentialFault, match=r"cannot be run: (embedded|illegal)"):
+        await ExecAuth(given, FakeClock()).authorization()
+
+
+async def test_a_stuck_plugin_is_ended(plugin: Plugin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plugin that never answers does not hold requests for ever."""
+    plugin.file.write_text("#!/bin/sh\nexec sleep 60\n")
+    monkeypatch.setattr(auth, "_PLUGIN_TIMEOUT_S", 0.05)
+    with pytest.raises(CredentialFault, match=r"did not answer within 0\.05 s"):
+        await ExecAuth(plugin.settings(), FakeClock()).authorization()
+
+
+async def test_a_printed_client_certificate_is_shown_and_replaced(
+    plugin: Plugin, certificates: Certificates
+) -> None:
+    """The certificate goes into the TLS context; a new one means new connections."""
+
+    def printed(name: str) -> None:
+        plugin.will_print(
+            clientCertificateData=(certificates.folder / f"{name}.crt").read_text(),
+            clientKeyData=(certificates.folder / f"{name}.key").read_text(),
+        )
+
+    printed("client")
+    context = tls_context(file=certificates.authority)
+    credential = ExecAuth(plugin.settings(), FakeClock(), context=context)
+    script = in_turn(reply(), reply(401), reply(), reply())
+    async with serve(script, tls=certificates.server_context(ask_client=True)) as server:
+        transport = Transport(Connection(server.url, context, credential))
+        await transport.request("GET", "/1")
+        printed("client2")
+        assert (await transport.request("GET", "/2")).status == 200
+        await transport.request("GET", "/3")
+        await transport.aclose()
+
+    def connections(requests: list[Request]) -> list[int]:
+        return [request.connection for request in requests]
+
+    assert connections(server.requests) == [1, 1, 2, 2]
+    assert credential.identity == 2
+    assert all("authorization" not in request.headers for request in server.requests)
+
+
+async def test_a_printed_certificate_that_is_none_is_a_credential_fault(plugin: Plugin) -> None:
+    """What OpenSSL refuses is told as the plugin's mistake."""
+    plugin.will_print(clientCertificateData="no", clientKeyData="no")
+    credential = ExecAuth(plugin.settings(), FakeClock(), context=insecure_context())
+    with pytest.raises(CredentialFault, match="client certificate that fails"):
+        await credential.authorization()

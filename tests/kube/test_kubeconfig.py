@@ -1,0 +1,512 @@
+"""From kubeconfigs and service accounts to connections: precedence, paths, and plain errors."""
+
+from __future__ import annotations
+
+import base64
+import pwd
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from lean_sandbox.errors import ConfigError
+from lean_sandbox.kube.auth import EnvironmentVariable, ExecAuth, TokenFileAuth
+from lean_sandbox.kube.connection import Connection
+from lean_sandbox.kube.errors import ConnectFailed
+from lean_sandbox.kube.kubeconfig import load, own_namespace
+from lean_sandbox.kube.transport import Transport
+from tests.kube.certificates import Certificates, make
+from tests.kube.server import in_turn, reply, serve
+
+V1 = "client.authentication.k8s.io/v1"
+
+
+class Home:
+    """A home folder with a kubeconfig, a service account, and an environment."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.environ = {"HOME": str(folder)}
+        self.account = folder / "serviceaccount"
+
+    def write(self, name: str = ".kube/config", **changes: Any) -> Path:
+        """Write a kubeconfig with one context ``main``; changes go into cluster, user, context."""
+        document: dict[str, Any] = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": changes.pop("current", "main"),
+            "contexts": [
+                {
+                    "name": "main",
+                    "context": {"cluster": "c", "user": "u"} | changes.pop("context", {}),
+                }
+            ],
+            "clusters": [
+                {
+                    "name": "c",
+                    "cluster": {"server": f"http://{Path(name).name}"} | changes.pop("cluster", {}),
+                }
+            ],
+            "users": [{"name": "u", "user": changes.pop("user", {})}],
+        } | changes
+        file = self.folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(yaml.safe_dump(document))
+        return file
+
+    def mount(self, certificates: Certificates) -> None:
+        """Mount a service account as the kubelet does."""
+        self.account.mkdir()
+        (self.account / "token").write_text("secret")
+        (self.account / "ca.crt").write_bytes(certificates.authority.read_bytes())
+        self.environ |= {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
+
+    def load(self, kubeconfig: Path | None = None, context: str | None = None) -> Connection:
+        """Load in this home."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("os.environ", self.environ)
+            patch.setattr("lean_sandbox.kube.kubeconfig.SERVICE_ACCOUNT", self.account)
+            return load(str(kubeconfig) if kubeconfig else None, context)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    """Return an empty home."""
+    return Home(tmp_path)
+
+
+async def header(connection: Connection) -> str | None:
+    """Return what the connection sends as credential."""
+    return await connection.auth.authorization()
+
+
+def test_the_flag_wins_over_environment_cluster_and_home(
+    home: Home, certificates: Certificates
+) -> None:
+    """Flag, KUBECONFIG, service account, home: each stands in only for those before it."""
+    flag = home.write("flag")
+    listed = home.write("listed")
+    home.write()
+    home.mount(certificates)
+    home.environ["KUBECONFIG"] = str(listed)
+    assert home.load(flag).server == "http://flag"
+    assert home.load().server == "http://listed"
+    del home.environ["KUBECONFIG"]
+    assert home.load().server == "https://10.0.0.1:443"
+    # A context by name cannot mean the service account, which has none.
+    assert home.load(context="main").server == "http://config"
+    home.environ = {"HOME": str(home.folder)}
+    assert home.load().server == "http://config"
+
+
+def test_kubeconfig_may_list_files_and_the_first_match_is_used(home: Home) -> None:
+    """Missing files are passed over; the first with the wanted or a current context is taken."""
+    first = home.write("first", **{"current-context": ""})
+    second = home.write("second")
+    third = home.write(
+        "third", contexts=[{"name": "other", "context": {"cluster": "c", "user": "u"}}]
+    )
+    home.environ["KUBECONFIG"] = f"{home.folder}/none:{first}:{second}:{third}"
+    assert home.load().server == "http://second"
+    assert home.load(context="main").server == "http://first"
+    assert home.load(context="other").server == "http://third"
+
+
+def test_the_current_context_is_that_of_the_first_file_that_names_one(home: Home) -> None:
+    """As kubectl has it, which writes the choice into the first file; contexts are anywhere."""
+    first = home.write("first", current="wanted", contexts=[])
+    context = {"cluster": "c", "user": "u"}
+    second = home.write("second", contexts=[{"name": "wanted", "context": context}])
+    home.environ["KUBECONFIG"] = f"{first}:{home.write('other')}:{second}"
+    assert home.load().server == "http://second"
+    home.environ["KUBECONFIG"] = str(first)
+    with pytest.raises(ConfigError, match="current-context: there is no context 'wanted'"):
+        home.load()
+    home.write("first", current="")
+    with pytest.raises(ConfigError, match="current-context: is not set"):
+        home.load()
+
+
+async def test_a_service_account_is_read_as_mounted(home: Home, certificates: Certificates) -> None:
+    """Server from the environment (IPv6 too), token file and CA from the folder."""
+    home.mount(certificates)
+    found = home.load()
+    assert isinstance(found.auth, TokenFileAuth)
+    assert await header(found) == "Bearer secret"
+    home.environ["KUBERNETES_SERVICE_HOST"] = "fd00::1"
+    found = home.load()
+    assert found.server == "https://[fd00::1]:443"
+
+
+async def test_a_rotated_authority_is_trusted_without_a_restart(
+    home: Home, certificates: Certificates, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The kubelet writes it to the service account's file; a request that fails has that read."""
+    rotated = make(tmp_path_factory.mktemp("rotated"))
+    home.mount(certificates)
+    file = home.account / "ca.crt"
+    async with serve(in_turn(reply()), tls=rotated.server_context()) as server:
+        port = server.url.rpartition(":")[2]
+        home.environ |= {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": port}
+        transport = Transport(home.load())
+        file.unlink()
+        for _ in range(2):
+            with pytest.raises(ConnectFailed, match="expected name"):
+                await transport.request("GET", "/")
+            file.write_bytes(certificates.authority.read_bytes() + rotated.authority.read_bytes())
+        assert (await transport.request("GET", "/")).status == 200
+        await transport.aclose()
+
+
+async def test_what_changes_in_a_kubeconfig_counts_from_the_next_start(
+    home: Home, certificates: Certificates, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The authority, whose file is replaced, and the token."""
+    rotated = make(tmp_path_factory.mktemp("rotated"))
+    authority = home.folder / "ca.crt"
+    authority.write_bytes(certificates.authority.read_bytes())
+    async with serve(in_turn(reply(401), reply()), tls=rotated.server_context()) as server:
+        cluster = {"server": server.url, "certificate-authority": str(authority)}
+        home.write(cluster=cluster, user={"token": "old"})
+        transport = Transport(home.load())
+        for _ in range(3):
+            with pytest.raises(ConnectFailed, match="was refused"):
+                await transport.request("GET", "/")
+            authority.write_bytes(rotated.authority.read_bytes())
+        await transport.aclose()
+        transport = Transport(home.load())
+        home.write(cluster=cluster, user={"token": "new"})
+        assert (await transport.request("GET", "/")).status == 401
+        await transport.aclose()
+        transport = Transport(home.load())
+        assert (await transport.request("GET", "/")).status == 200
+        await transport.aclose()
+    sent = [request.headers["authorization"] for request in server.requests]
+    assert sent == ["Bearer old", "Bearer new"]
+
+
+def test_a_client_certificate_needs_a_folder_for_temporary_files(
+    home: Home, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python reads it from files only. Nothing is left there; without one the way out is told."""
+    certificate, key = map(str, certificates.client)
+    user = {"client-certificate": certificate, "client-key": key}
+    home.write(cluster={"server": "https://x"}, user=user)
+    folder = home.folder / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    home.load()
+    assert list(folder.iterdir()) == []
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.setattr("tempfile._candidate_tempdir_list", lambda: ["/nowhere"])
+    with pytest.raises(ConfigError, match=r"No usable temporary directory .* in TMPDIR"):
+        home.load()
+
+
+async def test_each_kind_of_user_becomes_its_credential(home: Home) -> None:
+    """Token file before token; none at all is allowed."""
+    (home.folder / ".kube").mkdir()
+    (home.folder / ".kube" / "tok").write_text("from-file")
+    near = {"server": "http://127.0.0.1:8001"}
+    home.write(user={"token": "t", "tokenFile": "tok"}, cluster=near)
+    assert await header(home.load()) == "Bearer from-file"
+    home.write(user={"token": "t"}, cluster=near)
+    assert await header(home.load()) == "Bearer t"
+    home.write()
+    assert await header(home.load()) is None
+    home.write(context={"user": ""})
+    assert await header(home.load()) is None
+
+
+@pytest.mark.parametrize("inline", [True, False])
+async def test_certificates_by_file_and_inline_reach_a_server(
+    home: Home, certificates: Certificates, *, inline: bool
+) -> None:
+    """CA and client certificate work as data and as paths relative to the kubeconfig."""
+    files = {
+        "certificate-authority": certificates.authority,
+        "client-certificate": certificates.client[0],
+        "client-key": certificates.client[1],
+    }
+    fields = {}
+    (home.folder / "pki").mkdir()
+    for key, file in files.items():
+        if inline:
+            # Wrapped as people do it.
+            fields[f"{key}-data"] = base64.encodebytes(file.read_bytes()).decode()
+        else:
+            (home.folder / "pki" / file.name).write_bytes(file.read_bytes())
+            fields[key] = f"pki/{file.name}"
+    authority = {key: value for key, value in fields.items() if "authority" in key}
+    user = {key: value for key, value in fields.items() if "client" in key}
+    script = in_turn(reply())
+    async with serve(script, tls=certificates.server_context(ask_client=True)) as server:
+        more = {"server": server.url, "tls-server-name": "api.test"}
+        transport = Transport(home.load(home.write("conf", cluster=authority | more, user=user)))
+        assert (await transport.request("GET", "/")).status == 200
+        await transport.aclose()
+
+
+@pytest.mark.parametrize("inline", [True, False])
+def test_an_authority_may_have_comments_in_any_language(
+    home: Home, certificates: Certificates, *, inline: bool
+) -> None:
+    """Only what stands between the lines of PEM counts, inline as in a file."""
+    pem = "# Főtanúsítvány\n".encode() + certificates.authority.read_bytes()
+    file = home.folder / "ca.crt"
+    file.write_bytes(pem)
+    inlined = {"certificate-authority-data": base64.b64encode(pem).decode()}
+    named = inlined if inline else {"certificate-authority": str(file)}
+    home.write(cluster={"server": "https://x", **named})
+    context = home.load().ssl_context
+    assert context is not None
+    assert len(context.get_ca_certs()) == 1
+
+
+def test_a_date_in_the_file_is_no_obstacle(home: Home) -> None:
+    """YAML makes dates of some texts; a plugin is told them as texts."""
+    extension = {"name": "client.authentication.k8s.io/exec", "extension": {"at": "then"}}
+    cluster = {"server": "https://h", "extensions": [extension]}
+    file = home.write(cluster=cluster, user={"exec": EXEC | {"provideClusterInfo": True}})
+    file.write_text(file.read_text().replace("at: then", "at: 2026-01-02"))
+    auth = home.load().auth
+    assert isinstance(auth, ExecAuth)
+    assert b'"at":"2026-01-02"' in msgspec.json.encode(auth._settings.cluster)
+
+
+async def test_insecure_skips_verification(home: Home, certificates: Certificates) -> None:
+    """The switch is honoured, and does not go together with a CA."""
+    async with serve(in_turn(reply()), tls=certificates.server_context()) as server:
+        insecure = {"server": server.url, "insecure-skip-tls-verify": True}
+        transport = Transport(home.load(home.write(cluster=insecure)))
+        assert (await transport.request("GET", "/")).status == 200
+        await transport.aclose()
+    both = insecure | {"certificate-authority": str(certificates.authority)}
+    with pytest.raises(ConfigError, match="insecure-skip-tls-verify"):
+        home.load(home.write(cluster=both))
+
+
+async def test_an_exec_user_becomes_a_plugin(home: Home, certificates: Certificates) -> None:
+    """All fields arrive, the cluster with its CA inlined and its extension as config."""
+    (home.folder / ".kube").mkdir()
+    (home.folder / ".kube" / "ca.crt").write_bytes(certificates.authority.read_bytes())
+    extension = {"name": "client.authentication.k8s.io/exec", "extension": {"audience": "x"}}
+    home.write(
+        cluster={
+            "server": "https://h",
+            "certificate-authority": "ca.crt",
+            "extensions": [extension, {"name": "other", "extension": 1}],
+        },
+        user={
+            "exec": {
+                "apiVersion": V1,
+                "command": "tool",
+                "args": ["a"],
+                "env": [{"name": "N", "value": "V"}],
+                "interactiveMode": "Never",
+                "provideClusterInfo": True,
+                "installHint": "get it",
+            }
+        },
+    )
+    auth = home.load().auth
+    assert isinstance(auth, ExecAuth)
+    settings = auth._settings
+    assert (settings.command, settings.args) == ("tool", ("a",))
+    assert settings.env == (EnvironmentVariable("N", "V"),)
+    assert (settings.interactive_mode, settings.install_hint) == ("Never", "get it")
+    assert settings.folder == str(home.folder / ".kube")
+    pem = base64.b64encode(certificates.authority.read_bytes()).decode()
+    assert settings.cluster == {
+        "server": "https://h",
+        "certificate-authority-data": pem,
+        "config": {"audience": "x"},
+    }
+
+
+EXEC = {"apiVersion": V1, "command": "tool", "interactiveMode": "Never"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"current": "none"}, "current-context"),
+        ({"contexts": {}}, "current-context"),
+        ({"contexts": "x"}, "contexts"),
+        ({"contexts": [{"context": {}}]}, "contexts"),
+        ({"contexts": [{"name": "main", "context": None}]}, r"contexts\[main\]\.context"),
+        ({"context": {"cluster": None}}, r"contexts\[main\]\.context\.cluster"),
+        ({"context": {"cluster": "other"}}, r"clusters\[other\]"),
+        ({"context": {"user": "other"}}, r"users\[other\]"),
+        ({"clusters": None}, r"clusters\[c\]"),
+        ({"cluster": {"server": ""}}, r"cluster\.server"),
+        ({"cluster": {"server": "h:6443"}}, r"cluster\.server"),
+        ({"cluster": {"server": 6443}}, r"cluster\.server"),
+        ({"cluster": {"proxy-url": "http://p"}}, "proxy-url"),
+        ({"cluster": {"tls-server-name": 5}}, "tls-server-name"),
+        ({"cluster": {"server": "https://h", "certificate-authority": "none.crt"}}, "authority"),
+        (
+            {"cluster": {"server": "https://h", "certificate-authority-data": "%%"}},
+            "authority-data",
+        ),
+        (
+            {"cluster": {"server": "https://h", "certificate-authority-data": "aGk="}},
+            "authority-data",
+        ),
+        (
+            {"cluster": {"server": "https://h", "certificate-authority-data": "//4="}},
+            "authority-data",
+        ),
+        ({"cluster": {"server": "https://h"}, "user": {"client-certificate": "x"}}, "client-key"),
+        (
+            {
+                "cluster": {"server": "https://h"},
+                "user": {"client-certificate": "none.crt", "client-key": "none.key"},
+            },
+            "client-certificate",
+        ),
+        (
+            {
+                "cluster": {"server": "https://h"},
+                "user": {"client-certificate-data": "aGk=", "client-key-data": "aGk="},
+            },
+            "client-certificate",
+        ),
+        ({"user": {"token": 5}}, r"users\[u\]\.user\.token"),
+        ({"user": {"token": "a b\n"}}, r"user\.token"),
+        ({"user": {"tokenFile": "none"}}, "tokenFile"),
+        ({"user": {"auth-provider": {"name": "gcp"}}}, "auth-provider"),
+        ({"user": {"username": "u", "password": "p"}}, "username"),
+        ({"user": {"as": "admin", "token": "t"}}, r"user\.as"),
+        (
+            {"user": {"exec": EXEC | {"apiVersion": "client.authentication.k8s.io/v1alpha1"}}},
+            "apiVersion",
+        ),
+        ({"user": {"exec": EXEC | {"interactiveMode": None}}}, "interactiveMode"),
+        ({"user": {"exec": EXEC | {"interactiveMode": "Maybe"}}}, "interactiveMode"),
+        ({"user": {"exec": {"apiVersion": V1}}}, r"users\[u\]\.user\.exec"),
+    ],
+)
+def test_each_mistake_names_file_field_and_way_out(
+    home: Home, changes: dict[str, Any], field: str
+) -> None:
+    """Whoever reads the message can correct the file without reading our code."""
+    file = home.write(**{"cluster": {"server": "https://127.0.0.1"}, **changes})
+    with pytest.raises(ConfigError, match=field) as caught:
+        home.load()
+    assert str(file) in str(caught.value)
+    assert "To fix: " in str(caught.value)
+
+
+CREDENTIALS: list[tuple[str, dict[str, Any]]] = [
+    ("token", {"token": "SECRET"}),
+    ("tokenFile", {"tokenFile": "tok"}),
+    ("exec", {"exec": {"apiVersion": "client.authentication.k8s.io/v1beta1", "command": "true"}}),
+]
+
+
+@pytest.mark.parametrize("server", ["http://10.0.0.1", "http://127.0.0.1.example", "http://[::2]"])
+@pytest.mark.parametrize(("field", "user"), CREDENTIALS)
+def test_no_credential_goes_where_others_can_read_it(
+    home: Home, server: str, field: str, user: dict[str, Any]
+) -> None:
+    """On plain HTTP only this very machine gets one; the message names the field alone."""
+    file = home.write(user=user, cluster={"server": server})
+    with pytest.raises(ConfigError, match=rf"user\.{field}: is not sent") as caught:
+        home.load()
+    assert str(file) in str(caught.value)
+    assert "SECRET" not in str(caught.value)
+    (file.parent / "tok").write_text("t")
+    for near in ("http://127.0.0.1:8001", "http://localhost", "http://[::1]:8001"):
+        home.write(user=user, cluster={"server": near})
+        assert home.load().server == near
+
+
+def test_a_password_in_a_url_is_not_shown(home: Home) -> None:
+    """It is refused, in words that do not hold it."""
+    home.write(cluster={"server": "https://me:SECRET@host:6443"})
+    with pytest.raises(ConfigError, match="server") as caught:
+        home.load()
+    assert "SECRET" not in str(caught.value)
+    assert "host:6443" in str(caught.value)
+
+
+def test_nesting_without_end_is_said_so(home: Home) -> None:
+    """Thousands of nested lists: an error that names the file."""
+    file = home.write()
+    file.write_text("a: " + "[" * 5000)
+    with pytest.raises(ConfigError, match="is nested too deeply") as caught:
+        home.load()
+    assert str(file) in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [b"a: [", b"\xff\xfe", b"- a", b"", b"a: b: c"])
+def test_what_is_no_kubeconfig_is_said_so(home: Home, content: bytes) -> None:
+    """Broken YAML, other encodings, other documents: the file is named."""
+    file = home.write()
+    file.write_bytes(content)
+    with pytest.raises(ConfigError, match=str(file)):
+        home.load()
+
+
+def test_missing_files_are_named(home: Home) -> None:
+    """The flag's file, those of KUBECONFIG, and all places looked at when nothing is set."""
+    with pytest.raises(ConfigError, match="/nowhere"):
+        home.load(Path("/nowhere"))
+    home.environ["KUBECONFIG"] = "/one:/two"
+    with pytest.raises(ConfigError, match="/one, /two"):
+        home.load()
+    home.environ = {"HOME": str(home.folder)}
+    with pytest.raises(ConfigError, match="--kubeconfig") as caught:
+        home.load()
+    assert str(home.folder / ".kube" / "config") in str(caught.value)
+    assert str(home.account) in str(caught.value)
+
+
+def test_a_home_that_nobody_has_is_no_folder(
+    home: Home, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A user that is unknown is a file that is missing; a Pod may run as one without a home."""
+    with pytest.raises(ConfigError, match="~nobody-here/config: the kubeconfig does not exist"):
+        home.load(Path("~nobody-here/config"))
+    user = {"client-certificate": "~nobody-here/c", "client-key": "k"}
+    file = home.write(user=user, cluster={"server": "https://127.0.0.1"})
+    with pytest.raises(ConfigError, match="client-certificate: cannot be read"):
+        home.load(file)
+    del home.environ["HOME"]
+    monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)
+    home.mount(certificates)
+    assert home.load().in_cluster
+    home.environ.clear()
+    with pytest.raises(ConfigError, match="no kubeconfig"):
+        home.load()
+
+
+def test_an_unknown_context_lists_those_there_are(home: Home) -> None:
+    """The way out holds the names to choose from."""
+    home.write()
+    with pytest.raises(ConfigError, match=r"'other'.*main"):
+        home.load(context="other")
+
+
+def test_the_client_side_imports_without_lightkube() -> None:
+    """A process in a cluster never pays for lightkube's package and its HTTP library."""
+    code = (
+        "import sys, lean_sandbox.kube.kubeconfig, lean_sandbox.kube.events\n"
+        "assert not {'lightkube', 'httpx2', 'yaml'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)  # noqa: S603 -- our own interpreter
+
+
+def test_the_namespace_of_a_pod_is_told_by_its_service_account(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Outside of a cluster there is none."""
+    monkeypatch.setattr("lean_sandbox.kube.kubeconfig.SERVICE_ACCOUNT", tmp_path)
+    assert own_namespace() == ""
+    (tmp_path / "namespace").write_text("here\n")
+    assert own_namespace() == "here"

@@ -1,0 +1,127 @@
+"""Laws of ``local up``: what it starts, says, leaves behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+
+import anyio
+import anyio.abc
+import pytest
+import yaml
+
+from lean_sandbox.errors import ConfigError
+from lean_sandbox.kube.kubeconfig import load
+from lean_sandbox.kube.resources import NODES, PODS
+from lean_sandbox.local.kubeconfig import NAME
+from lean_sandbox.local.running import clusters
+from lean_sandbox.local.serversettings import LocalSettings
+from lean_sandbox.local.up import UpSettings, up
+from tests.local.kubelet.test_over_the_wire import SWIFT, is_ready
+from tests.support.clients import connected
+
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "web"},
+    "spec": {"containers": [{"name": "main", "image": "nginx:1"}]},
+}
+
+
+@pytest.fixture(autouse=True)
+def _own_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """List clusters apart from those of the user."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "list"))
+
+
+class Session:
+    """One run of ``local up``, stopped by a signal as a user would."""
+
+    def __init__(self, folder: Path, end: signal.Signals = signal.SIGTERM) -> None:
+        self.end = end
+        self.said: list[str] = []
+        self.kubeconfig = folder / "config"
+        self.state = folder / "state"
+
+    def settings(self, controller: Sequence[str] | None = None) -> UpSettings:
+        """Return the options, with a controller that has these flags."""
+        return UpSettings(
+            server=LocalSettings(state_file=self.state),
+            kubelet=SWIFT,
+            kubeconfig=self.kubeconfig,
+            controller=controller,
+        )
+
+    async def run(self) -> None:
+        """Start, make sure of a Pod, stop by the signal."""
+
+        async def live(*, task_status: anyio.abc.TaskStatus[str]) -> None:
+            await up(self.settings(), say=self.said.append, task_status=task_status)
+
+        with anyio.fail_after(20):
+            async with anyio.create_task_group() as group:
+                await group.start(live)
+                await self.use()
+                os.kill(os.getpid(), self.end)
+
+    async def use(self) -> None:
+        """Look around through the kubeconfig."""
+        async with connected(load(str(self.kubeconfig), NAME)) as client:
+            nodes = await client.list(NODES, dict)
+            assert len(nodes["items"]) == 2
+            found = await client.list(PODS, dict, namespace="default")
+            if not found["items"]:
+                await client.create(PODS, POD, bytes, namespace="default")
+            while True:
+                if is_ready(await client.get(PODS, "web", dict, namespace="default")):
+                    break
+                await anyio.sleep(0.005)
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+async def test_it_serves_until_a_signal_and_saves_what_it_had(
+    tmp_path: Path, end: signal.Signals
+) -> None:
+    """The second run has the Pod of the first, and both end without an error."""
+    first = Session(tmp_path, end)
+    second = Session(tmp_path)
+    await first.run()
+    assert first.state.exists()
+    await second.run()
+    assert any("export KUBECONFIG=" in line for line in first.said)
+    assert any(end.name in line for line in first.said)
+    assert any("State saved" in line for line in first.said)
+
+
+async def test_the_kubeconfig_is_private(tmp_path: Path) -> None:
+    """It holds a token."""
+    session = Session(tmp_path)
+    await session.run()
+    assert stat.S_IMODE(session.kubeconfig.stat().st_mode) == 0o600
+
+
+async def test_a_kubeconfig_keeps_its_other_clusters(tmp_path: Path) -> None:
+    """The entries are added, or replace those of before, and another current context stays."""
+    session = Session(tmp_path)
+    names = ("clusters", "users", "contexts")
+    theirs: dict[str, object] = {"kind": "Config", "current-context": "theirs"}
+    theirs |= {name: [{"name": "theirs"}, {"name": NAME}] for name in names}
+    session.kubeconfig.write_text(yaml.safe_dump(theirs))
+    await session.run()
+    found = yaml.safe_load(session.kubeconfig.read_text())
+    for name in names:
+        assert [one["name"] for one in found[name]] == ["theirs", NAME]
+    assert found["current-context"] == "theirs"
+    assert f"kubectl config use-context {NAME}" in session.said[0]
+
+
+async def test_a_controller_that_fails_ends_the_cluster(tmp_path: Path) -> None:
+    """After the state was saved."""
+    session = Session(tmp_path)
+    with anyio.fail_after(60), pytest.raises(ConfigError, match="ended with code 2"):
+        await up(session.settings(["--bogus"]), say=session.said.append)
+    assert session.state.exists()
+    assert clusters() == []

@@ -1,0 +1,137 @@
+"""The bounds of docs/security.md, with the numbers that stand there."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from lean_sandbox.http.server import Request
+from lean_sandbox.manager.server import Scraper
+from lean_sandbox.metrics.registry import (
+    Counters,
+    Exposition,
+    Family,
+    Histograms,
+    Living,
+    dropped_series,
+    render,
+)
+from tests.http.test_endpoints import serve
+from tests.support.world import NS, open_world
+
+COUNTER = Family("lean_sandbox_probe_total", ("namespace", "name"), "Of a test.")
+OF_TEMPLATES = Family("lean_sandbox_probe_total", ("sandbox_template",), "Of a test.")
+HISTOGRAM = Family("lean_sandbox_probe_seconds", ("namespace", "name"), "Of a test.", (1.0,))
+HOUR_S = 3600.0
+
+
+def found_in(series: Counters | Histograms) -> Exposition:
+    """Return what a scrape finds."""
+    into = Exposition()
+    series.collect(into)
+    return into
+
+
+def held(series: Counters | Histograms, living: Living | None = None) -> list[tuple[str, ...]]:
+    """Return the labels of the series that a scrape finds."""
+    into = Exposition()
+    into.living = living
+    series.collect(into)
+    return [labels for _, found in into.families.values() for labels, _ in found]
+
+
+def test_a_family_has_ten_thousand_series_at_most() -> None:
+    """The one more takes the place of the one counted longest ago, and that is counted."""
+    counters = Counters(COUNTER)
+    before = dropped_series()
+    for number in range(10_000):
+        counters.add(NS, str(number))
+    counters.add(NS, "0")
+    assert (len(held(counters)), dropped_series() - before) == (10_000, 0)
+    counters.add(NS, "more")
+    assert (len(held(counters)), dropped_series() - before) == (10_000, 1)
+    assert (NS, "0") in held(counters)
+    assert (NS, "1") not in held(counters)
+
+
+def test_a_histogram_has_two_thousand_series_at_most() -> None:
+    """Each has a line for every bucket."""
+    histograms = Histograms(HISTOGRAM)
+    before = dropped_series()
+    for number in range(2_001):
+        histograms.observe(0.5, NS, str(number))
+    assert len(held(histograms)) == 2_000
+    assert (NS, "0") not in held(histograms)
+    assert dropped_series() - before == 1
+
+
+@pytest.mark.parametrize(
+    ("family", "labels", "alive"),
+    [
+        (COUNTER, ("gone", "a"), Living(0.0, frozenset({"gone"}), frozenset())),
+        (OF_TEMPLATES, ("gone",), Living(0.0, frozenset(), frozenset({"gone"}))),
+    ],
+)
+def test_the_series_of_what_has_no_sandbox_go_after_an_hour(
+    family: Family, labels: tuple[str, ...], alive: Living
+) -> None:
+    """By its namespace, or by its template where the family has none; one that is back stays."""
+    counters = Counters(family)
+    counters.add(*labels)
+
+    def at(now_s: float, *, lives: bool = False) -> bool:
+        places = (alive.namespaces, alive.templates) if lives else (frozenset(), frozenset())
+        return labels in held(counters, Living(now_s, *places))
+
+    assert at(0.0, lives=True)
+    assert at(10.0)
+    assert at(10.0 + HOUR_S - 1.0)
+    assert at(10.0 + HOUR_S, lives=True)
+    assert at(20.0 + HOUR_S)
+    assert at(20.0 + 2 * HOUR_S - 1.0)
+    assert not at(20.0 + 2 * HOUR_S)
+
+
+async def test_a_head_of_eight_kib_is_read_and_no_larger_one() -> None:
+    """Request line, headers and the empty line together."""
+    start = b"GET /a HTTP/1.1\r\nHost: x\r\nA: "
+    end = b"\r\n\r\n"
+    filler = b"a" * (8192 - len(start) - len(end))
+    async with serve() as served:
+        assert (await served.say(start + filler + end)).startswith(b"HTTP/1.1 200 ")
+        assert (await served.say(start + filler + b"a" + end)).startswith(b"HTTP/1.1 431 ")
+
+
+@pytest.mark.parametrize("kib", [900, 1100, 10_000])
+async def test_a_page_of_any_size_is_made_once_for_its_readers(kib: int) -> None:
+    """Its second over, the next reader has it made anew."""
+    rendered = 0
+
+    def collect(into: Exposition) -> None:
+        nonlocal rendered
+        rendered += 1
+        # 1,024 bytes a line.
+        into.add(COUNTER, (((NS, f"{number:05}" + "x" * 966), 1) for number in range(kib)))
+
+    async with open_world() as world, anyio.create_task_group() as group:
+        scraper = Scraper(world.whole, world.clock, collect)
+        group.start_soon(scraper.drop_pages)
+        answers = [await scraper.handle(Request("/metrics", {})) for _ in range(2)]
+        assert rendered == 1
+        assert answers[0].body is answers[1].body
+        assert len(answers[0].body) > kib * 1024
+        await world.clock.advance(1.0)
+        await scraper.handle(Request("/metrics", {}))
+        assert rendered == 2
+        group.cancel_scope.cancel()
+
+
+def test_a_family_has_four_mib_of_lines_at_most() -> None:
+    """A long name takes the place of several short ones, of the namespace with the most."""
+    histograms = Histograms(HISTOGRAM)
+    name = "x" * 4_000
+    for number in range(2_000):
+        histograms.observe(1.0, NS, f"{number:05}{name}")
+    lines = "".join(render(found_in(histograms)))
+    assert 3.5 * 1024 * 1024 < len(lines) < 4.1 * 1024 * 1024
+    assert held(histograms)[-1] == (NS, f"01999{name}")

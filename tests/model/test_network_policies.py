@@ -1,0 +1,201 @@
+"""The NetworkPolicy of a template: what it says and what is done about it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lean_sandbox.model.names import name_hash
+from lean_sandbox.model.template import (
+    TemplateView,
+    build_policy,
+    desired_policy_spec,
+    is_policy_as_desired,
+    policy_name,
+    policy_refusal,
+)
+from tests.model.extensions import REF_HASH, template
+from tests.model.support import as_json
+
+RULE: dict[str, Any] = {
+    "ingress": [{"from": [{"podSelector": {}}], "ports": [{"port": 8080}]}],
+    "egress": [{"to": [{"ipBlock": {"cidr": "0.0.0.0/0"}}]}],
+}
+
+
+def is_settled(view: TemplateView, spec: dict[str, Any] | None = None) -> bool:
+    """Return whether a policy of the template with this spec, or its own, is left as it is."""
+    return is_policy_as_desired(
+        view, msgspec.json.encode(desired_policy_spec(view) if spec is None else spec)
+    )
+
+
+def is_same(rules: dict[str, Any], stored: dict[str, Any]) -> bool:
+    """Return whether a policy that stores these rules is what a template with those asks for."""
+    view = template(networkPolicy=rules)
+    base = {key: desired_policy_spec(view)[key] for key in ("podSelector", "policyTypes")}
+    return is_settled(view, {**base, **stored})
+
+
+@pytest.mark.template_case(7, 8, 9, 10, 11, 12)
+def test_the_default_policy_word_for_word() -> None:
+    """Template cases 7 to 12: one router peer, two egress peers, both types, one owner."""
+    assert as_json(build_policy(template(name="t"))) == {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {
+            "name": "t-network-policy",
+            "namespace": "default",
+            "ownerReferences": [
+                {
+                    "apiVersion": "extensions.agents.x-k8s.io/v1beta1",
+                    "kind": "SandboxTemplate",
+                    "name": "t",
+                    "uid": "tu",
+                    "controller": True,
+                    "blockOwnerDeletion": True,
+                }
+            ],
+        },
+        "spec": {
+            "podSelector": {"matchLabels": {REF_HASH: name_hash("t")}},
+            "policyTypes": ["Ingress", "Egress"],
+            "ingress": [
+                {
+                    "from": [
+                        {
+                            "namespaceSelector": {
+                                "matchLabels": {
+                                    "kubernetes.io/metadata.name": "agent-sandbox-system"
+                                }
+                            },
+                            "podSelector": {"matchLabels": {"app": "sandbox-router"}},
+                        }
+                    ]
+                }
+            ],
+            "egress": [
+                {
+                    "to": [
+                        {
+                            "ipBlock": {
+                                "cidr": "0.0.0.0/0",
+                                "except": [
+                                    "10.0.0.0/8",
+                                    "172.16.0.0/12",
+                                    "192.168.0.0/16",
+                                    "169.254.0.0/16",
+                                ],
+                            }
+                        },
+                        {"ipBlock": {"cidr": "::/0", "except": ["fc00::/7", "fe80::/10"]}},
+                    ]
+                }
+            ],
+        },
+    }
+
+
+@pytest.mark.template_case(13, 14, 15)
+@pytest.mark.parametrize(
+    ("rules", "kept"),
+    [(RULE, RULE), ({}, {}), ({"egress": RULE["egress"]}, {"egress": RULE["egress"]})],
+)
+def test_own_rules_are_taken_verbatim(rules: dict[str, Any], kept: dict[str, Any]) -> None:
+    """Template cases 13, 14, 15: nothing is added; what is missing denies all."""
+    assert desired_policy_spec(template(name="t", networkPolicy=rules)) == {
+        "podSelector": {"matchLabels": {REF_HASH: name_hash("t")}},
+        "policyTypes": ["Ingress", "Egress"],
+        **kept,
+    }
+
+
+@pytest.mark.template_case(16)
+def test_defaults_of_the_server_are_no_drift() -> None:
+    """Template case 16: a port without protocol settles once the server made it TCP."""
+    view = template(networkPolicy=RULE)
+    stored = desired_policy_spec(view)
+    port = {"port": 8080, "protocol": "TCP"}
+    stored["ingress"] = [{"from": [{"podSelector": {}}], "ports": [port]}]
+
+    assert is_settled(view, stored)
+    stored["ingress"] = [{"from": [{"podSelector": {}}], "ports": [{**port, "protocol": "UDP"}]}]
+    assert not is_settled(view, stored)
+
+
+@pytest.mark.template_case(2, 17, 21, 22, 23)
+def test_drift_of_any_kind_replaces_the_spec() -> None:
+    """Template cases 2, 17, 21, 22, 23: edits on either side, and selectors, are put right."""
+    default = template()
+    custom = template(networkPolicy=RULE)
+
+    assert is_settled(default)
+    assert not is_settled(default, desired_policy_spec(custom))
+    assert not is_settled(custom, desired_policy_spec(default))
+    assert not is_settled(default, desired_policy_spec(template(name="old")))
+    edited = desired_policy_spec(default)
+    edited["egress"] = [*edited["egress"], {"to": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]}]
+    assert not is_settled(default, edited)
+    assert not is_settled(default, {})
+
+
+@pytest.mark.template_case(28)
+def test_the_refusal_names_both_objects() -> None:
+    """Template case 28: the policy that is in the way, and the template that wants its name."""
+    assert policy_refusal("t") == (
+        'refusing to update NetworkPolicy "t-network-policy" '
+        'as it is not controlled by SandboxTemplate "t"'
+    )
+
+
+@pytest.mark.template_case(34)
+def test_policies_of_equal_names_select_alike_in_their_own_namespaces() -> None:
+    """Template case 34: the hash is that of the name alone."""
+    first = build_policy(template(name="t"))
+    second = build_policy(template({"containers": []}, name="t"))
+    assert first["spec"]["podSelector"] == second["spec"]["podSelector"]
+    assert first["metadata"]["name"] == policy_name("t")
+
+
+def test_an_empty_selector_is_not_a_missing_one() -> None:
+    """In a peer `podSelector: {}` is every Pod, its absence is something else."""
+    every: dict[str, Any] = {"ingress": [{"from": [{"podSelector": {}, "namespaceSelector": {}}]}]}
+    some: dict[str, Any] = {"ingress": [{"from": [{"namespaceSelector": {}}]}]}
+    assert not is_same(every, some)
+    assert not is_same({"ingress": [{}]}, {"ingress": []})
+    assert is_same({"ingress": [{"from": None, "ports": []}]}, {"ingress": [{}], "egress": []})
+
+
+SELECTORS = st.fixed_dictionaries(
+    {}, optional={"matchLabels": st.sampled_from([{}, {"a": "b"}]), "matchExpressions": st.just([])}
+)
+PORTS = st.fixed_dictionaries(
+    {}, optional={"port": st.integers(1, 3), "protocol": st.sampled_from(["TCP", "UDP"])}
+)
+RULES = st.fixed_dictionaries(
+    {},
+    optional={
+        "from": st.lists(st.fixed_dictionaries({"podSelector": SELECTORS}), max_size=2),
+        "ports": st.lists(PORTS, max_size=2),
+    },
+)
+
+
+@given(st.lists(RULES, max_size=3))
+def test_every_policy_settles_after_the_server_defaulted_it(rules: list[dict[str, Any]]) -> None:
+    """Whatever the rules, what the server stores of them is no drift."""
+    stored = {
+        "ingress": [
+            {
+                **rule,
+                "ports": [{"protocol": "TCP", **port} for port in rule.get("ports", [])] or None,
+            }
+            for rule in rules
+        ]
+    }
+    assert is_same({"ingress": rules}, stored)
+    assert is_same(stored, {"ingress": rules})

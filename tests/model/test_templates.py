@@ -1,0 +1,85 @@
+"""Templates as they are decoded and remembered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from lean_sandbox.model.names import name_hash
+from lean_sandbox.model.sandbox import PodTemplateMetadata
+from lean_sandbox.model.template import (
+    SandboxTemplate,
+    blueprint_spec,
+    ref_hash_patch,
+    view_of_template,
+)
+from tests.model.extensions import MAIN, REF_HASH, pod_metadata, template, template_object
+from tests.model.support import as_json, merged
+
+
+@pytest.mark.template_case(1, 2, 3, 4)
+@pytest.mark.parametrize("labels", [None, {"a": "b"}, {"a": "b", REF_HASH: "other"}])
+def test_the_label_is_written_once_and_alone(labels: dict[str, str] | None) -> None:
+    """Template cases 1, 2, 3, 4: missing or wrong is mended by that key only; right is left."""
+    patch = ref_hash_patch("t", labels)
+
+    assert patch == {"metadata": {"labels": {REF_HASH: name_hash("t")}}}
+    after = merged({"metadata": {"labels": labels or {}}}, patch)["metadata"]["labels"]
+    assert after == {**(labels or {}), REF_HASH: name_hash("t")}
+    assert ref_hash_patch("t", after) is None
+
+
+@pytest.mark.template_case(8, 50)
+@pytest.mark.parametrize("value", [None, ""])
+def test_empty_policies_read_as_their_defaults(value: str | None) -> None:
+    """Template cases 8, 50: objects stored before the defaults existed act as if defaulted."""
+    keys = ("networkPolicyManagement", "envVarsInjectionPolicy", "volumeClaimTemplatesPolicy")
+    for spec in ({}, dict.fromkeys(keys, value)):
+        view = template(**spec)
+        assert view.is_managed
+        assert (view.env_policy, view.claim_templates_policy) == ("Disallowed", "Disallowed")
+
+
+@pytest.mark.parametrize("sent", [{}, {"networkPolicy": None}])
+def test_no_rules_are_not_empty_rules(sent: dict[str, Any]) -> None:
+    """Absent and null mean the default rules, an empty object means rules of one's own."""
+    assert template(**sent).network_policy_json is None
+    assert template(networkPolicy={}).network_policy_json == b"{}"
+
+
+def test_null_parts_are_tolerated() -> None:
+    """A template of nulls is read like an empty one."""
+    for body in (b'{"metadata":null,"spec":null}', b'{"spec":{"podTemplate":null}}', b"{}"):
+        view = view_of_template(msgspec.json.decode(body, type=SandboxTemplate))
+        assert view.blueprint_hash
+        assert as_json(blueprint_spec(view, pod_metadata()))["podTemplate"]["spec"]
+
+
+@pytest.mark.pool_case(12)
+def test_a_view_is_enough_to_make_a_sandbox() -> None:
+    """Pool case 12: claims and service come along, the Pod's metadata is the caller's."""
+    volumes = [{"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}}]
+    view = template(service=True, volumeClaimTemplates=volumes, metadata={"labels": {"own": "1"}})
+
+    spec = as_json(blueprint_spec(view, pod_metadata({"a": "b"}, {"c": "d"})))
+
+    assert spec.pop("podTemplate")["metadata"] == {"labels": {"a": "b"}, "annotations": {"c": "d"}}
+    assert spec == {"service": True, "volumeClaimTemplates": volumes}
+
+
+@pytest.mark.parametrize("service", [None, True, False])
+def test_service_keeps_its_three_states(service: bool | None) -> None:  # noqa: FBT001
+    """Unset is left out, false is not."""
+    spec = as_json(blueprint_spec(template(service=service), pod_metadata()))
+    assert spec.get("service") is service
+    assert ("service" in spec) is (service is not None)
+
+
+def test_a_view_does_not_keep_the_message_alive() -> None:
+    """Nothing in the view is a slice of the decoded message."""
+    view = view_of_template(template_object({"containers": [MAIN]}, networkPolicy={"egress": []}))
+    values = (*msgspec.structs.astuple(view), *msgspec.structs.astuple(view.pod_metadata))
+    kinds = {type(value) for value in values} - {PodTemplateMetadata}
+    assert kinds <= {str, int, bool, bytes, type(None), dict}

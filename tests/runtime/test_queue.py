@@ -1,0 +1,444 @@
+"""What the work queue promises, one law at a time."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import pytest
+
+from lean_sandbox.metrics.families import LONGEST_RUNNING, UNFINISHED_WORK
+from lean_sandbox.metrics.registry import Exposition
+from lean_sandbox.runtime.queue import Cause, WorkQueue
+from lean_sandbox.turns import Rank
+from lean_sandbox.watch.kind import Key
+from tests.runtime.hand_clock import HandClock
+
+# How many reasons of a key are kept for the log.
+MOST_REASONS = 4
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    """Return a clock that stands still."""
+    return HandClock()
+
+
+@pytest.fixture
+def queue(clock: HandClock) -> WorkQueue[str]:
+    """Return an empty queue."""
+    return WorkQueue(clock)
+
+
+def drain(queue: WorkQueue[str]) -> list[str]:
+    """Work on everything that may run now; return the keys in their order."""
+    keys = []
+    while (item := queue.get_nowait()) is not None:
+        keys.append(item.key)
+        queue.done(item.key)
+    return keys
+
+
+def taken(queue: WorkQueue[str]) -> list[str]:
+    """Take all that may run now; return it in its order."""
+    keys = []
+    while (item := queue.get_nowait()) is not None:
+        keys.append(item.key)
+    return keys
+
+
+def test_a_key_added_many_times_is_handed_out_once(queue: WorkQueue[str]) -> None:
+    """Adds of a waiting key merge into one slot."""
+    for _ in range(5):
+        queue.add("a")
+    assert drain(queue) == ["a"]
+    assert queue.metrics.adds == 1
+
+
+def test_merged_adds_keep_the_first_distinct_reasons(queue: WorkQueue[str]) -> None:
+    """Reasons are for the log: distinct and bounded."""
+    queue.add("a", reason="r0")
+    queue.add("a", reason="r0")
+    for n in range(1, 10):
+        queue.add("a", reason=f"r{n}")
+    item = queue.get_nowait()
+    assert item is not None
+    assert item.reasons == tuple(f"r{n}" for n in range(MOST_REASONS))
+
+
+def test_no_cause_is_lost_among_many_reasons(queue: WorkQueue[str]) -> None:
+    """What decides what a reconcile does is kept, whatever else is logged."""
+    for n in range(MOST_REASONS):
+        queue.add("a", reason=f"r{n}")
+    queue.add("a", cause=Cause.CHILD_GONE, reason="member is gone")
+    item = queue.get_nowait()
+    assert item is not None
+    assert item.causes == Cause.EVENT | Cause.CHILD_GONE
+    assert "member is gone" not in item.reasons
+
+
+@pytest.mark.parametrize(
+    ("cause", "is_look"),
+    [
+        (Cause.EVENT, False),
+        (Cause.CHILD_GONE, False),
+        (Cause.LISTED, False),
+        (Cause.REQUEUE, True),
+        (Cause.SAFETY_NET, True),
+    ],
+)
+def test_a_look_of_the_safety_net_that_an_event_joins_is_none_any_more(
+    queue: WorkQueue[str], cause: Cause, *, is_look: bool
+) -> None:
+    """What such a reconcile writes is no sign of a lost wake-up, whatever the reasons say."""
+    queue.add("a", rank=Rank.SPARE, after_s=10.0, cause=Cause.SAFETY_NET, reason="r")
+    queue.add("a", cause=cause, reason="r")
+    item = queue.get_nowait()
+    assert item is not None
+    assert item.is_safety_net is is_look
+
+
+def test_inside_a_rank_first_in_is_first_out(queue: WorkQueue[str]) -> None:
+    """Keys of one rank come in the order they were added, merged ones in their first place."""
+    for key in ("a", "b", "c", "a"):
+        queue.add(key)
+    assert drain(queue) == ["a", "b", "c"]
+
+
+def test_what_a_client_waits_for_goes_first(queue: WorkQueue[str]) -> None:
+    """And keys are a client's unless somebody says otherwise."""
+    queue.add("spare", rank=Rank.SPARE)
+    queue.add("client")
+    assert drain(queue) == ["client", "spare"]
+
+
+def test_a_raised_key_goes_to_the_end_of_its_new_line(queue: WorkQueue[str]) -> None:
+    """Raising moves a key behind those that were there; a lower add does not lower it."""
+    queue.add("a", rank=Rank.SPARE)
+    queue.add("b", rank=Rank.CLIENT)
+    queue.add("a", rank=Rank.CLIENT)
+    queue.add("a", rank=Rank.SPARE)
+    queue.add("c", rank=Rank.CLIENT)
+    assert drain(queue) == ["b", "a", "c"]
+
+
+def test_a_running_key_is_locked_until_done(queue: WorkQueue[str]) -> None:
+    """An add during a pass leads to one more pass, after done and not before."""
+    queue.add("a", reason="first")
+    queue.get_nowait()
+    queue.add("a", reason="second")
+    queue.add("a", reason="third")
+    assert queue.get_nowait() is None
+    assert queue.counts()["locked"] == 1
+    queue.done("a")
+    again = queue.get_nowait()
+    assert again is not None
+    assert again.reasons == ("second", "third")
+
+
+def test_done_of_a_key_not_worked_on_is_an_error(queue: WorkQueue[str]) -> None:
+    """Unlocking twice is a bug that shows."""
+    with pytest.raises(KeyError):
+        queue.done("a")
+
+
+def test_a_delayed_key_waits_until_it_is_due(clock: HandClock, queue: WorkQueue[str]) -> None:
+    """A delay holds a key back, to the moment and no longer."""
+    queue.add("a", after_s=5)
+    assert drain(queue) == []
+    clock.move(4.999)
+    assert drain(queue) == []
+    clock.move(0.001)
+    assert drain(queue) == ["a"]
+
+
+@pytest.mark.parametrize("delays", [(9, 3), (3, 9)])
+def test_the_earliest_due_time_wins(
+    clock: HandClock, queue: WorkQueue[str], delays: tuple[float, float]
+) -> None:
+    """Of two delays of one key the shorter one counts, and the key runs once."""
+    for delay in delays:
+        queue.add("a", after_s=delay)
+    clock.move(3)
+    assert drain(queue) == ["a"]
+    clock.move(100)
+    assert drain(queue) == []
+
+
+def test_an_add_pulls_a_delayed_key_forward(clock: HandClock, queue: WorkQueue[str]) -> None:
+    """An event does not wait for a timer, and the timer is used up by its pass."""
+    queue.add("a", after_s=3600)
+    queue.add("a")
+    assert drain(queue) == ["a"]
+    clock.move(3600)
+    assert drain(queue) == []
+
+
+def test_a_delayed_key_that_becomes_due_keeps_its_highest_rank(
+    clock: HandClock, queue: WorkQueue[str]
+) -> None:
+    """The rank is merged during the delay too."""
+    queue.add("a", after_s=5, rank=Rank.SPARE)
+    queue.add("a", after_s=9, rank=Rank.CLIENT)
+    queue.add("b", rank=Rank.SPARE)
+    clock.move(5)
+    assert drain(queue) == ["a", "b"]
+
+
+def test_a_delay_asked_for_during_a_pass_counts_from_the_asking(
+    clock: HandClock, queue: WorkQueue[str]
+) -> None:
+    """A pass that takes long does not postpone the next one."""
+    queue.add("a")
+    queue.get_nowait()
+    queue.add("a", after_s=5)
+    clock.move(4)
+    queue.done("a")
+    assert queue.counts()["delayed"] == 1
+    clock.move(1)
+    assert drain(queue) == ["a"]
+
+
+# -- failures -------------------------------------------------------------------------------------
+
+
+def test_retries_double_from_5_ms_to_1000_s_until_forgotten(queue: WorkQueue[str]) -> None:
+    """The n-th failure in a row waits 5 ms * 2^(n-1), at most 1000 s."""
+    delays = [queue.retry("a") for _ in range(25)]
+    assert delays[:4] == [0.005, 0.01, 0.02, 0.04]
+    assert delays[17] == pytest.approx(655.36)
+    assert delays[18:] == [1000.0] * 7
+    queue.forget("a")
+    assert queue.retry("a") == 0.005
+
+
+def test_attempts_tell_the_failures_in_a_row(clock: HandClock, queue: WorkQueue[str]) -> None:
+    """An item says how often its key failed before."""
+    queue.add("a")
+    for attempts in range(3):
+        item = queue.get_nowait()
+        assert item is not None
+        assert item.attempts == attempts
+        queue.retry("a")
+        queue.done("a")
+        clock.move(1)
+
+
+def test_a_retried_pass_keeps_what_it_was_for(clock: HandClock, queue: WorkQueue[str]) -> None:
+    """Causes, reasons and rank of a failed pass are not lost, whatever comes meanwhile."""
+    queue.add("a", cause=Cause.CHILD_GONE, reason="spec", rank=Rank.CLIENT)
+    queue.get_nowait()
+    queue.add("a", rank=Rank.SPARE, cause=Cause.LISTED, reason="later", after_s=1.0)
+    queue.retry("a")
+    queue.done("a")
+    clock.move(1)
+    item = queue.get_nowait()
+    assert item is not None
+    assert item.causes == Cause.CHILD_GONE | Cause.LISTED
+    assert (item.reasons, item.rank) == (("later", "spec"), Rank.CLIENT)
+
+
+def test_a_retry_is_not_later_than_what_falls_due(queue: WorkQueue[str]) -> None:
+    """A long backoff does not delay an expiry."""
+    for _ in range(20):
+        queue.retry("a")
+    assert queue.retry("a", no_later_than_s=7.5) == 7.5
+    assert queue.retry("b", no_later_than_s=7.5) == 0.005
+    assert queue.retry("a", no_later_than_s=-3) == 0.0
+
+
+def test_a_retry_is_not_before_what_the_server_asked_for(queue: WorkQueue[str]) -> None:
+    """Retry-After lengthens a backoff and wins over what falls due."""
+    assert queue.retry("a", not_before_s=2) == 2
+    assert queue.retry("b", not_before_s=2, no_later_than_s=1) == 2
+
+
+# -- what nobody waits for -----------------------------------------------------------------------
+
+
+def test_under_a_steady_stream_of_clients_spare_keys_have_every_other_turn_of_one_worker(
+    queue: WorkQueue[str],
+) -> None:
+    """With clients' keys never running out the others are served all the same."""
+    for n in range(3):
+        queue.add(f"spare{n}", rank=Rank.SPARE)
+    served = []
+    for n in range(6):
+        queue.add(f"{n}")
+        queue.add(f"{n}-more")
+        item = queue.get_nowait()
+        assert item is not None
+        queue.done(item.key)
+        served.append(item.key)
+    assert served == ["0", "spare0", "0-more", "spare1", "1", "spare2"]
+
+
+def test_while_clients_wait_one_spare_key_is_worked_on_and_otherwise_a_share(
+    queue: WorkQueue[str],
+) -> None:
+    """The share is 4, and 1 while a client's key waits in line for a worker."""
+    queue.most_running = 4
+    for n in range(20):
+        queue.add(f"spare{n}", rank=Rank.SPARE)
+    for n in range(4):
+        queue.add(f"client{n}")
+    assert taken(queue) == ["client0", "spare0", "client1", "client2"]
+    queue.done("spare0")
+    assert taken(queue) == ["spare1"]
+    queue.done("client0")
+    assert taken(queue) == ["client3"]
+    queue.done("client1")
+    assert taken(queue) == ["spare2"], "nobody waits who is waited for"
+    queue.most_running = 20
+    assert taken(queue) == ["spare3", "spare4"], "the share, however many workers there are"
+
+
+# -- groups ---------------------------------------------------------------------------------------
+
+
+def by_namespace(clock: HandClock) -> WorkQueue[Key]:
+    """Return an empty queue in which namespaces take turns."""
+    return WorkQueue(clock, group_of=lambda key: key.namespace)
+
+
+def test_a_namespace_with_one_key_does_not_wait_for_one_with_thousands(clock: HandClock) -> None:
+    """One tenant makes 3,000 claims, another one a moment later: the latter is served next."""
+    queue = by_namespace(clock)
+    for n in range(3000):
+        queue.add(Key("a", f"{n:04}"))
+    assert queue.get_nowait() is not None
+    queue.add(Key("b", "only"))
+    served = [item.key for _ in range(2) if (item := queue.get_nowait()) is not None]
+    assert served == [Key("a", "0001"), Key("b", "only")]
+
+
+def test_namespaces_take_turns_and_keep_their_own_order(clock: HandClock) -> None:
+    """As long as two have keys that wait, each gets every other turn."""
+    queue = by_namespace(clock)
+    for key in ("a1", "a2", "a3", "b1", "b2", "c1"):
+        queue.add(Key(key[0], key[1]))
+    order = ["".join(item.key) for _ in range(6) if (item := queue.get_nowait()) is not None]
+    assert order == ["a1", "b1", "c1", "a2", "b2", "a3"]
+
+
+def test_the_rank_goes_before_turns(clock: HandClock) -> None:
+    """Turns are taken inside a rank only."""
+    queue = by_namespace(clock)
+    for name in ("1", "2"):
+        queue.add(Key("b", name), rank=Rank.SPARE)
+        queue.add(Key("a", name))
+        queue.add(Key("c", name))
+    order = ["".join(item.key) for _ in range(4) if (item := queue.get_nowait()) is not None]
+    assert order == ["a1", "b1", "c1", "a2"]
+
+
+def test_namespaces_that_come_and_go_leave_nothing_behind(clock: HandClock) -> None:
+    """What is remembered of turns goes with the last key that waits."""
+    queue = by_namespace(clock)
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for n in range(20_000):
+            key = Key(f"tenant-{n}", "only")
+            queue.add(key)
+            queue.get_nowait()
+            queue.done(key)
+        assert tracemalloc.get_traced_memory()[0] - before < 64_000
+    finally:
+        tracemalloc.stop()
+
+
+# -- closing, counting, bounds --------------------------------------------------------------------
+
+
+def test_a_closed_queue_gives_and_takes_nothing(queue: WorkQueue[str]) -> None:
+    """After close there are no more items, but a running pass can still end."""
+    queue.add("running")
+    queue.add("left")
+    queue.get_nowait()
+    queue.close()
+    queue.close()
+    queue.add("late")
+    queue.retry("running")
+    queue.done("running")
+    assert queue.get_nowait() is None
+    assert queue.closed.is_set()
+
+
+def test_statistics_tell_where_everything_is(clock: HandClock, queue: WorkQueue[str]) -> None:
+    """Depth by rank, delayed, running and the durations are counted."""
+    queue.add("a")
+    queue.add("b")
+    queue.add("c")
+    queue.add("d", after_s=100)
+    clock.move(0.5)
+    queue.get_nowait()
+    clock.move(2)
+    queue.get_nowait()
+    clock.move(1)
+    assert queue.depths == {Rank.SPARE: 0, Rank.CLIENT: 1}
+    counts = queue.counts()
+    assert (counts["delayed"], counts["running"], counts["locked"]) == (1, 2, 0)
+    found = Exposition()
+    queue.collect(found, "sandbox")
+    assert found.families[LONGEST_RUNNING.name][1] == [(("sandbox", "sandbox"), 3)]
+    assert found.families[UNFINISHED_WORK.name][1] == [(("sandbox", "sandbox"), 4)]
+    waited = queue.metrics.queue_duration
+    assert (sum(waited.counts), waited.total) == (2, 3.0)
+    queue.done("a")
+    worked = queue.metrics.work_duration
+    assert worked.total == 3
+    assert worked.bounds[0] == 1e-8
+    assert len(worked.bounds) == 12
+
+
+def grown_bytes(queue: WorkQueue[str], times: int, how: str) -> int:
+    """Add one key many times; return the bytes that stay allocated."""
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for n in range(times):
+            if how == "same":
+                queue.add("a", reason="event")
+            elif how == "earlier":
+                queue.add("a", after_s=1e9 - n)
+            else:
+                queue.add("a", rank=Rank.SPARE)
+                queue.add("a", rank=Rank.CLIENT)
+                queue.get_nowait()
+                queue.done("a")
+        return tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("how", ["same", "earlier", "raised"])
+def test_adding_one_key_again_and_again_does_not_grow_memory(
+    queue: WorkQueue[str], how: str
+) -> None:
+    """A key costs one slot, however often it is added, pulled forward or raised."""
+    assert grown_bytes(queue, 100, how) < 64_000
+    assert grown_bytes(queue, 20_000, how) < 64_000
+
+
+def test_a_hundred_thousand_adds_of_one_key_leave_one_slot(queue: WorkQueue[str]) -> None:
+    """A flood of events about one object is one pass."""
+    add = queue.add
+    for _ in range(100_000):
+        add("a")
+    assert len(queue) == 1
+    assert queue.metrics.adds == 1
+    assert drain(queue) == ["a"]
+
+
+def test_a_queued_key_costs_less_than_400_bytes(queue: WorkQueue[str]) -> None:
+    """A restart over many objects queues them all: the price of each is bounded."""
+    keys = [f"default/sandbox-{n}" for n in range(10_000)]
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for key in keys:
+            queue.add(key, rank=Rank.SPARE, reason="initial")
+        cost = (tracemalloc.get_traced_memory()[0] - before) / len(keys)
+    finally:
+        tracemalloc.stop()
+    assert cost < 400

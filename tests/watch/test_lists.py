@@ -1,0 +1,373 @@
+"""How a store is filled: pages, the same as a stream, and what a second list means."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import anyio
+import msgspec
+import pytest
+from structlog.testing import capture_logs
+
+from filters import Change
+from lean_sandbox.kube.limits import Limits
+from lean_sandbox.kube.resources import PODS
+from lean_sandbox.watch.resources.children import pvc_kind
+from lean_sandbox.watch.resources.pod import pod_kind
+from lean_sandbox.watch.resources.sandbox import sandbox_kind
+from tests.support.clock import settle
+from tests.watch.hand import Hand
+from tests.watch.objects import page, pod, problem, sandbox, sandbox_row
+from tests.watch.rig import open_rig, open_sandboxes, until
+
+
+async def test_the_first_list_is_read_page_by_page() -> None:
+    """Each page asks for the next by its token; synced only with the last; all marked initial."""
+    async with open_sandboxes(page_size=2) as rig:
+        first = await rig.server.next(watch=False)
+        assert first.path == "/apis/agents.x-k8s.io/v1beta1/sandboxes"
+        assert first.query == {"limit": "2"}
+        await first.reply(200, page([sandbox("a", 1), sandbox("b", 2)], 90, "token"))
+        second = await rig.server.next(watch=False)
+        assert second.query == {"limit": "2", "continue": "token"}
+        assert not rig.reflector.synced.is_set()
+        assert rig.reflector._decoder.version is None
+        await second.reply(200, page([sandbox("c", 3)], 90))
+        watch = await rig.server.next(watch=True)
+        assert watch.query["resourceVersion"] == "90"
+        assert rig.reflector.synced.is_set()
+        assert rig.names() == ["a", "b", "c"]
+        assert all(delta.initial for delta in rig.deltas)
+        assert {change for _, change in rig.news()} == {Change.FIRST_SEEN}
+        assert rig.reflector.steps["page"] == 2
+
+
+async def test_items_are_pruned_while_they_are_decoded() -> None:
+    """What is kept is the small entry: nothing of managedFields or the containers survives."""
+    async with open_sandboxes() as rig:
+        await rig.listed(sandbox("a", 1))
+        entry = rig.get("a")
+        assert entry.view is not None
+        assert not entry.needs_fetch
+        assert "managedFields" not in repr(entry)
+        assert "main" not in repr(entry)
+
+
+async def test_selector_and_namespace_go_to_the_server() -> None:
+    """Pods are asked for by their tracking label, in the namespace alone, in list and watch."""
+    async with open_rig(pod_kind(), namespaces=("ns",)) as rig:
+        listing = await rig.server.next(watch=False)
+        assert listing.path == "/api/v1/namespaces/ns/pods"
+        assert listing.query["labelSelector"] == "agents.x-k8s.io/sandbox-name-hash"
+        await listing.reply(200, page([pod("a", 1)], 5))
+        watch = await rig.server.next(watch=True)
+        assert watch.path == listing.path
+        assert watch.query["labelSelector"] == listing.query["labelSelector"]
+        assert watch.query["allowWatchBookmarks"] == "true"
+        assert int(watch.query["timeoutSeconds"]) >= 290
+
+
+async def test_one_object_that_does_not_decode_is_skipped_alone() -> None:
+    """Wrong types or bytes that are no text lose that object, not its page; it is counted."""
+    odd = sandbox("odd", 2)
+    odd["spec"]["service"] = "perhaps"
+    dirty = sandbox("dirty", 3)
+    dirty["metadata"]["labels"] = {"x": "DIRTY"}
+    async with open_sandboxes() as rig:
+        listing = await rig.server.next(watch=False)
+        body = msgspec.json.encode(page([sandbox("a", 1), odd, dirty, sandbox("b", 4)], 9))
+        with capture_logs() as logs:
+            await listing.reply(200, body.replace(b"DIRTY", b"\xff\xfe"))
+            await rig.server.next(watch=True)
+        assert rig.names() == ["a", "b"]
+        assert rig.reflector.steps["undecodable"] == 2
+        assert [entry["event"] for entry in logs].count("object_not_understood") == 2
+        assert rig.reflector.problem is None
+
+
+async def test_an_object_that_no_longer_decodes_is_not_taken_for_deleted() -> None:
+    """A relist that shows it, in a shape that is not understood, keeps what was known of it."""
+    odd = sandbox("a", 20)
+    odd["spec"]["service"] = "perhaps"
+    async with open_sandboxes() as rig:
+        watch = await rig.listed(sandbox("a", 1), sandbox("b", 2))
+        rig.news()
+        await rig.clock.advance(60)
+        await watch.lines(problem(410, "Expired"))
+        await rig.listed(odd, version=200)
+        assert rig.news() == [("b", Change.GONE)]
+        assert rig.names() == ["a"]
+
+
+async def test_a_page_that_is_no_list_is_a_problem_and_is_asked_for_again() -> None:
+    """HTML of a proxy, or a list without its head, never ends the reflector."""
+    async with open_sandboxes() as rig:
+        for body in (b"<html>", b'{"metadata":7,"items":[]}', b'{"items":"\xff"}'):
+            listing = await rig.server.next(watch=False)
+            await listing.reply(200, body)
+            assert "list page of sandboxes" in await rig.failing()
+            await rig.clock.advance(60)
+        await rig.listed(sandbox("a", 1))
+        assert rig.names() == ["a"]
+
+
+async def test_an_expired_token_starts_the_list_over() -> None:
+    """410 between two pages: from the first page again, and nothing is told twice or deleted."""
+    async with open_sandboxes() as rig:
+        first = await rig.server.next(watch=False)
+        await first.reply(200, page([sandbox("a", 1), sandbox("b", 2)], 50, "token"))
+        second = await rig.server.next(watch=False)
+        await second.refuse(410, "Expired", "the continue token is too old")
+        assert "too old" in await rig.failing()
+        assert not rig.reflector.synced.is_set()
+        await rig.clock.advance(1)
+        again = await rig.server.next(watch=False)
+        assert "continue" not in again.query
+        await again.reply(200, page([sandbox("b", 2), sandbox("c", 60)], 70))
+        await rig.server.next(watch=True)
+        assert sorted(rig.news()) == [
+            ("a", Change.FIRST_SEEN),
+            ("a", Change.GONE),
+            ("b", Change.FIRST_SEEN),
+            ("c", Change.FIRST_SEEN),
+        ]
+
+
+@pytest.mark.parametrize("status", [429, 503])
+async def test_a_list_goes_on_with_the_page_that_a_busy_server_refused(status: int) -> None:
+    """The pages before it are not asked for again, or a list of hundreds would never end."""
+    async with open_sandboxes(page_size=1) as rig:
+        first = await rig.server.next(watch=False)
+        await first.reply(200, page([sandbox("a", 1)], 50, "one"))
+        for _ in range(2):
+            refused = await rig.server.next(watch=False)
+            assert refused.query == {"limit": "1", "continue": "one"}
+            await refused.refuse(status, "Busy", headers={"Retry-After": "7"})
+            await rig.failing()
+            await rig.clock.advance(6.5)
+            await settle()
+            assert rig.server.waiting == 0
+            await rig.clock.advance(1)
+        second = await rig.server.next(watch=False)
+        assert second.query == {"limit": "1", "continue": "one"}
+        await second.reply(200, page([sandbox("b", 2)], 50))
+        watch = await rig.server.next(watch=True)
+        assert watch.query["resourceVersion"] == "50"
+        assert rig.news() == [("a", Change.FIRST_SEEN), ("b", Change.FIRST_SEEN)]
+        assert (rig.reflector.steps["list"], rig.reflector.steps["page"]) == (1, 2)
+
+
+@pytest.mark.parametrize("status", [400, 500])
+async def test_a_list_whose_token_a_server_may_not_know_starts_over(status: int) -> None:
+    """As one that was started over a restored store: the token would be refused for ever."""
+    async with open_sandboxes(page_size=1) as rig:
+        first = await rig.server.next(watch=False)
+        await first.reply(200, page([sandbox("a", 1)], 50, "one"))
+        refused = await rig.server.next(watch=False)
+        await refused.refuse(status, "Odd")
+        await rig.failing()
+        await rig.clock.advance(1)
+        again = await rig.server.next(watch=False)
+        assert "continue" not in again.query
+        await again.reply(200, page([sandbox("a", 1)], 60))
+        await rig.server.next(watch=True)
+        assert rig.names() == ["a"]
+
+
+async def test_a_list_does_not_wait_behind_what_nobody_waits_for() -> None:
+    """As many requests as there may be of refills hang; a kind that is not watched is listed."""
+    async with open_sandboxes() as rig:
+        watch = await rig.listed(sandbox("a", 1))
+        await rig.clock.advance(60)
+        async with anyio.create_task_group() as group:
+            for _ in range(Limits().max_spare + 1):
+                group.start_soon(partial(rig.client.get, PODS, "a", bytes, namespace="ns"))
+            for _ in range(Limits().max_spare):
+                assert (await rig.server.next(watch=False)).path.endswith("/pods/a")
+            await watch.lines(problem(410, "Expired"))
+            listing = await rig.server.next(watch=False)
+            assert listing.path.endswith("/sandboxes")
+            group.cancel_scope.cancel()
+
+
+async def test_metadata_lists_name_whole_objects_as_the_alternative() -> None:
+    """Claims for volumes are listed as metadata; a server that cannot may send them whole."""
+    async with open_rig(pvc_kind()) as rig:
+        listing = await rig.server.next(watch=False)
+        assert "PartialObjectMetadataList" in listing.accept
+        assert listing.accept.endswith("application/json")
+        await listing.reply(200, page([sandbox("data-a", 3)], 9))
+        await rig.server.next(watch=True)
+        assert rig.names() == ["data-a"]
+
+
+async def test_a_relist_tells_what_the_gap_hid_and_nothing_else() -> None:
+    """Gone, re-created, changed and new are told; what is as it was is not told again."""
+    async with open_sandboxes() as rig:
+        watch = await rig.listed(*[sandbox(name, at) for at, name in enumerate("abcd", 1)])
+        rig.news()
+        await rig.clock.advance(60)
+        await watch.lines(problem(410, "Expired"))
+        await rig.listed(
+            sandbox("a", 1),
+            sandbox("b", 120, uid="another"),
+            sandbox("c", 121, generation=2),
+            sandbox("e", 122),
+            sandbox("f", 123, ready="False"),
+            version=200,
+        )
+        assert sorted(rig.news()) == [
+            ("b", Change.RECREATED),
+            ("c", Change.GENERATION),
+            ("d", Change.GONE),
+            ("e", Change.FIRST_SEEN),
+            ("f", Change.FIRST_SEEN),
+        ]
+        assert rig.get("b").uid == "another"
+        assert not any(delta.initial for delta in rig.deltas)
+
+
+async def test_a_relist_does_not_touch_what_is_newer_than_itself() -> None:
+    """What an answer to our own request showed after the list's version is not taken for gone."""
+    async with open_sandboxes() as rig:
+        watch = await rig.listed(sandbox("a", 1))
+        await rig.clock.advance(60)
+        await watch.lines(problem(410, "Expired"))
+        listing = await rig.server.next(watch=False)
+        rig.learn(sandbox("ours", 300))
+        rig.learn(sandbox("a", 310, uid="reborn"))
+        rig.news()
+        await listing.reply(200, page([sandbox("a", 1)], 200))
+        await rig.server.next(watch=True)
+        assert rig.news() == []
+        assert rig.names() == ["a", "ours"]
+        assert rig.get("a").uid == "reborn"
+
+
+async def test_namespaces_share_a_store_and_a_relist_minds_its_own() -> None:
+    """Each namespace lists and watches for itself; what one misses says nothing of the other."""
+    async with open_rig(sandbox_kind(), namespaces=("one", "two")) as rig:
+        listings = [await rig.server.next(watch=False) for _ in range(2)]
+        listings.sort(key=lambda exchange: exchange.path)
+        assert "/namespaces/one/" in listings[0].path
+        for listing, namespace in zip(listings, ("one", "two"), strict=True):
+            await listing.reply(200, page([sandbox("a", 5, namespace=namespace)], 9))
+        watches = [await rig.server.next(watch=True) for _ in range(2)]
+        watches.sort(key=lambda exchange: exchange.path)
+        assert len(rig.cache) == 2
+        rig.news()
+        await rig.clock.advance(60)
+        await watches[0].lines(problem(410, "Expired"))
+        relist = await rig.server.next(watch=False)
+        await watches[1].lines(
+            sandbox_row("MODIFIED", "a", 90, namespace="two", generation=2, first=True)
+        )
+        await until(lambda: rig.deltas)
+        await relist.reply(200, page([], 100))
+        await rig.server.next(watch=True)
+        await settle()
+        assert [(delta.key.namespace, delta.change) for delta in rig.deltas] == [
+            ("two", Change.GENERATION),
+            ("one", Change.GONE),
+        ]
+
+
+async def test_a_list_without_a_version_is_refused() -> None:
+    """There is nothing to resume from, and a watch from anywhere would hide deletes."""
+    async with open_sandboxes() as rig:
+        await (await rig.server.next()).reply(200, {"metadata": {}, "items": None})
+        assert "no version" in await rig.failing()
+        assert not rig.reflector.synced.is_set()
+
+
+# -- pages bounded in bytes ------------------------------------------------------------------------
+
+
+async def test_the_first_page_is_small_and_the_next_ones_are_as_large_as_allowed() -> None:
+    """Ordinary objects: one page of 25, and from then on the pages that the option asks for."""
+    async with open_sandboxes(page_size=250) as rig:
+        limits = []
+        for number in range(3):
+            listing = await rig.server.next(watch=False)
+            limits.append(listing.query["limit"])
+            token = "" if number == 2 else "more"
+            await listing.reply(200, page([sandbox(f"{number}-a", 1)] * 25, 9, token))
+        await rig.server.next(watch=True)
+        assert limits == ["25", "250", "250"]
+
+
+async def test_large_objects_come_in_pages_of_some_mebibytes() -> None:
+    """The bytes of a page decide how many objects the next one is asked for, down to one."""
+    async with open_sandboxes(page_size=250) as rig:
+        sizes = {"25": 1_600_000, "32": 3_200_000, "20": 3_900_000, "10": 3_000_000, "6": 100}
+        asked: list[str] = []
+        while len(asked) < len(sizes):
+            listing = await rig.server.next(watch=False)
+            limit = listing.query["limit"]
+            asked.append(limit)
+            body = msgspec.json.encode(page([], 9, "" if limit == "6" else "more"))
+            await listing.reply(200, body + b" " * (sizes[limit] - len(body)))
+        await rig.server.next(watch=True)
+        assert asked == list(sizes)
+
+
+async def test_a_page_that_is_far_too_large_is_asked_for_again_with_fewer_objects() -> None:
+    """With the same token, and not read to its end; a single object is read whatever its size."""
+    huge = sandbox("huge", 3, annotations={"x": "y" * 5_000_000})
+    async with open_sandboxes() as rig:
+        listing = await rig.server.next(watch=False)
+        await listing.reply(200, page([sandbox("a", 1)], 9, "token"))
+        asked = []
+        while True:
+            listing = await rig.server.next(watch=False)
+            assert listing.query["continue"] == "token"
+            asked.append(listing.query["limit"])
+            if asked[-1] == "1":
+                break
+            # The head says more than will ever be sent: nobody waits for it.
+            await listing.head(100 << 20)
+            listing.cut()
+        assert asked == ["250", "62", "15", "3", "1"]
+        await listing.reply(200, page([huge], 9))
+        await rig.server.next(watch=True)
+        assert rig.names() == ["a", "huge"]
+        assert rig.reflector.steps["failure"] == 0
+        assert rig.reflector.source.received_bytes < 6_000_000
+
+
+def test_half_a_surrogate_pair_costs_its_own_object_alone() -> None:
+    """What looks like one, in a text of another tenant on the same page, is left as it is."""
+    hand = Hand(sandbox_kind())
+    odd = sandbox("odd", 10)
+    good = sandbox("good", 11, annotations={"path": "C:\\ud8ab"})
+    odd["metadata"]["annotations"] = {"note": "HALF"}
+    body = msgspec.json.encode(page([odd, good], 12)).replace(b"HALF", rb"\ud800")
+    hand.cache.begin_list(None)
+    hand.feed.page(body, initial=True)
+    hand.cache.end_list(None)
+    assert hand.find("good") is not None
+    assert hand.find("odd") is None
+
+
+async def test_a_server_that_ignores_the_selector_of_a_shard_is_told_of_once_a_list() -> None:
+    """With the objects that this list has shown in vain, and not for one that has shown none."""
+    async with open_sandboxes(shard_selector="shardRange(object.metadata.namespace)") as rig:
+        rig.cache._admits_namespace = lambda name: name == "own"
+
+        async def told(*namespaces: str) -> list[int]:
+            asked = [
+                sandbox(f"s-{at}", at + 1, namespace=name) for at, name in enumerate(namespaces)
+            ]
+            with capture_logs() as logs:
+                listing = await rig.server.next(watch=False)
+                await listing.reply(200, page(asked[:1], 90, "token"))
+                second = await rig.server.next(watch=False)
+                await second.reply(200, page(asked[1:], 90))
+                watch = await rig.server.next(watch=True)
+                await watch.lines(problem(410, "Expired"))
+                await rig.clock.advance(10.0)
+            return [one["dropped"] for one in logs if one["event"] == "shard_selector_ignored"]
+
+        assert await told("other", "own", "other", "third") == [3]
+        assert await told("own", "other") == [1]
+        assert await told("own", "own") == []
