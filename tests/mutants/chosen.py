@@ -1,0 +1,36 @@
+"""A plugin of pytest: runs the tests that a file lists, in its order, and no others.
+
+What never ends, or takes all memory, ends itself.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from pathlib import Path
+
+import pytest
+
+__all__ = ["CHOSEN", "LONGEST"]
+
+CHOSEN = "SANDBOX_TESTS_CHOSEN"
+LONGEST = "SANDBOX_TESTS_LONGEST_CPU_S"
+_MOST_BYTES = 4 << 30
+
+
+def pytest_configure() -> None:
+    """Set the limits, which the processes that tests start inherit."""
+    longest_s = int(os.environ[LONGEST])
+    resource.setrlimit(resource.RLIMIT_CPU, (longest_s, longest_s))
+    resource.setrlimit(resource.RLIMIT_AS, (_MOST_BYTES, _MOST_BYTES))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is not listed; a listed test that is no more is none."""
+    lines = Path(os.environ[CHOSEN]).read_text(encoding="utf-8").splitlines()
+    places = {name: place for place, name in enumerate(lines)}
+    config.hook.pytest_deselected(items=[one for one in items if one.nodeid not in places])
+    items[:] = sorted(
+        (one for one in items if one.nodeid in places), key=lambda one: places[one.nodeid]
+    )
