@@ -12,20 +12,19 @@ import os
 import random
 import sys
 import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from queue import SimpleQueue
 from tempfile import TemporaryDirectory
 
-from tests.mutants.copies import ROOT
 from tests.mutants.judge import Copy, Verdict
 from tests.mutants.reach import Reach, record
-from tests.mutants.sites import Site, modules, sites
+from tests.mutants.sites import Site, equivalent, every_site
 
-__all__ = ["DEADLY", "EQUIVALENT", "equivalent", "every_site"]
+__all__ = ["DEADLY", "main"]
 
-EQUIVALENT = Path(__file__).with_name("equivalent.txt")
 DEADLY = (
     "lean_sandbox/runtime/queue.py WorkQueue.add: "
     "drop self._admit(key, rank, (reason,), cause, after_s) => pass"
@@ -34,85 +33,77 @@ DEADLY = (
 _SAMPLE = 20
 _SAMPLE_S = 150.0
 
-
-def every_site() -> list[Site]:
-    """Return all changes of the product."""
-    return [
-        site for path in modules(ROOT) for site in sites(path, (ROOT / path).read_text("utf-8"))
-    ]
-
-
-def equivalent() -> set[str]:
-    """Return the names of the changes that nothing can notice."""
-    lines = EQUIVALENT.read_text("utf-8").splitlines()
-    return {line for line in lines if line and not line.startswith((" ", "#"))}
+Chooser = Callable[[Site], tuple[list[str], float]]
+"""Returns the tests of a change, and for how many seconds they ran without it."""
 
 
 class Run:
-    """Judges changes, a few at a time, and tells of each."""
+    """Judges changes, as many at a time as there are copies, and tells of each."""
 
-    def __init__(self, reach: Reach, *, most_s: float, ends_at: float, judged: Path | None) -> None:
-        """Take how long the tests of one change may take, and when no other one is begun.
-
-        What is judged is appended to a file, if there is one, and not judged again.
-        """
-        self._reach = reach
-        self._most_s = most_s
-        self._ends_at = ends_at
-        self._judged = judged
+    def __init__(self, copies: Sequence[Copy], tests: Chooser, judged: Path | None) -> None:
+        """Append to a file, if one is given, what is judged; it is not judged again."""
         self._copies: SimpleQueue[Copy] = SimpleQueue()
-        self.killers: dict[str, Site] = {}
-        self.living: list[Site] = []
-        self.caught = 0
+        for copy in copies:
+            self._copies.put(copy)
+        self._number = len(copies)
+        self._tests = tests
+        self._judged = judged
+        self.caught: dict[str, str] = {}
+        self.living: list[str] = []
 
-    def all(self, chosen: list[Site], folders: list[Path]) -> None:
-        """Judge changes, as many at a time as there are empty folders."""
-        for folder in folders:
-            self._copies.put(Copy(folder))
+    def judge(self, chosen: Sequence[Site], ends_at: float) -> None:
+        """Judge changes in their order; none is begun after ``ends_at``, or after Ctrl-C."""
         done = set()
         if self._judged is not None and self._judged.exists():
-            done = {line[9:] for line in self._judged.read_text("utf-8").splitlines()}
-        with ThreadPoolExecutor(len(folders)) as pool:
-            for site, verdict in pool.map(
-                self._one, [one for one in chosen if one.name not in done]
-            ):
-                if verdict is not None:
-                    self._tell(site, verdict)
+            done = {line[8:] for line in self._judged.read_text("utf-8").splitlines()}
+        left = [site for site in chosen if site.name not in done]
 
-    def control(self) -> bool:
-        """Return whether tests that noticed a change pass without one, and notice a deadly one."""
-        copy = self._copies.get()
-        without = copy.judge(None, list(self.killers), 60.0 * len(self.killers))
-        if without.is_caught:
-            say(f"FAILS without a change: {without.by}")
-            return False
-        deadly = next(one for one in every_site() if one.name == DEADLY)
-        if not copy.judge(deadly, *self._reach.tests(deadly, self._most_s)).is_caught:
-            say(f"PASSES with a deadly change: {DEADLY}")
-            return False
-        return True
+        def one(site: Site) -> tuple[Site, Verdict | None]:
+            return site, self._one(site) if time.monotonic() < ends_at else None
 
-    def _one(self, site: Site) -> tuple[Site, Verdict | None]:
-        if time.monotonic() > self._ends_at:
-            return site, None
-        tests, seconds = self._reach.tests(site, self._most_s)
+        with ThreadPoolExecutor(self._number) as pool:
+            try:
+                for site, verdict in pool.map(one, left):
+                    if verdict is not None:
+                        self._tell(site, verdict)
+            except KeyboardInterrupt:
+                pool.shutdown(wait=False, cancel_futures=True)
+
+    def control(self) -> str:
+        """Return what makes all of it worthless, "" if nothing does.
+
+        The tests that noticed something have to pass without a change, and a change that is known
+        to be deadly has to be noticed.
+        """
+        if self.caught:
+            killers = list(dict.fromkeys(self.caught.values()))
+            copy = self._copies.get()
+            without = copy.judge(None, killers, 60.0 * len(killers))
+            self._copies.put(copy)
+            if without.is_caught:
+                return f"without a change, this fails as well: {without.by}"
+        deadly = next(site for site in every_site() if site.name == DEADLY)
+        return "" if self._one(deadly).is_caught else f"nothing notices even {DEADLY}"
+
+    def _one(self, site: Site) -> Verdict:
+        tests, seconds = self._tests(site)
         copy = self._copies.get()
         try:
-            return site, copy.judge(site, tests, seconds)
+            return copy.judge(site, tests, seconds)
         finally:
             self._copies.put(copy)
 
     def _tell(self, site: Site, verdict: Verdict) -> None:
         word = "caught" if verdict.is_caught else "LIVES"
-        say(f"{word:7} {verdict.seconds:5.1f} s  {site.name}  ({site.line})  {verdict.by}")
+        say(f"{word:6} {verdict.seconds:5.1f} s  line {site.line}: {site.name}")
         if verdict.is_caught:
-            self.caught += 1
-            self.killers.setdefault(verdict.by, site)
+            say(f"                by {verdict.by}")
+            self.caught[site.name] = verdict.by
         else:
-            self.living.append(site)
+            self.living.append(site.name)
         if self._judged is not None:
             with self._judged.open("a", encoding="utf-8") as file:
-                file.write(f"{word:7}  {site.name}\n")
+                file.write(f"{word:6}  {site.name}\n")
 
 
 def say(line: str) -> None:
@@ -121,58 +112,78 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
-def _arguments(argv: list[str]) -> argparse.Namespace:
+def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog=".ci/tasks mutants", description=__doc__)
-    parser.add_argument("names", nargs="*", help="parts of names of changes")
-    parser.add_argument("--list", action="store_true", help="print the names alone")
-    parser.add_argument("--all", action="store_true", help="go on where the last run stopped")
-    parser.add_argument("--record", action="store_true", help="record what tests run, alone")
-    parser.add_argument("--random", type=int, metavar="N", help="so many of those chosen")
-    parser.add_argument("--sample", metavar="DATE", help="some of a day, in three minutes at most")
-    parser.add_argument("--seed", type=int, default=0, help="of --random")
-    parser.add_argument("--seconds", type=float, default=30.0, help="of tests for each change")
-    parser.add_argument("--minutes", type=float, default=1e6, help="begin nothing after these")
-    return parser.parse_args(argv)
-
-
-def main(argv: list[str]) -> int:
-    """Judge what the arguments choose; return the exit code."""
-    options = _arguments(argv)
-    known = equivalent()
-    chosen = [one for one in every_site() if one.name not in known]
-    if options.names:
-        chosen = [one for one in chosen if any(part in one.name for part in options.names)]
+    add = parser.add_argument
+    add("names", nargs="*", help="parts of the names of changes, such as kube/events.py")
+    add("--all", action="store_true", help="every change; goes on where the last run stopped")
+    add("--random", type=int, metavar="N", help="so many of those chosen")
+    add("--seed", type=int, default=0, help="of --random")
+    add("--sample", metavar="DATE", help=f"{_SAMPLE} of a day, in three minutes at most")
+    add("--minutes", type=float, default=1e6, help="begin nothing after these")
+    add("--seconds", type=float, default=30.0, help="of tests for each change")
+    add("--tests", nargs="+", metavar="FILE", help="ask these, not those of the record")
+    add("--list", action="store_true", help="print the names")
+    add("--record", action="store_true", help="record what tests run")
+    options = parser.parse_args(argv)
     if options.sample:
         options.random, options.minutes = _SAMPLE, _SAMPLE_S / 60
         options.seed = dt.date.fromisoformat(options.sample).toordinal()
-    if options.random:
-        chosen = random.Random(options.seed).sample(  # noqa: S311 - no secret
-            chosen, min(options.random, len(chosen))
-        )
-    if options.list:
-        for site in chosen:
-            say(site.name)
-        return 0
-    folder = _cache()
-    missing = record(folder / "reached", options.minutes * 60)
-    if options.record:
-        return 1 if missing else 0
+    if not (options.names or options.all or options.random or options.record):
+        parser.error("which? Name some, or see --help")
+    return options
+
+
+def _chosen(options: argparse.Namespace) -> list[Site]:
+    known = equivalent()
+    chosen = [
+        site
+        for site in every_site()
+        if site.name not in known
+        and (not options.names or any(part in site.name for part in options.names))
+    ]
+    if options.random or options.all:
+        number = min(options.random or len(chosen), len(chosen))
+        return random.Random(options.seed).sample(chosen, number)  # noqa: S311 - no secret
+    return chosen
+
+
+def _chooser(options: argparse.Namespace, folder: Path) -> Chooser:
+    if options.tests:
+        return lambda _: (options.tests, options.seconds)
+    missing = record(folder, options.minutes * 60)
     if missing:
-        say(f"not asked, since there was no time to record what they run: {len(missing)} files")
-    run = Run(
-        Reach(folder / "reached"),
-        most_s=options.seconds,
-        ends_at=time.monotonic() + options.minutes * 60,
-        judged=folder / "judged" if options.all else None,
-    )
+        say(f"not asked, as it is not recorded yet what they run: {', '.join(missing)}")
+    reach = Reach(folder)
+    return lambda site: reach.tests(site, options.seconds)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Judge what the arguments choose; return the exit code."""
+    options = _arguments(argv)
+    began = time.monotonic()
+    folder = _cache()
+    if options.record:
+        return 1 if record(folder / "reached", options.minutes * 60) else 0
+    chosen = _chosen(options)
+    if options.list:
+        say("\n".join(site.name for site in chosen))
+        return 0
+    tests = _chooser(options, folder / "reached")
     with ExitStack() as stack:
-        number = len(os.sched_getaffinity(0))
-        run.all(chosen, [Path(stack.enter_context(TemporaryDirectory())) for _ in range(number)])
-        is_proven = run.control()
-    say(f"{run.caught} of {run.caught + len(run.living)} changes are noticed")
-    for site in run.living:
-        say(f"  nothing notices {site.name}")
-    return 1 if run.living or not is_proven else 0
+        number = min(len(chosen), len(os.sched_getaffinity(0)))
+        folders = [stack.enter_context(TemporaryDirectory()) for _ in range(number)]
+        run = Run(
+            [Copy(Path(one)) for one in folders], tests, folder / "judged" if options.all else None
+        )
+        run.judge(chosen, began + options.minutes * 60)
+        fault = run.control()
+    say(f"{len(run.caught)} of {len(run.caught) + len(run.living)} changes are noticed")
+    for name in run.living:
+        say(f"nothing notices {name}")
+    if fault:
+        say(fault)
+    return 1 if run.living or fault else 0
 
 
 def _cache() -> Path:

@@ -1,4 +1,4 @@
-"""A plugin of pytest: runs the tests that a file lists, in its order, and no others.
+"""A plugin of pytest: runs the tests and files of tests that a file lists, in its order.
 
 What never ends, or takes all memory, ends itself.
 """
@@ -30,7 +30,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave out what is not listed; a listed test that is no more is none."""
     lines = Path(os.environ[CHOSEN]).read_text(encoding="utf-8").splitlines()
     places = {name: place for place, name in enumerate(lines)}
-    config.hook.pytest_deselected(items=[one for one in items if one.nodeid not in places])
-    items[:] = sorted(
-        (one for one in items if one.nodeid in places), key=lambda one: places[one.nodeid]
-    )
+    found: list[tuple[int, pytest.Item]] = []
+    left_out: list[pytest.Item] = []
+    for item in items:
+        place = places.get(item.nodeid, places.get(item.nodeid.partition("::")[0]))
+        if place is None:
+            left_out.append(item)
+        else:
+            found.append((place, item))
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for _, item in sorted(found, key=lambda one: one[0])]

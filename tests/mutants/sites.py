@@ -15,9 +15,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-__all__ = ["PACKAGES", "Site", "blocks", "defined", "modules", "sites"]
+from tests.mutants.copies import ROOT
 
-PACKAGES = ("filters", "lean_sandbox")
+__all__ = ["Site", "blocks", "defined", "equivalent", "every_site", "modules", "sites"]
+
+_EQUIVALENT = Path(__file__).with_name("equivalent.txt")
+_PACKAGES = ("filters", "lean_sandbox")
 """What is changed, but for the rooms that serve tests and demonstrations."""
 _LEFT_OUT = ("lean_sandbox/local/", "lean_sandbox/bench/", "lean_sandbox/demo/")
 _OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {
@@ -81,9 +84,24 @@ class Site:
 def modules(root: Path) -> list[str]:
     """Return the modules that are changed, as paths below a root."""
     found = (
-        one.relative_to(root).as_posix() for name in PACKAGES for one in (root / name).rglob("*.py")
+        one.relative_to(root).as_posix()
+        for name in _PACKAGES
+        for one in (root / name).rglob("*.py")
     )
     return sorted(one for one in found if not one.startswith(_LEFT_OUT))
+
+
+def every_site() -> list[Site]:
+    """Return all changes of the product."""
+    return [
+        site for path in modules(ROOT) for site in sites(path, (ROOT / path).read_text("utf-8"))
+    ]
+
+
+def equivalent() -> set[str]:
+    """Return the names of the changes that nothing can notice, from the list of them."""
+    lines = _EQUIVALENT.read_text("utf-8").splitlines()
+    return {line for line in lines if line and not line.startswith((" ", "#"))}
 
 
 def blocks(path: str, tree: ast.Module) -> Iterator[tuple[str, list[ast.stmt]]]:
