@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 
 from tests.mutants.judge import Copy, Verdict
 from tests.mutants.reach import Reach, record
-from tests.mutants.sites import Site, equivalent, every_site
+from tests.mutants.sites import Site, equivalent, every_site, sites_of
 
 __all__ = ["DEADLY", "main"]
 
@@ -75,6 +75,8 @@ class Run:
         The tests that noticed something have to pass without a change, and a change that is known
         to be deadly has to be noticed.
         """
+        if not self.caught and not self.living:
+            return "nothing was tried"
         if self.caught:
             killers = list(dict.fromkeys(self.caught.values()))
             copy = self._copies.get()
@@ -82,7 +84,7 @@ class Run:
             self._copies.put(copy)
             if without.is_caught:
                 return f"without a change, this fails as well: {without.by}"
-        deadly = next(site for site in every_site() if site.name == DEADLY)
+        (deadly,) = (site for site in sites_of(DEADLY) if site.name == DEADLY)
         return "" if self._one(deadly).is_caught else f"nothing notices even {DEADLY}"
 
     def _one(self, site: Site) -> Verdict:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tests.mutants.copies import ROOT
 
-__all__ = ["Site", "blocks", "defined", "equivalent", "every_site", "modules", "sites"]
+__all__ = ["Site", "blocks", "defined", "equivalent", "every_site", "modules", "sites", "sites_of"]
 
 _EQUIVALENT = Path(__file__).with_name("equivalent.txt")
 _PACKAGES = ("filters", "lean_sandbox")
@@ -93,9 +93,13 @@ def modules(root: Path) -> list[str]:
 
 def every_site() -> list[Site]:
     """Return all changes of the product."""
-    return [
-        site for path in modules(ROOT) for site in sites(path, (ROOT / path).read_text("utf-8"))
-    ]
+    return [site for path in modules(ROOT) for site in sites_of(path)]
+
+
+def sites_of(name: str) -> list[Site]:
+    """Return the changes of a module, given its path or the name of one of them."""
+    path = name.partition(" ")[0]
+    return sites(path, (ROOT / path).read_text("utf-8"))
 
 
 def equivalent() -> set[str]:
