@@ -36,7 +36,7 @@ _FOOT: Final = """\
 Start with `lean-sandbox demo`.
 
 exit codes:
-  0    done, or ended by a signal as `run` and `local up` are meant to be
+  0    done, or ended by a signal as `run`, `local up` and `top` are meant to be
   1    failed, or configuration refused: the last line says how to fix it
   2    wrong usage: an unknown command or flag, or a value that cannot be read
   130  interrupted

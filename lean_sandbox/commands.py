@@ -299,6 +299,19 @@ GROUPS: Final[Mapping[str, Mapping[str, Command]]] = {
         ),
     },
     "Look into it": {
+        "top": Command(
+            "show pools, claims and what is refused, as it happens",
+            (
+                "lean-sandbox top",
+                "lean-sandbox top -n team-a --url http://127.0.0.1:8080",
+                "lean-sandbox top -o json",
+            ),
+            _act,
+            "Watches the objects of a cluster, whichever controller it has; --url adds what a"
+            " controller says of itself. Ctrl-C ends it. docs/observability.md has the meanings.",
+            _flags_of("lean_sandbox.top.command"),
+            "top",
+        ),
         "trace": Command(
             "say how long an object took to be Ready, and what happened",
             ("lean-sandbox trace claim my-claim -n team-a",),

@@ -51,6 +51,7 @@ ALLOWED: dict[str, set[str]] = {
         "trace",
         "watch",
     },
+    "top": {"filters", "kube", "model", "watch"},
     "trace": {"filters", "http", "kube", "model", "runtime", "watch"},
     "bench": {"config", "kube", "local", "model"},
     "demo": {"bench", "client", "config", "kube", "local", "manager", "metrics", "model"},

@@ -1,0 +1,1 @@
+"""A live view of a cluster's pools and claims: an observer, which needs no controller."""

@@ -1,0 +1,52 @@
+"""What a page of metrics says of a controller."""
+
+from __future__ import annotations
+
+from lean_sandbox.top.scrape import scraped
+from lean_sandbox.watch.kind import Key
+
+URL = "http://127.0.0.1:8080"
+
+
+def test_a_page_is_summed_up() -> None:
+    """Launches and queues are added over all series; other families are passed over."""
+    found = scraped(
+        URL,
+        "# HELP agent_sandbox_claim_creation_total x\n"
+        'agent_sandbox_claim_creation_total{namespace="a",launch_type="warm"} 3\n'
+        'agent_sandbox_claim_creation_total{namespace="b",launch_type="warm"} 4\n'
+        'agent_sandbox_claim_creation_total{namespace="b",launch_type="cold"} 1\n'
+        'workqueue_depth{name="x",priority=""} 2\n'
+        'workqueue_depth{name="y",priority=""} 5\n'
+        "process_resident_memory_bytes 6.1865984e+07\n"
+        "process_cpu_seconds_total 12.5 1700000000000\n"
+        'lean_sandbox_watch_failing{resource="pods"} 1\n'
+        'lean_sandbox_watch_failing{resource="services"} 0\n'
+        'leader_election_master_status{name="x"} 0\n'
+        'lean_sandbox_warmpool_not_progressing{namespace="a",warmpool_name="p",cause="create"} 1\n'
+        'workqueue_depth_of_others{name="y"} 500\n',
+    )
+    said = found.controller
+    assert (said.warm, said.cold, said.queued) == (7.0, 1.0, 7.0)
+    assert (said.memory_bytes, said.cpu_seconds) == (61865984.0, 12.5)
+    assert said.failing_watches == ("pods",)
+    assert said.is_leading is False
+    assert found.causes == {Key("a", "p"): "create"}
+
+
+def test_what_is_not_on_the_page_is_not_known() -> None:
+    """A page of something else leaves everything open."""
+    said = scraped(URL, "go_goroutines 7\n<html>\nworkqueue_depth not-a-number\n").controller
+    assert said.memory_bytes is None
+    assert said.cpu_seconds is None
+    assert said.queued is None
+    assert said.warm is None
+    assert said.is_leading is None
+    assert said.failing_watches == ()
+
+
+def test_labels_are_read_as_they_are_written() -> None:
+    """Quotes, braces and line breaks in the value of a label do not end it."""
+    label = r'namespace="a\"b}",warmpool_name="p\\n\n",cause="x"'
+    found = scraped(URL, f"lean_sandbox_warmpool_not_progressing{{{label}}} 1\n")
+    assert found.causes == {Key('a"b}', "p\\n\n"): "x"}

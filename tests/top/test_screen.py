@@ -1,0 +1,174 @@
+"""What is drawn fits, has what matters, and lets nobody write on the terminal."""
+
+from __future__ import annotations
+
+import io
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from lean_sandbox.top.figures import (
+    ClaimFigures,
+    ControllerFigures,
+    Figures,
+    LastClaim,
+    NotReady,
+    PoolFigures,
+    SandboxFigures,
+    until_ready,
+)
+from lean_sandbox.top.screen import draw
+
+POOL = PoolFigures(
+    namespace="team-a",
+    name="python",
+    template="python",
+    desired=20,
+    free=16,
+    starting=2,
+    stuck=1,
+    claimed=41,
+    warm=40,
+    waiting=1,
+    cause="create",
+)
+REFUSED = NotReady(
+    kind="claim",
+    reason="WarmPoolNotFound",
+    count=2,
+    is_refused=True,
+    example_namespace="team-a",
+    example_name="lost",
+    message='SandboxWarmPool "nowhere" not found',
+)
+CLAIM = LastClaim(
+    namespace="team-a",
+    name="mine",
+    pool="python",
+    sandbox="python-4q4wm",
+    launch="warm",
+    is_ready=True,
+    reason="DependenciesReady",
+    created_at="2026-01-02T03:04:05Z",
+    took_ms=12.3,
+)
+
+
+def figures(pools: int = 1, refused: int = 1, claims: int = 1) -> Figures:
+    """Return figures with so many rows of each table."""
+    return Figures(
+        at="2026-01-02T03:05:05Z",
+        server="https://10.0.0.1:6443",
+        namespace="",
+        pools=tuple(msgspec.structs.replace(POOL, name=f"python-{n}") for n in range(pools)),
+        claims=ClaimFigures(
+            total=41, ready=39, per_second=12.3, window_s=10.0, until_ready=until_ready([0.012])
+        ),
+        sandboxes=SandboxFigures(total=10_000, ready=9_712),
+        not_ready=(REFUSED,) * refused,
+        last_claims=tuple(msgspec.structs.replace(CLAIM, name=f"c-{n}") for n in range(claims)),
+        controller=ControllerFigures(url="u", memory_bytes=62e6, cores=0.03, warm=98.0, cold=2.0),
+        problems=("the watch of pods is broken",),
+    )
+
+
+def drawn(
+    what: Figures, width: int, height: int | None = None, *, is_plain: bool = False
+) -> list[str]:
+    """Return the lines that a pipe of this width would get."""
+    console = Console(file=io.StringIO(), width=width, highlight=False, markup=False)
+    console.print(draw(what, width=width, height=height, is_plain=is_plain))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue().splitlines()
+
+
+@given(
+    st.integers(0, 60),
+    st.integers(0, 20),
+    st.integers(0, 60),
+    st.integers(30, 200),
+    st.integers(24, 80),
+)
+def test_it_fits_into_any_window(
+    pools: int, refused: int, claims: int, width: int, height: int
+) -> None:
+    """No line is wider than the window, and there are no more of them than it has."""
+    lines = drawn(figures(pools, refused, claims), width, height)
+    assert max(map(len, lines)) <= width
+    assert len(lines) <= height
+
+
+def test_everything_that_is_known_is_told() -> None:
+    """Each table with its figures, one line for each of the others."""
+    told = "\n".join(line.rstrip() for line in drawn(figures(), 160))
+    for words in (
+        "9,712 of 10,000 Ready",
+        "39 of 41 Ready, 12.3 new a second",
+        "p50 12 ms, longest 12 ms, of the last 1 claims",
+        "59 MiB, 3.0% of a core, 98% of 100 claims warm since its start",
+        "the watch of pods is broken",
+        "team-a/python-0",
+        "   16  20         2      1       41   98%        1  create",
+        'team-a/lost: SandboxWarmPool "nowhere" not found',
+        "60s  python  python-4q4wm  warm          12 ms",
+    ):
+        assert words in told, told
+
+
+def test_what_is_not_known_is_left_out() -> None:
+    """Without times, rates, pools or a controller nothing is said of them."""
+    unknown = ClaimFigures(
+        total=0, ready=0, per_second=None, window_s=10.0, until_ready=until_ready([])
+    )
+    bare = msgspec.structs.replace(figures(0, 0, 0), claims=unknown, controller=None, problems=())
+    told = [line.rstrip() for line in drawn(bare, 100)]
+    assert told[1:] == ["Sandboxes    9,712 of 10,000 Ready", "Claims       0 of 0 Ready"]
+
+
+def test_a_table_says_how_many_rows_it_leaves_out() -> None:
+    """The largest pools stay, and those in trouble before them."""
+    told = "\n".join(drawn(figures(50, 0, 0), 120, 24))
+    assert "POOL  34 more" in told
+
+
+def test_nobody_writes_on_the_terminal() -> None:
+    """Escapes and line breaks in what a tenant has written are shown, not obeyed; no markup is."""
+    evil = "\x1b]0;x\x07[red]\n\u202e"
+    hostile = msgspec.structs.replace(REFUSED, reason=evil, message=evil)
+    claim = msgspec.structs.replace(CLAIM, pool=evil, sandbox=evil, is_ready=False, reason=evil)
+    what = msgspec.structs.replace(figures(), not_ready=(hostile,), last_claims=(claim,))
+    told = "\n".join(drawn(what, 200))
+    assert not set("\x1b\x07\u202e") & set(told)
+    assert "[red]" in told
+
+
+def test_plain_terminals_get_plain_bars() -> None:
+    """ASCII alone, one sign for each state."""
+    told = "\n".join(drawn(figures(), 160, is_plain=True))
+    assert told.isascii()
+    assert f"{'#' * 19}+++!." in told
+
+
+@pytest.mark.parametrize(
+    ("free", "starting", "desired", "bar"),
+    [
+        (5, 0, 5, "#" * 24),
+        (0, 0, 5, "." * 24),
+        (1, 0, 1000, "#" + "." * 23),
+        (999, 0, 1000, "#" * 23 + "."),
+        (0, 1, 1000, "+" + "." * 23),
+        (8, 2, 5, "#" * 19 + "+" * 5),
+    ],
+)
+def test_a_bar_shows_the_least_and_the_gap(
+    free: int, starting: int, desired: int, bar: str
+) -> None:
+    """However few there are, they are seen; however many, what is missing is."""
+    pool = msgspec.structs.replace(
+        POOL, free=free, starting=starting, stuck=0, desired=desired, cause=""
+    )
+    told = drawn(msgspec.structs.replace(figures(), pools=(pool,)), 160, is_plain=True)
+    assert any(f"  {bar}  " in line for line in told), told
