@@ -263,7 +263,7 @@ def _in_environment(environment: Mapping[str, str]) -> Iterator[Given]:
         is_port = variable.endswith("_PORT") and _SERVICE_URL.fullmatch(text)
         if wrong := undecoded(text):
             raise ConfigError(wrong, source=f"{Origin.ENVIRONMENT} {variable}")
-        if variable in names or not (is_port or _SERVICE_LINK.fullmatch(variable)):
+        if not (is_port or _SERVICE_LINK.fullmatch(variable)):
             yield Given(name, text, Origin.ENVIRONMENT, variable)
 
 

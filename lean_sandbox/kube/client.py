@@ -295,10 +295,10 @@ class Client:
         if response.status >= 300:
             refusal = errors.from_response(response.status, response.body, response.headers, asked)
             if verb == "create":
-                self.ending.remember(namespace or "", refusal)
+                self.ending.remember(where, refusal)
             raise refusal
         if verb == "create":
-            self.ending.forget(namespace or "")
+            self.ending.forget(where)
         if (writes := WRITES.get()) is not None and method != "GET":
             writes.append(f"{verb} {res.plural}")
         if type_ is bytes:

@@ -348,18 +348,21 @@ EXEC = {"apiVersion": V1, "command": "tool", "interactiveMode": "Never"}
         ({"cluster": {"server": 6443}}, r"cluster\.server"),
         ({"cluster": {"proxy-url": "http://p"}}, "proxy-url"),
         ({"cluster": {"tls-server-name": 5}}, "tls-server-name"),
-        ({"cluster": {"server": "https://h", "certificate-authority": "none.crt"}}, "authority"),
+        (
+            {"cluster": {"server": "https://h", "certificate-authority": "none.crt"}},
+            r"\.certificate-authority",
+        ),
         (
             {"cluster": {"server": "https://h", "certificate-authority-data": "%%"}},
-            "authority-data",
+            r"\.certificate-authority-data",
         ),
         (
             {"cluster": {"server": "https://h", "certificate-authority-data": "aGk="}},
-            "authority-data",
+            r"\.certificate-authority-data",
         ),
         (
             {"cluster": {"server": "https://h", "certificate-authority-data": "//4="}},
-            "authority-data",
+            r"\.certificate-authority-data",
         ),
         ({"cluster": {"server": "https://h"}, "user": {"client-certificate": "x"}}, "client-key"),
         (
@@ -396,7 +399,7 @@ def test_each_mistake_names_file_field_and_way_out(
 ) -> None:
     """Whoever reads the message can correct the file without reading our code."""
     file = home.write(**{"cluster": {"server": "https://127.0.0.1"}, **changes})
-    with pytest.raises(ConfigError, match=field) as caught:
+    with pytest.raises(ConfigError, match=f"{field}: ") as caught:
         home.load()
     assert str(file) in str(caught.value)
     assert "To fix: " in str(caught.value)
