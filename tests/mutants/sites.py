@@ -74,7 +74,8 @@ class Site:
         """What it is called in lists: stays when lines around it come and go."""
         again = f" ({self.number + 1})" if self.number else ""
         old, new = (" ".join(text.split()) for text in (self.old, self.new))
-        return f"{self.path} {self.scope or 'module'}: {self.operator} {old} => {new}{again}"
+        where = ".".join(part for part in (self.scope, *self.defines) if part) or "module"
+        return f"{self.path} {where}: {self.operator} {old} => {new}{again}"
 
     def apply(self, source: bytes) -> bytes:
         """Return the source with this change."""

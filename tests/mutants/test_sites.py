@@ -107,6 +107,7 @@ def test_what_a_limit_defines_is_known() -> None:
     """The tests of a constant are those of what uses it."""
     (site,) = sites("m.py", "_MOST = 7\n")
     assert site.defines == ("_MOST",)
+    assert site.name == "m.py _MOST: constant 7 => 8"
 
 
 @pytest.mark.parametrize("name", sorted({DEADLY, *equivalent()}))
