@@ -16,6 +16,8 @@ import structlog  # noqa: E402
 from hypothesis import settings  # noqa: E402
 from structlog.typing import Processor  # noqa: E402
 
+from tests.support.patience import PATIENCE_S  # noqa: E402
+
 pytest_plugins = ["tests.controlplane.plugin", "tests.totals", "tests.workers"]
 
 # A loaded machine is no reason to fail: the time limit of each test is the guard. The run that
@@ -24,6 +26,13 @@ settings.register_profile("steady", deadline=None, derandomize="CI" in os.enviro
 # `--hypothesis-profile=thorough`, for a look at many more examples.
 settings.register_profile("thorough", deadline=None, max_examples=5000)
 settings.load_profile("steady")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """End a test that hangs, once its own waits have had the time to say what they wait for."""
+    if config.getoption("timeout") is None:
+        config.option.timeout = 2 * PATIENCE_S
 
 
 def pytest_collection_finish() -> None:

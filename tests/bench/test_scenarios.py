@@ -26,6 +26,7 @@ from lean_sandbox.clock import SystemClock
 from lean_sandbox.config.sources import UsageError
 from lean_sandbox.kube.resources import NODES
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
+from tests.support.patience import PATIENCE_S
 
 _SMALL: dict[str, Any] = {
     "count": 5,
@@ -221,8 +222,8 @@ async def test_ctrl_c_deletes_what_was_made_and_ends_every_process(tmp_path: Pat
     shown = tmp_path / "shown"
     async with ControlPlane(LocalSettings()) as plane:
         file = plane.kubeconfig(tmp_path / "admin.kubeconfig")
-        words = ["floor", "fill", "--count", "2", "--rounds", "1", "--quiet", "1", "--wait", "60"]
-        words += ["--kubeconfig", str(file), "--kubelet"]
+        words = ["floor", "fill", "--count", "2", "--rounds", "1", "--quiet", "1"]
+        words += ["--wait", str(PATIENCE_S), "--kubeconfig", str(file), "--kubelet"]
         with shown.open("wb") as stdout:
             bench = await anyio.open_process(
                 [sys.executable, "-m", "lean_sandbox", "bench", *words],
@@ -230,7 +231,7 @@ async def test_ctrl_c_deletes_what_was_made_and_ends_every_process(tmp_path: Pat
                 stderr=subprocess.PIPE,
             )
         try:
-            with anyio.fail_after(40):
+            with anyio.fail_after(PATIENCE_S):
                 while not any("-fill-" in o["metadata"]["name"] for o in _marked(plane)):  # noqa: ASYNC110
                     await anyio.sleep(0.05)
                 children = _children(bench.pid)

@@ -10,6 +10,7 @@ from typing import Any
 
 from tests.controlplane.scene import CONTROLLER
 from tests.support.names import CLAIMS, EXTENSIONS, POOLS, SANDBOXES
+from tests.support.patience import PATIENCE_S
 
 __all__ = [
     "CLAIMS",
@@ -33,8 +34,6 @@ VOLUME: Json = {
 
 # A watch that the blocking client leaves by an error stays open until the collector finds it.
 LEFT_OPEN = "ignore:Exception ignored in. <(socket|ssl):pytest.PytestUnraisableExceptionWarning"
-
-_PATIENCE_S = 120.0
 
 
 class Cluster(ABC):
@@ -74,8 +73,8 @@ class Cluster(ABC):
         """Make a namespace."""
 
     def until(self, what: str, holds: Callable[[], object]) -> None:
-        """Wait until something holds; fails after half a minute."""
-        limit = time.monotonic() + _PATIENCE_S
+        """Wait until something holds."""
+        limit = time.monotonic() + PATIENCE_S
         # The client under test takes real time, and so does a real server.
         while not holds():
             assert time.monotonic() < limit, f"{what} was not reached"

@@ -14,6 +14,7 @@ import yaml
 from tests.client.cluster import Cluster, Room, is_ready
 from tests.docs.pages import EXAMPLES
 from tests.support.names import CLAIMS, POOLS, SANDBOXES
+from tests.support.patience import PATIENCE_S
 
 Json = dict[str, Any]
 
@@ -30,7 +31,7 @@ def _apply(cluster: Cluster, room: Room, file: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=PATIENCE_S,
     )
     assert done.returncode == 0, done.stderr
 

@@ -8,6 +8,7 @@ from k8s_agent_sandbox.models import SandboxDirectConnectionConfig
 from kubernetes.client import ApiClient
 
 from tests.client.cluster import LEFT_OPEN, SANDBOXES, Cluster, Room
+from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.filterwarnings(LEFT_OPEN)
 
@@ -59,7 +60,7 @@ def test_a_claimed_sandbox_is_suspended_and_resumed(api: ApiClient, room: Room) 
     sandbox = client.create_sandbox("pool", room.name)
     pod = room.pod(sandbox.sandbox_id)["metadata"]["uid"]
 
-    done = sandbox.suspend(snapshot_before_suspend=False, wait_timeout=30)
+    done = sandbox.suspend(snapshot_before_suspend=False, wait_timeout=PATIENCE_S)
     assert done.success, done
     assert sandbox.is_suspended()
     room.cluster.until_object(
@@ -69,7 +70,7 @@ def test_a_claimed_sandbox_is_suspended_and_resumed(api: ApiClient, room: Room) 
     assert sandbox.status()[0] == "SandboxNotReady"
     assert room.claim(sandbox.claim_name)["status"]["sandbox"]["name"] == sandbox.sandbox_id
 
-    back = sandbox.resume(wait_timeout=30)
+    back = sandbox.resume(wait_timeout=PATIENCE_S)
     assert back.success, back
     assert not sandbox.is_suspended()
     assert sandbox.get_pod_name() == sandbox.sandbox_id
@@ -89,7 +90,7 @@ def test_an_annotation_of_a_claim_reaches_a_suspended_sandbox_and_goes_again(
         SandboxDirectConnectionConfig(api_url="http://127.0.0.1:9"), api_client=api
     )
     sandbox = client.create_sandbox("pool", room.name)
-    assert sandbox.suspend(snapshot_before_suspend=False, wait_timeout=30).success
+    assert sandbox.suspend(snapshot_before_suspend=False, wait_timeout=PATIENCE_S).success
     key = f"{_GROUP}/ps-name"
 
     def mark(value: str | None) -> None:

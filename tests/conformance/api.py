@@ -16,6 +16,8 @@ from urllib.parse import urlencode
 
 import aiohttp
 
+from tests.support.patience import PATIENCE_S
+
 Json = dict[str, Any]
 
 MERGE = "application/merge-patch+json"
@@ -189,7 +191,7 @@ class Api:
     async def __aenter__(self) -> Self:
         connector = aiohttp.TCPConnector(ssl=self._tls, limit=0)
         self._session = aiohttp.ClientSession(
-            connector=connector, read_bufsize=1 << 22, timeout=aiohttp.ClientTimeout(20)
+            connector=connector, read_bufsize=1 << 22, timeout=aiohttp.ClientTimeout(PATIENCE_S)
         )
         return self
 

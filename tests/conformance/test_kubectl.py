@@ -14,6 +14,7 @@ import pytest
 
 from tests.conformance.api import widget
 from tests.conformance.servers import Server
+from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -106,12 +107,12 @@ async def test_everyday_changes(kubectl: Run) -> None:
     assert "edited" in await kubectl("edit", "widget", "daily", editor=edit)
     change = json.dumps({"status": {"conditions": [{"type": "Ready", "status": "True"}]}})
     await kubectl("patch", "widget", "daily", "--subresource=status", "--type=merge", "-p", change)
-    await kubectl("wait", "--for=condition=Ready", "widget/daily", "--timeout=5s")
+    await kubectl("wait", "--for=condition=Ready", "widget/daily", f"--timeout={PATIENCE_S}s")
     described = await kubectl("describe", "widget", "daily")
     assert "Size:" in described
     assert "-required-" in await kubectl("explain", "widget.spec")
     assert "deleted" in await kubectl("delete", "widget", "daily")
-    await kubectl("wait", "--for=delete", "widget/daily", "--timeout=5s")
+    await kubectl("wait", "--for=delete", "widget/daily", f"--timeout={PATIENCE_S}s")
 
 
 async def test_who_am_i_and_what_may_i_do(kubectl: Run) -> None:

@@ -21,9 +21,7 @@ from tests.controlplane.binaries import MissingProgramsError, Programs, provide
 from tests.controlplane.server import RealServer, started
 
 MARKER = "controlplane"
-# Nothing here takes long; the first test pays for the start, and the machine may be busy.
-LIMIT_S = 300.0
-REAL = [pytest.mark.controlplane, pytest.mark.timeout(LIMIT_S)]
+REAL = pytest.mark.controlplane
 """The marks of a test, or of a parameter, that needs the real control plane."""
 
 _LEFT_OUT = "left_out"

@@ -24,6 +24,7 @@ from typing import Any, Final
 from lean_sandbox.local import data
 from tests.controlplane.binaries import provide
 from tests.controlplane.server import RealServer, started
+from tests.support.patience import PATIENCE_S
 
 Json = dict[str, Any]
 
@@ -51,7 +52,7 @@ class Recorder:
     def _ask(self, path: str, accept: str = "application/json") -> Json:
         headers = {"Authorization": f"Bearer {self._token}", "Accept": accept}
         request = urllib.request.Request(self._url + path, headers=headers)  # noqa: S310 - our own
-        with urllib.request.urlopen(request, context=self._tls, timeout=30) as answer:  # noqa: S310
+        with urllib.request.urlopen(request, context=self._tls, timeout=PATIENCE_S) as answer:  # noqa: S310
             return dict(json.loads(answer.read()))
 
     def schemas(self) -> Json:

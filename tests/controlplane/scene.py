@@ -26,7 +26,7 @@ from tests.conformance.api import Api, Room
 from tests.controlplane.server import KUBELET, RealServer
 from tests.support.clients import connected, controlling
 from tests.support.observable import Observable
-from tests.support.patience import patient
+from tests.support.patience import PATIENCE_S, patient
 
 __all__ = [
     "CONTROLLER",
@@ -79,7 +79,6 @@ _GROUPS = {
     "sandboxtemplates": _EXTENSIONS,
     "sandboxwarmpools": _EXTENSIONS,
 }
-_PATIENCE_S = 120.0
 # The controller tells Events and counts of pools behind everything else.
 _QUIET_S = 2.5
 _READS = ("get", "list", "watch")
@@ -135,9 +134,9 @@ class Scene:
         return list((await self.room.api.get(self.path(plural))).ok()["items"])
 
     async def until(self, plural: str, holds: Callable[[list[Json]], bool]) -> list[Json]:
-        """Wait until something holds of all objects of a kind; fails after half a minute."""
+        """Wait until something holds of all objects of a kind."""
         found: list[Json] = []
-        with anyio.move_on_after(_PATIENCE_S):
+        with anyio.move_on_after(PATIENCE_S):
             while True:
                 found = await self.objects(plural)
                 if holds(found):
@@ -167,7 +166,7 @@ class Scene:
         """Return what was asked for since the count began, once nothing more is; begin anew."""
         seen = -1
         quiet_s = 0.0
-        with patient("fell silent", lambda: f"{seen} requests so far", _PATIENCE_S):
+        with patient("fell silent", lambda: f"{seen} requests so far"):
             while quiet_s < _QUIET_S:
                 await anyio.sleep(0.25)
                 count = sum(1 for _ in self._lines())

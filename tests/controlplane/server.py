@@ -21,6 +21,7 @@ from typing import Any
 
 from tests.controlplane.binaries import Programs
 from tests.kube import certificates
+from tests.support.patience import PATIENCE_S
 
 __all__ = ["ADMIN", "KUBELET", "OBSERVER", "RealServer", "StartError", "started"]
 
@@ -40,7 +41,6 @@ _TOKENS = {
     _SCHEDULER: "scheduler-of-a-test",
 }
 _MASTERS = "system:masters"
-_START_LIMIT_S = 90.0
 _DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 # What tests need of it: roles, owners, namespaces, accounts, nodes without their first taint,
 # volumes.
@@ -142,7 +142,7 @@ class RealServer:
             },
         )
         context = ssl.create_default_context(cafile=str(self.authority))
-        with urllib.request.urlopen(request, context=context, timeout=10) as answer:  # noqa: S310
+        with urllib.request.urlopen(request, context=context, timeout=PATIENCE_S) as answer:  # noqa: S310
             text = answer.read()
         return dict(json.loads(text)) if text.startswith(b"{") else {"text": text.decode()}
 
@@ -151,7 +151,8 @@ class RealServer:
 
         def ask(what: str, body: Json) -> Json:
             url = f"{self._store}/v3/kv/{what}"
-            with urllib.request.urlopen(url, json.dumps(body).encode(), timeout=10) as answer:  # noqa: S310
+            sent = json.dumps(body).encode()
+            with urllib.request.urlopen(url, sent, timeout=PATIENCE_S) as answer:  # noqa: S310
                 return dict(json.loads(answer.read()))
 
         found = ask("range", {"key": base64.b64encode(b"/").decode()})
@@ -206,7 +207,7 @@ class RealServer:
         return self.folder / "etcd"
 
     def _until(self, what: str, check: Any) -> None:
-        limit = time.monotonic() + _START_LIMIT_S
+        limit = time.monotonic() + PATIENCE_S
         while time.monotonic() < limit:
             for name, process in self._processes.items():
                 if process.poll() is not None:

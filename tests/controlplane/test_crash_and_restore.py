@@ -24,6 +24,7 @@ from tests.controlplane.objects import all_ready, extension, fill, sandbox
 from tests.controlplane.plugin import REAL
 from tests.controlplane.scene import SWIFT, Scene, open_stage, permitted
 from tests.controlplane.server import RealServer, started
+from tests.support.patience import PATIENCE_S
 
 pytestmark = REAL
 
@@ -32,7 +33,6 @@ _PLACE = "worse-days"
 _POOL = 20
 _CLAIMS = 40
 _AWAY_S = 3.0
-_PATIENCE_S = 120.0
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ async def broken(scene: Scene, act: Callable[[], None]) -> None:
     for plural in ("sandboxes", "sandboxclaims"):
         # Right after its start it answers 429: the storage of a kind is yet to be initialized.
         reply = await scene.room.api.get(scene.path(plural))
-        with anyio.fail_after(_PATIENCE_S):
+        with anyio.fail_after(PATIENCE_S):
             while reply.status != HTTPStatus.OK:
                 await anyio.sleep(0.2)
                 reply = await scene.room.api.get(scene.path(plural))

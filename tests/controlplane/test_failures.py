@@ -38,6 +38,7 @@ from tests.support.builders import claim, pool, template
 from tests.support.clients import connected
 from tests.support.names import SANDBOXES
 from tests.support.observable import ObservedManager
+from tests.support.patience import PATIENCE_S
 from tests.support.process import controller_process
 from tests.support.world import running_status
 
@@ -49,7 +50,6 @@ HOME = "agent-sandbox-system"
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
 _LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{HOME}/leases"
-_PATIENCE_S = 120.0
 _MEMBERS = 5
 
 
@@ -90,7 +90,7 @@ def refused(made: ObservedManager) -> bool:
 
 async def until(check: Callable[[], Awaitable[object]] | Callable[[], object]) -> None:
     """Wait until something holds."""
-    with anyio.fail_after(_PATIENCE_S):
+    with anyio.fail_after(PATIENCE_S):
         while True:
             found = check()
             if await found if isinstance(found, Awaitable) else found:
@@ -380,7 +380,7 @@ async def test_a_run_with_a_context_refuses_beside_a_live_controller(
     log = tmp_path / "log"
     with lease_of(server, "pod-7_abc"):
         async with process(kubeconfig, log) as refused:
-            with anyio.fail_after(_PATIENCE_S):
+            with anyio.fail_after(PATIENCE_S):
                 assert await refused.wait() == EXIT_CONFIG
     assert "'pod-7_abc' holds its Lease" in log.read_text()
     deployments = f"/apis/apps/v1/namespaces/{HOME}/deployments"
@@ -392,7 +392,7 @@ async def test_a_run_with_a_context_refuses_beside_a_live_controller(
     made["status"] = {"replicas": 1, "readyReplicas": 1, "availableReplicas": 1}
     await ask(server, "PUT", f"{deployments}/{name}/status", made)
     async with process(kubeconfig, log) as refused:
-        with anyio.fail_after(_PATIENCE_S):
+        with anyio.fail_after(PATIENCE_S):
             assert await refused.wait() == EXIT_CONFIG
     assert f"Deployment {HOME}/{name} has 1 available" in log.read_text()
     assert "--allow-second-controller" in log.read_text()
@@ -401,7 +401,7 @@ async def test_a_run_with_a_context_refuses_beside_a_live_controller(
         await create(server, place, "one")
         await has_pod(server, place, "one")
         alone.terminate()
-        with anyio.fail_after(_PATIENCE_S):
+        with anyio.fail_after(PATIENCE_S):
             assert await alone.wait() == EXIT_OK
 
 
@@ -456,7 +456,7 @@ async def test_a_newer_process_takes_over_in_a_burst_and_nothing_is_served_by_bo
                     first.send_signal(signal.SIGCONT)
                 await create(server, place, "late")
                 await has_pod(server, place, "late")
-                with anyio.fail_after(_PATIENCE_S):
+                with anyio.fail_after(PATIENCE_S):
                     if end is signal.SIGSTOP:
                         assert await first.wait() == EXIT_FAILED
                     second.terminate()

@@ -16,7 +16,7 @@ from tests.controlplane.objects import all_ready, condition, extension, filled, 
 from tests.controlplane.plugin import REAL
 from tests.controlplane.scene import Scene, Spent
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), *REAL]
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), REAL]
 
 LAUNCH = {"get sandboxes": 1, "create pods": 1, "get pods": 1, "patch sandboxes/status": 1}
 BIND = ["patch sandboxes", "patch pods", "patch sandboxclaims/status"]

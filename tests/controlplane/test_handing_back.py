@@ -16,7 +16,7 @@ from tests.controlplane.plugin import REAL
 from tests.controlplane.reference import DOMAIN, VOLUME, owner
 from tests.controlplane.scene import Scene
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), *REAL]
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), REAL]
 
 Json = dict[str, Any]
 

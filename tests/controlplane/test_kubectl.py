@@ -15,8 +15,9 @@ import pytest
 from tests.controlplane.objects import all_ready, extension, fill, sandbox
 from tests.controlplane.plugin import REAL
 from tests.controlplane.scene import Scene
+from tests.support.patience import PATIENCE_S, patient
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), *REAL]
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), REAL]
 
 Json = dict[str, Any]
 Run = Callable[..., Coroutine[Any, Any, str]]
@@ -25,7 +26,7 @@ VOLUME: Json = {
     "metadata": {"name": "data"},
     "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
 }
-_TRIES = 40
+PATIENTLY = f"--timeout={PATIENCE_S}s"
 
 
 class RefusedError(Exception):
@@ -77,12 +78,10 @@ async def described(kubectl: Run, kind: str, name: str, *reasons: str) -> str:
     """Return the Events that ``describe`` shows, once these are among them."""
     shown = ""
     # Events are written behind everything else, and only shown where kubectl finds them.
-    for _ in range(_TRIES):
-        shown = (await kubectl("describe", kind, name)).partition("\nEvents:")[2]
-        if all(reason in shown for reason in reasons):
-            return shown
-        await asyncio.sleep(0.25)
-    raise AssertionError(f"{reasons} are not all in {shown}")
+    with patient(f"told of {reasons}", lambda: shown):
+        while not all(reason in shown for reason in reasons):
+            shown = (await kubectl("describe", kind, name)).partition("\nEvents:")[2]
+    return shown
 
 
 @pytest.mark.parametrize("is_wide", [False, True])
@@ -121,17 +120,17 @@ async def test_each_kind_shows_its_columns(
 async def test_a_suspended_sandbox_shows_its_reason(kubectl: Run, scene: Scene) -> None:
     """The column Reason follows the condition; wait understands every condition."""
     await scene.create("sandboxes", sandbox())
-    await kubectl("wait", "--for=condition=Ready", "sandbox/sb", "--timeout=20s")
+    await kubectl("wait", "--for=condition=Ready", "sandbox/sb", PATIENTLY)
     change = '{"spec": {"operatingMode": "Suspended"}}'
     await kubectl("patch", "sandbox", "sb", "--type=merge", "-p", change)
-    await kubectl("wait", "--for=condition=Suspended", "sandbox/sb", "--timeout=20s")
-    await kubectl("wait", "--for=condition=Ready=False", "sandbox/sb", "--timeout=20s")
+    await kubectl("wait", "--for=condition=Suspended", "sandbox/sb", PATIENTLY)
+    await kubectl("wait", "--for=condition=Ready=False", "sandbox/sb", PATIENTLY)
     assert rows(await kubectl("get", "sandbox"))[1] == ["sb", "False", "SandboxSuspended"]
     assert await kubectl("get", "pods", "-o", "name") == ""
     change = '{"spec": {"operatingMode": "Running"}}'
     await kubectl("patch", "sandbox", "sb", "--type=merge", "-p", change)
-    await kubectl("wait", "--for=condition=Suspended=False", "sandbox/sb", "--timeout=20s")
-    await kubectl("wait", "--for=condition=Ready", "sandbox/sb", "--timeout=20s")
+    await kubectl("wait", "--for=condition=Suspended=False", "sandbox/sb", PATIENTLY)
+    await kubectl("wait", "--for=condition=Ready", "sandbox/sb", PATIENTLY)
 
 
 async def test_wait_sees_a_claim_become_ready(kubectl: Run, scene: Scene) -> None:
@@ -139,7 +138,7 @@ async def test_wait_sees_a_claim_become_ready(kubectl: Run, scene: Scene) -> Non
     await fill(scene, 1)
     for name in ("warm", "cold"):
         waiting = asyncio.create_task(
-            kubectl("wait", "--for=create", f"sandboxclaim/{name}", "--timeout=20s")
+            kubectl("wait", "--for=create", f"sandboxclaim/{name}", PATIENTLY)
         )
         body = extension("SandboxClaim", name, warmPoolRef={"name": "p"})
         if name == "cold":
@@ -149,7 +148,7 @@ async def test_wait_sees_a_claim_become_ready(kubectl: Run, scene: Scene) -> Non
             await scene.patch("sandboxtemplates", "t", change)
         await scene.create("sandboxclaims", body)
         await waiting
-        await kubectl("wait", "--for=condition=Ready", f"sandboxclaim/{name}", "--timeout=20s")
+        await kubectl("wait", "--for=condition=Ready", f"sandboxclaim/{name}", PATIENTLY)
     bound = "jsonpath={.status.sandbox.name}"
     assert await kubectl("get", "sandboxclaim", "cold", "-o", bound) == "cold"
     assert (await kubectl("get", "sandboxclaim", "warm", "-o", bound)).startswith("p-")
@@ -164,7 +163,7 @@ async def test_a_pool_is_scaled_and_a_sandbox_is_not(kubectl: Run, scene: Scene)
     for kind in ("pods", "sandboxes"):
         names = await kubectl("get", kind, "--selector", selector, "-o", "name")
         assert len(names.splitlines()) == 3
-    await kubectl("wait", "--for=jsonpath={.status.readyReplicas}=3", "swp/p", "--timeout=20s")
+    await kubectl("wait", "--for=jsonpath={.status.readyReplicas}=3", "swp/p", PATIENTLY)
     await kubectl("scale", "swp", "p", "--replicas=0")
     await scene.until("sandboxes", lambda found: not found)
     await scene.until("pods", lambda found: not found)

@@ -16,6 +16,7 @@ from tests.controlplane.plugin import REAL
 from tests.controlplane.reference import DOMAIN, NEW, OLD, VOLUME, Reference
 from tests.controlplane.scene import HOME, controllers_client, permitted
 from tests.controlplane.server import RealServer
+from tests.support.patience import PATIENCE_S
 
 pytestmark = REAL
 
@@ -122,7 +123,7 @@ async def test_the_lease_of_the_reference_is_taken_when_it_has_run_out(
     async with controllers_client(real_server, tmp_path) as client:
         left = real_server.ask("POST", path, _lease_of_the_reference())
         elector = Elector(client, namespace=HOME, identity="ours", clock=SystemClock())
-        with anyio.fail_after(20):
+        with anyio.fail_after(PATIENCE_S):
             async with anyio.create_task_group() as group:
                 group.start_soon(elector.run)
                 await elector.acquired.wait()

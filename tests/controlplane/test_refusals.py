@@ -23,7 +23,7 @@ from tests.controlplane.plugin import REAL
 from tests.controlplane.scene import Scene
 from tests.support import refusals
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), *REAL]
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), REAL]
 
 Json = dict[str, Any]
 _ADMISSION = "/apis/admissionregistration.k8s.io/v1"

@@ -13,6 +13,7 @@ from tests.controlplane.binaries import provide
 from tests.controlplane.plugin import REAL
 from tests.controlplane.server import RealServer, started
 from tests.local.kubelet.placements import PLACEMENTS
+from tests.support.patience import PATIENCE_S
 
 Json = dict[str, Any]
 
@@ -20,7 +21,6 @@ pytestmark = REAL
 _NODES = "/api/v1/nodes"
 _PODS = "/api/v1/namespaces/default/pods"
 _CASE = "example.com/case"
-_PATIENCE_S = 30.0
 _PREEMPTION = " no new claims to deallocate, preemption: "
 
 
@@ -79,7 +79,7 @@ def _outcome(server: RealServer, name: str) -> str:
 
 def _until(expected: str, look: Callable[[], str]) -> None:
     """Wait for an outcome; the scheduler may have looked before it knew everything."""
-    limit = time.monotonic() + _PATIENCE_S
+    limit = time.monotonic() + PATIENCE_S
     found = ""
     while found != expected and time.monotonic() < limit:
         time.sleep(0.05)

@@ -33,13 +33,13 @@ from tests.controlplane.scene import HOME, SWIFT, Scene, ensure, open_stage
 from tests.controlplane.server import RealServer
 from tests.support.clients import connected
 from tests.support.observable import ObservedManager
+from tests.support.patience import PATIENCE_S
 
 pytestmark = REAL
 
 Json = dict[str, Any]
 _OVERLAY = Path(__file__).resolve().parents[2] / "manifests" / "overlays" / "shards"
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
-_PATIENCE_S = 120.0
 # A standby takes over five times sooner than by default.
 _TIMES = {"DURATION_S": 3, "RENEW_DEADLINE_S": 2.0, "RETRY_S": 0.4, "ATTEMPT_S": 1.0}
 _MEMBERS = 3
@@ -136,7 +136,7 @@ async def _processes(
         for name, settings in wanted.items():
             made.append(await process(stack, name, settings))
             group.start_soon(made[-1].run)
-            with anyio.fail_after(_PATIENCE_S):
+            with anyio.fail_after(PATIENCE_S):
                 await made[-1].controller.synced.wait()
                 if name.endswith("leader"):
                     await made[-1].elector.acquired.wait()

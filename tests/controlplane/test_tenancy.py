@@ -22,7 +22,7 @@ from tests.controlplane.objects import all_ready, condition, extension, fill, sa
 from tests.controlplane.plugin import REAL
 from tests.controlplane.scene import Scene
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), *REAL]
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), REAL]
 
 Json = dict[str, Any]
 _PREFIX = "agents.x-k8s.io"

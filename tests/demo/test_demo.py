@@ -14,6 +14,7 @@ from lean_sandbox.cli import main
 from lean_sandbox.config.sources import EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE
 from lean_sandbox.demo.bill import Account, Bill
 from lean_sandbox.demo.show import FLOORS, REFERENCE_FLOORS, Show
+from tests.support.patience import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -93,5 +94,5 @@ def test_an_interrupted_demo_says_no_more() -> None:
         while b"life of one Sandbox" not in process.stdout.readline():
             assert process.poll() is None
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=30)
+        _, said = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, said) == (EXIT_INTERRUPTED, b"")

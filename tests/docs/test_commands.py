@@ -24,6 +24,7 @@ import yaml
 
 from tests.client.embedded import open_embedded
 from tests.docs.pages import MARK, PAGES, ROOT, Block, blocks, files, name
+from tests.support.patience import PATIENCE_S
 
 Json = dict[str, Any]
 # The cluster is there, and its kubeconfig lies where the page's reader finds it.
@@ -86,7 +87,7 @@ def test_the_commands_of_a_page_do_what_it_says(page: Path, tmp_path: Path) -> N
             capture_output=True,
             text=True,
             check=False,
-            timeout=100,
+            timeout=PATIENCE_S,
         )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
 

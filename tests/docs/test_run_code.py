@@ -14,6 +14,7 @@ from tests.client.cluster import is_ready
 from tests.client.embedded import open_embedded
 from tests.docs.pages import ROOT, files
 from tests.support.names import CLAIMS
+from tests.support.patience import PATIENCE_S
 
 PAGE = ROOT / "docs" / "run-code.md"
 
@@ -48,7 +49,7 @@ def test_the_agent_of_the_page_runs_a_command_in_the_runtime_of_the_page(tmp_pat
                 capture_output=True,
                 text=True,
                 check=False,
-                timeout=40,
+                timeout=PATIENCE_S,
             )
         finally:
             runtime.kill()

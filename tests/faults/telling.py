@@ -12,12 +12,12 @@ import random
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
-__all__ = ["SHRINKS", "Stories"]
+__all__ = ["Stories"]
 
 _PART = 50
 # Making a failing story shorter takes minutes: that is for runs that are meant to take long.
-SHRINKS = "SANDBOX_TESTS_SHRINK" in os.environ
-_ANY = str(random.SystemRandom().randrange(10**6) * 1000) if SHRINKS else "0"
+_SHRINKS = "SANDBOX_TESTS_SHRINK" in os.environ
+_ANY = str(random.SystemRandom().randrange(10**6) * 1000) if _SHRINKS else "0"
 SEED = int(os.environ.get("SANDBOX_TESTS_SEED", _ANY))
 
 
@@ -43,7 +43,7 @@ class Stories:
                     stateful_step_count=acts,
                     deadline=None,
                     suppress_health_check=list(HealthCheck),
-                    phases=phases if SHRINKS else phases[:-1],
+                    phases=phases if _SHRINKS else phases[:-1],
                 ),
             )
         except AssertionError as error:

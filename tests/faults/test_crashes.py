@@ -178,7 +178,6 @@ async def expected(name: str, gap: Gap) -> tuple[list[str], list[AuditEntry]]:
     return _UNDISTURBED[key]
 
 
-@pytest.mark.timeout(0 if ALL else 300)
 @pytest.mark.parametrize("moment", list(Moment), ids=lambda moment: moment.name.lower())
 @pytest.mark.parametrize("name", sorted(FLOWS))
 async def test_a_controller_that_dies_at_any_request_leaves_work_that_another_ends(

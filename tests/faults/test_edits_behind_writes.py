@@ -211,7 +211,6 @@ async def wrong_after(flow: Flow, number: int, edit: Edit) -> tuple[str, list[st
     return behind.at, found
 
 
-@pytest.mark.timeout(0 if ALL else 300)
 @pytest.mark.parametrize("name", sorted(FLOWS))
 async def test_an_edit_that_a_write_of_ours_hides_is_followed(
     name: str, record_property: Callable[[str, object], None]

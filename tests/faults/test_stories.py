@@ -17,7 +17,7 @@ from hypothesis.stateful import initialize, rule
 from tests.faults.disturbances import OPTIONS, Disturbances
 from tests.faults.edits import CLAIM, PAUSE, STOLEN, WHERE, WHICH
 from tests.faults.oracle import CLAIMS
-from tests.faults.telling import SHRINKS, Stories
+from tests.faults.telling import Stories
 from tests.faults.users import BEGUN, REPLICAS
 
 Json = dict[str, Any]
@@ -67,7 +67,6 @@ class Interleavings(Disturbances):
         story.moments(pause)
 
 
-@pytest.mark.timeout(0 if SHRINKS else 300)
 @pytest.mark.parametrize("part", STORIES.parts)
 def test_every_story_ends_as_its_specification_asks(part: int) -> None:
     """Whatever the order of events, answers, faults and acts.

@@ -19,6 +19,7 @@ from lightkube import AsyncClient, KubeConfig
 from lightkube.resources.core_v1 import ConfigMap, Pod
 
 from lean_sandbox.local.controlplane import ControlPlane
+from tests.support.patience import PATIENCE_S
 
 PAGE = Path(__file__).parents[2] / "docs" / "filters.md"
 OPERATOR, REPLAY = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
@@ -83,7 +84,7 @@ async def test_the_book_has_the_ready_pods(
 ) -> None:
     """Pods come in when they are ready and go when they end; an annotation is nobody's business."""
     caplog.set_level(logging.DEBUG, logger=BOOK)
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE_S):
         async with anyio.create_task_group() as group:
             group.start_soon(operator()["AddressBook"](client).run)
             for name, ip in (("a", "10.0.0.1"), ("b", "10.0.0.2")):
@@ -110,7 +111,7 @@ async def test_the_operator_ends_when_its_watch_fails(tmp_path: Path) -> None:
         client = AsyncClient(
             config=KubeConfig.from_file(str(plane.kubeconfig(tmp_path / "kubeconfig"))).get()
         )
-        with anyio.fail_after(30), pytest.RaisesGroup(pytest.RaisesExc(match="410 Gone")):
+        with anyio.fail_after(PATIENCE_S), pytest.RaisesGroup(pytest.RaisesExc(match="410 Gone")):
             await operator()["AddressBook"](client).run()
         await client.close()
 

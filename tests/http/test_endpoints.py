@@ -20,6 +20,7 @@ from lean_sandbox.errors import ConfigError
 from lean_sandbox.http.server import Answer, Endpoint, Handler, Request, _Connection, bind, text
 from lean_sandbox.metrics.registry import Exposition
 from tests.support.clock import FakeClock
+from tests.support.patience import PATIENCE_S
 
 FLAG = "--metrics-bind-address"
 GET = b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -60,7 +61,7 @@ class Served:
 
     async def until(self, holds: Callable[[], object]) -> None:
         """Wait until something holds."""
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE_S):
             while not holds():
                 await anyio.lowlevel.checkpoint()
 
@@ -68,7 +69,7 @@ class Served:
 async def rest_of(stream: SocketStream) -> bytes:
     """Return what comes until the peer closes."""
     parts = b""
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE_S):
         while True:
             try:
                 parts += await stream.receive()
@@ -297,7 +298,7 @@ async def test_a_body_that_is_not_sent_is_waited_for_one_second() -> None:
     """A request with a body is answered at once; its connection ends a second later."""
     async with serve() as served, await served.connect() as stream:
         await stream.send(SILENT)
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE_S):
             assert (await stream.receive()).startswith(b"HTTP/1.1 405 ")
         await settle(served)
         assert len(served.endpoint.open) == 1
@@ -327,7 +328,7 @@ async def test_a_large_answer_comes_whole_and_waits_in_pieces() -> None:
         (waiting,) = served.endpoint.open
         assert waiting._raw._transport.get_write_buffer_size() <= 64 * 1024  # type: ignore[attr-defined]
         answer = bytearray()
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE_S):
             async for piece in stream:
                 answer += piece
     head, _, body = bytes(answer).partition(b"\r\n\r\n")
@@ -397,7 +398,7 @@ async def test_a_crowd_of_one_peer_keeps_no_other_out(monkeypatch: pytest.Monkey
         other.settimeout(0)
         other.send(GET)
         await settle(served)
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE_S):
             await anyio.wait_readable(other)
         assert other.recv(1000).endswith(b"/a {}")
         other.close()
@@ -419,7 +420,7 @@ async def test_a_probe_within_a_crowd_is_answered(
         probe.settimeout(0)
         probe.send(GET)
         crowd += connect_at_once(served, 50)
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE_S):
             await anyio.wait_readable(probe)
         assert probe.recv(1000).endswith(b"/a {}")
         close_all([*crowd, probe])

@@ -15,6 +15,7 @@ from tests.metrics.scrape import ON_FREE_PORTS, Scraper, serving
 from tests.support.clients import connection_to
 from tests.support.clock import FakeClock
 from tests.support.observable import ObservedManager
+from tests.support.patience import PATIENCE_S
 from tests.support.world import open_world
 
 
@@ -63,7 +64,7 @@ async def test_readiness_waits_for_every_list_and_says_which_is_missing() -> Non
             scraper = Scraper(listeners, client, clock)
             before = await scraper.get("/readyz", "health")
             group.start_soon(controller.run)
-            with anyio.fail_after(10):
+            with anyio.fail_after(PATIENCE_S):
                 while list(controller.reflectors.missing) != ["pods"] or not controller.problems:
                     await anyio.lowlevel.checkpoint()
             alive = await scraper.get("/healthz", "health")
@@ -74,7 +75,7 @@ async def test_readiness_waits_for_every_list_and_says_which_is_missing() -> Non
             scraped = await scraper.get("/metrics")
             for _ in range(20):
                 await clock.advance(60.0)
-            with anyio.fail_after(10):
+            with anyio.fail_after(PATIENCE_S):
                 while not controller.synced.is_set():
                     await clock.advance(1.0)
             after = await scraper.get("/readyz", "health")

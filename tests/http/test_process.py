@@ -23,6 +23,7 @@ from lean_sandbox.config.sources import EXIT_CONFIG
 from lean_sandbox.manager.server import process_metrics
 from lean_sandbox.metrics.registry import Exposition
 from tests.metrics.scrape import scraping, serving
+from tests.support.patience import PATIENCE_S
 from tests.support.world import open_world, sandbox
 
 # -- flags -----------------------------------------------------------------------------------------
@@ -211,7 +212,7 @@ def test_a_process_whose_log_reader_has_gone_goes_on(tmp_path: Path) -> None:
     ) as started:
         os.close(writer)
         os.close(reader)
-        said, _ = started.communicate("go\n", timeout=20)
+        said, _ = started.communicate("go\n", timeout=PATIENCE_S)
     assert started.returncode == 0
     assert int(said) == 1000
 
@@ -279,14 +280,14 @@ def test_run_serves_and_logs_its_ports_as_json(kubeconfig: Path) -> None:
             metrics = _ask(ports["metrics"], "/metrics")
         finally:
             started.terminate()
-            started.communicate(timeout=20)
+            started.communicate(timeout=PATIENCE_S)
     assert alive.startswith("HTTP/1.1 200 OK")
     assert ready.startswith("HTTP/1.1 500 ")
     assert "agent_sandbox_build_info" in metrics
 
 
 def _ask(port: int, path: str) -> str:
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as connection:
         connection.sendall(f"GET {path} HTTP/1.0\r\n\r\n".encode())
         parts = iter(lambda: connection.recv(65536), b"")
         return b"".join(parts).decode()

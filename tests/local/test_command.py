@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from lean_sandbox.cli import main
+from tests.support.patience import PATIENCE_S
 
 COMMAND = (sys.executable, "-m", "lean_sandbox", "local")
 
@@ -33,7 +34,7 @@ def taken() -> Iterator[int]:
 def local(*words: str) -> tuple[int, str]:
     """Run the command in a process; return its exit code and what it said."""
     done = subprocess.run(  # noqa: S603
-        [*COMMAND, *words], capture_output=True, text=True, timeout=60, check=False
+        [*COMMAND, *words], capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
     return done.returncode, done.stdout + done.stderr
 
@@ -152,7 +153,7 @@ def test_a_cluster_outlives_whoever_reads_its_output() -> None:
         assert process.stdout.readline().startswith(b"Cluster is up at ")
         process.stdout.close()
         process.terminate()
-        assert process.wait(timeout=30) == 0
+        assert process.wait(timeout=PATIENCE_S) == 0
 
 
 def test_a_process_that_was_killed_is_not_listed(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.pages import ROOT, blocks
+from tests.support.patience import PATIENCE_S
 
 PAGE = ROOT / "docs" / "local.md"
 # The ports of the page may be taken on this machine.
@@ -54,7 +55,7 @@ def test_the_commands_of_the_page_do_what_it_says(tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
@@ -69,7 +70,7 @@ def test_the_program_of_the_page_gets_the_failure_that_it_asks_for(tmp_path: Pat
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr

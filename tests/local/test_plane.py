@@ -45,6 +45,7 @@ from tests.conformance.api import (
     widget,
 )
 from tests.conformance.encoding import encode
+from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -575,7 +576,7 @@ async def test_strict_clients_accept_the_certificate() -> None:
         urls = [f"{plane.url}/version", f"{plane.url}/version".replace("127.0.0.1", "localhost")]
 
         def status(url: str) -> int:
-            with urllib.request.urlopen(url, context=context, timeout=10) as answer:  # noqa: S310
+            with urllib.request.urlopen(url, context=context, timeout=PATIENCE_S) as answer:  # noqa: S310
                 return int(answer.status)
 
         assert [await asyncio.to_thread(status, url) for url in urls] == [200, 200]
@@ -591,7 +592,8 @@ async def test_the_certificates_say_what_they_are_for() -> None:
     async with ControlPlane(LocalSettings(tls=True), crds=[]) as plane:
         assert plane.ca_pem is not None
         port = int(plane.url.rpartition(":")[2])
-        sent = await asyncio.to_thread(ssl.get_server_certificate, ("127.0.0.1", port), timeout=10)
+        address = ("127.0.0.1", port)
+        sent = await asyncio.to_thread(ssl.get_server_certificate, address, timeout=PATIENCE_S)
         signer = x509.load_pem_x509_certificate(plane.ca_pem)
         server = x509.load_pem_x509_certificate(sent.encode())
     server.verify_directly_issued_by(signer)

@@ -22,6 +22,7 @@ from lean_sandbox.local.serversettings import LocalSettings
 from lean_sandbox.local.up import UpSettings, up
 from tests.local.kubelet.test_over_the_wire import SWIFT, is_ready
 from tests.support.clients import connected
+from tests.support.patience import PATIENCE_S
 
 POD = {
     "apiVersion": "v1",
@@ -61,7 +62,7 @@ class Session:
         async def live(*, task_status: anyio.abc.TaskStatus[str]) -> None:
             await up(self.settings(), say=self.said.append, task_status=task_status)
 
-        with anyio.fail_after(20):
+        with anyio.fail_after(PATIENCE_S):
             async with anyio.create_task_group() as group:
                 await group.start(live)
                 await self.use()
@@ -121,7 +122,7 @@ async def test_a_kubeconfig_keeps_its_other_clusters(tmp_path: Path) -> None:
 async def test_a_controller_that_fails_ends_the_cluster(tmp_path: Path) -> None:
     """After the state was saved."""
     session = Session(tmp_path)
-    with anyio.fail_after(60), pytest.raises(ConfigError, match="ended with code 2"):
+    with anyio.fail_after(PATIENCE_S), pytest.raises(ConfigError, match="ended with code 2"):
         await up(session.settings(["--bogus"]), say=session.said.append)
     assert session.state.exists()
     assert clusters() == []

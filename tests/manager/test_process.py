@@ -25,15 +25,13 @@ from lean_sandbox.manager.leaderelection import AwakeClock, open_elector
 from lean_sandbox.manager.preflight import HOME, LEASE_NAME
 from lean_sandbox.manager.server import _open_elector
 from tests.support.names import LEASES
-from tests.support.patience import patient
+from tests.support.patience import PATIENCE_S, patient
 from tests.support.process import controller_process
 from tests.support.world import sandbox
 
 Json = dict[str, Any]
 NS = "default"
 # Only for what never happens: a busy machine takes its time to start a process.
-_PATIENCE_S = 120.0
-pytestmark = pytest.mark.timeout(max(300.0, 2 * _PATIENCE_S))
 
 # -- the parts -------------------------------------------------------------------------------------
 
@@ -140,7 +138,7 @@ class Running:
 
     async def until(self, holds: Callable[[], object]) -> None:
         """Give processes time until something holds."""
-        with patient("got there", self.explain, _PATIENCE_S):
+        with patient("got there", self.explain):
             while not holds():  # noqa: ASYNC110 -- what happens in another process sets no event
                 await anyio.sleep(0.01)
 
@@ -199,7 +197,7 @@ async def test_a_process_that_loses_the_lease_ends_with_1_and_says_why(tmp_path:
         await running.until(lambda: running.holder)
         held = {"spec": {"holderIdentity": "chosen"}}
         running.plane.store.patch(LEASES, NS, LEASE_NAME, held)
-        with anyio.fail_after(_PATIENCE_S):
+        with anyio.fail_after(PATIENCE_S):
             assert await one.wait() == 1
             log = await said(one)
         assert running.holder == "chosen"
@@ -238,6 +236,6 @@ async def test_a_second_signal_ends_it_at_once_with_1(tmp_path: Path) -> None:
         await running.until(lambda: running.plane.audit.select(**one_pod))
         one.send_signal(signal.SIGTERM)
         one.send_signal(signal.SIGINT)
-        with anyio.fail_after(_PATIENCE_S):
+        with anyio.fail_after(PATIENCE_S):
             assert await one.wait() == 1
         assert running.holder

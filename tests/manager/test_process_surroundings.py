@@ -25,7 +25,6 @@ from tests.support.names import SANDBOXES
 from tests.support.world import condition, sandbox
 
 Json = dict[str, Any]
-pytestmark = pytest.mark.timeout(300)
 # Tells of every file that is opened to be written, and of every change of a folder.
 _WATCHED = """
 import os, sys

@@ -15,7 +15,7 @@ from tests.faults.acts import NAMESPACES
 from tests.faults.details import owner_of
 from tests.faults.edits import PAUSE
 from tests.faults.oracle import CLAIMS, SANDBOXES
-from tests.faults.telling import SHRINKS, Stories
+from tests.faults.telling import Stories
 from tests.faults.users import BEGUN, REPLICAS, Users
 from tests.manager.ends import ENDS
 from tests.manager.relay import Handover, Relay
@@ -101,7 +101,6 @@ def _is_no_member(sandbox: Json) -> bool:
     return bool(owner_of(sandbox).get("kind") != "SandboxWarmPool")
 
 
-@pytest.mark.timeout(0 if SHRINKS else 300)
 @pytest.mark.parametrize("part", STORIES.parts)
 def test_whoever_leads_ends_what_another_has_begun(part: int) -> None:
     """All promises: each claim is bound once, and the end is as specified, whoever ends and how.

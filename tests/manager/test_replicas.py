@@ -22,11 +22,11 @@ from tests.metrics.scrape import serving
 from tests.support.builders import claim, pool, template
 from tests.support.clock import FakeClock
 from tests.support.names import CLAIMS, SANDBOXES
+from tests.support.patience import PATIENCE_S
 from tests.support.world import NS, sandbox
 
 # What the sockets of both sides take before anybody reads.
 _MORE_THAN_BUFFERS = 64 * 1024 * 1024
-_PATIENCE_S = 120.0
 
 
 @pytest.mark.case(143)
@@ -269,9 +269,9 @@ async def test_of_a_write_that_was_half_sent_the_rest_is_not_sent_after_the_loss
         port = listener.extra(SocketAttribute.local_port)  # noqa: S610 -- not of Django
         transport = Transport(Connection(f"http://127.0.0.1:{port}"), clock=clock)
         transport.fence = fence
-        with anyio.move_on_after(_PATIENCE_S), pytest.raises(NotLeaderError):
+        with anyio.move_on_after(PATIENCE_S), pytest.raises(NotLeaderError):
             await transport.request("POST", "/pods", body=bytes(_MORE_THAN_BUFFERS))
-        with anyio.fail_after(_PATIENCE_S):
+        with anyio.fail_after(PATIENCE_S):
             await is_read.wait()
         assert b"content-length: %d" % _MORE_THAN_BUFFERS in received.lower()
         assert len(received) < _MORE_THAN_BUFFERS

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import pytest
 from anyio.abc import Process
 
 from lean_sandbox.config.sources import EXIT_FAILED, EXIT_OK
@@ -19,6 +18,7 @@ from lean_sandbox.local.http.audit import AuditEntry
 from lean_sandbox.manager.preflight import LEASE_NAME
 from tests.support.clients import cluster_admin
 from tests.support.names import LEASES
+from tests.support.patience import PATIENCE_S
 from tests.support.process import controller_process
 from tests.support.world import sandbox
 
@@ -26,9 +26,6 @@ Json = dict[str, Any]
 NS = "default"
 OLD = f"system:serviceaccount:{NS}:old"
 NEW = f"system:serviceaccount:{NS}:new"
-# Only for what never happens: a busy machine takes its time to start a process.
-_PATIENCE_S = 90.0
-pytestmark = pytest.mark.timeout(max(300.0, 2 * _PATIENCE_S))
 _READS = ("get", "list", "watch")
 
 
@@ -62,7 +59,7 @@ async def test_the_new_process_takes_over_in_the_middle_of_the_work_and_nothing_
         old_config = plane.kubeconfig(tmp_path / "old", OLD)
         new_config = plane.kubeconfig(tmp_path / "new", NEW)
         enough = anyio.Event()
-        with anyio.fail_after(_PATIENCE_S):
+        with anyio.fail_after(PATIENCE_S):
             async with (
                 running(old_config, tmp_path / "old.log") as old,
                 running(new_config, tmp_path / "new.log") as new,
@@ -130,7 +127,7 @@ async def test_a_leader_that_was_stopped_and_goes_on_writes_nothing_more(tmp_pat
         def pods() -> int:
             return len(plane.store.list("pods", NS))
 
-        with anyio.fail_after(_PATIENCE_S):
+        with anyio.fail_after(PATIENCE_S):
             async with running(configs[0], logs[0]) as old:
                 await until(lambda: holder(plane))
                 first = holder(plane)

@@ -31,13 +31,13 @@ from lean_sandbox.model.times import format_micro_time
 from tests.support.clients import cluster_admin, connected, connection_to
 from tests.support.clock import FakeClock
 from tests.support.names import LEASES
+from tests.support.patience import PATIENCE_S
 from tests.support.process import controller_process
 from tests.support.world import NS, sandbox
 
 FLAG = "--allow-second-controller"
 
 Json = dict[str, Any]
-_PATIENCE_S = 120.0
 
 
 class Cluster:
@@ -202,7 +202,7 @@ async def test_a_server_in_trouble_is_asked_again_until_it_answers(
 
         async with anyio.create_task_group() as group:
             group.start_soon(look)
-            with anyio.fail_after(_PATIENCE_S):
+            with anyio.fail_after(PATIENCE_S):
                 for asked, usual_s in enumerate((1.0, 2.0, 4.0), 1):
                     pause_s = max(usual_s, asked_s or 0.0)
                     while here.clock.next_s is None:
@@ -275,7 +275,7 @@ async def test_a_run_against_a_context_refuses_beside_another_unless_it_is_told(
         plane.store.create(lease("pod-7_abc", format_micro_time(SystemClock().now())))
         plane.store.create(sandbox())
         plane.audit.reset()
-        with anyio.fail_after(_PATIENCE_S):
+        with anyio.fail_after(PATIENCE_S):
             async with process(config) as refused:
                 told = await said(refused)
                 assert await refused.wait() == EXIT_CONFIG
@@ -317,7 +317,7 @@ async def test_a_run_from_outside_holds_the_lease_so_that_all_others_see_it(
     in_cluster = ("--leader-elect", f"--leader-election-namespace={HOME}")
     async with ControlPlane() as plane:
         config = with_two_contexts(plane, tmp_path / "config")
-        with anyio.fail_after(_PATIENCE_S):
+        with anyio.fail_after(PATIENCE_S):
             async with process(config) as first:
                 while not holder(plane):  # noqa: ASYNC110
                     await anyio.sleep(0.01)
@@ -355,7 +355,7 @@ async def test_a_run_with_rights_in_one_namespace_serves_it_without_a_lease(
         plane.store.create({**within, "metadata": {"name": "narrow", "namespace": NS}})
         config = plane.kubeconfig(tmp_path / "config", user)
         plane.store.create(sandbox())
-        with anyio.fail_after(_PATIENCE_S):
+        with anyio.fail_after(PATIENCE_S):
             async with controller_process(config, f"--namespaces={NS}") as alone:
                 while plane.store.find("pods", NS, "sb-1") is None:  # noqa: ASYNC110
                     await anyio.sleep(0.01)

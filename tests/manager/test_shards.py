@@ -29,6 +29,7 @@ from tests.manager.replicas import ELECTION_NS, LEASES, Replica, Replicas, open_
 from tests.metrics.scrape import serving
 from tests.support.builders import claim, pool, template
 from tests.support.names import CLAIMS, SANDBOXES
+from tests.support.patience import PATIENCE_S
 from tests.support.world import running_status, sandbox, write_pod_status
 
 Json = dict[str, Any]
@@ -246,7 +247,7 @@ async def test_the_standby_of_a_shard_takes_over_without_doubling_anything(
         shards.replicas.plane.fail_next(verb, resource, 500, match=die)
         for team in TEAMS:
             shards.store.create(at(team, claim()))
-        with anyio.fail_after(20.0):
+        with anyio.fail_after(PATIENCE_S):
             while not dying.has_ended:
                 await shards.replicas.clock.advance(0.1)
                 for _ in range(100):

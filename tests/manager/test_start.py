@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from lean_sandbox.version import __version__
+from tests.support.patience import PATIENCE_S
 
 # What ``lean-sandbox run`` imports before it connects; rich is kept out as the command does.
 _START = (
@@ -21,7 +22,7 @@ def printed(program: str) -> set[str]:
         check=True,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
     )
     return set(ended.stdout.split())
 

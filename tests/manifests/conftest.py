@@ -14,6 +14,7 @@ import pytest
 from tests.controlplane.binaries import find_helm
 from tests.controlplane.server import RealServer
 from tests.manifests.files import ROOT
+from tests.support.patience import PATIENCE_S
 
 
 class Run(Protocol):
@@ -31,7 +32,7 @@ def _tool(program: str, home: Path, config: Path | None = None) -> Run:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=PATIENCE_S,
         )
         assert (done.returncode != 0) == refused, done.stdout + done.stderr
         return done.stderr if refused else done.stdout

@@ -31,6 +31,7 @@ from lean_sandbox.config.sources import EXIT_CONFIG, EXIT_USAGE
 from lean_sandbox.model.crds.definitions import generate
 from lean_sandbox.version import __version__
 from tests.manifests.files import ROOT as MANIFESTS
+from tests.support.patience import PATIENCE_S
 
 ROOT = MANIFESTS.parent
 TEXT = (MANIFESTS / "image/Dockerfile").read_text(encoding="utf-8")
@@ -204,7 +205,7 @@ class Image:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=PATIENCE_S,
         )
 
 
@@ -237,7 +238,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Image:
 def _pip(*arguments: str) -> None:
     command = [sys.executable, "-m", "pip", "--isolated", "--quiet", *arguments]
     environment = {"PATH": os.environ["PATH"], **BUILT}
-    subprocess.run(command, check=True, timeout=120, env=environment)  # noqa: S603 -- as above
+    subprocess.run(command, check=True, timeout=PATIENCE_S, env=environment)  # noqa: S603 -- as above
 
 
 def test_the_wheel_holds_the_program_and_nothing_else(image: Image) -> None:
@@ -306,7 +307,7 @@ def _built(kind: str, source: Path, into: Path) -> Path:
     command = [sys.executable, "-I", "-W", "error", "-c", build]
     environment = {**os.environ, **BUILT}
     subprocess.run(  # noqa: S603 -- as above
-        command, check=True, timeout=120, cwd=source, env=environment, capture_output=True
+        command, check=True, timeout=PATIENCE_S, cwd=source, env=environment, capture_output=True
     )
     (found,) = into.glob("*.tar.gz" if kind == "sdist" else "*.whl")
     return found

@@ -14,6 +14,7 @@ from tests.controlplane.binaries import find_helm
 from tests.controlplane.plugin import REAL
 from tests.controlplane.server import RealServer
 from tests.docs.pages import ROOT, blocks
+from tests.support.patience import PATIENCE_S
 
 pytestmark = REAL
 
@@ -49,7 +50,7 @@ class Shell:
             capture_output=True,
             text=True,
             check=False,
-            timeout=90,
+            timeout=PATIENCE_S,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from tests.manifests.files import ROOT
+from tests.support.patience import PATIENCE_S
 
 
 def python(path: Path, answer: str) -> Path:
@@ -31,7 +32,7 @@ def found(tmp_path: Path) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=PATIENCE_S,
     )
 
 
@@ -69,7 +70,7 @@ def test_too_old_a_python_is_told_which_one_is_needed() -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=PATIENCE_S,
     )
     assert done.returncode == 1
     assert done.stderr == "lean-sandbox needs Python 3.11 or newer, and this is 3.10\n"

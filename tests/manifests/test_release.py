@@ -12,6 +12,7 @@ import yaml
 from tests.controlplane.plugin import REAL
 from tests.manifests.conftest import Run
 from tests.manifests.files import ROOT, by_name, documents
+from tests.support.patience import PATIENCE_S
 
 pytestmark = REAL
 
@@ -29,7 +30,7 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build the files for an image, and return their folder."""
     folder = tmp_path_factory.mktemp("dist")
     command = [str(ROOT.parent / ".ci/tasks"), "manifests", ":".join(IMAGE), str(folder)]
-    subprocess.run(command, check=True, timeout=60)  # noqa: S603 -- a task of the project
+    subprocess.run(command, check=True, timeout=PATIENCE_S)  # noqa: S603 -- a task of the project
     return folder
 
 

@@ -16,10 +16,10 @@ from lean_sandbox.kube.connection import Connection, tls_context
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.controlplane import ControlPlane
 from tests.support.observable import Observable, ObservedManager
+from tests.support.patience import PATIENCE_S
 
 __all__ = ["cluster_admin", "connected", "connection_to", "controlling"]
 
-_PATIENCE_S = 120.0
 _RBAC = "rbac.authorization.k8s.io"
 
 
@@ -54,7 +54,7 @@ async def controlling(
     controller: Observable = ObservedManager(client, settings, clock=clock)
     async with anyio.create_task_group() as group:
         await group.start(controller.run)
-        with anyio.move_on_after(_PATIENCE_S):
+        with anyio.move_on_after(PATIENCE_S):
             await controller.synced.wait()
         assert controller.synced.is_set(), f"{controller.not_ready}: {controller.problems}"
         yield controller

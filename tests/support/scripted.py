@@ -17,13 +17,13 @@ import anyio.lowlevel
 import msgspec
 from anyio.abc import SocketAttribute, SocketStream
 
-__all__ = ["Exchange", "Scripted", "open_scripted", "until"]
+from tests.support.patience import PATIENCE_S
 
-PATIENCE_S = 10.0
+__all__ = ["Exchange", "Scripted", "open_scripted", "until"]
 
 
 async def until(holds: Callable[[], object]) -> None:
-    """Let tasks and sockets run until ``holds()``; fails after some seconds."""
+    """Let tasks and sockets run until ``holds()``; fails when patience ends."""
     with anyio.fail_after(PATIENCE_S):
         while not holds():
             await anyio.lowlevel.checkpoint()

@@ -18,6 +18,7 @@ from lean_sandbox.local.kubelet.kubelet import Delay, Kubelet, KubeletSettings
 from lean_sandbox.local.kubelet.pods import PREFIX
 from tests.support.clients import connected, connection_to
 from tests.support.clock import FakeClock
+from tests.support.patience import PATIENCE_S
 from tests.support.world import status_managers
 
 AGENT = "test-kubelet"
@@ -69,7 +70,7 @@ class World:
         self, name: str, holds: Callable[[dict[str, Any] | None], bool]
     ) -> dict[str, Any]:
         """Let time pass until something holds of a Pod, and return it."""
-        with anyio.fail_after(20):
+        with anyio.fail_after(PATIENCE_S):
             while not holds(found := await self.get(name)):
                 await self.clock.advance(_LOOK_S)
             return found or {}
