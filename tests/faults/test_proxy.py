@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 
@@ -15,18 +14,9 @@ from lean_sandbox.kube.resources import PODS
 from lean_sandbox.local.controlplane import ControlPlane
 from tests.faults.proxy import Break, Grain, Proxy, open_proxy
 from tests.support.clients import connected, connection_to
-from tests.support.clock import ClockLoop, EndlessError, FakeClock
+from tests.support.clock import ClockLoop, EndlessError, FakeClock, run_on_clock
 from tests.support.names import SANDBOXES
 from tests.support.world import NS, World, open_world, sandbox
-
-Steps = Callable[[FakeClock], Coroutine[Any, Any, None]]
-
-
-def told(steps: Steps) -> None:
-    """Run a test on a loop whose deadlines go by a clock that stands still."""
-    clock = FakeClock()
-    with asyncio.Runner(loop_factory=lambda: ClockLoop(clock)) as runner:
-        runner.run(steps(clock))
 
 
 @asynccontextmanager
@@ -69,7 +59,7 @@ def test_a_broken_answer_is_an_error_and_the_next_is_whole(how: Break, share: fl
             assert proxy.done == {how.value: 1}
             assert b"PodList" in await ask(client)
 
-    told(steps)
+    run_on_clock(steps)
 
 
 def test_what_never_answers_is_given_up_at_its_deadline() -> None:
@@ -89,7 +79,7 @@ def test_what_never_answers_is_given_up_at_its_deadline() -> None:
             await clock.advance(9.5)
             assert b"PodList" in await asking
 
-    told(steps)
+    run_on_clock(steps)
 
 
 @pytest.mark.parametrize("how", [Break.RESET, Break.CLOSED, Break.MUTE])
@@ -109,7 +99,7 @@ def test_a_kept_connection_that_is_dead_costs_a_request_at_most(how: Break) -> N
                 asking = asyncio.ensure_future(ask(client))
             assert b"PodList" in await asking
 
-    told(steps)
+    run_on_clock(steps)
 
 
 def test_of_many_kept_connections_that_are_mute_one_costs_a_deadline() -> None:
@@ -129,7 +119,7 @@ def test_of_many_kept_connections_that_are_mute_one_costs_a_deadline() -> None:
             assert asking.done()
             assert b"PodList" in await asking
 
-    told(steps)
+    run_on_clock(steps)
 
 
 @pytest.mark.parametrize("grain", Grain)
@@ -145,7 +135,7 @@ def test_events_in_any_pieces_are_the_same_events(grain: Grain) -> None:
             assert len(world.plane.store.list("pods", NS)) == 3
             assert grain is Grain.WHOLE or proxy.done[grain.value]
 
-    told(steps)
+    run_on_clock(steps)
 
 
 @pytest.mark.parametrize("share", [None, 0.5])
@@ -163,7 +153,7 @@ def test_a_watch_that_breaks_comes_back_and_misses_nothing(how: Break, share: fl
             await world.recover()
             assert world.find("pods") is not None
 
-    told(steps)
+    run_on_clock(steps)
 
 
 @pytest.mark.parametrize("has_bookmarks", [True, False])
@@ -194,7 +184,7 @@ def test_a_mute_watch_is_noticed_by_its_deadline(has_bookmarks: bool) -> None:  
             assert (30.0 <= took_s <= 121.0) if has_bookmarks else (320.0 <= took_s <= 380.0)
             assert not proxy.mute_watches
 
-    told(steps)
+    run_on_clock(steps)
 
 
 def test_a_stalled_watch_goes_on_where_it_was() -> None:
@@ -210,7 +200,7 @@ def test_a_stalled_watch_goes_on_where_it_was() -> None:
             await world.settle()
             assert world.find("pods") is not None
 
-    told(steps)
+    run_on_clock(steps)
 
 
 def test_what_never_comes_to_rest_is_an_error() -> None:
@@ -224,7 +214,7 @@ def test_what_never_comes_to_rest_is_an_error() -> None:
             await asyncio.sleep(0)
 
     with pytest.raises(EndlessError):
-        told(steps)
+        run_on_clock(steps)
 
 
 def test_a_sandbox_is_served_while_the_way_breaks_again_and_again() -> None:
@@ -244,4 +234,4 @@ def test_a_sandbox_is_served_while_the_way_breaks_again_and_again() -> None:
             assert len(world.plane.store.list("pods", NS)) == 1
             assert world.plane.store.get(SANDBOXES, NS, "sb-1")["status"]["podIPs"]
 
-    told(steps)
+    run_on_clock(steps)

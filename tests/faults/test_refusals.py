@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import anyio.lowlevel
 import pytest
 
 from lean_sandbox.config.options import Settings
-from lean_sandbox.local.target import Target
+from tests.support.clock import FakeClock, run_on_clock
 from tests.support.world import NS, World, condition, controlled_by, open_world, sandbox, tracking
 
 Json = dict[str, Any]
@@ -111,51 +110,46 @@ async def test_retry_after_is_honoured(verb: str, resource: str) -> None:
     ("verb", "resource"),
     [("get", "sandboxes"), ("create", "pods"), ("get", "pods"), ("patch", "sandboxes/status")],
 )
-async def test_a_request_that_is_never_answered_ends_at_its_deadline(
-    verb: str, resource: str
-) -> None:
+def test_a_request_that_is_never_answered_ends_at_its_deadline(verb: str, resource: str) -> None:
     """The pass gives up after the request's deadline and the next one succeeds."""
-    settings = Settings(sandbox_status_window=0.0, request_timeout=0.15)
-    async with open_world(settings) as world:
-        world.plane.delay(verb, resource, 1e9)
-        world.plane.store.create(sandbox())
-        if (verb, resource) == ("get", "pods"):
-            await world.until(lambda: world.find("pods"))
+
+    async def steps(clock: FakeClock) -> None:
+        async with open_world(Settings(sandbox_status_window=0.0), clock=clock) as world:
+            world.plane.hold(verb, resource, answers=False, times=1)
+            world.plane.store.create(sandbox())
+            if (verb, resource) == ("get", "pods"):
+                await world.until(lambda: world.find("pods"))
+                await world.run_pod()
+            await world.pass_time(14.5)
+            assert not any(report.error for report in world.reports)
+            await world.pass_time(1.0)
+            assert any(report.error for report in world.reports)
+            await world.settle()
+            await world.advance(2.0)
             await world.run_pod()
-        await world.until(lambda: any(report.error for report in world.reports))
-        world.plane.delay(verb, resource, 0.0)
-        await world.settle()
-        await world.advance(2.0)
-        await world.run_pod()
-        await world.advance(2.0)
-        assert is_ready(world)
+            await world.advance(2.0)
+            assert is_ready(world)
+
+    run_on_clock(steps)
 
 
-async def test_a_hung_request_holds_up_nobody_else() -> None:
+def test_a_hung_request_holds_up_nobody_else() -> None:
     """Other Sandboxes are launched while one Sandbox's request gets no answer."""
-    settings = Settings(sandbox_status_window=0.0, request_timeout=2.0)
-    async with open_world(settings) as world:
-        hung: list[str] = []
 
-        def hang_one(target: Target) -> bool:
-            # Held back is what arrives next: the create of this Sandbox's Pod.
-            hung.append(target.name)
-            world.plane.delay("create", "pods", 1e9)
-            return False
+    async def steps(clock: FakeClock) -> None:
+        async with open_world(Settings(sandbox_status_window=0.0), clock=clock) as world:
+            world.plane.hold("create", "pods", answers=False, times=1)
+            world.plane.store.create(sandbox("stuck"))
+            await world.until(lambda: world.plane.faults.waiting)
+            for number in range(20):
+                world.plane.store.create(sandbox(f"sb-{number}"))
+            await world.pass_time(0.0)
+            assert len(world.plane.store.list("pods", NS)) == 20
+            assert world.find("pods", "stuck") is None
+            await world.pass_time(16.0)
+            assert world.find("pods", "stuck") is not None
 
-        world.plane.fail_next("get", "sandboxes", 500, match=hang_one)
-        world.plane.store.create(sandbox("stuck"))
-        await world.until(lambda: hung)
-        for _ in range(300):
-            await anyio.lowlevel.checkpoint()
-        world.plane.faults.clear()
-        for number in range(20):
-            world.plane.store.create(sandbox(f"sb-{number}"))
-        await world.until(lambda: len(world.plane.store.list("pods", NS)) == 20)
-        assert world.find("pods", "stuck") is None
-        await world.settle()
-        await world.advance(1.0)
-        assert world.find("pods", "stuck") is not None
+    run_on_clock(steps)
 
 
 @pytest.mark.parametrize("kind", ["Pod", "Service", "PersistentVolumeClaim"])

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from lean_sandbox.config.options import Settings
-from tests.support.clock import ClockLoop, FakeClock
+from tests.support.clock import FakeClock, run_on_clock
 from tests.support.world import open_world, sandbox
 
 
@@ -16,9 +14,8 @@ def test_a_request_without_an_answer_is_given_up_and_sent_again(
     settings: dict[str, float], deadline_s: float
 ) -> None:
     """After fifteen seconds, or as many as the flag says; the Pod is created once."""
-    clock = FakeClock()
 
-    async def live() -> None:
+    async def steps(clock: FakeClock) -> None:
         async with open_world(Settings(**settings), clock=clock) as world:  # type: ignore[arg-type]
             world.plane.hold("create", "pods", times=1)
             world.plane.store.create(sandbox())
@@ -30,5 +27,4 @@ def test_a_request_without_an_answer_is_given_up_and_sent_again(
             await world.pass_time(2.0)
             assert len(world.plane.store.list("pods", "ns")) == 1
 
-    with asyncio.Runner(loop_factory=lambda: ClockLoop(clock)) as runner:
-        runner.run(live())
+    run_on_clock(steps)

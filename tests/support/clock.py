@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from bisect import insort
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -173,6 +173,13 @@ class ClockLoop(asyncio.SelectorEventLoop):
         if self.turns_left == 0:
             raise EndlessError("nothing comes to rest")
         super()._process_events(event_list)  # type: ignore[misc]
+
+
+def run_on_clock(steps: Callable[[FakeClock], Coroutine[Any, Any, None]]) -> None:
+    """Run the steps of a test on a loop whose deadlines go by the clock that they are given."""
+    clock = FakeClock()
+    with asyncio.Runner(loop_factory=lambda: ClockLoop(clock)) as runner:
+        runner.run(steps(clock))
 
 
 class _Elsewhere:

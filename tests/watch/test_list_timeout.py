@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from lean_sandbox.local.controlplane import ControlPlane
-from tests.support.clock import ClockLoop, FakeClock
+from tests.support.clock import FakeClock, run_on_clock
 from tests.support.world import open_world
 
 
 def test_a_page_of_a_list_is_given_up_after_half_a_minute() -> None:
     """A connection went silent: the page is asked for again, and what follows is seen."""
-    clock = FakeClock()
 
-    async def live() -> None:
+    async def steps(clock: FakeClock) -> None:
         def stall(plane: ControlPlane) -> None:
             plane.hold("list", "services", times=1)
 
@@ -26,5 +23,4 @@ def test_a_page_of_a_list_is_given_up_after_half_a_minute() -> None:
             assert len(world.requests("list", "services")) == 2
             assert world.controller.not_ready is None
 
-    with asyncio.Runner(loop_factory=lambda: ClockLoop(clock)) as runner:
-        runner.run(live())
+    run_on_clock(steps)
