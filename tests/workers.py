@@ -21,6 +21,8 @@ import pytest
 from xdist.scheduler.loadscope import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
+from tests.tiers import left_out
+
 PROCESSES = (
     "tests/bench/test_scenarios.py",
     "tests/client",
@@ -92,6 +94,8 @@ def pytest_collection(session: pytest.Session) -> None:
         return
     paths = [config.invocation_params.dir / one.partition("::")[0] for one in config.args]
     files = [file for one in paths for file in (_files(one) if one.is_dir() else [one])]
+    passed_over = left_out(config)
+    files = [one for one in files if not any(one.is_relative_to(path) for path in passed_over)]
     begin = len(files) * int(here["workerid"].removeprefix("gw")) // here["workercount"]
     for file in files[begin:] + files[:begin]:
         name = ".".join(file.relative_to(config.rootpath).with_suffix("").parts)

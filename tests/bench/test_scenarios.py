@@ -1,7 +1,6 @@
 """Each scenario end to end in small: real processes, counts asserted and never times.
 
-Three run with all other tests; those marked ``scenarios`` take a minute more and run with
-``-m scenarios``, as ``.ci/run`` does. They rest more briefly: what they count is awaited by itself.
+Some rest more briefly: what they count is awaited by itself.
 """
 
 from __future__ import annotations
@@ -101,7 +100,6 @@ async def test_launches_stand_beside_bare_pods_and_a_restart_writes_nothing() ->
     assert sum(restart.requests.values()) == figures["lists"]
 
 
-@pytest.mark.scenarios
 async def test_sustained_load_leaves_nothing_behind() -> None:
     """Every claim is Ready and deleted; of Sandboxes and Pods those of the pool are left.
 
@@ -116,7 +114,6 @@ async def test_sustained_load_leaves_nothing_behind() -> None:
     assert load.requests["create sandboxes"] == load.figures["claims"]
 
 
-@pytest.mark.scenarios
 async def test_the_search_ends_at_the_highest_rate_it_may_try() -> None:
     """Rates grow until one is not flat, or may not be exceeded; each is a report of its own.
 
@@ -131,7 +128,6 @@ async def test_the_search_ends_at_the_highest_rate_it_may_try() -> None:
         assert load.figures["pool"] == ceil(10 * (load.figures["rate"] or 0))
 
 
-@pytest.mark.scenarios
 async def test_memory_is_that_of_starts_over_sandboxes_that_were_launched() -> None:
     """Each start lists what is there and writes nothing; KiB each is the growth between two."""
     empty, six = (await run("memory", quiet=_BRIEF)).scenarios
@@ -144,7 +140,6 @@ async def test_memory_is_that_of_starts_over_sandboxes_that_were_launched() -> N
     assert (six.figures["empty_mib"], six.figures["most_mib"]) == (empty.figures["rss_mib"], None)
 
 
-@pytest.mark.scenarios
 async def test_a_soak_leaves_nothing_behind_and_tells_of_each_measure() -> None:
     """Namespaces come and go with all that happens in one; every measure has both thirds."""
     (soak,) = by_name(await run("soak", seconds=6.0, quiet=_BRIEF)).values()
@@ -155,7 +150,6 @@ async def test_a_soak_leaves_nothing_behind_and_tells_of_each_measure() -> None:
     assert all((soak.figures[f"{name}_middle"] or 0) > 0 for name in ("rss_mib", "fds", "series"))
 
 
-@pytest.mark.scenarios
 async def test_a_server_of_a_kubeconfig_is_left_as_it_was(tmp_path: Path) -> None:
     """The bench brings its own Nodes, and takes them and its namespaces with it."""
     async with ControlPlane(LocalSettings()) as plane:
@@ -170,7 +164,6 @@ async def test_a_server_of_a_kubeconfig_is_left_as_it_was(tmp_path: Path) -> Non
         assert plane.store.list(NODES.qualified) == []
 
 
-@pytest.mark.scenarios
 async def test_a_controller_that_runs_already_is_measured_by_its_process_and_metrics(
     tmp_path: Path,
 ) -> None:
@@ -203,7 +196,6 @@ async def test_a_controller_that_runs_already_is_measured_by_its_process_and_met
             await run("one", kubeconfig=file, kubelet=True, against=(process,))
 
 
-@pytest.mark.scenarios
 async def test_a_wait_that_is_in_vain_says_what_it_waited_for(tmp_path: Path) -> None:
     """Where nothing runs Pods the pool is never full; the message names the way out."""
     async with ControlPlane(LocalSettings()) as plane:

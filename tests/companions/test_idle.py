@@ -260,27 +260,27 @@ async def test_a_restart_does_not_suspend_what_was_in_use() -> None:
             assert mode(after) == "Running"
 
 
-async def test_a_day_of_a_hundred_sandboxes_of_which_ten_are_in_use() -> None:
+async def test_a_day_of_thirty_sandboxes_of_which_three_are_in_use() -> None:
     """No one in use is suspended, and Pods run for a seventh of the hours."""
     given_ = settings(companions=("idle",), idle_cpu=0.0)
     hour_s = 3600.0
     timeout_s = 3600
     wishes = {"annotations": {TIMEOUT: str(timeout_s)}}
-    every = [sandbox(f"sb-{number}", metadata=wishes) for number in range(100)]
+    every = [sandbox(f"sb-{number}", metadata=wishes) for number in range(30)]
     async with open_world(given_, one_time=True, clock=FakeClock(), before=tuple(every)) as world:
         pod_hours = 0.0
         await world.advance(60.0)
         for _ in range(48):
-            for number in range(10):
+            for number in range(3):
                 at = format_rfc3339(world.clock.now())
                 used = {"metadata": {"annotations": {ACTIVITY: at}}}
                 world.plane.store.patch(SANDBOXES, NS, f"sb-{number}", used)
             running = sum(mode(world, body["metadata"]["name"]) == "Running" for body in every)
             pod_hours += running / 2
             await world.advance(hour_s / 2)
-        assert all(mode(world, f"sb-{number}") == "Running" for number in range(10))
+        assert all(mode(world, f"sb-{number}") == "Running" for number in range(3))
         # Those in use for a day, the others for the hour of their timeout.
-        assert pod_hours == 10 * 24 + 90
+        assert pod_hours == 3 * 24 + 27
 
 
 # -- decisions -------------------------------------------------------------------------------------

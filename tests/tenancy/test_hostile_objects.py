@@ -137,7 +137,7 @@ async def test_odd_replicas_cost_one_pool(replicas: object, made: int) -> None:
 @pytest.mark.parametrize(
     "conditions",
     [
-        [{"type": f"T{number}", "status": "True"} for number in range(5000)],
+        [{"type": f"T{number}", "status": "True"} for number in range(1000)],
         [{"type": "Ready", "status": "True"}, {"type": "Ready", "status": "False"}],
         "x",
         [None],
