@@ -12,7 +12,7 @@ from lean_sandbox.local.controlplane import ControlPlane
 
 __all__ = ["PATIENCE_S", "patient", "requests_under_way"]
 
-PATIENCE_S = float(os.environ.get("SANDBOX_TESTS_PATIENCE_S", "300"))
+PATIENCE_S = int(os.environ.get("SANDBOX_TESTS_PATIENCE_S", "300"))
 """After so many real seconds a test gives up what does not come: the one limit of all waits.
 
 It only ends what hangs. A slow machine must not make a test fail, so nothing is asserted of it.
