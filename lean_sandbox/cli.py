@@ -21,6 +21,7 @@ from lean_sandbox.config.sources import (
     undecoded,
 )
 from lean_sandbox.errors import ConfigError, missing_extra
+from lean_sandbox.program import NAME, called
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -73,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _failed(why: str, code: int) -> int:
-    print(f"lean-sandbox: {why}", file=sys.stderr)  # noqa: T201
+    print(f"{NAME}: {why}", file=sys.stderr)  # noqa: T201
     return code
 
 
@@ -96,7 +97,7 @@ def _perform(words: list[str]) -> int:
     name = " ".join(words[:own])
     if name not in COMMANDS:
         near = nearest(name, COMMANDS)
-        way_out = f"did you mean {near}?" if near else "`lean-sandbox help` lists them"
+        way_out = f"did you mean {near}?" if near else f"`{called()} help` lists them"
         raise UsageError(f"unknown command {name}; {way_out}")
     return _run(name, COMMANDS[name], words[own:])
 

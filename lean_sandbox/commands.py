@@ -26,6 +26,7 @@ from lean_sandbox.config.sources import (
 )
 from lean_sandbox.errors import ConfigError
 from lean_sandbox.kube.errors import NotLeaderError
+from lean_sandbox.program import called
 from lean_sandbox.version import about
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ def _metrics_of(flags: Sequence[str]) -> str:
     try:
         scanned = scan(flags)
     except HelpWanted:
-        raise UsageError("see `lean-sandbox run --help`") from None
+        raise UsageError(f"see `{called()} run --help`") from None
     if scanned.rest:
         raise UsageError(f"{scanned.rest[0]} is not a flag")
     settings = effective(scanned, os.environ).settings

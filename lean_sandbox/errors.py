@@ -6,6 +6,8 @@ They come before any work begins. Errors of the API server are in ``kube/errors.
 from __future__ import annotations
 
 import re
+import shlex
+import sys
 
 
 class ConfigError(Exception):
@@ -26,7 +28,8 @@ class ConfigError(Exception):
 
 def missing_extra(what: str, extra: str, error: ImportError) -> ConfigError:
     """Return the error that names the extra which brings a library."""
-    way_out = f"install the extra {extra}: pip install '.[{extra}]' in a checkout of lean-sandbox"
+    pip = f"{shlex.quote(sys.executable)} -m pip install '.[{extra}]'"
+    way_out = f"install the extra {extra}: {pip} in a checkout of lean-sandbox"
     return ConfigError(f"{what} needs {error.name or error}", way_out=way_out)
 
 

@@ -71,7 +71,7 @@ LOCAL: dict[str, set[str]] = {
     "kubelet": set(),
 }
 LOCAL_LEAVES = {"auth", "errors", "kubeconfig", "recorded", "serversettings", "target"}
-LEAVES = {"clock", "errors", "log", "rates", "signals", "turns", "version"}
+LEAVES = {"clock", "errors", "log", "program", "rates", "signals", "turns", "version"}
 # Third-party packages a room may use besides the standard library; None is any.
 LIBRARIES: dict[str, set[str] | None] = {
     "filters": set(),

@@ -48,9 +48,9 @@ from lean_sandbox.kube.resources import (
     PartialObject,
     Resource,
 )
+from lean_sandbox.program import called
 
 _ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
-_CRD_HELP = "lean-sandbox crds | kubectl apply --server-side -f -"
 _POLL_S = 0.05
 _LOOK_S = 0.25
 _ACCOUNT_S = 10.0
@@ -308,7 +308,8 @@ async def _version_of(client: Client) -> str:
             await client.list(resource, bytes, chunk_size=1)
         return msgspec.json.decode(answer.body, type=dict[str, str]).get("gitVersion", "")
     except (NotServed, NotFound) as error:
-        raise UsageError(f"the server does not know {error.asked.resource}: {_CRD_HELP}") from error
+        way_out = f"{called()} crds | kubectl apply --server-side -f -"
+        raise UsageError(f"the server does not know {error.asked.resource}: {way_out}") from error
     except ControlPlaneError as error:
         server = client.transport.connection.server
         raise UsageError(f"the server {server} cannot be reached or used: {error}") from error

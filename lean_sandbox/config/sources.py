@@ -19,6 +19,7 @@ from lean_sandbox.config.flags import DEVELOPMENT, DEVELOPMENT_DEFAULTS, FLAGS, 
 from lean_sandbox.config.forms import BOOLEAN, Form
 from lean_sandbox.config.options import Settings, doubts, flag_of
 from lean_sandbox.errors import ConfigError
+from lean_sandbox.program import called
 
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
@@ -241,7 +242,7 @@ def _with_places(error: ConfigError, givers: Mapping[str, Given]) -> ConfigError
 def _unknown(given: Given) -> ConfigError:
     name = given.name.lower().replace("_", "-")
     problem = "unknown flag"
-    way_out = "; `lean-sandbox run --help` lists all of them"
+    way_out = f"; `{called()} run --help` lists all of them"
     if name in REMOVED:
         way_out = f": {REMOVED[name]}"
     else:

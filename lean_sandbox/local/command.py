@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from lean_sandbox.errors import ConfigError
+from lean_sandbox.program import called
 
 if TYPE_CHECKING:
     from lean_sandbox.local.running import Cluster
@@ -165,7 +166,7 @@ def _status(_given: argparse.Namespace) -> int:
         if one.log:
             _say(f"  log: {one.log}")
     if not found:
-        _say("No local cluster runs. `lean-sandbox local up` starts one.")
+        _say(f"No local cluster runs. `{called()} local up` starts one.")
     return 0 if found else 1
 
 

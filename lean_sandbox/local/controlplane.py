@@ -43,6 +43,7 @@ from lean_sandbox.local.store.persistence import StateFile
 from lean_sandbox.local.store.store import Collection, Entry, Store
 from lean_sandbox.local.write.bodies import WriteOptions
 from lean_sandbox.local.write.verbs import Verbs
+from lean_sandbox.program import called
 
 __all__ = ["ControlPlane", "LocalSettings"]
 
@@ -163,7 +164,7 @@ class ControlPlane:
             why = os.strerror(error.errno or 0)
             raise ConfigError(
                 f"cannot listen on {HOST}:{port}: {why}",
-                way_out="--port 0 picks a free one; `lean-sandbox local status` lists what runs",
+                way_out=f"--port 0 picks a free one; `{called()} local status` lists what runs",
             ) from error
         except ConfigError:
             await self._runner.cleanup()

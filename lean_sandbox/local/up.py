@@ -31,6 +31,7 @@ from lean_sandbox.local.http.audit import AuditEntry
 from lean_sandbox.local.kubeconfig import NAME, current_context
 from lean_sandbox.local.kubelet.kubelet import Kubelet, KubeletSettings
 from lean_sandbox.local.running import Cluster, clusters, listed
+from lean_sandbox.program import called
 from lean_sandbox.version import __version__
 
 Say = Callable[[str], None]
@@ -124,7 +125,7 @@ async def up(
         raise ConfigError(
             f"the controller ended with code {failure}; it says above why",
             way_out="flags for it go after --, as in"
-            " lean-sandbox local up -- --metrics-bind-address=127.0.0.1:9090",
+            f" {called()} local up -- --metrics-bind-address=127.0.0.1:9090",
         )
 
 
@@ -136,7 +137,7 @@ def _check_unused(kubeconfig: Path) -> None:
                 f"this is the kubeconfig of the cluster at {one.url}",
                 source=str(kubeconfig),
                 way_out=f"name another file with --kubeconfig, or stop that cluster: "
-                f"lean-sandbox local down --port {one.port}",
+                f"{called()} local down --port {one.port}",
             )
 
 
@@ -170,6 +171,7 @@ async def _controller(settings: UpSettings) -> AsyncIterator[Process | None]:
 
 def _greeting(cluster: Cluster) -> str:
     file = shlex.quote(cluster.kubeconfig)
+    program = called(elsewhere=not cluster.log)
     lines = [
         f"Cluster is up at {cluster.url} with {cluster.nodes} simulated nodes"
         + (" and the controller." if cluster.has_controller else "; no controller runs."),
@@ -181,12 +183,12 @@ def _greeting(cluster: Cluster) -> str:
     if current_context(Path(cluster.kubeconfig)) != NAME:
         lines.append(f"  kubectl config use-context {NAME}")
     if not cluster.has_controller:
-        lines.append(f"  lean-sandbox run --extensions --kubeconfig {file} --context {NAME}")
+        lines.append(f"  {program} run --extensions --kubeconfig {file} --context {NAME}")
     lines += [
-        "  lean-sandbox local example | kubectl apply -f -",
+        f"  {program} local example | kubectl apply -f -",
         "  kubectl wait --for=condition=Ready sandbox/code-interpreter",
     ]
     if cluster.metrics:
-        lines.append(f"  lean-sandbox trace sandbox code-interpreter --url {cluster.metrics}")
-    end = f"`lean-sandbox local down --port {cluster.port}` stops it. Its log: {cluster.log}"
+        lines.append(f"  {program} trace sandbox code-interpreter --url {cluster.metrics}")
+    end = f"`{program} local down --port {cluster.port}` stops it. Its log: {cluster.log}"
     return "\n".join([*lines, "", end if cluster.log else "Ctrl-C stops it."])

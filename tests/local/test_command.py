@@ -100,7 +100,7 @@ def test_a_cluster_lives_in_the_background_until_it_is_stopped() -> None:
     assert code == 0
     port = listed.partition(": ")[0].rpartition(":")[2]
     assert f"https://127.0.0.1:{port}" in greeting
-    assert f"lean-sandbox local down --port {port}" in greeting
+    assert f"-m lean_sandbox local down --port {port}` stops it" in greeting
     # The port is one of those that were free: only the log knows which.
     for said in (f"code-interpreter --url {free}", f"metrics: {free}"):
         assert said in greeting + listed
@@ -161,7 +161,9 @@ def test_a_process_that_was_killed_is_not_listed(tmp_path: Path) -> None:
     folder = tmp_path / "list" / "lean-sandbox"
     folder.mkdir(parents=True)
     (folder / "local-7443.json").write_text(f'{{"pid":{os.getpid()}}}')
-    assert local("status") == (1, "No local cluster runs. `lean-sandbox local up` starts one.\n")
+    code, told = local("status")
+    assert (code, told.partition("`")[0]) == (1, "No local cluster runs. ")
+    assert told.endswith(" -m lean_sandbox local up` starts one.\n")
 
 
 @pytest.mark.parametrize("name", ["sandbox", "pool", "claim"])

@@ -1,0 +1,86 @@
+"""Laws of the commands that are printed: each can be pasted where it was printed."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+NAME = "lean-sandbox"
+PRINT = "from lean_sandbox.program import called; print(called(elsewhere={elsewhere}))"
+
+
+def script(folder: Path, text: str) -> Path:
+    """Write the program as pip installs it into a folder, which does this instead."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / NAME
+    path.write_text(f"#!{sys.executable}\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+def said(line: str, folder: Path, *, path: str) -> str:
+    """Run a line in a shell in a folder, and return what it prints."""
+    root = Path(__file__).resolve().parents[2]
+    return subprocess.run(  # noqa: S602 -- a shell finds programs
+        line,
+        shell=True,
+        cwd=folder,
+        env={"PATH": path, "PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+@pytest.mark.parametrize("folder", ["bin", "with space", "."])
+def test_a_program_without_the_path_is_called_by_its_own(
+    tmp_path: Path, folder: str, *, elsewhere: bool
+) -> None:
+    """As it was typed; for another terminal, which may be in another folder, from the root."""
+    path = script(tmp_path / folder, PRINT.format(elsewhere=elsewhere))
+    typed = shlex.quote(f"./{folder}/{NAME}")
+    told = said(typed, tmp_path, path="/usr/bin:/bin")
+    assert told == (shlex.quote(str(path)) if elsewhere else typed)
+
+
+def test_a_program_on_the_path_is_called_by_its_name(tmp_path: Path) -> None:
+    """Whether it was typed so or with its path."""
+    path = script(tmp_path / "bin", PRINT.format(elsewhere=True))
+    for typed in (NAME, str(path), f"bin/{NAME}"):
+        assert said(typed, tmp_path, path=f"{path.parent}:/usr/bin") == NAME
+
+
+def test_another_program_of_the_name_on_the_path_is_not_meant(tmp_path: Path) -> None:
+    """An older one that is installed is not what was tried."""
+    script(tmp_path / "old", "raise SystemExit(1)")
+    script(tmp_path / "new", PRINT.format(elsewhere=False))
+    assert said(f"new/{NAME}", tmp_path, path=f"{tmp_path}/old:/usr/bin") == f"new/{NAME}"
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_of_a_virtual_environment_another_terminal_knows_nothing(
+    tmp_path: Path, *, elsewhere: bool
+) -> None:
+    """Here it is active and the name is found; there the path is needed."""
+    text = f"import sys; sys.prefix = {str(tmp_path)!r}; {PRINT.format(elsewhere=elsewhere)}"
+    path = script(tmp_path / "bin", text)
+    told = said(NAME, tmp_path, path=f"{path.parent}:/usr/bin")
+    assert told == (str(path) if elsewhere else NAME)
+
+
+@pytest.mark.parametrize("typed", ["name", "path", "own path"])
+def test_a_module_is_called_by_the_python_that_was_typed(tmp_path: Path, typed: str) -> None:
+    """By its name only where the shell finds that very Python."""
+    (tmp_path / "env").symlink_to(sys.prefix)
+    own = Path("env", Path(sys.executable).relative_to(sys.prefix))
+    name = Path(sys.executable).name
+    python = {"name": name, "path": sys.executable, "own path": str(own)}[typed]
+    # The answer to an unknown command names one that exists.
+    line = f"{python} -m lean_sandbox zzzzzzzz 2>&1 || true"
+    told = said(line, tmp_path, path=f"{Path(sys.executable).parent}:/usr/bin:/bin")
+    assert f"`{own if typed == 'own path' else name} -m lean_sandbox help` lists" in told
