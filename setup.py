@@ -46,7 +46,8 @@ def revision_and_date(root: Path) -> tuple[str, str]:
             revision, date = revision[:12], _date_of(seconds)
         except (OSError, subprocess.SubprocessError) as error:
             print(f"the commit is unknown: {error}")  # noqa: T201
-    if seconds := os.environ.get("SOURCE_DATE_EPOCH", ""):
+    seconds = os.environ.get("SOURCE_DATE_EPOCH", "")
+    if seconds:
         date = _date_of(seconds)
     return "-".join(os.environ.get("REVISION", "").split()) or revision, date
 

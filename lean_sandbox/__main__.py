@@ -1,7 +1,16 @@
-"""``python -m lean_sandbox`` is ``lean-sandbox``."""
+"""What ``lean-sandbox`` and ``python -m lean_sandbox`` start."""
 
 import sys
 
-from lean_sandbox.cli import main
 
-sys.exit(main())
+def main() -> int:
+    """Run one command and return the exit code of the process."""
+    try:
+        from lean_sandbox import cli  # noqa: PLC0415 -- whoever interrupts it sees no traceback
+    except KeyboardInterrupt:
+        return 130
+    return cli.main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

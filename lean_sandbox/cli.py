@@ -85,7 +85,7 @@ def _perform(words: list[str]) -> int:
     if words[:1] == ["help"]:
         words = [*words[1:], "--help"]
     if words[:1] == ["--version"]:
-        words = ["version", *words[1:]]
+        words = ["config", *words]
     if not words or words[0] in _HELP:
         sys.stdout.write(f"{_HEAD}{_listed()}{_FOOT}")
         return EXIT_OK if words else EXIT_USAGE

@@ -27,7 +27,7 @@ from lean_sandbox.config.sources import (
 from lean_sandbox.errors import ConfigError
 from lean_sandbox.kube.errors import NotLeaderError
 from lean_sandbox.program import called
-from lean_sandbox.version import about
+from lean_sandbox.version import about, described
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -202,7 +202,7 @@ def _run_completion(given: Namespace) -> int:
 
 
 def _run_version(_given: Namespace) -> int:
-    print(about())  # noqa: T201
+    print(described())  # noqa: T201
     return EXIT_OK
 
 

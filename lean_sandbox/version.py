@@ -40,8 +40,20 @@ def build_facts() -> tuple[str, str, str, str, str, str]:
 
 
 def about() -> str:
-    """Return what ``--version`` prints, in the reference's form."""
+    """Return what ``--version`` prints, for tools: the names of the rows are the reference's."""
     version, commit, *rest = build_facts()
     names = ("build date:", "go version:", "compiler:", "platform:")
-    rows = (f"  {name:<18}{fact}" for name, fact in zip(names, rest, strict=True))
-    return "\n".join((f"lean-sandbox, version {version} (revision: {commit})", *rows))
+    return _table(version, commit, dict(zip(names, rest, strict=True)))
+
+
+def described() -> str:
+    """Return what ``lean-sandbox version`` prints, for people."""
+    version, commit, date, language, implementation, platform = build_facts()
+    python = f"{language.removeprefix('python')} ({implementation})"
+    rows = {"build date:": date, "Python:": python, "platform:": platform}
+    return _table(version, commit, rows)
+
+
+def _table(version: str, commit: str, rows: dict[str, str]) -> str:
+    shown = (f"  {name:<18}{fact}" for name, fact in rows.items())
+    return "\n".join((f"lean-sandbox, version {version} (revision: {commit})", *shown))

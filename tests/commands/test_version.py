@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import runpy
 import subprocess
 import sys
@@ -71,13 +72,22 @@ def test_what_git_cannot_read_is_unknown(tmp_path: Path, monkeypatch: pytest.Mon
     assert to_build(tmp_path) == UNKNOWN
 
 
-@pytest.mark.parametrize("line", ["version", "--version", "run --version", "config --version"])
+@pytest.mark.parametrize("line", ["--version", "run --version", "config --version"])
 def test_every_way_to_ask_has_the_same_answer(
     line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What `build_facts` knows."""
+    """What `build_facts` knows, in the reference's form."""
     assert main(line.split()) == EXIT_OK
     assert capsys.readouterr().out == about() + "\n"
+
+
+def test_a_person_is_told_what_each_row_is(capsys: pytest.CaptureFixture[str]) -> None:
+    """The same facts, without a word of Go: the program is written in Python."""
+    assert main(["version"]) == EXIT_OK
+    first, *rows = capsys.readouterr().out.splitlines()
+    known = about().splitlines()
+    assert [first, rows[0], rows[2]] == [known[0], known[1], known[4]]
+    assert rows[1] == f"  Python:           {platform.python_version()} (cpython)"
 
 
 def test_a_closed_output_is_no_failure() -> None:

@@ -265,8 +265,8 @@ def test_the_wheel_holds_the_program_and_nothing_else(image: Image) -> None:
     assert data
     assert names - about == modules | markers | definitions | data | {BUILT_FILE}
     assert any(name.endswith("/LICENSE") for name in about)
-    assert PROJECT["project"]["scripts"] == {"lean-sandbox": "lean_sandbox.cli:main"}
-    assert "lean-sandbox = lean_sandbox.cli:main" in entry_points
+    assert PROJECT["project"]["scripts"] == {"lean-sandbox": "lean_sandbox.__main__:main"}
+    assert "lean-sandbox = lean_sandbox.__main__:main" in entry_points
 
 
 def test_the_source_distribution_makes_the_same_wheel_and_holds_nothing_else(
