@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from lean_sandbox.config.declare import Flag
 from lean_sandbox.config.forms import BOOLEAN, INTEGER, NAMESPACES, TEXT, Form, choice
-from lean_sandbox.config.options import OPTIONS, Flag
+from lean_sandbox.config.options import OPTIONS
 
 _LEVELS = {"debug": "debug", "info": "info", "error": "error", "panic": "error"}
 

@@ -6,59 +6,58 @@ too have the same name, default and meaning.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from dataclasses import dataclass, field, fields
-from typing import Any, Final
-
-import msgspec
+from dataclasses import dataclass, fields
+from typing import Final
 
 from filters import EVERYTHING, LabelSelector
+from lean_sandbox.config.declare import (
+    Option,
+    count,
+    dns_name,
+    duration,
+    flag_of,
+    not_nan,
+    not_negative,
+    number,
+    option,
+    own,
+    own_switch,
+    positive,
+    switch,
+)
 from lean_sandbox.config.forms import (
     BOOLEAN,
     DOMAINS,
-    DURATION,
     INTEGER,
     LABEL_SELECTOR,
     NAMES,
     NAMESPACES,
-    NUMBER,
     REPRESENTATION,
     SHARD,
     Form,
     choice,
 )
 from lean_sandbox.errors import ConfigError
-from lean_sandbox.model.names import is_object_name
 from lean_sandbox.model.shard import Shard
 from lean_sandbox.watch.kind import Representation
 
-Bound = Callable[[Any], str]
 #: The companions that there are.
 COMPANIONS: Final = ("defaults", "idle", "recreate")
 #: Those that are about claims and pools.
 OF_EXTENSIONS: Final = frozenset({"defaults"})
-_MANY_WORKERS: Final = 1000
 #: How long at most the metadata of a Sandbox's Pod may stay behind, whatever the option says.
 LONGEST_WRITE_BEHIND_S: Final = 1.0
-
-
-def _positive(value: float) -> str:
-    return "" if value > 0 else "must be greater than 0"
-
-
-def _not_negative(value: float) -> str:
-    return "" if 0 <= value < math.inf else "must be 0 or more"
-
-
-def _not_nan(value: float) -> str:
-    return "must be a number, negative for no limit" if math.isnan(value) else ""
-
-
-def _dns_name(value: str) -> str:
-    if not value or is_object_name(value):
-        return ""
-    return "must be a DNS name: lower-case letters, digits, - and . between them"
+# The sections of the help, by their first options.
+_TOPICS: Final = {
+    "kubeconfig": "API server",
+    "namespaces": "what is watched, and how",
+    "cluster_domain": "Sandboxes",
+    "extensions": "claims, templates and pools",
+    "companions": "companions",
+    "leader_elect": "replicas",
+    "metrics_bind_address": "metrics, health, profiles and traces",
+    "log_level": "log",
+}
 
 
 def _known_companions(chosen: tuple[str, ...]) -> str:
@@ -66,105 +65,44 @@ def _known_companions(chosen: tuple[str, ...]) -> str:
     return f"can name only {', '.join(COMPANIONS)}" if unknown else ""
 
 
-class Flag(msgspec.Struct, frozen=True):
-    """What a source may name. ``name`` is the setting; without one it has no effect."""
-
-    form: Form
-    help: str
-    name: str = ""
-
-
-class Option(Flag, frozen=True, kw_only=True):
-    """A flag that has the name of its setting; ``topic`` begins a section of the help.
-
-    ``bound`` says why a value is refused, or nothing. ``is_own``: the option is particular to one
-    process, so the ConfigMap of all controllers cannot set it.
-    """
-
-    default: Any
-    bound: Bound | None = None
-    unit: str = ""
-    is_own: bool = False
-    topic: str = ""
-
-    def shown(self, value: Any) -> str:
-        """Return a value as it is displayed."""
-        return self.form.write(value) or "none"
-
-
-def flag_of(name: str) -> str:
-    """Return the flag of a setting, with its dashes."""
-    return "--" + name.replace("_", "-")
-
-
-def _option(meaning: str, form: Form, default: Any = "", **more: Any) -> Any:
-    return field(default=default, metadata={"help": meaning, "form": form, **more})
-
-
-def _own(meaning: str, form: Form, default: Any = "", **more: Any) -> Any:
-    return _option(meaning, form, default, is_own=True, **more)
-
-
-def _switch(meaning: str, *, default: bool = False, **more: Any) -> Any:
-    return _option(meaning, BOOLEAN, default, **more)
-
-
-def _own_switch(meaning: str, **more: Any) -> Any:
-    return _switch(meaning, is_own=True, **more)
-
-
-def _count(default: int, meaning: str, unit: str, bound: Bound | None = _positive) -> Any:
-    return _option(meaning, INTEGER, default, unit=unit, bound=bound)
-
-
-def _rate(default: float, meaning: str, unit: str, bound: Bound) -> Any:
-    return _option(meaning, NUMBER, default, unit=unit, bound=bound)
-
-
-def _duration(default_s: float, meaning: str, bound: Bound | None = _not_negative) -> Any:
-    return _option(meaning, DURATION, default_s, bound=bound)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """The values of all options for one controller. Durations are in seconds."""
 
-    kubeconfig: str = _own(
+    kubeconfig: str = own(
         "kubeconfig file; empty: KUBECONFIG, then the Pod's service account, then ~/.kube/config",
         Form("FILE"),
-        topic="API server",
     )
-    context: str = _own("context of the kubeconfig; empty: its current one", Form("NAME"))
-    max_requests_in_flight: int = _count(
+    context: str = own("context of the kubeconfig; empty: its current one", Form("NAME"))
+    max_requests_in_flight: int = count(
         32, "requests in flight to the API server; more than about 32 only queue there", "requests"
     )
-    kube_api_qps: float = _rate(
-        -1.0, "requests a second at most; negative: no limit", "requests/s", _not_nan
+    kube_api_qps: float = number(
+        -1.0, "requests a second at most; negative: no limit", "requests/s", not_nan
     )
-    kube_api_burst: int = _count(10, "requests above the rate before it holds", "requests")
-    request_timeout: float = _duration(
-        15.0, "deadline of one request; one that takes longer is given up and retried", _positive
+    kube_api_burst: int = count(10, "requests above the rate before it holds", "requests")
+    request_timeout: float = duration(
+        15.0, "deadline of one request; one that takes longer is given up and retried", positive
     )
-    namespaces: tuple[str, ...] = _own(
+    namespaces: tuple[str, ...] = own(
         "comma separated namespaces to watch; empty: all. Fewer need only Roles; one whose"
         " Sandboxes may not be listed is passed over until they may",
         NAMESPACES,
         (),
-        topic="what is watched, and how",
     )
-    exclude_namespaces: tuple[str, ...] = _own(
+    exclude_namespaces: tuple[str, ...] = own(
         "comma separated namespaces to leave alone; the server does not send their objects, and"
         " what was begun there stays as it is",
         NAMESPACES,
         (),
     )
-    sandbox_label_selector: LabelSelector = _own(  # noqa: RUF009 -- a field
+    sandbox_label_selector: LabelSelector = own(  # noqa: RUF009 -- a field
         "serve only Sandboxes with these labels (a=b,c in (d,e),!f); one that loses them is no"
         " longer served, and nothing of it is deleted. Not with --extensions",
         LABEL_SELECTOR,
         EVERYTHING,
     )
-    shard: Shard | None = _own(  # noqa: RUF009 -- a field
+    shard: Shard | None = own(  # noqa: RUF009 -- a field
         "serve only one shard of the namespaces, by the hash of their names: INDEX of COUNT, as in"
         " 0/2. Empty: all namespaces. An INDEX counts modulo COUNT. The server still sends the"
         " others, which are dropped; a server that knows shardSelector does not, if bounds of hash"
@@ -172,213 +110,201 @@ class Settings:
         SHARD,
         None,
     )
-    page_size: int = _count(
+    page_size: int = count(
         250, "objects per list page at most; large objects come in pages of about 2 MiB", "objects"
     )
-    watch_representation: Representation = _option(  # noqa: RUF009 -- a field
+    watch_representation: Representation = option(  # noqa: RUF009 -- a field
         "leanest form to ask of a watch: table, metadata or full; the next is used where a server"
         " refuses",
         REPRESENTATION,
         Representation.TABLE,
     )
-    cache_label_selectors: bool = _switch(
+    cache_label_selectors: bool = switch(
         "watch only Services with the tracking label (Pods are always watched so);"
         " Services without it are then seen only when a create collides with them"
     )
-    cluster_domain: str = _option(
-        "suffix of status.serviceFQDN",
-        Form("DOMAIN"),
-        "cluster.local",
-        bound=_dns_name,
-        topic="Sandboxes",
+    cluster_domain: str = option(
+        "suffix of status.serviceFQDN", Form("DOMAIN"), "cluster.local", bound=dns_name
     )
-    sandbox_concurrent_workers: int = _count(
+    sandbox_concurrent_workers: int = count(
         100, "Sandboxes reconciled at the same time", "Sandboxes"
     )
-    sandbox_status_window: float = _duration(
+    sandbox_status_window: float = duration(
         2.0,
         "how long to wait before a first, not-ready status of a launch is written; a faster launch"
         " costs one status write, a slower one two",
     )
-    sandbox_status_step_window: float = _duration(
+    sandbox_status_step_window: float = duration(
         30.0,
         "how long each further not-ready status of a launch waits, doubling; readiness, an address,"
         " errors and scheduling failures never wait for it",
     )
-    sandbox_write_behind_window: float = _duration(
+    sandbox_write_behind_window: float = duration(
         0.0, "delay of metadata patches on a Sandbox's own Pod, at most 1s; 0: at once"
     )
-    disable_sandbox_events: bool = _switch("write no Events about Sandboxes")
-    extensions: bool = _own_switch(
-        "also serve SandboxClaims, SandboxTemplates and SandboxWarmPools",
-        topic="claims, templates and pools",
-    )
-    sandbox_claim_concurrent_workers: int = _count(50, "claims served at the same time", "claims")
-    sandbox_claim_warm_candidate_grace_period: float = _duration(
+    disable_sandbox_events: bool = switch("write no Events about Sandboxes")
+    extensions: bool = own_switch("also serve SandboxClaims, SandboxTemplates and SandboxWarmPools")
+    sandbox_claim_concurrent_workers: int = count(50, "claims served at the same time", "claims")
+    sandbox_claim_warm_candidate_grace_period: float = duration(
         2.0,
         "how long a new claim waits for members of its pool that are starting, before it gets a"
         " Sandbox of its own; 0: not at all",
     )
-    sandbox_warm_pool_concurrent_workers: int = _count(
+    sandbox_warm_pool_concurrent_workers: int = count(
         1, "pools reconciled at the same time, each by one worker", "pools"
     )
     # The reference checks the workers of every kind but this.
-    sandbox_template_concurrent_workers: int = _count(
+    sandbox_template_concurrent_workers: int = count(
         1, "templates reconciled at the same time", "templates", None
     )
-    sandbox_warm_pool_max_batch_size: int = _count(
+    sandbox_warm_pool_max_batch_size: int = count(
         300, "members created or deleted in one reconcile of a pool at most", "members"
     )
-    sandbox_warm_pool_replenish_delay: float = _duration(
+    sandbox_warm_pool_replenish_delay: float = duration(
         0.0, "how long a pool waits after losing members before it is refilled; 0: not at all", None
     )
-    sandbox_warm_pool_max_refill_rate: float = _rate(
-        0.0,
-        "members created a second in each pool at most; 0: no limit",
-        "members/s",
-        _not_negative,
+    sandbox_warm_pool_max_refill_rate: float = number(
+        0.0, "members created a second in each pool at most; 0: no limit", "members/s", not_negative
     )
-    sandbox_warm_pool_readiness_grace_period: float = _duration(
+    sandbox_warm_pool_readiness_grace_period: float = duration(
         300.0,
         "a member that is unready for this long is replaced, unless it cannot be scheduled "
         "or is refused",
-        _positive,
+        positive,
     )
-    sandbox_warm_pool_unschedulable_recheck_interval: float = _duration(
-        60.0, "how often a pool checks members that cannot be scheduled", _positive
+    sandbox_warm_pool_unschedulable_recheck_interval: float = duration(
+        60.0, "how often a pool checks members that cannot be scheduled", positive
     )
-    enable_warm_pool_eviction: bool = _switch("mark members as safe to evict", default=True)
-    disable_claim_events: bool = _switch("write no Events about claims")
-    disable_claim_observability_annotations: bool = _switch(
+    enable_warm_pool_eviction: bool = switch("mark members as safe to evict", default=True)
+    disable_claim_events: bool = switch("write no Events about claims")
+    disable_claim_observability_annotations: bool = switch(
         "do not write when a claim was first observed"
     )
-    allowed_label_domains: tuple[str, ...] = _option(
+    allowed_label_domains: tuple[str, ...] = option(
         "comma separated domains of labels that claims may ask for on their Pods",
         DOMAINS,
         ("sandbox.users.io",),
     )
-    companions: tuple[str, ...] = _own(
+    companions: tuple[str, ...] = own(
         "comma separated companions to run: " + ", ".join(COMPANIONS) + " (docs/companions.md)",
         NAMES,
         (),
         bound=_known_companions,
-        topic="companions",
     )
-    idle_cpu: float = _option(
+    idle_cpu: float = number(
+        0.02,
         "how many cores a Sandbox uses at least while it is in use, for the companion idle; 0: CPU"
         " does not count",
-        NUMBER,
-        0.02,
-        unit="cores",
-        bound=_not_negative,
+        "cores",
+        not_negative,
     )
-    leader_elect: bool | None = _own(
+    leader_elect: bool | None = own(
         "be active only while holding the Lease of the replicas. Automatic: yes; a run with a"
         " kubeconfig refuses to start while another holds it, and does without if not permitted",
         BOOLEAN,
         None,
-        topic="replicas",
     )
-    leader_election_namespace: str = _own(
+    leader_election_namespace: str = own(
         "namespace of the Lease; empty: that of the Pod, outside a cluster agent-sandbox-system",
         Form("NAMESPACE"),
-        bound=_dns_name,
+        bound=dns_name,
     )
-    allow_second_controller: bool = _own_switch(
+    allow_second_controller: bool = own_switch(
         "run outside of the cluster even if a controller is active in it, and without its Lease."
         " Otherwise, unless --leader-elect is given, such a run refuses to start if it finds the"
         " Lease or the Deployment of an active controller"
     )
-    leader_election_lease: str = _own(
+    leader_election_lease: str = own(
         "name of the Lease; each shard needs its own. Empty: a3317529.agent-sandbox.x-k8s.io, so"
         " that the reference is never active at the same time; with --shard one for each shard",
         Form("NAME"),
-        bound=_dns_name,
+        bound=dns_name,
     )
-    metrics_bind_address: str = _own(
+    metrics_bind_address: str = own(
         "where /metrics is served, host:port; no host: every address, port 0: a free one; 0: not"
         " at all. Outside of a Pod :8080 means 127.0.0.1:8080",
         Form("ADDRESS"),
         ":8080",
-        topic="metrics, health, profiles and traces",
     )
-    health_probe_bind_address: str = _own(
+    health_probe_bind_address: str = own(
         "where /healthz and /readyz are served; empty or 0: not at all, and probes fail. Outside"
         " of a Pod :8081 means 127.0.0.1:8081",
         Form("ADDRESS"),
         ":8081",
     )
-    metrics_secure_serving: bool = _own_switch(
+    metrics_secure_serving: bool = own_switch(
         "serve metrics over TLS only, with the certificate of --metrics-cert-dir"
     )
-    metrics_cert_dir: str = _own(
+    metrics_cert_dir: str = own(
         "folder of tls.crt and tls.key for --metrics-secure-serving; read again when they change",
         Form("DIR"),
     )
-    tls_min_version: str = _own(
+    tls_min_version: str = own(
         "oldest TLS version of the metrics listener: VersionTLS12 or VersionTLS13; empty:"
         " VersionTLS12",
         Form("VERSION"),
     )
-    tls_cipher_suites: tuple[str, ...] = _own(
+    tls_cipher_suites: tuple[str, ...] = own(
         "comma separated cipher suites of the metrics listener, by their IANA names; empty: those"
         " of OpenSSL. Those of TLS 1.3 cannot be chosen",
         NAMES,
         (),
     )
-    enable_rest_client_metrics: bool = _switch(
+    enable_rest_client_metrics: bool = switch(
         "also measure how long requests to the API server take, by method"
     )
-    enable_pprof: bool = _own_switch(
+    enable_pprof: bool = own_switch(
         "serve a CPU profile, as folded stacks, on /debug/pprof/profile of the metrics"
         " listener, to anyone who can reach it"
     )
-    enable_pprof_debug: bool = _own_switch(
+    enable_pprof_debug: bool = own_switch(
         "serve heap, goroutine (tasks) and cmdline on /debug/pprof/ as well"
     )
-    enable_tracing: bool = _own_switch(
+    enable_tracing: bool = own_switch(
         "send a span of each reconcile of a Sandbox to where OTEL_EXPORTER_OTLP_ENDPOINT"
         " says, and leave its context on the Sandbox; needs the extra `tracing`"
     )
-    trace_entries: int = _own(
+    trace_entries: int = own(
         "events, reconciles and requests kept in memory for `lean-sandbox trace`, at 0.3 KiB each;"
         " the oldest is overwritten. Served on /debug/trace of the metrics listener, to anyone who"
         " can reach it; 0: none are kept",
         INTEGER,
         0,
         unit="entries",
-        bound=_not_negative,
+        bound=not_negative,
     )
-    log_level: str = _option(
+    log_level: str = option(
         "debug, info, warning or error; lines below it are not written",
         choice("debug", "info", "warning", "error", metavar="LEVEL"),
         "info",
-        topic="log",
     )
-    log_format: str = _option(
+    log_format: str = option(
         "json, console, or auto: console on a terminal, json elsewhere",
         choice("auto", "json", "console", metavar="FORMAT"),
         "auto",
     )
 
     def __post_init__(self) -> None:
-        for option in OPTIONS.values():
-            value = getattr(self, option.name)
-            wrong = option.bound(value) if option.bound is not None else ""
-            if wrong:
-                raise ConfigError(
-                    f"{flag_of(option.name)} {wrong}, not {option.form.write(value)!r}"
-                )
-        _check_together(self)
+        _check(self)
 
 
 OPTIONS: Final = {
-    option.name.replace("_", "-"): Option(
-        name=option.name, default=option.default, **option.metadata
+    one.name.replace("_", "-"): Option(
+        name=one.name, default=one.default, topic=_TOPICS.get(one.name, ""), **one.metadata
     )
-    for option in fields(Settings)
+    for one in fields(Settings)
 }
 """Every option by its flag without dashes, in the order of the help."""
+
+
+def _check(settings: Settings) -> None:
+    """Raise ConfigError for a value out of bounds, or for values that exclude each other."""
+    for one in OPTIONS.values():
+        value = getattr(settings, one.name)
+        wrong = one.bound(value) if one.bound is not None else ""
+        if wrong:
+            raise ConfigError(f"{flag_of(one.name)} {wrong}, not {one.form.write(value)!r}")
+    _check_together(settings)
 
 
 def _check_together(settings: Settings) -> None:
@@ -408,33 +334,3 @@ def _check_together(settings: Settings) -> None:
         )
     if settings.metrics_secure_serving and not settings.metrics_cert_dir:
         raise ConfigError("--metrics-secure-serving needs --metrics-cert-dir")
-
-
-def doubts(settings: Settings) -> dict[str, str]:
-    """Return, by flag, why a setting that works is probably not what was meant."""
-    found = {}
-    workers = (
-        settings.sandbox_concurrent_workers
-        + settings.sandbox_claim_concurrent_workers
-        + settings.sandbox_warm_pool_concurrent_workers
-        + settings.sandbox_template_concurrent_workers
-    )
-    if workers > _MANY_WORKERS:
-        found["--sandbox-concurrent-workers"] = (
-            f"{workers} workers in all: more than {_MANY_WORKERS} mostly wait for the API server"
-        )
-    if settings.kube_api_qps > 0 and workers > settings.kube_api_burst:
-        found["--kube-api-burst"] = (
-            f"{workers} workers in all share a burst of {settings.kube_api_burst}: they will wait"
-            " for the rate"
-        )
-    if settings.sandbox_write_behind_window > LONGEST_WRITE_BEHIND_S:
-        found["--sandbox-write-behind-window"] = f"counts as {LONGEST_WRITE_BEHIND_S:g}s"
-    odd = [domain for domain in settings.allowed_label_domains if not is_object_name(domain)]
-    if odd:
-        found["--allowed-label-domains"] = f"{odd[0]!r} is not a domain: it allows no label"
-    if not settings.metrics_secure_serving:
-        secured = ("metrics_cert_dir", "tls_min_version", "tls_cipher_suites")
-        unused = "not used: metrics are served without TLS unless --metrics-secure-serving is given"
-        found |= {flag_of(name): unused for name in secured if getattr(settings, name)}
-    return found

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from lean_sandbox.config.declare import Flag
 from lean_sandbox.config.flags import IDLE, TRANSLATED
 from lean_sandbox.config.forms import BOOLEAN, DURATION, INTEGER, NUMBER
-from lean_sandbox.config.options import OPTIONS, Flag
+from lean_sandbox.config.options import OPTIONS
 from lean_sandbox.config.sources import Effective
 from lean_sandbox.log import printable
 

@@ -15,9 +15,11 @@ from typing import Any, Final
 
 import msgspec
 
+from lean_sandbox.config.declare import flag_of
+from lean_sandbox.config.doubts import doubts
 from lean_sandbox.config.flags import DEVELOPMENT, DEVELOPMENT_DEFAULTS, FLAGS, REMOVED, TUNABLE
 from lean_sandbox.config.forms import BOOLEAN, Form
-from lean_sandbox.config.options import Settings, doubts, flag_of
+from lean_sandbox.config.options import Settings
 from lean_sandbox.errors import ConfigError
 from lean_sandbox.program import called
 

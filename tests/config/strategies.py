@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lean_sandbox.config import forms
 from lean_sandbox.config import options as table
-from lean_sandbox.config.options import Option
+from lean_sandbox.config.declare import Option
 
 __all__ = ["OPTIONS", "any_value", "assignments"]
 

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis.strategies import text
 
 from lean_sandbox.cli import main
+from lean_sandbox.config.declare import flag_of
 from lean_sandbox.config.flags import TUNABLE
-from lean_sandbox.config.options import Settings, flag_of
+from lean_sandbox.config.options import Settings
 from lean_sandbox.config.sources import (
     EXIT_CONFIG,
     EXIT_OK,

@@ -9,8 +9,9 @@ import yaml
 from hypothesis import given
 
 from lean_sandbox.cli import main
+from lean_sandbox.config.declare import flag_of
 from lean_sandbox.config.forms import BOOLEAN, DURATION, INTEGER, NUMBER
-from lean_sandbox.config.options import Settings, flag_of
+from lean_sandbox.config.options import Settings
 from lean_sandbox.config.render import as_yaml
 from lean_sandbox.config.sources import EXIT_CONFIG, EXIT_OK, Effective, effective, scan
 from tests.config.strategies import OPTIONS, assignments

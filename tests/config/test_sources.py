@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 
 from lean_sandbox.config import sources
-from lean_sandbox.config.options import Settings, flag_of
+from lean_sandbox.config.declare import flag_of
+from lean_sandbox.config.options import Settings
 from lean_sandbox.config.sources import Effective, Origin, scan, variable_of
 from lean_sandbox.errors import ConfigError
 from tests.config.strategies import OPTIONS, assignments

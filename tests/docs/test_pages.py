@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from lean_sandbox import cli
-from lean_sandbox.config.options import OPTIONS, flag_of
+from lean_sandbox.config.declare import flag_of
+from lean_sandbox.config.options import OPTIONS
 from lean_sandbox.metrics.families import FAMILIES
 from tests.docs import api
 from tests.docs.pages import PAGES, ROOT, anchors, blocks, code, links, name

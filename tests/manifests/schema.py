@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from lean_sandbox.config.declare import Flag
 from lean_sandbox.config.flags import FLAGS
 from lean_sandbox.config.forms import BOOLEAN, DURATION, INTEGER, NUMBER
-from lean_sandbox.config.options import Flag
 from tests.manifests.files import ROOT
 
 __all__ = ["FIXED", "LABEL", "SCHEMA", "SUBDOMAIN", "controller", "value_name"]
