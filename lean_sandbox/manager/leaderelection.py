@@ -14,9 +14,6 @@
   the process ends and is started anew.
 * On a graceful end the Lease is released, once nothing is written any more. One that was lost, or
   whose holder left requests without an answer, expires, which gives those time to end.
-
-PUT and not a patch, because access rules and flow schemas for Leases know get, create and update;
-all other fields of the Lease are written back as they were read.
 """
 
 from __future__ import annotations
@@ -26,8 +23,7 @@ import socket
 import time
 import uuid
 from collections.abc import Awaitable, Callable
-from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 import anyio
 import structlog
@@ -45,14 +41,12 @@ from lean_sandbox.kube.errors import (
 from lean_sandbox.kube.events import EventRecorder
 from lean_sandbox.kube.kubeconfig import own_namespace
 from lean_sandbox.kube.limits import Limits
-from lean_sandbox.kube.resources import LEASES, METADATA_ACCEPT, ObjectReference, PartialObject
+from lean_sandbox.kube.resources import LEASES, ObjectReference
 from lean_sandbox.kube.transport import Transport
+from lean_sandbox.manager.lease import Json, LeaseHolder, LeaseRequests
 from lean_sandbox.manager.preflight import HOME, LEASE_NAME, lease_of, scope_of
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Counters, Exposition
-from lean_sandbox.model.times import format_micro_time
-
-Json = dict[str, Any]
 
 # As the reference's. How long others respect a record that does not change; whole seconds.
 DURATION_S: Final = 15
@@ -68,10 +62,6 @@ _JITTER: Final = 0.1
 _FAREWELL_S: Final = 1.0
 _NEVER: Final = float("-inf")
 _AWAKE: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-# As in client-go: a change of anything else is not a sign of life.
-_RECORD: Final = (
-    *("holderIdentity", "leaseDurationSeconds", "acquireTime", "renewTime", "leaseTransitions"),
-)
 
 _log = structlog.get_logger("leader")
 
@@ -110,13 +100,15 @@ class Elector:
         self.identity = f"{identity} {scope}" if scope else identity
         self.acquired = anyio.Event()
         self.loss: NotLeaderError | None = None
-        #: Who held the Lease when it was last read or written; "" for nobody.
-        self.holder = ""
         #: What the last attempt failed with, ``None`` when it went well.
         self.problem: ControlPlaneError | None = None
         self.recorder = recorder
         self._clock = clock
         self._uniform = uniform
+        self._requests = LeaseRequests(
+            client, namespace=namespace, name=lease, identity=self.identity, clock=clock
+        )
+        self._holder = LeaseHolder(lease, identity=self.identity, scope=scope, clock=clock)
         # Until when this process leads; _NEVER before it is elected and after it has ceased to.
         self._leads_until = _NEVER
         self._stops = False
@@ -124,11 +116,13 @@ class Elector:
         self._turn = anyio.Lock()
         # The Lease as this process wrote it last; None when it has to be read first.
         self._own: Json | None = None
-        self._seen: tuple[object, ...] | None = None
-        self._seen_at = _NEVER
         self._expires_at = _NEVER
         self._failures = Counters(families.LEASE_FAILURES)
-        self._stamped: datetime | None = None
+
+    @property
+    def holder(self) -> str:
+        """Who held the Lease when it was last read or written; empty for nobody."""
+        return self._holder.name
 
     @property
     def is_leader(self) -> bool:
@@ -175,12 +169,8 @@ class Elector:
                 self.recorder.close()
                 await self._clock.wait(self.recorder.ended, _FAREWELL_S)
             lease = self._own
-            now = self._stamp()
-            # As client-go gives a Lease up.
-            given_up = {"holderIdentity": "", "leaseDurationSeconds": 1}
-            spec = {**lease["spec"], **given_up, "acquireTime": now, "renewTime": now}
-            if await self._within(ATTEMPT_S, lambda: self._write(lease, spec)):
-                self.holder = ""
+            if await self._within(ATTEMPT_S, lambda: self._requests.give_up(lease)):
+                self._holder.name = ""
                 _log.info("released", lease=self.lease)
 
     async def _acquire(self) -> bool:
@@ -259,116 +249,40 @@ class Elector:
                 self._own = None
             else:
                 return
-        lease: Json | None = await self.client.get(
-            LEASES, self.lease, dict, namespace=self.namespace
-        )
+        lease = await self._requests.read()
         if lease is None:
-            if self._leads_until == _NEVER and self._clock.monotonic() < self._expires_at:
-                # Somebody deleted it: its holder leads on by its own clock, and creates it again.
-                return
-            metadata = {"name": self.lease, "namespace": self.namespace}
-            lease = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": metadata}
-            await self._hold(lease)
+            # Somebody deleted it: its holder leads on by its own clock, and creates it again.
+            if self._leads_until != _NEVER or self._clock.monotonic() >= self._expires_at:
+                await self._hold(None)
             return
         spec: Json = lease.get("spec") or {}
-        self._observe(spec)
+        self._holder.observe(spec)
         if self.holder and self.holder != self.identity:
             if self._leads_until != _NEVER:
                 self._lose(f"{self.holder!r} holds the Lease")
                 return
             duration_s = spec.get("leaseDurationSeconds") or 0
-            self._expires_at = self._seen_at + (duration_s if duration_s > 0 else DURATION_S)
+            self._expires_at = self._holder.seen_at + (duration_s if duration_s > 0 else DURATION_S)
             if self._clock.monotonic() < self._expires_at:
                 return
         await self._hold(lease)
 
-    def _observe(self, spec: Json) -> None:
-        seen = tuple(spec.get(field) for field in _RECORD)
-        if seen != self._seen:
-            self._seen = seen
-            self._seen_at = self._clock.monotonic()
-        holder: str = spec.get("holderIdentity") or ""
-        if holder == self.holder:
-            return
-        self.holder = holder
-        if holder == self.identity:
-            return
-        _log.info("holder_changed", lease=self.lease, holder=holder)
-        served = holder.partition(" ")[2]
-        if served and served != self.scope:
-            # What this process would serve is left unserved.
-            _log.error(
-                "lease_of_another_shard",
-                lease=self.lease,
-                holder=holder,
-                served=served,
-                unserved=self.scope or "everything else",
-                fix="give each shard a Lease of its own with --leader-election-lease",
-            )
-
-    async def _hold(self, lease: Json) -> None:
-        """Write that this process holds the Lease, from now on or still."""
-        old: Json = lease.get("spec") or {}
-        now = self._stamp()
-        spec = {
-            "leaseTransitions": 0,
-            **old,
-            "holderIdentity": self.identity,
-            "leaseDurationSeconds": DURATION_S,
-            "renewTime": now,
-        }
-        if old.get("holderIdentity") != self.identity:
-            spec["acquireTime"] = now
-            if not _is_new(lease):
-                spec["leaseTransitions"] = (old.get("leaseTransitions") or 0) + 1
+    async def _hold(self, lease: Json | None) -> None:
+        """Acquire or renew the Lease, which is None to create it. One request."""
         sent_at = self._clock.monotonic()
-        response = await self._write(lease, spec)
-        self._own = _with_spec(lease, spec, response.metadata.resource_version)
-        self._observe(spec)
+        self._own = await self._requests.hold(lease, DURATION_S)
+        self._holder.observe(self._own["spec"])
         now_s = self._clock.monotonic()
         until = sent_at + RENEW_DEADLINE_S
         # A response that comes after its own term, or after leadership has ended, renews nothing.
         if now_s < until and (self._leads_until == _NEVER or now_s < self._leads_until):
             self._leads_until = until
 
-    async def _write(self, lease: Json, spec: Json) -> PartialObject:
-        body = _with_spec(lease, spec)
-        more: Any = {"accept": METADATA_ACCEPT}
-        if _is_new(lease):
-            # Tried every two seconds, even while the namespace is missing.
-            self.client.ending.forget(self.namespace)
-            return await self.client.create(
-                LEASES, body, PartialObject, namespace=self.namespace, **more
-            )
-        return await self.client.replace(
-            LEASES, body, PartialObject, namespace=self.namespace, name=self.lease, **more
-        )
-
-    def _stamp(self) -> str:
-        # Two equal records would look to others as if their holder had not renewed.
-        now = self._clock.now()
-        if self._stamped is not None and now <= self._stamped:
-            now = self._stamped + timedelta(microseconds=1)
-        self._stamped = now
-        return format_micro_time(now)
-
     def _announce(self, action: str, what: str) -> None:
         if self.recorder is not None:
             lease = ObjectReference(LEASES.api_version, LEASES.kind, self.lease, self.namespace)
             note = f"{self.identity} {what}"
             self.recorder.emit(lease, "Normal", "LeaderElection", action, note)
-
-
-def _is_new(lease: Json) -> bool:
-    return "resourceVersion" not in lease["metadata"]
-
-
-def _with_spec(lease: Json, spec: Json, version: str = "") -> Json:
-    # Without managedFields, which the server then keeps by itself.
-    metadata = {key: value for key, value in lease["metadata"].items() if key != "managedFields"}
-    if version:
-        metadata["resourceVersion"] = version
-    return {**lease, "metadata": metadata, "spec": spec}
 
 
 class AwakeClock(SystemClock):

@@ -34,7 +34,7 @@ def test_a_start_imports_nothing_that_it_does_not_need() -> None:
     rooms = {name for name in loaded if name.startswith("lean_sandbox.")}
     others = {"bench", "client", "demo", "local", "trace"}
     assert {name for name in rooms if name.split(".")[1] in others} == set()
-    optional = {"leaderelection", "preflight"}
+    optional = {"leaderelection", "lease", "preflight"}
     assert rooms & {f"lean_sandbox.manager.{name}" for name in optional} == set()
     assert (
         loaded
