@@ -164,8 +164,7 @@ class Wakes(msgspec.Struct, frozen=True):
     * ``launch``: a Sandbox was created, with the response, or changed, and is to be reconciled.
     * ``sandbox``: a Sandbox that was ready was changed, and is to be reconciled in a moment.
     * ``status``: the status of a Sandbox was written, or is known after somebody else wrote it.
-    * ``pool``: a pool has lost a member to a claim, or a claim waits for one.
-    * ``refused``: the member of this key and uid cannot be taken over.
+    * ``pool``: a pool has lost a member to a claim, has one to replace, or a claim waits for one.
     * ``policy``: the NetworkPolicy of a template is there.
     """
 
@@ -173,7 +172,6 @@ class Wakes(msgspec.Struct, frozen=True):
     sandbox: Signal[Key] = msgspec.field(default_factory=Signal)
     status: Signal[SandboxEntry, SandboxStatus] = msgspec.field(default_factory=Signal)
     pool: Signal[Key] = msgspec.field(default_factory=Signal)
-    refused: Signal[Key, str] = msgspec.field(default_factory=Signal)
     policy: Signal[Key] = msgspec.field(default_factory=Signal)
 
 

@@ -103,6 +103,8 @@ class WarmQueue:
         # By stage, the slots on each node, earliest first; a node without any is not kept.
         self._pools: dict[Key, tuple[dict[str, list[_Slot]], ...]] = {}
         self._slots: dict[Key, _Slot] = {}
+        # Uids of the members that the server does not let claims take over.
+        self._refused: set[str] = set()
         self._arrivals = 0
 
     def offer(self, entry: SandboxEntry) -> None:
@@ -171,9 +173,24 @@ class WarmQueue:
 
         Or a member that no claim may take until it has changed, and is offered again.
         """
+        self._refused.discard(entry.uid)
         slot = self._slots.get(entry.key)
         if slot is not None and slot.entry.uid == entry.uid:
             self._drop(slot)
+
+    def refuse(self, entry: SandboxEntry) -> None:
+        """Drop a member that the server does not let claims take over; its pool replaces it.
+
+        A Sandbox that is gone, or no member any more, is ignored.
+        """
+        slot = self._slots.get(entry.key)
+        if slot is not None and slot.entry.uid == entry.uid:
+            self._drop(slot)
+            self._refused.add(entry.uid)
+
+    def is_refused(self, entry: SandboxEntry) -> bool:
+        """Return whether claims cannot take a member over, as far as is known."""
+        return entry.uid in self._refused
 
     def forget_pool(self, pool: Key) -> None:
         """Drop the members of a pool that was deleted, free and acquired."""

@@ -112,7 +112,6 @@ def _connect_extensions(
     wakes.policy.append(claims.on_policy_there)
     wakes.policy.append(pools.on_policy_there)
     wakes.pool.append(pools.on_member)
-    wakes.refused.append(pools.replace_refused)
 
 
 def _whether_awaited(

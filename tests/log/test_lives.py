@@ -10,10 +10,8 @@ from structlog.testing import capture_logs
 
 from lean_sandbox import log
 from lean_sandbox.config.options import Settings
-from lean_sandbox.controllers.warmpool.controller import PoolController
 from lean_sandbox.local.http.faults import Loss
 from lean_sandbox.model.times import format_rfc3339
-from lean_sandbox.watch.kind import Key
 from tests.docs.pages import ROOT
 from tests.support.builders import claim, pool
 from tests.support.extensions import (
@@ -23,12 +21,13 @@ from tests.support.extensions import (
     members,
     open_claims,
     open_pools,
+    refuse_to_claims,
     rest,
     run_all,
 )
 from tests.support.names import SANDBOXES
 from tests.support.refusals import BY_SCHEMA
-from tests.support.world import NS, condition, open_world, sandbox, write_pod_status
+from tests.support.world import condition, open_world, sandbox, write_pod_status
 
 Line = MutableMapping[str, Any]
 
@@ -136,9 +135,8 @@ async def test_a_member_of_no_use_says_why() -> None:
     with capture_logs() as lines:
         async with open_pools(sandbox_warm_pool_readiness_grace_period=30.0) as world:
             await fill(world, pool(replicas=2))
-            pools = next(it for it in world.whole.controllers if isinstance(it, PoolController))
             first, second = members(world)
-            pools.replace_refused(Key(NS, first["metadata"]["name"]), first["metadata"]["uid"])
+            refuse_to_claims(world, first)
             await rest(world)
             await run_all(world)
             await world.advance(600.0)

@@ -6,11 +6,15 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+from msgspec.structs import replace
+
 from lean_sandbox.config.options import Settings
+from lean_sandbox.controllers.claim.controller import ClaimController
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.local.http.audit import AuditEntry
 from lean_sandbox.model.names import name_hash
 from lean_sandbox.runtime.tracing import Tracing
+from lean_sandbox.watch.kind import Key
 from tests.support.builders import member, placed, pool, template
 from tests.support.clock import FakeClock
 from tests.support.names import CLAIMS, POOLS, SANDBOXES, TEMPLATES, WARM_POOL
@@ -148,6 +152,16 @@ async def open_pools(
 async def rest(world: World, seconds: float = _REST_S) -> None:
     """Let time pass until the controllers have nothing more to write."""
     await world.advance(seconds)
+
+
+def refuse_to_claims(world: World, *refused: Json) -> None:
+    """Note of members what a claim notes if the server refuses to hand them over."""
+    claims = next(it for it in world.whole.controllers if isinstance(it, ClaimController))
+    for one in refused:
+        entry = world.whole.caches.sandboxes.get(Key(NS, one["metadata"]["name"]))
+        assert entry is not None
+        claims.warm.refuse(replace(entry, uid=one["metadata"]["uid"]))
+    world.whole.wakes.pool(Key(NS, "pool"))
 
 
 def members(world: World, pool_name: str = "pool") -> list[Json]:

@@ -79,13 +79,13 @@ class Adoption:
                 return None
             return await self._adopt(member)
         except MemberRefusedError as refusal:
-            warm.forget(member)
+            warm.refuse(member)
             note = f'Pool Sandbox "{member.key.name}" is passed over: {message_of(refusal)}'
             related = reference_to(member, SANDBOXES)
             self._context.events.emit(
                 self._entry, "Warning", "SandboxNotAdopted", "Adoption", note, related
             )
-            self._context.wakes.refused(member.key, member.uid)
+            self._context.wakes.pool(self.pool)
             raise
         finally:
             # What became of it is in the cache, which the warm queue follows.

@@ -90,21 +90,6 @@ class PoolController(Controller[PoolEntry]):
     def _try_again(self, pool: Key) -> None:
         self.wake(pool, reason="another gets on")
 
-    def replace_refused(self, sandbox: Key, uid: str) -> None:
-        """Replace a member that no claim may take over, as the server has refused its adoption.
-
-        It is deleted at the pool's pace, unless it has changed hands by then; a Sandbox that is
-        gone, another of the name and one of no pool are ignored. Makes no request itself.
-        """
-        member = self._context.caches.sandboxes.get(sandbox)
-        if member is None or member.uid != uid or member.owner is None:
-            return
-        key = member.owner_key(names.SANDBOX_WARM_POOL_KIND)
-        pool = self.cache.get(key) if key is not None else None
-        if pool is not None and pool.uid == member.owner.uid:
-            self._states.begin(pool).passed_over.add(uid)
-            self.on_member(pool.key)
-
     def collect(self, into: Exposition) -> None:
         """Add the series of this controller, and of the pools that make no progress."""
         super().collect(into)

@@ -141,9 +141,8 @@ class PoolReconcile:
         now_s = self._now_s
         for member in members.ended:
             self._note_failure(member, f'sandbox "{member.key.name}": {why_unready(member)}')
-        state.passed_over.intersection_update([one.uid for one in members.active])
-        passed_over = [one for one in members.active if one.uid in state.passed_over]
-        candidates = [*members.ended, *passed_over]
+        refused = [one for one in members.active if self._context.warm.is_refused(one)]
+        candidates = [*members.ended, *refused]
         if not candidates:
             return
         if (wait_s := state.pace.wait_s(now_s)) > 0:

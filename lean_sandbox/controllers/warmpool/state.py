@@ -46,8 +46,6 @@ class PoolState(State):
     launches: Backoff = msgspec.field(default_factory=Backoff)
     # By uid: when a member was last refused or held, by the server's clock.
     kept_at: dict[str, float] = msgspec.field(default_factory=dict)
-    # Uids of members that claims cannot take over.
-    passed_over: set[str] = msgspec.field(default_factory=set)
 
     @property
     def is_refused(self) -> bool:

@@ -6,10 +6,8 @@ from typing import Any
 
 import pytest
 
-from lean_sandbox.controllers.warmpool.controller import PoolController
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.kinds.registry import Kind
-from lean_sandbox.watch.kind import Key
 from tests.metrics.scrape import scraping
 from tests.support.builders import claim, placed, pool
 from tests.support.extensions import (
@@ -21,6 +19,7 @@ from tests.support.extensions import (
     open_pools,
     pool_events,
     pool_status,
+    refuse_to_claims,
     rest,
     run_all,
 )
@@ -167,11 +166,12 @@ async def test_members_that_claims_cannot_take_are_replaced_one_at_a_time() -> N
     """A policy that refuses every adoption does not churn the pool."""
     async with open_pools() as world:
         await fill(world, pool(replicas=3))
-        pools = next(it for it in world.whole.controllers if isinstance(it, PoolController))
         before = ids(members(world))
-        for one in members(world):
-            pools.replace_refused(Key(NS, one["metadata"]["name"]), one["metadata"]["uid"])
-        pools.replace_refused(Key(NS, names_of(members(world))[0]), "another")
+        first = members(world)[0]
+        refuse_to_claims(world, {"metadata": {**first["metadata"], "uid": "another"}})
+        await rest(world)
+        assert ids(members(world)) == before
+        refuse_to_claims(world, *members(world))
         await rest(world)
         assert len(ids(members(world)) & before) == 2
         await world.advance(5.0)
