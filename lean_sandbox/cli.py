@@ -1,4 +1,4 @@
-"""The command line: finds the command that is meant, and tells what went wrong in one line."""
+"""The command line: finds the command, and reports what went wrong in one line."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from lean_sandbox.config.options import COMPANIONS
 from lean_sandbox.config.sources import (
     EXIT_FAILED,
     EXIT_OK,
-    HelpWanted,
+    HelpRequested,
     Scanned,
     UsageError,
     effective,
@@ -75,7 +75,7 @@ def _with_settings(name: str, act: Callable[[Scanned], int], arguments: Sequence
         if not (versions and versions[-1].parsed(BOOLEAN)):
             return act(scanned)
         print(about())  # noqa: T201
-    except HelpWanted:
+    except HelpRequested:
         sys.stdout.write(GROUPS[_RUNNING][name].parser(name).format_help())
     except UsageError:
         print(f"usage: lean-sandbox {name} [FLAGS]", file=sys.stderr)  # noqa: T201
@@ -121,8 +121,8 @@ def _print_settings(scanned: Scanned) -> int:
     found = effective(scanned, os.environ)
     sys.stdout.write(as_yaml(found))
     for remark in found.remarks:
-        told = ": ".join(filter(None, (remark.flag, remark.place, remark.why)))
-        print(f"lean-sandbox: warning: {told}", file=sys.stderr)  # noqa: T201
+        text = ": ".join(filter(None, (remark.flag, remark.place, remark.why)))
+        print(f"lean-sandbox: warning: {text}", file=sys.stderr)  # noqa: T201
     return EXIT_OK
 
 
@@ -139,7 +139,7 @@ def _metrics_of(flags: Sequence[str]) -> str:
     """
     try:
         scanned = scan(flags)
-    except HelpWanted:
+    except HelpRequested:
         raise UsageError(f"see `{called()} run --help`") from None
     if scanned.rest:
         raise UsageError(f"{scanned.rest[0]} is not a flag")

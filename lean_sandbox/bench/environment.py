@@ -52,7 +52,7 @@ from lean_sandbox.program import called
 
 _ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 _POLL_S = 0.05
-_LOOK_S = 0.25
+_POLL_S = 0.25
 _ACCOUNT_S = 10.0
 _GOODBYE_S = 20.0
 _PROBE_S = 2.0
@@ -164,7 +164,7 @@ class Environment:
         while what := await missing():
             if self.clock.monotonic() > deadline:
                 raise BenchError(f"waited {self.options.wait:g} s for {what}")
-            await self.clock.sleep(_LOOK_S)
+            await self.clock.sleep(_POLL_S)
 
     async def make_full_pool(self, where: str, pool: int) -> None:
         """Make a pool with its template and wait until it is full. Raises BenchError."""

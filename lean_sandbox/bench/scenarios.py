@@ -34,7 +34,7 @@ _ONE_POOL: Final = 2
 _SEARCH_POOL_S: Final = 10.0
 _SEARCH_DWELL_S: Final = 3.0
 _LATE_S: Final = 60.0
-_LOOK_S: Final = 0.5
+_POLL_S: Final = 0.5
 _PAGE_SIZE: Final = 250
 _LARGE: Final = 10_000
 _LISTED: Final = (
@@ -150,7 +150,7 @@ async def _sustain(
             async def count_members() -> None:
                 while (at := clock.monotonic() - began) < seconds:
                     members.append((at, float(await load.ready_members(env.client, where))))
-                    await clock.sleep(_LOOK_S)
+                    await clock.sleep(_POLL_S)
 
             async with anyio.create_task_group() as group:
                 group.start_soon(count_members)
@@ -184,7 +184,7 @@ async def _left_over(env: Environment, where: str, pool: int) -> int:
             left += abs(await load.count(env.client, kind, where) - pool)
         if left == 0 or env.clock.monotonic() > deadline:
             return left
-        await env.clock.sleep(_LOOK_S)
+        await env.clock.sleep(_POLL_S)
 
 
 # -- Sandboxes without a pool ----------------------------------------------------------------------
@@ -240,7 +240,7 @@ async def _idle(env: Environment) -> None:
 async def _restart(env: Environment) -> None:
     await _find_sandboxes(env)
     listing_s = await _list_everything(env)
-    report = await _start_over(env, "restart", "--extensions", tells_rest=True)
+    report = await _start_over(env, "restart", "--extensions", measures_rest=True)
     report.figures["listing_s"] = round(listing_s, 3)
 
 
@@ -268,7 +268,7 @@ async def _memory(env: Environment) -> None:
 
 
 async def _start_over(
-    env: Environment, name: str, *flags: str, tells_rest: bool = False
+    env: Environment, name: str, *flags: str, measures_rest: bool = False
 ) -> ScenarioReport:
     """Start the controller over what is there, until it rests.
 
@@ -287,9 +287,9 @@ async def _start_over(
         started_s = told_after_s(await started.until_logged("listening"))
         logged = await started.until_logged("caches_synced")
         quiet_s = synced_s = told_after_s(logged)
-        asked = (await env.measured.snapshot()).requests if tells_rest else None
+        asked = (await env.measured.snapshot()).requests if measures_rest else None
         await env.measured.until_idle("its start")
-        if tells_rest and (await env.measured.snapshot()).requests != asked:
+        if measures_rest and (await env.measured.snapshot()).requests != asked:
             # The last request was over when the rest began.
             quiet_s = round(env.clock.monotonic() - began - env.options.quiet, 2)
         usage = process_usage(started.pid)
@@ -303,7 +303,7 @@ async def _start_over(
         "lists": cost.lists,
         "started_s": started_s,
         "synced_s": synced_s,
-        "quiet_s": quiet_s if tells_rest else None,
+        "quiet_s": quiet_s if measures_rest else None,
         "received_kib": per_item(cost.received_kib, 1),
         "cpu_ms": per_item(cost.cpu_ms, 1),
         "rss_mib": usage.rss_mib,

@@ -18,8 +18,8 @@ from lean_sandbox.model.times import format_rfc3339
 
 _NAMESPACES: Final = 3
 _POOL: Final = 5
-_LOOKS: Final = 300
-_LOOK_S: Final = 0.25
+_SAMPLES: Final = 300
+_POLL_S: Final = 0.25
 
 
 async def soak(env: Environment) -> None:
@@ -50,7 +50,7 @@ async def soak(env: Environment) -> None:
             while (at := clock.monotonic() - began) < seconds:
                 found = await env.measured.snapshot()
                 samples.append((at, {**found.held, "rss_mib": found.rss_mib or 0.0}))
-                await clock.sleep(max(_LOOK_S, seconds / _LOOKS))
+                await clock.sleep(max(_POLL_S, seconds / _SAMPLES))
         await env.measured.until_idle("all was gone")
         cost = await env.charge(report, before)
     report.figures = {

@@ -102,12 +102,12 @@ async def process(module: str, *arguments: str, log: Path) -> AsyncIterator[Work
     search = os.pathsep.join(filter(None, (_ROOT, os.environ.get("PYTHONPATH"))))
     # An installed controller has its bytecode; compiling all anew would count as its start.
     changed = {"PYTHONPATH": search, "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": ""}
-    with log.open("wb") as said:
+    with log.open("wb") as output:
         started = await anyio.open_process(
             [sys.executable, "-m", module, *arguments],
             stdin=subprocess.PIPE,
-            stdout=said,
-            stderr=said,
+            stdout=output,
+            stderr=output,
             env={**os.environ, **changed},
             # Ctrl-C on the terminal is for this process, which then ends its children in order.
             start_new_session=True,

@@ -67,7 +67,7 @@ class Idle(Companion[CompanionSandboxEntry]):
         """Look at the Sandbox of a claim with a wish."""
         both = [one for one in (delta.old, delta.new) if one is not None]
         for sandbox in {one.sandbox for one in both if _WISHES & one.annotations.keys()}:
-            self._look_at(Key(delta.key.namespace, sandbox))
+            self._check(Key(delta.key.namespace, sandbox))
 
     def on_template(self, delta: Delta[Wishes]) -> None:
         """Look at the Sandboxes of a template whose wish has changed."""
@@ -75,9 +75,9 @@ class Idle(Companion[CompanionSandboxEntry]):
         if before == now:
             return
         for sandbox in self._kit.caches.by_template.find(*delta.key):
-            self._look_at(sandbox)
+            self._check(sandbox)
 
-    def _look_at(self, sandbox: Key) -> None:
+    def _check(self, sandbox: Key) -> None:
         if sandbox in self.cache:
             self.wake(sandbox, reason=self.name)
 

@@ -43,7 +43,7 @@ class UsageError(ConfigError):
     """A command line that cannot be understood."""
 
 
-class HelpWanted(Exception):  # noqa: N818 -- a wish, not an error
+class HelpRequested(Exception):  # noqa: N818 -- a request, not an error
     """``-h`` or ``--help`` was given."""
 
 
@@ -135,7 +135,7 @@ def scan(arguments: Sequence[str], extra: Mapping[str, Form] | None = None) -> S
     ``-x`` and ``--x`` are the same; a value follows after ``=`` or as the next argument, but that
     of a boolean only after ``=``; the first argument that is not a flag, and ``--``, end the flags.
     Ours on top: ``--no-x`` switches a boolean off. Raises UsageError for an unknown flag,
-    HelpWanted when help is asked for before that.
+    HelpRequested when help is asked for before that.
     """
     forms = {name: flag.form for name, flag in FLAGS.items()} | dict(extra or {})
     found: list[Given] = []
@@ -151,7 +151,7 @@ def scan(arguments: Sequence[str], extra: Mapping[str, Form] | None = None) -> S
         negated = name.removeprefix("no-")
         flag = f"--{name}" if len(name) > 1 else f"-{name}"
         if form is None and name in ("h", "help"):
-            raise HelpWanted
+            raise HelpRequested
         if form is None and forms.get(negated) is BOOLEAN:
             if equals:
                 raise UsageError(f"{flag} takes no value")

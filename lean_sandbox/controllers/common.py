@@ -81,8 +81,8 @@ class ObjectEvents:
 
     def log(self, entry: Entry, type_: EventType, what: str, /, **facts: Any) -> None:
         """Log one line about an object, at the level that its type has as an Event."""
-        tell = self._log.warning if type_ == "Warning" else self._log.info
-        tell(snake_case(what), key=str(entry.key), **facts)
+        log = self._log.warning if type_ == "Warning" else self._log.info
+        log(snake_case(what), key=str(entry.key), **facts)
 
 
 class Undone:

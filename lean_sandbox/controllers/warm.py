@@ -219,13 +219,13 @@ class WarmQueue:
             self._drop(slot)
         return None
 
-    def _append(self, entry: SandboxEntry, pool: Key, tell: Callable[[Key], None]) -> None:
+    def _append(self, entry: SandboxEntry, pool: Key, signal: Signal[Key]) -> None:
         self._arrivals += 1
         place = _place_of(entry, self._pods_of(entry))
         slot = self._slots[entry.key] = _Slot(self._arrivals, entry, pool, *place)
         self._insert(slot)
         if slot.stage != _WAITING:
-            tell(pool)
+            signal(pool)
 
     def _drop(self, slot: _Slot) -> None:
         del self._slots[slot.entry.key]
@@ -281,7 +281,7 @@ def build_warm_queue(caches: Caches, resolver: TemplateResolver) -> WarmQueue:
 
 
 class _Feed:
-    """Tells the warm queue of changes in the caches; nothing else tells it of members."""
+    """Hands the warm queue the changes of the caches, which alone make its members."""
 
     def __init__(self, queue: WarmQueue, caches: Caches, resolver: TemplateResolver) -> None:
         self._queue = queue

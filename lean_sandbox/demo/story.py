@@ -57,7 +57,7 @@ _KUBELET: Final = "kubelet-admin"
 _POOL: Final = "python"
 _PATIENCE_S: Final = 120.0
 # An act is over when so many looks in a row have found the controller idle and no new request.
-_QUIET_LOOKS: Final = 4
+_QUIET_CHECKS: Final = 4
 _REST_LIMIT_S: Final = 20.0
 _POLL_S: Final = 0.1
 
@@ -250,15 +250,15 @@ class Story:
         """Wait until the controller has nothing left to do or to say; return what it cost."""
         began = self._clock.monotonic()
         last = before
-        quiet_looks = 0
-        while quiet_looks < _QUIET_LOOKS and self._clock.monotonic() - began < _REST_LIMIT_S:
+        quiet_checks = 0
+        while quiet_checks < _QUIET_CHECKS and self._clock.monotonic() - began < _REST_LIMIT_S:
             await self._clock.sleep(_POLL_S)
             # Asked first: what ends before the look is counted in it.
             is_busy = self._is_busy()
             found = await self._snapshot()
             is_quiet = not is_busy and found.requests == last.requests
             last = found
-            quiet_looks = quiet_looks + 1 if is_quiet else 0
+            quiet_checks = quiet_checks + 1 if is_quiet else 0
         return last.since(before)
 
     async def _until_all(

@@ -223,8 +223,8 @@ class ExecAuth(Auth):
         except (OSError, ValueError) as problem:
             raise self._fault(f"cannot be run: {problem}", settings.install_hint or "") from problem
         if done.returncode != 0:
-            said = (done.stderr or b"").decode("utf-8", "replace").strip()
-            raise self._fault(f"ended with {done.returncode}: {said[-500:]}")
+            output = (done.stderr or b"").decode("utf-8", "replace").strip()
+            raise self._fault(f"ended with {done.returncode}: {output[-500:]}")
         return done.stdout
 
     def _parse(self, output: bytes) -> _CredentialStatus:

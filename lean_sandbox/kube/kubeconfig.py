@@ -384,8 +384,8 @@ def _exec_settings(found: ExecSettings, place: _Place, cluster: Cluster) -> Exec
     if found.interactive_mode is None and found.api_version == _EXEC_VERSIONS[0]:
         # v1 requires the field, v1beta1 has a default.
         raise place.at("interactiveMode").error("is missing", "set it to Never or IfAvailable")
-    told = _cluster_info(cluster, place) if found.provide_cluster_info else None
-    return msgspec.structs.replace(found, cluster=told, folder=str(place.folder))
+    info = _cluster_info(cluster, place) if found.provide_cluster_info else None
+    return msgspec.structs.replace(found, cluster=info, folder=str(place.folder))
 
 
 def _cluster_info(cluster: Cluster, place: _Place) -> dict[str, Any]:

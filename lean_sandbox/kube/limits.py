@@ -30,7 +30,7 @@ class Limits(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Waiter(msgspec.Struct, eq=False):
-    #: Set when it has been given a slot, or has become the lookout.
+    #: Set when it has been given a slot, or is to wait for the next token.
     called: anyio.Event
     #: Whether it is in line.
     waits: bool = True
@@ -47,7 +47,7 @@ class Limiter:
         #: Who holds and who waits for a slot.
         self.slots: Slots[_Waiter] = Slots(most - most // 8, most, spare=limits.max_spare)
         # The one waiter that sleeps until the next token; the others wait to be called.
-        self._lookout: _Waiter | None = None
+        self._token_waiter: _Waiter | None = None
 
     async def acquire(self, rank: Rank, group: Hashable = None) -> None:
         """Wait for a slot. Cancelling the wait leaves the limiter as it was."""
@@ -61,8 +61,8 @@ class Limiter:
             self._grant()
             while waiter.waits:
                 # A slot that comes free calls its next holder; a token that falls due calls nobody.
-                is_lookout = self._lookout is waiter
-                pause_s = (self._pause() or self._tokens.interval_s) if is_lookout else None
+                is_token_waiter = self._token_waiter is waiter
+                pause_s = (self._pause() or self._tokens.interval_s) if is_token_waiter else None
                 await self._clock.wait(waiter.called, pause_s)
                 if waiter.waits:
                     waiter.called = anyio.Event()
@@ -95,8 +95,8 @@ class Limiter:
             self._take_token()
             waiter.waits = False
             waiter.called.set()
-        if self._tokens.interval_s and not (self._lookout and self._lookout.waits):
+        if self._tokens.interval_s and not (self._token_waiter and self._token_waiter.waits):
             chosen = self.slots.next()
-            self._lookout = chosen[2] if chosen is not None else None
-            if self._lookout is not None:
-                self._lookout.called.set()
+            self._token_waiter = chosen[2] if chosen is not None else None
+            if self._token_waiter is not None:
+                self._token_waiter.called.set()

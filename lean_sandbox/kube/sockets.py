@@ -66,14 +66,14 @@ class SocketStream:
             self._timer.cancel()
             self._timer = None
         if self._timer is None:
-            self._look_at_deadline()
+            self._set_timer()
 
-    def _look_at_deadline(self) -> None:
+    def _set_timer(self) -> None:
         self._timer = None
         if self._deadline <= self._loop.time():
             self._end(DeadlinePassed())
         elif self._deadline < math.inf:
-            self._timer = self._loop.call_at(self._deadline, self._look_at_deadline)
+            self._timer = self._loop.call_at(self._deadline, self._set_timer)
 
     def _check_deadline(self) -> None:
         if self._deadline <= self._loop.time():

@@ -44,7 +44,7 @@ _OFF = "0"
 _M_MMAP_THRESHOLD = -3
 _LARGE_BYTES = 128 * 1024
 # How often a moment without work is looked for, and the least time between two releases of memory.
-_LOOK_S: Final = 1.0
+_FIRST_PAUSE_S: Final = 1.0
 _TRIM_INTERVAL_S: Final = 300.0
 # A page serves all readers for this long: they do not decide how often it is made.
 _FRESH_S: Final = 1.0
@@ -241,7 +241,7 @@ async def run_until_signalled(settings: Settings, *, companions_only: bool = Fal
             asks_nobody = settings.leader_elect or settings.allow_second_controller
             if not connection.in_cluster and not asks_nobody:
                 beside = companions_only
-                await _look_around(settings, client, clock, manager, may_be_beside=beside)
+                await _check_alone(settings, client, clock, manager, may_be_beside=beside)
             await manager.run()
             group.cancel_scope.cancel()
     finally:
@@ -265,7 +265,7 @@ def open_trace(
     return trace
 
 
-async def _look_around(
+async def _check_alone(
     settings: Settings, client: Client, clock: Clock, manager: Manager, *, may_be_beside: bool
 ) -> None:
     from lean_sandbox.manager.preflight import another_controller, may_contend  # noqa: PLC0415 -- seldom used
@@ -339,7 +339,7 @@ async def trim_when_idle(
     the start, then at most every five minutes, and only if there were reconciles since.
     """
     done = -1
-    wait_s = _LOOK_S
+    wait_s = _FIRST_PAUSE_S
     while True:
         await clock.sleep(wait_s)
         wait_s = _TRIM_INTERVAL_S
@@ -349,4 +349,4 @@ async def trim_when_idle(
             release()
             done = manager.reconciles
         else:
-            wait_s = _LOOK_S
+            wait_s = _FIRST_PAUSE_S

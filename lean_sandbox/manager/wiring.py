@@ -89,7 +89,7 @@ def _connect_sandboxes(shared: Shared, sandboxes: SandboxController) -> None:
     sandboxes.watches(caches.services, sandboxes.on_service)
     sandboxes.watches(caches.pvcs, sandboxes.on_pvc)
     wakes.launch.append(sandboxes.launch)
-    wakes.sandbox.append(sandboxes.look_after)
+    wakes.sandbox.append(sandboxes.reconcile_soon)
 
 
 def _connect_extensions(

@@ -157,54 +157,54 @@ class Freshness(Enum):
 class Staleness:
     """Decides which members of a pool no longer fit one state of its template.
 
-    A member is fresh if its stamp, the hash of its blueprint, is the template's own. Any other
-    stamp proves nothing, as another implementation hashes differently: then the spec is compared,
-    once for all members with the same stamp. A member whose spec somebody has edited is compared on
-    its own, since its stamp does not describe it any more.
+    A member is fresh if the hash of its blueprint, a label, is that of the template. Another hash
+    proves nothing, because another implementation may hash differently: then the spec is compared,
+    once for all members with the same hash. A member whose spec somebody has edited is compared on
+    its own, since the hash no longer describes it.
     """
 
     def __init__(self, template: TemplateView) -> None:
         self.template = template
         self._verdicts: dict[str, Freshness] = {}
 
-    def by_stamp(self, member: ObjectMeta) -> Freshness:
-        """Return the verdict by a member's stamp; the name of the template is not compared."""
-        if _stamp_of(member) == self.template.blueprint_hash:
+    def by_hash(self, member: ObjectMeta) -> Freshness:
+        """Compare the hash of a member alone; the name of the template does not count."""
+        if _hash_of(member) == self.template.blueprint_hash:
             return Freshness.FRESH
-        return self._verdicts.get(_likeness(member), Freshness.UNDECIDED)
+        return self._verdicts.get(_verdict_key(member), Freshness.UNDECIDED)
 
     def by_labels(self, member: ObjectMeta, *, is_orphan: bool) -> Freshness:
-        """Return the verdict by a Sandbox's labels; the stamp of an orphan is not trusted."""
+        """Compare the labels of a Sandbox: the template, and the hash unless it is an orphan."""
         if (member.labels or {}).get(names.TEMPLATE_REF_HASH_LABEL) != self.template.ref_hash:
             return Freshness.STALE
-        return Freshness.UNDECIDED if is_orphan else self.by_stamp(member)
+        return Freshness.UNDECIDED if is_orphan else self.by_hash(member)
 
     def by_spec(self, member: ObjectMeta, spec: SandboxSpec, *, is_orphan: bool) -> Freshness:
         """Compare the Pod and the volume claims of a Sandbox with those of one created now.
 
-        Labels and annotations never count. The verdict is remembered for all of its likeness.
+        Labels and annotations never count. The result is remembered for all members with the hash.
         """
         made_now = blueprint_spec(self.template, PodTemplateMetadata())
         try:
             verdict = Freshness.FRESH if _parts(spec) == _parts(made_now) else Freshness.STALE
         except ODD:
             verdict = Freshness.STALE
-        likeness = _likeness(member)
-        if likeness and not is_orphan:
+        key = _verdict_key(member)
+        if key and not is_orphan:
             if len(self._verdicts) >= _MOST_VERDICTS:
                 self._verdicts.clear()
-            self._verdicts[likeness] = verdict
+            self._verdicts[key] = verdict
         return verdict
 
 
-def _stamp_of(member: ObjectMeta) -> str:
+def _hash_of(member: ObjectMeta) -> str:
     return (member.labels or {}).get(names.TEMPLATE_HASH_LABEL, "")
 
 
-def _likeness(member: ObjectMeta) -> str:
-    """Return the key of a verdict: the stamp that members share, an edited member's own, or ""."""
+def _verdict_key(member: ObjectMeta) -> str:
+    """Return what members of equal specs share: their hash, or what only an edited one has."""
     is_edited = member.generation > 1
-    return f"{member.uid}/{member.generation}" if is_edited else _stamp_of(member)
+    return f"{member.uid}/{member.generation}" if is_edited else _hash_of(member)
 
 
 def _parts(spec: SandboxSpec) -> tuple[Any, ...]:

@@ -34,7 +34,7 @@ _LONGEST_S: Final = 300.0
 # How soon a key of a namespace that could not be listed is looked at again.
 _UNLISTED_S: Final = 2.0
 # The rate for all keys together: each waits at least as long as all of them take at this rate.
-_LOOKS_PER_S: Final = 10.0
+_SAFETY_NET_PER_S: Final = 10.0
 
 E = TypeVar("E", bound=Entry)
 Owned = TypeVar("Owned", bound=OwnedEntry)
@@ -205,7 +205,7 @@ class Controller(Generic[E]):
         if before_s is not None and item.is_safety_net and not writes:
             interval_s = min(2.0 * before_s, _LONGEST_S)
         self._intervals_s[key] = interval_s
-        after_s = max(interval_s, len(self._intervals_s) / _LOOKS_PER_S)
+        after_s = max(interval_s, len(self._intervals_s) / _SAFETY_NET_PER_S)
         # A timer within minutes of the look replaces it: merged, its work would count as caught.
         if report.next_s is None or report.next_s > after_s + _LONGEST_S:
             self.queue.add(

@@ -232,8 +232,8 @@ class Workers(Generic[K]):
         # What the reconcile asks of the server has its rank.
         RANK.set(item.rank)
         try:
-            for tell in self.on_begin:
-                tell(item)
+            for listener in self.on_begin:
+                listener(item)
             outcome, next_s = self._after_success(item, await self._reconcile(item))
         except BaseException as failure:
             # A reconcile cancelled at its deadline may raise any error while it unwinds.
@@ -286,8 +286,8 @@ class Workers(Generic[K]):
             return ReconcileOutcome.PANIC, next_s
         tries = item.attempts + 1
         # While the server is away for a moment, one warning for each key is enough.
-        tell = self._log.warning if tries == 1 or next_s >= 1.0 else self._log.debug
-        tell("reconcile_failed", key=key, error=str(error), attempts=tries, next_s=next_s)
+        log = self._log.warning if tries == 1 or next_s >= 1.0 else self._log.debug
+        log("reconcile_failed", key=key, error=str(error), attempts=tries, next_s=next_s)
         return ReconcileOutcome.ERROR, next_s
 
     def _retry(self, key: K, retry_after_s: float) -> float:
@@ -305,9 +305,9 @@ class Workers(Generic[K]):
         # Counted and unlocked first, so that the callbacks see the state after the reconcile.
         del self._running[key]
         self._queue.done(key)
-        for tell in self.on_end:
+        for listener in self.on_end:
             try:
-                tell(report)
+                listener(report)
             except Exception as error:  # noqa: BLE001 -- an observer must never end the reconciles
                 self._callback_failed("on_end", key, error)
 

@@ -64,20 +64,20 @@ def ask(url: str, kind: str, key: Key, output: str, *, ca_file: Path | None = No
         with closing(connection):
             connection.request("GET", f"{PATH}?{urlencode(query)}")
             answer = connection.getresponse()
-            told = answer.read().decode("utf-8", "replace")
+            page = answer.read().decode("utf-8", "replace")
     except (OSError, ValueError, http.client.HTTPException) as error:
         raise ConfigError(
             f"{url} cannot be reached: {getattr(error, 'strerror', '') or error}",
             way_out="give the address of its /metrics with --url; of a controller in a cluster,"
             " kubectl port-forward brings the port here",
         ) from error
-    if told.startswith(NOTHING):
-        raise ConfigError(f"{url}: {told.rstrip()}")
+    if page.startswith(NOTHING):
+        raise ConfigError(f"{url}: {page.rstrip()}")
     if answer.status == 404:
         raise ConfigError(f"{url}: tracing is off there", way_out=_SWITCH_ON)
     if answer.status != 200:
         raise ConfigError(f"{url} answered {answer.status} {answer.reason}")
-    return told
+    return page
 
 
 def _context(ca_file: Path | None) -> ssl.SSLContext:

@@ -136,8 +136,8 @@ def table(
     since = format_micro_time(wall_clock_at(start_s))
     took = summary(subject, entries, now)
     counted = f"{len(entries)} entries, 0 is {since}"
-    told = "\n".join(filter(None, (took, counted)))
-    head = f"{NOUNS[subject[0]]} {subject[1]}: {told}\n"
+    header = "\n".join(filter(None, (took, counted)))
+    head = f"{NOUNS[subject[0]]} {subject[1]}: {header}\n"
     rows = [
         (
             _ms(one.at - start_s),

@@ -13,7 +13,7 @@ _APPLY = "lean-sandbox crds | kubectl apply --server-side -f -"
 _BASE_S = 0.8
 _CAP_S = 30.0
 # How often a problem that lasts is logged.
-_TELL_AGAIN_S = 60.0
+_LOG_AGAIN_S = 60.0
 
 
 class Failure(NamedTuple):
@@ -35,7 +35,7 @@ class Failures:
         self._uniform = uniform
         self._log = log
         self._count = 0
-        self._tell_at = -math.inf
+        self._log_at = -math.inf
         #: The last one, ``None`` while the watch works.
         self.problem: str | None = None
 
@@ -52,8 +52,8 @@ class Failures:
             at_least_s=failure.at_least_s,
             at_most_s=failure.at_most_s,
         )
-        if is_another or now >= self._tell_at:
-            self._tell_at = now + _TELL_AGAIN_S
+        if is_another or now >= self._log_at:
+            self._log_at = now + _LOG_AGAIN_S
             self._log.warning("watch_interrupted", problem=problem, next_s=round(next_s, 1))
         await self._clock.sleep(next_s)
 

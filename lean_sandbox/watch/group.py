@@ -18,7 +18,7 @@ from lean_sandbox.watch.decode import STEPS
 from lean_sandbox.watch.reflector import Reflector
 
 # How often to look whether a list that is waited for may be passed over by now.
-_LOOK_AGAIN_S = 5.0
+_LISTED_AGAIN_S = 5.0
 
 
 class ReflectorGroup:
@@ -81,7 +81,7 @@ class ReflectorGroup:
         """Wait until the kinds named, or all that were started, have had their first list."""
         for plural in plurals or tuple(self._reflectors):
             while awaited := self._awaited(plural):
-                await self._clock.wait(awaited[0].synced, _LOOK_AGAIN_S)
+                await self._clock.wait(awaited[0].synced, _LISTED_AGAIN_S)
 
     def _awaited(self, plural: str) -> list[Reflector[Any]]:
         """Return those that have not had their first list, but of namespaces that are passed over.

@@ -51,7 +51,7 @@ _HEALTHY_S = 30.0
 # How long after a list everything is listed anew and compared with the cache, plus up to a tenth.
 _RESYNC_S = 36_000.0
 # How often to try a kind that the server does not know: its definition may be applied soon.
-_LOOK_AGAIN_S = 5.0
+_SERVED_AGAIN_S = 5.0
 
 
 class Reflector(Generic[E]):
@@ -169,7 +169,7 @@ class Reflector(Generic[E]):
                 # Without the kind there are no objects, and the version means nothing.
                 self._state = Listing(self._state.compare_at)
                 problem = why_unserved(self._resource) or str(error)
-                return Failure(problem, at_most_s=_LOOK_AGAIN_S)
+                return Failure(problem, at_most_s=_SERVED_AGAIN_S)
             case errors.ControlPlaneError():
                 return self._after_refusal(error)
             case _:

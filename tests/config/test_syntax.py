@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lean_sandbox.config.forms import BOOLEAN, TEXT
 from lean_sandbox.config.options import Settings
-from lean_sandbox.config.sources import HelpWanted, UsageError, effective, scan
+from lean_sandbox.config.sources import HelpRequested, UsageError, effective, scan
 
 
 def settings(*arguments: str) -> Settings:
@@ -82,7 +82,7 @@ def test_a_flag_without_its_value_is_refused() -> None:
 @pytest.mark.parametrize("asked", ["-h", "--h", "-help", "--help", "--help=x"])
 def test_help_is_asked_for_in_any_form(asked: str) -> None:
     """Help is no flag that a file could set; it is a wish."""
-    with pytest.raises(HelpWanted):
+    with pytest.raises(HelpRequested):
         settings("--page-size=7", asked)
 
 

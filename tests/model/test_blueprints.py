@@ -407,9 +407,9 @@ def test_a_claim_judges_a_candidate_by_hash_then_by_comparison() -> None:
     """Claim case 65, Template case 48: the template's name and a missing hash are no obstacles."""
     view = template()
 
-    assert Staleness(view).by_stamp(member(view)) is Freshness.FRESH
-    assert Staleness(view).by_stamp(member(view, "0badf00d")) is Freshness.UNDECIDED
-    assert Staleness(view).by_stamp(member(view, "")) is Freshness.UNDECIDED
+    assert Staleness(view).by_hash(member(view)) is Freshness.FRESH
+    assert Staleness(view).by_hash(member(view, "0badf00d")) is Freshness.UNDECIDED
+    assert Staleness(view).by_hash(member(view, "")) is Freshness.UNDECIDED
 
 
 @given(PODS)

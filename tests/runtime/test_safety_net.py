@@ -92,7 +92,7 @@ async def test_a_timer_that_comes_while_thousands_wait_for_their_looks_is_not_co
 ) -> None:
     """However late the look at a Sandbox is, its expiry is not taken for a lost wake-up."""
     # As if 4,000 were not final: the first look at each is 400 s away.
-    monkeypatch.setattr(runtime_controller, "_LOOKS_PER_S", 1 / 400)
+    monkeypatch.setattr(runtime_controller, "_SAFETY_NET_PER_S", 1 / 400)
     async with open_world(AT_ONCE) as world:
         at = format_rfc3339(world.clock.now() + timedelta(seconds=left_s))
         await world.create(sandbox(spec={"shutdownTime": at}))

@@ -69,7 +69,7 @@ class Adoption:
     async def take(self, member: SandboxEntry, staleness: Staleness | None) -> SandboxEntry | None:
         """Take over a member that the warm queue has reserved; ``None`` if it is not to be had.
 
-        At most one GET for each unknown stamp, before the patch. Raises MemberRefusedError, after
+        At most one GET for each unknown hash, before the patch. Raises MemberRefusedError, after
         the member was handed to its pool to be replaced.
         """
         warm = self._context.warm
@@ -92,7 +92,7 @@ class Adoption:
             warm.release(member)
 
     async def _is_fresh(self, member: SandboxEntry, staleness: Staleness) -> bool:
-        verdict = staleness.by_stamp(member.metadata)
+        verdict = staleness.by_hash(member.metadata)
         if verdict is Freshness.UNDECIDED:
             found = await self._writer.get(self._sandboxes, member.key)
             if found is None or found.entry.uid != member.uid:

@@ -59,7 +59,7 @@ class Binding:
         refusals = 0
 
         def may_be_fresh(member: SandboxEntry) -> bool:
-            return staleness is None or staleness.by_stamp(member.metadata) is not Freshness.STALE
+            return staleness is None or staleness.by_hash(member.metadata) is not Freshness.STALE
 
         for _ in range(_MOST_TRIES):
             member = warm.acquire(self._pool, accept=may_be_fresh)

@@ -14,7 +14,7 @@ from lean_sandbox.controllers.common import ObjectEvents, Shared, Undone
 from lean_sandbox.controllers.sandbox.context import SandboxContext, SandboxState
 from lean_sandbox.controllers.sandbox.reconcile import SandboxReconcile, due_in_s, is_final
 from lean_sandbox.controllers.sandbox.requests import SandboxRequests
-from lean_sandbox.controllers.sandbox.throttle import StatusThrottle, facts
+from lean_sandbox.controllers.sandbox.throttle import StatusThrottle, facts_of
 from lean_sandbox.model import names
 from lean_sandbox.model.sandbox import Sandbox
 from lean_sandbox.model.times import has_come
@@ -29,7 +29,7 @@ from lean_sandbox.watch.resources.pod import READY, RUNNING, WAITING, PodEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
 # Delay of the reconcile of a Sandbox that was ready when another controller changed it.
-_LOOK_AFTER_S = 0.1
+_REPORT_AFTER_S = 0.1
 _AT_ONCE = (
     Change.GONE
     | Change.DELETING
@@ -164,9 +164,9 @@ class SandboxController(Controller[SandboxEntry]):
             self._context.requests.keep_created(whole)
         self.wake(key, reason="owner")
 
-    def look_after(self, key: Key) -> None:
+    def reconcile_soon(self, key: Key) -> None:
         """Reconcile, in a moment, a Sandbox that was ready when another controller changed it."""
-        self.wake(key, after_s=_LOOK_AFTER_S, reason="owner")
+        self.wake(key, after_s=_REPORT_AFTER_S, reason="owner")
 
     def on_sandbox(self, delta: Delta[SandboxEntry]) -> None:
         """Reconcile a Sandbox that changed."""
@@ -199,11 +199,11 @@ class SandboxController(Controller[SandboxEntry]):
         may_wait = not delta.change & _AT_ONCE and _is_a_step_up(delta)
         pod = delta.new
         reason = "pod gone"
-        tells = frozenset[str]()
+        facts = frozenset[str]()
         if pod is not None:
             reason = f"pod {pod.hint or 'changed'}"
-            tells = facts(trouble=pod.trouble, address=pod.hint == RUNNING)
-        self._enqueue(keys, reason, may_wait=may_wait, is_news=is_news, tells=tells)
+            facts = facts_of(trouble=pod.trouble, address=pod.hint == RUNNING)
+        self._enqueue(keys, reason, may_wait=may_wait, is_news=is_news, facts=facts)
 
     def on_service(self, delta: Delta[ServiceEntry]) -> None:
         """Reconcile the owners of a Service that changed, or the Sandbox that may adopt it."""
@@ -226,7 +226,7 @@ class SandboxController(Controller[SandboxEntry]):
         *,
         may_wait: bool = False,
         is_news: bool = False,
-        tells: frozenset[str] = frozenset(),
+        facts: frozenset[str] = frozenset(),
     ) -> None:
         if self.queue.is_paused:
             # No window begins either: the next leader reconciles everything.
@@ -239,7 +239,7 @@ class SandboxController(Controller[SandboxEntry]):
                 # The window of a step starts when it is first seen.
                 now = self._context.clock.monotonic()
                 throttle = self._context.throttle
-                after_s = throttle.remaining_s(key, now, is_news=is_news, tells=tells)
+                after_s = throttle.remaining_s(key, now, is_news=is_news, facts=facts)
             self.wake(key, after_s=after_s, reason=reason)
 
 

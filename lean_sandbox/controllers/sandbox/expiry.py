@@ -30,7 +30,7 @@ class SandboxExpiry:
     async def end_pod(self) -> None:
         """Delete the Pods of an expired Sandbox; raises ReconcileError."""
         key = self._run.entry.pod_key
-        if self._is_told_absent() and not self._requests.hidden.is_doubtful(key):
+        if self._is_published_absent() and not self._requests.hidden.is_doubtful(key):
             pod = self._caches.pods.get(key)
         else:
             pod = await self.find_pod()
@@ -51,7 +51,7 @@ class SandboxExpiry:
         if service is not None and self._run.owns(service):
             await self._requests.delete_service(service)
 
-    def _is_told_absent(self) -> bool:
+    def _is_published_absent(self) -> bool:
         """Return whether the status of this generation says that the expired Sandbox has no Pod."""
         ready = find(self._run.old.conditions, names.READY)
         is_of_now = ready is not None and ready.observedGeneration == self._run.entry.generation

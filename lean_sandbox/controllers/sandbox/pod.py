@@ -172,7 +172,7 @@ class PodOfSandbox:
         # A stale state is not reported when the fetch fails; and if the Pod has gone between the
         # event and the fetch, its DELETED event is on its way.
         self._pod = None
-        self._context.throttle.looked(self._run.key)
+        self._context.throttle.fetched(self._run.key)
         with failing_as(FailedStep.POD_GET):
             fresh = await self._requests.get_pod(pod.key)
         if fresh is not None and fresh.uid == pod.uid:

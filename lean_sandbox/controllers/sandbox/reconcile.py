@@ -16,7 +16,7 @@ from lean_sandbox.controllers.sandbox.expiry import SandboxExpiry
 from lean_sandbox.controllers.sandbox.run import OvertakenError, SandboxRun
 from lean_sandbox.controllers.sandbox.throttle import (
     acknowledges,
-    facts,
+    facts_of,
     is_on_the_way_up,
     is_unplaced,
 )
@@ -229,11 +229,11 @@ class SandboxReconcile:
         requeue.within(due_in_s(self._run.view, context.server_time.now()))
         is_going_up = is_on_the_way_up(old, new)
         is_step = is_going_up and sandbox_status.status_patch(old, new) is not None
-        tells = facts(trouble=observation.pod and observation.pod.trouble, address=new.podIPs)
+        facts = facts_of(trouble=observation.pod and observation.pod.trouble, address=new.podIPs)
         wait_s = 0.0
         if is_step and not self._run.failures and not acknowledges(old, new):
             wait_s = throttle.remaining_s(
-                key, context.clock.monotonic(), is_news=is_unplaced(old, new), tells=tells
+                key, context.clock.monotonic(), is_news=is_unplaced(old, new), facts=facts
             )
         if wait_s > 0:
             requeue.within(wait_s)
@@ -243,7 +243,7 @@ class SandboxReconcile:
                 throttle.settled(key)
             elif is_step:
                 # Only what was published lengthens the next wait.
-                throttle.published(key, context.clock.monotonic(), tells=tells)
+                throttle.published(key, context.clock.monotonic(), facts=facts)
         if self._run.failures:
             failure = ReconcileError("; ".join(map(str, self._run.failures)), *self._run.failures)
             if not (failure.is_refusal and self._is_of_pool()):

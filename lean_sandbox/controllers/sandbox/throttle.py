@@ -79,7 +79,7 @@ def is_unplaced(old: SandboxStatus, new: SandboxStatus) -> bool:
     return before is None or (before.status, before.reason) != (now.status, now.reason)
 
 
-def facts(*, trouble: object, address: object) -> frozenset[str]:
+def facts_of(*, trouble: object, address: object) -> frozenset[str]:
     """Return which facts of a step should be published soon.
 
     ``trouble`` is what keeps a container from running, ``address`` that of a Pod that runs and is
@@ -93,7 +93,7 @@ class _Step(msgspec.Struct, gc=False):
     """The unpublished step of one Sandbox, and the unready steps published before it.
 
     ``turn_at`` is when it may be published, set once its window has passed; ``may_be_news`` holds
-    until the Pod was fetched. ``told`` are the facts of the last step published.
+    until the Pod was fetched. ``published_facts`` are the facts of the last step published.
     """
 
     since: float | None = None
@@ -101,7 +101,7 @@ class _Step(msgspec.Struct, gc=False):
     may_be_news: bool = False
     published: int = 0
     published_at: float = 0.0
-    told: frozenset[str] = frozenset()
+    published_facts: frozenset[str] = frozenset()
 
 
 class StatusThrottle:
@@ -158,16 +158,17 @@ class StatusThrottle:
         now: float,
         *,
         is_news: bool = False,
-        tells: frozenset[str] = frozenset(),
+        facts: frozenset[str] = frozenset(),
     ) -> float:
         """Return how many seconds the step may still wait; a new step starts its window.
 
         A step that ``is_news``, such as that no node fits, waits for ``window_s`` however many
-        launch, and for no turn; so does one that ``tells`` a fact that the last published one did
-        not. An address alone does not hurry the first step: Ready may follow within the window.
+        launch, and for no turn; so does one with one of the ``facts`` that the last published one
+        did not show. An address alone does not hurry the first step: Ready may follow within the
+        window.
         """
         step = self._step_of(key)
-        fresh = tells - step.told if step.published else tells - {"address"}
+        fresh = facts - step.published_facts if step.published else facts - {"address"}
         is_news = is_news or bool(fresh)
         if step.since is None:
             step.since = now
@@ -197,13 +198,13 @@ class StatusThrottle:
             return 0.0
         return self.remaining_s(key, now)
 
-    def looked(self, key: Key) -> None:
+    def fetched(self, key: Key) -> None:
         """Note that the Pod was fetched, so that all its news is known."""
         step = self._steps.get(key)
         if step is not None:
             step.may_be_news = False
 
-    def published(self, key: Key, now: float, *, tells: frozenset[str]) -> None:
+    def published(self, key: Key, now: float, *, facts: frozenset[str]) -> None:
         """Note that an unready step was published."""
         step = self._step_of(key)
         if not step.published:
@@ -213,7 +214,7 @@ class StatusThrottle:
         step.turn_at = None
         step.published += 1
         step.published_at = now
-        step.told = tells
+        step.published_facts = facts
 
     def settled(self, key: Key) -> None:
         """Forget a launch: it has ended, one way or another."""

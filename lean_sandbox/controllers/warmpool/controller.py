@@ -94,9 +94,9 @@ class PoolController(Controller[PoolEntry]):
         """Add the series of this controller, and of the pools that make no progress."""
         super().collect(into)
         stuck = [
-            ((key.namespace, key.name, state.cause), 1.0)
+            ((key.namespace, key.name, state.problem), 1.0)
             for key, state in self._states.items()
-            if state.cause
+            if state.problem
         ]
         into.add(families.POOLS_STUCK, stuck[:MOST_SERIES])
 

@@ -18,7 +18,7 @@ from lean_sandbox.watch.resources.pod import PodEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry, orphans_of
 
 # By which age a member's status is known, unless another process led before.
-_LOOKED_AT_S = 10.0
+_STATUS_DUE_S = 10.0
 # A member's grace is checked this much after it ended, so that clocks need not agree.
 _GRACE_SLACK_S = 2.0
 _WAITING = frozenset({names.REASON_UNSCHEDULABLE, names.REASON_SCHEDULING_GATED})
@@ -143,7 +143,7 @@ class Census:
         if not entry.created_at:
             return
         unready_s = self._now_s - self._unready_since_s(entry)
-        if entry.status is None and unready_s > _LOOKED_AT_S:
+        if entry.status is None and unready_s > _STATUS_DUE_S:
             found.unknown += 1
             found.checks.within(UNSEEN_S)
             return
@@ -217,7 +217,7 @@ def _is_finished(entry: SandboxEntry) -> bool:
     return entry.status is not None and is_true(entry.status.conditions, names.FINISHED)
 
 
-def victims(members: Iterable[SandboxEntry], count: int) -> list[SandboxEntry]:
+def to_delete(members: Iterable[SandboxEntry], count: int) -> list[SandboxEntry]:
     """Return the ``count`` members to delete first: unready before ready, the newest first."""
 
     def order(entry: SandboxEntry) -> tuple[bool, float, str]:

@@ -18,7 +18,7 @@ from lean_sandbox.controllers.warmpool.members import (
     find_orphans,
     newest,
     seconds_of,
-    victims,
+    to_delete,
 )
 from lean_sandbox.controllers.warmpool.refill import Refill
 from lean_sandbox.controllers.warmpool.report import PoolReport, why_unready
@@ -51,7 +51,7 @@ class PoolReconcile:
         run = self._run
         members = await self._put_in_order()
         was_full = run.state.full_at == run.view.generation
-        if was_full and self._report.tells_too_many(members):
+        if was_full and self._report.reports_too_many(members):
             # Before the refill, which takes a while: meanwhile its reader would take it for full.
             await self._report.write_status(members)
         await self._refill.create(members)
@@ -194,7 +194,7 @@ class PoolReconcile:
         if surplus <= 0:
             return
         batch = min(surplus, self._context.settings.sandbox_warm_pool_max_batch_size)
-        chosen = iter(victims(members.active, batch))
+        chosen = iter(to_delete(members.active, batch))
         done = await self._requests.in_groups(
             batch, lambda: self._requests.delete(next(chosen), "surplus")
         )

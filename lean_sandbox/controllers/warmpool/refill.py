@@ -84,7 +84,7 @@ class Refill:
             self._run.requeue.within(NEXT_BATCH_S)
 
     def _take_refusals(self, known: int) -> None:
-        """Tell refused creates from errors: they are told once, and tried again after a pause."""
+        """Take refused creates out of the errors; they are tried again after a pause."""
         state = self._run.state
         errors = self._run.errors
         now = self._context.clock.monotonic()

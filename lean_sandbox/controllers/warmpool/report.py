@@ -1,4 +1,4 @@
-"""What a pool tells: that it makes no progress and why, and the counts of its status."""
+"""What a pool reports: that it makes no progress and why, and the counts of its status."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lean_sandbox.model.warmpool import SandboxWarmPoolStatus
 from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
-# How long what may pass by itself, such as a refusal, is waited for before it is told.
+# How long a problem that may pass by itself, such as a refusal, lasts before it is reported.
 _PATIENCE_S = 5.0
 # The counts are written at most this often.
 _STATUS_INTERVAL_S = 1.0
@@ -32,7 +32,7 @@ _FAILURE_GRACES = 2.0
 class PoolProblem(msgspec.Struct, frozen=True):
     """Why a pool makes no progress: a word for metrics, and a sentence.
 
-    ``may_pass``: it is told only once it has lasted for a moment.
+    ``may_pass``: it is reported only once it has lasted for a moment.
     """
 
     name: str
@@ -42,8 +42,8 @@ class PoolProblem(msgspec.Struct, frozen=True):
     related: ObjectReference | None = None
 
     @property
-    def told_as(self) -> str:
-        """What makes it another cause than one that was told: numbers and messages do not."""
+    def reported_as(self) -> str:
+        """What decides whether an Event has reported it: numbers and messages do not count."""
         return self.note if self.name in ("template", "policy") else self.name
 
 
@@ -61,31 +61,32 @@ class PoolReport:
         """
         state = self._run.state
         emit = self._context.events.emit
-        cause = self._cause(members)
+        problem = self._problem(members)
         now = self._context.clock.monotonic()
-        if cause is None:
+        if problem is None:
             state.stuck_since = None
-            if state.cause:
+            if state.problem:
                 text = "Warm pool is progressing again"
                 emit(self._run.entry, "Normal", "WarmPoolProgressing", "Reconciling", text)
-            state.cause = state.told = ""
+            state.problem = ""
+            state.reported = ""
             return
-        self._run.requeue.within(cause.requeue_s)
-        if state.stuck_since is None or state.stuck_by != cause.told_as:
+        self._run.requeue.within(problem.requeue_s)
+        if state.stuck_since is None or state.stuck_by != problem.reported_as:
             state.stuck_since = now
-            state.stuck_by = cause.told_as
-        left_s = state.stuck_since + _PATIENCE_S - now if cause.may_pass else 0.0
-        if cause.told_as != state.told and left_s > 0:
+            state.stuck_by = problem.reported_as
+        left_s = state.stuck_since + _PATIENCE_S - now if problem.may_pass else 0.0
+        if problem.reported_as != state.reported and left_s > 0:
             self._run.requeue.within(left_s)
             return
-        if cause.told_as != state.told:
-            note = cause.note
-            related = cause.related
+        if problem.reported_as != state.reported:
+            note = problem.note
+            related = problem.related
             emit(self._run.entry, "Warning", "WarmPoolNotProgressing", "Reconciling", note, related)
-        state.cause = cause.name
-        state.told = cause.told_as
+        state.problem = problem.name
+        state.reported = problem.reported_as
 
-    def _cause(self, members: PoolMembers) -> PoolProblem | None:
+    def _problem(self, members: PoolMembers) -> PoolProblem | None:
         view = self._run.view
         state = self._run.state
         context = self._context
@@ -157,7 +158,7 @@ class PoolReport:
         is_full = new.replicas == new.readyReplicas == self._run.view.replicas
         is_new = old is not None and not old.selector
         is_failing = bool(self._run.errors or state.refusal)
-        is_due = is_full or is_new or is_failing or self.tells_too_many(members)
+        is_due = is_full or is_new or is_failing or self.reports_too_many(members)
         window_s = 0.0 if is_due else context.settings.sandbox_status_window
         if state.differs_since is None:
             state.differs_since = now
@@ -180,8 +181,8 @@ class PoolReport:
             state.status_at = context.clock.monotonic()
             state.differs_since = None
 
-    def tells_too_many(self, members: PoolMembers) -> bool:
-        """Return whether the status tells of far more ready members than there are."""
+    def reports_too_many(self, members: PoolMembers) -> bool:
+        """Return whether the status reports far more ready members than there are."""
         old = self._run.entry.status
         return old is not None and old.readyReplicas - members.ready > _MOST_AHEAD
 

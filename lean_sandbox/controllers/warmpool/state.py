@@ -33,11 +33,11 @@ class PoolState(State):
     full_at: int = 0
     # How many members are created at once when its refill goes on.
     next_size: int = 1
-    # Since when something keeps the pool from progressing, and its name once it was told.
+    # Since when something keeps the pool from progressing, and what an Event has reported of it.
     stuck_since: float | None = None
     stuck_by: str = ""
-    cause: str = ""
-    told: str = ""
+    problem: str = ""
+    reported: str = ""
     # Why the last member could not be created, and when the next is.
     refusal: str = ""
     creates: Backoff = msgspec.field(default_factory=Backoff)

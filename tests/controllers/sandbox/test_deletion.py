@@ -90,7 +90,7 @@ async def test_a_successor_of_the_same_name_gets_a_pod_of_its_own() -> None:
 
 @pytest.mark.case(152)
 async def test_sandboxes_with_the_same_name_hash_keep_to_their_own_pods() -> None:
-    """Case 152: ownership tells Pods apart where the tracking label does not."""
+    """Case 152: ownership facts Pods apart where the tracking label does not."""
     one, two = COLLIDING
     async with open_world() as world:
         await world.ready_sandbox(sandbox(one))

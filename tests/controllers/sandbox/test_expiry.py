@@ -354,7 +354,7 @@ async def test_a_machine_that_slept_does_not_delay_expiry_by_more_than_a_minute(
 
 
 async def test_a_server_that_is_away_when_a_machine_has_slept_is_asked_again() -> None:
-    """A minute later, until it answers and so tells the time."""
+    """A minute later, until it answers and so facts the time."""
     async with open_world() as world:
         await world.ready_sandbox(dying(3600.0))
         for clock in (world.clock, world.server_clock):

@@ -340,7 +340,7 @@ async def test_drift_costs_the_write_that_undoes_it() -> None:
         await world.patch("services", "sb-1", {"spec": {"selector": {"app": "x"}}})
         assert await spent(world, passes=1) == {"get services": 1, "patch services": 1}
         await world.delete("services", "sb-1")
-        # Only a look tells that it has not gone with its Sandbox.
+        # Only a look facts that it has not gone with its Sandbox.
         assert await spent(world, passes=1) == {"get sandboxes": 1, "create services": 1}
 
 

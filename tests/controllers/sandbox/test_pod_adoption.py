@@ -228,7 +228,7 @@ async def test_an_owned_pod_beats_the_one_that_the_annotation_names() -> None:
 
 @pytest.mark.case(59, 145)
 async def test_a_pod_that_lost_its_tracking_label_gets_it_back() -> None:
-    """Case 59: the watch stops showing it; one look tells that it is there, one patch mends it."""
+    """Case 59: the watch stops showing it; one look facts that it is there, one patch mends it."""
     async with open_world() as world:
         await world.ready_sandbox()
         uid = world.pod()["metadata"]["uid"]

@@ -205,7 +205,7 @@ async def test_a_pod_whose_create_got_no_answer_goes_at_expiry_whoever_sees_to_i
 
 @pytest.mark.case(119, 126)
 async def test_a_pod_made_since_an_expiry_goes_at_the_next() -> None:
-    """Case 126: the status still tells of the first expiry, after which there was no Pod."""
+    """Case 126: the status still facts of the first expiry, after which there was no Pod."""
     async with ControlPlane(clock=FakeClock()) as plane:
         async with open_world(plane=plane) as world:
             await world.create(sandbox(spec=PAST["spec"]))

@@ -410,7 +410,7 @@ async def test_the_end_of_a_service_in_the_way_is_noticed_at_once() -> None:
 async def test_a_service_outside_the_filtered_watch_blocks_only_while_it_is_there() -> None:
     """Case 90: where only labelled Services are watched, a create that collides shows the other.
 
-    Nothing tells of its end then; the next try does.
+    Nothing facts of its end then; the next try does.
     """
     settings = Settings(sandbox_status_window=1.0, cache_label_selectors=True)
     async with open_world(settings) as world:

@@ -151,7 +151,7 @@ async def test_a_sandbox_is_suspended_once_its_pod_is_gone() -> None:
 
 @pytest.mark.case(108, 109)
 async def test_suspension_leaves_one_event() -> None:
-    """Case 108: the Event tells of the new reason of Ready, once, when it was written."""
+    """Case 108: the Event facts of the new reason of Ready, once, when it was written."""
     async with open_world() as world:
         await world.ready_sandbox()
         await suspend(world)
@@ -192,7 +192,7 @@ async def test_a_pod_made_since_under_the_same_name_is_not_deleted() -> None:
         await world.advance(5.0)
         assert world.pod()["metadata"]["uid"] == replaced[0]["metadata"]["uid"]
         assert "deletionTimestamp" not in world.pod()["metadata"]
-        # The refusal told that the name is taken; a look tells by whom.
+        # The refusal told that the name is taken; a look facts by whom.
         assert says(world, "Suspended")[:2] == ("False", "PodNotOwned")
         assert len(world.requests("delete", "pods")) == 1
         assert len(world.requests("get", "pods")) == 2
@@ -359,7 +359,7 @@ async def test_a_foreign_pod_of_the_name_survives_suspension(
 
 @pytest.mark.case(113)
 async def test_the_end_of_a_foreign_pod_completes_the_suspension() -> None:
-    """Case 113: the watch tells of the end of a labelled Pod; nothing has to be fetched."""
+    """Case 113: the watch facts of the end of a labelled Pod; nothing has to be fetched."""
     async with open_world() as world:
         world.plane.store.create(pod_body(labels=tracking(), owners=(world.stranger(),)))
         await world.create(sandbox(spec=SUSPENDED))

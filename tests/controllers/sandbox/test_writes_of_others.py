@@ -64,7 +64,7 @@ async def test_a_pod_without_the_tracking_label_does_not_outlive_its_sandbox() -
 
 
 async def test_a_foreign_pod_under_the_name_of_a_suspended_sandbox_is_reported() -> None:
-    """Nothing tells of a Pod without the label; the next pass looks, also after a restart."""
+    """Nothing facts of a Pod without the label; the next pass looks, also after a restart."""
     async with open_world(AT_ONCE) as world:
         await world.create(sandbox(spec=SUSPENDED))
         assert suspension(world) == ("True", "PodTerminated")
@@ -89,7 +89,7 @@ async def test_a_volume_claim_that_goes_is_made_again() -> None:
 
 
 async def test_a_volume_claim_in_the_way_is_told_of_when_it_goes() -> None:
-    """One that nobody controls names no Sandbox: its own name tells who may have waited for it."""
+    """One that nobody controls names no Sandbox: its own name facts who may have waited for it."""
     async with open_world(AT_ONCE) as world:
         world.plane.store.create(claim_body("my-data-sb-1"))
         await world.create(sandbox(spec={"volumeClaimTemplates": [claim_template("my-data")]}))

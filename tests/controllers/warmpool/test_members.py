@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.controllers.warmpool.members import Census, PoolMembers, victims
+from lean_sandbox.controllers.warmpool.members import Census, PoolMembers, to_delete
 from lean_sandbox.model import names
 from lean_sandbox.model.conditions import Condition
 from lean_sandbox.model.meta import OwnerReference, controller_reference
@@ -171,23 +171,23 @@ def names_of(members: list[SandboxEntry]) -> list[str]:
 def test_the_newest_of_the_ready_goes_first() -> None:
     """Pool case 38: four ready ones of different ages, one too many."""
     members = [member(f"m{age}", age, READY) for age in (3, 1, 4, 2)]
-    assert names_of(victims(members, 1)) == ["m1"]
+    assert names_of(to_delete(members, 1)) == ["m1"]
 
 
 @pytest.mark.pool_case(39)
 def test_a_member_that_is_not_ready_goes_before_any_ready_one() -> None:
     """Pool case 39: even when it is the oldest."""
     members = [member(f"m{age}", age, READY if age < 9 else UNREADY) for age in (1, 2, 3, 9)]
-    assert names_of(victims(members, 1)) == ["m9"]
+    assert names_of(to_delete(members, 1)) == ["m9"]
 
 
 @pytest.mark.pool_case(40, 41)
 def test_as_many_as_asked_for_go() -> None:
     """Pool cases 40, 41: all when all are too many, at most a batch, none for none."""
     members = [member(f"m{n}") for n in range(700)]
-    assert len(victims(members, 300)) == 300
-    assert len(victims(members, 900)) == 700
-    assert victims(members, 0) == victims(members, -1) == []
+    assert len(to_delete(members, 300)) == 300
+    assert len(to_delete(members, 900)) == 700
+    assert to_delete(members, 0) == to_delete(members, -1) == []
 
 
 MEMBERS = st.lists(
@@ -206,11 +206,11 @@ def test_the_choice_of_victims_is_total_and_fair(
     members: list[SandboxEntry], count: int, random: Any
 ) -> None:
     """The order of listing is no matter, and nobody stays who should have gone before a victim."""
-    chosen = victims(members, count)
+    chosen = to_delete(members, count)
     shuffled = list(members)
     random.shuffle(shuffled)
 
-    assert victims(shuffled, count) == chosen
+    assert to_delete(shuffled, count) == chosen
     left = [one for one in members if one not in chosen]
     for gone in chosen:
         for kept in left:
