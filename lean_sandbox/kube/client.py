@@ -279,9 +279,7 @@ class Client:
         encoded = body if isinstance(body, bytes) else msgspec.json.encode(body)
         if encoded:
             headers["Content-Type"] = content_type
-        what = f"{res.qualified}/{subresource}" if subresource else res.qualified
-        where = namespace if res.namespaced and namespace else ""
-        asked = errors.Asked(verb, what, where, name or "")
+        asked = _asked(verb, res, namespace, name, subresource)
         response = await self.transport.request(
             method,
             target,
@@ -301,15 +299,27 @@ class Client:
             self.ending.forget(where)
         if (writes := WRITES.get()) is not None and method != "GET":
             writes.append(f"{verb} {res.plural}")
-        if type_ is bytes:
-            return cast("T", response.body)
-        try:
-            return msgspec.json.decode(response.body, type=type_)
-        except ODD as problem:
-            raise errors.DecodeFault(
-                f"{verb} {what}: the answer is not a {type_!r}: {problem}"
-            ) from problem
+        return _decoded(response.body, type_, asked)
 
 
 def _given(values: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}
+
+
+def _asked(
+    verb: str, res: Resource, namespace: str | None, name: str | None, subresource: str | None
+) -> errors.Asked:
+    what = f"{res.qualified}/{subresource}" if subresource else res.qualified
+    where = namespace if res.namespaced and namespace else ""
+    return errors.Asked(verb, what, where, name or "")
+
+
+def _decoded(body: bytes, type_: type[T], asked: errors.Asked) -> T:
+    if type_ is bytes:
+        return cast("T", body)
+    try:
+        return msgspec.json.decode(body, type=type_)
+    except ODD as problem:
+        raise errors.DecodeFault(
+            f"{asked.verb} {asked.resource}: the answer is not a {type_!r}: {problem}"
+        ) from problem

@@ -98,18 +98,9 @@ class EventRecorder:
         key = (regarding, related, type_, reason, action)
         series = self._series.get(key)
         if series is not None and now - series.last_at < SERIES_WINDOW_S:
-            self.counts["folded"] += 1
-            series.count += 1
-            series.last_at = now
-            series.observed = format_micro_time(self._clock.now())
-            self._due[key] = series
-            self._wake.set()
+            self._fold(series, now)
             return
-        if len(self._queue) >= _MOST_WAITING:
-            namespace, oldest = self._queue.first_of_most()
-            self._queue.leave(namespace, oldest)
-            self._forget(oldest.key)
-            self.counts["dropped"] += 1
+        self._make_room()
         self._forget(key)
         name = f"{regarding.name[:_NAME_LIMIT_CHARACTERS]}.{os.urandom(8).hex()}"
         series = self._series[key] = _Series(key, name, regarding.namespace or "default", now)
@@ -133,6 +124,21 @@ class EventRecorder:
         series.body = msgspec.json.encode(body)
         self._queue.join(series.namespace, series)
         self._wake.set()
+
+    def _fold(self, series: _Series, now: float) -> None:
+        self.counts["folded"] += 1
+        series.count += 1
+        series.last_at = now
+        series.observed = format_micro_time(self._clock.now())
+        self._due[series.key] = series
+        self._wake.set()
+
+    def _make_room(self) -> None:
+        if len(self._queue) >= _MOST_WAITING:
+            namespace, oldest = self._queue.first_of_most()
+            self._queue.leave(namespace, oldest)
+            self._forget(oldest.key)
+            self.counts["dropped"] += 1
 
     async def run(self) -> None:
         """Post what is queued until :meth:`close` and then what is left of it."""

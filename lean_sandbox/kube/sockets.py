@@ -162,6 +162,14 @@ class SocketStream:
             self._arrival.set_exception(problem)
 
 
+def _set_options(connected: socket.socket) -> None:
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in _KEEP_ALIVE.items():
+        if hasattr(socket, option):
+            connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+
+
 async def open_stream(connection: Connection) -> SocketStream:
     """Connect to the server over TCP, and TLS where the URL says so. Raises ConnectFailed."""
     address = connection.address
@@ -184,11 +192,7 @@ async def open_stream(connection: Connection) -> SocketStream:
     except ValueError as problem:
         raise ConnectFailed(f"TLS with {address.authority} failed: {problem}") from problem
     try:
-        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for option, value in _KEEP_ALIVE.items():
-            if hasattr(socket, option):
-                connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+        _set_options(connected)
         if isinstance(connected, ssl.SSLSocket):
             await _shake_hands(connected)
     except ssl.SSLCertVerificationError as problem:

@@ -44,7 +44,7 @@ _OFF = "0"
 _M_MMAP_THRESHOLD = -3
 _LARGE_BYTES = 128 * 1024
 # How often a moment without work is looked for, and the least time between two releases of memory.
-_FIRST_PAUSE_S: Final = 1.0
+_CHECK_S: Final = 1.0
 _TRIM_INTERVAL_S: Final = 300.0
 # A page serves all readers for this long: they do not decide how often it is made.
 _FRESH_S: Final = 1.0
@@ -203,10 +203,9 @@ def _nearby(flag: str, address: str) -> str:
 async def run_until_signalled(settings: Settings, *, companions_only: bool = False) -> bool:
     """Run the manager and its listeners until a signal to end; a second one stops at once.
 
-    With ``companions_only`` there are only companions, beside whatever controller there is.
-
-    Returns whether it ended in good order, not cut short by a second signal. Raises ConfigError, or
-    a group of it, before anything is watched or written; NotLeaderError when the Lease was lost.
+    With ``companions_only`` it runs companions alone, even beside another controller. Returns
+    whether it ended in good order, not cut short by a second signal. Raises ConfigError, or a group
+    of it, before anything is watched or written; NotLeaderError when the Lease was lost.
     """
     clock = SystemClock()
     tracing = open_tracing() if settings.enable_tracing else None
@@ -229,19 +228,17 @@ async def run_until_signalled(settings: Settings, *, companions_only: bool = Fal
             tracing=tracing,
             companions_only=companions_only,
         )
-        trace = open_trace(settings, clock, manager, client)
-        listeners = Listeners(manager, settings, clock, trace)
+        listeners = Listeners(
+            manager, settings, clock, open_trace(settings, clock, manager, client)
+        )
         async with anyio.create_task_group() as group:
             group.start_soon(listeners.run)
             group.start_soon(_stop_on_signal, manager, group, hurried)
             if not (settings.extensions or companions_only):
                 log.info("extensions_off", unserved=SANDBOXCLAIMS.group, fix="--extensions")
             group.start_soon(trim_when_idle, manager, clock)
-            # In a cluster its operator decides whether to begin beside another controller.
-            asks_nobody = settings.leader_elect or settings.allow_second_controller
-            if not connection.in_cluster and not asks_nobody:
-                beside = companions_only
-                await _check_alone(settings, client, clock, manager, may_be_beside=beside)
+            if not connection.in_cluster:
+                await _check_alone(settings, client, clock, manager, alone=not companions_only)
             await manager.run()
             group.cancel_scope.cancel()
     finally:
@@ -266,13 +263,20 @@ def open_trace(
 
 
 async def _check_alone(
-    settings: Settings, client: Client, clock: Clock, manager: Manager, *, may_be_beside: bool
+    settings: Settings, client: Client, clock: Clock, manager: Manager, *, alone: bool
 ) -> None:
+    """Raise ConfigError if another controller is active, unless the settings have decided.
+
+    Does without the Lease if it may not be contended for. Not for a process in a cluster, of which
+    its operator decides.
+    """
+    if settings.leader_elect or settings.allow_second_controller:
+        return
     from lean_sandbox.manager.preflight import another_controller, may_contend  # noqa: PLC0415 -- seldom used
 
     elector = manager.elector
     home = settings.leader_election_namespace if elector is None else elector.namespace
-    refused = None if may_be_beside else await another_controller(client, clock, namespace=home)
+    refused = await another_controller(client, clock, namespace=home) if alone else None
     if refused is not None:
         raise refused
     if elector is not None and not await may_contend(
@@ -339,7 +343,7 @@ async def trim_when_idle(
     the start, then at most every five minutes, and only if there were reconciles since.
     """
     done = -1
-    wait_s = _FIRST_PAUSE_S
+    wait_s = _CHECK_S
     while True:
         await clock.sleep(wait_s)
         wait_s = _TRIM_INTERVAL_S
@@ -349,4 +353,4 @@ async def trim_when_idle(
             release()
             done = manager.reconciles
         else:
-            wait_s = _FIRST_PAUSE_S
+            wait_s = _CHECK_S

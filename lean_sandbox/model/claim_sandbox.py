@@ -7,7 +7,7 @@ between do not matter, and of two adopters the second always loses. It also clea
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -119,22 +119,12 @@ def adoption_patch(
     ``is_applied``: somebody owns fields by server-side apply, so managedFields are kept.
     With a ``version`` that is the guard, instead of the owner.
     """
-    labels = labels or {}
-    guard = {"op": "test", "path": "/metadata/ownerReferences/0/uid", "value": pool_uid}
+    guard: Json = {"op": "test", "path": "/metadata/ownerReferences/0/uid", "value": pool_uid}
     if version is not None:
         guard = {"op": "test", "path": "/metadata/resourceVersion", "value": version}
     # Nor may the member be in deletion.
-    operations: list[Json] = [
-        guard,
-        {"op": "test", "path": "/metadata/deletionTimestamp", "value": None},
-    ]
-    for key, value in _adopted_labels(labels, claim, ref_hash).items():
-        path = _pointer("labels", key)
-        if value is not None or key not in labels:
-            # A label to remove that may not be there is added first: removing it would fail.
-            operations.append({"op": "add", "path": path, "value": value or ""})
-        if value is None:
-            operations.append({"op": "remove", "path": path})
+    is_alive = {"op": "test", "path": "/metadata/deletionTimestamp", "value": None}
+    operations = [guard, is_alive, *_label_operations(labels or {}, claim, ref_hash)]
     if claim.trace_context and annotations:
         path = _pointer("annotations", names.TRACE_CONTEXT_ANNOTATION)
         operations.append({"op": "add", "path": path, "value": claim.trace_context})
@@ -152,6 +142,18 @@ def _volumes(pod_spec: msgspec.Raw) -> frozenset[str]:
     volumes = msgspec.json.decode(pod_spec).get("volumes")
     held = volumes if isinstance(volumes, list) else ()
     return frozenset(str(one.get("name")) for one in held if isinstance(one, dict))
+
+
+def _label_operations(
+    labels: Mapping[str, str], claim: ClaimFacts, ref_hash: str
+) -> Iterator[Json]:
+    for key, value in _adopted_labels(labels, claim, ref_hash).items():
+        path = _pointer("labels", key)
+        if value is not None or key not in labels:
+            # A label to remove that may not be there is added first: removing it would fail.
+            yield {"op": "add", "path": path, "value": value or ""}
+        if value is None:
+            yield {"op": "remove", "path": path}
 
 
 def _adopted_labels(

@@ -204,8 +204,7 @@ class Reflector(Generic[E]):
         state = self._state
         if not isinstance(state, Listing):
             state = self._state = Listing(self._state.compare_at)
-        is_initial = not self.synced.is_set()
-        await self._lister.read(state, initial=is_initial, resync=self._is_resync_due)
+        await self._lister.read(state, initial=not self.synced.is_set(), resync=self._is_resync_due)
         spread = 1.0 + TIMEOUT_SPREAD * self._uniform()
         now = self._clock.monotonic()
         self._state = Listed(at=now, resync_at=now + spread * _RESYNC_S)
@@ -223,8 +222,7 @@ class Reflector(Generic[E]):
         self.steps["watch"] += 1
         with anyio.CancelScope() as scope:
             now = self._clock.monotonic()
-            bookmarks = self.steps["bookmark"]
-            watching = self._state = Watching(listed, scope, now, bookmarks)
+            watching = self._state = Watching(listed, scope, now, self.steps["bookmark"])
             try:
                 await self._receive(watching)
             finally:

@@ -175,10 +175,9 @@ def apply_response(
     whose end had been seen by then, comes from a restored store and is accepted. ``status`` is the
     status that the request has written.
 
-    No handler is called, unless the object has left the selector. Returns the entry and what the
-    predicates see changed. A response that was overtaken changes nothing: the entry returned is
-    then the newer one, perhaps of a successor with another uid, or (with GONE) one that is not
-    cached because its end has been seen.
+    Returns the entry and what the predicates see changed. Handlers are called only if the object
+    has left the selector. A response that was overtaken changes nothing: the entry is then the
+    newer one, perhaps with another uid, or (with GONE) one that is not cached as it has ended.
     """
     item = None if isinstance(shown, ObjectMeta) else shown
     row = shown if item is None else cache.kind.row_of(item)
@@ -194,18 +193,7 @@ def apply_response(
     new = cache.kind.build_on(kept, row, item)
     if status is not None:
         new = msgspec.structs.replace(new, status=status)
-    if age is Age.ENDED:
-        # Nothing would ever remove it.
-        return new, Change.GONE
-    if age is Age.UNLISTED:
-        cache.end(new.key, version, row)
-        return new, Change.GONE
-    if not cache.selects(row):
-        # The watch sends a delete for it, but a list after a gap misses only cached objects.
-        if kept is not None:
-            cache.end(kept.key, version, row)
-        else:
-            cache.gate.note_end(row.uid, version)
+    if _is_over(cache, row, age, is_cached=kept is not None):
         return new, Change.GONE
     decision, seen = cache.detector.examine(kept.seen if kept else (), row, is_event=False)
     cache.advance(new, version, seen)
@@ -234,3 +222,19 @@ def _as_merge_patch(body: dict[str, Any] | list[dict[str, Any]]) -> dict[str, An
             within = within.setdefault(parent, {})
         within[name] = operation.get("value")
     return written
+
+
+def _is_over(cache: Cache[E], row: ObjectMeta, age: Age, *, is_cached: bool) -> bool:
+    """Return whether an object has ended or left the selector, having noted that."""
+    if age is Age.ENDED:
+        # Nothing would ever remove it.
+        return True
+    if age is not Age.UNLISTED and cache.selects(row):
+        return False
+    version = as_version(row.resource_version)
+    # The watch sends a delete for one that left, but a list after a gap misses only cached objects.
+    if age is Age.UNLISTED or is_cached:
+        cache.end(key_of(row.namespace, row.name), version, row)
+    else:
+        cache.gate.note_end(row.uid, version)
+    return True

@@ -216,9 +216,7 @@ class ClaimController(Controller[ClaimEntry]):
         reconcile may be about to write an older status.
         """
         claim = self._owner_of(entry)
-        if claim is None:
-            return
-        if not _repeats(claim, new) or self.queue.is_running(claim.key):
+        if claim is not None and (not _repeats(claim, new) or self.queue.is_running(claim.key)):
             self.queue.add(claim.key, reason="sandbox")
 
     def _owner_of(self, entry: SandboxEntry) -> ClaimEntry | None:
@@ -263,7 +261,7 @@ class ClaimController(Controller[ClaimEntry]):
     def _has_sandbox(self, claim: ClaimEntry) -> bool:
         """Return whether the Sandbox that the status of a claim names is cached."""
         named = claim.status.bound.name if claim.status is not None else ""
-        return bool(named) and Key(claim.key.namespace, named) in self._context.caches.sandboxes
+        return Key(claim.key.namespace, named) in self._context.caches.sandboxes
 
     def _is_served(self, claim: ClaimEntry) -> bool:
         return self._has_sandbox(claim) and self.is_final(claim)

@@ -211,7 +211,6 @@ class SandboxReconcile:
         old = self._run.old
         key = self._run.key
         now = context.server_time.now()
-        throttle = context.throttle
         observation = self._children.observation()
         new = sandbox_status.next_status(
             old,
@@ -227,23 +226,7 @@ class SandboxReconcile:
             return await self._mark_expired(new)
         requeue = self._run.requeue
         requeue.within(due_in_s(self._run.view, context.server_time.now()))
-        is_going_up = is_on_the_way_up(old, new)
-        is_step = is_going_up and sandbox_status.status_patch(old, new) is not None
-        facts = facts_of(trouble=observation.pod and observation.pod.trouble, address=new.podIPs)
-        wait_s = 0.0
-        if is_step and not self._run.failures and not acknowledges(old, new):
-            wait_s = throttle.remaining_s(
-                key, context.clock.monotonic(), is_news=is_unplaced(old, new), facts=facts
-            )
-        if wait_s > 0:
-            requeue.within(wait_s)
-        else:
-            await self._write_status(new)
-            if not is_going_up:
-                throttle.settled(key)
-            elif is_step:
-                # Only what was published lengthens the next wait.
-                throttle.published(key, context.clock.monotonic(), facts=facts)
+        await self._publish(new, observation)
         if self._run.failures:
             failure = ReconcileError("; ".join(map(str, self._run.failures)), *self._run.failures)
             if not (failure.is_refusal and self._is_of_pool()):
@@ -251,6 +234,29 @@ class SandboxReconcile:
             # The pool says when its members try again, so that all together do so seldom.
             requeue.within(_OF_POOL_RETRY_S)
         return requeue.result
+
+    async def _publish(self, new: SandboxStatus, observation: sandbox_status.Observation) -> None:
+        """Write the status, or ask for another reconcile if its step has to wait for a window."""
+        clock = self._context.clock
+        throttle = self._context.throttle
+        key = self._run.key
+        old = self._run.old
+        is_going_up = is_on_the_way_up(old, new)
+        is_step = is_going_up and sandbox_status.status_patch(old, new) is not None
+        facts = facts_of(trouble=observation.pod and observation.pod.trouble, address=new.podIPs)
+        if is_step and not self._run.failures and not acknowledges(old, new):
+            wait_s = throttle.remaining_s(
+                key, clock.monotonic(), is_news=is_unplaced(old, new), facts=facts
+            )
+            if wait_s > 0:
+                self._run.requeue.within(wait_s)
+                return
+        await self._write_status(new)
+        if not is_going_up:
+            throttle.settled(key)
+        elif is_step:
+            # Only what was published lengthens the next wait.
+            throttle.published(key, clock.monotonic(), facts=facts)
 
     async def _write_status(self, new: SandboxStatus) -> None:
         entry = self._run.entry

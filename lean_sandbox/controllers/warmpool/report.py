@@ -146,22 +146,13 @@ class PoolReport:
         now = context.clock.monotonic()
         # None after a write whose response was lost.
         old = entry.status
-        new = SandboxWarmPoolStatus(
-            replicas=len(members.active),
-            readyReplicas=members.ready,
-            selector=self._run.view.selector,
-            observedGeneration=self._run.view.generation,
-        )
+        new = self._status_of(members)
         if new == old:
             state.differs_since = None
             return
-        is_full = new.replicas == new.readyReplicas == self._run.view.replicas
-        is_new = old is not None and not old.selector
-        is_failing = bool(self._run.errors or state.refusal)
-        is_due = is_full or is_new or is_failing or self.reports_too_many(members)
-        window_s = 0.0 if is_due else context.settings.sandbox_status_window
         if state.differs_since is None:
             state.differs_since = now
+        window_s = context.settings.sandbox_status_window if self._may_wait(new, members) else 0.0
         due = max(state.status_at + _STATUS_INTERVAL_S, state.differs_since + window_s)
         if due > now:
             self._run.requeue.within(due - now)
@@ -180,6 +171,22 @@ class PoolReport:
         else:
             state.status_at = context.clock.monotonic()
             state.differs_since = None
+
+    def _status_of(self, members: PoolMembers) -> SandboxWarmPoolStatus:
+        return SandboxWarmPoolStatus(
+            replicas=len(members.active),
+            readyReplicas=members.ready,
+            selector=self._run.view.selector,
+            observedGeneration=self._run.view.generation,
+        )
+
+    def _may_wait(self, new: SandboxWarmPoolStatus, members: PoolMembers) -> bool:
+        """Return whether a status that differs may wait for the window."""
+        old = self._run.entry.status
+        is_full = new.replicas == new.readyReplicas == self._run.view.replicas
+        is_new = old is not None and not old.selector
+        is_failing = bool(self._run.errors or self._run.state.refusal)
+        return not (is_full or is_new or is_failing or self.reports_too_many(members))
 
     def reports_too_many(self, members: PoolMembers) -> bool:
         """Return whether the status reports far more ready members than there are."""
