@@ -25,8 +25,8 @@ import msgspec
 from lean_sandbox.clock import Clock
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition, Histogram
-from lean_sandbox.runtime.delays import Delayed, Delays
-from lean_sandbox.turns import Rank, Slots
+from lean_sandbox.runtime.schedule import Schedule, Scheduled, Waiters
+from lean_sandbox.turns import Rank
 
 # Reasons are for the log; a few distinct ones are enough.
 MAX_REASONS: Final = 4
@@ -76,11 +76,9 @@ class Item(msgspec.Struct, Generic[K], frozen=True, gc=False):
         return Cause.SAFETY_NET in self.causes and self.causes in _WITHOUT_EVENT
 
 
-class _Slot(Delayed, Generic[K], gc=False, eq=False):
+class _Slot(Scheduled[K], Generic[K], gc=False, eq=False):
     """The one slot of a waiting key: in a line, among the delays, or locked with its key."""
 
-    key: K
-    rank: Rank
     reasons: tuple[str, ...]
     causes: Cause
 
@@ -114,34 +112,6 @@ class _Failures(Generic[K]):
     def forget(self, key: K) -> None:
         """Forget that a key has failed."""
         self._counts.pop(key, None)
-
-
-class _Waiters:
-    """Tasks that wait to be called; the last to wait is the first to be called."""
-
-    def __init__(self) -> None:
-        self._events: list[anyio.Event] = []
-
-    def __bool__(self) -> bool:
-        return bool(self._events)
-
-    async def wait(self) -> None:
-        """Wait to be called. If that is cancelled when it has been called, another is."""
-        called = anyio.Event()
-        self._events.append(called)
-        try:
-            await called.wait()
-        except BaseException:
-            if called.is_set():
-                self.call_one()
-            else:
-                self._events.remove(called)
-            raise
-
-    def call_one(self) -> None:
-        """Call one task, if there is any."""
-        if self._events:
-            self._events.pop().set()
 
 
 class QueueMetrics:
@@ -194,18 +164,13 @@ class WorkQueue(Generic[K]):
     ) -> None:
         """``group_of`` returns the group of a key; groups take turns."""
         self._clock = clock
-        self._group_of = group_of
         self._slots: dict[K, _Slot[K]] = {}
         self._running: dict[K, Item[K]] = {}
         self._failures: _Failures[K] = _Failures()
-        # The keys that are worked on, and those that may run now.
-        self._turns: Slots[K] = Slots()
-        # The keys that may not run yet.
-        self._delays: Delays[_Slot[K]] = Delays()
         # The tasks that wait in get.
-        self._waiting = _Waiters()
-        # Set when the first delay now ends earlier than keep_time knows.
-        self._is_earlier = anyio.Event()
+        self._waiting = Waiters()
+        # Which of the keys may run now, and which goes first.
+        self._schedule: Schedule[K] = Schedule(clock, group_of, self._waiting)
         #: Set by :meth:`close`.
         self.closed = anyio.Event()
         #: Whether adds are ignored, as on a standby, which adds all objects when it takes over.
@@ -219,16 +184,16 @@ class WorkQueue(Generic[K]):
     @property
     def most_running(self) -> int:
         """How many keys are worked on at once, at most, but for the eighth of other groups."""
-        return self._turns.shared
+        return self._schedule.most_running
 
     @most_running.setter
     def most_running(self, most: int) -> None:
-        self._turns.shared, self._turns.most = most, most + max(1, most // 8)
+        self._schedule.most_running = most
 
     @property
     def depths(self) -> dict[Rank, int]:
         """How many keys may run now, by rank."""
-        return {rank: self._turns.waiting(rank) for rank in Rank}
+        return self._schedule.depths
 
     def counts(self) -> dict[str, int]:
         """Return how many keys are in each state.
@@ -236,7 +201,8 @@ class WorkQueue(Generic[K]):
         ``ready`` may run now, ``running`` are worked on, ``locked`` will run again after that,
         ``delayed`` wait for their time or are held back, ``failing`` have a backoff.
         """
-        ready, locked = sum(self.depths.values()), sum(key in self._slots for key in self._running)
+        ready = sum(self.depths.values())
+        locked = sum(key in self._slots for key in self._running)
         return {
             "ready": ready,
             "running": len(self._running),
@@ -248,7 +214,7 @@ class WorkQueue(Generic[K]):
     @property
     def is_busy(self) -> bool:
         """Whether a key is running or may run now; one that is due only later does not count."""
-        return not self._turns.is_idle
+        return not self._schedule.is_idle
 
     def is_running(self, key: K) -> bool:
         """Return whether a key is worked on now."""
@@ -308,28 +274,15 @@ class WorkQueue(Generic[K]):
 
     async def keep_time(self) -> None:
         """Line up each key as its time comes, until the queue is closed."""
-        while not self.closed.is_set():
-            now = self._clock.monotonic()
-            self.release_due(now)
-            self._is_earlier = anyio.Event()
-            due = self._delays.first_due
-            await self._clock.wait(self._is_earlier, None if due is None else due - now)
+        await self._schedule.keep_time(self.closed)
 
     def get_nowait(self) -> Item[K] | None:
         """Lock and return the next key; ``None`` when none may run now, or once closed."""
         if self.closed.is_set():
             return None
         now = self._clock.monotonic()
-        self.release_due(now)
-        if (chosen := self._turns.next()) is None:
+        if (key := self._schedule.take_next(now)) is None:
             return None
-        self._turns.take(*chosen)
-        # The last CLIENT has left the line: the share of SPARE grows.
-        if chosen[0] is Rank.CLIENT and not self._turns.waiting(Rank.CLIENT):
-            free = self._turns.spare - self._turns.held[Rank.SPARE]
-            for _ in range(min(self._turns.waiting(Rank.SPARE), free)):
-                self._waiting.call_one()
-        key = chosen[2]
         slot = self._slots.pop(key)
         item = Item(
             key,
@@ -347,24 +300,23 @@ class WorkQueue(Generic[K]):
     def done(self, key: K) -> None:
         """Unlock ``key`` after its reconcile; if it was added meanwhile, it is placed now."""
         item = self._running.pop(key)
-        self._turns.give_back(item.rank, self._group_of(key))
+        self._schedule.give_back(item.rank, key)
         now = self._clock.monotonic()
         self.metrics.work_duration.observe(now - item.started_at)
         slot = self._slots.get(key)
         if slot is not None and not self.closed.is_set():
-            self._place(slot, now)
+            self._schedule.place(slot, now)
 
     def close(self) -> None:
         """Hand out no more keys, ignore adds, and end all waits."""
         self.closed.set()
-        self._is_earlier.set()
+        self._schedule.wake()
         while self._waiting:
             self._waiting.call_one()
 
     def release_due(self, now: float) -> None:
         """Line up the keys whose time has come."""
-        for slot in self._delays.take_due(now):
-            self._line_up(slot)
+        self._schedule.release_due(now)
 
     def collect(self, into: Exposition, controller: str) -> None:
         """Add the series of this queue, under the name of its controller."""
@@ -379,8 +331,6 @@ class WorkQueue(Generic[K]):
             running_s=[now - item.started_at for item in self._running.values()],
         )
 
-    # -- one slot --------------------------------------------------------------------------------
-
     def _admit(
         self, key: K, rank: Rank, reasons: tuple[str, ...], causes: Cause, after_s: float
     ) -> None:
@@ -393,36 +343,14 @@ class WorkQueue(Generic[K]):
             self.metrics.adds += 1
             slot = self._slots[key] = _Slot(key, rank, reasons, causes, due=due)
             if key not in self._running:
-                self._place(slot, now)
+                self._schedule.place(slot, now)
             return
         slot.merge(reasons, causes)
         is_nearer = due < slot.due if slot.ticket else rank > slot.rank
         moves = is_nearer and key not in self._running
         if moves:
-            self._leave(slot)
+            self._schedule.leave(slot)
         slot.rank = max(rank, slot.rank)
         slot.due = min(due, slot.due)
         if moves:
-            self._place(slot, now)
-
-    def _place(self, slot: _Slot[K], now: float) -> None:
-        if slot.due > now:
-            if self._delays.add(slot):
-                self._is_earlier.set()
-            return
-        # Keys that have fallen due since the last check come first.
-        self.release_due(now)
-        self._line_up(slot)
-
-    def _leave(self, slot: _Slot[K]) -> None:
-        if slot.ticket:
-            self._delays.remove(slot)
-        else:
-            self._turns.leave(slot.rank, self._group_of(slot.key), slot.key)
-
-    # -- keys that may run -----------------------------------------------------------------------
-
-    def _line_up(self, slot: _Slot[K]) -> None:
-        self._turns.join(slot.rank, self._group_of(slot.key), slot.key)
-        if self._waiting and self._turns.next() is not None:
-            self._waiting.call_one()
+            self._schedule.place(slot, now)
