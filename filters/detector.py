@@ -112,9 +112,9 @@ class ChangeDetector:
 class Filter:
     """Remembers the fingerprints of objects, and passes the events that change them.
 
-    First sights, re-creations (same namespace and name, other uid) and deletes always pass; what
-    a relist repeats unchanged is dropped. The memory is bounded: beyond ``max_objects`` the least
-    recently seen object is forgotten, which only makes its next event pass.
+    First sights, re-creations (same namespace and name, other uid) and deletes always pass; an
+    object that a relist repeats unchanged is dropped. The memory is bounded: beyond ``max_objects``
+    the least recently seen object is forgotten, which only makes its next event pass.
     """
 
     __slots__ = ("_detector", "_max_objects", "_objects")

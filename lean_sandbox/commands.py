@@ -111,7 +111,7 @@ def _run_controller(scanned: Scanned, *, companions_only: bool = False) -> int:
     try:
         return EXIT_OK if anyio.run(run) else EXIT_FAILED
     except NotLeaderError:
-        # The log has said why; whatever restarts the process lets it contend again.
+        # The log has said why. When the process is restarted, it contends for the Lease again.
         return EXIT_FAILED
 
 

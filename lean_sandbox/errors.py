@@ -1,4 +1,4 @@
-"""Errors that whoever starts a command can mend: settings, files, packages that are missing.
+"""Errors that the user of a command can mend: settings, files, packages that are missing.
 
 They come before any work begins. Errors of the API server are in ``kube/errors.py``.
 """

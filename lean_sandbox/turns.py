@@ -42,7 +42,7 @@ RANK: ContextVar[Rank] = ContextVar("RANK", default=Rank.SPARE)
 
 
 def count_down(counted: Counter[K], key: K) -> None:
-    """Count one less of a key; one of which none is left is no key any more."""
+    """Lower the count of a key by one; remove the key at zero."""
     counted[key] -= 1
     if not counted[key]:
         del counted[key]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -182,3 +183,22 @@ def test_every_room_of_the_core_has_its_ideas_and_they_are_counted() -> None:
         room: len(ideas) for room, (_, ideas) in IDEAS.items()
     }
     assert f"These are {sum(number for number, _ in IDEAS.values())}." in PAGE
+
+
+def test_no_two_classes_of_the_core_have_one_name() -> None:
+    """A name says which class it is; the entries of companions have names of their own, too."""
+    rooms = [ROOT / "filters", *(ROOT / "lean_sandbox" / room for room in {*IDEAS, "companions"})]
+    paths = [
+        *(ROOT / "lean_sandbox").glob("*.py"),
+        *(one for room in rooms for one in room.rglob("*.py")),
+    ]
+    places = Counter(
+        node.name
+        for path in paths
+        # Its classes are those of the model, for users of lightkube.
+        if path != ROOT / "lean_sandbox" / "client.py"
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert len(places) > 100
+    assert [name for name, count in places.items() if count > 1] == []

@@ -43,9 +43,9 @@ from lean_sandbox.watch.kind import Representation
 
 #: The companions that there are.
 COMPANIONS: Final = ("defaults", "idle", "recreate")
-#: Those that are about claims and pools.
+#: The companions that work on claims and pools.
 OF_EXTENSIONS: Final = frozenset({"defaults"})
-#: How long at most the metadata of a Sandbox's Pod may stay behind, whatever the option says.
+#: The longest delay of metadata patches on a Pod; a longer value of the option counts as this.
 LONGEST_WRITE_BEHIND_S: Final = 1.0
 # The sections of the help, by their first options.
 _TOPICS: Final = {

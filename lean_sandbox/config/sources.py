@@ -56,7 +56,7 @@ class Origin(StrEnum):
 
 
 class Given(msgspec.Struct, frozen=True):
-    """A flag, without its dashes, as a source gives it; of a boolean without a value, ``true``.
+    """A flag (without its dashes) and its value as a source gives it; a bare switch has ``true``.
 
     ``where`` is the flag as it is written, the variable, or the file of the ConfigMap's key.
     """

@@ -159,7 +159,7 @@ class ServerTime:
 
 
 class Wakes(msgspec.Struct, frozen=True):
-    """How controllers wake each other after a write of theirs, which no event shows them.
+    """How controllers wake each other after a write, since our own writes cause no events.
 
     * ``launch``: a Sandbox was created, with the response, or changed, and is to be reconciled.
     * ``sandbox``: a Sandbox that was ready was changed, and is to be reconciled in a moment.

@@ -1,8 +1,8 @@
 """Metrics of Sandboxes, pools and claims, as the reference controller has them since v1.0.5.
 
-What happens to them is counted when it does. What the caches hold is counted at the moment of a
-scrape: one walk over the Sandboxes gives both gauges. It lets others run every thousand entries,
-about a millisecond of work, and gives up when it has taken too long.
+Transitions are counted when they happen. The contents of the caches are counted at each scrape: one
+walk over the Sandboxes gives both gauges. It lets others run every thousand entries, about a
+millisecond of work, and gives up when it has taken too long.
 """
 
 from __future__ import annotations
@@ -238,7 +238,7 @@ def _made_in_ms(created_at: str, ready_at: str, now: datetime) -> int | None:
         ended = parse_rfc3339(ready_at)
     except ValueError:
         return None
-    # Whoever may write a status may write any time into it.
+    # Anybody who may write a status may write any time into it.
     return _between_ms(created_at, min(ended, now))
 
 

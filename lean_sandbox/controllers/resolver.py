@@ -102,7 +102,7 @@ class TemplateResolver:
         return None if view is None else self.known_template(Key(pool.namespace, view.template))
 
     def staleness(self, template: TemplateView) -> Staleness:
-        """Return the verdicts by a template, kept as long as the cache has it as it is."""
+        """Return what has been compared with a template; kept until the template changes."""
         key = Key(template.namespace, template.name)
         held = self._staleness.get(key)
         if held is None or held.template is not template:

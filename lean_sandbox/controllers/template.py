@@ -55,9 +55,9 @@ class TemplateController(Controller[TemplateEntry]):
         )
 
     def on_policy(self, delta: Delta[PolicyEntry]) -> None:
-        """Tell of a policy that is there, and reconcile the template of one that is gone.
+        """Signal that a policy is there, or reconcile the template of a policy that is gone.
 
-        A policy that is gone frees its name, whoever controlled it.
+        A policy that is gone frees its name, even if somebody else controlled it.
         """
         if delta.initial:
             return
@@ -130,7 +130,7 @@ class TemplateReconcile:
     async def _policy(self) -> None:
         """Bring the template's policy to its desired state; an unmanaged template has none.
 
-        Only the controller reference decides whose a policy is.
+        A policy belongs to the template only if its controller reference says so.
         """
         entry = self._entry
         view = self._view

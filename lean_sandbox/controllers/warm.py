@@ -6,8 +6,8 @@ nodes that hold the most members of a stage, the one whose first member came ear
 member; members without a node come only when none has one. A member keeps its turn whatever happens
 to it; only one that was released goes to the end.
 
-The caches alone tell the queue of members. After a restart the initial lists rebuild it, including
-members that were acquired, which is why the adopting write must still be guarded.
+Only changes of the caches add and remove members. After a restart the initial lists rebuild it,
+including members that were acquired, which is why the adopting write must still be guarded.
 """
 
 from __future__ import annotations
@@ -169,9 +169,9 @@ class WarmQueue:
             self._append(slot.entry, slot.pool, self.released)
 
     def forget(self, entry: SandboxEntry) -> None:
-        """Drop a Sandbox, but not another of its name: one that is gone, or no member.
+        """Drop exactly this Sandbox: it is gone, or is no member any more.
 
-        Or a member that no claim may take until it has changed, and is offered again.
+        Or no claim may take it until it has changed and is offered again.
         """
         self._refused.discard(entry.uid)
         slot = self._slots.get(entry.key)

@@ -33,7 +33,7 @@ EventType = Literal["Normal", "Warning"]
 SERIES_WINDOW_S = 360.0
 SERIES_INTERVAL_S = 60.0
 _OUTCOMES = ("posted", "folded", "patched", "dropped", "failed", "patch_failed", "terminating")
-# 1.2 MiB, and 4 MiB of the longest; what comes later than those is late by minutes.
+# 1.2 MiB, and 4 MiB of the longest; an event that comes later is late by minutes.
 _MOST_WAITING = 1000
 _MOST_SERIES = 1000
 _NOTE_LIMIT_BYTES = 1024

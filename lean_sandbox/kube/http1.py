@@ -74,7 +74,7 @@ class HttpConnection:
         self.keeps_alive = False
         self._problem = ""
         self._pieces: list[bytes] = []
-        # What the head announces of the body (0 where it does not), and what has come of it.
+        # Bytes of the body that the head announces (0 if it does not), and that have arrived.
         self._length = self._body_bytes = 0
         self._overhead_bytes = 0
         # Whether any byte of the response has come, and all of it; with its head comes the status.
@@ -219,7 +219,7 @@ class LineSplitter:
     __slots__ = ("_limit_bytes", "pending")
 
     def __init__(self, limit_bytes: int = 16 * 1024 * 1024) -> None:
-        #: What has come of a line whose end has not been seen.
+        #: The beginning of a line whose end has not arrived.
         self.pending = bytearray()
         self._limit_bytes = limit_bytes
 

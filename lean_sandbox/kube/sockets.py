@@ -31,7 +31,7 @@ _KEEP_ALIVE: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 
 
 class DeadlinePassed(Exception):  # noqa: N818 -- the transport makes an error of it
-    """What a stream waited for did not come in time."""
+    """The deadline of a wait has passed."""
 
 
 class SocketStream:

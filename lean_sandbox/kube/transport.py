@@ -237,7 +237,7 @@ class Transport:
             body = await connection.body(exchange.limit_bytes)
         except DeadlinePassed:
             self._end(exchange, RequestTimeout.__name__)
-            # Whatever keeps this answer away may have silently cut off all connections.
+            # The cause may have silently cut off all other connections too.
             self._idle.close()
             asked = exchange.asked
             raise RequestTimeout(

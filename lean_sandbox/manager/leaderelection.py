@@ -1,10 +1,11 @@
 """Leader election on a Lease, after the rules of Kubernetes' own client (client-go).
 
-* Whoever finds no Lease creates it; whoever finds one that nobody holds, or that has expired, takes
-  it over. Every write is a PUT at the version that was read, so that one of several wins.
+* A process that finds no Lease creates it; one that finds a Lease that nobody holds, or that has
+  expired, takes it over. Every write is a PUT at the version that was read, so that one of several
+  wins.
 * A Lease has expired when its record has not changed for ``leaseDurationSeconds`` *since we first
-  saw it so, on our own monotonic clock*: clocks of two machines are never compared. One that was
-  deleted under its holder is respected for as long by those who saw it, which client-go does not.
+  saw it so, on our own monotonic clock*: clocks of two machines are never compared. If somebody
+  deletes a Lease that is held, those who saw it wait for as long, which client-go does not.
 * The holder renews every ``RETRY_S``, and twice as often while that fails, with one PUT and no
   read. It leads until ``RENEW_DEADLINE_S`` after it *sent* the last renewal that succeeded, which
   others respect for ``DURATION_S``. So no two lead at once while no clock runs faster than another
@@ -12,8 +13,9 @@
 * Leadership ends by the clock: :meth:`Elector.fence` checks it before each write, so a process that
   was stopped for a minute writes nothing when it goes on. A lost Lease is not contended for again:
   the process ends and is started anew.
-* On a graceful end the Lease is released, once nothing is written any more. One that was lost, or
-  whose holder left requests without an answer, expires, which gives those time to end.
+* On a graceful end the Lease is released, once nothing is written any more. A Lease that was lost
+  expires, and so does one whose holder still has requests without an answer: that gives them time
+  to end.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ class LeaseHolder:
     def __init__(self, lease: str, *, identity: str, scope: str, clock: Clock) -> None:
         #: Who held the Lease when it was last read or written; "" for nobody.
         self.name = ""
-        #: When the record was first seen as it is, by our own monotonic clock.
+        #: When the present record was first seen, by our own monotonic clock.
         self.seen_at = float("-inf")
         self._lease = lease
         self._identity = identity
@@ -141,7 +141,7 @@ class LeaseHolder:
         _log.info("holder_changed", lease=self._lease, holder=name)
         served = name.partition(" ")[2]
         if served and served != self._scope:
-            # What this process would serve is left unserved.
+            # Nobody serves what this process would serve.
             _log.error(
                 "lease_of_another_shard",
                 lease=self._lease,

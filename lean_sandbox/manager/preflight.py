@@ -35,7 +35,7 @@ from lean_sandbox.model.times import parse_rfc3339
 Json = dict[str, Any]
 T = TypeVar("T")
 
-# That of the reference controller, so that the two never work at the same time.
+# The Lease of the reference controller, so that the two never work at the same time.
 LEASE_NAME: Final = "a3317529.agent-sandbox.x-k8s.io"
 # Companions without a controller have their own, since they work beside whichever there is.
 COMPANIONS_LEASE: Final = "companions.lean-sandbox"

@@ -267,8 +267,8 @@ async def _check_alone(
 ) -> None:
     """Raise ConfigError if another controller is active, unless the settings have decided.
 
-    Does without the Lease if it may not be contended for. Not for a process in a cluster, of which
-    its operator decides.
+    The process does without the Lease if it may not contend for it. In a cluster nobody calls this:
+    there the operator decides.
     """
     if settings.leader_elect or settings.allow_second_controller:
         return
@@ -338,8 +338,8 @@ async def trim_when_idle(
 ) -> None:
     """Give free memory back to the system at moments without work, until cancelled.
 
-    What a start brought leaves 8 to 12 MiB of 76 free in the allocator, over 10,000 Sandboxes with
-    their Pods; large objects that have come and gone leave more. ``release`` is called soon after
+    After a start over 10,000 Sandboxes with their Pods, 8 to 12 MiB of 76 are free in the
+    allocator; large objects that have come and gone leave more. ``release`` is called soon after
     the start, then at most every five minutes, and only if there were reconciles since.
     """
     done = -1

@@ -1,4 +1,4 @@
-"""What a standby does that takes over, before it reconciles anything."""
+"""What a standby does when it takes over, before it reconciles anything."""
 
 from __future__ import annotations
 

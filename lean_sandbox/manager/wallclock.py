@@ -25,7 +25,7 @@ log = structlog.get_logger("controller")
 class WallClock:
     """Compares the wall clock with the monotonic one, by which timers count.
 
-    After a move, such as when the machine has slept, what is due at a time of day would come late.
+    When the wall clock jumps, or the machine has slept, timers for a time of day would fire late.
     So the server is asked for the time, and everything is reconciled.
     """
 

@@ -117,7 +117,7 @@ def _connect_extensions(
 def _whether_awaited(
     claims: ClaimController, pools: PoolController
 ) -> Callable[[SandboxEntry], bool]:
-    """Return the test whether somebody waits for a Sandbox beyond what its own state shows."""
+    """Return the test whether a client waits for a Sandbox without its own state showing it."""
 
     def is_awaited(sandbox: SandboxEntry) -> bool:
         pool = sandbox.owner_key(names.SANDBOX_WARM_POOL_KIND)

@@ -27,7 +27,7 @@ _LEFTOVERS: Final = 64
 # How long the series of a namespace or template are kept after its last Sandbox: longer than any
 # interval of scraping, so that the last values are seen.
 _GONE_S: Final = 3600.0
-# Labels whose values come and go; of each family the first that it has counts.
+# Labels whose values come and go; the first of them that a family has decides.
 _LIVING: Final = ("namespace", "sandbox_template")
 # Lines in a block of the page, so that other tasks can run between the blocks.
 _BLOCK: Final = 200

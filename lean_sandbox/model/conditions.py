@@ -102,7 +102,7 @@ def _shared(held: Condition) -> Condition:
 def whole_status(status: msgspec.Struct) -> dict[str, Any]:
     """Return the merge patch that replaces a whole status: all fields, null for empty ones.
 
-    A patch of the differences from the remembered status would leave the rest as it is stored, by
-    somebody else, or by a write of ours whose response was lost.
+    A patch of only the differences from the known status would keep stored values that we do not
+    know: those of somebody else, or of a write of ours whose response was lost.
     """
     return {field: value or None for field, value in msgspec.structs.asdict(status).items()}

@@ -156,7 +156,7 @@ def metadata_patch(
     labels = _propagated(
         held.labels, template.labels, recorded.get(names.PROPAGATED_LABELS_ANNOTATION, "")
     )
-    # Only the controller sets these: whoever else did, they are removed when not expected.
+    # Only the controller sets these. They are removed if they are not expected, whoever set them.
     for key in _SYSTEM_LABELS:
         labels.pop(key, None)
     labels[names.NAME_HASH_LABEL] = names.name_hash(sandbox_meta.name)
@@ -169,7 +169,8 @@ def metadata_patch(
         kept=lists,
     )
     for key, listed in lists.items():
-        # A list that has become empty is written as the empty string; one that never was, not.
+        # A list that becomes empty is written as an empty string; a list that never existed is not
+        # written.
         if listed != annotations.get(key, ""):
             annotations[key] = listed
     return merge_patch_of(held, PodTemplateMetadata(labels, annotations)) or None

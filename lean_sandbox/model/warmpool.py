@@ -20,7 +20,7 @@ from lean_sandbox.model.wire import ODD, Lenient, OrNull, interned
 LEAST_GRACE_S: Final = 30
 # How many verdicts on members are remembered for one state of a template.
 _MOST_VERDICTS: Final = 4096
-# The pauses between replacements that may be of no use, as between the restarts of a container.
+# The pauses between replacements that may not help, like those between restarts of a container.
 _FIRST_PAUSE_S: Final = 10.0
 _LONGEST_PAUSE_S: Final = 300.0
 _FORGOTTEN_AFTER_S: Final = 600.0
@@ -102,7 +102,7 @@ def view_of_pool(pool: SandboxWarmPool) -> PoolView:
         replicas=spec.replicas,
         is_recreate=spec.updateStrategy.type == names.STRATEGY_RECREATE,
         pool_hash=names.name_hash(meta.name),
-        # A server whose definition is older does not refuse what is below the minimum.
+        # A server with an older definition does not refuse values below the minimum.
         readiness_grace_s=None if grace_s is None else float(max(grace_s, LEAST_GRACE_S)),
     )
 

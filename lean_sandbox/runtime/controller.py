@@ -1,13 +1,12 @@
 """The base of a controller: what wakes it, a queue of keys, workers, and a safety net.
 
 A controller *watches* kinds: a method of its own is called with each relevant change and queues the
-keys that it concerns. It *owns* a kind if a change of an object concerns the owner. What a write of
-ours changes comes back as no event: of that controllers tell each other by a :class:`Signal`.
+keys that it concerns. It *owns* a kind if a change of an object concerns the owner. Our own writes
+cause no events, so after a write controllers call each other by a :class:`Signal`.
 
-A lost wake-up must not last for good. So a key that is not in its final state, and that nothing
-else queues by then, is reconciled again after 10 s, then after twice as long each time, at most
-every 5 minutes. A reconcile by the safety net alone that had to write something is counted: it
-shows a bug elsewhere.
+A lost wake-up must not last for good. So an object that is not in its final state is reconciled
+again after 10 s without an event, then after twice as long each time, up to every 5 minutes. A
+reconcile by the safety net alone that had to write something is counted: it shows a bug elsewhere.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 class Signal(list[Callable[P, None]], Generic[P]):
-    """What is called, in this order, when something has happened that no event will show."""
+    """Listeners that are called, in this order, after something that no event will show."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> None:
         """Call all listeners."""
@@ -123,7 +122,7 @@ class Controller(Generic[E]):
     def rank_of(self, entry: E, cause: Cause) -> Rank:  # noqa: ARG002 -- for those that override it
         """Return whether a client waits for the reconcile of an object.
 
-        By default for whatever has changed, and not for what only a list has shown.
+        By default a client waits for every change, but not for objects that only a list has shown.
         """
         return Rank.SPARE if cause is Cause.LISTED else Rank.CLIENT
 
@@ -151,7 +150,8 @@ class Controller(Generic[E]):
     async def reconcile(self, item: Item[Key]) -> Result:
         """Bring one object to the state that its spec asks for; an error is retried.
 
-        An API error whose cause is that the namespace is being deleted waits with it instead.
+        If the error only says that the namespace is being deleted, the object waits for that
+        instead.
         """
         raise NotImplementedError
 

@@ -13,7 +13,7 @@ from lean_sandbox.watch.kind import Entry, Key
 class State(msgspec.Struct):
     """What is remembered of one object, by uid: a successor of the same name starts anew.
 
-    Nothing in it is needed for an object to end as its spec asks: a new process begins without it.
+    No object depends on it to reach its final state: a new process begins without it.
     """
 
     uid: str

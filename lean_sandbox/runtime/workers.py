@@ -30,7 +30,7 @@ DEADLINE_S: Final = 600.0
 # How long reconciles may go on after the queue is closed: less than the 30 s that a kubelet gives
 # a Pod to end.
 GRACE_S: Final = 20.0
-#: How soon a key is reconciled again whose next step follows by itself.
+#: How soon a key is reconciled again if its next step needs no event.
 AT_ONCE_S: Final = 0.001
 #: How soon a key is reconciled again that waits for what a watch is yet to show.
 UNSEEN_S: Final = 1.0

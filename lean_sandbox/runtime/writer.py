@@ -56,9 +56,9 @@ class ObjectWriter:
     async def guard(self, cache: Cache[E], entry: E) -> str:
         """Return the version of an object by which to guard a write that was decided on ``entry``.
 
-        One GET if that is unknown, as of an object that a restored store has not shown yet, or
-        where the versions of a server are not numbers. Raises NotFound if the object is gone, and
-        Conflict if it is not as ``entry`` says: the cache then knows how it is.
+        One GET if the version is unknown: a restored store has not shown the object yet, or the
+        server's versions are not numbers. Raises NotFound if the object is gone, and Conflict if it
+        differs from ``entry``; the cache then has the new state.
         """
         if entry.version:
             return str(entry.version)

@@ -85,7 +85,7 @@ class Recorder:
         transport: Transport,
     ) -> None:
         """Record what happens in these from now on; to be called before they run."""
-        # Companions have caches of their own, by other names, whose entries say less.
+        # Companions have caches of their own, with other names and smaller entries.
         for cache in caches:
             name = cache.kind.name
             if name in NOUNS:
@@ -114,7 +114,7 @@ class Recorder:
             TraceEntry(
                 self._clock.monotonic(),
                 plural,
-                # What the cache holds, and an interned text, cost nothing more.
+                # Texts that the cache holds, or that are interned, cost no further memory.
                 held.key if held is not None else key,
                 "event",
                 sys.intern(f"{event_type}, {verdict}: {reason}"),
@@ -242,7 +242,7 @@ class Recorder:
 
 
 def _name_of(owner: OwnerReference) -> str:
-    # Whoever writes an owner reference may write a name of any length.
+    # A user may write an owner reference with a name of any length.
     return f"{owner.kind}/{owner.name}"[:_LONGEST_OWNER]
 
 

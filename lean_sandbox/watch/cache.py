@@ -28,9 +28,9 @@ _CONTRADICTS = Decision(Change.COLUMNS, "contradicts what is remembered", passed
 
 
 class Handlers(list[Callable[[Delta[E]], None]]):
-    """What is called with every relevant change of one kind, in this order; it must not block.
+    """Handlers of every relevant change of one kind, called in this order; they must not block.
 
-    One that raises has a bug: the others are called all the same, and the watch goes on.
+    If one raises, that is a bug: the others are still called, and the watch goes on.
     """
 
     def __init__(self, plural: str) -> None:
@@ -114,14 +114,14 @@ class Cache(Store[E]):
             self._forget_versions(namespace)
 
     def _forget_versions(self, namespace: str | None) -> None:
-        """Accept whatever a list shows from now on: the store was restored from a backup."""
+        """Accept everything that a list shows from now on: the store was restored from a backup."""
         plural = self.kind.resource.plural
         log.warning("store_restored", kind=plural, namespace=namespace or "*")
         for key in self.keys(namespace):
             self.forget_version(key)
 
     def forget_version(self, key: Key) -> None:
-        """Accept whatever is shown of an object next as news, and as its complete state."""
+        """Accept the next thing shown of an object as news, and as its complete state."""
         entry = self._entries.get(key)
         if entry is not None:
             self.advance(entry, 0, ())

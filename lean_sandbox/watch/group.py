@@ -17,7 +17,7 @@ from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.decode import STEPS
 from lean_sandbox.watch.reflector import Reflector
 
-# How often to look whether a list that is waited for may be passed over by now.
+# How often to check whether a missing list can be passed over.
 _LISTED_AGAIN_S = 5.0
 
 

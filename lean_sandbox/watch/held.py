@@ -108,9 +108,9 @@ class OwnWrites:
     def creating(self, namespace: str, owner: str) -> Iterator[None]:
         """Hold events while the body of the ``with`` creates an object of a generated name.
 
-        Those of each object in the namespace that is not known yet and whose controller has the uid
-        ``owner``. An object waits until a response has shown it, or all creates have ended that
-        were in flight when its first event came: a later one cannot have made it.
+        Held are the events of objects in the namespace that are not known yet and whose controller
+        has the uid ``owner``. An object waits until a response has shown it, or until all creates
+        have ended that were in flight at its first event: a later create cannot have made it.
         """
         create = object()
         creates = self._creates.setdefault((namespace, owner), set())
@@ -141,7 +141,7 @@ class OwnWrites:
         try:
             self._take(*event)
         except Exception as error:
-            # It must not end the reconcile whose request it has waited for.
+            # An error here must not end the reconcile whose request it has waited for.
             log.exception(
                 "object_not_understood",
                 kind=self._plural,

@@ -48,7 +48,7 @@ _HASTY_END_S = 5.0
 # A watch that lived for this long starts the pauses over. Load balancers cut what is idle for less
 # than the minute between two bookmarks.
 _HEALTHY_S = 30.0
-# How long after a list everything is listed anew and compared with the cache, plus up to a tenth.
+# The time from a list to the next one, which is compared with the cache; up to a tenth longer.
 _RESYNC_S = 36_000.0
 # How often to try a kind that the server does not know: its definition may be applied soon.
 _SERVED_AGAIN_S = 5.0

@@ -1,7 +1,7 @@
 """What the watch of a kind has shown of single objects, for those who wait for it.
 
-The response to a write comes before its event, or after it. Others learn of the write by their own
-watches, which the server serves from the same queue as ours.
+The response to a write comes before its event, or after it. Other clients see the write in their
+own watches, which the server serves from the same queue.
 """
 
 from __future__ import annotations

@@ -75,8 +75,8 @@ class Store(Generic[E]):
     def advance(self, entry: E, version: int, seen: tuple[Hashable, ...]) -> None:
         """Note a version at which an object is as its entry says, without a new entry.
 
-        Most events end here. Version 0, without fingerprints, forgets both: whatever is shown next
-        is news.
+        Most events end here. Version 0 without fingerprints forgets both: the next event is then
+        news.
         """
         force_setattr(entry, "version", version)
         force_setattr(entry, "seen", seen)

@@ -62,14 +62,14 @@ class Write(Generic[E]):
         self._known = cache.gate.known(entry.key.namespace, 0 if held is None else held.version)
 
     def applied(self, item: Any, *, as_metadata: bool) -> AppliedResponse[E]:
-        """Apply the response; one that shows another object of the name says that ours is gone."""
+        """Apply the response; if it shows another object of the name, ours is gone."""
         cache = self._cache
         entry = self._entry
         status = self._status
         row = item.metadata
         before = cache.latest(entry)
         if is_gone := row.uid != entry.uid:
-            # Another has the name by now, whatever the watch has yet to show.
+            # Another object has the name now, even if the watch has not shown it yet.
             cache.forget(entry.key, entry.uid)
         if is_gone or (self._generation and row.generation != self._generation):
             return AppliedResponse(item, entry, is_latest=False)
@@ -112,8 +112,8 @@ def writing(
 ) -> Iterator[Write[E]]:
     """Patch an object in the body of the ``with``; its events wait until the response is applied.
 
-    See :class:`Write`. An object that is gone is forgotten, and so is a status of which it is
-    unknown whether it was written.
+    See :class:`Write`. If the object is gone, its entry is removed; if it is unclear whether a
+    status was written, the status is forgotten.
     """
     write = Write(cache, entry, status=status, generation=generation)
     with cache.own.writing(entry.key, entry.uid, _as_merge_patch(body)):

@@ -88,7 +88,7 @@ class Adoption:
             self._context.wakes.pool(self.pool)
             raise
         finally:
-            # What became of it is in the cache, which the warm queue follows.
+            # The cache has the result of the patch, and the warm queue follows the cache.
             warm.release(member)
 
     async def _is_fresh(self, member: SandboxEntry, staleness: Staleness) -> bool:

@@ -1,8 +1,8 @@
 """The annotations of claims, written in parallel with their status or after it, one patch a claim.
 
-Those of a claim that becomes ready are sent at the same time as the status that says so, unless
-other claims are being served: then they wait. A claim that is refused, or not ready for long, gets
-the time when it was first seen, to show that the controller has seen it.
+When a claim becomes ready, its annotations are sent at the same time as its status, unless other
+claims are being served: then they wait. A claim that is refused, or not ready for long, gets the
+time when it was first seen, to show that the controller has seen it.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ class AnnotationWriter(Controller[ClaimEntry]):
         is_ready: bool,
         is_refused: bool,
     ) -> None:
-        """Have written what the annotations of a claim lack, now that its status says this.
+        """Queue the annotations that a claim lacks, given the status that is being written.
 
-        Those of a claim that has just become ready are sent at once, others are gathered.
+        A claim that has just become ready gets them at once; others are gathered.
         """
         annotations = entry.annotations or {}
         if not is_ready:

@@ -1,8 +1,8 @@
 """From a claim to its Sandbox: the one it has, one of its pool, or a new one.
 
 A warm claim costs one request here: the patch that takes the member over. A member is handed out in
-memory to one claim at a time; a claim that loses it to another process takes the next at once, and
-so does one that may not have it by an admission policy.
+memory to one claim at a time; a claim takes the next one at once if another process was faster, or
+if an admission policy refuses the member.
 """
 
 from __future__ import annotations

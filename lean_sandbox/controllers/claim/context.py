@@ -24,8 +24,8 @@ SOON_READY_S = 0.5
 class ClaimContext(msgspec.Struct, kw_only=True):
     """What the reconciles of all claims need.
 
-    ``began_at`` is when the work began (monotonic): a new leader learns only then which members are
-    ready.
+    ``began_at`` is when this process began to reconcile (monotonic): before that, a new leader does
+    not know which members are ready.
     """
 
     writer: ObjectWriter

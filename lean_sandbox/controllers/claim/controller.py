@@ -196,7 +196,7 @@ class ClaimController(Controller[ClaimEntry]):
         if delta.initial or (is_being_fetched and delta.change is Change.COLUMNS):
             return
         if delta.new is None or delta.new.owner is None:
-            # Whoever owned it, the name that a claim needs may be free, or its own, by now.
+            # A claim that needs the name may have it now: the Sandbox is gone, or has no owner.
             same_name = [delta.key] if delta.key in self.cache else []
             for key in (*same_name, *self._by_assigned.find(*delta.key)):
                 self.queue.add(key, after_s=0.1, reason="sandbox")

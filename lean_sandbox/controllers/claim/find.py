@@ -38,9 +38,10 @@ class OwnSandbox:
     async def find(self) -> SandboxEntry | None:
         """Return the Sandbox that the claim is known to have. No request in the ordinary case.
 
-        The one that the status names is fetched if the cache shows neither it nor its end as the
-        claim's: another process may have bound it, and its event is yet to come. So is one that is
-        being deleted with an unknown status: its own controller no longer fetches it.
+        The Sandbox that the status names is fetched in two cases. Either the cache shows neither
+        the claim's Sandbox nor its end: another process may have bound it, and its event is still
+        to come. Or it is being deleted and its status is unknown: its own controller no longer
+        fetches it.
         """
         own = own_sandbox(self._sandboxes, self._entry)
         named = self._name_to_fetch(own)
@@ -116,7 +117,7 @@ class OwnSandbox:
         if held is not None and held.owner is None:
             return await self._restored(held)
         if held is not None and held.owner is not None and not is_of_extensions(held.owner):
-            # With an owner of a foreign kind: whoever did that may undo it.
+            # It has an owner of a foreign kind. Whoever set that owner may remove it again.
             return None
         loss: ClaimError | None = None
         if held is not None and pool_of(held) == self._pool and self._context.warm.reserve(held):

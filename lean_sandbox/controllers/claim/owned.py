@@ -1,8 +1,9 @@
 """Which Sandbox is a claim's, as the cache shows it.
 
-Whoever creates a Sandbox may write any owner reference, and a user any name into his claim. So only
-a Sandbox counts that the claim controls, and that is its own by one of these marks. The first of
-them is the claim's; any other of the last two is deleted, unless the claim's status names it.
+Users can create a Sandbox with any owner reference, and write any name into their claims. So a
+Sandbox counts only if the claim controls it and it also has one of the marks below. The Sandbox
+with the first mark is the claim's. Others that have only one of the last two marks are deleted,
+unless the claim's status names them.
 
 | | mark | why it counts |
 |---|---|---|
@@ -12,8 +13,8 @@ them is the claim's; any other of the last two is deleted, unless the claim's st
 | 4 | its labels say that it was taken over | a process ended before any name was written |
 
 A Sandbox that is being deleted has the first three marks until it is gone, and never the last.
-:class:`.find.OwnSandbox` fetches what the cache may lack before, and looks afterwards for a Sandbox
-that the claim is to have, but does not control yet.
+:class:`.find.OwnSandbox` first fetches a Sandbox that the cache may lack. Afterwards it looks for
+one that the claim was promised but does not control yet.
 """
 
 from __future__ import annotations

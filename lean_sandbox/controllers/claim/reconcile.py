@@ -1,9 +1,8 @@
 """One reconcile of one claim.
 
-What a waiting client needs comes first, in three writes: the patch that takes a member over, the
-one by which its Pod ceases to look free, and the status that names it, with the annotations in
-parallel. Events follow. The reconcile of a bound claim whose Sandbox reports nothing new makes no
-request.
+The writes that a client waits for come first: the patch that takes a member over, the patch after
+which its Pod no longer looks free, and the status that names it, with the annotations in parallel.
+Events follow. The reconcile of a bound claim whose Sandbox reports nothing new makes no request.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ async def reconcile(context: ClaimContext, entry: ClaimEntry, state: ClaimState)
         await context.writer.get(context.caches.claims, entry.key)
         fetched = context.caches.claims.latest(entry)
         if fetched is None or fetched.needs_fetch or fetched.is_deleting:
-            # What there is instead is reconciled by its own event.
+            # If there is another claim of the name, its own event leads to a reconcile.
             return Result()
         entry = fetched
     return await ClaimReconcile(context, entry, state).run()
@@ -107,7 +106,7 @@ class ClaimReconcile:
     # -- serving ---------------------------------------------------------------------------------
 
     async def _attempt(self, step: Awaitable[None]) -> None:
-        """Take a step of serving the claim; what fails in it is what the claim will say."""
+        """Run one step of serving the claim; its error becomes the condition of the claim."""
         try:
             await step
         except ClaimError as error:
@@ -119,7 +118,7 @@ class ClaimReconcile:
             self._error.__cause__ = error
 
     async def _bind(self) -> None:
-        """Find the claim's Sandbox, or bind it to one: the first of these that there is.
+        """Find the claim's Sandbox, or bind the claim to the first of these that exists.
 
         1. Its own, by the table of :mod:`.owned`.
         2. None if its work has ended, which is not done again.
@@ -221,7 +220,7 @@ class ClaimReconcile:
         return observed(self._entry, self._sandbox, self._error, is_over=self._is_over)
 
     def _is_status_unknown(self) -> bool:
-        """Return whether the bound Sandbox has a status by somebody else that is not known yet.
+        """Return whether somebody else wrote the bound Sandbox's status, and it is not read yet.
 
         The fetch that follows wakes the claim; until then the claim's status stays as it is.
         """

@@ -95,7 +95,7 @@ class ClaimRequests:
         try:
             await self._patch_status(body, new)
         except Invalid:
-            # Another claim may have the name by now, or somebody have emptied the status.
+            # Another claim may have the name now, or somebody may have emptied the status.
             fresh = await self.fetch()
             if not is_free or fresh.status != old:
                 raise
@@ -177,7 +177,7 @@ class ClaimRequests:
 def _guarded(
     entry: ClaimEntry, patch: dict[str, Any], version: str | None, *, is_first: bool = False
 ) -> list[dict[str, Any]] | dict[str, Any]:
-    """Return a patch of the status that is refused when another claim has the name by now.
+    """Return a patch of the status that the server refuses if another claim has the name now.
 
     With a ``version`` it is also refused when the claim was written to since. With ``is_first``,
     for a claim without a status, it is refused when somebody else has written one meanwhile.

@@ -25,11 +25,11 @@ _SHOWN_WITHIN_S = 1.0
 async def make_usable(context: ClaimContext, sandbox: SandboxEntry) -> None:
     """Bring the metadata of a ready Sandbox's Pod to what the Sandbox asks for.
 
-    No request if it is so; else one PATCH, and a GET if another Pod has taken the name. Raises
-    NotYetError if there is no Pod that is ready as far as is known: the Sandbox's status describes
-    one that is gone, and the Sandbox is reconciled at once. Raises ClaimError if the server refuses
-    the patch or does not answer it. Waits first for a write by the Sandbox's own reconcile, which
-    may be by what the Sandbox asked for before.
+    Makes no request if the Pod has it already; else one PATCH, and a GET if another Pod has taken
+    the name. Raises NotYetError if no Pod is known to be ready: then the Sandbox's status describes
+    a Pod that is gone, and the Sandbox is reconciled at once. Raises ClaimError if the server
+    refuses the patch or does not answer it. Waits first for a write of the Sandbox's own reconcile,
+    which may carry older metadata.
     """
     sandboxes = context.caches.sandboxes
     pods = context.caches.pods

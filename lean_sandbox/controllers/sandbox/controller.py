@@ -267,7 +267,7 @@ def _concerned(delta: Delta[Any], *, if_unowned: bool = False) -> list[Key]:
 
 def _is_a_step_up(delta: Delta[PodEntry]) -> bool:
     if delta.new is None or delta.old is None or delta.old.hint == READY:
-        # Whatever follows readiness is news, even readiness with another address or node.
+        # Every change of a ready Pod is news, even of its address or node alone.
         return False
     # A watch without columns gives no hint: any write may be the one that makes the Pod ready.
     return delta.new.hint in (RUNNING, WAITING)

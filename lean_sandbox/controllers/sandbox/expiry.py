@@ -34,7 +34,7 @@ class SandboxExpiry:
             pod = self._caches.pods.get(key)
         else:
             pod = await self.find_pod()
-        # Whoever may write annotations could name another Pod and so keep this one alive.
+        # A user could name another Pod in the annotation, and so keep this one alive.
         pods = {
             own.key: own for own in self._caches.pods.owned_by(key.namespace, self._run.entry.uid)
         }

@@ -23,7 +23,7 @@ class PodMetadata:
         self._context = run.context
 
     async def sync(self, pod: PodEntry, *, adopts: bool = False) -> PodEntry:
-        """Write what the Pod lacks, at once if it is adopted; return the Pod as it is then.
+        """Patch the metadata that the Pod lacks, at once if it is adopted; return the patched Pod.
 
         Raises ReconcileError if that fails, or if somebody has undone the adoption.
         """

@@ -119,7 +119,8 @@ class SandboxReconcile:
         finally:
             latest = self._context.caches.sandboxes.latest(self._run.entry)
             if was_unknown and latest is not None and latest.status not in (None, EMPTY_STATUS):
-                # Somebody else wrote it, and the event showed only that. By now it is corrected.
+                # Somebody else wrote the status. The event showed only that it changed; now it is
+                # corrected.
                 assert latest.status is not None
                 self._context.wakes.status(latest, latest.status)
 
@@ -153,7 +154,7 @@ class SandboxReconcile:
         return Result()
 
     def _is_of_pool(self) -> bool:
-        # One whose spec somebody has edited is none that the pool tries again.
+        # The pool does not try a member again whose spec somebody has edited.
         owner = self._run.entry.owner_key(names.SANDBOX_WARM_POOL_KIND)
         return owner is not None and self._run.entry.generation <= 1
 
@@ -177,7 +178,7 @@ class SandboxReconcile:
             except ReconcileError as error:
                 failures.append(error)
         if self._run.view.is_deleted_at_expiry:
-            # Deleted whatever became of its children: they are garbage-collected with it.
+            # It is deleted even if its children could not be: they are garbage-collected with it.
             await self._requests.delete_sandbox(self._run.check_unchanged())
             return Result()
         if failures:
@@ -190,7 +191,8 @@ class SandboxReconcile:
     async def _mark_expired(self, status: SandboxStatus) -> Result:
         """Write ``status`` as that of an expired Sandbox; a reconcile of its own tears it down.
 
-        It has a selector if there is a Pod: the next process may have nothing else to find it by.
+        The status keeps the selector while there is a Pod: the next process may find the Pod by
+        nothing else.
         """
         entry = self._run.entry
         self._context.throttle.settled(self._run.key)

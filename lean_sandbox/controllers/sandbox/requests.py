@@ -35,9 +35,9 @@ class HiddenPods:
     """What is known of Pods that the cache does not show.
 
     A name is absent once a request has found no Pod, or the watch has seen its deletion: no GET is
-    needed. A Pod is doubtful when the watch lost sight of it otherwise: it may only have lost
-    the label that it is watched by, and a create would collide with it. Either is forgotten after
-    ten minutes, or earlier when too many names are known; then nothing is known of the name.
+    needed. A Pod is doubtful if it left the watch without a deletion: perhaps it only lost the
+    label by which it is watched, and a create would collide with it. Both are forgotten after ten
+    minutes, or earlier if there are too many names.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -120,7 +120,7 @@ class SandboxRequests(ObjectWriter):
     ) -> None:
         """Apply a merge patch to the status; a Sandbox that is gone is not an error.
 
-        Raises ReconcileError when another has its name by now, which the watch will deliver.
+        Raises ReconcileError if another Sandbox has the name now; the watch will deliver that one.
         """
         with suppress(NotFound):
             written = await self.patch(self._caches.sandboxes, entry, patch, status=status)

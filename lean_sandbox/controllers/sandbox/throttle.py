@@ -162,10 +162,10 @@ class StatusThrottle:
     ) -> float:
         """Return how many seconds the step may still wait; a new step starts its window.
 
-        A step that ``is_news``, such as that no node fits, waits for ``window_s`` however many
-        launch, and for no turn; so does one with one of the ``facts`` that the last published one
-        did not show. An address alone does not hurry the first step: Ready may follow within the
-        window.
+        An important step waits for ``window_s`` alone, however many Sandboxes launch. It is one
+        that ``is_news``, such as that no node fits, or that shows one of the ``facts`` that the
+        last published step did not show. An address alone does not hurry the first step: Ready may
+        follow within the window.
         """
         step = self._step_of(key)
         fresh = facts - step.published_facts if step.published else facts - {"address"}

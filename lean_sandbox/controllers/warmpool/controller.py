@@ -132,7 +132,7 @@ class PoolController(Controller[PoolEntry]):
     def is_awaited(self, pool: Key) -> bool:
         """Return whether somebody waits for members of a pool.
 
-        That is a claim, or whoever changed its spec, until the pool has been full once.
+        That is a claim, or the user who changed the pool's spec, until the pool has been full once.
         """
         entry = self.cache.get(pool)
         if entry is None or entry.is_deleting or entry.view is None:

@@ -17,14 +17,14 @@ from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.resources.pod import PodEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry, orphans_of
 
-# By which age a member's status is known, unless another process led before.
+# A member of this age has a known status, unless another process led before.
 _STATUS_DUE_S = 10.0
 # A member's grace is checked this much after it ended, so that clocks need not agree.
 _GRACE_SLACK_S = 2.0
 _WAITING = frozenset({names.REASON_UNSCHEDULABLE, names.REASON_SCHEDULING_GATED})
-# Conditions from whose last change on a member has its grace to become ready.
+# A member's grace to become ready begins anew when one of these conditions changes.
 _BEGINNINGS = frozenset({(names.READY, names.FALSE), (names.POD_SCHEDULED, names.TRUE)})
-# Reasons of Ready of a member whose Pod waits for no node any more.
+# Reasons of Ready by which the Pod of a member no longer waits for a node.
 _ENDING = frozenset({names.REASON_POD_TERMINATING, names.REASON_SANDBOX_SUSPENDED})
 _ENDED = frozenset(
     {names.REASON_POD_FAILED, names.REASON_POD_SUCCEEDED, names.REASON_SANDBOX_EXPIRED}
@@ -41,15 +41,16 @@ class PoolMembers(msgspec.Struct):
     terminating: int = 0
     # Past their grace, with a Pod that no node takes: another one would wait as well.
     held: list[SandboxEntry] = []
-    # Whose Pod, Service or volume claims the server refuses: those of another would be, too.
+    # The server refuses their Pod, Service or volume claims, and would refuse those of another
+    # member.
     refused: list[SandboxEntry] = []
     # The same, but others have become ready since.
     refused_alone: list[SandboxEntry] = []
-    # Whose Pod has run to its end: it never becomes ready.
+    # Their Pods have ended: they never become ready.
     ended: list[SandboxEntry] = []
     # Past their grace for any other reason.
     stuck: list[SandboxEntry] = []
-    # Without a known status since another process led: neither ready nor stuck.
+    # Their status is unknown because another process led before: neither ready nor stuck.
     unknown: int = 0
     # Without a label that members have.
     unlabelled: list[SandboxEntry] = []
@@ -64,13 +65,13 @@ class PoolMembers(msgspec.Struct):
         return len(self.active) + self.terminating
 
     @property
-    def no_use(self) -> list[SandboxEntry]:
+    def not_progressing(self) -> list[SandboxEntry]:
         """Members that stay as they are until their template changes, or their surroundings do."""
         return [*self.refused, *self.ended, *self.held]
 
     @property
     def is_refused(self) -> bool:
-        """Whether the newest member of which anything is known was refused."""
+        """Whether the newest member with a known status was refused."""
         return newest(self.refused) > self.newest_ready
 
 
@@ -159,7 +160,7 @@ class Census:
     def _unready_since_s(self, entry: SandboxEntry) -> float:
         """Return since when a member that is not refused or held could have become ready.
 
-        That is since it was created, lost its readiness, or got a node.
+        It was created, lost its readiness, or got a node then.
         """
         since_s = seconds_of(entry.created_at)
         for found in entry.status.conditions if entry.status is not None else ():
@@ -204,7 +205,7 @@ def has_labels(entry: SandboxEntry, pool_hash: str) -> bool:
 
 def is_refused(member: SandboxEntry) -> bool:
     """Return whether the server refuses what a member is made of, and would to the next one."""
-    # One whose spec somebody has edited says nothing of those made after it.
+    # A member whose spec somebody has edited says nothing about members made after it.
     return member.ready is not None and member.ready.reason in _REFUSED and member.generation <= 1
 
 

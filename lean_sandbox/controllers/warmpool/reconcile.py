@@ -32,7 +32,7 @@ from lean_sandbox.runtime.workers import ReconcileError, Result
 from lean_sandbox.watch.resources.extensions import PoolEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
-# The share by which the check of the earliest grace may be delayed, to spread the pools.
+# The end of the earliest grace is checked up to this share later, to spread the pools over time.
 _GRACE_JITTER = 0.5
 
 
@@ -109,8 +109,8 @@ class PoolReconcile:
         members = self._count()
         if self._run.template is not None:
             self._follow(self._run.template.blueprint_hash)
-            # Members of no use are replaced by better ones whatever the strategy.
-            checked = members.active if self._run.view.is_recreate else members.no_use
+            # Members that do not get on by themselves are replaced under any strategy.
+            checked = members.active if self._run.view.is_recreate else members.not_progressing
             await requests.for_each(checked, partial(requests.drop_if_stale, is_orphan=False))
             members = self._recounted(members)
         # If that fails, they are members all the same.

@@ -45,7 +45,7 @@ class Refill:
         elif now < state.creates.next_at:
             self._run.requeue.within(state.creates.next_at - now)
         elif not members.is_refused:
-            # What is refused to the newest member would be refused to the next as well.
+            # What the server refuses to the newest member, it would also refuse to the next.
             await self._create_missing(template, missing, now)
 
     async def _create_missing(self, template: TemplateView, missing: int, now: float) -> None:
@@ -66,7 +66,7 @@ class Refill:
 
         def is_over() -> bool:
             is_late = self._context.clock.monotonic() > now + _LONGEST_BATCH_S
-            # What is refused to the first would be refused to the others as well.
+            # What the server refuses to the first, it would also refuse to the others.
             first = self._context.caches.sandboxes.latest(made[0]) if made else None
             is_in_vain = first is not None and is_refused(first)
             return is_late or is_in_vain
@@ -97,6 +97,6 @@ class Refill:
             return
         errors[known:] = [error for error in errors[known:] if not error.is_refusal]
         state.refusal = message_of(refusals[0])
-        # Whatever wakes the pool until then: the attempt itself may do so.
+        # Even if something wakes the pool before: the attempt itself may do that.
         pause_s = self._context.refusals.put_off(self._run.entry.key, state.creates, now)
         self._run.requeue.within(pause_s)

@@ -20,7 +20,7 @@ from lean_sandbox.watch.resources.sandbox import SandboxEntry
 _PATIENCE_S = 5.0
 # The counts are written at most this often.
 _STATUS_INTERVAL_S = 1.0
-# By how many ready members the status may be ahead of the truth while a window is waited for.
+# While a window lasts, the status may report this many ready members too many.
 _MOST_AHEAD = 10
 # How often a pool without its template is reconciled, apart from events.
 _MISSING_TEMPLATE_REQUEUE_S = 60.0
@@ -134,9 +134,9 @@ class PoolReport:
         """Write the counts if they changed, or requeue if it is too early for that.
 
         A pool that is being refilled differs from its status for a moment only: when it is full
-        again within the window, nothing has to be written at all. A new pool's status is written at
-        once: whoever scales it or waits for it needs its selector. So is that of a pool with far
-        fewer ready members than its status says: its reader would take it for full.
+        again within the window, nothing has to be written at all. The status of a new pool is
+        written at once, because autoscalers and waiting users need its selector. So is a status
+        that reports far too many ready members, because readers would take the pool for full.
         """
         if members.unknown:
             return

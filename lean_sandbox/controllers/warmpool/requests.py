@@ -52,8 +52,8 @@ class MemberRequests:
     ) -> None:
         """Act on each of some Sandboxes: first on one, then on a few at a time.
 
-        What the first shows may hold for all that are made alike. One after the other, a rollout of
-        thousands would keep other pools waiting.
+        The response for the first may hold for all others. They are not handled one after the
+        other, because a rollout of thousands would keep other pools waiting.
         """
         waiting = iter(members)
 
@@ -84,8 +84,8 @@ class MemberRequests:
     ) -> Tries:
         """Act up to ``total`` times, in groups that grow; ``first`` is the size of the first.
 
-        Each begins when the one before has ended, and none after an error or once it ``is_over``;
-        nor does a group go on then that has more members than are acted on at once.
+        A group begins when the one before has ended. After an error, or once it ``is_over``, no
+        further group begins, and a group that is larger than what is acted on at once stops.
         """
         errors = self._run.errors
         tried = 0

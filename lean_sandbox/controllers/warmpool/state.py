@@ -12,7 +12,7 @@ from lean_sandbox.runtime.states import State
 
 
 class Backoff(msgspec.Struct):
-    """Tries of a pool at something that the server refuses: how many in vain, when the next is."""
+    """Tries at something that the server refuses: how many have failed, and when the next is."""
 
     in_vain: int = 0
     next_at: float = -math.inf

@@ -38,7 +38,7 @@ NO_NODE = ("", "<none>")
 # Placeholder, not a valid label value, for the hash of the Pod's own name: 57 bytes less a Pod.
 _OWN_HASH = "="
 
-# Labels of which each Pod has a value of its own.
+# Labels that have another value for each Pod.
 _OWN_LABELS = frozenset({names.NAME_HASH_LABEL, names.CLAIM_UID_LABEL})
 
 # Why a container does not start, and how a Sandbox reports it: reasons that alternate are one.

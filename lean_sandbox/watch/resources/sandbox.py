@@ -199,10 +199,11 @@ def sandbox_columns(status: SandboxStatus | None) -> dict[str, str]:
 
 
 def sandbox_row_contradicts(row: ObjectMeta, entry: SandboxEntry) -> bool:
-    """Return whether columns or writers show another status than the one that is known.
+    """Return whether a row may hide a status that we do not have.
 
-    Somebody else has written it, or one of our own requests came late; the Sandbox is then fetched.
-    So is one without managedFields, such as any that was bound: its writers are unknown.
+    Its columns differ from the known status, or it shows another writer of the status: somebody
+    else, or a late request of ours. The Sandbox is then fetched. Without managedFields, which a
+    binding removes, the writers are unknown, so the Sandbox is fetched too.
     """
     if entry.status is None:
         return False
