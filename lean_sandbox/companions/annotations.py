@@ -16,6 +16,8 @@ CLAIM_DEFAULTS: Final = PREFIX + "claim-defaults"
 DEFAULTS_APPLIED: Final = PREFIX + "claim-defaults-applied"
 IDLE_TIMEOUT: Final = names.CORE_PREFIX + "idle-timeout-seconds"
 LAST_ACTIVITY: Final = names.CORE_PREFIX + "last-activity-time"
+ROLLING_UPDATE: Final = PREFIX + "rolling-update"
+ROLLOUT_STATUS: Final = PREFIX + "rollout-status"
 
 #: What is remembered of the annotations of an object.
 KEPT: Final = frozenset(
@@ -30,6 +32,8 @@ KEPT: Final = frozenset(
         DEFAULTS_APPLIED,
         IDLE_TIMEOUT,
         LAST_ACTIVITY,
+        ROLLING_UPDATE,
+        ROLLOUT_STATUS,
         names.POD_NAME_ANNOTATION,
     }
 )

@@ -10,12 +10,14 @@ from lean_sandbox.companions.common import REPORTER, Companion, Kit, Reports, re
 from lean_sandbox.companions.defaults import Defaults
 from lean_sandbox.companions.idle import Idle
 from lean_sandbox.companions.recreate import Recreate
+from lean_sandbox.companions.rollout import Rollout
 from lean_sandbox.controllers.common import Shared
 
 _BY_NAME: dict[str, Callable[[Kit], Companion[Any]]] = {
     "defaults": Defaults,
     "idle": Idle,
     "recreate": Recreate,
+    "rollout": Rollout,
 }
 
 

@@ -13,9 +13,11 @@ from typing import Any
 import msgspec
 
 from filters import parse_labels, resource_version
+from lean_sandbox.companions.annotations import ROLLING_UPDATE
 from lean_sandbox.companions.kinds import (
     ClaimItem,
     CompanionClaimEntry,
+    CompanionPoolEntry,
     CompanionSandboxEntry,
     FailedPodEntry,
     PodItem,
@@ -23,6 +25,7 @@ from lean_sandbox.companions.kinds import (
     Wishes,
     build_claim,
     build_pod,
+    build_pool,
     build_sandbox,
     build_wishes,
 )
@@ -36,6 +39,7 @@ from lean_sandbox.kube.resources import (
     Resource,
 )
 from lean_sandbox.model import names
+from lean_sandbox.model.warmpool import SandboxWarmPool
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.index import Index
 from lean_sandbox.watch.kind import Kind, OwnedEntry, Representation
@@ -49,16 +53,22 @@ def _pool_name(entry: CompanionClaimEntry) -> str | None:
     return entry.pool or None
 
 
+def _rolling_template(entry: CompanionPoolEntry) -> str | None:
+    return entry.template if ROLLING_UPDATE in entry.annotations else None
+
+
 class CompanionCaches(msgspec.Struct, frozen=True):
     """One cache for each kind; the claims of a pool are found by its name, Pods by their owner.
 
-    ``by_template`` finds the Sandboxes of a template by its name.
+    ``by_template`` finds the Sandboxes of a template by its name, ``pools_by_template`` the pools
+    that ask for a rolling update.
     """
 
     sandboxes: Cache[CompanionSandboxEntry]
     by_template: Index[CompanionSandboxEntry]
     templates: Cache[Wishes]
-    pools: Cache[Wishes]
+    pools: Cache[CompanionPoolEntry]
+    pools_by_template: Index[CompanionPoolEntry]
     claims: Cache[CompanionClaimEntry]
     failed_pods: Cache[FailedPodEntry]
 
@@ -71,11 +81,15 @@ def build_companion_caches(
     sandboxes = cache(_kind(SANDBOXES, SandboxItem, build_sandbox, owner_of=_owner_uid))
     by_template: Index[CompanionSandboxEntry] = Index(lambda sandbox: sandbox.template or None)
     sandboxes.listeners.append(by_template.follow)
+    pools = cache(_kind(SANDBOXWARMPOOLS, SandboxWarmPool, build_pool))
+    pools_by_template: Index[CompanionPoolEntry] = Index(_rolling_template)
+    pools.listeners.append(pools_by_template.follow)
     return CompanionCaches(
         sandboxes=sandboxes,
         by_template=by_template,
         templates=cache(_kind(SANDBOXTEMPLATES, PartialObject, build_wishes)),
-        pools=cache(_kind(SANDBOXWARMPOOLS, PartialObject, build_wishes)),
+        pools=pools,
+        pools_by_template=pools_by_template,
         claims=cache(_kind(SANDBOXCLAIMS, ClaimItem, build_claim, owner_of=_pool_name)),
         failed_pods=cache(
             _kind(

@@ -16,7 +16,7 @@ from lean_sandbox.clock import Clock
 from lean_sandbox.companions.caches import CompanionCaches
 from lean_sandbox.companions.kinds import Wishes
 from lean_sandbox.config.options import Settings
-from lean_sandbox.controllers.common import ServerTime, reference_to, snake_case
+from lean_sandbox.controllers.common import ServerTime, log_about, reference_to
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.errors import Conflict
 from lean_sandbox.kube.events import EventRecorder, EventType
@@ -67,8 +67,7 @@ class Reports:
     ) -> None:
         """Report about one object."""
         self._counts[companion, reason] += 1
-        say = log.warning if type_ == "Warning" else log.info
-        say(snake_case(reason), companion=companion, key=str(entry.key), note=note)
+        log_about(log, entry, type_, reason, companion=companion, note=note)
         about = reference_to(entry, cache.kind.resource)
         self._recorder.emit(about, type_, reason, companion.capitalize(), note)
 

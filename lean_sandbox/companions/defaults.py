@@ -14,7 +14,7 @@ from cachetools import LRUCache
 
 from lean_sandbox.companions.annotations import CLAIM_DEFAULTS, DEFAULTS_APPLIED
 from lean_sandbox.companions.common import Companion, Kit
-from lean_sandbox.companions.kinds import CompanionClaimEntry, Wishes
+from lean_sandbox.companions.kinds import CompanionClaimEntry, CompanionPoolEntry
 from lean_sandbox.model.times import format_rfc3339
 from lean_sandbox.runtime.workers import Result
 from lean_sandbox.watch.kind import Delta, Key
@@ -99,7 +99,7 @@ class Defaults(Companion[CompanionClaimEntry]):
         if new is not None and self._pool_of(new) is not None:
             self.wake(new.key, reason=self.name)
 
-    def on_pool(self, delta: Delta[Wishes]) -> None:
+    def on_pool(self, delta: Delta[CompanionPoolEntry]) -> None:
         """Read the defaults of a pool, and look at its claims."""
         old = delta.old
         new = delta.new
@@ -110,11 +110,11 @@ class Defaults(Companion[CompanionClaimEntry]):
         for claim in self.cache.owned_by(*delta.key):
             self.wake(claim.key, reason=self.name)
 
-    def _pool_of(self, claim: CompanionClaimEntry) -> Wishes | None:
+    def _pool_of(self, claim: CompanionClaimEntry) -> CompanionPoolEntry | None:
         pool = self._pools.get(Key(claim.key.namespace, claim.pool))
         return pool if pool is not None and CLAIM_DEFAULTS in pool.annotations else None
 
-    def _defaults_of(self, pool: Wishes) -> ClaimDefaults | None:
+    def _defaults_of(self, pool: CompanionPoolEntry) -> ClaimDefaults | None:
         return self.wish(self._pools, pool, CLAIM_DEFAULTS, read_defaults)
 
     async def act(self, key: Key) -> Result:
@@ -150,7 +150,7 @@ class Defaults(Companion[CompanionClaimEntry]):
         self.tell(self.cache, claim, "ClaimDefaultsApplied", note)
 
     async def _remove(
-        self, claim: CompanionClaimEntry, pool: Wishes, defaults: ClaimDefaults
+        self, claim: CompanionClaimEntry, pool: CompanionPoolEntry, defaults: ClaimDefaults
     ) -> None:
         if await self._kit.writer.delete(self.cache, claim, is_guarded=True):
             note = (

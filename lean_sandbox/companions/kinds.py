@@ -11,9 +11,11 @@ from lean_sandbox.companions.annotations import KEPT
 from lean_sandbox.model import names
 from lean_sandbox.model.conditions import Condition
 from lean_sandbox.model.meta import ObjectMeta, Reference
+from lean_sandbox.model.warmpool import PoolView, SandboxWarmPool, view_of_pool
 from lean_sandbox.model.wire import Lenient, OrNull
 from lean_sandbox.watch.kind import Key, OwnedEntry, identity, shared_owner
 
+_STAMPS: Final = frozenset({names.TEMPLATE_REF_HASH_LABEL, names.TEMPLATE_HASH_LABEL})
 # Longer than any value that means something; the rest of what a tenant writes is not remembered.
 _LONGEST: Final = 1024
 
@@ -30,13 +32,14 @@ class CompanionSandboxEntry(Wishes, gc=False, frozen=True):
 
     ``has_ended`` says that its Pod has finished, or that it has expired. ``edited_at`` is when
     anything but its status was last written, ``ready_since`` when it became Ready, empty if it is
-    not; both are dates.
+    not; both are dates. ``labels`` say which template a member of a pool was made of.
     """
 
     is_running: bool = True
     has_ended: bool = False
     edited_at: str = ""
     ready_since: str = ""
+    labels: dict[str, str] | None = None
 
     @property
     def pod_key(self) -> Key:
@@ -45,9 +48,28 @@ class CompanionSandboxEntry(Wishes, gc=False, frozen=True):
         return Key(self.key.namespace, name)
 
     @property
+    def metadata(self) -> ObjectMeta:
+        """The metadata that tells which template a member was made of."""
+        return ObjectMeta(uid=self.uid, generation=self.generation, labels=self.labels)
+
+    @property
     def template(self) -> str:
         """The name of the template that it was made of; empty for none."""
         return self.annotations.get(names.TEMPLATE_REF_ANNOTATION, "")
+
+
+class CompanionPoolEntry(Wishes, gc=False, frozen=True):
+    """The cache entry of a pool; ``grace_s`` is how long a member may be unready, if it says so."""
+
+    replicas: int = 0
+    template: str = ""
+    is_recreate: bool = False
+    grace_s: float | None = None
+
+    @property
+    def template_key(self) -> Key:
+        """The key of its template."""
+        return Key(self.key.namespace, self.template)
 
 
 class CompanionClaimEntry(Wishes, gc=False, frozen=True):
@@ -156,6 +178,7 @@ def build_sandbox(
                 ready_since = one.lastTransitionTime or ""
             is_finished = one.type == names.FINISHED and one.status == names.TRUE
             has_ended = has_ended or is_finished or one.reason == names.REASON_SANDBOX_EXPIRED
+    is_member = row.controller is not None and row.controller.kind == names.SANDBOX_WARM_POOL_KIND
     edits = [writer.time for writer in row.managed_fields or () if not writer.subresource]
     return CompanionSandboxEntry(
         *identity(row, old),
@@ -164,6 +187,23 @@ def build_sandbox(
         has_ended=has_ended,
         edited_at=max(edits, default=""),
         ready_since=ready_since,
+        labels=keep(row.labels, _STAMPS) if is_member else None,
+    )
+
+
+def build_pool(
+    row: ObjectMeta, item: SandboxWarmPool | None, old: CompanionPoolEntry | None
+) -> CompanionPoolEntry:
+    """Return the entry of a pool."""
+    # What cannot be read has no template, so that nothing is done about it.
+    view = PoolView(row.name) if item is None else view_of_pool(item)
+    return CompanionPoolEntry(
+        *identity(row, old),
+        **_wishes(row, old),
+        replicas=view.replicas,
+        template=view.template,
+        is_recreate=view.is_recreate,
+        grace_s=view.readiness_grace_s,
     )
 
 

@@ -50,6 +50,14 @@ def snake_case(reason: str) -> str:
     return re.sub("(?<!^)(?=[A-Z])", "_", reason).lower()
 
 
+def log_about(
+    log: structlog.stdlib.BoundLogger, entry: Entry, type_: EventType, what: str, /, **facts: Any
+) -> None:
+    """Log one line about an object, at the level that its type has as an Event."""
+    write = log.warning if type_ == "Warning" else log.info
+    write(snake_case(what), key=str(entry.key), **facts)
+
+
 class ObjectEvents:
     """Reports on the objects of a controller's kind, in the log and as Events."""
 
@@ -81,8 +89,7 @@ class ObjectEvents:
 
     def log(self, entry: Entry, type_: EventType, what: str, /, **facts: Any) -> None:
         """Log one line about an object, at the level that its type has as an Event."""
-        log = self._log.warning if type_ == "Warning" else self._log.info
-        log(snake_case(what), key=str(entry.key), **facts)
+        log_about(self._log, entry, type_, what, **facts)
 
 
 class Undone:

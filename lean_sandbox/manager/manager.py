@@ -18,7 +18,7 @@ from lean_sandbox.controllers.common import Shared
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.limits import Limits
-from lean_sandbox.kube.resources import PVCS
+from lean_sandbox.kube.resources import PVCS, SANDBOXES, Resource
 from lean_sandbox.kube.telemetry import RequestCounters
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.manager.standby import list_what_changed
@@ -147,8 +147,12 @@ class Manager:
         self._may_extend.set()
         await self.reflectors.synced()
         self.synced.set()
-        log.info("caches_synced", sandboxes=len(self.caches.sandboxes))
+        log.info("caches_synced", sandboxes=max(map(len, self._caches_of(SANDBOXES)), default=0))
         task_status.started()
+
+    def _caches_of(self, resource: Resource) -> list[Cache[Any]]:
+        """Return the caches of a resource: of the controllers, of the companions, or of both."""
+        return [cache for cache in self.all_caches if cache.kind.resource is resource]
 
     async def _work_when_elected(self, elector: Elector) -> None:
         async with anyio.create_task_group() as group:

@@ -285,6 +285,10 @@ COMPANION_REPORTS = _family(
     "lean_sandbox_companion_reports_total{companion,reason}",
     "What companions did or could not do, by the reason of the Event that says so.",
 )
+ROLLOUT_LEFT = _family(
+    "lean_sandbox_companion_rollout_old_members",
+    "Free members of an older template in the pools that ask for a rolling update.",
+)
 LOG_DROPPED = _family(
     "lean_sandbox_log_lines_dropped_total", "Log lines that could not be written."
 )

@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from lean_sandbox.config.options import COMPANIONS, Settings
 from lean_sandbox.local.controlplane import ControlPlane
@@ -17,7 +18,7 @@ from tests.companions.support import PREFIX, reports
 from tests.manifests.files import grants, objects
 from tests.manifests.test_permissions import COMPANIONS as ROLE
 from tests.manifests.test_permissions import GROUP, asked
-from tests.support.builders import claim, pool
+from tests.support.builders import claim, member, pool, template
 from tests.support.clock import FakeClock
 from tests.support.extensions import settings
 from tests.support.names import CLAIMS, SANDBOXES
@@ -38,8 +39,8 @@ Json = dict[str, Any]
 POLICY = "agents.x-k8s.io/pod-failure-policy"
 # Sent only where a store was restored or the versions of a server are no numbers.
 SELDOM = {
-    ("agents.x-k8s.io", "sandboxes", "get"),
     ("extensions.agents.x-k8s.io", "sandboxclaims", "get"),
+    ("extensions.agents.x-k8s.io", "sandboxwarmpools", "get"),
 }
 
 
@@ -86,14 +87,25 @@ async def test_every_companion_works_with_the_rights_of_the_component_alone() ->
         world.plane.store.patch(CLAIMS, NS, "bound", bound, subresource="status")
         idle = {"metadata": {"annotations": {"agents.x-k8s.io/idle-timeout-seconds": "60"}}}
         world.plane.store.patch(SANDBOXES, NS, "sb-1", idle)
+        make_old_member(world.plane)
         await world.advance(120.0)
         assert world.find(CLAIMS, "waits") is None
+        assert world.find("sandboxes", "old") is None
         assert world.plane.store.get(CLAIMS, NS, "bound")["spec"]["lifecycle"] == {
             "shutdownPolicy": "Delete"
         }
         used = asked(world.plane.audit.select(user=CONTROLLER))
         assert used <= set(grants(ROLE["rules"]))
         assert set(grants(ROLE["rules"])) - used == SELDOM
+
+
+def make_old_member(plane: ControlPlane) -> None:
+    """Make a pool that asks to be renewed, and a member of another template."""
+    owner = pool("rolling", replicas=1)
+    owner["metadata"]["annotations"] = {f"{PREFIX}rolling-update": "1"}
+    stored = plane.store.create(owner)
+    plane.store.create(template(image="busybox:2"))
+    plane.store.create(member(stored, template(), "old"))
 
 
 def make_again(world: World) -> None:
@@ -177,3 +189,16 @@ def test_their_lease_is_their_own() -> None:
     roles = [one for one in objects("overlays/companions") if one["kind"] == "Role"]
     named = [rule.get("resourceNames") for one in roles for rule in one["rules"]]
     assert [own] in named
+
+
+async def test_the_log_counts_the_sandboxes_that_companions_see() -> None:
+    """Also where no controller of ours watches any."""
+    with capture_logs() as logged:
+        async with open_world(
+            settings(companions=("idle",)),
+            prepare=lambda plane: make(plane, failed=False),
+            companions_only=True,
+        ):
+            pass
+    (synced,) = [one for one in logged if one["event"] == "caches_synced"]
+    assert synced["sandboxes"] == 1

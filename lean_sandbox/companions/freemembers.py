@@ -1,0 +1,69 @@
+"""What a rollout decides by: how many members may be missing, and which are to be deleted now."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import msgspec
+
+from lean_sandbox.companions.kinds import CompanionSandboxEntry
+
+_SHARE: Final = re.compile(r"([0-9]{1,9})(%?)", re.ASCII)
+_WHOLE: Final = 100
+
+
+class Share(msgspec.Struct, frozen=True):
+    """How many members may be missing: a number of them, or a part of all."""
+
+    number: int = 0
+    percent: int = 0
+
+    def of(self, replicas: int) -> int:
+        """Return how many of ``replicas`` that are: at least one, parts are rounded down."""
+        return max(1, self.number or replicas * self.percent // _WHOLE)
+
+
+def read_share(text: str) -> Share:
+    """Return what the annotation permits. Raises ValueError."""
+    found = _SHARE.fullmatch(text)
+    number = int(found[1]) if found is not None else 0
+    if found is None or number < 1 or (found[2] and number > _WHOLE):
+        raise ValueError("is neither a whole number from 1 nor a part from 1% to 100%")
+    return Share(percent=number) if found[2] else Share(number)
+
+
+class FreeMembers(msgspec.Struct, frozen=True):
+    """The free members of a pool that nobody deletes: whether they are old, and whether ready."""
+
+    wanted: int
+    renewed: list[CompanionSandboxEntry] = []
+    starting: list[CompanionSandboxEntry] = []
+    old: list[CompanionSandboxEntry] = []
+    old_unready: list[CompanionSandboxEntry] = []
+
+    @property
+    def left(self) -> int:
+        """How many are old."""
+        return len(self.old) + len(self.old_unready)
+
+    @property
+    def missing(self) -> int:
+        """How many places have no member that is ready."""
+        return max(0, self.wanted - len(self.renewed) - len(self.old))
+
+    @property
+    def in_renewal(self) -> int:
+        """How many places have no member, or a new one that is not ready."""
+        return max(0, self.missing - len(self.old_unready))
+
+
+def choose(census: FreeMembers, permitted: int) -> list[CompanionSandboxEntry]:
+    """Return the old members to delete now, so that no more than are permitted are missing.
+
+    One that is not ready is missing already; as many of them go at a time. Of the others the newest
+    goes first, as claims take the oldest.
+    """
+    unready = census.old_unready[: max(0, permitted - census.in_renewal)]
+    newest_first = sorted(census.old, key=lambda one: (one.created_at, one.key), reverse=True)
+    return unready + newest_first[: max(0, permitted - census.missing)]

@@ -1,0 +1,250 @@
+"""rollout: free members of an old template are replaced, a few at a time.
+
+A member is old if the pool's controller would replace it under the strategy Recreate. Old ones are
+deleted as long as no more members are missing or not ready than the annotation permits; the
+controller makes the next ones. Requests for a step: a GET of the template, a DELETE for each
+member, a PATCH of the pool, an Event. Which template a member was made of takes a GET of the
+template for each state of it, and one of a member for each stamp that another state or another
+controller has left.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from cachetools import LRUCache
+
+from lean_sandbox.companions.annotations import ROLLING_UPDATE, ROLLOUT_STATUS
+from lean_sandbox.companions.blueprints import Blueprint, Blueprints
+from lean_sandbox.companions.common import Companion, Kit
+from lean_sandbox.companions.freemembers import FreeMembers, Share, choose, read_share
+from lean_sandbox.companions.kinds import CompanionPoolEntry, CompanionSandboxEntry, Wishes
+from lean_sandbox.kube.errors import Conflict, ControlPlaneError
+from lean_sandbox.metrics import families
+from lean_sandbox.metrics.registry import Exposition
+from lean_sandbox.model import names
+from lean_sandbox.model.conditions import find
+from lean_sandbox.runtime.workers import UNSEEN_S, Requeue, Result
+from lean_sandbox.watch.kind import Delta, Key
+
+# Changes of members within this time are looked at together.
+_GATHER_S: Final = 0.2
+# The status is written at most this often while it is the same but for its numbers.
+_STATUS_S: Final = 5.0
+_MOST_POOLS: Final = 4096
+_WISHES: Final = frozenset({ROLLING_UPDATE, ROLLOUT_STATUS})
+PROGRESSING: Final = "Progressing"
+STALLED: Final = "Stalled"
+COMPLETE: Final = "Complete"
+
+
+def state_of(census: FreeMembers, permitted: int, *, is_stuck: bool) -> str:
+    """Return how far a rollout is; it ends when it could go on and no old member is left."""
+    if not census.left and census.missing < permitted:
+        return COMPLETE
+    return STALLED if is_stuck else PROGRESSING
+
+
+class _Pace(msgspec.Struct):
+    """Since when a rollout has got no further, and which status was last written, and when."""
+
+    status: str
+    since: float = 0.0
+    written_at: float = -_STATUS_S
+    mark: tuple[str, int, int] = ("", 0, 0)
+
+
+class Rollout(Companion[CompanionPoolEntry]):
+    """Replaces the old members of pools that ask for it."""
+
+    def __init__(self, kit: Kit) -> None:
+        caches = kit.caches
+        super().__init__("rollout", kit, caches.pools)
+        self._sandboxes = caches.sandboxes
+        self._blueprints = Blueprints(kit.writer.client, caches.templates)
+        self._paces: LRUCache[str, _Pace] = LRUCache(_MOST_POOLS)
+        self._left: dict[Key, int] = {}
+        # The uids of members whose DELETE got no answer, so that they may be gone.
+        self._in_doubt: set[str] = set()
+        self.watches(caches.pools, self.on_pool)
+        self.watches(caches.templates, self.on_template)
+        self.watches(caches.sandboxes, self.on_member)
+
+    def on_pool(self, delta: Delta[CompanionPoolEntry]) -> None:
+        """Look at a pool that asks for it, or has asked before."""
+        if delta.new is None:
+            self._left.pop(delta.key, None)
+        self._look_at(delta.key)
+
+    def on_template(self, delta: Delta[Wishes]) -> None:
+        """Look at the pools of a template that has changed."""
+        old = delta.old
+        new = delta.new
+        if old is None or new is None or old.generation != new.generation:
+            for pool in self._kit.caches.pools_by_template.find(*delta.key):
+                self._look_at(pool)
+
+    def on_member(self, delta: Delta[CompanionSandboxEntry]) -> None:
+        """Look at the pool of a member, before and after the change."""
+        if delta.new is None and delta.old is not None:
+            self._in_doubt.discard(delta.old.uid)
+        for entry in filter(None, (delta.old, delta.new)):
+            if (pool := entry.owner_key(names.SANDBOX_WARM_POOL_KIND)) is not None:
+                self._look_at(pool)
+
+    def _look_at(self, key: Key) -> None:
+        pool = self.cache.get(key)
+        if pool is not None and not _WISHES.isdisjoint(pool.annotations):
+            self.wake(key, after_s=_GATHER_S, reason=self.name)
+
+    async def act(self, key: Key) -> Result:
+        """Take the next step of the rollout of a pool, and say how far it is."""
+        pool = self.cache.get(key)
+        self._left.pop(key, None)
+        if pool is None or pool.is_deleting:
+            return Result()
+        share = self._share_of(pool)
+        if share is None:
+            return Result(requeue_after_s=await self._announce(pool, ""))
+        blueprint = await self._blueprints.get(pool.template_key)
+        if blueprint is None:
+            return Result()
+        if blueprint.fault:
+            return Result(requeue_after_s=await self._announce(pool, STALLED, blueprint.fault))
+        census = await self._census(pool, blueprint)
+        self._left[key] = census.left
+        permitted = share.of(pool.replicas)
+        if doomed := choose(census, permitted):
+            # The controller may have seen a change of the template already that this has not.
+            if await self._blueprints.fetch(pool.template_key) is not blueprint:
+                return Result(requeue_after_s=0.0)
+            # First, so that whoever follows this process knows that there is an end to tell.
+            if _word_of(self._pace_of(pool).status) != PROGRESSING:
+                await self._announce(pool, _status(PROGRESSING, census))
+            await self._delete(pool, doomed)
+            return Result(requeue_after_s=UNSEEN_S)
+        return await self._report(pool, blueprint, census, permitted)
+
+    def _share_of(self, pool: CompanionPoolEntry) -> Share | None:
+        share = self.wish(self.cache, pool, ROLLING_UPDATE, read_share)
+        if share is None or not pool.is_recreate:
+            return share
+        fault = (
+            "does nothing while spec.updateStrategy.type is Recreate, which replaces all old"
+            " members at once: set it to OnReplenish, or remove the annotation"
+        )
+        self._kit.reports.wrong(self.name, self.cache, pool, ROLLING_UPDATE, fault)
+        return None
+
+    async def _census(self, pool: CompanionPoolEntry, blueprint: Blueprint) -> FreeMembers:
+        """Count the free members; a GET for each stamp that is new, and for each one in doubt."""
+        found = FreeMembers(pool.replicas, [], [], [], [])
+        for member in self._sandboxes.owned_by(pool.key.namespace, pool.uid):
+            entry: CompanionSandboxEntry | None = member
+            if member.uid in self._in_doubt:
+                await self._kit.writer.get(self._sandboxes, member.key)
+                self._in_doubt.discard(member.uid)
+                entry = self._sandboxes.latest(member)
+            if entry is None or entry.is_deleting:
+                continue
+            is_old = await self._blueprints.is_old(entry, blueprint)
+            if entry.ready_since:
+                (found.old if is_old else found.renewed).append(entry)
+            else:
+                (found.old_unready if is_old else found.starting).append(entry)
+        return found
+
+    async def _delete(self, pool: CompanionPoolEntry, doomed: list[CompanionSandboxEntry]) -> None:
+        """Delete members, each if nobody has written to it since. A DELETE for each."""
+        for member in doomed:
+            try:
+                await self._kit.writer.delete(self._sandboxes, member, is_guarded=True)
+            except Conflict:
+                continue
+            except ControlPlaneError:
+                self._in_doubt.add(member.uid)
+                raise
+            # No event of a later version can say otherwise.
+            self._sandboxes.mark(member, is_deleting=True)
+            note = f'Deleted Sandbox "{member.key.name}", made of another template than now'
+            self.tell(self.cache, pool, "MemberRenewed", note)
+
+    async def _report(
+        self, pool: CompanionPoolEntry, blueprint: Blueprint, census: FreeMembers, permitted: int
+    ) -> Result:
+        """Say how far a rollout is that can delete nothing at present."""
+        pace = self._pace_of(pool)
+        if not census.left and _word_of(pace.status) in ("", COMPLETE):
+            return Result()
+        now = self._kit.clock.monotonic()
+        mark = (blueprint.uid, blueprint.generation, census.left)
+        if pace.mark != mark:
+            pace.mark = mark
+            pace.since = now
+        grace_s = pool.grace_s or self._kit.settings.sandbox_warm_pool_readiness_grace_period
+        left_s = pace.since + grace_s - now
+        state = state_of(census, permitted, is_stuck=left_s <= 0.0)
+        why = ""
+        if state == STALLED and _word_of(pace.status) != STALLED:
+            why = await self._why_stuck(census, permitted)
+        requeue = Requeue()
+        requeue.within(await self._announce(pool, _status(state, census), why))
+        requeue.within(left_s if state == PROGRESSING else None)
+        return requeue.result
+
+    async def _announce(self, pool: CompanionPoolEntry, status: str, why: str = "") -> float | None:
+        """Write a status, with an Event if it is the end or a stop.
+
+        One PATCH, unless it is the same as before. Returns how long to wait if it is too early.
+        """
+        pace = self._pace_of(pool)
+        now = self._kit.clock.monotonic()
+        before = _word_of(pace.status)
+        state = _word_of(status)
+        if status == pace.status:
+            return None
+        if state == before and now < pace.written_at + _STATUS_S:
+            return pace.written_at + _STATUS_S - now
+        await self.write(pool, {"metadata": {"annotations": {ROLLOUT_STATUS: status or None}}})
+        pace.status = status
+        pace.written_at = now
+        if state == STALLED != before:
+            self.tell(self.cache, pool, "RolloutStalled", why, type_="Warning")
+        if state == COMPLETE != before:
+            note = f'All free members are made of template "{pool.template}" as it is now'
+            self.tell(self.cache, pool, "RolloutComplete", note)
+        return None
+
+    async def _why_stuck(self, census: FreeMembers, permitted: int) -> str:
+        """Return why no member can be deleted. One GET of a new one that is not ready, if any."""
+        why = (
+            f"{census.missing} of {census.wanted} members are missing or not ready, of which"
+            f" {ROLLING_UPDATE} permits {permitted}"
+        )
+        for member in census.starting[:1]:
+            found = await self._kit.writer.peek(self._sandboxes, member.key)
+            ready = find(found.status.conditions, names.READY) if found is not None else None
+            if ready is not None:
+                why += f'; sandbox "{member.key.name}": {ready.message or ready.reason}'
+        return why
+
+    def _pace_of(self, pool: CompanionPoolEntry) -> _Pace:
+        if pool.uid not in self._paces:
+            self._paces[pool.uid] = _Pace(pool.annotations.get(ROLLOUT_STATUS, ""))
+        return self._paces[pool.uid]
+
+    def collect(self, into: Exposition) -> None:
+        """Add the series of this companion."""
+        super().collect(into)
+        into.one(families.ROLLOUT_LEFT, sum(self._left.values()))
+
+
+def _status(state: str, census: FreeMembers) -> str:
+    if state == COMPLETE:
+        return state
+    return f"{state} {len(census.renewed)}/{census.wanted}"
+
+
+def _word_of(status: str) -> str:
+    return status.partition(" ")[0]

@@ -1,0 +1,475 @@
+"""rollout: free members of an old template are replaced, and never too many are missing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lean_sandbox.companions.freemembers import FreeMembers, Share, choose, read_share
+from lean_sandbox.companions.kinds import CompanionSandboxEntry
+from lean_sandbox.companions.rollout import COMPLETE, state_of
+from lean_sandbox.local.http.faults import Loss
+from lean_sandbox.metrics.registry import Exposition
+from lean_sandbox.watch.kind import Key
+from tests.companions.support import PREFIX, annotate, counts, notes, reports
+from tests.support.builders import claim, placed, pool
+from tests.support.clock import FakeClock
+from tests.support.extensions import settings
+from tests.support.names import CLAIMS, POOLS, SANDBOXES, TEMPLATES
+from tests.support.world import NS, World, open_world
+
+Json = dict[str, Any]
+STATUS = PREFIX + "rollout-status"
+NEW = "busybox:2"
+
+
+@asynccontextmanager
+async def open_rolling(
+    wish: str | None = "1", *, replicas: int = 4, strategy: str | None = None, **more: Any
+) -> AsyncIterator[World]:
+    """Open a world with a pool whose members are all Ready; one clock for all."""
+    owner = pool(replicas=replicas, strategy=strategy)
+    if wish is not None:
+        owner["metadata"]["annotations"] = {PREFIX + "rolling-update": wish}
+    given_ = settings(companions=("rollout",), **more)
+    before = (placed(), owner)
+    async with open_world(given_, clock=FakeClock(), one_time=True, before=before) as world:
+        await make_ready(world)
+        await world.advance(5.0)
+        world.forget_requests()
+        yield world
+
+
+def members(world: World) -> list[Json]:
+    """Return the free members that nobody deletes."""
+    found = world.plane.store.list(SANDBOXES, NS)
+    return [one for one in found if owner_of(one) == "SandboxWarmPool" and not is_ending(one)]
+
+
+def owner_of(body: Json) -> str:
+    """Return the kind of the owner of an object."""
+    return str((body["metadata"].get("ownerReferences") or [{"kind": ""}])[0]["kind"])
+
+
+def is_ending(body: Json) -> bool:
+    """Return whether an object is being deleted."""
+    return "deletionTimestamp" in body["metadata"]
+
+
+def images(world: World) -> list[str]:
+    """Return the images of the free members."""
+    return sorted(image_of(one) for one in members(world))
+
+
+def image_of(body: Json) -> str:
+    """Return the image of a Sandbox."""
+    return str(body["spec"]["podTemplate"]["spec"]["containers"][0]["image"])
+
+
+def ready(world: World) -> int:
+    """Return how many free members are ready."""
+    return sum(is_ready(one) for one in members(world))
+
+
+def is_ready(body: Json) -> bool:
+    """Return whether a Sandbox is Ready."""
+    conditions = body.get("status", {}).get("conditions", [])
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+
+async def make_ready(world: World, image: str | None = None) -> None:
+    """Run the Pods that do not run, of one image or of all, as their kubelets do."""
+    for pod in world.plane.store.list("pods", NS):
+        is_new = not is_ending(pod) and pod.get("status", {}).get("phase") != "Running"
+        if is_new and image in (None, pod["spec"]["containers"][0]["image"]):
+            await world.run_pod(pod["metadata"]["name"])
+
+
+async def change_template(world: World, image: str = NEW) -> None:
+    """Write another image into the template."""
+    body = placed(image=image)
+    await world.patch(TEMPLATES, "tpl", {"spec": body["spec"]})
+
+
+def status(world: World) -> str | None:
+    """Return what the annotation of the pool says of the rollout."""
+    return notes(world.plane.store.get(POOLS, NS, "pool")).get(STATUS)
+
+
+def told(world: World) -> list[str]:
+    """Return the reasons of the Events of companions."""
+    return [reason for _, reason, _ in reports(world)]
+
+
+def old_members(world: World) -> float:
+    """Return how many members the metric says are old."""
+    found = Exposition()
+    world.whole.collect(found)
+    _, series = found.families["lean_sandbox_companion_rollout_old_members"]
+    return sum(float(str(number)) for _, number in series)
+
+
+async def test_old_members_are_replaced_one_after_the_other() -> None:
+    """The next one goes when the one before is ready again; the end is told."""
+    async with open_rolling("1") as world:
+        await change_template(world)
+        for done in range(4):
+            await world.advance(10.0)
+            assert (ready(world), len(members(world))) == (3, 4)
+            assert status(world) == f"Progressing {done}/4"
+            assert old_members(world) == 3 - done
+            await make_ready(world)
+        await world.advance(10.0)
+        assert images(world) == [NEW] * 4
+        assert ready(world) == 4
+        assert status(world) == "Complete"
+        assert sorted(told(world)) == ["MemberRenewed", "RolloutComplete"]
+        assert counts(world, "rollout") == {"MemberRenewed": 4, "RolloutComplete": 1}
+
+
+@pytest.mark.parametrize(("wish", "missing"), [("25%", 1), ("50%", 2), ("100%", 4), ("3", 3)])
+async def test_as_many_are_missing_as_the_annotation_permits(wish: str, missing: int) -> None:
+    """A part is of all members that the pool wants, rounded down."""
+    async with open_rolling(wish) as world:
+        await change_template(world)
+        await world.advance(60.0)
+        assert ready(world) == 4 - missing
+        assert images(world).count(NEW) == missing
+
+
+async def test_a_member_costs_one_delete_and_a_step_one_get_and_one_patch() -> None:
+    """Beside what the controller does to make the next one."""
+    async with open_rolling("2") as world:
+        await change_template(world)
+        await world.advance(10.0)
+        made = world.asked()
+        assert made["delete sandboxes"] == 2
+        assert made["patch sandboxwarmpools"] == 1
+        # One for the state of the template, one to be sure of it before the step.
+        assert made["get sandboxtemplates"] == 2
+        # One member tells of all that were made alike.
+        assert made["get sandboxes"] == 1
+        world.forget_requests()
+        await make_ready(world)
+        await world.advance(10.0)
+        made = world.asked()
+        assert made["delete sandboxes"] == 2
+        assert made["patch sandboxwarmpools"] == 1
+        assert made["get sandboxtemplates"] == 1
+        assert made["get sandboxes"] == 0
+
+
+async def test_without_the_annotation_old_members_stay() -> None:
+    """As the lazy strategy leaves them, and not one request is made."""
+    async with open_rolling(None) as world:
+        await change_template(world)
+        await world.advance(600.0)
+        assert images(world) == ["busybox"] * 4
+        assert "get sandboxtemplates" not in world.asked()
+        assert not reports(world)
+
+
+async def test_members_of_the_same_template_stay() -> None:
+    """A change of labels makes nobody old."""
+    async with open_rolling("1") as world:
+        before = [one["metadata"]["uid"] for one in members(world)]
+        body = placed(metadata={"labels": {"team": "a"}})
+        await world.patch(TEMPLATES, "tpl", {"spec": body["spec"]})
+        await world.advance(600.0)
+        assert [one["metadata"]["uid"] for one in members(world)] == before
+        assert status(world) is None
+        assert not reports(world)
+
+
+async def test_members_of_another_controller_are_compared_by_what_they_are_made_of() -> None:
+    """Its stamps are other hashes: one GET for all that were made alike."""
+    async with open_rolling("1") as world:
+        for one in members(world):
+            stamp = {"metadata": {"labels": {"agents.x-k8s.io/sandbox-template-hash": "81c9dc5f"}}}
+            world.plane.store.patch(SANDBOXES, NS, one["metadata"]["name"], stamp)
+        await world.advance(10.0)
+        assert world.asked()["get sandboxes"] == 1
+        assert world.asked()["delete sandboxes"] == 0
+        await change_template(world)
+        await world.advance(10.0)
+        assert world.asked()["delete sandboxes"] == 1
+
+
+async def test_claimed_sandboxes_are_left_alone() -> None:
+    """Whatever they were made of."""
+    async with open_rolling("100%") as world:
+        await world.create(claim())
+        await make_ready(world)
+        await world.advance(10.0)
+        name = world.plane.store.get(CLAIMS, NS, "c")["status"]["sandbox"]["name"]
+        await change_template(world)
+        await world.advance(10.0)
+        await make_ready(world)
+        await world.advance(10.0)
+        assert images(world) == [NEW] * 4
+        assert image_of(world.plane.store.get(SANDBOXES, NS, name)) == "busybox"
+
+
+async def test_a_member_that_a_claim_takes_at_the_last_moment_stays() -> None:
+    """The DELETE names the version at which it was free."""
+    async with open_rolling("1") as world:
+
+        def take() -> None:
+            for one in members(world):
+                labels = {"agents.x-k8s.io/warm-pool-sandbox": None}
+                taken = {"metadata": {"ownerReferences": None, "labels": labels}}
+                world.plane.store.patch(SANDBOXES, NS, one["metadata"]["name"], taken)
+
+        before = {one["metadata"]["uid"] for one in members(world)}
+        world.meanwhile("delete", "sandboxes", take)
+        await change_template(world)
+        await world.advance(2.0)
+        left = {one["metadata"]["uid"] for one in world.plane.store.list(SANDBOXES, NS)}
+        assert before <= left
+
+
+async def test_members_that_claims_take_count_as_missing() -> None:
+    """While as many as are permitted are missing anyway, none is deleted."""
+    async with open_rolling("1") as world:
+        await world.create(claim())
+        await world.advance(1.0)
+        await change_template(world)
+        await world.advance(60.0)
+        assert images(world) == ["busybox"] * 3 + [NEW]
+        assert ready(world) == 3
+        await make_ready(world)
+        await world.advance(10.0)
+        assert images(world) == ["busybox"] * 2 + [NEW] * 2
+
+
+async def test_old_members_that_never_became_ready_are_replaced_too() -> None:
+    """A template that was mended renews them, no more at a time than permitted."""
+    async with open_rolling("2", replicas=2) as world:
+        await world.patch(POOLS, "pool", {"spec": {"replicas": 6}})
+        await world.advance(10.0)
+        assert ready(world) == 2
+        await change_template(world)
+        await world.advance(10.0)
+        assert images(world).count(NEW) == 2
+        assert ready(world) == 2
+        await make_ready(world, NEW)
+        await world.advance(10.0)
+        assert images(world).count(NEW) == 4
+        assert ready(world) == 4
+
+
+async def test_a_new_template_that_does_not_work_stops_the_rollout() -> None:
+    """Only so many are missing, and a Warning says which Sandbox is why, once."""
+    async with open_rolling("1", sandbox_warm_pool_readiness_grace_period=3600.0) as world:
+        await world.patch(POOLS, "pool", {"spec": {"readinessGracePeriodSeconds": 60}})
+        await change_template(world)
+        await world.advance(20.0)
+        assert "RolloutStalled" not in told(world)
+        await world.advance(600.0)
+        assert ready(world) == 3
+        assert status(world) == "Stalled 0/4"
+        (why,) = [note for _, reason, note in reports(world) if reason == "RolloutStalled"]
+        assert "1 of 4 members are missing or not ready" in why
+        assert "permits 1" in why
+        assert 'sandbox "pool-' in why
+        assert counts(world, "rollout")["RolloutStalled"] == 1
+        await change_template(world, "busybox:3")
+        await world.advance(10.0)
+        for _ in range(5):
+            await make_ready(world)
+            await world.advance(10.0)
+        assert images(world) == ["busybox:3"] * 4
+        assert status(world) == "Complete"
+
+
+async def test_a_template_that_cannot_be_used_makes_nobody_old() -> None:
+    """The status says that nothing goes on, and the Event what is wrong."""
+    async with open_rolling("1") as world:
+        broken = {"spec": {"podTemplate": {"metadata": {"labels": {"a": "b" * 300_000}}}}}
+        world.plane.store.patch(TEMPLATES, NS, "tpl", broken)
+        await world.advance(600.0)
+        assert images(world) == ["busybox"] * 4
+        assert status(world) == "Stalled"
+        ((kind, reason, note),) = reports(world)
+        assert (kind, reason) == ("SandboxWarmPool", "RolloutStalled")
+        assert 'SandboxTemplate "tpl" cannot be used' in note
+
+
+async def test_a_template_that_is_gone_makes_nobody_old() -> None:
+    """The controller could not make the next ones."""
+    async with open_rolling("1") as world:
+        world.plane.store.delete(TEMPLATES, NS, "tpl")
+        await world.advance(600.0)
+        assert images(world) == ["busybox"] * 4
+
+
+@pytest.mark.parametrize(
+    "wish", ["0", "0%", "101%", "-1", "25 %", "a quarter", "", "1.5", "9" * 20]
+)
+async def test_a_wrong_value_is_told_once_and_nothing_is_deleted(wish: str) -> None:
+    """The Event names the annotation and what it may be."""
+    async with open_rolling(wish) as world:
+        await change_template(world)
+        await world.advance(600.0)
+        assert images(world) == ["busybox"] * 4
+        ((kind, reason, note),) = reports(world)
+        assert (kind, reason) == ("SandboxWarmPool", "InvalidAnnotation")
+        assert PREFIX + "rolling-update" in note
+        assert "from 1% to 100%" in note
+        await annotate(world, POOLS, "pool", rolling_update="4")
+        await world.advance(10.0)
+        assert images(world) == [NEW] * 4
+
+
+async def test_a_pool_with_the_strategy_recreate_is_told_what_to_do() -> None:
+    """Its controller replaces all at once, so a rolling update has no meaning."""
+    async with open_rolling("1", strategy="Recreate") as world:
+        await world.advance(10.0)
+        ((_, reason, note),) = reports(world)
+        assert reason == "InvalidAnnotation"
+        assert "spec.updateStrategy.type is Recreate" in note
+        assert "OnReplenish" in note
+        world.forget_requests()
+        await world.advance(3600.0)
+        assert not world.asked(events=True)
+
+
+async def test_whoever_takes_the_annotation_off_ends_the_rollout() -> None:
+    """The status goes with it, and the rest stays as it is."""
+    async with open_rolling("1") as world:
+        await change_template(world)
+        await world.advance(10.0)
+        await annotate(world, POOLS, "pool", rolling_update=None)
+        await make_ready(world)
+        await world.advance(600.0)
+        assert images(world) == ["busybox"] * 3 + [NEW]
+        assert status(world) is None
+
+
+async def test_a_policy_that_drops_the_status_makes_no_loop() -> None:
+    """It is written again when it says something else."""
+    async with open_rolling("1") as world:
+        await change_template(world)
+        await world.advance(10.0)
+        world.forget_requests()
+        for _ in range(5):
+            await annotate(world, POOLS, "pool", rollout_status=None)
+            await world.advance(10.0)
+        assert world.asked()["patch sandboxwarmpools"] == 0
+
+
+async def test_the_end_is_told_where_one_step_is_enough() -> None:
+    """The status is written before the first member goes."""
+    async with open_rolling("1", replicas=1) as world:
+        world.plane.fail_next("patch", "sandboxwarmpools", 503)
+        await change_template(world)
+        await world.advance(10.0)
+        await make_ready(world)
+        await world.advance(10.0)
+        assert status(world) == "Complete"
+        assert "RolloutComplete" in told(world)
+
+
+async def test_a_restart_goes_on_where_it_was() -> None:
+    """What is new and what is old is seen again, and no more are missing than before."""
+    async with open_rolling("1") as world:
+        await change_template(world)
+        await world.advance(10.0)
+        given_ = settings(companions=("rollout",))
+        async with open_world(given_, plane=world.plane, clock=world.clock) as after:
+            await after.advance(10.0)
+            assert ready(after) == 3
+            assert status(after) == "Progressing 0/4"
+
+
+async def test_a_member_whose_deletion_got_no_answer_is_looked_at_first() -> None:
+    """It may be gone: then no other one may go."""
+    async with open_rolling("1") as world:
+        world.plane.fail_next("delete", "sandboxes", Loss.RESET, after=True)
+        await change_template(world)
+        await world.advance(120.0)
+        assert ready(world) == 3
+        assert len(members(world)) == 4
+
+
+async def test_a_change_of_the_template_that_the_watch_has_not_shown_deletes_no_new_member() -> (
+    None
+):
+    """Before a step the template is fetched: members of the newest state are not old."""
+    async with open_rolling("4") as world:
+        before = {one["metadata"]["uid"] for one in members(world)}
+
+        def change_back() -> None:
+            world.plane.store.patch(TEMPLATES, NS, "tpl", {"spec": placed()["spec"]})
+
+        await change_template(world)
+        world.meanwhile("get", "sandboxes", change_back)
+        await world.advance(30.0)
+        assert {one["metadata"]["uid"] for one in members(world)} == before
+
+
+# -- decisions -------------------------------------------------------------------------------------
+
+
+def entries(kind: str, count: int) -> list[CompanionSandboxEntry]:
+    """Return members of a kind."""
+    return [
+        CompanionSandboxEntry(Key(NS, f"{kind}-{number}"), f"{kind}-{number}", 1)
+        for number in range(count)
+    ]
+
+
+COUNTS = st.integers(0, 6)
+
+
+@given(
+    wanted=st.integers(0, 12),
+    renewed=COUNTS,
+    starting=COUNTS,
+    old=COUNTS,
+    unready=COUNTS,
+    permitted=st.integers(1, 12),
+)
+def test_no_choice_leaves_more_missing_than_permitted(
+    wanted: int, renewed: int, starting: int, old: int, unready: int, permitted: int
+) -> None:
+    """Unless they are missing without it; and while any old member is left, some time one goes."""
+    census = FreeMembers(
+        wanted,
+        entries("renewed", renewed),
+        entries("starting", starting),
+        entries("old", old),
+        entries("unready", unready),
+    )
+    chosen = choose(census, permitted)
+    assert all(one in census.old + census.old_unready for one in chosen)
+    gone = [one for one in chosen if one in census.old]
+    after = max(0, wanted - renewed - (old - len(gone)))
+    assert after <= max(permitted, census.missing)
+    if gone:
+        assert after <= permitted
+    if len(chosen) > len(gone):
+        assert max(0, wanted - renewed - old - unready) + len(chosen) - len(gone) <= permitted
+    if old + unready and census.missing == 0:
+        assert chosen
+    is_over = state_of(census, permitted, is_stuck=False) == COMPLETE
+    assert not (is_over and (chosen or census.missing >= permitted))
+
+
+@given(number=st.integers(1, 999_999_999), replicas=st.integers(0, 10_000))
+def test_a_number_is_what_it_says(number: int, replicas: int) -> None:
+    """However many members there are."""
+    assert read_share(str(number)).of(replicas) == number
+
+
+@given(percent=st.integers(1, 100), replicas=st.integers(0, 10_000))
+def test_a_part_is_rounded_down_and_at_least_one(percent: int, replicas: int) -> None:
+    """A rollout always goes on."""
+    share = read_share(f"{percent}%")
+    assert share == Share(percent=percent)
+    assert share.of(replicas) == max(1, replicas * percent // 100)
