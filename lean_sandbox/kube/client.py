@@ -293,10 +293,10 @@ class Client:
         if response.status >= 300:
             refusal = errors.from_response(response.status, response.body, response.headers, asked)
             if verb == "create":
-                self.ending.remember(where, refusal)
+                self.ending.remember(asked.namespace, refusal)
             raise refusal
         if verb == "create":
-            self.ending.forget(where)
+            self.ending.forget(asked.namespace)
         if (writes := WRITES.get()) is not None and method != "GET":
             writes.append(f"{verb} {res.plural}")
         return _decoded(response.body, type_, asked)

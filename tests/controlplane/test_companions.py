@@ -16,7 +16,7 @@ from tests.controlplane.scene import SWIFT, ensure, open_scene
 from tests.controlplane.server import RealServer
 from tests.manifests.files import objects
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), *REAL]
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), REAL]
 
 Json = dict[str, Any]
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
