@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import sys
 from pathlib import Path
 from typing import Final
@@ -31,6 +30,9 @@ def called(*, elsewhere: bool = False) -> str:
 
 
 def _typed(word: str, places: list[str], *, elsewhere: bool) -> str:
+    # Only who reads a message needs it: it imports what unpacks archives.
+    import shutil  # noqa: PLC0415
+
     path = shutil.which(word) or word
     name = Path(word).name
     found = shutil.which(name, path=os.pathsep.join(places))
