@@ -33,7 +33,7 @@ def connection_to(plane: ControlPlane, user: str = "admin") -> Connection:
 async def connected(
     connection: Connection,
     *,
-    timeout_s: float = 10.0,
+    timeout_s: float = PATIENCE_S,
     client_type: type[Client] = Client,
     **options: Any,
 ) -> AsyncIterator[Client]:

@@ -8,6 +8,7 @@ controller has nothing left to do at the present moment of the clock.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
@@ -36,9 +37,10 @@ from lean_sandbox.trace.recorder import Recorder
 from lean_sandbox.watch.kind import Key, Representation
 from tests.faults.promises import history_of
 from tests.support.clients import cluster_admin, connected, connection_to
-from tests.support.clock import FakeClock
+from tests.support.clock import ClockLoop, FakeClock
 from tests.support.names import CONTROLLER
 from tests.support.observable import ObservedManager
+from tests.support.patience import PATIENCE_S
 from tests.support.rest import Rest
 
 __all__ = [
@@ -447,7 +449,9 @@ async def open_world(
         if url is not None:
             connection = msgspec.structs.replace(connection, server=url)
         settings = settings or Settings(sandbox_status_window=1.0, sandbox_status_step_window=0.0)
-        timeout_s = settings.request_timeout
+        # On a loop of real time nothing is slow on purpose: the machine may be.
+        is_on_clock = isinstance(asyncio.get_running_loop(), ClockLoop)
+        timeout_s = settings.request_timeout if is_on_clock else PATIENCE_S
         client = await stack.enter_async_context(
             connected(connection, timeout_s=timeout_s, client_type=CLIENT, clock=clock)
         )
