@@ -12,6 +12,7 @@ from lean_sandbox.model.times import format_rfc3339
 from lean_sandbox.runtime import controller as runtime_controller
 from tests.support.builders import claim
 from tests.support.extensions import open_claims
+from tests.support.names import CLAIMS
 from tests.support.world import NS, World, condition, open_world, running_status, sandbox
 
 AT_ONCE = Settings(sandbox_status_window=0.0, sandbox_status_step_window=0.0)
@@ -115,6 +116,36 @@ async def test_a_change_whose_event_comes_during_a_look_is_not_counted() -> None
         await world.settle()
         assert condition(world.get(), "Ready")["status"] == "True"
         assert caught(world) == {"sandbox": 0}
+
+
+async def test_a_claim_that_waits_for_somebody_is_not_looked_at() -> None:
+    """Its Sandbox is suspended, finished or expired, or it is refused: no reconcile for an hour."""
+    over = {"shutdownTime": "2020-01-01T00:00:00Z", "shutdownPolicy": "Retain"}
+    async with open_claims(replicas=0) as world:
+        for name in ("asleep", "done", "failed"):
+            await world.create(claim(name))
+            await world.run_pod(name)
+        await world.patch("sandboxes", "asleep", {"spec": {"operatingMode": "Suspended"}})
+        await world.delete("pods", "asleep")
+        await world.pod_status("done", phase="Succeeded")
+        await world.pod_status("failed", phase="Failed")
+        await world.create(claim("over"))
+        await world.patch("sandboxes", "over", {"spec": over})
+        await world.create(claim("refused", additionalPodMetadata={"labels": {"a b": ""}}))
+        await world.advance(60.0)
+        claims = world.plane.store.list(CLAIMS, NS)
+        assert {one["metadata"]["name"]: condition(one, "Ready")["reason"] for one in claims} == {
+            "asleep": "SandboxSuspended",
+            "done": "PodSucceeded",
+            "failed": "PodFailed",
+            "over": "SandboxExpired",
+            "refused": "InvalidMetadata",
+        }
+        world.forget_requests()
+        before = world.whole.activity().passes
+        await world.advance(3600.0)
+        assert not world.asked()
+        assert world.whole.activity().passes == before
 
 
 async def test_a_claim_that_missed_its_sandbox_is_found() -> None:
