@@ -102,11 +102,11 @@ async def test_each_kind_shows_its_columns(
         form = ("-o", "wide") if is_wide else ()
         return rows(await kubectl("get", *kind.split(), *form), *(wide if is_wide else ()))
 
-    assert await shown(f"sandbox {taken}", "SINCE", "MODE", "IP", "NODE") == [
+    assert await shown(f"sandbox {taken}", "SINCE", "CLAIM", "POOL", "MODE", "IP", "NODE") == [
         ["NAME", "READY", "REASON"],
         [taken, "True", "DependenciesReady"],
     ]
-    assert await shown("sandboxclaim", "SINCE", "POOL", "IP") == [
+    assert await shown("sandboxclaim", "POOL", "IP") == [
         ["NAME", "READY", "SANDBOX", "REASON"],
         ["c", "True", taken, "DependenciesReady"],
     ]

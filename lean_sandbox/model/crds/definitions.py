@@ -24,13 +24,6 @@ EXTENSIONS_GROUP = "extensions.agents.x-k8s.io"
 VERSION = "v1beta1"
 
 _READY = ".status.conditions[?(@.type=='Ready')]"
-# `kubectl get -o wide` shows these besides.
-_SINCE: Json = {
-    "jsonPath": f"{_READY}.lastTransitionTime",
-    "name": "Since",
-    "priority": 1,
-    "type": "date",
-}
 _AGE: Json = {"jsonPath": ".metadata.creationTimestamp", "name": "Age", "type": "date"}
 
 
@@ -187,7 +180,9 @@ def _sandbox() -> Json:
         {"jsonPath": f"{_READY}.status", "name": "Ready", "type": "string"},
         {"jsonPath": f"{_READY}.reason", "name": "Reason", "type": "string"},
         _AGE,
-        _SINCE,
+        _wide("Since", f"{_READY}.lastTransitionTime", "date"),
+        _wide("Claim", _owner("SandboxClaim")),
+        _wide("Pool", _owner("SandboxWarmPool")),
         _wide("Mode", ".spec.operatingMode"),
         _wide("IP", ".status.podIPs[0]"),
         _wide("Node", ".status.nodeName"),
@@ -298,7 +293,7 @@ def _claim() -> Json:
         {"jsonPath": ".status.sandbox.name", "name": "Sandbox", "type": "string"},
         {"jsonPath": f"{_READY}.reason", "name": "Reason", "type": "string"},
         _AGE,
-        _SINCE,
+        # Not since when it is Ready: that time is the Sandbox's, from before there was a claim.
         _wide("Pool", ".spec.warmPoolRef.name"),
         _wide("IP", ".status.sandbox.podIPs[0]"),
     ]
@@ -393,7 +388,12 @@ def _root(text: str, spec: Json, status: Json | None = None) -> Json:
     return _object(text, properties, ["spec"])
 
 
+def _owner(kind: str) -> str:
+    return f".metadata.ownerReferences[?(@.kind=='{kind}')].name"
+
+
 def _wide(name: str, path: str, type_: str = "string") -> Json:
+    """Return a column that only `kubectl get -o wide` shows."""
     return {"jsonPath": path, "name": name, "priority": 1, "type": type_}
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import httpx
 import pytest
 
 from lean_sandbox.local.controlplane import ControlPlane
@@ -44,6 +45,24 @@ OVER = "2020-01-01T00:00:00Z"
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 # The worlds of these tests begin two seconds after the epoch.
 EPOCH_PLUS_2 = format_rfc3339(EPOCH + timedelta(seconds=2))
+
+
+async def test_the_wide_table_tells_who_has_a_sandbox_and_which_are_free() -> None:
+    """Of a claimed one the name of its claim, of a free one that of its pool."""
+    async with open_claims("m1", "m2") as world, httpx.AsyncClient() as client:
+        await world.create(claim())
+        url = f"{world.plane.url}/apis/agents.x-k8s.io/v1beta1/namespaces/{NS}/sandboxes"
+        accept = "application/json;as=Table;g=meta.k8s.io;v=v1"
+        table = (await client.get(url, headers={"Accept": accept})).json()
+    at = {one["name"]: at for at, one in enumerate(table["columnDefinitions"])}
+    shown = {
+        row["cells"][0]: (row["cells"][at["Claim"]], row["cells"][at["Pool"]])
+        for row in table["rows"]
+    }
+    assert shown["m1"][0] == "c"
+    assert not shown["m1"][1]
+    assert not shown["m2"][0]
+    assert shown["m2"][1] == "pool"
 
 
 @pytest.mark.claim_case(52)

@@ -112,8 +112,8 @@ def test_nothing_is_kept_that_the_schema_does_not_know(kind: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "columns", "wide"),
     [
-        ("Sandbox", ["Ready", "Reason", "Age"], ["Since", "Mode", "IP", "Node"]),
-        ("SandboxClaim", ["Ready", "Sandbox", "Reason", "Age"], ["Since", "Pool", "IP"]),
+        ("Sandbox", ["Ready", "Reason", "Age"], ["Since", "Claim", "Pool", "Mode", "IP", "Node"]),
+        ("SandboxClaim", ["Ready", "Sandbox", "Reason", "Age"], ["Pool", "IP"]),
         ("SandboxWarmPool", ["Ready", "Desired", "Age"], ["Members", "Template"]),
         ("SandboxTemplate", [], []),
     ],
