@@ -132,8 +132,8 @@ def _run_bench(arguments: Sequence[str]) -> int:
     return command.main(arguments)
 
 
-def _metrics_of(flags: Sequence[str]) -> str:
-    """Return where `lean-sandbox run` with ``flags`` serves its metrics, or "".
+def _metrics_of(flags: Sequence[str]) -> tuple[str, bool]:
+    """Return where `lean-sandbox run` with ``flags`` serves its metrics, or "", and if it was told.
 
     Raises ConfigError for what it refuses.
     """
@@ -143,11 +143,13 @@ def _metrics_of(flags: Sequence[str]) -> str:
         raise UsageError(f"see `{called()} run --help`") from None
     if scanned.rest:
         raise UsageError(f"{scanned.rest[0]} is not a flag")
-    settings = effective(scanned, os.environ).settings
+    found = effective(scanned, os.environ)
+    settings = found.settings
     host, colon, port = settings.metrics_bind_address.rpartition(":")
     scheme = "https" if settings.metrics_secure_serving else "http"
     known = port if port != "0" else "PORT  # `metrics` of the line `listening` in the log"
-    return f"{scheme}://{host or '127.0.0.1'}:{known}" if colon else ""
+    url = f"{scheme}://{host or '127.0.0.1'}:{known}" if colon else ""
+    return url, "metrics_bind_address" in found.given
 
 
 def _act(given: Namespace) -> int:

@@ -6,6 +6,7 @@ import argparse
 import functools
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -14,14 +15,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from lean_sandbox.errors import ConfigError
+from lean_sandbox.local.serversettings import HOST, LocalSettings
 from lean_sandbox.program import called
 
 if TYPE_CHECKING:
     from lean_sandbox.local.running import Cluster
     from lean_sandbox.local.up import Say, UpSettings
 
+MetricsOf = Callable[[Sequence[str]], tuple[str, bool]]
+
 PORT: Final = 7443
 """Where ``local up`` listens unless told otherwise."""
+_METRICS_PORT: Final = 8080
 _PATIENCE_S: Final = 30.0
 _SHOWN: Final = " (default: %(default)s)"
 
@@ -29,12 +34,12 @@ _SHOWN: Final = " (default: %(default)s)"
 def add_flags(
     parser: argparse.ArgumentParser,
     action: str,
-    metrics_of: Callable[[Sequence[str]], str],
+    metrics_of: MetricsOf,
 ) -> None:
     """Add the flags of an action, and the function that acts as ``action``.
 
-    ``metrics_of`` returns where the metrics of a controller with these flags are, and raises
-    ConfigError for flags that `lean-sandbox run` refuses.
+    ``metrics_of`` returns where the metrics of a controller with these flags are, and whether it
+    was told so; it raises ConfigError for flags that `lean-sandbox run` refuses.
     """
     add = parser.add_argument
     if action == "up":
@@ -76,20 +81,20 @@ def whole(least: int, most: int = 1_000_000) -> Callable[[str], int]:
 def _up(
     given: argparse.Namespace,
     parser: argparse.ArgumentParser,
-    metrics_of: Callable[[Sequence[str]], str],
+    metrics_of: MetricsOf,
 ) -> int:
     from lean_sandbox import log  # noqa: PLC0415
     from lean_sandbox.local.kubelet.pods import KubeletSettings  # noqa: PLC0415
-    from lean_sandbox.local.serversettings import LocalSettings  # noqa: PLC0415
     from lean_sandbox.local.up import UpSettings  # noqa: PLC0415
 
-    flags = ["--extensions"]
-    if given.port == 0:
-        # Several may run: none of them has the port of the metrics for itself.
-        flags.append("--metrics-bind-address=127.0.0.1:0")
-    flags += given.flags
+    flags = ["--extensions", *given.flags]
     try:
-        metrics = metrics_of(flags)
+        metrics, is_told = metrics_of(flags)
+        if not (is_told or given.no_controller):
+            # With port 0 several may start at once.
+            port = _free_port(_METRICS_PORT if given.port else 0)
+            flags.append(f"--metrics-bind-address={HOST}:{port}")
+            metrics, _ = metrics_of(flags)
     except ConfigError as error:
         parser.error(str(error))
     settings = UpSettings(
@@ -101,6 +106,19 @@ def _up(
     )
     log.configure("info", "auto")
     return _detach(settings) if given.detach else _run(settings, _say)
+
+
+def _free_port(wanted: int) -> int:
+    """Return the port that is wanted, or another one if somebody listens on it."""
+    for port in (wanted, 0):
+        try:
+            with socket.create_server((HOST, port)) as server:
+                found: int = server.getsockname()[1]
+                return found
+        except OSError as error:
+            if not port:
+                raise ConfigError(f"cannot listen on {HOST}: {error.strerror}") from error
+    return 0
 
 
 def _say(line: str) -> None:
@@ -167,7 +185,7 @@ def _status(_given: argparse.Namespace) -> int:
             _say(f"  log: {one.log}")
     if not found:
         _say(f"No local cluster runs. `{called()} local up` starts one.")
-    return 0 if found else 1
+    return 0
 
 
 def _down(given: argparse.Namespace) -> int:
@@ -178,7 +196,7 @@ def _down(given: argparse.Namespace) -> int:
 
     found = running()
     if found is None:
-        _say(f"No local cluster runs on port {given.port}.")
+        _say(f"No local cluster runs on port {given.port}. `{called()} local status` lists them.")
         return 0
     os.kill(found.pid, signal.SIGTERM)
     until = time.monotonic() + _PATIENCE_S
@@ -187,6 +205,8 @@ def _down(given: argparse.Namespace) -> int:
             raise ConfigError(f"process {found.pid} has not ended after {_PATIENCE_S:g} s")
         time.sleep(0.05)
     _say(f"Stopped {found.url}.")
+    if found.kubeconfig in os.environ.get("KUBECONFIG", "").split(os.pathsep):
+        _say("KUBECONFIG still names its file: unset KUBECONFIG")
     return 0
 
 

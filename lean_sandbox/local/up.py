@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import random
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -121,6 +122,8 @@ async def up(
                         group.cancel_scope.cancel()
     if settings.server.state_file is not None:
         say(f"State saved to {settings.server.state_file}; the next start continues with it.")
+    if failure < 0:
+        raise ConfigError(f"somebody has ended the controller by {signal.Signals(-failure).name}")
     if failure:
         raise ConfigError(
             f"the controller ended with code {failure}; it says above why",

@@ -9,10 +9,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 import yaml
 
 from lean_sandbox.cli import main
+from lean_sandbox.local import command
 from tests.support.patience import PATIENCE_S
 
 COMMAND = (sys.executable, "-m", "lean_sandbox", "local")
@@ -94,16 +96,15 @@ def test_a_cluster_lives_in_the_background_until_it_is_stopped() -> None:
     """`up -d` returns when it is up, `status` lists it, `down` ends it and its controller."""
     code, greeting = local("up", "-d", "--port", "0", "--tls", "--state", "state.json")
     assert code == 0, greeting
-    free = "http://127.0.0.1:PORT  # `metrics` of the line `listening` in the log\n"
     assert "export KUBECONFIG=" in greeting
     code, listed = local("status")
     assert code == 0
     port = listed.partition(": ")[0].rpartition(":")[2]
     assert f"https://127.0.0.1:{port}" in greeting
     assert f"-m lean_sandbox local down --port {port}` stops it" in greeting
-    # The port is one of those that were free: only the log knows which.
-    for said in (f"code-interpreter --url {free}", f"metrics: {free}"):
-        assert said in greeting + listed
+    metrics = listed.partition("  metrics: ")[2].partition("\n")[0]
+    assert f"code-interpreter --url {metrics}\n" in greeting
+    assert httpx.get(f"{metrics}/metrics").status_code == 200
     kubeconfig = Path("lean-sandbox.kubeconfig").absolute()
     assert f"kubeconfig: {kubeconfig}" in listed
     written = kubeconfig.read_text()
@@ -114,8 +115,9 @@ def test_a_cluster_lives_in_the_background_until_it_is_stopped() -> None:
     )
     assert kubeconfig.read_text() == written
     assert local("down", "--port", port) == (0, f"Stopped https://127.0.0.1:{port}.\n")
-    assert local("status")[0] == 1
-    assert local("down", "--port", port) == (0, f"No local cluster runs on port {port}.\n")
+    assert local("status")[0] == 0
+    code, told = local("down", "--port", port)
+    assert (code, told.partition(". ")[0]) == (0, f"No local cluster runs on port {port}")
     logs = [one.read_text() for one in Path("list/lean-sandbox").glob("local-*.log")]
     (log,) = (one for one in logs if "State saved to state.json" in one)
     assert '"msg":"stopping"' in log
@@ -128,6 +130,24 @@ def test_a_start_in_the_background_that_fails_says_so(taken: int) -> None:
     assert f"cannot listen on :{taken}" in told
     assert "the controller ended with code 1" in told
     assert "local up -- --metrics-bind-address=" in told
+
+
+def test_metrics_get_another_port_where_theirs_is_taken(taken: int) -> None:
+    """The one that is wanted as long as nobody listens there."""
+    assert command._free_port(taken) not in (0, taken)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        free = server.getsockname()[1]
+    assert command._free_port(free) == free
+
+
+def test_whoever_stops_a_cluster_is_told_that_kubectl_still_looks_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where the variable of kubectl names the file of this cluster."""
+    assert local("up", "-d", "--port", "0", "--no-controller")[0] == 0
+    port = local("status")[1].partition(": ")[0].rpartition(":")[2]
+    monkeypatch.setenv("KUBECONFIG", str(Path("lean-sandbox.kubeconfig").absolute()))
+    assert "unset KUBECONFIG\n" in local("down", "--port", port)[1]
 
 
 @pytest.mark.parametrize("is_served", [True, False])
@@ -162,7 +182,7 @@ def test_a_process_that_was_killed_is_not_listed(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "local-7443.json").write_text(f'{{"pid":{os.getpid()}}}')
     code, told = local("status")
-    assert (code, told.partition("`")[0]) == (1, "No local cluster runs. ")
+    assert (code, told.partition("`")[0]) == (0, "No local cluster runs. ")
     assert told.endswith(" -m lean_sandbox local up` starts one.\n")
 
 
