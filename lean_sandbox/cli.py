@@ -96,7 +96,10 @@ def _perform(words: list[str]) -> int:
     own = 2 if actions else 1
     name = " ".join(words[:own])
     if name not in COMMANDS:
-        near = nearest(name, COMMANDS)
+        # Of several words the first is known: it says nothing of which is meant.
+        near = nearest(name, COMMANDS if not actions else ())
+        if actions and (second := nearest(words[1], [one.split()[1] for one in actions])):
+            near = f"{words[0]} {second}"
         way_out = f"did you mean {near}?" if near else f"`{called()} help` lists them"
         raise UsageError(f"unknown command {name}; {way_out}")
     return _run(name, COMMANDS[name], words[own:])
@@ -137,6 +140,8 @@ def _parse(name: str, command: Command, words: list[str]) -> Namespace:
     parser = command.parser(name)
     given, unknown = parser.parse_known_args(words)
     if unknown:
+        if not unknown[0].startswith("-"):
+            parser.error(f"{unknown[0]} is not expected")
         flag = unknown[0].partition("=")[0]
         near = nearest(flag, re.findall(r"--[a-z-]+", parser.format_help()))
         parser.error(f"unknown flag {flag}" + (f"; did you mean {near}?" if near else ""))

@@ -155,7 +155,9 @@ def _find(files: list[Path], wanted: str | None) -> tuple[Path, dict[str, Any], 
     present = [file for file in files if file.is_file()]
     if not present:
         names = ", ".join(map(str, files))
-        raise ConfigError("the kubeconfig does not exist", source=names, way_out=_HELP)
+        is_folder = any(file.is_dir() for file in files)
+        problem = "this is a folder" if is_folder else "the kubeconfig does not exist"
+        raise ConfigError(problem, source=names, way_out=_HELP)
     name = wanted
     known: list[str] = []
     for file in present:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -78,6 +79,7 @@ def test_an_example_is_a_command_line_that_is_understood(
         ("local donw", "local "),
         ("help versoin", "version"),
         ("zzzzzzzz", "`lean-sandbox help`"),
+        ("local foo", "`lean-sandbox help`"),
     ],
 )
 def test_a_command_that_is_none_is_answered_with_the_nearest(
@@ -140,3 +142,28 @@ def test_without_an_extra_the_way_to_it_is_told(
     assert told.count("\n") == 1
     assert f"lean-sandbox {line.removesuffix(' one')} needs aiohttp" in told
     assert "pip install '.[local]' in a checkout" in told
+
+
+@pytest.mark.parametrize("line", ["crds foo", "version foo"])
+def test_a_word_too_many_is_not_called_a_flag(
+    line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is named as what it is."""
+    assert typed(line) == EXIT_USAGE
+    assert "foo is not expected" in capsys.readouterr().err
+
+
+def test_a_scenario_that_is_like_none_is_answered_with_all(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """No far-fetched guess."""
+    assert typed("bench nosuch") == EXIT_USAGE
+    assert "there are floor, one, burst" in capsys.readouterr().err
+
+
+def test_a_folder_is_no_kubeconfig(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It does exist, so nobody is told to look for it."""
+    assert typed(f"run --kubeconfig {tmp_path}") == EXIT_CONFIG
+    told = capsys.readouterr().err
+    assert f"{tmp_path}: this is a folder" in told
+    assert "does not exist" not in told
