@@ -63,6 +63,10 @@ class Burst(msgspec.Struct, frozen=True):
 
     pool: int
     claims: int
+    cold: int
+    """Claims that found the pool empty."""
+    alone_s: float
+    """How long one claim took to be usable, on a full pool and while nothing else happened."""
     filled_s: float
     usable_p50_s: float
     usable_p99_s: float
@@ -112,13 +116,22 @@ def event_rows(cost: Cost) -> dict[str, EventRow]:
 
 
 def burst_of(
-    pool: int, filled_s: float, seen: Sequence[tuple[float, float]], refilled_s: float, bill: Bill
+    pool: int,
+    seen: Sequence[tuple[float, float]],
+    bill: Bill,
+    *,
+    cold: int,
+    alone_s: float,
+    filled_s: float,
+    refilled_s: float,
 ) -> Burst:
     """Return the account of a burst; ``seen`` is how long each claim took to Ready, to usable."""
     usable_s = [usable for _, usable in seen]
     return Burst(
         pool=pool,
         claims=len(seen),
+        cold=cold,
+        alone_s=round(alone_s, 4),
         filled_s=round(filled_s, 3),
         usable_p50_s=round(percentile(usable_s, 50) or 0.0, 4),
         usable_p99_s=round(percentile(usable_s, 99) or 0.0, 4),

@@ -11,9 +11,12 @@ from lean_sandbox.local.command import whole
 _SHOWN: Final = " (default: %(default)s)"
 _COUNTS: Final = (
     ("--sandboxes", 1, 50, "Sandboxes of the launch whose cost is counted"),
-    ("--pool", 1, 20, "members of the warm pool of the second act"),
-    ("--claims", 0, 10, "claims bound at once; 0 leaves the second act out"),
+    ("--pool", 1, 20, "members of the warm pool"),
+    ("--claims", 0, 10, "claims bound at once; 0 leaves pool and claims out"),
 )
+
+
+_STARTING: Final = "Starting an API server, simulated nodes and the controller in this process ..."
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -32,6 +35,9 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Run the demo; return the exit code."""
+    if given.output == "table":
+        # What follows takes a second or more to import.
+        print(_STARTING, flush=True)  # noqa: T201
     from lean_sandbox import log  # noqa: PLC0415
     from lean_sandbox.demo.story import run_demo  # noqa: PLC0415
 

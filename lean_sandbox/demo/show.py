@@ -17,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 from lean_sandbox.demo.bill import Account, Burst, Launch, Step
+from lean_sandbox.program import called
 
 # Of the reference, for each of 2000 cold Sandboxes, and of 300 claims at once with their refill.
 _COLD_WRITES: Final = 10.6
@@ -34,10 +35,8 @@ _REFERENCE: Final = (
     "Reference: kubernetes-sigs/agent-sandbox of late August 2026 on kube-apiserver 1.36.3; 2000"
     " cold Sandboxes, and 300 claims at once on a pool of 600. All figures: docs/performance.md."
 )
-_NEXT: Final = """\
-Next: lean-sandbox local up              a server to try with kubectl
-      lean-sandbox demo --output json    everything that was counted"""
 _FIRST_COLUMN: Final = 34
+_TABLE_WIDTH: Final = 80
 
 
 class Show:
@@ -59,6 +58,22 @@ class Show:
             task = progress.add_task(title, total=total)
             yield lambda done: progress.update(task, completed=done)
 
+    def before_life(self) -> None:
+        """Say what is about to be seen, as do the next ones."""
+        self.say("1. A Sandbox with nothing in reserve: its Pod has to start.", style="bold")
+
+    def before_launch(self, count: int) -> None:
+        """Say that many start at once."""
+        at_once = f"{_counted(count, 'Sandbox', 'Sandboxes')} at once, again without a pool"
+        self.say(f"2. {at_once}: what each costs the API server.", style="bold")
+
+    def before_burst(self, pool: int, claims: int) -> None:
+        """Say what a pool is, and that it is claimed from."""
+        self.say(
+            f"3. A pool keeps {pool} in reserve. One claim takes one, then {claims} more do.",
+            style="bold",
+        )
+
     def life(self, steps: Sequence[Step]) -> None:
         """Print the life of one Sandbox."""
         rows = [
@@ -70,14 +85,14 @@ class Show:
             for step in steps
             for bill in (step.bill,)
         ]
-        self._table("The life of one Sandbox", ("", "seconds", "writes", "reads", "Events"), rows)
+        self._table(("", "seconds", "writes", "reads", "Events"), rows)
 
     def launch(self, launch: Launch) -> None:
         """Print what a cold Sandbox cost."""
         bill = launch.bill
         count = launch.sandboxes
         self._beside(
-            f"{count} cold Sandboxes at once: all Ready after {_seconds(bill.took_s)}",
+            f"for each; all Ready in {_seconds(bill.took_s)}",
             [
                 ("writes, without Events", bill.writes / count, _COLD_WRITES),
                 ("conflicts (answers 409)", bill.conflicts / count, _COLD_CONFLICTS),
@@ -89,9 +104,13 @@ class Show:
         """Print what a claim cost."""
         bill = burst.bill
         count = burst.claims
+        found = f", {burst.cold} found the pool empty" if burst.cold else ""
+        self.say(
+            f"  {_counted(count, 'claim', 'claims')} at once: usable after"
+            f" {_seconds(burst.usable_p50_s)} (median){found}"
+        )
         self._beside(
-            f"{count} claims at once, pool of {burst.pool}: usable after"
-            f" {_seconds(burst.usable_p50_s)} (median), refilled in {_seconds(burst.refilled_s)}",
+            f"for each; pool full in {_seconds(burst.refilled_s)}",
             [
                 ("requests, with Events and refill", _requests(burst), _CLAIM_REQUESTS),
                 ("conflicts (answers 409)", bill.conflicts / count, _CLAIM_CONFLICTS),
@@ -104,34 +123,50 @@ class Show:
         launch = account.launch
         fewer = f"{_times(_COLD_WRITES, launch.bill.writes / launch.sandboxes)} fewer writes"
         said = f"A cold Sandbox takes {fewer} than with the reference controller"
-        if account.burst is not None:
-            fewer = f"{_times(_CLAIM_REQUESTS, _requests(account.burst))} fewer requests"
-            said += f", a warm claim {fewer}"
+        burst = account.burst
+        if burst is not None:
+            fewer = f"{_times(_CLAIM_REQUESTS, _requests(burst))} fewer requests"
+            said += f", a {'' if burst.cold else 'warm '}claim {fewer}"
         self.say(
             f"{said}. Of 300 claims at once on kube-apiserver half are usable in {FLOORS:g} x the"
             " time of the four bare requests that each needs; with the reference in"
-            f" {REFERENCE_FLOORS:g} x. Usable: Ready, and the Pod no longer looks free to routers"
-            " and autoscalers.",
-            style="bold green",
+            f" {REFERENCE_FLOORS:g} x."
         )
         self.say(_REFERENCE, style="dim")
+        if burst is not None:
+            cold_s = account.steps[0].bill.took_s
+            self.say(
+                f"Cold {_seconds(cold_s)}, warm {_seconds(burst.alone_s)}: a claim on a full pool"
+                f" is usable {_times(cold_s, burst.alone_s)} sooner than a Sandbox without one."
+                " Pods are simulated: on your nodes both times are others.",
+                style="bold green",
+            )
         self.say()
-        self.say(_NEXT)
+        self.say("Next, a server to try with kubectl, and everything that was counted here:")
+        for words in ("local up -d", "demo --output json"):
+            # Whole, however long: it is pasted.
+            self._console.print(f"  {called()} {words}", soft_wrap=True)
 
-    def _beside(self, title: str, rows: Sequence[tuple[str, float, float]]) -> None:
+    def _beside(self, first: str, rows: Sequence[tuple[str, float, float]]) -> None:
         shown = [(text, f"{own:.2f}", f"{reference:g}") for text, own, reference in rows]
-        self._table(title, ("for each", "lean-sandbox", "reference"), shown)
+        self._table((first, "lean-sandbox", "reference"), shown)
 
-    def _table(self, title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    def _table(self, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
         table.add_column(f"  {head[0]}", min_width=_FIRST_COLUMN)
         for at, name in enumerate(head[1:]):
             table.add_column(name, justify="right", style="" if at else "green")
         for first, *others in rows:
             table.add_row(f"  {first}", *others)
-        self.say(title, style="bold")
-        self._console.print(table)
+        if self._console.width < _TABLE_WIDTH:
+            # The terminal wraps a row; a row that is cut would have other figures.
+            table.width = _TABLE_WIDTH
+        self._console.print(table, crop=False)
         self.say()
+
+
+def _counted(count: int, one: str, many: str) -> str:
+    return f"{count} {one if count == 1 else many}"
 
 
 def _requests(burst: Burst) -> float:

@@ -102,7 +102,7 @@ async def _run(sandboxes: int, pool: int, claims: int, show: Show) -> Account:
                 group.start_soon(kubelet.run)
                 controller = Manager(for_controller, Settings(extensions=True), clock=clock)
                 await group.start(controller.run)
-                show.say(f"API server, simulated nodes and controller are up at {plane.url}.\n")
+                show.say()
                 user = DemoUser(client)
                 group.start_soon(user.follow, Sandbox, user.sandboxes)
                 group.start_soon(user.follow, SandboxClaim, user.claims)
@@ -202,6 +202,11 @@ class DemoUser:
             return False
         return not looks_free(pod.metadata.labels, pod.metadata.annotations)
 
+    def is_cold(self, name: str) -> bool:
+        """Return whether a claim has a Sandbox of its own, which then has its name."""
+        status = self.claims[name].status
+        return status is not None and status.sandbox is not None and status.sandbox.name == name
+
     def ready_members(self) -> int:
         """Return how many Sandboxes of the pool are Ready and not given to a claim."""
         return sum(is_ready(one) and _is_member(one) for one in self.sandboxes.values())
@@ -225,12 +230,16 @@ class Story:
 
     async def tell(self, sandboxes: int, pool: int, claims: int) -> Account:
         """Play everything and return the account. Raises NotReachedError."""
+        self._show.before_life()
         steps = await self._live()
         self._show.life(steps)
+        self._show.before_launch(sandboxes)
         launch = await self._launch(sandboxes)
         self._show.launch(launch)
-        burst = await self._burst(pool, claims) if claims > 0 else None
-        if burst is not None:
+        burst: Burst | None = None
+        if claims > 0:
+            self._show.before_burst(pool, claims)
+            burst = await self._burst(pool, claims)
             self._show.burst(burst)
         account = Account(steps, launch, burst)
         self._show.close(account)
@@ -360,6 +369,10 @@ class Story:
             await self._until_all("members of the pool", pool, user.ready_members, advance)
             filled_s = self._clock.monotonic() - began
             await self._cost_since(before)
+            alone: list[tuple[float, float]] = []
+            await self._claim("alone", alone)
+            await self._until_all("members of the pool", pool, user.ready_members, advance)
+            await self._cost_since(before)
         before = await self._snapshot()
         began = self._clock.monotonic()
         seen: list[tuple[float, float]] = []
@@ -371,7 +384,16 @@ class Story:
             await self._until_all("members of the pool", pool, user.ready_members, advance)
             refilled_s = self._clock.monotonic() - began
             bill = bill_of(await self._cost_since(before), took_s)
-        return burst_of(pool, filled_s, seen, refilled_s, bill)
+        cold = sum(user.is_cold(f"burst-{number}") for number in range(claims))
+        return burst_of(
+            pool,
+            seen,
+            bill,
+            cold=cold,
+            alone_s=alone[0][1],
+            filled_s=filled_s,
+            refilled_s=refilled_s,
+        )
 
     async def _claim(self, name: str, seen: list[tuple[float, float]]) -> None:
         user = self._user

@@ -12,7 +12,7 @@ import pytest
 
 from lean_sandbox.cli import main
 from lean_sandbox.config.sources import EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE
-from lean_sandbox.demo.bill import Account, Bill
+from lean_sandbox.demo.bill import Account, Bill, Burst, Launch, Step
 from lean_sandbox.demo.show import FLOORS, REFERENCE_FLOORS, Show
 from tests.support.patience import PATIENCE_S
 
@@ -49,8 +49,11 @@ def test_all_acts_are_played_billed_and_shown(capsys: pytest.CaptureFixture[str]
     assert requests(burst.bill) == sum(burst.bill.requests.values())
 
     show = Show(quiet=False)
+    show.before_life()
     show.life(account.steps)
+    show.before_launch(2)
     show.launch(launch)
+    show.before_burst(3, 2)
     show.burst(burst)
     show.close(account)
     lines = capsys.readouterr().out.splitlines()
@@ -60,9 +63,58 @@ def test_all_acts_are_played_billed_and_shown(capsys: pytest.CaptureFixture[str]
     text = " ".join(" ".join(lines).split())
     assert f"{20.3 / (requests(burst.bill) / 2):.1f} x fewer requests" in text
     assert f"usable in {FLOORS:g} x the time" in text
-    assert "usable after" in next(line for line in lines if "claims at once, pool of" in line)
+    assert "usable after" in next(line for line in lines if "2 claims at once" in line)
     assert "claims are Ready" not in text
-    assert "Next: lean-sandbox local up" in text
+    assert burst.cold == 0
+    warm = f"{burst.alone_s * 1000:.0f} ms" if burst.alone_s < 1 else f"{burst.alone_s:.1f} s"
+    assert f", warm {warm}: a claim on a full pool is usable" in text
+    assert lines[-2:] == ["  lean-sandbox local up -d", "  lean-sandbox demo --output json"]
+
+
+def bill(**more: object) -> Bill:
+    """Return the bill of an act that took a second and ten requests."""
+    nothing: dict[str, int] = {}
+    values = {"took_s": 1.0, "requests": {"get pods": 10}, "writes": 10, "reads": 0}
+    values |= {"event_posts": 0, "conflicts": 0, "passes": nothing}
+    return msgspec.convert({**values, "sent_bytes": 1, "received_bytes": 1, **more}, Bill)
+
+
+def burst(cold: int) -> Burst:
+    """Return the account of a claim, of which so many found the pool empty."""
+    times = {"filled_s": 1.0, "usable_p50_s": 0.1, "usable_p99_s": 0.1, "lag_max_s": 0.0}
+    return Burst(pool=1, claims=1, cold=cold, alone_s=0.05, refilled_s=1.0, bill=bill(), **times)
+
+
+@pytest.mark.parametrize("cold", [0, 1])
+def test_a_claim_that_found_the_pool_empty_is_not_called_warm(
+    cold: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is said of the burst, and the close compares a claim that was alone on a full pool."""
+    show, account = (
+        Show(quiet=False),
+        Account([Step("", bill())], Launch(1, bill(), {}), burst(cold)),
+    )
+    assert account.burst is not None
+    show.burst(account.burst)
+    show.close(account)
+    text = " ".join(capsys.readouterr().out.split())
+    assert "1 claim at once" in text
+    assert (f"{cold} found the pool empty" in text) is bool(cold)
+    assert ("a warm claim" in text) is not bool(cold)
+    assert "Cold 1.0 s, warm 50 ms" in text
+
+
+def test_a_narrow_terminal_shows_whole_figures(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A figure that is cut would be another one."""
+    monkeypatch.setenv("COLUMNS", "40")
+    show = Show(quiet=False)
+    show.life([Step("create until Ready", bill())])
+    show.burst(burst(0))
+    told = " ".join(capsys.readouterr().out.split())
+    assert "create until Ready 1.00 10 0 0" in told
+    assert "requests, with Events and refill 10.00 20.3" in told
 
 
 def test_the_figures_of_the_close_are_those_that_were_measured() -> None:
@@ -91,7 +143,7 @@ def test_an_interrupted_demo_says_no_more() -> None:
     command = [sys.executable, "-c", f"{heard}; {run}"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:  # noqa: S603
         assert process.stdout is not None
-        while b"life of one Sandbox" not in process.stdout.readline():
+        while b"1. A Sandbox" not in process.stdout.readline():
             assert process.poll() is None
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=PATIENCE_S)
