@@ -61,6 +61,8 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     code: int
     body: bytes
     content_type: str = "text/plain; charset=utf-8"
+    #: Headers besides those that every answer has: names and values.
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 class Request(msgspec.Struct, frozen=True, gc=False):
@@ -329,6 +331,7 @@ class _Connection:
             "X-Content-Type-Options: nosniff",
             "Connection: close",
             f"Content-Length: {len(body)}",
+            *(f"{name}: {value}" for name, value in answer.headers),
         ]
         if answer.code == 405:
             lines.append("Allow: GET, HEAD")

@@ -172,6 +172,10 @@ class Listeners:
             raise
 
     async def _answer(self, request: Request) -> Answer:
+        if request.path == "/":
+            from lean_sandbox.http.page import page as front  # noqa: PLC0415 -- rarely asked for
+
+            return await front(request)
         page = self._pages.get("/".join(request.path.split("/")[:3]))
         return not_found(request) if page is None else await page(request)
 

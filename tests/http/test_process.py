@@ -54,7 +54,7 @@ async def test_listeners_can_be_switched_off() -> None:
                 assert (await scraper.get("/metrics")).status_code == 200
 
 
-@pytest.mark.parametrize("path", ["/", "/metrics/", "/metrics/x", "/healthz"])
+@pytest.mark.parametrize("path", ["//", "/index.html", "/metrics/", "/metrics/x", "/healthz"])
 async def test_the_metrics_listener_has_nothing_else(path: str) -> None:
     """Every other path is 404 in words."""
     async with open_world() as world, serving(world) as scraper:
