@@ -192,6 +192,7 @@ def _greeting(cluster: Cluster) -> str:
         "  kubectl wait --for=condition=Ready sandbox/code-interpreter",
     ]
     if cluster.metrics:
+        lines.append(f"  {program} top --url {cluster.metrics}")
         lines.append(f"  {program} trace sandbox code-interpreter --url {cluster.metrics}")
     end = f"`{program} local down --port {cluster.port}` stops it. Its log: {cluster.log}"
     return "\n".join([*lines, "", end if cluster.log else "Ctrl-C stops it."])

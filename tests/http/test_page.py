@@ -80,7 +80,7 @@ async def test_a_browser_shows_the_figures(tmp_path: Path) -> None:
             shown = await anyio.to_thread.run_sync(dom, scraper.url("/"), tmp_path)
     told = re.sub(r"<script>.*</script>", "", shown, flags=re.DOTALL)
     assert "<td>ns/pool</td>" in told, told
-    assert "<dt>Claims served since its start</dt><dd>1</dd>" in told
+    assert "<dt>Claims since its start</dt><dd>1</dd>" in told
     assert "<dt>of these warm</dt><dd>100 %</dd>" in told
     assert "Nothing that it knows of" in told
     assert "what this replica says of itself" in told
