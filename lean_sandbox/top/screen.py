@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import Final
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from lean_sandbox.log import printable
@@ -21,6 +20,7 @@ from lean_sandbox.top.figures import (
     PoolFigures,
     UntilReady,
 )
+from lean_sandbox.top.grid import Column, Piece, grid, number
 
 _MIB: Final = 1024 * 1024
 # Above the rows of each table: a space and its titles.
@@ -55,11 +55,11 @@ def draw(
     at = parse_rfc3339(figures.at)
     if figures.pools:
         blocks = _PLAIN_BLOCKS if is_plain else _BLOCKS
-        parts += ["", _pools(figures.pools, rows[0], width, blocks)]
+        parts += ["", *_pools(figures.pools, rows[0], width, blocks)]
     if figures.not_ready:
-        parts += ["", _not_ready(figures.not_ready, rows[1])]
+        parts += ["", *_not_ready(figures.not_ready, rows[1], width)]
     if figures.last_claims:
-        parts += ["", _last_claims(figures.last_claims, rows[2], at)]
+        parts += ["", *_last_claims(figures.last_claims, rows[2], width, at)]
     return Group(*parts)
 
 
@@ -148,66 +148,57 @@ def _age(seconds: float) -> str:
 # -- tables ----------------------------------------------------------------------------------------
 
 
-def _table(title: str, shown: int, total: int, *columns: tuple[str, bool]) -> Table:
-    """Return a table without rows; each column has a title, and may be of numbers."""
-    more = f"  {total - shown} more" if shown < total else ""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column(_cell(f"{title}{more}"), header_style="bold")
-    for name, is_number in columns:
-        table.add_column(_cell(name), justify="right" if is_number else "left", no_wrap=is_number)
-    return table
+def _first(title: str, shown: int, total: int) -> Column:
+    return Column(f"{title}  {total - shown} more" if shown < total else title)
 
 
-def _cell(text: str, style: str = "") -> Text:
-    """Return a cell of words that others may have written, cut where there is no room for it."""
-    return Text(printable(text), style=style, no_wrap=True, overflow="ellipsis")
+def _words(text: str, style: str = "") -> list[Piece]:
+    """Return a cell of words, which others may have written."""
+    return [Piece(printable(text), style)]
 
 
-def _pools(pools: Sequence[PoolFigures], rows: int, width: int, blocks: str) -> Table:
-    table = _table(
-        "POOL",
-        rows,
-        len(pools),
-        ("", False),
-        ("FREE", True),
-        ("OF", True),
-        ("STARTING", True),
-        ("STUCK", True),
-        ("CLAIMED", True),
-        ("WARM", True),
-        ("WAITING", True),
-        ("", False),
-    )
+def _figure(value: str, style: str = "") -> list[Piece]:
+    return [Piece(value, style)]
+
+
+def _count(count: int, style: str = "") -> list[Piece]:
+    return [Piece(f"{count:,}" if count else "", style)]
+
+
+def _pools(pools: Sequence[PoolFigures], shown: int, width: int, blocks: str) -> list[Text]:
     largest = sorted(pools, key=lambda pool: (not (pool.cause or pool.stuck), -pool.desired))
-    shown = sorted(largest[:rows], key=lambda pool: (pool.namespace, pool.name))
+    chosen = sorted(largest[:shown], key=lambda pool: (pool.namespace, pool.name))
     longest = max(len(pool.namespace) + len(pool.name) for pool in pools)
     bar = max(_SHORTEST_BAR, min(_LONGEST_BAR, width - _POOL_CELLS - longest))
-    for pool in shown:
-        share = pool.warm_share
-        table.add_row(
-            _cell(f"{pool.namespace}/{pool.name}"),
+    columns = (
+        _first("POOL", shown, len(pools)),
+        Column("", is_fixed=True),
+        *map(number, ("FREE", "OF", "STARTING", "STUCK", "CLAIMED", "WARM", "WAITING")),
+        Column(""),
+    )
+    rows = [
+        (
+            _words(f"{pool.namespace}/{pool.name}"),
             _bar(pool, bar, blocks),
-            f"{pool.free:,}",
-            f"{pool.desired:,}",
-            _number(pool.starting, _STARTING),
-            _number(pool.stuck, _STUCK),
-            _number(pool.claimed),
-            "" if share is None else f"{share:.0%}",
-            _number(pool.waiting, _STARTING),
-            _cell(pool.cause, _STUCK),
+            _figure(f"{pool.free:,}"),
+            _figure(f"{pool.desired:,}"),
+            _count(pool.starting, _STARTING),
+            _count(pool.stuck, _STUCK),
+            _count(pool.claimed),
+            _figure("" if pool.warm_share is None else f"{pool.warm_share:.0%}"),
+            _count(pool.waiting, _STARTING),
+            _words(pool.cause, _STUCK),
         )
-    return table
+        for pool in chosen
+    ]
+    return grid(columns, rows, width)
 
 
-def _number(count: int, style: str = "") -> Text:
-    return Text(f"{count:,}" if count else "", style=style)
-
-
-def _bar(pool: PoolFigures, width: int, blocks: str) -> Text:
+def _bar(pool: PoolFigures, width: int, blocks: str) -> list[Piece]:
     """Return a bar as long as all that the pool has, or should have."""
     members = (pool.free, pool.starting, pool.stuck)
     whole = max(pool.desired, sum(members))
-    bar = Text(no_wrap=True)
+    bar: list[Piece] = []
     if not whole:
         return bar
     drawn = 0
@@ -220,48 +211,53 @@ def _bar(pool: PoolFigures, width: int, blocks: str) -> Text:
             upto += 1
         if reached < whole:
             upto = min(upto, width - 1)
-        bar.append(block * (upto - drawn), style=style)
+        bar.append(Piece(block * (upto - drawn), style))
         drawn = max(drawn, upto)
-    bar.append(blocks[3] * (width - drawn), style="dim")
+    bar.append(Piece(blocks[3] * (width - drawn), "dim"))
     return bar
 
 
-def _not_ready(groups: Sequence[NotReady], rows: int) -> Table:
-    table = _table("NOT READY", rows, len(groups), ("", True), ("REASON", False), ("", False))
-    for one in groups[:rows]:
+def _not_ready(groups: Sequence[NotReady], shown: int, width: int) -> list[Text]:
+    columns = (
+        _first("NOT READY", shown, len(groups)),
+        number(""),
+        Column("REASON"),
+        Column(""),
+    )
+    rows = []
+    for one in groups[:shown]:
         style = _STUCK if one.is_refused else ""
         plural = {"claim": "claims", "sandbox": "Sandboxes"}[one.kind]
         example = f"{one.example_namespace}/{one.example_name}: " if one.example_name else ""
-        table.add_row(
-            Text(plural, style=style),
-            Text(f"{one.count:,}", style=style),
-            _cell(one.reason or "no condition yet", style),
-            _cell(f"{example}{one.message}", "dim"),
+        rows.append(
+            (
+                _figure(plural, style),
+                _figure(f"{one.count:,}", style),
+                _words(one.reason or "no condition yet", style),
+                _words(f"{example}{one.message}", "dim"),
+            )
         )
-    return table
+    return grid(columns, rows, width)
 
 
-def _last_claims(claims: Sequence[LastClaim], rows: int, at: datetime) -> Table:
-    table = _table(
-        "LAST CLAIMS",
-        rows,
-        len(claims),
-        ("AGE", True),
-        ("POOL", False),
-        ("SANDBOX", False),
-        ("LAUNCH", False),
-        ("READY AFTER", True),
-        ("", False),
+def _last_claims(claims: Sequence[LastClaim], shown: int, width: int, at: datetime) -> list[Text]:
+    columns = (
+        _first("LAST CLAIMS", shown, len(claims)),
+        number("AGE"),
+        *map(Column, ("POOL", "SANDBOX", "LAUNCH")),
+        number("READY AFTER"),
+        Column(""),
     )
-    for claim in claims[:rows]:
-        age_s = (at - parse_rfc3339(claim.created_at)).total_seconds()
-        table.add_row(
-            _cell(f"{claim.namespace}/{claim.name}"),
-            _age(age_s),
-            _cell(claim.pool),
-            _cell(claim.sandbox),
-            Text(claim.launch, style=_STARTING if claim.launch == "cold" else ""),
-            "" if claim.took_ms is None else _milliseconds(claim.took_ms),
-            _cell("" if claim.is_ready else claim.reason or "new", _STARTING),
+    rows = [
+        (
+            _words(f"{claim.namespace}/{claim.name}"),
+            _figure(_age((at - parse_rfc3339(claim.created_at)).total_seconds())),
+            _words(claim.pool),
+            _words(claim.sandbox),
+            _figure(claim.launch, _STARTING if claim.launch == "cold" else ""),
+            _figure("" if claim.took_ms is None else _milliseconds(claim.took_ms)),
+            _words("" if claim.is_ready else claim.reason or "new", _STARTING),
         )
-    return table
+        for claim in claims[:shown]
+    ]
+    return grid(columns, rows, width)
