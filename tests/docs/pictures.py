@@ -36,8 +36,8 @@ NAMESPACE: Final = "default"
 POOLS: Final = {"browser": 12, "node": 8, "python": 40}
 CLAIMS: Final = (("node", 4), ("python", 30), ("browser", 9), ("pyhton", 1))
 COLUMNS: Final = 112
-# Until the pools are full; for as long as claims are watched before some come; from the last of them
-# to the picture; and from one to the next.
+# Until the pools are full; how long claims are watched before some come; from the last of them to
+# the picture; from one to the next.
 FILL_S: Final = 12.0
 WATCHED_S: Final = 5.5
 BEFORE_REFILL_S: Final = 0.4
@@ -68,15 +68,18 @@ def cluster(folder: Path) -> Iterator[tuple[Path, str]]:
         process.wait()
 
 
+def make(client: Client, kind: type[Any], name: str, spec: dict[str, Any]) -> None:
+    """Create an object of a kind."""
+    client.create(kind.from_dict({"metadata": {"name": name}, "spec": spec}), namespace=NAMESPACE)
+
+
 def fill(client: Client) -> None:
     """Make the pools, of one template that leaves its claims no variables."""
     pod = {"spec": {"containers": [{"name": "main", "image": "python:3.12-slim"}]}}
-    made = {"metadata": {"name": "base"}, "spec": {"podTemplate": pod}}
-    client.create(SandboxTemplate.from_dict(made), namespace=NAMESPACE)
+    make(client, SandboxTemplate, "base", {"podTemplate": pod})
     for name, replicas in POOLS.items():
         spec = {"replicas": replicas, "sandboxTemplateRef": {"name": "base"}}
-        made = {"metadata": {"name": name}, "spec": spec}
-        client.create(SandboxWarmPool.from_dict(made), namespace=NAMESPACE)
+        make(client, SandboxWarmPool, name, spec)
 
 
 def claim(client: Client) -> None:
@@ -88,8 +91,7 @@ def claim(client: Client) -> None:
 
 
 def _claim(client: Client, name: str, pool: str, **spec: Any) -> None:
-    made = {"metadata": {"name": name}, "spec": {"warmPoolRef": {"name": pool}, **spec}}
-    client.create(SandboxClaim.from_dict(made), namespace=NAMESPACE)
+    make(client, SandboxClaim, name, {"warmPoolRef": {"name": pool}, **spec})
     time.sleep(PACE_S)
 
 
