@@ -34,6 +34,7 @@ EXTENDED = (
     "tests/docs/test_commands.py",
     "tests/docs/test_restore.py",
     "tests/docs/test_run_code.py",
+    "tests/faults/test_companions.py",
     "tests/faults/test_crashes.py",
     "tests/faults/test_edits_behind_writes.py",
     "tests/faults/test_late_writes.py",

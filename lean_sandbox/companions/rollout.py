@@ -2,8 +2,8 @@
 
 A member is old if the pool's controller would replace it under the strategy Recreate. Old ones are
 deleted as long as no more members are missing or not ready than the annotation permits; the
-controller makes the next ones. Requests for a step: a GET of the template, a DELETE for each
-member, a PATCH of the pool, an Event. Which template a member was made of takes a GET of the
+controller makes the next ones. Requests for a member: a GET of the template and a DELETE; for a
+step: a PATCH of the pool, an Event. Which template a member was made of takes a GET of the
 template for each state of it, and one of a member for each stamp that another state or another
 controller has left.
 """
@@ -25,7 +25,7 @@ from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.model import names
 from lean_sandbox.model.conditions import find
-from lean_sandbox.runtime.workers import UNSEEN_S, Requeue, Result
+from lean_sandbox.runtime.workers import Requeue, Result
 from lean_sandbox.watch.kind import Delta, Key
 
 # Changes of members within this time are looked at together.
@@ -112,19 +112,21 @@ class Rollout(Companion[CompanionPoolEntry]):
             return Result()
         if blueprint.fault:
             return Result(requeue_after_s=await self._announce(pool, STALLED, blueprint.fault))
-        census = await self._census(pool, blueprint)
-        self._left[key] = census.left
+        found = await self._members(pool, blueprint)
+        self._left[key] = found.left
         permitted = share.of(pool.replicas)
-        if doomed := choose(census, permitted):
-            # The controller may have seen a change of the template already that this has not.
-            if await self._blueprints.fetch(pool.template_key) is not blueprint:
-                return Result(requeue_after_s=0.0)
-            # First, so that whoever follows this process knows that there is an end to tell.
-            if _word_of(self._pace_of(pool).status) != PROGRESSING:
-                await self._announce(pool, _status(PROGRESSING, census))
-            await self._delete(pool, doomed)
-            return Result(requeue_after_s=UNSEEN_S)
-        return await self._report(pool, blueprint, census, permitted)
+        if not choose(found, permitted):
+            return await self._report(pool, blueprint, found, permitted)
+        # The controller may have seen a change of the template already that this has not.
+        if await self._blueprints.fetch(pool.template_key) is not blueprint:
+            return Result(requeue_after_s=0.0)
+        # First, so that whoever follows this process knows that there is an end to tell.
+        if _word_of(self._pace_of(pool).status) != PROGRESSING:
+            await self._announce(pool, _status(PROGRESSING, found))
+        # Others may have changed what was counted before these requests.
+        if doomed := choose(await self._members(pool, blueprint), permitted):
+            await self._delete(pool, doomed[0])
+        return Result(requeue_after_s=0.0)
 
     def _share_of(self, pool: CompanionPoolEntry) -> Share | None:
         share = self.wish(self.cache, pool, ROLLING_UPDATE, read_share)
@@ -137,7 +139,7 @@ class Rollout(Companion[CompanionPoolEntry]):
         self._kit.reports.wrong(self.name, self.cache, pool, ROLLING_UPDATE, fault)
         return None
 
-    async def _census(self, pool: CompanionPoolEntry, blueprint: Blueprint) -> FreeMembers:
+    async def _members(self, pool: CompanionPoolEntry, blueprint: Blueprint) -> FreeMembers:
         """Count the free members; a GET for each stamp that is new, and for each one in doubt."""
         found = FreeMembers(pool.replicas, [], [], [], [])
         for member in self._sandboxes.owned_by(pool.key.namespace, pool.uid):
@@ -155,20 +157,19 @@ class Rollout(Companion[CompanionPoolEntry]):
                 (found.old_unready if is_old else found.starting).append(entry)
         return found
 
-    async def _delete(self, pool: CompanionPoolEntry, doomed: list[CompanionSandboxEntry]) -> None:
-        """Delete members, each if nobody has written to it since. A DELETE for each."""
-        for member in doomed:
-            try:
-                await self._kit.writer.delete(self._sandboxes, member, is_guarded=True)
-            except Conflict:
-                continue
-            except ControlPlaneError:
-                self._in_doubt.add(member.uid)
-                raise
-            # No event of a later version can say otherwise.
-            self._sandboxes.mark(member, is_deleting=True)
-            note = f'Deleted Sandbox "{member.key.name}", made of another template than now'
-            self.tell(self.cache, pool, "MemberRenewed", note)
+    async def _delete(self, pool: CompanionPoolEntry, member: CompanionSandboxEntry) -> None:
+        """Delete a member. One DELETE; raises Conflict if somebody has written to it since."""
+        try:
+            await self._kit.writer.delete(self._sandboxes, member, is_guarded=True)
+        except Conflict:
+            raise
+        except ControlPlaneError:
+            self._in_doubt.add(member.uid)
+            raise
+        # No event of a later version can say otherwise.
+        self._sandboxes.mark(member, is_deleting=True)
+        note = f'Deleted Sandbox "{member.key.name}", made of another template than now'
+        self.tell(self.cache, pool, "MemberRenewed", note)
 
     async def _report(
         self, pool: CompanionPoolEntry, blueprint: Blueprint, census: FreeMembers, permitted: int

@@ -142,7 +142,7 @@ async def test_as_many_are_missing_as_the_annotation_permits(wish: str, missing:
         assert images(world).count(NEW) == missing
 
 
-async def test_a_member_costs_one_delete_and_a_step_one_get_and_one_patch() -> None:
+async def test_a_member_costs_one_get_and_one_delete_and_a_step_one_patch() -> None:
     """Beside what the controller does to make the next one."""
     async with open_rolling("2") as world:
         await change_template(world)
@@ -150,8 +150,8 @@ async def test_a_member_costs_one_delete_and_a_step_one_get_and_one_patch() -> N
         made = world.asked()
         assert made["delete sandboxes"] == 2
         assert made["patch sandboxwarmpools"] == 1
-        # One for the state of the template, one to be sure of it before the step.
-        assert made["get sandboxtemplates"] == 2
+        # One for the state of the template, one to be sure of it before each DELETE.
+        assert made["get sandboxtemplates"] == 3
         # One member tells of all that were made alike.
         assert made["get sandboxes"] == 1
         world.forget_requests()
@@ -160,7 +160,7 @@ async def test_a_member_costs_one_delete_and_a_step_one_get_and_one_patch() -> N
         made = world.asked()
         assert made["delete sandboxes"] == 2
         assert made["patch sandboxwarmpools"] == 1
-        assert made["get sandboxtemplates"] == 1
+        assert made["get sandboxtemplates"] == 2
         assert made["get sandboxes"] == 0
 
 

@@ -95,10 +95,11 @@ class Borders:
 class Process:
     """What a controller is told, and its world: the last one while none runs."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, companions_only: bool = False) -> None:
         """Take what it is told; nothing runs yet."""
         self.settings = settings
-        self.user = user_of(settings)
+        self._companions_only = companions_only
+        self.user = user_of(settings) + ("-companions" if companions_only else "")
         self.scope = scope_of(settings)
         self.name = f"shard {settings.shard.index}" if settings.shard else "the controller"
         self.world: World
@@ -131,7 +132,13 @@ class Process:
 
     async def _run(self, plane: ControlPlane, clock: FakeClock, url: str) -> None:
         async with open_world(
-            self.settings, plane=plane, clock=clock, url=url, is_served=False, user=self.user
+            self.settings,
+            plane=plane,
+            clock=clock,
+            url=url,
+            is_served=False,
+            user=self.user,
+            companions_only=self._companions_only,
         ) as world:
             self.world = world
             self._up.set()

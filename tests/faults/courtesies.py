@@ -1,0 +1,228 @@
+"""What companions promise, judged by every version that was ever stored.
+
+A DELETE or a patch that names a version was decided on exactly that version. What else a companion
+has seen, of another object, may be a few seconds old: what was so a moment ago excuses it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from datetime import datetime
+from enum import Enum
+from typing import Any
+
+from lean_sandbox.companions.freemembers import read_share
+from lean_sandbox.local.controlplane import ControlPlane
+from lean_sandbox.local.direct import Change
+from lean_sandbox.model.times import parse_rfc3339
+from tests.support.names import CLAIMS, POOLS, SANDBOXES, TEMPLATES
+
+__all__ = ["Courtesies", "Courtesy"]
+
+Json = dict[str, Any]
+_CORE = "agents.x-k8s.io/"
+_OWN = "companions.lean-sandbox/"
+TIMEOUT = _CORE + "idle-timeout-seconds"
+ACTIVITY = _CORE + "last-activity-time"
+LIMIT = _OWN + "pod-failure-limit"
+COUNT = _OWN + "pod-failure-count"
+ROLLING = _OWN + "rolling-update"
+# Dates are whole seconds.
+_DATES_AGREE_S = 1.0
+# For how long a companion may not know of a change of another object.
+_LATE_S = 5.0
+
+
+class Courtesy(Enum):
+    """What companions never do."""
+
+    IN_USE = "No Sandbox is suspended that a pool has, or that was used within its timeout."
+    DONE = "No Pod is deleted that has not failed, nor more failures made good than permitted."
+    MISSING = "A rollout never deletes a ready member while as many are missing as may be."
+    GIVEN = "Defaults are written once, and never over a lifecycle."
+    OTHERS = "Nothing else is written."
+
+
+class Courtesies:
+    """Follows a plane, and judges what one user writes."""
+
+    def __init__(self, plane: ControlPlane, user: str) -> None:
+        """Begin now; ``user`` is the process of companions."""
+        self.found: list[str] = []
+        self._plane = plane
+        self._user = user
+        self._timeouts: set[float] = set()
+        self._limits: dict[str, list[float]] = defaultdict(list)
+        self._given: Counter[str] = Counter()
+        # By uid of the pool: how many may be missing of how many, of each version with the time.
+        self._wanted: dict[str, list[tuple[float, int, int | None]]] = defaultdict(list)
+        # By uid of the pool, by uid of the member: until when it was ready and free.
+        self._ready: dict[str, dict[str, float]] = defaultdict(dict)
+        plane.store.follow(self._take, (SANDBOXES, CLAIMS, POOLS, TEMPLATES, "pods"))
+
+    def _take(self, change: Change) -> None:
+        if change.by == self._user:
+            judge = {
+                SANDBOXES: self._of_sandbox,
+                CLAIMS: self._of_claim,
+                POOLS: self._of_pool,
+                "pods": self._of_pod,
+            }.get(change.resource)
+            if judge is None:
+                self._break(Courtesy.OTHERS, change)
+            else:
+                judge(change)
+        self._learn(change)
+
+    def _learn(self, change: Change) -> None:
+        one = change.after or change.before
+        assert one is not None
+        notes = _notes(one)
+        uid = one["metadata"]["uid"]
+        if notes.get(TIMEOUT, "").isdigit():
+            self._timeouts.add(float(notes[TIMEOUT]))
+        if change.resource == SANDBOXES:
+            limit = notes.get(LIMIT, "")
+            self._limits[uid].append(float(limit) if limit.isdigit() else float("inf"))
+            self._learn_member(change, one)
+        if change.resource == POOLS and change.after is not None:
+            permitted = _permitted(one)
+            self._wanted[uid].append((self._now_s(), one["spec"].get("replicas", 1), permitted))
+
+    def _learn_member(self, change: Change, one: Json) -> None:
+        uid = one["metadata"]["uid"]
+        for version, is_now in ((change.before, False), (change.after, True)):
+            if version is None or _owner(version)["kind"] != "SandboxWarmPool":
+                continue
+            is_free = "deletionTimestamp" not in version["metadata"] and _is_ready(version)
+            ready = self._ready[_owner(version)["uid"]]
+            if is_now and is_free:
+                ready[uid] = float("inf")
+            elif uid in ready and (
+                is_now or change.after is None or _owner(one) != _owner(version)
+            ):
+                ready[uid] = min(ready[uid], self._now_s())
+
+    # -- what it writes --------------------------------------------------------------------------
+
+    def _of_sandbox(self, change: Change) -> None:
+        before = change.before
+        after = change.after
+        assert before is not None
+        if after is None or "deletionTimestamp" in after["metadata"]:
+            self._of_member(change, before)
+            return
+        if before["spec"] == after["spec"]:
+            return
+        modes = before["spec"].get("operatingMode"), after["spec"].get("operatingMode")
+        is_suspended = modes in (("Running", "Suspended"), (None, "Suspended"))
+        if not is_suspended or _owner(before)["kind"] == "SandboxWarmPool":
+            self._break(Courtesy.IN_USE, change)
+            return
+        text = _notes(before).get(TIMEOUT)
+        timeout_s = float(text) if text else min(self._timeouts, default=float("inf"))
+        used = [before["metadata"]["creationTimestamp"], _notes(before).get(ACTIVITY)]
+        used += [_ready(before).get("lastTransitionTime")] if _is_ready(before) else []
+        used_s = max(_seconds(date) for date in used if date)
+        if self._now_s() + _DATES_AGREE_S < used_s + timeout_s:
+            self._break(Courtesy.IN_USE, change)
+
+    def _of_member(self, change: Change, member: Json) -> None:
+        owner = _owner(member)
+        if owner["kind"] != "SandboxWarmPool":
+            self._break(Courtesy.MISSING, change)
+            return
+        if not _is_ready(member):
+            return
+        versions = self._wanted[owner["uid"]]
+        recent = [one for one in versions if one[0] >= self._now_s() - _LATE_S] or versions[-1:]
+        left = versions[-len(recent) - 1 :]
+        ready = self._ready[owner["uid"]]
+        known = sum(until >= self._now_s() - _LATE_S for until in ready.values())
+        # This one is among them.
+        most = [wanted - known + 1 <= may for _, wanted, may in left if may is not None]
+        if not any(most):
+            self._break(Courtesy.MISSING, change)
+        del ready[member["metadata"]["uid"]]
+
+    def _of_pod(self, change: Change) -> None:
+        pod = change.before
+        assert pod is not None
+        is_deleted = change.after is None or "deletionTimestamp" in change.after["metadata"]
+        if not is_deleted or pod.get("status", {}).get("phase") != "Failed":
+            self._break(Courtesy.DONE, change)
+            return
+        owner = self._plane.store.find(SANDBOXES, pod["metadata"]["namespace"], _owner(pod)["name"])
+        conditions = pod["status"].get("conditions", [])
+        if owner is None or any(one["type"] == "DisruptionTarget" for one in conditions):
+            return
+        limits = self._limits[owner["metadata"]["uid"]]
+        if int(_notes(owner).get(COUNT, "0")) > max(limits, default=float("inf")):
+            self._break(Courtesy.DONE, change)
+
+    def _of_claim(self, change: Change) -> None:
+        before = change.before
+        after = change.after
+        assert before is not None
+        if before["spec"].get("lifecycle") is not None:
+            self._break(Courtesy.GIVEN, change)
+        elif after is None or "deletionTimestamp" in after["metadata"]:
+            if before.get("status", {}).get("sandbox"):
+                self._break(Courtesy.GIVEN, change)
+        else:
+            self._given[before["metadata"]["uid"]] += 1
+            if self._given[before["metadata"]["uid"]] > 1:
+                self._break(Courtesy.GIVEN, change)
+
+    def _of_pool(self, change: Change) -> None:
+        before = change.before
+        after = change.after
+        if before is None or after is None or before["spec"] != after["spec"]:
+            self._break(Courtesy.OTHERS, change)
+
+    def _now_s(self) -> float:
+        now: datetime = self._plane.clock.now()
+        return now.timestamp()
+
+    def _break(self, courtesy: Courtesy, change: Change) -> None:
+        one = change.before or change.after
+        assert one is not None
+        metadata = one["metadata"]
+        what = f"{one['kind']} {metadata['namespace']}/{metadata['name']}"
+        self.found.append(f"{courtesy.name}: {what} (version {change.version})")
+
+
+def _permitted(pool: Json) -> int | None:
+    strategy = pool["spec"].get("updateStrategy", {}).get("type")
+    text = _notes(pool).get(ROLLING)
+    if text is None or strategy == "Recreate":
+        return None
+    try:
+        return read_share(text).of(pool["spec"].get("replicas", 1))
+    except ValueError:
+        return None
+
+
+def _notes(one: Json) -> dict[str, str]:
+    return one["metadata"].get("annotations") or {}
+
+
+def _owner(one: Json) -> Json:
+    owners: list[Json] = one["metadata"].get("ownerReferences") or []
+    return next((owner for owner in owners if owner.get("controller")), {"kind": "", "name": "-"})
+
+
+def _ready(one: Json) -> Json:
+    conditions: list[Json] = one.get("status", {}).get("conditions") or []
+    return next((found for found in conditions if found["type"] == "Ready"), {})
+
+
+def _is_ready(one: Json) -> bool:
+    return _ready(one).get("status") == "True"
+
+
+def _seconds(date: str) -> float:
+    try:
+        return parse_rfc3339(date).timestamp()
+    except ValueError:
+        return float("inf")

@@ -1,0 +1,150 @@
+"""Users, kubelets and controllers race companions in any order: nobody is harmed.
+
+``SANDBOX_TESTS_COURTESIES`` says how many stories are told, in parts.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis.stateful import initialize, rule
+
+from lean_sandbox.config.options import COMPANIONS
+from lean_sandbox.model.times import format_rfc3339
+from tests.faults.acts import NAMESPACES
+from tests.faults.courtesies import ACTIVITY, LIMIT, ROLLING, TIMEOUT, Courtesies
+from tests.faults.edits import PAUSE, WHERE, WHICH
+from tests.faults.process import Process
+from tests.faults.story import Story
+from tests.faults.telling import Stories
+from tests.faults.users import REPLICAS, Users
+from tests.support.extensions import settings
+from tests.support.names import CLAIMS, POOLS, SANDBOXES, TEMPLATES
+
+Json = dict[str, Any]
+STORIES = Stories("SANDBOX_TESTS_COURTESIES", 50)
+DEFAULTS = "companions.lean-sandbox/claim-defaults"
+POLICY = "agents.x-k8s.io/pod-failure-policy"
+
+
+class Accompanied(Story):
+    """A story in which a process of companions works beside the controller."""
+
+    def _equip(self, options: Json) -> None:
+        super()._equip(options)
+        told = settings(companions=COMPANIONS, idle_cpu=0.0)
+        companions = Process(told, companions_only=True)
+        self.processes.append(companions)
+        self.courtesies = Courtesies(self.plane, companions.user)
+
+    def end(self) -> list[str]:
+        """Let time pass; return what companions should not have done."""
+        for _ in range(4):
+            self.run_all()
+            self.time(30.0)
+        return self.courtesies.found
+
+
+class Races(Users):
+    """What users ask companions for, beside everything else that they do."""
+
+    story: Accompanied
+
+    def __init__(self) -> None:
+        """Start a world."""
+        super().__init__()
+        self.story = Accompanied()
+
+    @initialize(replicas=REPLICAS, wish=st.sampled_from(("1", "50%", "2")))
+    def begin(self, replicas: int, wish: str) -> None:
+        """Begin with pools that are full and ask for something."""
+        self.furnish(replicas + 2, 2)
+        for where in NAMESPACES:
+            self._note(POOLS, where, "p", {ROLLING: wish})
+
+    @rule(seconds=st.sampled_from((5.0, 15.0, 60.0, 330.0)))
+    def wait(self, seconds: float) -> None:
+        """Let so much time pass that companions act."""
+        self.story.run_all()
+        self.story.time(seconds)
+
+    @rule(where=WHERE, text=st.sampled_from(("1", "2", "34%", "100%", "many", None)), pause=PAUSE)
+    def ask_for_rollout(self, where: str, text: str | None, pause: int) -> None:
+        """Ask a pool to be renewed in steps, or no more."""
+        self._note(POOLS, where, "p", {ROLLING: text}, pause)
+
+    @rule(
+        where=WHERE,
+        which=WHICH,
+        kind=st.sampled_from((SANDBOXES, SANDBOXES, CLAIMS, TEMPLATES)),
+        text=st.sampled_from(("5", "20", "300", "soon", None)),
+        pause=PAUSE,
+    )
+    def ask_for_suspension(
+        self, where: str, which: int, kind: str, text: str | None, pause: int
+    ) -> None:
+        """Ask for a Sandbox to be suspended when it is idle, or no more."""
+        self._note(kind, where, self._pick(kind, where, which), {TIMEOUT: text}, pause)
+
+    @rule(
+        where=WHERE,
+        which=WHICH,
+        kind=st.sampled_from((SANDBOXES, SANDBOXES, CLAIMS)),
+        after_s=st.sampled_from((-60, 0, 0, 60)),
+        pause=PAUSE,
+    )
+    def use(self, where: str, which: int, kind: str, after_s: int, pause: int) -> None:
+        """Renew the activity of a Sandbox."""
+        at = format_rfc3339(self.story.true_time() + timedelta(seconds=after_s))
+        self._note(kind, where, self._pick(kind, where, which), {ACTIVITY: at}, pause)
+
+    @rule(
+        where=WHERE,
+        which=WHICH,
+        limit=st.sampled_from(("1", "2", "none", None)),
+        policy=st.sampled_from(("Recreate", "Recreate", "Ignore", None)),
+        pause=PAUSE,
+    )
+    def ask_for_next_pods(
+        self, where: str, which: int, limit: str | None, policy: str | None, pause: int
+    ) -> None:
+        """Ask for failed Pods to be made anew."""
+        name = self._pick(SANDBOXES, where, which)
+        self._note(SANDBOXES, where, name, {POLICY: policy, LIMIT: limit}, pause)
+
+    @rule(
+        where=WHERE,
+        text=st.sampled_from(
+            ('{"shutdownPolicy": "Retain", "unboundSeconds": 20}', '{"lifetimeSeconds": 600}', "{")
+        ),
+        pause=PAUSE,
+    )
+    def ask_for_defaults(self, where: str, text: str, pause: int) -> None:
+        """Give claims of a pool a lifecycle."""
+        self._note(POOLS, where, "p", {DEFAULTS: text}, pause)
+
+    @rule(where=WHERE, which=WHICH, is_kept=st.booleans(), pause=PAUSE)
+    def set_lifecycle(self, where: str, which: int, is_kept: bool, pause: int) -> None:  # noqa: FBT001
+        """Give a claim a lifecycle, or take it away again."""
+        lifecycle = {"shutdownPolicy": "Retain"} if is_kept else None
+        name = self._pick(CLAIMS, where, which)
+        self._patch(CLAIMS, where, name, {"spec": {"lifecycle": lifecycle}}, pause)
+
+    @rule(seconds=st.sampled_from((0.0, 20.0)))
+    def restart_companions(self, seconds: float) -> None:
+        """Let the companions be away for a while."""
+        self.story.kill(1)
+        self.story.time(seconds)
+        self.story.start()
+
+    def _note(self, kind: str, where: str, name: str, notes: Json, pause: int = 0) -> None:
+        self._patch(kind, where, name, {"metadata": {"annotations": notes}}, pause)
+
+
+@pytest.mark.parametrize("part", STORIES.parts)
+def test_companions_keep_their_promises_in_every_story(part: int) -> None:
+    """Whatever the order of acts and events; see ``courtesies.py``."""
+    STORIES.tell(Races, part, acts=25)
