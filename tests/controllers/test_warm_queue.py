@@ -274,6 +274,25 @@ def test_a_forgotten_member_does_not_come_back() -> None:
 
 
 @pytest.mark.claim_case(120)
+def test_a_refused_member_is_not_handed_out_and_is_remembered_until_it_is_gone() -> None:
+    """It may be tried again once it has changed; what is no member is not remembered."""
+    one = member("m1", uid="u1")
+    other = member("m1", uid="u2")
+    queue = filled(one)
+    queue.refuse(other)
+    assert not queue.is_refused(other)
+    queue.refuse(one)
+    assert list(drain(queue)) == []
+    assert queue.is_refused(one)
+    queue.offer(one)
+    assert list(drain(queue)) == ["m1"]
+    assert queue.is_refused(one)
+    queue.forget(one)
+    assert not queue.is_refused(one)
+    queue.refuse(one)
+    assert not queue.is_refused(one)
+
+
 def test_forgetting_one_in_the_middle_leaves_the_others() -> None:
     """The order of the rest stays, and an old uid does not hit the successor."""
     queue = filled(member("m1"), member("m2"), member("m3"))
