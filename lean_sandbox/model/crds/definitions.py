@@ -9,12 +9,21 @@ definition stays small enough for a client-side `kubectl apply`; our own fields 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from lean_sandbox.model.crds.schema import model, tree_schema
+from lean_sandbox.model.crds.parts import (
+    blueprint,
+    choice,
+    claim_templates,
+    conditions,
+    core_model,
+    described,
+    moment,
+    string,
+    strings,
+    structure,
+)
 from lean_sandbox.model.warmpool import LEAST_GRACE_S
 
 Json = dict[str, Any]
@@ -27,122 +36,20 @@ _READY = ".status.conditions[?(@.type=='Ready')]"
 _AGE: Json = {"jsonPath": ".metadata.creationTimestamp", "name": "Age", "type": "date"}
 
 
-def _described(text: str, schema: Json) -> Json:
-    return {"description": text, **schema}
-
-
-def _text(text: str, **more: Any) -> Json:
-    return {"description": text, **more, "type": "string"}
-
-
-def _object(text: str, properties: Json, required: Iterable[str] = ()) -> Json:
-    schema: Json = {"description": text, "properties": properties}
-    if needed := sorted(required):
-        schema["required"] = needed
-    schema["type"] = "object"
-    return schema
-
-
-def _strings(text: str) -> Json:
-    return {"description": text, "additionalProperties": {"type": "string"}, "type": "object"}
-
-
-def _choice(text: str, values: Iterable[str], default: str) -> Json:
-    return _text(text, default=default, enum=list(values))
-
-
-def _time(text: str) -> Json:
-    return _text(text, format="date-time")
-
-
-def _conditions() -> Json:
-    """Return an atomic list of metav1.Condition with the limits of apimachinery's type."""
-    label = r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
-    domain = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/"
-    properties: Json = {
-        "lastTransitionTime": {"format": "date-time", "type": "string"},
-        "message": {"maxLength": 32768, "type": "string"},
-        "observedGeneration": {"format": "int64", "minimum": 0, "type": "integer"},
-        "reason": {
-            "maxLength": 1024,
-            "minLength": 1,
-            "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
-            "type": "string",
-        },
-        "status": {"enum": ["True", "False", "Unknown"], "type": "string"},
-        "type": {"maxLength": 316, "pattern": f"^({domain})?({label})$", "type": "string"},
-    }
-    required = ["lastTransitionTime", "message", "reason", "status", "type"]
-    return {
-        "description": "Observations of the current state.",
-        "items": {"properties": properties, "required": required, "type": "object"},
-        "type": "array",
-    }
-
-
-@cache
-def _core(name: str, module: str = "core_v1") -> Json:
-    return tree_schema(model(module, name))
-
-
-def _pod_template() -> Json:
-    metadata = _object(
-        "Labels and annotations given to the Pod.",
-        {
-            "annotations": _strings("Annotations of the Pod."),
-            "labels": _strings("Labels of the Pod."),
-        },
-    )
-    spec = _described("The Pod to run, as in core/v1.", _core("PodSpec"))
-    return _object("Template of the one Pod.", {"metadata": metadata, "spec": spec}, ["spec"])
-
-
-def _claim_templates() -> Json:
-    metadata = _object(
-        "Name, labels and annotations of the claim.",
-        {
-            "annotations": _strings("Annotations of the claim."),
-            "labels": _strings("Labels of the claim."),
-            "name": _text("Name of the volume; the claim is called <name>-<sandbox>."),
-        },
-    )
-    spec = _described("The claim, as in core/v1.", _core("PersistentVolumeClaimSpec"))
-    item = _object("A claim to create.", {"metadata": metadata, "spec": spec}, ["spec"])
-    return {
-        "description": "PersistentVolumeClaims that belong to the sandbox and outlive its Pods.",
-        "items": item,
-        "type": "array",
-        "x-kubernetes-list-type": "atomic",
-    }
-
-
-def _blueprint() -> Json:
-    """Return the fields that Sandbox and SandboxTemplate share."""
-    return {
-        "podTemplate": _pod_template(),
-        "service": _described(
-            "Whether a headless Service is wanted: true creates it, false removes it, unset keeps "
-            "what exists.",
-            {"type": "boolean"},
-        ),
-        "volumeClaimTemplates": _claim_templates(),
-    }
-
-
 def _sandbox() -> Json:
-    spec = _object(
+    spec = structure(
         "The wanted state.",
-        _blueprint()
+        blueprint()
         | {
-            "operatingMode": _choice(
+            "operatingMode": choice(
                 "Running keeps a Pod, Suspended removes it and keeps the volumes.",
                 ["Running", "Suspended"],
                 "Running",
             ),
-            "shutdownPolicy": _choice(
+            "shutdownPolicy": choice(
                 "What happens to this object at shutdownTime.", ["Delete", "Retain"], "Retain"
             ),
-            "shutdownTime": _time("When the sandbox expires; unset is never."),
+            "shutdownTime": moment("When the sandbox expires; unset is never."),
         },
         ["podTemplate"],
     )
@@ -154,17 +61,17 @@ def _sandbox() -> Json:
             "rule": f"{both} && (!has(self.volumeClaimTemplates) || {same})",
         }
     ]
-    status = _object(
+    status = structure(
         "The observed state.",
         {
-            "conditions": _conditions(),
-            "nodeName": _text("Node the Pod runs on."),
-            "podIPs": _described(
+            "conditions": conditions(),
+            "nodeName": string("Node the Pod runs on."),
+            "podIPs": described(
                 "Addresses of the Pod.", {"items": {"type": "string"}, "type": "array"}
             ),
-            "selector": _text("Label selector of the Pod."),
-            "service": _text("Name of the Service."),
-            "serviceFQDN": _text("Fully qualified name of the Service."),
+            "selector": string("Label selector of the Pod."),
+            "service": string("Name of the Service."),
+            "serviceFQDN": string("Fully qualified name of the Service."),
         },
     )
     root = _root("A long-lived, isolated workload of one Pod with a stable identity.", spec, status)
@@ -191,31 +98,31 @@ def _sandbox() -> Json:
 
 
 def _template() -> Json:
-    ingress = _core("NetworkPolicyIngressRule", "networking_v1")
-    egress = _core("NetworkPolicyEgressRule", "networking_v1")
-    policy = _object(
+    ingress = core_model("NetworkPolicyIngressRule", "networking_v1")
+    egress = core_model("NetworkPolicyEgressRule", "networking_v1")
+    policy = structure(
         "Rules that replace the secure default ones.",
         {
             "egress": {"description": "Allowed egress.", "items": egress, "type": "array"},
             "ingress": {"description": "Allowed ingress.", "items": ingress, "type": "array"},
         },
     )
-    spec = _object(
+    spec = structure(
         "What sandboxes made from the template look like.",
-        _blueprint()
+        blueprint()
         | {
-            "envVarsInjectionPolicy": _choice(
+            "envVarsInjectionPolicy": choice(
                 "Whether claims may set environment variables.",
                 ["Allowed", "Overrides", "Disallowed"],
                 "Disallowed",
             ),
             "networkPolicy": policy,
-            "networkPolicyManagement": _choice(
+            "networkPolicyManagement": choice(
                 "Whether the controller keeps a NetworkPolicy for the template.",
                 ["Managed", "Unmanaged"],
                 "Managed",
             ),
-            "volumeClaimTemplatesPolicy": _choice(
+            "volumeClaimTemplatesPolicy": choice(
                 "Whether claims may set volumeClaimTemplates.",
                 ["Disallowed", "Allowed", "Overrides"],
                 "Disallowed",
@@ -230,36 +137,36 @@ def _template() -> Json:
 
 
 def _claim() -> Json:
-    lifecycle = _object(
+    lifecycle = structure(
         "When and how the claim ends; unset is never.",
         {
-            "shutdownPolicy": _choice(
+            "shutdownPolicy": choice(
                 "What happens to the claim when it expires.",
                 ["Delete", "DeleteForeground", "Retain"],
                 "Retain",
             ),
-            "shutdownTime": _time("When the claim expires."),
-            "ttlSecondsAfterFinished": _described(
+            "shutdownTime": moment("When the claim expires."),
+            "ttlSecondsAfterFinished": described(
                 "Seconds the claim lives after its Pod finished.",
                 {"format": "int32", "minimum": 0, "type": "integer"},
             ),
         },
     )
-    variable = _object(
+    variable = structure(
         "One variable.",
         {
-            "containerName": _text("Container that gets it; unset is the first one."),
-            "name": _text("Name of the variable."),
-            "value": _text("Its literal value."),
+            "containerName": string("Container that gets it; unset is the first one."),
+            "name": string("Name of the variable."),
+            "value": string("Its literal value."),
         },
         ["name", "value"],
     )
-    spec = _object(
+    spec = structure(
         "What is claimed.",
         {
-            "additionalPodMetadata": _object(
+            "additionalPodMetadata": structure(
                 "Labels and annotations merged into the Pod's.",
-                {"annotations": _strings("Annotations."), "labels": _strings("Labels.")},
+                {"annotations": strings("Annotations."), "labels": strings("Labels.")},
             ),
             "env": {
                 "description": "Environment variables; any entry forces a cold start.",
@@ -268,26 +175,26 @@ def _claim() -> Json:
                 "x-kubernetes-list-type": "atomic",
             },
             "lifecycle": lifecycle,
-            "volumeClaimTemplates": _claim_templates(),
-            "warmPoolRef": _object(
+            "volumeClaimTemplates": claim_templates(),
+            "warmPoolRef": structure(
                 "The pool to take from, in the same namespace.",
-                {"name": _text("Name of a SandboxWarmPool.")},
+                {"name": string("Name of a SandboxWarmPool.")},
                 ["name"],
             ),
         },
         ["warmPoolRef"],
     )
-    bound = _object(
+    bound = structure(
         "The sandbox bound to the claim.",
         {
-            "name": _text("Name of the Sandbox."),
-            "podIPs": _described(
+            "name": string("Name of the Sandbox."),
+            "podIPs": described(
                 "Addresses of its Pod.", {"items": {"type": "string"}, "type": "array"}
             ),
-            "serviceFQDN": _text("Fully qualified name of its Service."),
+            "serviceFQDN": string("Fully qualified name of its Service."),
         },
     )
-    status = _object("What was given.", {"conditions": _conditions(), "sandbox": bound})
+    status = structure("What was given.", {"conditions": conditions(), "sandbox": bound})
     columns = [
         {"jsonPath": f"{_READY}.status", "name": "Ready", "type": "string"},
         {"jsonPath": ".status.sandbox.name", "name": "Sandbox", "type": "string"},
@@ -311,27 +218,27 @@ def _claim() -> Json:
 
 def _warm_pool() -> Json:
     count: Json = {"format": "int32", "type": "integer"}
-    spec = _object(
+    spec = structure(
         "The wanted pool.",
         {
-            "readinessGracePeriodSeconds": _described(
+            "readinessGracePeriodSeconds": described(
                 "How long a member may be unready before it is replaced; the controller's setting"
                 " holds where it is absent.",
                 {"format": "int32", "minimum": LEAST_GRACE_S, "type": "integer"},
             ),
-            "replicas": _described(
+            "replicas": described(
                 "Number of unclaimed sandboxes to keep.",
                 {"default": 1, "format": "int32", "minimum": 0, "type": "integer"},
             ),
-            "sandboxTemplateRef": _object(
+            "sandboxTemplateRef": structure(
                 "The template to use, in the same namespace.",
-                {"name": _text("Name of a SandboxTemplate.")},
+                {"name": string("Name of a SandboxTemplate.")},
                 ["name"],
             ),
-            "updateStrategy": _object(
+            "updateStrategy": structure(
                 "How members made from an older template are replaced.",
                 {
-                    "type": _choice(
+                    "type": choice(
                         "Recreate replaces them at once, OnReplenish when they are claimed.",
                         ["Recreate", "OnReplenish"],
                         "OnReplenish",
@@ -341,16 +248,16 @@ def _warm_pool() -> Json:
         },
         ["sandboxTemplateRef"],
     )
-    status = _object(
+    status = structure(
         "The observed pool.",
         {
-            "observedGeneration": _described(
+            "observedGeneration": described(
                 "Generation the counts belong to.",
                 {"format": "int64", "minimum": 0, "type": "integer"},
             ),
-            "readyReplicas": _described("Members that are ready.", count),
-            "replicas": _described("Members that are not being deleted.", count),
-            "selector": _text("Label selector of the members' Pods."),
+            "readyReplicas": described("Members that are ready.", count),
+            "replicas": described("Members that are not being deleted.", count),
+            "selector": string("Label selector of the members' Pods."),
         },
     )
     scale = {
@@ -385,7 +292,7 @@ def _root(text: str, spec: Json, status: Json | None = None) -> Json:
     }
     if status is not None:
         properties["status"] = status
-    return _object(text, properties, ["spec"])
+    return structure(text, properties, ["spec"])
 
 
 def _owner(kind: str) -> str:
