@@ -242,10 +242,9 @@ async def _connect(
 
 async def _addresses(host: str, port: int) -> list[Any]:
     kind = socket.SOCK_STREAM
-    numbers = socket.AI_NUMERICHOST
     try:
         # Numbers need neither a resolver nor the thread in which to ask it, nor, as bytes, a codec.
-        return socket.getaddrinfo(host.encode(), port, type=kind, flags=numbers)
+        return socket.getaddrinfo(host.encode(), port, type=kind, flags=socket.AI_NUMERICHOST)
     except socket.gaierror:
         return await anyio.getaddrinfo(host, port, type=kind)
 

@@ -217,8 +217,7 @@ class Transport:
 
     async def _run(self, exchange: _Exchange) -> Response:
         response = await self._attempt(exchange)
-        refused = exchange.authorization
-        if response.status == 401 and await self.connection.auth.refresh(refused):
+        if response.status == 401 and await self.connection.auth.refresh(exchange.authorization):
             self.counted.retries[exchange.method, 401] += 1
             await self._authorize(exchange)
             response = await self._attempt(exchange)

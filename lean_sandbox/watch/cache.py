@@ -115,8 +115,7 @@ class Cache(Store[E]):
 
     def _forget_versions(self, namespace: str | None) -> None:
         """Accept everything that a list shows from now on: the store was restored from a backup."""
-        plural = self.kind.resource.plural
-        log.warning("store_restored", kind=plural, namespace=namespace or "*")
+        log.warning("store_restored", kind=self.kind.resource.plural, namespace=namespace or "*")
         for key in self.keys(namespace):
             self.forget_version(key)
 

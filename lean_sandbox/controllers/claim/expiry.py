@@ -44,11 +44,10 @@ class ClaimExpiry:
 
     async def run(self) -> Result:
         """Report that the claim has expired; once that is reported, delete what its policy says."""
-        entry = self._entry
         view = self._view
         if not has_reason(self._old.conditions, names.READY, names.REASON_CLAIM_EXPIRED):
             now = self._context.server_time.now()
-            marked = expired_claim_status(self._old, entry.generation, now)
+            marked = expired_claim_status(self._old, self._entry.generation, now)
             await self._requests.write_status(marked, has_sandbox=False)
             return self.reported()
         if not view.is_deleted_at_expiry:

@@ -88,7 +88,6 @@ class ClaimReconcile:
     async def run(self) -> Result:
         """Serve the claim, or end it."""
         entry = self._entry
-        claims = self._context.caches.claims
         try:
             if self._expiry.is_due(self._old):
                 return await self._expiry.run()
@@ -98,7 +97,7 @@ class ClaimReconcile:
             return Result(requeue_after_s=wait.after_s)
         except Conflict:
             # The next try has to know the state that this one did not.
-            await self._context.writer.get(claims, entry.key)
+            await self._context.writer.get(self._context.caches.claims, entry.key)
             raise
         finally:
             self._binding.announce()

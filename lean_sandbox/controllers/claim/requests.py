@@ -116,8 +116,7 @@ class ClaimRequests:
         NotYetError when it is being deleted.
         """
         entry = self._entry
-        old = self._old
-        version = None if old == EMPTY_CLAIM_STATUS else await self._version_of_status()
+        version = None if self._old == EMPTY_CLAIM_STATUS else await self._version_of_status()
         for patches in range(1, MOST_PATCHES + 1):
             try:
                 body = _guarded(entry, patch, version, is_first=True)

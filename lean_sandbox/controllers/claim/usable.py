@@ -31,9 +31,8 @@ async def make_usable(context: ClaimContext, sandbox: SandboxEntry) -> None:
     refuses the patch or does not answer it. Waits first for a write of the Sandbox's own reconcile,
     which may carry older metadata.
     """
-    sandboxes = context.caches.sandboxes
     pods = context.caches.pods
-    latest = sandboxes.latest(sandbox)
+    latest = context.caches.sandboxes.latest(sandbox)
     if latest is not None and not latest.needs_fetch:
         owned = pods.owned_by(latest.key.namespace, latest.uid)
         found = [await _release(context, latest, pod) for pod in owned if pod.may_be_ready]

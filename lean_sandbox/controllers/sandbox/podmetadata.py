@@ -77,8 +77,7 @@ class PodMetadata:
         # A drift of the Pod's metadata may wait, as it may in the reference controller.
         now = self._context.clock.monotonic()
         state = self._run.state
-        settings = self._context.settings
-        window_s = min(settings.sandbox_write_behind_window, LONGEST_WRITE_BEHIND_S)
+        window_s = min(self._context.settings.sandbox_write_behind_window, LONGEST_WRITE_BEHIND_S)
         if window_s <= 0:
             return False
         if state.drift_since is None:

@@ -286,8 +286,7 @@ class SandboxReconcile:
         if ready is None or (before is not None and before.reason == ready.reason):
             return
         is_lost = before is not None and before.status == names.TRUE
-        is_going = self._run.view.is_deleted_at_expiry
-        if ready.reason == names.REASON_SANDBOX_EXPIRED and is_going:
+        if ready.reason == names.REASON_SANDBOX_EXPIRED and self._run.view.is_deleted_at_expiry:
             return
         if ready.reason in _EVENTS:
             type_, reason, action, note = _EVENTS[ready.reason]

@@ -52,11 +52,10 @@ class PoolController(Controller[PoolEntry]):
         self._states: States[PoolState] = States(self._new_state)
         self._by_hash: Index[PoolEntry] = Index(_hash_of)
         self.cache.listeners.append(self._by_hash.follow)
-        resource = caches.pools.kind.resource
         self._context = PoolContext(
             caches=caches,
             clock=shared.clock,
-            events=ObjectEvents(shared, resource, "sandboxwarmpool-controller"),
+            events=ObjectEvents(shared, caches.pools.kind.resource, "sandboxwarmpool-controller"),
             refusals=Refusals(self._states, self._try_again),
             resolver=shared.resolver,
             server_time=shared.server_time,
@@ -105,11 +104,10 @@ class PoolController(Controller[PoolEntry]):
         if entry.view is None:
             return True
         status = entry.status
-        wanted = entry.view.replicas
         return (
             status is not None
             and status.observedGeneration == entry.generation
-            and status.replicas == wanted == status.readyReplicas
+            and status.replicas == entry.view.replicas == status.readyReplicas
         )
 
     def on_member(self, pool: Key, *, is_loss: bool = False) -> None:

@@ -44,8 +44,7 @@ class MemberRequests:
         self._context = run.context
         self._sandboxes = run.context.caches.sandboxes
         template = run.template
-        resolver = run.context.resolver
-        self._staleness = resolver.staleness(template) if template is not None else None
+        self._staleness = run.context.resolver.staleness(template) if template is not None else None
 
     async def for_each(
         self, members: list[SandboxEntry], act: Callable[[SandboxEntry], Awaitable[object]]
