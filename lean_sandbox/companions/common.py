@@ -19,7 +19,7 @@ from lean_sandbox.config.options import Settings
 from lean_sandbox.controllers.common import ServerTime, log_about, reference_to
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.errors import Conflict
-from lean_sandbox.kube.events import EventRecorder, EventType
+from lean_sandbox.kube.events import EventRecorder, Severity
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.runtime.controller import Controller
@@ -55,7 +55,7 @@ class Reports:
         # What was last said to be wrong of each annotation of an object, by its uid.
         self._wrong: LRUCache[tuple[str, str], str] = LRUCache(_MOST_TOLD)
 
-    def tell(
+    def report(
         self,
         companion: str,
         cache: Cache[W],
@@ -63,7 +63,7 @@ class Reports:
         reason: str,
         note: str,
         *,
-        type_: EventType = "Normal",
+        type_: Severity = "Normal",
     ) -> None:
         """Report about one object."""
         self._counts[companion, reason] += 1
@@ -76,7 +76,7 @@ class Reports:
         if self._wrong.get((entry.uid, annotation)) != fault:
             self._wrong[entry.uid, annotation] = fault
             note = f"{annotation}: {fault}"
-            self.tell(companion, cache, entry, INVALID, note, type_="Warning")
+            self.report(companion, cache, entry, INVALID, note, type_="Warning")
 
     def collect(self, into: Exposition, companion: str) -> None:
         """Add the counts of one companion."""
@@ -130,11 +130,11 @@ class Companion(Controller[E], Generic[E]):
         guarded = {**body, "metadata": metadata}
         await self._kit.writer.patch(self.cache, entry, guarded, as_metadata=False)
 
-    def tell(
-        self, cache: Cache[W], entry: W, reason: str, note: str, *, type_: EventType = "Normal"
+    def report(
+        self, cache: Cache[W], entry: W, reason: str, note: str, *, type_: Severity = "Normal"
     ) -> None:
         """Report about one object."""
-        self._kit.reports.tell(self.name, cache, entry, reason, note, type_=type_)
+        self._kit.reports.report(self.name, cache, entry, reason, note, type_=type_)
 
     def wish(
         self, cache: Cache[Any], entry: Wishes | None, annotation: str, read: Callable[[str], T]

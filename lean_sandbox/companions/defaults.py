@@ -147,7 +147,7 @@ class Defaults(Companion[CompanionClaimEntry]):
         self._given[claim.uid] = True
         said = ", ".join(f"{name} {value}" for name, value in lifecycle.items())
         note = f'Set the lifecycle to the defaults of pool "{claim.pool}": {said}'
-        self.tell(self.cache, claim, "ClaimDefaultsApplied", note)
+        self.report(self.cache, claim, "ClaimDefaultsApplied", note)
 
     async def _remove(
         self, claim: CompanionClaimEntry, pool: CompanionPoolEntry, defaults: ClaimDefaults
@@ -157,4 +157,4 @@ class Defaults(Companion[CompanionClaimEntry]):
                 f'Deleted claim "{claim.key.name}": it had no Sandbox for'
                 f" {defaults.unboundSeconds} s (unboundSeconds)"
             )
-            self.tell(self._pools, pool, "UnboundClaimDeleted", note)
+            self.report(self._pools, pool, "UnboundClaimDeleted", note)

@@ -105,7 +105,7 @@ class Idle(Companion[CompanionSandboxEntry]):
         await self.write(sandbox, {"spec": {"operatingMode": names.OPERATING_MODE_SUSPENDED}})
         since = format_rfc3339(datetime.fromtimestamp(since_s, UTC))
         note = f"Suspended: idle since {since}, for {timeout_s} s or longer"
-        self.tell(self.cache, sandbox, "IdleSuspended", note)
+        self.report(self.cache, sandbox, "IdleSuspended", note)
         return Result()
 
     def _bearers(self, sandbox: CompanionSandboxEntry) -> list[tuple[Cache[Any], Wishes | None]]:

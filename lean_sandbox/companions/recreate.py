@@ -147,7 +147,7 @@ class Recreate(Companion[CompanionSandboxEntry]):
             why = "disruption" if pod.disrupted_at else f"failure {failures.count} in a row"
             named = f" ({pod.reason})" if pod.reason else ""
             note = f'Deleted failed Pod "{pod.key.name}"{named} so that another is made: {why}'
-            self.tell(self.cache, sandbox, "PodRecreated", note)
+            self.report(self.cache, sandbox, "PodRecreated", note)
         return Result()
 
     async def _count(
@@ -176,7 +176,7 @@ class Recreate(Companion[CompanionSandboxEntry]):
             f'Pod "{pod.key.name}" stays: {failures.count} failures in a row are more than'
             f" {FAILURE_LIMIT} permits, {limit}; delete the Pod to try again"
         )
-        self.tell(self.cache, sandbox, "PodFailureLimitReached", note, type_="Warning")
+        self.report(self.cache, sandbox, "PodFailureLimitReached", note, type_="Warning")
 
 
 def _policy(text: str) -> str:

@@ -19,7 +19,7 @@ from lean_sandbox.config.options import Settings
 from lean_sandbox.controllers.metrics import Metrics
 from lean_sandbox.controllers.resolver import TemplateResolver
 from lean_sandbox.kube.client import Client
-from lean_sandbox.kube.events import EventRecorder, EventType
+from lean_sandbox.kube.events import EventRecorder, Severity
 from lean_sandbox.kube.resources import ObjectReference, Resource
 from lean_sandbox.model.sandbox import Sandbox, SandboxStatus
 from lean_sandbox.model.times import parse_http_date, parse_rfc3339
@@ -75,7 +75,7 @@ class ObjectEvents:
     def emit(
         self,
         entry: Entry,
-        type_: EventType,
+        type_: Severity,
         reason: str,
         action: str,
         note: str,
@@ -87,7 +87,7 @@ class ObjectEvents:
             regarding = reference_to(entry, self._resource)
             self._recorder.emit(regarding, type_, reason, action, note, related)
 
-    def log(self, entry: Entry, type_: EventType, what: str, /, **facts: Any) -> None:
+    def log(self, entry: Entry, type_: Severity, what: str, /, **facts: Any) -> None:
         """Log one line about an object, at the level that its type has as an Event."""
         log_about(self._log, entry, type_, what, **facts)
 

@@ -80,7 +80,7 @@ class Counts(NamedTuple):
     acquired: int = 0
 
 
-class _Slot(msgspec.Struct, order=True, gc=False):
+class _QueuedMember(msgspec.Struct, order=True, gc=False):
     """A member and its turn. Compared by ``number``, which rises in the order of arrival."""
 
     number: int
@@ -100,9 +100,9 @@ class WarmQueue:
         self.available: Signal[Key] = Signal()
         #: The same for a member that was given back.
         self.released: Signal[Key] = Signal()
-        # By stage, the slots on each node, earliest first; a node without any is not kept.
-        self._pools: dict[Key, tuple[dict[str, list[_Slot]], ...]] = {}
-        self._slots: dict[Key, _Slot] = {}
+        # By stage, the members on each node, earliest first; a node without any is not kept.
+        self._pools: dict[Key, tuple[dict[str, list[_QueuedMember]], ...]] = {}
+        self._queued: dict[Key, _QueuedMember] = {}
         # Uids of the members that the server does not let claims take over.
         self._refused: set[str] = set()
         self._arrivals = 0
@@ -117,19 +117,19 @@ class WarmQueue:
         if pool is None:
             self.forget(entry)
             return
-        slot = self._slots.get(entry.key)
-        if slot is None or (slot.entry.uid, slot.pool) != (entry.uid, pool):
-            if slot is not None:
-                self._drop(slot)
+        queued = self._queued.get(entry.key)
+        if queued is None or (queued.entry.uid, queued.pool) != (entry.uid, pool):
+            if queued is not None:
+                self._drop(queued)
             self._append(entry, pool, self.available)
             return
-        slot.entry = entry
-        before = (slot.stage, slot.node)
+        queued.entry = entry
+        before = (queued.stage, queued.node)
         after = _place_of(entry, self._pods_of(entry))
-        if slot.stage != _ACQUIRED and before != after:
-            self._move(slot, *after)
+        if queued.stage != _ACQUIRED and before != after:
+            self._move(queued, *after)
             if before[0] == _WAITING:
-                self.available(slot.pool)
+                self.available(queued.pool)
 
     def acquire(
         self, pool: Key, *, accept: Callable[[SandboxEntry], bool] = lambda _member: True
@@ -141,10 +141,10 @@ class WarmQueue:
         error of ``accept`` is raised, and the member that it was called with stays.
         """
         for stage in (_READY, _NETWORKED):
-            slot = self._accepted(pool, stage, accept)
-            if slot is not None:
-                self._move(slot, _ACQUIRED, "")
-                return slot.entry
+            queued = self._accepted(pool, stage, accept)
+            if queued is not None:
+                self._move(queued, _ACQUIRED, "")
+                return queued.entry
         self._accepted(pool, _WAITING, accept)
         return None
 
@@ -153,20 +153,20 @@ class WarmQueue:
 
         :meth:`release` must follow, whatever becomes of the member.
         """
-        slot = self._slots.get(entry.key)
-        if slot is None or slot.entry.uid != entry.uid or slot.stage == _ACQUIRED:
+        queued = self._queued.get(entry.key)
+        if queued is None or queued.entry.uid != entry.uid or queued.stage == _ACQUIRED:
             return False
-        self._move(slot, _ACQUIRED, "")
+        self._move(queued, _ACQUIRED, "")
         return True
 
     def release(self, entry: SandboxEntry) -> None:
         """Free an acquired member, unless it was forgotten or replaced; it goes to the end."""
-        slot = self._slots.get(entry.key)
-        if slot is None or slot.stage != _ACQUIRED:
+        queued = self._queued.get(entry.key)
+        if queued is None or queued.stage != _ACQUIRED:
             return
-        if (slot.entry.uid, slot.pool) == (entry.uid, pool_of(entry)):
-            self._drop(slot)
-            self._append(slot.entry, slot.pool, self.released)
+        if (queued.entry.uid, queued.pool) == (entry.uid, pool_of(entry)):
+            self._drop(queued)
+            self._append(queued.entry, queued.pool, self.released)
 
     def forget(self, entry: SandboxEntry) -> None:
         """Drop exactly this Sandbox: it is gone, or is no member any more.
@@ -174,18 +174,18 @@ class WarmQueue:
         Or no claim may take it until it has changed and is offered again.
         """
         self._refused.discard(entry.uid)
-        slot = self._slots.get(entry.key)
-        if slot is not None and slot.entry.uid == entry.uid:
-            self._drop(slot)
+        queued = self._queued.get(entry.key)
+        if queued is not None and queued.entry.uid == entry.uid:
+            self._drop(queued)
 
     def refuse(self, entry: SandboxEntry) -> None:
         """Drop a member that the server does not let claims take over; its pool replaces it.
 
         A Sandbox that is gone, or no member any more, is ignored.
         """
-        slot = self._slots.get(entry.key)
-        if slot is not None and slot.entry.uid == entry.uid:
-            self._drop(slot)
+        queued = self._queued.get(entry.key)
+        if queued is not None and queued.entry.uid == entry.uid:
+            self._drop(queued)
             self._refused.add(entry.uid)
 
     def is_refused(self, entry: SandboxEntry) -> bool:
@@ -196,8 +196,8 @@ class WarmQueue:
         """Drop the members of a pool that was deleted, free and acquired."""
         for nodes in self._pools.pop(pool, ()):
             for line in nodes.values():
-                for slot in line:
-                    del self._slots[slot.entry.key]
+                for queued in line:
+                    del self._queued[queued.entry.key]
 
     def counts(self, pool: Key) -> Counts:
         """Return how many members a pool has."""
@@ -211,50 +211,50 @@ class WarmQueue:
 
     def _accepted(
         self, pool: Key, stage: int, accept: Callable[[SandboxEntry], bool]
-    ) -> _Slot | None:
-        """Return the next slot at a stage that is accepted, having dropped those before it."""
-        while pool in self._pools and (slot := _first(self._pools[pool][stage])) is not None:
-            if accept(slot.entry):
-                return slot
-            self._drop(slot)
+    ) -> _QueuedMember | None:
+        """Return the next member at a stage that is accepted, having dropped those before it."""
+        while pool in self._pools and (queued := _first(self._pools[pool][stage])) is not None:
+            if accept(queued.entry):
+                return queued
+            self._drop(queued)
         return None
 
     def _append(self, entry: SandboxEntry, pool: Key, signal: Signal[Key]) -> None:
         self._arrivals += 1
         place = _place_of(entry, self._pods_of(entry))
-        slot = self._slots[entry.key] = _Slot(self._arrivals, entry, pool, *place)
-        self._insert(slot)
-        if slot.stage != _WAITING:
+        queued = self._queued[entry.key] = _QueuedMember(self._arrivals, entry, pool, *place)
+        self._insert(queued)
+        if queued.stage != _WAITING:
             signal(pool)
 
-    def _drop(self, slot: _Slot) -> None:
-        del self._slots[slot.entry.key]
-        self._remove(slot)
-        if not any(self._pools[slot.pool]):
-            del self._pools[slot.pool]
+    def _drop(self, queued: _QueuedMember) -> None:
+        del self._queued[queued.entry.key]
+        self._remove(queued)
+        if not any(self._pools[queued.pool]):
+            del self._pools[queued.pool]
 
-    def _move(self, slot: _Slot, stage: int, node: str) -> None:
-        self._remove(slot)
-        slot.stage = stage
-        slot.node = node
-        self._insert(slot)
+    def _move(self, queued: _QueuedMember, stage: int, node: str) -> None:
+        self._remove(queued)
+        queued.stage = stage
+        queued.node = node
+        self._insert(queued)
 
-    def _insert(self, slot: _Slot) -> None:
-        stages = self._pools.get(slot.pool)
+    def _insert(self, queued: _QueuedMember) -> None:
+        stages = self._pools.get(queued.pool)
         if stages is None:
-            stages = self._pools[slot.pool] = ({}, {}, {}, {})
-        insort(stages[slot.stage].setdefault(slot.node, []), slot)
+            stages = self._pools[queued.pool] = ({}, {}, {}, {})
+        insort(stages[queued.stage].setdefault(queued.node, []), queued)
 
-    def _remove(self, slot: _Slot) -> None:
-        nodes = self._pools[slot.pool][slot.stage]
-        line = nodes[slot.node]
-        del line[bisect_left(line, slot)]
+    def _remove(self, queued: _QueuedMember) -> None:
+        nodes = self._pools[queued.pool][queued.stage]
+        line = nodes[queued.node]
+        del line[bisect_left(line, queued)]
         if not line:
-            del nodes[slot.node]
+            del nodes[queued.node]
 
 
-def _first(nodes: dict[str, list[_Slot]]) -> _Slot | None:
-    best: list[_Slot] = []
+def _first(nodes: dict[str, list[_QueuedMember]]) -> _QueuedMember | None:
+    best: list[_QueuedMember] = []
     size = 0
     for node, line in nodes.items():
         more = len(line) - size

@@ -27,7 +27,7 @@ from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.model.times import format_micro_time
 from lean_sandbox.turns import Turns
 
-EventType = Literal["Normal", "Warning"]
+Severity = Literal["Normal", "Warning"]
 
 #: Repeats that come later begin a new event; the reference recorder uses the same time.
 SERIES_WINDOW_S = 360.0
@@ -84,7 +84,7 @@ class EventRecorder:
     def emit(
         self,
         regarding: ObjectReference,
-        type_: EventType,
+        type_: Severity,
         reason: str,
         action: str,
         note: str,

@@ -421,5 +421,5 @@ def test_pools_leave_nothing_behind() -> None:
     gc.collect()
     grown = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
-    assert (queue._pools, queue._slots) == ({}, {})
+    assert (queue._pools, queue._queued) == ({}, {})
     assert grown < 20_000

@@ -30,7 +30,7 @@ from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
 # Delay of the reconcile of a Sandbox that was ready when another controller changed it.
 _REPORT_AFTER_S = 0.1
-_AT_ONCE = (
+_URGENT = (
     Change.GONE
     | Change.DELETING
     | Change.OWNERS
@@ -196,7 +196,7 @@ class SandboxController(Controller[SandboxEntry]):
             return
         # Before there is a node only the scheduler writes, and no column shows its findings.
         is_news = bool(delta.change & Change.VERSION) and not delta.change & Change.COLUMNS
-        may_wait = not delta.change & _AT_ONCE and _is_a_step_up(delta)
+        may_wait = not delta.change & _URGENT and _is_a_step_up(delta)
         pod = delta.new
         reason = "pod gone"
         facts = frozenset[str]()

@@ -22,7 +22,7 @@ from lean_sandbox.controllers.sandbox.throttle import (
 )
 from lean_sandbox.kube.client import ENDING_S
 from lean_sandbox.kube.errors import Invalid
-from lean_sandbox.kube.events import EventType
+from lean_sandbox.kube.events import Severity
 from lean_sandbox.model import names, sandbox_status
 from lean_sandbox.model.conditions import find, has_reason, is_true, upsert
 from lean_sandbox.model.sandbox import EMPTY_STATUS, SandboxStatus, SandboxView
@@ -43,7 +43,7 @@ _SUSPENDED_FOR_GOOD = frozenset({names.REASON_POD_TERMINATED, names.REASON_POD_N
 
 # Reason of the Ready condition -> (type, reason, action, note) of the Event emitted when it
 # appears, as by the reference controller since v1.0.4; "" stands for the condition's message.
-_EVENTS: dict[str, tuple[EventType, str, str, str]] = {
+_EVENTS: dict[str, tuple[Severity, str, str, str]] = {
     names.REASON_DEPENDENCIES_READY: ("Normal", "SandboxReady", "Ready", "Sandbox is ready"),
     names.REASON_SANDBOX_SUSPENDED: ("Normal", "SandboxSuspended", "Suspension", ""),
     names.REASON_SANDBOX_EXPIRED: ("Normal", "SandboxExpired", "Expiry", ""),

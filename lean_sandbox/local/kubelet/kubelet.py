@@ -25,7 +25,7 @@ from filters import parse_labels
 from lean_sandbox.clock import Clock
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.errors import AlreadyExists, Conflict, ControlPlaneError, NotFound
-from lean_sandbox.kube.events import EventRecorder, EventType
+from lean_sandbox.kube.events import EventRecorder, Severity
 from lean_sandbox.kube.resources import NODES, PODS, ObjectReference
 from lean_sandbox.local.kubelet.follow import follow
 from lean_sandbox.local.kubelet.pods import (
@@ -369,7 +369,7 @@ class _Writer:
             self.emit(written, kind, reason, note)
         return written
 
-    def emit(self, pod: PodView, kind: EventType, reason: str, note: str) -> None:
+    def emit(self, pod: PodView, kind: Severity, reason: str, note: str) -> None:
         """Record an Event of the scheduler, or of the kubelet of the Pod's Node."""
         meta = pod.metadata
         is_scheduling = reason == FAILED_SCHEDULING

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import msgspec
 from msgspec.structs import replace
 
-from lean_sandbox.kube.events import EventType
+from lean_sandbox.kube.events import Severity
 from lean_sandbox.local.kubelet.podview import (
     NODE_ADDRESS,
     Container,
@@ -41,7 +41,7 @@ _HELD = 'Back-off pulling image "{image}"'
 _LOW = "The node was low on resource: memory. Threshold quantity: 100Mi, available: 42Mi. "
 _LATE = "Pod was active on the node longer than the specified deadline"
 
-Told = tuple[EventType, str, str]
+Told = tuple[Severity, str, str]
 """Type, reason and note of an Event."""
 # Status, reason and message of a condition; the last two may be left out.
 _Judgement = tuple[str, ...]
