@@ -1,10 +1,10 @@
 """The warm queue: which member of a pool a claim gets.
 
-A member is *free* (claims may get it) or *acquired* (held by one claim). Ready members are
-handed out first, then those with an address; members without an address are only counted. Of the
-nodes that hold the most members of a stage, the one whose first member came earliest gives that
-member; members without a node come only when none has one. A member keeps its turn whatever happens
-to it; only one that was released goes to the end.
+A member is *free* (claims may get it) or *acquired* (held by one claim). Ready members are handed
+out first, then those with an address; members without an address are only counted. Members come
+from the node with the most members of a stage; of several such nodes, from the one whose first
+member came earliest. Members without a node come last. A member keeps its turn whatever happens to
+it; only one that was released goes to the end.
 
 Only changes of the caches add and remove members. After a restart the initial lists rebuild it,
 including members that were acquired, which is why the adopting write must still be guarded.

@@ -1,4 +1,4 @@
-"""Accepts connections as they come, and closes those that are too many before they cost more."""
+"""Accepts connections, and closes surplus ones before they cost more."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ BACKLOG: Final = 1024
 class Arrivals:
     """The connections that are accepted at one time, by the address of the peer.
 
-    Of those that are too many, one of the peer with the most is closed before anything is made for
-    it, so that one peer keeps no other out: the oldest that has sent nothing, or else the oldest.
+    If there are too many, a connection of the peer with the most is closed before anything is made
+    for it, so that no peer keeps others out: the oldest that has sent nothing, or else the oldest.
     """
 
     def __init__(self, most: int) -> None:

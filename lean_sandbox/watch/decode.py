@@ -3,8 +3,8 @@
 An object that cannot be decoded, or for which a predicate or building its entry fails, is counted
 and logged once for each version; the other objects are not affected. If the object is in the cache,
 its metadata is still applied: a deletion is not missed, and a spec that cannot be read is not
-replaced by an older one. Only two things raise, because it is then unknown which events were lost:
-bytes that are not JSON, and errors that the server reports.
+replaced by an older one. Only two things raise: bytes that are not JSON, and errors that the server
+reports. After those it is unknown which events were lost.
 """
 
 from __future__ import annotations

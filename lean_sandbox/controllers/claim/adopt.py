@@ -104,10 +104,10 @@ class Adoption:
     async def _adopt(self, held: SandboxEntry) -> SandboxEntry | None:
         """Take one member over; ``None`` when it is no longer available.
 
-        One PATCH; after a refused one a GET shows whether somebody else has taken the member or it
-        has only changed, and then it is patched again, so that its pool does not lose it.
-        Raises ClaimError (AdoptionConflict) when others keep writing to it, MemberRefusedError when
-        the server refuses the patch for its content.
+        One PATCH; after a refused PATCH a GET shows whether somebody else has taken the member. If
+        it has only changed, it is patched again, so that its pool does not lose it. Raises
+        ClaimError (AdoptionConflict) when others keep writing to it, MemberRefusedError when the
+        server refuses the patch for its content.
         """
         refused: ApiError | None = None
         by_version = False

@@ -1,7 +1,7 @@
 """The requests of one reconcile to its claim: it is fetched whole, gets a status, is deleted.
 
-Two processes may each take a Sandbox for the same claim, and its user may edit it meanwhile. So the
-status that binds a claim is guarded, as is each that says that it has no Sandbox or is over.
+Two processes may each take a Sandbox for the same claim, and its user may edit it meanwhile. So a
+status is guarded if it binds the claim, or says that the claim has no Sandbox or has expired.
 """
 
 from __future__ import annotations

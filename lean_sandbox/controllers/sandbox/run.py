@@ -1,4 +1,4 @@
-"""One reconcile of a Sandbox as far as it has come, which all that take part in it share."""
+"""The progress of one reconcile of a Sandbox, shared by all of its parts."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ class Census:
         """Return the date of a condition by the server's clock; 0 for one that is unreadable.
 
         It was written by the clock of a controller: ours, or another's that goes as the server's
-        does. Of the two moments that it may mean the later one that has come counts.
+        does. The date can mean two moments; the later of them that has passed counts.
         """
         try:
             dated_s = seconds_of(moment)
