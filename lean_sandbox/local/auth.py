@@ -24,7 +24,7 @@ FindUid = Callable[[str, str], str | None]
 
 
 @dataclass(frozen=True, slots=True)
-class User:
+class UserInfo:
     """A name, and the groups rights can be bound to."""
 
     name: str
@@ -43,8 +43,8 @@ class User:
         return {key: value for key, value in shown.items() if value}
 
 
-ANONYMOUS: Final = User("system:anonymous", ("system:unauthenticated",))
-UNSECURED: Final = User("system:unsecured", ("system:masters", AUTHENTICATED))
+ANONYMOUS: Final = UserInfo("system:anonymous", ("system:unauthenticated",))
+UNSECURED: Final = UserInfo("system:unsecured", ("system:masters", AUTHENTICATED))
 """Who asks without credentials where those are trusted."""
 
 
@@ -71,16 +71,16 @@ class Authenticator:
         find_uid: FindUid,
         new_id: Callable[[], str],
         *,
-        nobody: User = ANONYMOUS,
+        nobody: UserInfo = ANONYMOUS,
     ) -> None:
         self._nobody = nobody
         self._key = key
         self._now = now
         self._find_uid = find_uid
         self._new_id = new_id
-        self._static: dict[str, User] = {}
+        self._static: dict[str, UserInfo] = {}
 
-    def add(self, token: str, user: User) -> None:
+    def add(self, token: str, user: UserInfo) -> None:
         """Accept ``token`` for ``user`` until the server ends."""
         self._static[token] = user
 
@@ -114,7 +114,7 @@ class Authenticator:
         signed = f"{head}.{_b64(msgspec.json.encode(claims))}"
         return f"{signed}.{_b64(_sign(self._key, signed))}", start + timedelta(seconds=lifetime_s)
 
-    def identify(self, authorization: str) -> User | None:
+    def identify(self, authorization: str) -> UserInfo | None:
         """Return who holds the credentials of an Authorization header, None for nobody known."""
         if not authorization:
             return self._nobody
@@ -128,7 +128,7 @@ class Authenticator:
 
     def authenticate(
         self, token: str, audiences: Iterable[str] = (ISSUER,)
-    ) -> tuple[User, list[str]]:
+    ) -> tuple[UserInfo, list[str]]:
         """Return who a token is of, and for which of the ``audiences``.
 
         Raises:
@@ -157,7 +157,7 @@ class Authenticator:
         if self._find_uid(namespace, name) != uid:
             _refuse(f'serviceaccounts "{name}" with the UID of the token not found')
         extra = ((_CREDENTIAL, (f"JTI={claims['jti']}",)),)
-        return User(claims["sub"], account_groups(namespace), uid, extra), found
+        return UserInfo(claims["sub"], account_groups(namespace), uid, extra), found
 
 
 def _refuse(why: str) -> NoReturn:

@@ -19,7 +19,7 @@ from lean_sandbox.local.serversettings import HOST, LocalSettings
 from lean_sandbox.program import called
 
 if TYPE_CHECKING:
-    from lean_sandbox.local.running import Cluster
+    from lean_sandbox.local.running import LocalCluster
     from lean_sandbox.local.up import Say, UpSettings
 
 MetricsOf = Callable[[Sequence[str]], tuple[str, bool]]
@@ -191,7 +191,7 @@ def _status(_given: argparse.Namespace) -> int:
 def _down(given: argparse.Namespace) -> int:
     from lean_sandbox.local.running import clusters  # noqa: PLC0415
 
-    def running() -> Cluster | None:
+    def running() -> LocalCluster | None:
         return next((one for one in clusters() if one.port == given.port), None)
 
     found = running()

@@ -23,10 +23,10 @@ from lean_sandbox.errors import ConfigError
 from lean_sandbox.local.access.rbac import Authorizer
 from lean_sandbox.local.access.reviews import Reviews
 from lean_sandbox.local.access.roles import Aggregation, RoleGuard, first_roles
-from lean_sandbox.local.auth import ANONYMOUS, UNSECURED, Authenticator, User
+from lean_sandbox.local.auth import ANONYMOUS, UNSECURED, Authenticator, UserInfo
 from lean_sandbox.local.control.disruption import Budgets
 from lean_sandbox.local.control.gc import GarbageCollector
-from lean_sandbox.local.control.lifecycle import ClaimProtection, Lifecycle
+from lean_sandbox.local.control.lifecycle import ClaimProtection, NamespaceLifecycle
 from lean_sandbox.local.direct import DirectAccess
 from lean_sandbox.local.http.audit import AuditEntry, AuditLog
 from lean_sandbox.local.http.documents import Documents
@@ -107,7 +107,7 @@ class ControlPlane:
         self._verbs = Verbs(self._store, self._registry, self.clock, self._rng)
         self.store = DirectAccess(self._store, self._registry, self._verbs)
         self._collector = GarbageCollector(self._store, self._registry, self._verbs)
-        self._lifecycle = Lifecycle(self._store, self._registry, self._verbs)
+        self._lifecycle = NamespaceLifecycle(self._store, self._registry, self._verbs)
         Budgets(self._verbs)
         self._protection = ClaimProtection(self._store, self._verbs)
         self._renderer = Renderer(self.clock.now)
@@ -223,7 +223,7 @@ class ControlPlane:
             nobody=ANONYMOUS if self.settings.tls else UNSECURED,
         )
         self._authenticator.add(
-            self._authenticator.derive(_ADMIN), User(_ADMIN, (_MASTERS, "system:authenticated"))
+            self._authenticator.derive(_ADMIN), UserInfo(_ADMIN, (_MASTERS, "system:authenticated"))
         )
         self._lifecycle.rebuild()
         self._protection.rebuild()
@@ -294,7 +294,7 @@ class ControlPlane:
             return self._authenticator.issue(namespace, name, uid, lifetime_s)[0]
         token = self._authenticator.derive(user)
         if user != _ADMIN:
-            known = User(user, (*groups, "system:authenticated"))
+            known = UserInfo(user, (*groups, "system:authenticated"))
             self._authenticator.add(token, known)
         return token
 

@@ -17,7 +17,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class StoredChange:
     """One change of one stored object."""
 
     resource: str
@@ -45,7 +45,7 @@ class DirectAccess:
         """Return the newest resourceVersion."""
         return self._store.version
 
-    def follow(self, tell: Callable[[Change], None], resources: Container[str]) -> None:
+    def follow(self, tell: Callable[[StoredChange], None], resources: Container[str]) -> None:
         """Call ``tell`` with every change of these kinds from now on, in order, at once."""
 
         def take(collection: Collection, event: Event) -> None:
@@ -56,7 +56,7 @@ class DirectAccess:
             after = None if event.type == "DELETED" else self._shown(kind, event.entry)
             writer = self._store.writer
             by = "" if writer is None else writer.name
-            tell(Change(kind.qualified_plural, event.version, by, before, after))
+            tell(StoredChange(kind.qualified_plural, event.version, by, before, after))
 
         self._store.listeners.append(take)
 

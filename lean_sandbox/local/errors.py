@@ -14,7 +14,7 @@ _encode = msgspec.json.Encoder().encode
 _STATUS: Final = {"kind": "Status", "apiVersion": "v1"}
 
 
-class Cause(NamedTuple):
+class ErrorCause(NamedTuple):
     """One entry of `details.causes`."""
 
     reason: str
@@ -148,7 +148,7 @@ def conflict(group: str, plural: str, name: str, why: str = _MODIFIED) -> Status
     return StatusError(409, "Conflict", message, details=_details(group, plural, name))
 
 
-def too_many_requests(message: str, cause: Cause) -> StatusError:
+def too_many_requests(message: str, cause: ErrorCause) -> StatusError:
     """Refuse for now what a budget does not allow."""
     return StatusError(429, "TooManyRequests", message, details={"causes": [cause.body()]})
 
@@ -161,7 +161,7 @@ def bad_request(message: str) -> StatusError:
 def unreadable_patch(patched: str, why: str) -> StatusError:
     """Refuse a patch because nothing sensible comes out of it."""
     text = f"Invalid value: {msgspec.json.encode(patched).decode()}: {why}"
-    cause = Cause("FieldValueInvalid", text, "patch")
+    cause = ErrorCause("FieldValueInvalid", text, "patch")
     message = f' "" is invalid: patch: {text}'
     return StatusError(422, "Invalid", message, details={"causes": [cause.body()]})
 
@@ -172,7 +172,7 @@ def unauthorized() -> StatusError:
 
 
 def forbidden(
-    group: str, plural: str, name: str, why: str, causes: Iterable[Cause] = ()
+    group: str, plural: str, name: str, why: str, causes: Iterable[ErrorCause] = ()
 ) -> StatusError:
     """Refuse what the user, or the state of the namespace, does not allow."""
     subject = qualified(group, plural) + (f' "{name}"' if name else "")
@@ -181,7 +181,7 @@ def forbidden(
     return StatusError(403, "Forbidden", f"{subject} is forbidden: {why}", details=details)
 
 
-def invalid(group: str, kind: str, name: str, causes: Iterable[Cause]) -> StatusError:
+def invalid(group: str, kind: str, name: str, causes: Iterable[ErrorCause]) -> StatusError:
     """Refuse an object that breaks rules; each cause names its field."""
     listed = list(causes)
     parts = list(dict.fromkeys(f"{cause.field}: {cause.message}" for cause in listed))

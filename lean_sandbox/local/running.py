@@ -13,7 +13,7 @@ import msgspec
 from lean_sandbox.errors import ConfigError
 
 
-class Cluster(msgspec.Struct, frozen=True):
+class LocalCluster(msgspec.Struct, frozen=True):
     """One local cluster that runs."""
 
     pid: int
@@ -44,7 +44,7 @@ def folder() -> Path:
 
 
 @contextmanager
-def listed(cluster: Cluster) -> Iterator[None]:
+def listed(cluster: LocalCluster) -> Iterator[None]:
     """List a cluster while the block runs; the lock ends with the process in any case."""
     path = folder() / f"local-{cluster.port}.json"
     draft = path.with_suffix(f".{cluster.pid}")
@@ -59,7 +59,7 @@ def listed(cluster: Cluster) -> Iterator[None]:
             path.unlink(missing_ok=True)
 
 
-def clusters() -> list[Cluster]:
+def clusters() -> list[LocalCluster]:
     """Return the clusters that run; the file of one that was killed is not locked."""
     found = []
     for path in sorted(folder().glob("local-*.json")):
@@ -67,5 +67,5 @@ def clusters() -> list[Cluster]:
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
-                found.append(msgspec.json.decode(file.read(), type=Cluster))
+                found.append(msgspec.json.decode(file.read(), type=LocalCluster))
     return found

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 from urllib.parse import parse_qsl, unquote
 
-from lean_sandbox.local.auth import User
+from lean_sandbox.local.auth import UserInfo
 from lean_sandbox.local.errors import bad_request
 from lean_sandbox.local.kinds.registry import Kind
 
@@ -56,7 +56,7 @@ class Ask:
 
     target: Target
     kind: Kind
-    user: User
+    user: UserInfo
     body: bytes
 
     @property
@@ -66,7 +66,7 @@ class Ask:
 
 
 @dataclass(slots=True)
-class Answer:
+class EncodedAnswer:
     """A whole answer: code, encoded body, and headers beyond the usual."""
 
     code: int

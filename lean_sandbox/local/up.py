@@ -31,7 +31,7 @@ from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.local.http.audit import AuditEntry
 from lean_sandbox.local.kubeconfig import NAME, current_context
 from lean_sandbox.local.kubelet.kubelet import Kubelet, KubeletSettings
-from lean_sandbox.local.running import Cluster, clusters, listed
+from lean_sandbox.local.running import LocalCluster, clusters, listed
 from lean_sandbox.program import called
 from lean_sandbox.version import __version__
 
@@ -103,7 +103,7 @@ async def up(
                     if process is not None:
                         group.start_soon(control, process)
                         await clock.wait(arrived, _GRACE_S)
-                    cluster = Cluster(
+                    cluster = LocalCluster(
                         pid=os.getpid(),
                         port=int(plane.url.rpartition(":")[2]),
                         url=plane.url,
@@ -172,7 +172,7 @@ async def _controller(settings: UpSettings) -> AsyncIterator[Process | None]:
                 process.kill()
 
 
-def _greeting(cluster: Cluster) -> str:
+def _greeting(cluster: LocalCluster) -> str:
     file = shlex.quote(cluster.kubeconfig)
     program = called(elsewhere=not cluster.log)
     lines = [

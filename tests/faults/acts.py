@@ -12,7 +12,7 @@ from typing import Any
 import anyio.lowlevel
 
 from lean_sandbox.local.controlplane import ControlPlane
-from lean_sandbox.local.direct import Change
+from lean_sandbox.local.direct import StoredChange
 from lean_sandbox.local.errors import StatusError
 from lean_sandbox.local.http.faults import HeldRequests, Loss
 from lean_sandbox.local.kinds.registry import Kind
@@ -106,7 +106,7 @@ class Acts(ABC):
         for webhook in self.webhooks:
             webhook(kind, obj)
 
-    def _note_owners(self, change: Change) -> None:
+    def _note_owners(self, change: StoredChange) -> None:
         after = change.after
         if after is not None and change.by not in self.users and not owner_of(after):
             self._disowned.add(after["metadata"]["uid"])

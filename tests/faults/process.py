@@ -7,7 +7,7 @@ from typing import Any
 
 from lean_sandbox.config.options import Settings
 from lean_sandbox.local.controlplane import ControlPlane
-from lean_sandbox.local.direct import Change
+from lean_sandbox.local.direct import StoredChange
 from lean_sandbox.local.http.audit import AuditEntry
 from tests.faults.details import owner_of
 from tests.faults.oracle import SANDBOXES
@@ -70,7 +70,7 @@ class Borders:
         if is_elsewhere or (not settings.extensions and entry.resource in _EXTENDED):
             self._cross(entry.user, f"{entry.what} {entry.namespace}/{entry.name}")
 
-    def _take(self, change: Change) -> None:
+    def _take(self, change: StoredChange) -> None:
         one = change.after or change.before
         assert one is not None
         uid = one["metadata"]["uid"]

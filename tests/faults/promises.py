@@ -15,7 +15,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from lean_sandbox.local.controlplane import ControlPlane
-from lean_sandbox.local.direct import Change
+from lean_sandbox.local.direct import StoredChange
 from lean_sandbox.local.http.audit import AuditEntry
 from tests.support.names import (
     CLAIMS,
@@ -171,7 +171,7 @@ class History:
             with suppress(KeyError):  # a kind that is not defined yet has no objects
                 for one in plane.store.list(resource):
                     version = int(one["metadata"]["resourceVersion"])
-                    self._take(Change(resource, version, "", None, one))
+                    self._take(StoredChange(resource, version, "", None, one))
         plane.store.follow(self._take, OBJECTS)
         plane.audit.listeners.append(self._note)
 
@@ -198,7 +198,7 @@ class History:
 
     # -- every version ---------------------------------------------------------------------------
 
-    def _take(self, change: Change) -> None:
+    def _take(self, change: StoredChange) -> None:
         if self._is_over:
             return
         is_ours = change.by in self.users
@@ -232,7 +232,7 @@ class History:
         if change.before is not None and change.after is not None:
             self._take_generations(change, change.before, change.after)
 
-    def _take_pod(self, change: Change, pod: Json) -> None:
+    def _take_pod(self, change: StoredChange, pod: Json) -> None:
         for version in (change.before, change.after):
             owner = version and _owner(version)
             if owner:
@@ -247,7 +247,7 @@ class History:
                     living.add(pod["metadata"]["uid"])
                 self._lives[owner["uid"]].add(change.version, bool(living))
 
-    def _take_sandbox(self, change: Change, one: Json, *, is_ours: bool) -> None:
+    def _take_sandbox(self, change: StoredChange, one: Json, *, is_ours: bool) -> None:
         uid = one["metadata"]["uid"]
         owner = _owner(one)
         if change.before is None:
@@ -270,7 +270,7 @@ class History:
         if is_ours and change.after is not None:
             self._told_of_pod(change, uid, one)
 
-    def _told_of_pod(self, change: Change, uid: str, one: Json) -> None:
+    def _told_of_pod(self, change: StoredChange, uid: str, one: Json) -> None:
         ready = _ready(one)
         if change.before is not None and ready == _ready(change.before):
             return
@@ -284,7 +284,7 @@ class History:
             if broken is not None:
                 self._break(broken, f"{_title(one)} tells {text!r} at {addresses}", change)
 
-    def _take_claim(self, change: Change, claim: Json) -> None:
+    def _take_claim(self, change: StoredChange, claim: Json) -> None:
         uid = claim["metadata"]["uid"]
         title = _title(claim)
         name = _bound_name(claim)
@@ -312,7 +312,7 @@ class History:
         if _is_ready(claim) and not (was_ready and name == before):
             self._told_usable(change, claim, name)
 
-    def _told_usable(self, change: Change, claim: Json, name: str) -> None:
+    def _told_usable(self, change: StoredChange, claim: Json, name: str) -> None:
         """Judge a claim that becomes Ready, or names another Sandbox, by the marks of the Pod."""
         owner = claim["metadata"]["uid"]
         for sandbox_uid in self._named[claim["metadata"]["namespace"], name]:
@@ -327,7 +327,7 @@ class History:
                     text = f"{_title(claim)} becomes Ready, and Pod {name} has {sorted(marks)}"
                     self._break(Promise.READY_IS_USABLE, text, change)
 
-    def _told_of_life(self, change: Change, uid: str, claim: Json) -> None:
+    def _told_of_life(self, change: StoredChange, uid: str, claim: Json) -> None:
         """Judge a claim that becomes Ready by the Pods that the controller may know.
 
         Its view may lag behind, but not behind what it has shown to know: what it told of the Pod,
@@ -357,7 +357,7 @@ class History:
             for one in present
         )
 
-    def _told_of_sandbox(self, change: Change, uid: str, claim: Json) -> None:
+    def _told_of_sandbox(self, change: StoredChange, uid: str, claim: Json) -> None:
         ready = _ready(claim)
         if change.before is not None and ready == _ready(change.before):
             return
@@ -382,7 +382,7 @@ class History:
         if broken is not None:
             self._break(broken, f"{_title(claim)} tells {ready}", change)
 
-    def _take_generations(self, change: Change, before: Json, after: Json) -> None:
+    def _take_generations(self, change: StoredChange, before: Json, after: Json) -> None:
         known = _generations(before)
         told = _generations(after)
         if told == known:
@@ -399,7 +399,7 @@ class History:
                 text = f"{_title(after)} tells {what} of generation {generation}, not {known[what]}"
                 self._break(Promise.NEVER_UNDONE, text, change)
 
-    def _bind(self, uid: str, one: Json, claim: str, title: str, change: Change) -> None:
+    def _bind(self, uid: str, one: Json, claim: str, title: str, change: StoredChange) -> None:
         bound = self._bound[uid]
         if claim not in bound:
             bound[claim] = title
@@ -408,7 +408,7 @@ class History:
                 text = f"{what} was bound to {', '.join(bound.values())}"
                 self._break(Promise.BOUND_ONCE, text, change)
 
-    def _break(self, promise: Promise, text: str, change: Change) -> None:
+    def _break(self, promise: Promise, text: str, change: StoredChange) -> None:
         self._found.append(f"{promise.name}: {text} (version {change.version})")
 
     # -- the end ---------------------------------------------------------------------------------

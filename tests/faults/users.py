@@ -8,7 +8,7 @@ import hypothesis.strategies as st
 import msgspec
 from hypothesis.stateful import rule
 
-from lean_sandbox.local.auth import User
+from lean_sandbox.local.auth import UserInfo
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.http.subresources import Subresources
 from lean_sandbox.local.target import Ask, Target
@@ -33,7 +33,7 @@ def ask_scale(plane: ControlPlane, where: str, name: str, scale: Json | None = N
     kind = plane._registry.by_resource(POOLS)
     body = msgspec.json.encode(scale)
     target.content_type = "application/json"
-    ask = Ask(target, kind, User("autoscaler"), body)
+    ask = Ask(target, kind, UserInfo("autoscaler"), body)
     answer = Subresources(plane._verbs, {})._scale(ask)
     shown: Json = msgspec.json.decode(answer.body)
     return shown

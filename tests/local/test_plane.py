@@ -26,7 +26,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from lean_sandbox.clock import SystemClock
 from lean_sandbox.local import kubeconfig
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
-from lean_sandbox.local.direct import Change
+from lean_sandbox.local.direct import StoredChange
 from lean_sandbox.local.http import watching
 from lean_sandbox.local.store import persistence, store
 from lean_sandbox.local.write.protobuf import PROTOBUF
@@ -323,7 +323,7 @@ async def test_changes_are_followed_in_order_with_whoever_made_them(
     plane: ControlPlane, room: Room
 ) -> None:
     """Also a change that the server makes while it carries out another."""
-    seen: list[Change] = []
+    seen: list[StoredChange] = []
     plane.store.follow(seen.append, ("persistentvolumeclaims",))
     claim = {
         "apiVersion": "v1",

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lean_sandbox.config.options import Settings
-from lean_sandbox.local.direct import Change
+from lean_sandbox.local.direct import StoredChange
 from tests.manager.replicas import Replica, Replicas, open_replicas
 from tests.support.builders import claim, pool, template
 from tests.support.extensions import BIND
@@ -163,7 +163,7 @@ async def told_by_the_next(replicas: Replicas, *names: str) -> list[Json]:
     leader = replicas.leader
     told: list[Json] = []
 
-    def take(change: Change) -> None:
+    def take(change: StoredChange) -> None:
         if change.after is not None and change.after["metadata"]["name"] in names:
             told.append(change.after["status"])
 

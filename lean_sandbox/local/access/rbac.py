@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 from multidict import MultiMapping
 
-from lean_sandbox.local.auth import ANONYMOUS, AUTHENTICATED, User, account_groups
+from lean_sandbox.local.auth import ANONYMOUS, AUTHENTICATED, UserInfo, account_groups
 from lean_sandbox.local.errors import StatusError, bad_request, forbidden
 from lean_sandbox.local.store.store import Store
 from lean_sandbox.local.target import Target
@@ -45,7 +45,7 @@ class Authorizer:
         self._grants: dict[str, _Grants] = {}
         self._version = 0
 
-    def decide(self, user: User, target: Target) -> tuple[bool, str]:
+    def decide(self, user: UserInfo, target: Target) -> tuple[bool, str]:
         """Return whether a request is allowed, and by which binding or what stood in the way."""
         if "system:masters" in user.groups:
             return True, ""
@@ -58,7 +58,7 @@ class Authorizer:
                 return True, f"RBAC: allowed by {grant.why}"
         return False, f"RBAC: {joined(missing)}" if missing else ""
 
-    def check(self, user: User, target: Target) -> None:
+    def check(self, user: UserInfo, target: Target) -> None:
         """Refuse a request that the bindings do not allow.
 
         Raises:
@@ -82,7 +82,7 @@ class Authorizer:
             f' group "{target.group}" {where}{why}',
         )
 
-    def rules(self, user: User, namespace: str) -> tuple[list[Rule], list[str]]:
+    def rules(self, user: UserInfo, namespace: str) -> tuple[list[Rule], list[str]]:
         """Return the rules that hold for a user in a namespace, and which roles are missing."""
         grants = list(self._granted(user, namespace))
         missing = [grant.why for grant in grants if grant.rules is None]
@@ -98,7 +98,7 @@ class Authorizer:
             entry = self._roles.entries.get(f"{namespace}/{name}")
         return None if entry is None else entry.load().get("rules") or []
 
-    def _granted(self, user: User, namespace: str) -> Iterator[_Grant]:
+    def _granted(self, user: UserInfo, namespace: str) -> Iterator[_Grant]:
         """Yield what a user is granted, cluster-wide and in a namespace if given."""
         read = (self._roles, self._cluster_roles, self._bindings, self._cluster_bindings)
         newest = max(collection.changed for collection in read)
@@ -154,7 +154,7 @@ def _right(target: Target) -> Rule:
     }
 
 
-def impersonated(user: User, headers: MultiMapping[str], authorizer: Authorizer) -> User:
+def impersonated(user: UserInfo, headers: MultiMapping[str], authorizer: Authorizer) -> UserInfo:
     """Return who a request is to be carried out as: its sender, unless it says otherwise.
 
     Raises:
@@ -195,7 +195,7 @@ def impersonated(user: User, headers: MultiMapping[str], authorizer: Authorizer)
         groups.append(AUTHENTICATED)
     elif name == ANONYMOUS.name and not groups:
         groups = list(ANONYMOUS.groups)
-    return User(name, tuple(groups), uid, tuple(sorted(extra.items())))
+    return UserInfo(name, tuple(groups), uid, tuple(sorted(extra.items())))
 
 
 def _account(name: str) -> tuple[str, str]:

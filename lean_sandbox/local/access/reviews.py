@@ -9,16 +9,16 @@ from typing import Any, Final
 import msgspec
 
 from lean_sandbox.local.access.rbac import Authorizer, joined
-from lean_sandbox.local.auth import ISSUER, Authenticator, TokenError, User
+from lean_sandbox.local.auth import ISSUER, Authenticator, TokenError, UserInfo
 from lean_sandbox.local.errors import StatusError, bad_request, invalid
 from lean_sandbox.local.kinds.registry import Kind, make_kind
 from lean_sandbox.local.schema.errors import invalid as invalid_value
-from lean_sandbox.local.target import Answer, Ask, Target
+from lean_sandbox.local.target import Ask, EncodedAnswer, Target
 from lean_sandbox.local.write.bodies import read_body, read_options
 from lean_sandbox.local.write.verbs import Verbs
 
 Json = dict[str, Any]
-Handler = Callable[[Ask], Answer]
+Handler = Callable[[Ask], EncodedAnswer]
 _Review = Callable[[Json, Ask], Json]
 
 _AUTHENTICATION: Final = "authentication.k8s.io"
@@ -51,7 +51,7 @@ class Reviews:
         issue = partial(self._answer, self._issue, kind=_TOKEN_REQUEST)
         self.handlers["serviceaccounts", "token"] = issue
 
-    def _answer(self, review: _Review, ask: Ask, kind: Kind | None = None) -> Answer:
+    def _answer(self, review: _Review, ask: Ask, kind: Kind | None = None) -> EncodedAnswer:
         """Answer with the members that a review gives to the body of a request."""
         kind = kind or ask.kind
         options = read_options(ask)
@@ -60,7 +60,7 @@ class Reviews:
         reviewed = {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": {}, **members}
         if ask.namespace:
             reviewed["metadata"]["namespace"] = ask.namespace
-        return Answer(201, msgspec.json.encode(reviewed), warnings=options.warnings)
+        return EncodedAnswer(201, msgspec.json.encode(reviewed), warnings=options.warnings)
 
     def _who(self, body: Json, ask: Ask) -> Json:
         del body
@@ -107,7 +107,7 @@ class Reviews:
         groups = spec.get("groups") or ()
         if not user and not groups:
             raise _mistake("spec.user", "", "at least one of user or group must be specified")
-        return self._allowed(body, User(user, tuple(groups), spec.get("uid", "")))
+        return self._allowed(body, UserInfo(user, tuple(groups), spec.get("uid", "")))
 
     def _local_access(self, body: Json, ask: Ask) -> Json:
         spec = body.get("spec") or {}
@@ -121,7 +121,7 @@ class Reviews:
             raise _mistake(where, wanted.get("namespace", ""), "must match metadata.namespace")
         return self._access(body, ask)
 
-    def _allowed(self, body: Json, user: User) -> Json:
+    def _allowed(self, body: Json, user: UserInfo) -> Json:
         if body["metadata"].keys() - {"namespace", "managedFields"}:
             raise _mistake("metadata", body["metadata"], "must be empty")
         spec = body.get("spec") or {}

@@ -11,7 +11,7 @@ import msgspec
 from filters.selectors import LabelSelector, LabelTerm
 from lean_sandbox.local import recorded
 from lean_sandbox.local.access.rbac import GROUP, Authorizer, Rule, missing_rights
-from lean_sandbox.local.auth import User
+from lean_sandbox.local.auth import UserInfo
 from lean_sandbox.local.errors import StatusError, bad_request, forbidden, not_found
 from lean_sandbox.local.kinds.registry import Kind
 from lean_sandbox.local.store.store import Collection, Event, Store
@@ -141,7 +141,7 @@ class RoleGuard:
         else:
             self._check_binding(user, kind, new)
 
-    def _check_role(self, user: User, kind: Kind, new: Json, old: Json | None) -> None:
+    def _check_role(self, user: UserInfo, kind: Kind, new: Json, old: Json | None) -> None:
         metadata = new["metadata"]
         name = metadata.get("name", "") if old is not None else ""
         if self._may(user, "escalate", kind.plural, metadata.get("namespace", ""), name):
@@ -153,7 +153,7 @@ class RoleGuard:
                 raise forbidden(GROUP, kind.plural, metadata.get("name", ""), why)
         self._check_rights(user, kind, metadata, new.get("rules") or ())
 
-    def _check_binding(self, user: User, kind: Kind, new: Json) -> None:
+    def _check_binding(self, user: UserInfo, kind: Kind, new: Json) -> None:
         metadata = new["metadata"]
         reference = new.get("roleRef") or {}
         namespace = metadata.get("namespace", "")
@@ -171,13 +171,15 @@ class RoleGuard:
             raise not_found(GROUP, kind.plural, name)
         self._check_rights(user, kind, metadata, rules)
 
-    def _may(self, user: User, verb: str, plural: str, namespace: str, name: str) -> bool:
+    def _may(self, user: UserInfo, verb: str, plural: str, namespace: str, name: str) -> bool:
         target = Target(verb, "", is_resource=True, group=GROUP, version="v1", resource=plural)
         target.namespace = namespace
         target.name = name
         return self._authorizer.decide(user, target)[0]
 
-    def _check_rights(self, user: User, kind: Kind, metadata: Json, rules: Iterable[Rule]) -> None:
+    def _check_rights(
+        self, user: UserInfo, kind: Kind, metadata: Json, rules: Iterable[Rule]
+    ) -> None:
         held, problems = self._authorizer.rules(user, metadata.get("namespace", ""))
         missing = missing_rights(held, rules)
         if not missing:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from filters.events import condition_of
 from lean_sandbox.local.access.roles import selector_of
-from lean_sandbox.local.errors import Cause, StatusError, too_many_requests
+from lean_sandbox.local.errors import ErrorCause, StatusError, too_many_requests
 from lean_sandbox.local.read.cells import at
 from lean_sandbox.local.store.store import Collection, Entry, Event, Store
 from lean_sandbox.local.write.verbs import Verbs
@@ -137,7 +137,7 @@ def check_budget(store: Store, pod: Entry) -> None:
 
 def _refused(why: str) -> StatusError:
     message = "Cannot evict pod as it would violate the pod's disruption budget."
-    return too_many_requests(message, Cause("DisruptionBudget", why))
+    return too_many_requests(message, ErrorCause("DisruptionBudget", why))
 
 
 def _shortage(name: str, status: Json) -> str:

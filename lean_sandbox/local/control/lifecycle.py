@@ -9,7 +9,7 @@ from typing import Any, Final
 import anyio
 from anyio.lowlevel import checkpoint
 
-from lean_sandbox.local.errors import Cause, StatusError, invalid
+from lean_sandbox.local.errors import ErrorCause, StatusError, invalid
 from lean_sandbox.local.kinds.registry import Definition, Kind, Registry, read_definition
 from lean_sandbox.local.schema import errors
 from lean_sandbox.local.schema.structural import is_same
@@ -60,7 +60,7 @@ class Definitions:
         if found:
             raise invalid(kind.group, kind.kind, name, found)
 
-    def _taken(self, group: str, wanted: Json, own: str) -> Iterator[Cause]:
+    def _taken(self, group: str, wanted: Json, own: str) -> Iterator[ErrorCause]:
         """Give the names that are not free, for a definition that is called ``own``."""
         if group and self._registry.serves_built_in(group):
             yield errors.invalid("spec.group", group, "has kinds of the server itself")
@@ -114,7 +114,7 @@ def _listed(names: Json, member: str) -> list[str]:
     return [value] if isinstance(value, str) else value
 
 
-class Lifecycle:
+class NamespaceLifecycle:
     """Follows Namespaces and CustomResourceDefinitions."""
 
     def __init__(self, store: Store, registry: Registry, verbs: Verbs) -> None:

@@ -16,7 +16,7 @@ import msgspec
 from lean_sandbox.local import recorded
 from lean_sandbox.local.kinds.registry import Kind, Registry
 from lean_sandbox.local.read.represent import parse_accept
-from lean_sandbox.local.target import Answer
+from lean_sandbox.local.target import EncodedAnswer
 
 Json = dict[str, Any]
 
@@ -333,9 +333,9 @@ class Documents:
         self._url = url
         self._revision = -1
         self._kinds: list[Kind] = []
-        self._known: dict[tuple[str, bool], Answer] = {}
+        self._known: dict[tuple[str, bool], EncodedAnswer] = {}
 
-    def answer(self, path: str, accept: str) -> Answer | None:
+    def answer(self, path: str, accept: str) -> EncodedAnswer | None:
         """Return a document, None where there is none."""
         if self._revision != self._registry.revision:
             self._revision = self._registry.revision
@@ -345,8 +345,8 @@ class Documents:
         if path == "openapi/v2":
             if _PROTOBUF in accept:
                 form = f"application/{_PROTOBUF}.v2.v1.0+protobuf"
-                return Answer(200, _EMPTY_SWAGGER, content_type=form)
-            return Answer(200, _SAME_IN_JSON)
+                return EncodedAnswer(200, _EMPTY_SWAGGER, content_type=form)
+            return EncodedAnswer(200, _SAME_IN_JSON)
         is_aggregated = path in ("api", "apis") and wants_aggregated(accept)
         known = self._known.get((path, is_aggregated))
         if known is None:
@@ -354,7 +354,7 @@ class Documents:
             if found is None:  # not remembered: clients could ask for anything
                 return None
             form = _AGGREGATED if is_aggregated else "application/json"
-            known = Answer(200, msgspec.json.encode(found), content_type=form)
+            known = EncodedAnswer(200, msgspec.json.encode(found), content_type=form)
             self._known[path, is_aggregated] = known
         return known
 

@@ -24,12 +24,12 @@ from lean_sandbox.local.errors import (
 from lean_sandbox.local.http.subresources import Subresources
 from lean_sandbox.local.http.watching import WatchPlan
 from lean_sandbox.local.kinds.registry import Kind
-from lean_sandbox.local.read.paging import Page, check_options, list_page, matcher, version_of
+from lean_sandbox.local.read.paging import ListPage, check_options, list_page, matcher, version_of
 from lean_sandbox.local.read.represent import Accepted, Renderer, choose_form
 from lean_sandbox.local.schema.events import check_event_change, check_new_event, to_core, to_events
 from lean_sandbox.local.serversettings import LocalSettings
 from lean_sandbox.local.store.store import Entry
-from lean_sandbox.local.target import Answer, Ask, Target, flag, number
+from lean_sandbox.local.target import Ask, EncodedAnswer, Target, flag, number
 from lean_sandbox.local.write import bodies
 from lean_sandbox.local.write.bodies import WriteOptions, read_deletion, read_options
 from lean_sandbox.local.write.verbs import Verbs
@@ -64,7 +64,7 @@ class Handlers:
         self._subresources = subresources
         self._authorizer = authorizer
         self._rng = rng
-        self._by_verb: dict[str, Callable[[Ask, Accepted], Answer]] = {
+        self._by_verb: dict[str, Callable[[Ask, Accepted], EncodedAnswer]] = {
             "get": self._get,
             "list": self._list,
             "create": self._create,
@@ -74,7 +74,7 @@ class Handlers:
             "deletecollection": self._delete_collection,
         }
 
-    def answer(self, ask: Ask) -> Answer:
+    def answer(self, ask: Ask) -> EncodedAnswer:
         """Answer a request that is not a watch.
 
         Raises:
@@ -87,7 +87,7 @@ class Handlers:
         finally:
             self._verbs.store.writer = None
 
-    def _answer(self, ask: Ask) -> Answer:
+    def _answer(self, ask: Ask) -> EncodedAnswer:
         self.check_path(ask.target, ask.kind)
         special = self._subresources.handler(ask.kind, ask.target.subresource)
         return special(ask) if special else self._by_verb[ask.target.verb](ask, self._form(ask))
@@ -128,18 +128,20 @@ class Handlers:
         include = target.query.get("includeObject", "")
         return choose_form(target.accept, include, self._settings, is_list=is_list)
 
-    def _get(self, ask: Ask, form: Accepted) -> Answer:
+    def _get(self, ask: Ask, form: Accepted) -> EncodedAnswer:
         asked = version_of(ask.target.query.get("resourceVersion", ""), is_list=False)
         if asked > self._verbs.store.version:
             raise too_large_version(asked, self._verbs.store.version)
         entry = self._verbs.entry(ask.kind, ask.namespace, ask.target.name)
-        return Answer(200, self._renderer.single(ask.kind, entry, form))
+        return EncodedAnswer(200, self._renderer.single(ask.kind, entry, form))
 
-    def _list(self, ask: Ask, form: Accepted) -> Answer:
+    def _list(self, ask: Ask, form: Accepted) -> EncodedAnswer:
         page = self._page(ask)
-        return Answer(200, self._renderer.listing(ask.kind, page.entries, form, page.metadata))
+        return EncodedAnswer(
+            200, self._renderer.listing(ask.kind, page.entries, form, page.metadata)
+        )
 
-    def _page(self, ask: Ask) -> Page:
+    def _page(self, ask: Ask) -> ListPage:
         return list_page(
             ask.kind,
             self._verbs.collection(ask.kind),
@@ -197,11 +199,11 @@ class Handlers:
 
     def _written(
         self, ask: Ask, form: Accepted, entry: Entry, options: WriteOptions, code: int = 200
-    ) -> Answer:
+    ) -> EncodedAnswer:
         body = self._renderer.single(ask.kind, entry, form)
-        return Answer(code, body, warnings=options.warnings)
+        return EncodedAnswer(code, body, warnings=options.warnings)
 
-    def _create(self, ask: Ask, form: Accepted) -> Answer:
+    def _create(self, ask: Ask, form: Accepted) -> EncodedAnswer:
         options = read_options(ask)
         kind, obj = self._read(ask, options)
         entry = self._verbs.create(kind, ask.namespace, obj, options)
@@ -229,13 +231,13 @@ class Handlers:
             raise invalid("", "Event", obj["metadata"].get("name", ""), found)
         return obj
 
-    def _update(self, ask: Ask, form: Accepted) -> Answer:
+    def _update(self, ask: Ask, form: Accepted) -> EncodedAnswer:
         options = read_options(ask)
         kind, obj = self._read(ask, options)
         entry = self._verbs.replace(kind, ask.namespace, ask.target.name, obj, options)
         return self._written(ask, form, entry, options)
 
-    def _patch(self, ask: Ask, form: Accepted) -> Answer:
+    def _patch(self, ask: Ask, form: Accepted) -> EncodedAnswer:
         options = read_options(ask)
         namespace = ask.namespace
         name = ask.target.name
@@ -253,7 +255,7 @@ class Handlers:
         entry = self._verbs.update(kind, namespace, name, change, options)
         return self._written(ask, form, entry, options)
 
-    def _apply(self, ask: Ask, form: Accepted, options: WriteOptions) -> Answer:
+    def _apply(self, ask: Ask, form: Accepted, options: WriteOptions) -> EncodedAnswer:
         obj = bodies.read_object(ask.kind, ask.body, "application/yaml")
         options.subresource = ask.target.subresource
         namespace = ask.namespace
@@ -265,7 +267,7 @@ class Handlers:
 
     # ------------------------------------------------------------------ deleting
 
-    def _delete(self, ask: Ask, form: Accepted) -> Answer:
+    def _delete(self, ask: Ask, form: Accepted) -> EncodedAnswer:
         kind = ask.kind
         how = read_deletion(ask, self._verbs.admission)
         entry, gone = self._verbs.delete(kind, ask.namespace, ask.target.name, how)
@@ -274,10 +276,10 @@ class Handlers:
             if kind.group:
                 details["group"] = kind.group
             details |= {"kind": kind.plural, "uid": entry.uid}
-            return Answer(200, status_success(details))
-        return Answer(200, self._renderer.single(kind, entry, form))
+            return EncodedAnswer(200, status_success(details))
+        return EncodedAnswer(200, self._renderer.single(kind, entry, form))
 
-    def _delete_collection(self, ask: Ask, form: Accepted) -> Answer:
+    def _delete_collection(self, ask: Ask, form: Accepted) -> EncodedAnswer:
         """Delete what a list with the same query shows: a page, if it asks for pages."""
         how = read_deletion(ask, self._verbs.admission)
         page = self._page(ask)
@@ -285,7 +287,9 @@ class Handlers:
         for entry in page.entries:
             if entry.key in present:  # a page of an older version shows what may be gone
                 self._verbs.delete(ask.kind, entry.namespace, entry.name, how)
-        return Answer(200, self._renderer.listing(ask.kind, page.entries, form, page.metadata))
+        return EncodedAnswer(
+            200, self._renderer.listing(ask.kind, page.entries, form, page.metadata)
+        )
 
 
 def _check_built_in(target: Target, kind: Kind) -> None:

@@ -26,7 +26,7 @@ from lean_sandbox.local.http.handlers import Handlers
 from lean_sandbox.local.http.watching import Watches
 from lean_sandbox.local.kinds.registry import Registry
 from lean_sandbox.local.serversettings import HOST, MAX_BODY_BYTES, LocalSettings
-from lean_sandbox.local.target import Answer, Ask, Target, read_target
+from lean_sandbox.local.target import Ask, EncodedAnswer, Target, read_target
 
 _HEALTH: Final = frozenset(("/healthz", "/livez", "/readyz"))
 _HOST: Final = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]*)(?::\d{1,5})?", re.ASCII)
@@ -111,7 +111,7 @@ class ApiServer:
 
     async def _answer(
         self, request: web.BaseRequest, entry: AuditEntry
-    ) -> Answer | web.StreamResponse:
+    ) -> EncodedAnswer | web.StreamResponse:
         if not self._settings.tls:
             self._refuse_browsers(request)
         user = self._authenticator.identify(request.headers.get("Authorization", ""))
@@ -165,10 +165,10 @@ class ApiServer:
             said = f"Request entity too large: limit is {MAX_BODY_BYTES}"
             raise StatusError(413, "RequestEntityTooLarge", said) from None
 
-    def _document(self, target: Target) -> Answer:
+    def _document(self, target: Target) -> EncodedAnswer:
         """Answer a path without a kind: health, discovery, descriptions, or nothing there."""
         if target.path.rstrip("/") in _HEALTH:
-            return Answer(200, b"ok", content_type=PageNotFoundError.content_type)
+            return EncodedAnswer(200, b"ok", content_type=PageNotFoundError.content_type)
         found = self._documents.answer(target.path, target.accept)
         if found is None:
             is_api = self._registry.serves_built_in(target.group, target.version)
@@ -176,12 +176,12 @@ class ApiServer:
         return found
 
 
-def _failed(error: StatusError) -> Answer:
+def _failed(error: StatusError) -> EncodedAnswer:
     headers = {} if error.retry_after_s is None else {"Retry-After": str(error.retry_after_s)}
-    return Answer(error.code, error.body(), headers, content_type=error.content_type)
+    return EncodedAnswer(error.code, error.body(), headers, content_type=error.content_type)
 
 
-def _response(answer: Answer) -> web.Response:
+def _response(answer: EncodedAnswer) -> web.Response:
     body = answer.body + b"\n" if answer.content_type == "application/json" else answer.body
     response = web.Response(body=body, status=answer.code, headers=answer.headers)
     response.headers["Content-Type"] = answer.content_type

@@ -22,7 +22,7 @@ from lean_sandbox.local.kinds.registry import Kind, make_kind
 from lean_sandbox.local.read.cells import at
 from lean_sandbox.local.schema import errors
 from lean_sandbox.local.store.store import Entry
-from lean_sandbox.local.target import Answer, Ask
+from lean_sandbox.local.target import Ask, EncodedAnswer
 from lean_sandbox.local.write import bodies
 from lean_sandbox.local.write.bodies import WriteOptions, deletion_of, read_body, read_options
 from lean_sandbox.local.write.objects import check_preconditions
@@ -61,7 +61,7 @@ class Subresources:
     """Handlers of the special subresources."""
 
     def __init__(
-        self, verbs: Verbs, others: Mapping[tuple[str, str], Callable[[Ask], Answer]]
+        self, verbs: Verbs, others: Mapping[tuple[str, str], Callable[[Ask], EncodedAnswer]]
     ) -> None:
         """Add handlers to ``others``, which are found by collection and subresource."""
         self._verbs = verbs
@@ -71,7 +71,7 @@ class Subresources:
             ("pods", "eviction"): self._evict,
         }
 
-    def handler(self, kind: Kind, subresource: str) -> Callable[[Ask], Answer] | None:
+    def handler(self, kind: Kind, subresource: str) -> Callable[[Ask], EncodedAnswer] | None:
         """Return what answers a request, None where its verb says it all."""
         if subresource == "scale":
             return self._scale
@@ -100,12 +100,12 @@ class Subresources:
             "status": status,
         }
 
-    def _scale(self, ask: Ask) -> Answer:
+    def _scale(self, ask: Ask) -> EncodedAnswer:
         kind = ask.kind
         target = ask.target
         if target.verb == "get":
             entry = self._verbs.entry(kind, ask.namespace, target.name)
-            return Answer(200, msgspec.json.encode(self._scale_of(kind, entry)))
+            return EncodedAnswer(200, msgspec.json.encode(self._scale_of(kind, entry)))
         options = read_options(ask)
         options.subresource = ""
         wanted = self._wanted_scale(ask, options)
@@ -122,7 +122,7 @@ class Subresources:
             return obj
 
         changed = self._verbs.update(kind, ask.namespace, target.name, change, options)
-        return Answer(200, msgspec.json.encode(self._scale_of(kind, changed)))
+        return EncodedAnswer(200, msgspec.json.encode(self._scale_of(kind, changed)))
 
     def _wanted_scale(self, ask: Ask, options: WriteOptions) -> Json:
         """Return the Scale that a request wants, which is one of this object."""
@@ -146,7 +146,7 @@ class Subresources:
 
     # ------------------------------------------------------------------ Pods
 
-    def _bind(self, ask: Ask) -> Answer:
+    def _bind(self, ask: Ask) -> EncodedAnswer:
         target = ask.target
         options = read_options(ask)
         body = read_body(_BINDING, ask, options, self._verbs.admission)
@@ -187,10 +187,10 @@ class Subresources:
         self._verbs.rewrite(ask.kind, ask.namespace, target.name, change, dry_run=dry_run)
         return self._created(options)
 
-    def _created(self, options: WriteOptions) -> Answer:
-        return Answer(201, status_success(code=201), warnings=options.warnings)
+    def _created(self, options: WriteOptions) -> EncodedAnswer:
+        return EncodedAnswer(201, status_success(code=201), warnings=options.warnings)
 
-    def _evict(self, ask: Ask) -> Answer:
+    def _evict(self, ask: Ask) -> EncodedAnswer:
         options = read_options(ask)
         body = read_body(_EVICTION, ask, options, self._verbs.admission)
         if body["metadata"].get("name") != ask.target.name:

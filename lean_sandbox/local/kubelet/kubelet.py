@@ -31,7 +31,7 @@ from lean_sandbox.local.kubelet.follow import follow
 from lean_sandbox.local.kubelet.pods import (
     Delay,
     KubeletSettings,
-    Step,
+    PodStep,
     next_step,
     perform,
     read_script,
@@ -181,7 +181,7 @@ class Kubelet:
 
     async def _live(self, entry: _Entry) -> None:
         """Take one step after the other until the Pod is gone."""
-        step: Step | None = None
+        step: PodStep | None = None
         due = math.inf
         while not entry.is_gone:
             entry.changed = anyio.Event()
@@ -198,7 +198,7 @@ class Kubelet:
             if rest_s != 0:
                 await self._clock.wait(entry.changed, rest_s)
 
-    def _decide(self, entry: _Entry) -> Step | None:
+    def _decide(self, entry: _Entry) -> PodStep | None:
         pod = entry.pod
         node = pod.spec.nodeName
         try:
@@ -213,7 +213,7 @@ class Kubelet:
             log.warning("nothing can be decided", problem=repr(problem), **_named(pod))
             return None
 
-    def _schedule(self, pod: PodView) -> Step | None:
+    def _schedule(self, pod: PodView) -> PodStep | None:
         scheduler = self._scheduler
         step = next_binding(pod, scheduler.nodes, scheduler.uses, self._settings)
         node = step.detail if step is not None and step.name == "bind" else ""
@@ -222,7 +222,7 @@ class Kubelet:
             self._scheduler.waiting.add(pod.metadata.uid)
         return step
 
-    async def _take(self, entry: _Entry, step: Step) -> float | None:
+    async def _take(self, entry: _Entry, step: PodStep) -> float | None:
         """Make the request of a step; return how long to rest then, None until the Pod changes."""
         try:
             async with self._in_flight:
@@ -248,7 +248,7 @@ class Kubelet:
         entry.failures += 1
         return pause_s(entry.failures, self._chance.random())
 
-    async def _request(self, entry: _Entry, step: Step) -> bool:
+    async def _request(self, entry: _Entry, step: PodStep) -> bool:
         """Make the request of a step; return whether anything came of it."""
         pod = entry.pod
         if step.name == "bind":
@@ -343,7 +343,7 @@ class _Writer:
             PODS, meta.name, namespace=meta.namespace, uid=meta.uid, grace_period=0
         )
 
-    async def write_status(self, pod: PodView, step: Step) -> PodView:
+    async def write_status(self, pod: PodView, step: PodStep) -> PodView:
         """Write what a step makes of a status; return the Pod that the server has then."""
         meta = pod.metadata
         address = ""

@@ -167,7 +167,7 @@ _READERS: dict[str, tuple[Callable[[str], Any], str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PodStep:
     """One request to make after a delay counted from the moment the Pod was seen.
 
     Called "bind", "delete", "unschedulable", or as in the table of :mod:`podstatus`. ``detail`` is
@@ -180,7 +180,7 @@ class Step:
     detail: str = ""
 
 
-def next_step(pod: PodView, settings: KubeletSettings, now: datetime) -> Step | None:
+def next_step(pod: PodView, settings: KubeletSettings, now: datetime) -> PodStep | None:
     """Return the next request of the kubelet of ``pod``, or None while it has nothing to do."""
     script = read_script(pod.metadata.annotations)
     if pod.is_deleting:
@@ -192,7 +192,7 @@ def next_step(pod: PodView, settings: KubeletSettings, now: datetime) -> Step | 
 
 
 def perform(
-    pod: PodView, step: Step, now: datetime, address: str = ""
+    pod: PodView, step: PodStep, now: datetime, address: str = ""
 ) -> tuple[PodStatus, set[podstatus.Told]]:
     """Return the Pod's status after ``step``, and the Events that tell of it.
 
@@ -205,28 +205,28 @@ def perform(
     return podstatus.advance(podstatus.Moment(pod, stamp, code, address), step.name)
 
 
-def _deletion(pod: PodView, script: Script, settings: KubeletSettings) -> Step | None:
+def _deletion(pod: PodView, script: Script, settings: KubeletSettings) -> PodStep | None:
     grace = pod.metadata.deletion_grace_period_seconds
     if grace == 0:
         # The kubelet's part is done; what keeps the Pod are finalizers.
         return None
     # Nothing of it runs, so that its deletion leaves no status to tell of an end.
     if pod.status.is_terminal or pod.status.startTime is None:
-        return Step("delete")
+        return PodStep("delete")
     wanted = settings.termination
     if script.termination_delay is not None:
         wanted = Delay(script.termination_delay)
     most_s = math.inf if grace is None else float(max(grace, 0))
     base_s = min(wanted.base_s, most_s)
-    return Step("stop", Delay(base_s, min(wanted.jitter_s, most_s - base_s)))
+    return PodStep("stop", Delay(base_s, min(wanted.jitter_s, most_s - base_s)))
 
 
 def _candidates(
     pod: PodView, script: Script, settings: KubeletSettings, now: datetime
-) -> Iterator[Step]:
+) -> Iterator[PodStep]:
     status = pod.status
     if status.startTime is None:
-        yield Step("waiting", settings.waiting)
+        yield PodStep("waiting", settings.waiting)
         return
     age = age_s(status.startTime, now)
     if script.evict_after is not None:
@@ -234,7 +234,7 @@ def _candidates(
     if pod.spec.activeDeadlineSeconds is not None:
         yield _at("deadline", pod.spec.activeDeadlineSeconds, age)
     if not status.podIPs:
-        yield Step("network", settings.network)
+        yield PodStep("network", settings.network)
         return
     known = {c.name: c for c in status.containerStatuses}
     containers = [known.get(c.name) or ContainerStatus(c.name) for c in pod.spec.containers]
@@ -252,26 +252,28 @@ def _candidates(
             yield _at("exit", script.ends_after, age_s(began, now))
         elif stage is Stage.RESTARTING:
             # The first restart comes without a back-off.
-            yield Step("backoff" if restarts else "restart", Delay(_ERROR_SHOWN_S))
+            yield PodStep("backoff" if restarts else "restart", Delay(_ERROR_SHOWN_S))
         elif stage is Stage.CRASHED:
-            yield Step("restart", Delay(podstatus.restart_delay_s(restarts)))
+            yield PodStep("restart", Delay(podstatus.restart_delay_s(restarts)))
 
 
-def _start(waits_for: str, script: Script, settings: KubeletSettings, age: float) -> Iterator[Step]:
+def _start(
+    waits_for: str, script: Script, settings: KubeletSettings, age: float
+) -> Iterator[PodStep]:
     """Pull and run: the containers start together, and only once every image is there."""
     if script.image_pull_error is None or age >= script.image_pull_error:
-        yield Step("running", settings.running)
+        yield PodStep("running", settings.running)
         return
     if math.isfinite(script.image_pull_error):
         yield _at("running", script.image_pull_error, age)
     if waits_for == "ErrImagePull":
-        yield Step("pull-backoff", Delay(_ERROR_SHOWN_S))
+        yield PodStep("pull-backoff", Delay(_ERROR_SHOWN_S))
     elif waits_for == "ImagePullBackOff":
         # Waiting as long as the Pod is old doubles the wait from one attempt to the next.
         wait_s = min(podstatus.BACKOFF_CAP_S, max(podstatus.BACKOFF_S, age))
-        yield Step("pull-error", Delay(wait_s))
+        yield PodStep("pull-error", Delay(wait_s))
     else:
-        yield Step("pull-error", settings.running)
+        yield PodStep("pull-error", settings.running)
 
 
 def _readiness(
@@ -280,13 +282,13 @@ def _readiness(
     script: Script,
     settings: KubeletSettings,
     now: datetime,
-) -> Iterator[Step]:
+) -> Iterator[PodStep]:
     status = pod.status
     running = [c for c in containers if c.is_running]
     is_fresh = any(not c.ready and not c.started for c in running)
     if is_fresh and not script.never_ready:
         wanted = settings.ready
-        yield Step("ready", Delay(wanted.base_s + script.ready_delay, wanted.jitter_s))
+        yield PodStep("ready", Delay(wanted.base_s + script.ready_delay, wanted.jitter_s))
     turned_s = age_s(condition(status, "Ready").get("lastTransitionTime"), now)
     if script.unready_after is not None and not is_fresh:
         if any(c.ready for c in running):
@@ -297,8 +299,8 @@ def _readiness(
     if all(c.ready for c in (*containers, *status.containerStatuses)):
         is_ready = condition_is(status, "Ready", "True")
         if is_ready != podstatus.are_gates_open(pod, status):
-            yield Step("gates")
+            yield PodStep("gates")
 
 
-def _at(name: str, due_s: float, age: float) -> Step:
-    return Step(name, Delay(max(0.0, due_s - age)))
+def _at(name: str, due_s: float, age: float) -> PodStep:
+    return PodStep(name, Delay(max(0.0, due_s - age)))

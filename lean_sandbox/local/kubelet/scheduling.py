@@ -14,7 +14,7 @@ from fractions import Fraction
 from functools import lru_cache
 from math import ceil
 
-from lean_sandbox.local.kubelet.pods import KubeletSettings, Step
+from lean_sandbox.local.kubelet.pods import KubeletSettings, PodStep
 from lean_sandbox.local.kubelet.podview import Container, Json, NodeView, PodView, condition
 from lean_sandbox.model.comparison import parse_quantity
 
@@ -133,7 +133,7 @@ def next_binding(
     nodes: Mapping[str, NodeView],
     uses: Mapping[str, Use],
     settings: KubeletSettings,
-) -> Step | None:
+) -> PodStep | None:
     """Return the scheduler's next request for an unbound ``pod``: bind it, or say why not, once.
 
     ``uses`` tells what Pods take of each Node. The Pod stays with the Node where it is counted
@@ -163,7 +163,7 @@ def next_binding(
             fitting.append((is_new, len(use.pods), name))
         why_not.update(reasons)
     if fitting:
-        return Step("bind", settings.schedule, min(fitting)[-1])
+        return PodStep("bind", settings.schedule, min(fitting)[-1])
     told = ", ".join(sorted(f"{count} {reason}" for reason, count in why_not.items()))
     return _say(pod, f"0/{len(nodes)} nodes are available: {told}.")
 
@@ -194,13 +194,13 @@ def _misfits(pod: PodView, demand: Demand, node: NodeView, use: Use) -> list[str
     return reasons
 
 
-def _say(pod: PodView, message: str) -> Step | None:
+def _say(pod: PodView, message: str) -> PodStep | None:
     """Return the step that writes the PodScheduled condition, or None when it already says so."""
     old = condition(pod.status, "PodScheduled")
     said = (old.get("status"), old.get("reason"), old.get("message"))
     if said == ("False", "Unschedulable", message):
         return None
-    return Step("unschedulable", detail=message)
+    return PodStep("unschedulable", detail=message)
 
 
 # Taints and selectors.

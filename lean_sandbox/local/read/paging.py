@@ -12,7 +12,7 @@ import msgspec
 
 from filters import SelectorError, parse_labels
 from lean_sandbox.local.errors import (
-    Cause,
+    ErrorCause,
     StatusError,
     bad_request,
     expired,
@@ -50,7 +50,7 @@ _TOO_OLD: Final = (
 )
 
 
-class Page(NamedTuple):
+class ListPage(NamedTuple):
     """The entries of one answer and its list metadata."""
 
     entries: list[Entry]
@@ -96,7 +96,7 @@ def check_options(query: Mapping[str, str], *, is_watch: bool) -> None:
         raise invalid("meta.k8s.io", "ListOptions", "", found)
 
 
-def _list_mistakes(query: Mapping[str, str]) -> Iterator[Cause]:
+def _list_mistakes(query: Mapping[str, str]) -> Iterator[ErrorCause]:
     match = query.get(_MATCH, "")
     version = query.get("resourceVersion", "")
     if match:
@@ -112,7 +112,7 @@ def _list_mistakes(query: Mapping[str, str]) -> Iterator[Cause]:
         yield forbidden(_INITIAL, f"{_INITIAL} is forbidden for list")
 
 
-def _watch_mistakes(query: Mapping[str, str]) -> Iterator[Cause]:
+def _watch_mistakes(query: Mapping[str, str]) -> Iterator[ErrorCause]:
     match = query.get(_MATCH, "")
     if _INITIAL in query:
         if match != "NotOlderThan":
@@ -259,7 +259,7 @@ def list_page(
     current: int,
     *,
     is_sharding: bool,
-) -> Page:
+) -> ListPage:
     """Return one page of a list, at the version its options ask for.
 
     Raises:
@@ -305,7 +305,7 @@ def _cut(
     limit: int,
     version: int,
     namespace: str,
-) -> Page:
+) -> ListPage:
     metadata: dict[str, Any] = {"resourceVersion": str(version)}
     if matches is not None:
         entries = [entry for entry in entries if matches(entry)]
@@ -316,4 +316,4 @@ def _cut(
         if matches is None:
             # With a selector the server does not count what it has not looked at.
             metadata["remainingItemCount"] = rest
-    return Page(entries, metadata)
+    return ListPage(entries, metadata)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from lean_sandbox.local.errors import Cause
+from lean_sandbox.local.errors import ErrorCause
 from lean_sandbox.local.kinds.registry import Kind
 from lean_sandbox.local.schema import errors, names
 from lean_sandbox.local.schema.definition import check_definition, check_definition_change
@@ -48,13 +48,13 @@ def _key_problems(key: str) -> list[str]:
     return [] if re.fullmatch("[-._a-zA-Z0-9]+", key) else [text]
 
 
-def _keys(value: Any, where: str) -> Iterator[Cause]:
+def _keys(value: Any, where: str) -> Iterator[ErrorCause]:
     for key in sorted(value or {}):
         for text in _key_problems(key):
             yield errors.invalid(f"{where}[{key}]", key, text)
 
 
-def _config_map(obj: Json, _where: str) -> Iterator[Cause]:
+def _config_map(obj: Json, _where: str) -> Iterator[ErrorCause]:
     texts = sum(len(text.encode()) for text in (obj.get("data") or {}).values())
     octets = sum(len(text) * 3 // 4 for text in (obj.get("binaryData") or {}).values())
     if texts + octets > _MIBI:
@@ -69,7 +69,7 @@ _SECRET_KEYS: Final = {
 }
 
 
-def _secret(obj: Json, _where: str) -> Iterator[Cause]:
+def _secret(obj: Json, _where: str) -> Iterator[ErrorCause]:
     kind = obj.get("type") or ""
     data = obj.get("data") or {}
     for key in _SECRET_KEYS.get(kind, ()):
@@ -89,7 +89,7 @@ def _storage(spec: Json) -> Any:
     return ((spec.get("resources") or {}).get("requests") or {}).get("storage")
 
 
-def _claim(spec: Json, where: str) -> Iterator[Cause]:
+def _claim(spec: Json, where: str) -> Iterator[ErrorCause]:
     modes = one_of("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
     for mode in spec.get("accessModes") or ():
         yield from modes(mode, f"{where}.accessModes")
@@ -113,14 +113,14 @@ _CLAIM: Final[Any] = (
 # ------------------------------------------------------------------ policies, roles
 
 
-def _budget(spec: Json, where: str) -> Iterator[Cause]:
+def _budget(spec: Json, where: str) -> Iterator[ErrorCause]:
     if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
         members = ("MinAvailable", "Selector", "MaxUnavailable", "UnhealthyPodEvictionPolicy")
         shown = {name: spec.get(name[0].lower() + name[1:]) for name in members}
         yield errors.invalid(where, shown, "minAvailable and maxUnavailable cannot be both set")
 
 
-def _share(value: Any, where: str) -> Iterator[Cause]:
+def _share(value: Any, where: str) -> Iterator[ErrorCause]:
     """Check a number or percentage that is no more than all."""
     yield from at_least(0)(value, where)
     if isinstance(value, str) and not re.fullmatch(r"\d+%", value):
@@ -133,7 +133,7 @@ def _share(value: Any, where: str) -> Iterator[Cause]:
         yield errors.invalid(where, value, "must not be greater than 100%")
 
 
-def _peer(value: Json, where: str) -> Iterator[Cause]:
+def _peer(value: Json, where: str) -> Iterator[ErrorCause]:
     block = value.get("ipBlock")
     others = [key for key in ("podSelector", "namespaceSelector") if value.get(key) is not None]
     if block is None and not others:
@@ -142,7 +142,7 @@ def _peer(value: Json, where: str) -> Iterator[Cause]:
         yield errors.forbidden(where, "may not specify both ipBlock and another peer")
 
 
-def _block(block: Json | None, where: str) -> Iterator[Cause]:
+def _block(block: Json | None, where: str) -> Iterator[ErrorCause]:
     if block is None:
         return
     cidr = block.get("cidr") or ""
@@ -163,7 +163,7 @@ def _block(block: Json | None, where: str) -> Iterator[Cause]:
             yield errors.invalid(f"{where}.except[{position}]", given, problem)
 
 
-def _port_range(value: Json, where: str) -> Iterator[Cause]:
+def _port_range(value: Json, where: str) -> Iterator[ErrorCause]:
     first = value.get("port")
     last = value.get("endPort")
     if last is not None and first is None:
@@ -181,7 +181,7 @@ _PEERS: Final[Any] = (
 _PORTS: Final[Any] = (_port_range, {"protocol": one_of("TCP", "UDP", "SCTP"), "port": port})
 
 
-def _policy_rule(rule: Json, where: str) -> Iterator[Cause]:
+def _policy_rule(rule: Json, where: str) -> Iterator[ErrorCause]:
     if rule.get("nonResourceURLs"):
         return
     for name, text in (("apiGroups", "api group"), ("resources", "resource")):
@@ -189,7 +189,7 @@ def _policy_rule(rule: Json, where: str) -> Iterator[Cause]:
         yield from needed(problem)(rule.get(name), f"{where}.{name}")
 
 
-def _no_urls(urls: Any, where: str) -> Iterator[Cause]:
+def _no_urls(urls: Any, where: str) -> Iterator[ErrorCause]:
     if urls:
         text = "namespaced rules cannot apply to non-resource URLs"
         yield errors.invalid(where, urls, text)
@@ -201,13 +201,13 @@ _RULE: Final[Any] = (
 )
 
 
-def _aggregation(rule: Any, where: str) -> Iterator[Cause]:
+def _aggregation(rule: Any, where: str) -> Iterator[ErrorCause]:
     if rule is not None and not rule.get("clusterRoleSelectors"):
         text = "at least one clusterRoleSelector required if aggregationRule is non-nil"
         yield errors.required(f"{where}.clusterRoleSelectors", text)
 
 
-def _subject(subject: Json, where: str) -> Iterator[Cause]:
+def _subject(subject: Json, where: str) -> Iterator[ErrorCause]:
     kind = subject.get("kind")
     group = subject.get("apiGroup") or ""
     if kind == "ServiceAccount":
@@ -217,7 +217,7 @@ def _subject(subject: Json, where: str) -> Iterator[Cause]:
         yield errors.not_supported(f"{where}.apiGroup", group, [wanted[kind]])
 
 
-def _place(subject: Json, where: str) -> Iterator[Cause]:
+def _place(subject: Json, where: str) -> Iterator[ErrorCause]:
     if subject.get("kind") == "ServiceAccount" and not subject.get("namespace"):
         yield errors.required(f"{where}.namespace")
 
@@ -234,7 +234,7 @@ def _binding(*kinds: str) -> Json:
     }
 
 
-def _priority(obj: Json, _where: str) -> Iterator[Cause]:
+def _priority(obj: Json, _where: str) -> Iterator[ErrorCause]:
     name = obj["metadata"].get("name") or ""
     if name.startswith("system-"):
         text = "priority class names with 'system-' prefix are reserved for system use only"
@@ -305,30 +305,30 @@ def _changed(obj: Json, old: Json, *members: str) -> list[str]:
     return [name for name in members if (obj.get(name) or {}) != (old.get(name) or {})]
 
 
-def _data_change(obj: Json, old: Json) -> Iterator[Cause]:
+def _data_change(obj: Json, old: Json) -> Iterator[ErrorCause]:
     if old.get("immutable"):
         text = "field is immutable when `immutable` is set"
         for name in _changed(obj, old, "data", "binaryData", "immutable"):
             yield errors.forbidden(name, text)
 
 
-def _secret_change(obj: Json, old: Json) -> Iterator[Cause]:
+def _secret_change(obj: Json, old: Json) -> Iterator[ErrorCause]:
     yield from (errors.immutable(name, obj.get(name)) for name in _changed(obj, old, "type"))
     yield from _data_change(obj, old)
 
 
-def _binding_change(obj: Json, old: Json) -> Iterator[Cause]:
+def _binding_change(obj: Json, old: Json) -> Iterator[ErrorCause]:
     for name in _changed(obj, old, "roleRef"):
         yield errors.invalid(name, obj.get(name), "cannot change roleRef")
 
 
-def _class_change(obj: Json, old: Json) -> Iterator[Cause]:
+def _class_change(obj: Json, old: Json) -> Iterator[ErrorCause]:
     members = ("parameters", "provisioner", "reclaimPolicy", "volumeBindingMode")
     for name in _changed(obj, old, *members):
         yield errors.forbidden(name, f"updates to {name} are forbidden.")
 
 
-def _priority_change(obj: Json, old: Json) -> Iterator[Cause]:
+def _priority_change(obj: Json, old: Json) -> Iterator[ErrorCause]:
     for name in _changed(obj, old, "value"):
         yield errors.forbidden(name, "may not be changed in an update.")
 
@@ -342,7 +342,7 @@ def _fixed_part(spec: Json, *, is_bound: bool) -> Json:
     return fixed
 
 
-def _claim_change(obj: Json, old: Json) -> Iterator[Cause]:
+def _claim_change(obj: Json, old: Json) -> Iterator[ErrorCause]:
     spec = obj["spec"]
     before = old.get("spec") or {}
     is_bound = (old.get("status") or {}).get("phase") == "Bound"
@@ -360,7 +360,7 @@ def _claim_change(obj: Json, old: Json) -> Iterator[Cause]:
         yield errors.forbidden("spec.resources.requests.storage", text)
 
 
-_CHANGES: Final[Mapping[str, Callable[[Json, Json], Iterator[Cause]]]] = {
+_CHANGES: Final[Mapping[str, Callable[[Json, Json], Iterator[ErrorCause]]]] = {
     "ClusterRoleBinding": _binding_change,
     "ConfigMap": _data_change,
     "CustomResourceDefinition": check_definition_change,
@@ -374,7 +374,7 @@ _CHANGES: Final[Mapping[str, Callable[[Json, Json], Iterator[Cause]]]] = {
 }
 
 
-def _check_finalizers(obj: Json) -> Iterator[Cause]:
+def _check_finalizers(obj: Json) -> Iterator[ErrorCause]:
     text = "name is neither a standard finalizer name nor is it fully qualified"
     for position, name in enumerate(obj["metadata"].get("finalizers") or ()):
         is_plain = "/" not in name and not names.label_key_problems(name)
@@ -384,7 +384,7 @@ def _check_finalizers(obj: Json) -> Iterator[Cause]:
 
 def core_validate(
     kind: Kind, obj: Json, old: Json | None = None, *, is_status: bool = False
-) -> list[Cause]:
+) -> list[ErrorCause]:
     """Return what a server refuses in an object of a built-in kind, its metadata included.
 
     `old` is the stored object of an update. Defaults must be in place. Kinds without a check of

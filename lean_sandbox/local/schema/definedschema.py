@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from lean_sandbox.local.errors import Cause
+from lean_sandbox.local.errors import ErrorCause
 from lean_sandbox.local.schema import errors
 from lean_sandbox.local.schema.expressions import RuleError
 from lean_sandbox.local.schema.formats import PatternError, compile_pattern
@@ -21,18 +21,18 @@ Json = dict[str, Any]
 _REASONS: Final = ("Duplicate", "Forbidden", "Invalid", "Required")
 
 
-def _absent(value: Any, where: str) -> Iterator[Cause]:
+def _absent(value: Any, where: str) -> Iterator[ErrorCause]:
     if value is not None:
         yield errors.forbidden(where, f"{where.rpartition('.')[2]} is not supported")
 
 
-def _not_quadratic(value: Any, where: str) -> Iterator[Cause]:
+def _not_quadratic(value: Any, where: str) -> Iterator[ErrorCause]:
     if value:
         text = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic"
         yield errors.forbidden(where, text)
 
 
-def _pattern(pattern: Any, where: str) -> Iterator[Cause]:
+def _pattern(pattern: Any, where: str) -> Iterator[ErrorCause]:
     try:
         compile_pattern(pattern or "")
     except PatternError as error:
@@ -40,13 +40,13 @@ def _pattern(pattern: Any, where: str) -> Iterator[Cause]:
         yield errors.invalid(where, pattern, text)
 
 
-def _not_false(value: Any, where: str) -> Iterator[Cause]:
+def _not_false(value: Any, where: str) -> Iterator[ErrorCause]:
     if value is False:
         yield errors.invalid(where, value, "must be true or undefined")
 
 
 def _unset(text: str) -> Check:
-    def check(value: Any, where: str) -> Iterator[Cause]:
+    def check(value: Any, where: str) -> Iterator[ErrorCause]:
         if value:
             yield errors.forbidden(where, f"must be {text} to be structural")
 
@@ -75,7 +75,7 @@ _BRANCH: Final[Json] = {
 }
 
 
-def _check_type(schema: Json, path: str, *, is_root: bool) -> Iterator[Cause]:
+def _check_type(schema: Json, path: str, *, is_root: bool) -> Iterator[ErrorCause]:
     kind = schema.get("type") or ""
     where = f"{path}.type"
     if not kind and is_root:
@@ -94,7 +94,7 @@ def _check_type(schema: Json, path: str, *, is_root: bool) -> Iterator[Cause]:
         yield errors.required(f"{path}.properties", text)
 
 
-def _check_items(schema: Json, path: str) -> Iterator[Cause]:
+def _check_items(schema: Json, path: str) -> Iterator[ErrorCause]:
     items = schema.get("items")
     kind = schema.get("x-kubernetes-list-type")
     if schema.get("type") == "array" and items is None:
@@ -112,7 +112,7 @@ def _check_items(schema: Json, path: str) -> Iterator[Cause]:
         yield from _check_keys(schema.get("x-kubernetes-list-map-keys") or [], items, path)
 
 
-def _check_keys(keys: list[str], items: Json, path: str) -> Iterator[Cause]:
+def _check_keys(keys: list[str], items: Json, path: str) -> Iterator[ErrorCause]:
     where = f"{path}.x-kubernetes-list-map-keys"
     yield from needed("must not be empty if x-kubernetes-list-type is map")(keys, where)
     for key in keys:
@@ -127,19 +127,19 @@ def _check_keys(keys: list[str], items: Json, path: str) -> Iterator[Cause]:
             yield errors.required(f"{path}.items.properties[{key}].default", text)
 
 
-def _check_default(schema: Json, path: str) -> Iterator[Cause]:
+def _check_default(schema: Json, path: str) -> Iterator[ErrorCause]:
     if "default" not in schema:
         return
     where = f"{path}.default"
     given = {"value": schema["default"]}
     around = {"properties": {"value": schema}}
     for error in validate(given, around):
-        yield Cause(error.reason, error.message.replace("value in body", " in body"), where)
+        yield ErrorCause(error.reason, error.message.replace("value in body", " in body"), where)
     if prune(copy.deepcopy(given), around):
         yield errors.invalid(where, schema["default"], "must not have unknown fields")
 
 
-def _check_branches(schema: Json, path: str) -> Iterator[Cause]:
+def _check_branches(schema: Json, path: str) -> Iterator[ErrorCause]:
     if schema.get("x-kubernetes-int-or-string"):
         return
     for name in ("allOf", "anyOf", "oneOf"):
@@ -148,7 +148,7 @@ def _check_branches(schema: Json, path: str) -> Iterator[Cause]:
     yield from _check_branch(schema.get("not") or {}, f"{path}.not")
 
 
-def _check_branch(branch: Json, path: str) -> Iterator[Cause]:
+def _check_branch(branch: Json, path: str) -> Iterator[ErrorCause]:
     yield from broken(branch, path, _BRANCH)
     if branch:
         yield from _check_branches(branch, path)
@@ -156,7 +156,7 @@ def _check_branch(branch: Json, path: str) -> Iterator[Cause]:
         yield from _check_branch(field or {}, f"{path}.properties[{name}]")
 
 
-def _check_metadata(field: Json, where: str) -> Iterator[Cause]:
+def _check_metadata(field: Json, where: str) -> Iterator[ErrorCause]:
     if field.get("type") not in (None, "object"):
         yield errors.invalid(f"{where}.type", field["type"], "must be object")
     if set(field.get("properties") or ()) - {"name", "generateName"}:
@@ -164,7 +164,7 @@ def _check_metadata(field: Json, where: str) -> Iterator[Cause]:
         yield errors.forbidden(where, f"{text}, but metadata is implicitly specified")
 
 
-def _check_rule(rule: Json, schema: Json, where: str, *, is_root: bool) -> Iterator[Cause]:
+def _check_rule(rule: Json, schema: Json, where: str, *, is_root: bool) -> Iterator[ErrorCause]:
     text = rule.get("rule") or ""
     expression = rule.get("messageExpression") or ""
     if not text.strip():
@@ -203,7 +203,7 @@ def _has_field(schema: Json, path: str) -> bool:
     return True
 
 
-def check_schema(schema: Json, path: str, *, is_root: bool = False) -> Iterator[Cause]:
+def check_schema(schema: Json, path: str, *, is_root: bool = False) -> Iterator[ErrorCause]:
     """Give what keeps a schema from being structural, and its rules from being compiled."""
     yield from broken(schema, path, _KEYWORDS)
     yield from _check_type(schema, path, is_root=is_root)

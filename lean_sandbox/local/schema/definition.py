@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from lean_sandbox.local.errors import Cause
+from lean_sandbox.local.errors import ErrorCause
 from lean_sandbox.local.schema import errors, names
 from lean_sandbox.local.schema.definedschema import check_schema
 from lean_sandbox.local.schema.rows import Check, broken, named, needed, one_of
@@ -47,7 +47,7 @@ def _mixed_case(text: str) -> list[str]:
     return [prefix + problem for problem in names.rfc1035_label_problems(text.lower())]
 
 
-def _group(group: Any, where: str) -> Iterator[Cause]:
+def _group(group: Any, where: str) -> Iterator[ErrorCause]:
     yield from needed()(group, where)
     problems = names.subdomain_problems(group) if group else []
     yield from (errors.invalid(where, group, text) for text in problems)
@@ -55,7 +55,7 @@ def _group(group: Any, where: str) -> Iterator[Cause]:
         yield errors.invalid(where, group, "should be a domain with at least one dot")
 
 
-def _check_name(crd: Json) -> Iterator[Cause]:
+def _check_name(crd: Json) -> Iterator[ErrorCause]:
     spec: Json = crd["spec"]
     group = spec.get("group") or ""
     name = crd["metadata"].get("name") or ""
@@ -63,7 +63,7 @@ def _check_name(crd: Json) -> Iterator[Cause]:
         yield errors.invalid("metadata.name", name, 'must be spec.names.plural+"."+spec.group')
 
 
-def _check_approval(crd: Json) -> Iterator[Cause]:
+def _check_approval(crd: Json) -> Iterator[ErrorCause]:
     group = crd["spec"].get("group") or ""
     is_protected = re.search(r"(^|\.)(k8s|kubernetes)\.io$", group)
     if is_protected and _APPROVAL not in (crd["metadata"].get("annotations") or {}):
@@ -74,7 +74,7 @@ def _check_approval(crd: Json) -> Iterator[Cause]:
         yield errors.required(f"metadata.annotations[{_APPROVAL}]", text)
 
 
-def _conversion(conversion: Any, where: str) -> Iterator[Cause]:
+def _conversion(conversion: Any, where: str) -> Iterator[ErrorCause]:
     webhook: Json = conversion.get("webhook") or {}
     versions = webhook.get("conversionReviewVersions") or []
     given = {"webhookClientConfig": webhook.get("clientConfig") is not None}
@@ -92,7 +92,7 @@ def _conversion(conversion: Any, where: str) -> Iterator[Cause]:
         yield errors.invalid(f"{where}.conversionReviewVersions", versions, text)
 
 
-def _not_preserved(value: Any, where: str) -> Iterator[Cause]:
+def _not_preserved(value: Any, where: str) -> Iterator[ErrorCause]:
     if value:
         text = f"cannot set to true, set {OPEN} to true in spec.versions[*].schema instead"
         yield errors.invalid(where, value, text)
@@ -127,14 +127,14 @@ def _below(*parents: str) -> names.NameRule:
 
 
 def _word(*allowed: str, is_needed: bool = False) -> Check:
-    def check(value: Any, where: str) -> Iterator[Cause]:
+    def check(value: Any, where: str) -> Iterator[ErrorCause]:
         if (value or is_needed) and value not in allowed:
             yield errors.invalid(where, value or "", f"must be one of {','.join(allowed)}")
 
     return check
 
 
-def _column_path(column: Json, where: str) -> Iterator[Cause]:
+def _column_path(column: Json, where: str) -> Iterator[ErrorCause]:
     path = column.get("jsonPath") or ""
     if not path.startswith("."):
         text = "must be a simple json path starting with ."
@@ -160,7 +160,7 @@ _VERSION: Final[Json] = {
 }
 
 
-def _check_selectable(version: Json, path: str) -> Iterator[Cause]:
+def _check_selectable(version: Json, path: str) -> Iterator[ErrorCause]:
     root = (version.get("schema") or {}).get("openAPIV3Schema") or {}
     seen: set[str] = set()
     for position, item in enumerate(version.get("selectableFields") or ()):
@@ -193,7 +193,7 @@ def _field_at(schema: Json, path: str) -> Json | None:
     return None if path.startswith(".metadata") else found
 
 
-def _check_deprecation(version: Json, path: str) -> Iterator[Cause]:
+def _check_deprecation(version: Json, path: str) -> Iterator[ErrorCause]:
     warning = version.get("deprecationWarning")
     if warning is not None and not version.get("deprecated"):
         yield errors.invalid(path, warning, "can only be set for deprecated versions")
@@ -201,7 +201,7 @@ def _check_deprecation(version: Json, path: str) -> Iterator[Cause]:
         yield errors.invalid(path, warning, "must not be an empty string")
 
 
-def _check_versions(versions: list[Json]) -> Iterator[Cause]:
+def _check_versions(versions: list[Json]) -> Iterator[ErrorCause]:
     given = [version.get("name") or "" for version in versions]
     if sum(bool(version.get("storage")) for version in versions) != 1:
         text = "must have exactly one version marked as storage version"
@@ -231,7 +231,7 @@ def _check_versions(versions: list[Json]) -> Iterator[Cause]:
 # ------------------------------------------------------------------ the whole
 
 
-def check_definition(crd: Json, _where: str = "") -> Iterator[Cause]:
+def check_definition(crd: Json, _where: str = "") -> Iterator[ErrorCause]:
     """Give what is wrong with a CustomResourceDefinition (defaults must be in place).
 
     Rules are compiled, so an unknown function or a syntax error shows here and not at the first
@@ -245,7 +245,7 @@ def check_definition(crd: Json, _where: str = "") -> Iterator[Cause]:
     yield from _check_stored(crd)
 
 
-def _check_stored(crd: Json) -> Iterator[Cause]:
+def _check_stored(crd: Json) -> Iterator[ErrorCause]:
     stored = (crd.get("status") or {}).get("storedVersions") or []
     if not stored:
         text = "must have at least one stored version"
@@ -261,7 +261,7 @@ def _check_stored(crd: Json) -> Iterator[Cause]:
             yield errors.invalid(f"status.storedVersions[{position}]", name, text)
 
 
-def check_definition_change(crd: Json, before: Json) -> Iterator[Cause]:
+def check_definition_change(crd: Json, before: Json) -> Iterator[ErrorCause]:
     """Give what is wrong with a change: group, scope, kind and plural must stay."""
     spec = crd["spec"]
     old = before["spec"]

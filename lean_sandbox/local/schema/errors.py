@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import Any, Final
 
-from lean_sandbox.local.errors import Cause
+from lean_sandbox.local.errors import ErrorCause
 
 OMITTED: Final = object()
 """Marks an error that does not quote the bad value."""
@@ -28,62 +28,62 @@ def _quoted(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def _error(field: str, reason: str, head: str, value: Any, detail: str) -> Cause:
+def _error(field: str, reason: str, head: str, value: Any, detail: str) -> ErrorCause:
     text = head if value is OMITTED else f"{head}: {_quoted(value)}"
-    return Cause(reason, f"{text}: {detail}" if detail else text, field)
+    return ErrorCause(reason, f"{text}: {detail}" if detail else text, field)
 
 
-def invalid(field: str, value: Any, detail: str) -> Cause:
+def invalid(field: str, value: Any, detail: str) -> ErrorCause:
     """Return ``Invalid value: <value>: <detail>`` (pass OMITTED to leave the value out)."""
     return _error(field, "FieldValueInvalid", "Invalid value", value, detail)
 
 
-def type_invalid(field: str, value: Any, detail: str) -> Cause:
+def type_invalid(field: str, value: Any, detail: str) -> ErrorCause:
     """Return an invalid-value error whose cause says that the JSON type is wrong."""
     return _error(field, "FieldValueTypeInvalid", "Invalid value", value, detail)
 
 
-def required(field: str, detail: str = "") -> Cause:
+def required(field: str, detail: str = "") -> ErrorCause:
     """Return ``Required value``."""
     return _error(field, "FieldValueRequired", "Required value", OMITTED, detail)
 
 
-def forbidden(field: str, detail: str) -> Cause:
+def forbidden(field: str, detail: str) -> ErrorCause:
     """Return ``Forbidden: <detail>``."""
     return _error(field, "FieldValueForbidden", "Forbidden", OMITTED, detail)
 
 
-def duplicate(field: str, value: Any) -> Cause:
+def duplicate(field: str, value: Any) -> ErrorCause:
     """Return ``Duplicate value: <value>``."""
     return _error(field, "FieldValueDuplicate", "Duplicate value", value, "")
 
 
-def not_found(field: str, value: Any) -> Cause:
+def not_found(field: str, value: Any) -> ErrorCause:
     """Return ``Not found: <value>``."""
     return _error(field, "FieldValueNotFound", "Not found", value, "")
 
 
-def not_supported(field: str, value: Any, supported: Iterable[Any]) -> Cause:
+def not_supported(field: str, value: Any, supported: Iterable[Any]) -> ErrorCause:
     """Return ``Unsupported value: <value>: supported values: ...``."""
     names = ", ".join(_quoted(item) for item in supported)
     detail = f"supported values: {names}"
     return _error(field, "FieldValueNotSupported", "Unsupported value", value, detail)
 
 
-def too_long(field: str, limit_bytes: int, unit: str = "bytes") -> Cause:
+def too_long(field: str, limit_bytes: int, unit: str = "bytes") -> ErrorCause:
     """Return ``Too long: may not be more than N bytes``."""
     detail = f"may not be more than {limit_bytes} {unit}"
     return _error(field, "FieldValueTooLong", "Too long", OMITTED, detail)
 
 
-def too_many(field: str, count: int, limit: int) -> Cause:
+def too_many(field: str, count: int, limit: int) -> ErrorCause:
     """Return ``Too many: <count>: must have at most <limit> items``."""
     noun = "item" if limit == 1 else "items"
     detail = f"must have at most {limit} {noun}"
     return _error(field, "FieldValueTooMany", "Too many", count, detail)
 
 
-def immutable(field: str, value: Any) -> Cause:
+def immutable(field: str, value: Any) -> ErrorCause:
     """Return the refusal to change a field that is fixed at creation."""
     return invalid(field, value, "field is immutable")
 

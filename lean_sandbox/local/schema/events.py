@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from lean_sandbox.local.errors import Cause
+from lean_sandbox.local.errors import ErrorCause
 from lean_sandbox.local.schema import errors, names
 
 Json = dict[str, Any]
@@ -42,7 +42,7 @@ def to_core(obj: Json) -> Json:
     return {"source": {}, "firstTimestamp": None, "lastTimestamp": None, **converted}
 
 
-def check_event_place(obj: Json, _where: str) -> Iterator[Cause]:
+def check_event_place(obj: Json, _where: str) -> Iterator[ErrorCause]:
     """Give what is wrong with where an Event is: beside the object it is about.
 
     Events about cluster-wide objects are in the default namespace.
@@ -53,7 +53,7 @@ def check_event_place(obj: Json, _where: str) -> Iterator[Cause]:
         yield errors.invalid("involvedObject.namespace", there, "does not match event.namespace")
 
 
-def check_event_change(obj: Json, old: Json) -> Iterator[Cause]:
+def check_event_change(obj: Json, old: Json) -> Iterator[ErrorCause]:
     """Give what events.k8s.io/v1 refuses in the change of an Event under its core names.
 
     The older core/v1 asks for none of it, and neither of what is new.
@@ -64,7 +64,7 @@ def check_event_change(obj: Json, old: Json) -> Iterator[Cause]:
             yield errors.immutable(name, obj.get(key) or "")
 
 
-def check_new_event(obj: Json) -> Iterator[Cause]:
+def check_new_event(obj: Json) -> Iterator[ErrorCause]:
     """Give what events.k8s.io/v1 refuses in a new Event under its core names."""
     series = obj.get("series")
     if series is not None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from lean_sandbox.local import recorded
-from lean_sandbox.local.errors import Cause
+from lean_sandbox.local.errors import ErrorCause
 from lean_sandbox.local.kinds.registry import Kind
 from lean_sandbox.local.schema import errors, names
 from lean_sandbox.local.schema.decoding import METADATA
@@ -33,7 +33,7 @@ NAME_RULES: Final[dict[str, names.NameRule]] = {
 """The rules for names of built-in kinds whose names are no subdomains."""
 
 
-def _annotations(annotations: Any, path: str) -> Iterator[Cause]:
+def _annotations(annotations: Any, path: str) -> Iterator[ErrorCause]:
     total = 0
     for key, value in sorted((annotations or {}).items()):
         total += len(key.encode()) + len(value.encode())
@@ -43,7 +43,7 @@ def _annotations(annotations: Any, path: str) -> Iterator[Cause]:
         yield errors.too_long(path, _ANNOTATIONS_LIMIT_BYTES)
 
 
-def _finalizers(finalizers: Any, path: str) -> Iterator[Cause]:
+def _finalizers(finalizers: Any, path: str) -> Iterator[ErrorCause]:
     for name in finalizers or ():
         yield from (errors.invalid(path, name, text) for text in names.label_key_problems(name))
 
@@ -52,7 +52,7 @@ def _ordered(owner: Json) -> Json:
     return {name: owner[name] for name in _OWNER_ORDER if name in owner}
 
 
-def _owner(owner: Json, path: str) -> Iterator[Cause]:
+def _owner(owner: Json, path: str) -> Iterator[ErrorCause]:
     api_version = owner.get("apiVersion") or ""
     group, _, version = api_version.rpartition("/")
     if not version:
@@ -65,7 +65,7 @@ def _owner(owner: Json, path: str) -> Iterator[Cause]:
         yield errors.invalid(path, _ordered(owner), text)
 
 
-def _owners(owners: Any, path: str) -> Iterator[Cause]:
+def _owners(owners: Any, path: str) -> Iterator[ErrorCause]:
     controllers = []
     for owner in owners or ():
         yield from _owner(owner, path)
@@ -87,7 +87,7 @@ _METADATA: Final[Json] = {
 }
 
 
-def _check_name(meta: Json, rule: names.NameRule) -> Iterator[Cause]:
+def _check_name(meta: Json, rule: names.NameRule) -> Iterator[ErrorCause]:
     name = meta.get("name") or ""
     prefix = meta.get("generateName") or ""
     if prefix:
@@ -102,7 +102,7 @@ def _check_name(meta: Json, rule: names.NameRule) -> Iterator[Cause]:
         yield errors.invalid("metadata.name", name, text)
 
 
-def _check_namespace(namespace: str, *, is_new: bool, namespaced: bool) -> Iterator[Cause]:
+def _check_namespace(namespace: str, *, is_new: bool, namespaced: bool) -> Iterator[ErrorCause]:
     where = "metadata.namespace"
     if namespaced and not namespace:
         yield errors.required(where)
@@ -113,7 +113,7 @@ def _check_namespace(namespace: str, *, is_new: bool, namespaced: bool) -> Itera
             yield errors.invalid(where, namespace, text)
 
 
-def _check_update(meta: Json, old: Json) -> Iterator[Cause]:
+def _check_update(meta: Json, old: Json) -> Iterator[ErrorCause]:
     for name in _IMMUTABLE:
         # The server fills in what a client leaves out.
         if (now := meta.get(name)) is not None and now != old.get(name):
@@ -134,7 +134,7 @@ def validate_metadata(
     *,
     rule: names.NameRule = names.subdomain_problems,
     namespaced: bool = True,
-) -> list[Cause]:
+) -> list[ErrorCause]:
     """Return what is wrong with an object's metadata; `old` is the stored object of an update."""
     meta: Json = obj.get("metadata") or {}
     is_new = old is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from lean_sandbox.local.errors import Cause
+from lean_sandbox.local.errors import ErrorCause
 from lean_sandbox.local.schema import errors, names
 from lean_sandbox.local.schema.pod_defaults import CONTAINER_LISTS, containers_of
 from lean_sandbox.local.schema.rows import (
@@ -46,13 +46,13 @@ _UPDATE: Final = (
 # ------------------------------------------------------------------ containers
 
 
-def _image(value: Any, where: str) -> Iterator[Cause]:
+def _image(value: Any, where: str) -> Iterator[ErrorCause]:
     yield from needed()(value, where)
     if value and value != value.strip():
         yield errors.invalid(where, value, "must not have leading or trailing whitespace")
 
 
-def _container_port(value: Any, where: str) -> Iterator[Cause]:
+def _container_port(value: Any, where: str) -> Iterator[ErrorCause]:
     yield from port(value, where) if value else [errors.required(where)]
 
 
@@ -61,7 +61,7 @@ def _variable_name(name: str) -> list[str]:
     return [] if is_good else [_ENV_NAME]
 
 
-def _variable(variable: Json, where: str) -> Iterator[Cause]:
+def _variable(variable: Json, where: str) -> Iterator[ErrorCause]:
     source = variable.get("valueFrom")
     if source is None:
         return
@@ -78,7 +78,7 @@ def _variable(variable: Json, where: str) -> Iterator[Cause]:
         yield errors.invalid(f"{where}.valueFrom", "", text)
 
 
-def _mount_paths(mounts: Any, where: str) -> Iterator[Cause]:
+def _mount_paths(mounts: Any, where: str) -> Iterator[ErrorCause]:
     seen: set[str] = set()
     for position, mount in enumerate(mounts or ()):
         target = mount.get("mountPath")
@@ -87,7 +87,7 @@ def _mount_paths(mounts: Any, where: str) -> Iterator[Cause]:
         seen.add(target)
 
 
-def _resource_names(resources: Any, where: str) -> Iterator[Cause]:
+def _resource_names(resources: Any, where: str) -> Iterator[ErrorCause]:
     for name in resources or ():
         inner = f"{where}[{name}]"
         for text in names.label_key_problems(name):
@@ -98,7 +98,7 @@ def _resource_names(resources: Any, where: str) -> Iterator[Cause]:
             yield errors.invalid(inner, name, "must be a standard resource for containers")
 
 
-def _requests(resources: Any, where: str) -> Iterator[Cause]:
+def _requests(resources: Any, where: str) -> Iterator[ErrorCause]:
     limits: Json = resources.get("limits") or {}
     for name, value in (resources.get("requests") or {}).items():
         wanted = parse_quantity(value)
@@ -108,7 +108,7 @@ def _requests(resources: Any, where: str) -> Iterator[Cause]:
             yield errors.invalid(f"{where}.requests", str(value), text)
 
 
-def _handler(probe: Any, where: str) -> Iterator[Cause]:
+def _handler(probe: Any, where: str) -> Iterator[ErrorCause]:
     if probe is None:
         return
     given = [name for name in _HANDLERS if probe.get(name) is not None]
@@ -120,7 +120,7 @@ def _handler(probe: Any, where: str) -> Iterator[Cause]:
         yield from port(probe[name].get("port"), f"{where}.{name}.port")
 
 
-def _succeeds_once(value: Any, where: str) -> Iterator[Cause]:
+def _succeeds_once(value: Any, where: str) -> Iterator[ErrorCause]:
     if value and value > 1:
         yield errors.invalid(where, value, "must be 1")
 
@@ -161,7 +161,7 @@ _CONTAINER: Final[Json] = {
 }
 
 
-def _host_ports(container: Json, where: str, taken: set[str], spec: Json) -> Iterator[Cause]:
+def _host_ports(container: Json, where: str, taken: set[str], spec: Json) -> Iterator[ErrorCause]:
     for position, one in enumerate(container.get("ports") or ()):
         number = one.get("hostPort")
         if not number:
@@ -176,7 +176,7 @@ def _host_ports(container: Json, where: str, taken: set[str], spec: Json) -> Ite
         taken.add(key)
 
 
-def _containers(spec: Json, path: str) -> Iterator[Cause]:
+def _containers(spec: Json, path: str) -> Iterator[ErrorCause]:
     volumes = {volume.get("name") for volume in spec.get("volumes") or ()}
     seen: set[str | None] = set()
     host_ports: set[str] = set()
@@ -198,13 +198,13 @@ def _containers(spec: Json, path: str) -> Iterator[Cause]:
 # ------------------------------------------------------------------ the whole
 
 
-def _one_source(volume: Json, where: str) -> Iterator[Cause]:
+def _one_source(volume: Json, where: str) -> Iterator[ErrorCause]:
     sources = [key for key in volume if key != "name" and volume[key] is not None]
     for extra in sources[1:]:
         yield errors.forbidden(f"{where}.{extra}", "may not specify more than 1 volume type")
 
 
-def _toleration(toleration: Json, where: str) -> Iterator[Cause]:
+def _toleration(toleration: Json, where: str) -> Iterator[ErrorCause]:
     operator = toleration.get("operator") or ""
     if not toleration.get("key") and operator != "Exists":
         text = (
@@ -260,7 +260,7 @@ _SPEC: Final[Any] = (
 )
 
 
-def _addresses(addresses: Any, where: str) -> Iterator[Cause]:
+def _addresses(addresses: Any, where: str) -> Iterator[ErrorCause]:
     """Check that a Pod has one address of each family."""
     given = [one.get("ip") or "" for one in addresses or ()]
     if len({":" in address for address in given}) < len(given):
@@ -305,7 +305,7 @@ def _without_empty(spec: Json) -> Json:
     return {key: value for key, value in spec.items() if value not in (None, [], {}, "", False)}
 
 
-def check_pod_change(obj: Json, before: Json) -> Iterator[Cause]:
+def check_pod_change(obj: Json, before: Json) -> Iterator[ErrorCause]:
     """Give what is wrong with the update of a Pod: most of its spec is fixed.
 
     Binding is a subresource: writes to it do not come here.

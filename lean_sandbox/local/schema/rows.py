@@ -10,12 +10,12 @@ import ipaddress
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from lean_sandbox.local.errors import Cause
+from lean_sandbox.local.errors import ErrorCause
 from lean_sandbox.local.schema import errors, names
 from lean_sandbox.model.comparison import parse_quantity
 
 Json = dict[str, Any]
-Check = Callable[[Any, str], Iterable[Cause]]
+Check = Callable[[Any, str], Iterable[ErrorCause]]
 """Gives what is wrong with a value at a path; the value is None if the member is absent."""
 
 
@@ -44,7 +44,7 @@ def fill(target: Json, tree: Json) -> None:
             target[key] = copy.copy(value)
 
 
-def broken(value: Any, where: str, rule: Any) -> Iterator[Cause]:
+def broken(value: Any, where: str, rule: Any) -> Iterator[ErrorCause]:
     """Give what is wrong with a value by a check, a tree of members, or several of them."""
     if callable(rule):
         yield from rule(value, where)
@@ -68,7 +68,7 @@ def broken(value: Any, where: str, rule: Any) -> Iterator[Cause]:
 def needed(detail: str = "") -> Check:
     """Return a check that something is there."""
 
-    def check(value: Any, where: str) -> Iterator[Cause]:
+    def check(value: Any, where: str) -> Iterator[ErrorCause]:
         if value in (None, "", [], {}):
             yield errors.required(where, detail)
 
@@ -78,7 +78,7 @@ def needed(detail: str = "") -> Check:
 def one_of(*allowed: str, is_needed: bool = False) -> Check:
     """Return a check for one of several words."""
 
-    def check(value: Any, where: str) -> Iterator[Cause]:
+    def check(value: Any, where: str) -> Iterator[ErrorCause]:
         if (value or is_needed) and value not in allowed:
             yield errors.not_supported(where, value or "", allowed)
 
@@ -88,7 +88,7 @@ def one_of(*allowed: str, is_needed: bool = False) -> Check:
 def at_least(least: int, text: str = "must be greater than or equal to 0") -> Check:
     """Return a check for a lower bound of a number."""
 
-    def check(value: Any, where: str) -> Iterator[Cause]:
+    def check(value: Any, where: str) -> Iterator[ErrorCause]:
         if isinstance(value, int) and value < least:
             yield errors.invalid(where, value, text)
 
@@ -98,7 +98,7 @@ def at_least(least: int, text: str = "must be greater than or equal to 0") -> Ch
 def between(low: int, high: int) -> Check:
     """Return a check for the bounds of a number."""
 
-    def check(value: Any, where: str) -> Iterator[Cause]:
+    def check(value: Any, where: str) -> Iterator[ErrorCause]:
         if isinstance(value, int) and not low <= value <= high:
             yield errors.invalid(where, value, f"must be between {low} and {high}, inclusive")
 
@@ -108,7 +108,7 @@ def between(low: int, high: int) -> Check:
 def named(rule: names.NameRule) -> Check:
     """Return a check for the syntax of a name."""
 
-    def check(value: Any, where: str) -> Iterator[Cause]:
+    def check(value: Any, where: str) -> Iterator[ErrorCause]:
         yield from (errors.invalid(where, value, text) for text in (rule(value) if value else ()))
 
     return check
@@ -117,7 +117,7 @@ def named(rule: names.NameRule) -> Check:
 def unique(member: str) -> Check:
     """Return a check that no two items of a list have the same value of a member."""
 
-    def check(value: Any, where: str) -> Iterator[Cause]:
+    def check(value: Any, where: str) -> Iterator[ErrorCause]:
         seen = set()
         for position, item in enumerate(value or ()):
             found = item.get(member)
@@ -128,14 +128,14 @@ def unique(member: str) -> Check:
     return check
 
 
-def port(value: Any, where: str) -> Iterator[Cause]:
+def port(value: Any, where: str) -> Iterator[ErrorCause]:
     """Check a number or name of a port."""
     yield from between(1, 65535)(value, where)
     if isinstance(value, str):
         yield from named(names.port_name_problems)(value, where)
 
 
-def amounts(value: Any, where: str) -> Iterator[Cause]:
+def amounts(value: Any, where: str) -> Iterator[ErrorCause]:
     """Check that no quantity of a map is negative."""
     for name, amount in (value or {}).items():
         if (parse_quantity(amount) or 0) < 0:
@@ -143,14 +143,14 @@ def amounts(value: Any, where: str) -> Iterator[Cause]:
             yield errors.invalid(f"{where}[{name}]", amount, text)
 
 
-def labels(value: Any, where: str) -> Iterator[Cause]:
+def labels(value: Any, where: str) -> Iterator[ErrorCause]:
     """Check each key and value of labels."""
     for key, text in sorted((value or {}).items()):
         yield from (errors.invalid(where, key, why) for why in names.label_key_problems(key))
         yield from (errors.invalid(where, text, why) for why in names.label_value_problems(text))
 
 
-def selector(value: Any, where: str) -> Iterator[Cause]:
+def selector(value: Any, where: str) -> Iterator[ErrorCause]:
     """Check a label selector."""
     given: Json = value or {}
     yield from labels(given.get("matchLabels"), f"{where}.matchLabels")

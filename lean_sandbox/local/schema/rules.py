@@ -10,7 +10,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
 from typing import Any, Final
 
-from lean_sandbox.local.errors import Cause
+from lean_sandbox.local.errors import ErrorCause
 from lean_sandbox.local.schema import errors
 from lean_sandbox.local.schema.expressions import TEXT, RuleError, compile_rule, execute
 from lean_sandbox.local.schema.structural import EMBEDDED, MISSING, former, is_same, members
@@ -133,7 +133,7 @@ def _view(value: Any, schema: Json, wanted: Wanted, *, is_root: bool = False) ->
 # ------------------------------------------------------------------ checking
 
 
-def _failure(rule: Json, path: str, message: str) -> Cause:
+def _failure(rule: Json, path: str, message: str) -> ErrorCause:
     where = (path + (rule.get("fieldPath") or "")).lstrip(".") or "<nil>"
     reason = rule.get("reason")
     if reason == "FieldValueForbidden":
@@ -141,7 +141,7 @@ def _failure(rule: Json, path: str, message: str) -> Cause:
     if reason == "FieldValueRequired":
         return errors.required(where, message)
     if reason == "FieldValueDuplicate":
-        return Cause(reason, f"Duplicate value: {message}", where)
+        return ErrorCause(reason, f"Duplicate value: {message}", where)
     return errors.invalid(where, errors.OMITTED, message)
 
 
@@ -159,7 +159,7 @@ class RuleSet:
     def __bool__(self) -> bool:
         return bool(self._rules or self._inner)
 
-    def check(self, value: Any, old: Any = MISSING, path: str = "") -> Iterator[Cause]:
+    def check(self, value: Any, old: Any = MISSING, path: str = "") -> Iterator[ErrorCause]:
         """Give an error for each rule a value breaks; transition rules need `old`.
 
         Rules of the root run at every write, rules of other parts only when the part changed.
@@ -176,7 +176,7 @@ class RuleSet:
                 if inner := self._inner.get(id(field)):
                     yield from inner.check(item, before(key, item), errors.member(path, key))
 
-    def _apply(self, rule: Json, value: Any, old: Any, path: str) -> Cause | None:
+    def _apply(self, rule: Json, value: Any, old: Any, path: str) -> ErrorCause | None:
         asked = (rule["rule"], rule.get("messageExpression") or "true")
         is_root = not path
         values = {"self": _view(value, self._schema, _wanted("self", *asked), is_root=is_root)}

@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Container, Iterable, Iterator
 from typing import Any, Final
 
-from lean_sandbox.local.errors import Cause, StatusError, invalid
+from lean_sandbox.local.errors import ErrorCause, StatusError, invalid
 from lean_sandbox.local.schema import errors, names
 from lean_sandbox.local.schema.formats import matches_format
 from lean_sandbox.local.schema.pods import PROTOCOLS
@@ -50,7 +50,7 @@ def service_defaults(obj: Json) -> None:
     fill(spec, _LOOSE if address == "None" and not spec.get("selector") else _SINGLE)
 
 
-def _ports(spec: Json, where: str) -> Iterator[Cause]:
+def _ports(spec: Json, where: str) -> Iterator[ErrorCause]:
     ports: list[Json] = spec.get("ports") or []
     if not ports and spec.get("clusterIP") != "None" and spec.get("type") != "ExternalName":
         yield errors.required(f"{where}.ports")
@@ -72,7 +72,7 @@ def _ports(spec: Json, where: str) -> Iterator[Cause]:
         seen.add(key)
 
 
-def _addresses(spec: Json, where: str) -> Iterator[Cause]:
+def _addresses(spec: Json, where: str) -> Iterator[ErrorCause]:
     addresses: list[str] = spec.get("clusterIPs") or []
     kind = spec.get("type")
     if kind == "ExternalName" and not spec.get("externalName"):
@@ -109,7 +109,7 @@ SERVICE: Final[Any] = {
 }
 
 
-def check_service_change(obj: Json, before: Json) -> Iterator[Cause]:
+def check_service_change(obj: Json, before: Json) -> Iterator[ErrorCause]:
     """Give what is wrong with the update of a Service: its address never changes."""
     spec = obj["spec"]
     old = before.get("spec") or {}
@@ -124,7 +124,7 @@ def check_service_change(obj: Json, before: Json) -> Iterator[Cause]:
 
 
 def _refused(what: str, field: str, name: str = "") -> StatusError:
-    return invalid("", "Service", name, [Cause("FieldValueInvalid", what, field)])
+    return invalid("", "Service", name, [ErrorCause("FieldValueInvalid", what, field)])
 
 
 def assign_address(obj: Json, taken: Container[str | None]) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from lean_sandbox.local import recorded
-from lean_sandbox.local.errors import Cause
+from lean_sandbox.local.errors import ErrorCause
 from lean_sandbox.local.schema import errors
 from lean_sandbox.local.schema.decoding import METADATA
 
@@ -95,7 +95,7 @@ def former(old: Any, schema: Json) -> Callable[[Any, Any], Any]:
     return lambda _position, item: known.get(_encode(key_of(item, schema)), MISSING)
 
 
-def repeated(value: list[Any], schema: Json, path: str) -> Iterator[Cause]:
+def repeated(value: list[Any], schema: Json, path: str) -> Iterator[ErrorCause]:
     """Give an error for each value that a set, or each key that a map list, holds twice."""
     if list_type(schema) not in ("map", "set"):
         return

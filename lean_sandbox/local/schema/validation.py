@@ -7,7 +7,7 @@ import operator
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from lean_sandbox.local.errors import Cause
+from lean_sandbox.local.errors import ErrorCause
 from lean_sandbox.local.schema import errors
 from lean_sandbox.local.schema.formats import (
     INTEGER_RANGES,
@@ -42,12 +42,12 @@ _SIZES: Final[dict[type, tuple[str, str, str]]] = {
 }
 
 
-def _wrong_type(path: str, wanted: str, found: str) -> Cause:
+def _wrong_type(path: str, wanted: str, found: str) -> ErrorCause:
     detail = f'{path} in body must be of type {wanted}: "{found}"'
     return errors.type_invalid(path, found, detail)
 
 
-def _type_error(value: Any, schema: Json, path: str) -> Cause | None:
+def _type_error(value: Any, schema: Json, path: str) -> ErrorCause | None:
     wanted = schema.get("type")
     found = JSON_TYPES[type(value)]
     is_integral = isinstance(value, float) and value.is_integer()
@@ -61,11 +61,11 @@ def _type_error(value: Any, schema: Json, path: str) -> Cause | None:
     return _wrong_type(path, str(wanted), found)
 
 
-def _unplaced(detail: str) -> Cause:
+def _unplaced(detail: str) -> ErrorCause:
     return errors.invalid(_NOWHERE, "", detail)
 
 
-def _check_int_or_string(value: Any, schema: Json, path: str) -> Iterator[Cause]:
+def _check_int_or_string(value: Any, schema: Json, path: str) -> Iterator[ErrorCause]:
     found = JSON_TYPES[type(value)]
     if found in ("integer", "string"):
         return
@@ -77,7 +77,7 @@ def _check_int_or_string(value: Any, schema: Json, path: str) -> Iterator[Cause]
         yield _unplaced(f"Checked value must be of type integer (default format) in {path}")
 
 
-def _check_number(value: float, schema: Json, path: str) -> Iterator[Cause]:
+def _check_number(value: float, schema: Json, path: str) -> Iterator[ErrorCause]:
     form = schema.get("format")
     if schema.get("type") == "integer" and form in INTEGER_RANGES:
         low, high = INTEGER_RANGES[form]
@@ -97,7 +97,7 @@ def _check_number(value: float, schema: Json, path: str) -> Iterator[Cause]:
         yield errors.invalid(path, value, f"{path} in body should be a multiple of {step}")
 
 
-def _check_string(value: str, schema: Json, path: str) -> Iterator[Cause]:
+def _check_string(value: str, schema: Json, path: str) -> Iterator[ErrorCause]:
     longest = schema.get("maxLength")
     shortest = schema.get("minLength")
     pattern = schema.get("pattern")
@@ -115,7 +115,7 @@ def _check_string(value: str, schema: Json, path: str) -> Iterator[Cause]:
         yield errors.type_invalid(path, value, f"{path} in body must be of type {form}: {shown}")
 
 
-def _check_container(value: Any, schema: Json, path: str, old: Any) -> Iterator[Cause]:
+def _check_container(value: Any, schema: Json, path: str, old: Any) -> Iterator[ErrorCause]:
     """Check a map or list: its size, what is required, what is in it twice, its members."""
     least, most, noun = _SIZES[type(value)]
     count = len(value)
@@ -133,7 +133,7 @@ def _check_container(value: Any, schema: Json, path: str, old: Any) -> Iterator[
         yield from _check(item, field, errors.member(path, key), before(key, item))
 
 
-def _check(value: Any, schema: Json, path: str, old: Any = MISSING) -> Iterator[Cause]:
+def _check(value: Any, schema: Json, path: str, old: Any = MISSING) -> Iterator[ErrorCause]:
     # Ratcheting: what an update leaves as it was is not held against it.
     if is_same(old, value):
         return
@@ -169,7 +169,7 @@ def _fits(value: Any, schema: Json, path: str) -> bool:
     return next(_check(value, schema, path), None) is None
 
 
-def _check_combinations(value: Any, schema: Json, path: str) -> Iterator[Cause]:
+def _check_combinations(value: Any, schema: Json, path: str) -> Iterator[ErrorCause]:
     for part in schema.get("allOf", ()):
         yield from _check(value, part, path)
     if schema.get("x-kubernetes-int-or-string"):
@@ -185,7 +185,7 @@ def _check_combinations(value: Any, schema: Json, path: str) -> Iterator[Cause]:
         yield _unplaced(f'"{path}" must not validate the schema (not)')
 
 
-def _check_status(obj: Json, schema: Json, old: Json | None) -> Iterator[Cause]:
+def _check_status(obj: Json, schema: Json, old: Json | None) -> Iterator[ErrorCause]:
     """Check the status alone; detail texts name paths below `status`, as Kubernetes words them."""
     part = (schema.get("properties") or {}).get("status") or {}
     for error in _check(obj["status"], part, "", (old or {}).get("status", MISSING)):
@@ -198,10 +198,10 @@ def validate(
     schema: Json,
     *,
     old: Json | None = None,
-    before: Iterable[Cause] = (),
+    before: Iterable[ErrorCause] = (),
     rules: RuleSet | None = None,
     is_status: bool = False,
-) -> list[Cause]:
+) -> list[ErrorCause]:
     """Return what is wrong with an object: structure, then duplicates in lists, then CEL rules.
 
     Metadata of the root is not looked at. With `old` (the stored object) transition rules run, and

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from lean_sandbox.local.auth import User
+from lean_sandbox.local.auth import UserInfo
 from lean_sandbox.local.errors import expired
 
 Json = dict[str, Any]
@@ -247,7 +247,7 @@ class Store:
         """Where each living object is, by uid."""
         self.listeners: list[Callable[[Collection, Event], None]] = []
         """Called after every change, in order; they must not block."""
-        self.writer: User | None = None
+        self.writer: UserInfo | None = None
         """The user whose request is carried out; None for the server's own work and for tests."""
         self._untold: deque[tuple[Collection, Event]] = deque()
         self._is_telling = False

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from lean_sandbox.local.errors import (
-    Cause,
+    ErrorCause,
     StatusError,
     bad_request,
     invalid,
@@ -294,7 +294,7 @@ def read_body(kind: Kind, ask: Ask, options: WriteOptions, admission: Admission)
     return obj
 
 
-def _mistakes(target: Target, *, is_apply: bool, is_patch: bool) -> Iterator[Cause]:
+def _mistakes(target: Target, *, is_apply: bool, is_patch: bool) -> Iterator[ErrorCause]:
     query = target.query
     manager = query.get("fieldManager", "")
     if is_apply and not manager:
@@ -311,7 +311,7 @@ def _mistakes(target: Target, *, is_apply: bool, is_patch: bool) -> Iterator[Cau
         yield errors.not_supported("fieldValidation", validation, _VALIDATIONS)
 
 
-def _dry_run_mistakes(values: Sequence[str]) -> Iterator[Cause]:
+def _dry_run_mistakes(values: Sequence[str]) -> Iterator[ErrorCause]:
     if set(values) - {"All"}:
         yield errors.not_supported("dryRun", list(values), ("All",))
 

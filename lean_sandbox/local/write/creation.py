@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from lean_sandbox.local.errors import Cause, already_exists, bad_request, forbidden, not_found
+from lean_sandbox.local.errors import ErrorCause, already_exists, bad_request, forbidden, not_found
 from lean_sandbox.local.kinds.registry import Kind
 from lean_sandbox.local.schema.errors import warning_header
 from lean_sandbox.local.schema.metadata import ordered_metadata, tidy_metadata
@@ -19,7 +19,7 @@ from lean_sandbox.local.store.store import Entry
 from lean_sandbox.local.write.admission import prepare_create, unowned
 from lean_sandbox.local.write.bodies import WriteOptions, check_namespace
 from lean_sandbox.local.write.objects import Objects, check_size
-from lean_sandbox.local.write.ownership import Manager, track_update
+from lean_sandbox.local.write.ownership import FieldManager, track_update
 
 Json = dict[str, Any]
 
@@ -46,7 +46,7 @@ class Creating(Objects):
                 name,
                 f"unable to create new content in namespace {namespace} because it is being"
                 " terminated",
-                [Cause("NamespaceTerminating", why, "metadata.namespace")],
+                [ErrorCause("NamespaceTerminating", why, "metadata.namespace")],
             )
 
     def create(self, kind: Kind, namespace: str, obj: Json, options: WriteOptions) -> Entry:
@@ -94,7 +94,7 @@ class Creating(Objects):
             unowned(kind, obj, sent),
             obj,
             self.admission.structure(kind),
-            Manager.of(kind, options, "Update"),
+            FieldManager.of(kind, options, "Update"),
             metadata["creationTimestamp"],
             is_new=True,
         )

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from lean_sandbox.local.errors import Cause, StatusError
+from lean_sandbox.local.errors import ErrorCause, StatusError
 from lean_sandbox.local.kinds.registry import Kind
 from lean_sandbox.local.schema.structural import Node
 from lean_sandbox.local.write.bodies import WriteOptions
@@ -44,7 +44,7 @@ _SYSTEM: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Manager:
+class FieldManager:
     """One writer: its name, how it writes, through which version and subresource."""
 
     name: str
@@ -53,7 +53,7 @@ class Manager:
     subresource: str = ""
 
     @classmethod
-    def of(cls, kind: Kind, options: WriteOptions, operation: str) -> Manager:
+    def of(cls, kind: Kind, options: WriteOptions, operation: str) -> FieldManager:
         """Return who writes an object with these options."""
         return cls(options.manager, operation, kind.api_version, options.subresource)
 
@@ -74,13 +74,13 @@ class _Record:
     time: str
 
 
-Managers = dict[Manager, _Record]
+Managers = dict[FieldManager, _Record]
 
 
 def _read(entries: Iterable[Json]) -> Managers:
     """Return the managers recorded in an object."""
     return {
-        Manager(
+        FieldManager(
             entry.get("manager", ""),
             entry.get("operation", "Update"),
             entry.get("apiVersion", ""),
@@ -138,7 +138,7 @@ def track_update(
     old: Json,
     new: Json,
     node: Node,
-    writer: Manager,
+    writer: FieldManager,
     now: str,
     *,
     is_new: bool = False,
@@ -183,7 +183,7 @@ def track_update(
 
 
 def apply_managers(
-    managers: Managers, writer: Manager, fields: Fields, lost: Fields, now: str
+    managers: Managers, writer: FieldManager, fields: Fields, lost: Fields, now: str
 ) -> list[Json]:
     """Return `managedFields` after ``writer`` applied ``fields`` and others lost ``lost``."""
     for key, record in managers.items():
@@ -233,13 +233,14 @@ def _pruned_item(value: Any, dropped: Fields | None, kept: Fields | None, node: 
     return rest
 
 
-def _refuse_conflicts(lost: list[tuple[Manager, Fields]]) -> None:
-    causes: list[Cause] = []
+def _refuse_conflicts(lost: list[tuple[FieldManager, Fields]]) -> None:
+    causes: list[ErrorCause] = []
     texts: list[str] = []
     for manager, fields in lost:
         paths = [path_text(path) for path in sorted(members(fields))]
         causes += [
-            Cause("FieldManagerConflict", f"conflict with {manager.label}", path) for path in paths
+            ErrorCause("FieldManagerConflict", f"conflict with {manager.label}", path)
+            for path in paths
         ]
         texts.append(f"conflicts with {manager.label}:\n" + "\n".join(f"- {p}" for p in paths))
     said = "conflicts: " + "\n".join(texts)
@@ -259,7 +260,7 @@ def apply_onto(
     live: Json,
     applied: Json,
     node: Node,
-    writer: Manager,
+    writer: FieldManager,
     now: str,
     *,
     force: bool,
@@ -277,7 +278,7 @@ def apply_onto(
     managers = _read(live["metadata"].get("managedFields") or ())
     merged = _merge(before, said, node)
     changed, _ = changes(before, merged, node)
-    lost: list[tuple[Manager, Fields]] = []
+    lost: list[tuple[FieldManager, Fields]] = []
     for manager, record in managers.items():
         if manager.name == writer.name and manager.operation == "Apply":
             continue

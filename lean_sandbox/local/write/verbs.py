@@ -26,7 +26,7 @@ from lean_sandbox.local.write.admission import DEFINITIONS, prepare_update
 from lean_sandbox.local.write.bodies import WriteOptions, check_address
 from lean_sandbox.local.write.creation import Creating
 from lean_sandbox.local.write.ownership import (
-    Manager,
+    FieldManager,
     apply_managers,
     apply_onto,
     claimed_by,
@@ -150,7 +150,7 @@ class Verbs(Creating):
         self._admit_changed(kind, new, old, options)
         metadata = new["metadata"]
         node = self.admission.structure(kind)
-        writer = Manager.of(kind, options, "Update")
+        writer = FieldManager.of(kind, options, "Update")
         metadata["managedFields"], changed = track_update(old, new, node, writer, self.now())
         count_generation(kind, old, new)
         return self.store_changed(kind, entry, old, new, dry_run=options.dry_run, changed=changed)
@@ -200,7 +200,7 @@ class Verbs(Creating):
         if "managedFields" in asked:
             raise bad_request("metadata.managedFields must be nil")
         entry = self.find(kind, namespace, name)
-        writer = Manager.of(kind, options, "Apply")
+        writer = FieldManager.of(kind, options, "Apply")
         node = self.admission.structure(kind)
         hide = hidden_from(kind, options.subresource)
         if entry is None:
@@ -243,7 +243,7 @@ class Verbs(Creating):
         raise StatusError(500, "", f"failed to create typed patch object ({what}): {shown}")
 
     def _apply_new(
-        self, kind: Kind, namespace: str, obj: Json, writer: Manager, options: WriteOptions
+        self, kind: Kind, namespace: str, obj: Json, writer: FieldManager, options: WriteOptions
     ) -> Entry:
         # Before defaults: the applier owns what it said and no more.
         claimed = claimed_by(obj, self.admission.structure(kind), hide=hidden_from(kind, ""))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lean_sandbox.local.direct import Change
+from lean_sandbox.local.direct import StoredChange
 from lean_sandbox.local.http.faults import Loss
 from tests.support.builders import claim, pool
 from tests.support.extensions import (
@@ -32,7 +32,7 @@ def readiness_told(world: World) -> list[str]:
     """Return a list that grows by the status of Ready with each version of a claim."""
     told: list[str] = []
 
-    def take(change: Change) -> None:
+    def take(change: StoredChange) -> None:
         conditions = (change.after or {}).get("status", {}).get("conditions", ())
         told.extend(one["status"] for one in conditions if one["type"] == "Ready")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lean_sandbox.kube.resources import SANDBOXWARMPOOLS
-from lean_sandbox.local.direct import Change
+from lean_sandbox.local.direct import StoredChange
 from tests.support.builders import claim, pool, template
 from tests.support.extensions import bound_name, get_claim, open_claims, open_pools, ready_of
 from tests.support.names import CLAIMS, POOLS
@@ -68,7 +68,7 @@ async def test_a_claim_needs_no_watch_to_have_shown_its_pool_and_template() -> N
         held = [world.plane.hold_events(one) for one in ("sandboxtemplates", "sandboxwarmpools")]
         reasons: list[str] = []
 
-        def note(change: Change) -> None:
+        def note(change: StoredChange) -> None:
             conditions = (change.after or {}).get("status", {}).get("conditions", ())
             reasons.extend(one["reason"] for one in conditions if one["type"] == "Ready")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lean_sandbox.local.direct import Change
+from lean_sandbox.local.direct import StoredChange
 from tests.manifests.flows import live_of_claims, live_of_sandboxes
 from tests.support import names
 from tests.support.extensions import settings
@@ -35,7 +35,7 @@ async def test_no_object_has_a_finalizer_or_a_key_that_the_reference_does_not_kn
     """So no deletion waits for a controller, and whoever goes back leaves nothing behind."""
     written: dict[str, set[str]] = {"labels": set(), "annotations": set(), "finalizers": set()}
 
-    def take(change: Change) -> None:
+    def take(change: StoredChange) -> None:
         if change.by == CONTROLLER:
             for field, found in written.items():
                 found.update(_of(change.after, field) - _of(change.before, field))

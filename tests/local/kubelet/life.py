@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from lean_sandbox.local.kubelet.pods import PREFIX, KubeletSettings, Step, next_step, perform
+from lean_sandbox.local.kubelet.pods import PREFIX, KubeletSettings, PodStep, next_step, perform
 from lean_sandbox.local.kubelet.podstatus import Told, status_patch
 from lean_sandbox.local.kubelet.podview import PodView, condition_is
 from tests.support.clock import EPOCH
@@ -64,7 +64,7 @@ class Life:
         """Whether the Pod is Ready."""
         return condition_is(self.pod.status, "Ready", "True")
 
-    def planned(self) -> Step | None:
+    def planned(self) -> PodStep | None:
         """Return what is next."""
         return next_step(self.pod, SETTINGS, self.now)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from lean_sandbox.local.kubelet.pods import Delay, KubeletSettings, Step, next_step
+from lean_sandbox.local.kubelet.pods import Delay, KubeletSettings, PodStep, next_step
 from lean_sandbox.local.kubelet.podview import PodView, condition, condition_is
 from tests.local.kubelet.life import SETTINGS, Life, pod
 from tests.support.clock import EPOCH
@@ -314,7 +314,7 @@ def test_a_deletion_held_by_finalizers_is_not_asked_for_again() -> None:
     assert next_step(pod(meta=meta), SETTINGS, EPOCH) is None
 
 
-def _deleted(life: Life) -> Step:
+def _deleted(life: Life) -> PodStep:
     """Delete the Pod of a life, let it end, and return what its kubelet does then."""
     meta = replace(
         life.pod.metadata,

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from lean_sandbox.local.kubelet.pods import Step, perform
+from lean_sandbox.local.kubelet.pods import PodStep, perform
 from lean_sandbox.local.kubelet.podview import NodeView, PodView, condition
 from lean_sandbox.local.kubelet.scheduling import Use, demand_of, next_binding
 from tests.local.kubelet.life import SETTINGS
@@ -54,7 +54,7 @@ def uses_of(running: Mapping[str, Iterable[Json]]) -> dict[str, Use]:
     return uses
 
 
-def schedule(found: PodView, placement: Placement) -> Step | None:
+def schedule(found: PodView, placement: Placement) -> PodStep | None:
     """Return what the scheduler does next."""
     return next_binding(found, nodes_of(placement.nodes), uses_of(placement.running), SETTINGS)
 
