@@ -186,8 +186,11 @@ def test_every_room_of_the_core_has_its_ideas_and_they_are_counted() -> None:
 
 
 def test_no_two_classes_of_the_core_have_one_name() -> None:
-    """A name says which class it is; the entries of companions have names of their own, too."""
-    rooms = [ROOT / "filters", *(ROOT / "lean_sandbox" / room for room in {*IDEAS, "companions"})]
+    """A name says which class it is; the entries of companions and of top have their own, too."""
+    rooms = [
+        ROOT / "filters",
+        *(ROOT / "lean_sandbox" / room for room in {*IDEAS, "companions", "top"}),
+    ]
     paths = [
         *(ROOT / "lean_sandbox").glob("*.py"),
         *(one for room in rooms for one in room.rglob("*.py")),

@@ -25,7 +25,7 @@ from lean_sandbox.top.figures import (
     SandboxFigures,
     until_ready,
 )
-from lean_sandbox.top.kinds import NOT_SHOWN, Caches, ClaimEntry, SandboxEntry
+from lean_sandbox.top.kinds import NOT_SHOWN, TopCaches, TopClaimEntry, TopSandboxEntry
 from lean_sandbox.watch.kind import Delta, Key
 
 #: Over how long arrivals are counted, in seconds.
@@ -82,7 +82,7 @@ class _Latest:
 class Board:
     """Follows the caches from now on; they have to be empty."""
 
-    def __init__(self, caches: Caches) -> None:
+    def __init__(self, caches: TopCaches) -> None:
         self._caches = caches
         # By the pool.
         self._members: dict[Key, Counter[str]] = {}
@@ -98,18 +98,18 @@ class Board:
         caches.sandboxes.listeners.append(self._on_sandbox)
         caches.claims.listeners.append(self._on_claim)
 
-    def arrived(self, delta: Delta[ClaimEntry], now_s: float) -> None:
+    def arrived(self, delta: Delta[TopClaimEntry], now_s: float) -> None:
         """Count a claim that was created while it was watched for."""
         if delta.is_new:
             self._arrivals.append(now_s)
 
-    def _on_sandbox(self, old: SandboxEntry | None, new: SandboxEntry | None) -> None:
+    def _on_sandbox(self, old: TopSandboxEntry | None, new: TopSandboxEntry | None) -> None:
         if old is not None:
             self._note_sandbox(old, -1)
         if new is not None:
             self._note_sandbox(new, 1)
 
-    def _note_sandbox(self, entry: SandboxEntry, by: int) -> None:
+    def _note_sandbox(self, entry: TopSandboxEntry, by: int) -> None:
         if entry.pool:
             pool = Key(entry.key.namespace, entry.pool)
             _count(self._members.setdefault(pool, Counter()), _state(entry), by)
@@ -120,7 +120,7 @@ class Board:
         else:
             _count(self._sandboxes_by_reason, entry.reason, by)
 
-    def _on_claim(self, old: ClaimEntry | None, new: ClaimEntry | None) -> None:
+    def _on_claim(self, old: TopClaimEntry | None, new: TopClaimEntry | None) -> None:
         if old is not None:
             self._note_claim(old, -1)
         if new is not None:
@@ -138,7 +138,7 @@ class Board:
         if after is not None and new is not None:
             self._claims_by_reason.setdefault(after, {})[new.key] = None
 
-    def _note_claim(self, entry: ClaimEntry, by: int) -> None:
+    def _note_claim(self, entry: TopClaimEntry, by: int) -> None:
         pool = Key(entry.key.namespace, entry.pool)
         _count(self._claims.setdefault(pool, Counter()), _launch(entry) or "waiting", by)
         if not self._claims[pool]:
@@ -146,7 +146,7 @@ class Board:
         if entry.is_ready:
             self._ready["claims"] += by
 
-    def _date(self, new: ClaimEntry, before: ClaimEntry | None) -> None:
+    def _date(self, new: TopClaimEntry, before: TopClaimEntry | None) -> None:
         if before is None:
             self._last.add(moment_s(new.created_at, "creationTimestamp") or 0.0, new.key)
         is_known = before is not None and before.took_s is not None
@@ -257,7 +257,7 @@ def _count(counter: Counter[str], what: str, by: int) -> None:
         del counter[what]
 
 
-def _state(member: SandboxEntry) -> str:
+def _state(member: TopSandboxEntry) -> str:
     if member.is_deleting:
         return "ending"
     if member.is_ready:
@@ -267,7 +267,7 @@ def _state(member: SandboxEntry) -> str:
     return "starting" if member.reason in _STARTING else "stuck"
 
 
-def _launch(claim: ClaimEntry) -> str:
+def _launch(claim: TopClaimEntry) -> str:
     if not claim.sandbox:
         return ""
     return "warm" if claim.is_warm else "cold"

@@ -31,7 +31,7 @@ _LONGEST_TIME: Final = 64
 _LONGEST_REASON: Final = 100
 
 
-class SandboxEntry(Entry, gc=False, frozen=True):
+class TopSandboxEntry(Entry, gc=False, frozen=True):
     """A Sandbox; ``pool`` is the name of the pool that owns it, "" for none.
 
     ``reason`` is that of its condition Ready, "" before there is one.
@@ -42,7 +42,7 @@ class SandboxEntry(Entry, gc=False, frozen=True):
     reason: str = ""
 
 
-class ClaimEntry(Entry, gc=False, frozen=True):
+class TopClaimEntry(Entry, gc=False, frozen=True):
     """A claim; ``sandbox`` is the name of the Sandbox that it has, "" for none.
 
     ``ready_s`` is when it became Ready for the first time, in seconds since the epoch, and
@@ -64,7 +64,7 @@ class ClaimEntry(Entry, gc=False, frozen=True):
         return self.sandbox not in ("", self.key.name)
 
 
-class PoolEntry(Entry, gc=False, frozen=True):
+class TopPoolEntry(Entry, gc=False, frozen=True):
     """A pool and what it asks for."""
 
     desired: int = 0
@@ -101,13 +101,13 @@ class _Pool(Lenient, frozen=True):
     spec: OrNull[_PoolSpec] = _PoolSpec()
 
 
-def _build_sandbox(row: ObjectMeta, _item: object, old: SandboxEntry | None) -> SandboxEntry:
+def _build_sandbox(row: ObjectMeta, _item: object, old: TopSandboxEntry | None) -> TopSandboxEntry:
     columns = row.columns
     owner = row.controller
     is_member = owner is not None and owner.is_a(
         names.SANDBOX_WARM_POOL_KIND, names.EXTENSIONS_GROUP
     )
-    return SandboxEntry(
+    return TopSandboxEntry(
         *identity(row, old),
         pool=interned(names.clipped_name(owner.name)) if owner is not None and is_member else "",
         is_ready=columns is not None and columns["Ready"] == names.TRUE,
@@ -115,12 +115,12 @@ def _build_sandbox(row: ObjectMeta, _item: object, old: SandboxEntry | None) -> 
     )
 
 
-def _build_claim(row: ObjectMeta, item: _Claim | None, old: ClaimEntry | None) -> ClaimEntry:
+def _build_claim(row: ObjectMeta, item: _Claim | None, old: TopClaimEntry | None) -> TopClaimEntry:
     item = item or _Claim()
     ready = find(item.status.conditions, names.READY)
     is_ready = ready is not None and ready.status == names.TRUE
     ready_s, took_s = _readiness_of(row)
-    return ClaimEntry(
+    return TopClaimEntry(
         *identity(row, old),
         pool=interned(names.clipped_name(item.spec.warmPoolRef.name)),
         sandbox=names.clipped_name(item.status.sandbox.name),
@@ -153,21 +153,21 @@ def _readiness_of(row: ObjectMeta) -> tuple[float | None, float | None]:
     return ready.timestamp(), (ready - seen).total_seconds()
 
 
-def _build_pool(row: ObjectMeta, item: _Pool | None, old: PoolEntry | None) -> PoolEntry:
+def _build_pool(row: ObjectMeta, item: _Pool | None, old: TopPoolEntry | None) -> TopPoolEntry:
     item = item or _Pool()
     template = names.clipped_name(item.spec.sandboxTemplateRef.name)
-    return PoolEntry(*identity(row, old), desired=max(0, item.spec.replicas), template=template)
+    return TopPoolEntry(*identity(row, old), desired=max(0, item.spec.replicas), template=template)
 
 
-class Caches(msgspec.Struct, frozen=True):
+class TopCaches(msgspec.Struct, frozen=True):
     """One cache for each kind."""
 
-    sandboxes: Cache[SandboxEntry]
-    claims: Cache[ClaimEntry]
-    pools: Cache[PoolEntry]
+    sandboxes: Cache[TopSandboxEntry]
+    claims: Cache[TopClaimEntry]
+    pools: Cache[TopPoolEntry]
 
 
-def build_caches(monotonic: Callable[[], float]) -> Caches:
+def build_top_caches(monotonic: Callable[[], float]) -> TopCaches:
     """Return empty caches."""
 
     def cache(resource: Resource, item_type: type[Any], build: Any, **more: Any) -> Cache[Any]:
@@ -175,7 +175,7 @@ def build_caches(monotonic: Callable[[], float]) -> Caches:
         return Cache(Kind(resource, item_type, predicate, build, **more), monotonic=monotonic)
 
     full = {"watch_as": Representation.FULL}
-    return Caches(
+    return TopCaches(
         sandboxes=cache(
             SANDBOXES,
             _Sandbox,

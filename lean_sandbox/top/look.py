@@ -19,7 +19,7 @@ from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.top.board import Board
 from lean_sandbox.top.figures import Figures
-from lean_sandbox.top.kinds import build_caches
+from lean_sandbox.top.kinds import build_top_caches
 from lean_sandbox.top.scrape import MetricsReader, Scraped
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.kind import METADATA_LIST_ACCEPT
@@ -49,7 +49,7 @@ class Look:
         self._clock = clock
         self._wanted = wanted
         self._server = client.transport.connection.server
-        self._caches = build_caches(clock.monotonic)
+        self._caches = build_top_caches(clock.monotonic)
         self._board = Board(self._caches)
         self._caches.claims.handlers.append(
             lambda delta: self._board.arrived(delta, clock.monotonic())

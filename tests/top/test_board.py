@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 from filters import Change
 from lean_sandbox.top.board import Board
 from lean_sandbox.top.figures import Figures, until_ready
-from lean_sandbox.top.kinds import Caches, ClaimEntry, PoolEntry, SandboxEntry, build_caches
+from lean_sandbox.top.kinds import (
+    TopCaches,
+    TopClaimEntry,
+    TopPoolEntry,
+    TopSandboxEntry,
+    build_top_caches,
+)
 from lean_sandbox.watch.kind import Delta, Key
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -27,10 +33,10 @@ def keyed(name: str, uid: str) -> dict[str, Any]:
 
 
 @st.composite
-def sandboxes(draw: st.DrawFn) -> SandboxEntry:
+def sandboxes(draw: st.DrawFn) -> TopSandboxEntry:
     """Return a Sandbox, of a pool or not."""
     is_ready = draw(st.booleans())
-    return SandboxEntry(
+    return TopSandboxEntry(
         **keyed(draw(NAMES), draw(st.sampled_from(["1", "2"]))),
         is_deleting=draw(st.booleans()),
         pool=draw(st.sampled_from(["", "p", "q"])),
@@ -40,12 +46,12 @@ def sandboxes(draw: st.DrawFn) -> SandboxEntry:
 
 
 @st.composite
-def claims(draw: st.DrawFn) -> ClaimEntry:
+def claims(draw: st.DrawFn) -> TopClaimEntry:
     """Return a claim, with a Sandbox or not."""
     name = draw(NAMES)
     is_ready = draw(st.booleans())
     took_s = draw(st.none() | st.floats(0.0, 10.0)) if is_ready else None
-    return ClaimEntry(
+    return TopClaimEntry(
         **keyed(name, draw(st.sampled_from(["1", "2"]))),
         pool=draw(st.sampled_from(["p", "q"])),
         sandbox=draw(st.sampled_from(["", name, "p-12345"])),
@@ -57,12 +63,12 @@ def claims(draw: st.DrawFn) -> ClaimEntry:
     )
 
 
-def opened(*pools: str) -> tuple[Caches, Board]:
+def opened(*pools: str) -> tuple[TopCaches, Board]:
     """Return empty caches but for pools, and what follows them."""
-    caches = build_caches(lambda: 0.0)
+    caches = build_top_caches(lambda: 0.0)
     board = Board(caches)
     for name in pools:
-        caches.pools.put(PoolEntry(**keyed(name, name), desired=3, template="tpl"))
+        caches.pools.put(TopPoolEntry(**keyed(name, name), desired=3, template="tpl"))
     return caches, board
 
 
@@ -72,14 +78,14 @@ def shown(board: Board) -> Figures:
 
 
 @given(st.lists(sandboxes() | claims() | NAMES, max_size=40))
-def test_counts_follow_every_change(changes: list[SandboxEntry | ClaimEntry | str]) -> None:
+def test_counts_follow_every_change(changes: list[TopSandboxEntry | TopClaimEntry | str]) -> None:
     """Whatever comes and goes in whatever order: no count drifts, none is negative."""
     caches, board = opened("p", "q")
     for change in changes:
         match change:
-            case SandboxEntry():
+            case TopSandboxEntry():
                 caches.sandboxes.put(change)
-            case ClaimEntry():
+            case TopClaimEntry():
                 caches.claims.put(change)
             case str():
                 caches.sandboxes.remove(Key(NS, change))
@@ -113,8 +119,8 @@ def test_nothing_is_kept_of_what_has_gone() -> None:
     for number in range(50):
         reason = f"Reason{number}"
         entry = keyed(f"x{number}", "1")
-        caches.claims.put(ClaimEntry(**entry, pool=reason, reason=reason))
-        caches.sandboxes.put(SandboxEntry(**entry, pool=reason, reason=reason))
+        caches.claims.put(TopClaimEntry(**entry, pool=reason, reason=reason))
+        caches.sandboxes.put(TopSandboxEntry(**entry, pool=reason, reason=reason))
     for number in range(50):
         key = Key(NS, f"x{number}")
         caches.claims.remove(key)
@@ -128,7 +134,7 @@ def test_the_last_claims_come_first_and_those_that_are_gone_do_not() -> None:
     caches, board = opened()
     for name, second in (("b", 2), ("a", 1), ("c", 3)):
         made = f"2026-01-02T03:04:0{second}Z"
-        caches.claims.put(ClaimEntry(**keyed(name, name), pool="p", created_at=made))
+        caches.claims.put(TopClaimEntry(**keyed(name, name), pool="p", created_at=made))
     caches.claims.remove(Key(NS, "c"))
     assert [one.name for one in shown(board).last_claims] == ["b", "a"]
 
@@ -138,11 +144,11 @@ def test_what_is_refused_comes_first_with_the_latest_example() -> None:
     caches, board = opened()
     for number in range(3):
         waiting = keyed(f"w{number}", "1")
-        caches.claims.put(ClaimEntry(**waiting, pool="p", reason="SandboxNotReady"))
+        caches.claims.put(TopClaimEntry(**waiting, pool="p", reason="SandboxNotReady"))
     for name in ("x", "y"):
         why = f"why {name}"
         caches.claims.put(
-            ClaimEntry(**keyed(name, "1"), pool="p", reason="WarmPoolNotFound", message=why)
+            TopClaimEntry(**keyed(name, "1"), pool="p", reason="WarmPoolNotFound", message=why)
         )
     first, second = shown(board).not_ready
     assert (first.reason, first.count, first.is_refused) == ("WarmPoolNotFound", 2, True)
@@ -173,7 +179,7 @@ def test_without_a_time_nothing_is_told_of_it() -> None:
 def test_the_rate_is_unknown_at_first_and_forgets_what_is_old() -> None:
     """Until a second has passed there is none; later it is that of the last ten seconds."""
     caches, board = opened()
-    new = ClaimEntry(**keyed("a", "1"), pool="p")
+    new = TopClaimEntry(**keyed("a", "1"), pool="p")
     for at in (100.2, 100.4, 108.0):
         board.arrived(Delta(new.key, Change.GENERATION, None, new), at)
     board.arrived(Delta(new.key, Change.GENERATION, None, new, initial=True), 108.0)
