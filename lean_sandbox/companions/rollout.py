@@ -169,7 +169,7 @@ class Rollout(Companion[CompanionPoolEntry]):
         # No event of a later version can say otherwise.
         self._sandboxes.mark(member, is_deleting=True)
         note = f'Deleted Sandbox "{member.key.name}", made of another template than now'
-        self.tell(self.cache, pool, "MemberRenewed", note)
+        self.report(self.cache, pool, "MemberRenewed", note)
 
     async def _report(
         self, pool: CompanionPoolEntry, blueprint: Blueprint, census: FreeMembers, permitted: int
@@ -211,10 +211,10 @@ class Rollout(Companion[CompanionPoolEntry]):
         pace.status = status
         pace.written_at = now
         if state == STALLED != before:
-            self.tell(self.cache, pool, "RolloutStalled", why, type_="Warning")
+            self.report(self.cache, pool, "RolloutStalled", why, type_="Warning")
         if state == COMPLETE != before:
             note = f'All free members are made of template "{pool.template}" as it is now'
-            self.tell(self.cache, pool, "RolloutComplete", note)
+            self.report(self.cache, pool, "RolloutComplete", note)
         return None
 
     async def _why_stuck(self, census: FreeMembers, permitted: int) -> str:

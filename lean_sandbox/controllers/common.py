@@ -51,7 +51,7 @@ def snake_case(reason: str) -> str:
 
 
 def log_about(
-    log: structlog.stdlib.BoundLogger, entry: Entry, type_: EventType, what: str, /, **facts: Any
+    log: structlog.stdlib.BoundLogger, entry: Entry, type_: Severity, what: str, /, **facts: Any
 ) -> None:
     """Log one line about an object, at the level that its type has as an Event."""
     write = log.warning if type_ == "Warning" else log.info

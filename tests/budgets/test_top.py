@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from lean_sandbox.top.board import Board
-from lean_sandbox.top.kinds import ClaimEntry, PoolEntry, SandboxEntry, build_caches
+from lean_sandbox.top.kinds import TopClaimEntry, TopPoolEntry, TopSandboxEntry, build_top_caches
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.decode import EventDecoder
 from lean_sandbox.watch.kind import Entry, Key
@@ -37,14 +37,14 @@ def walks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_a_look_walks_over_pools_alone(walks: list[str]) -> None:
     """It costs the same with ten Sandboxes and claims and with ten thousand."""
-    caches = build_caches(lambda: 0.0)
+    caches = build_top_caches(lambda: 0.0)
     board = Board(caches)
-    caches.pools.put(PoolEntry(Key("ns", "p"), "1", 1, desired=3))
+    caches.pools.put(TopPoolEntry(Key("ns", "p"), "1", 1, desired=3))
     for number in range(MANY):
         key = Key("ns", f"x{number}")
-        caches.sandboxes.put(SandboxEntry(key, f"s{number}", 1, pool="p", is_ready=True))
+        caches.sandboxes.put(TopSandboxEntry(key, f"s{number}", 1, pool="p", is_ready=True))
         caches.claims.put(
-            ClaimEntry(key, f"c{number}", 1, pool="p", created_at="2026-01-02T03:04:05Z")
+            TopClaimEntry(key, f"c{number}", 1, pool="p", created_at="2026-01-02T03:04:05Z")
         )
     figures = board.figures(NOW, server="s", namespace="")
     assert figures.pools[0].free == figures.pools[0].waiting == MANY
@@ -54,7 +54,7 @@ def test_a_look_walks_over_pools_alone(walks: list[str]) -> None:
 
 def test_a_sandbox_is_small() -> None:
     """Ten thousand of them leave room in 60 MiB."""
-    caches = build_caches(lambda: 0.0)
+    caches = build_top_caches(lambda: 0.0)
     board = Board(caches)
     feed = EventDecoder(caches.sandboxes)
     cells = {"Ready": "True", "Reason": "DependenciesReady"}

@@ -273,7 +273,6 @@ def test_a_forgotten_member_does_not_come_back() -> None:
     assert not queue._pools
 
 
-@pytest.mark.claim_case(120)
 def test_a_refused_member_is_not_handed_out_and_is_remembered_until_it_is_gone() -> None:
     """It may be tried again once it has changed; what is no member is not remembered."""
     one = member("m1", uid="u1")
@@ -293,6 +292,7 @@ def test_a_refused_member_is_not_handed_out_and_is_remembered_until_it_is_gone()
     assert not queue.is_refused(one)
 
 
+@pytest.mark.claim_case(120)
 def test_forgetting_one_in_the_middle_leaves_the_others() -> None:
     """The order of the rest stays, and an old uid does not hit the successor."""
     queue = filled(member("m1"), member("m2"), member("m3"))

@@ -13,7 +13,7 @@ from typing import Any
 
 from lean_sandbox.companions.freemembers import read_share
 from lean_sandbox.local.controlplane import ControlPlane
-from lean_sandbox.local.direct import Change
+from lean_sandbox.local.direct import StoredChange
 from lean_sandbox.model.times import parse_rfc3339
 from tests.support.names import CLAIMS, POOLS, SANDBOXES, TEMPLATES
 
@@ -60,7 +60,7 @@ class Courtesies:
         self._ready: dict[str, dict[str, float]] = defaultdict(dict)
         plane.store.follow(self._take, (SANDBOXES, CLAIMS, POOLS, TEMPLATES, "pods"))
 
-    def _take(self, change: Change) -> None:
+    def _take(self, change: StoredChange) -> None:
         if change.by == self._user:
             judge = {
                 SANDBOXES: self._of_sandbox,
@@ -74,7 +74,7 @@ class Courtesies:
                 judge(change)
         self._learn(change)
 
-    def _learn(self, change: Change) -> None:
+    def _learn(self, change: StoredChange) -> None:
         one = change.after or change.before
         assert one is not None
         notes = _notes(one)
@@ -89,7 +89,7 @@ class Courtesies:
             permitted = _permitted(one)
             self._wanted[uid].append((self._now_s(), one["spec"].get("replicas", 1), permitted))
 
-    def _learn_member(self, change: Change, one: Json) -> None:
+    def _learn_member(self, change: StoredChange, one: Json) -> None:
         uid = one["metadata"]["uid"]
         for version, is_now in ((change.before, False), (change.after, True)):
             if version is None or _owner(version)["kind"] != "SandboxWarmPool":
@@ -105,7 +105,7 @@ class Courtesies:
 
     # -- what it writes --------------------------------------------------------------------------
 
-    def _of_sandbox(self, change: Change) -> None:
+    def _of_sandbox(self, change: StoredChange) -> None:
         before = change.before
         after = change.after
         assert before is not None
@@ -127,7 +127,7 @@ class Courtesies:
         if self._now_s() + _DATES_AGREE_S < used_s + timeout_s:
             self._break(Courtesy.IN_USE, change)
 
-    def _of_member(self, change: Change, member: Json) -> None:
+    def _of_member(self, change: StoredChange, member: Json) -> None:
         owner = _owner(member)
         if owner["kind"] != "SandboxWarmPool":
             self._break(Courtesy.MISSING, change)
@@ -145,7 +145,7 @@ class Courtesies:
             self._break(Courtesy.MISSING, change)
         del ready[member["metadata"]["uid"]]
 
-    def _of_pod(self, change: Change) -> None:
+    def _of_pod(self, change: StoredChange) -> None:
         pod = change.before
         assert pod is not None
         is_deleted = change.after is None or "deletionTimestamp" in change.after["metadata"]
@@ -160,7 +160,7 @@ class Courtesies:
         if int(_notes(owner).get(COUNT, "0")) > max(limits, default=float("inf")):
             self._break(Courtesy.DONE, change)
 
-    def _of_claim(self, change: Change) -> None:
+    def _of_claim(self, change: StoredChange) -> None:
         before = change.before
         after = change.after
         assert before is not None
@@ -174,7 +174,7 @@ class Courtesies:
             if self._given[before["metadata"]["uid"]] > 1:
                 self._break(Courtesy.GIVEN, change)
 
-    def _of_pool(self, change: Change) -> None:
+    def _of_pool(self, change: StoredChange) -> None:
         before = change.before
         after = change.after
         if before is None or after is None or before["spec"] != after["spec"]:
@@ -184,7 +184,7 @@ class Courtesies:
         now: datetime = self._plane.clock.now()
         return now.timestamp()
 
-    def _break(self, courtesy: Courtesy, change: Change) -> None:
+    def _break(self, courtesy: Courtesy, change: StoredChange) -> None:
         one = change.before or change.after
         assert one is not None
         metadata = one["metadata"]
