@@ -123,7 +123,10 @@ def pytest_runtest_protocol(
 
 
 def record(folder: Path, most_s: float | None = None) -> list[str]:
-    """Record what is not recorded yet, for so many seconds; return the files that are left."""
+    """Record what is not recorded yet, for so many seconds; return the files that are left.
+
+    RuntimeError if tests cannot even be begun.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     missing = [file for file in files_of_tests() if not (folder / _key(ROOT, file)).exists()]
     began = time.monotonic()
@@ -135,13 +138,16 @@ def record(folder: Path, most_s: float | None = None) -> list[str]:
             some, missing = missing[:10], missing[10:]
             command = [sys.executable, "-m", "pytest", "-q", "--tb=no"]
             command += ["-p", "no:cacheprovider", "-p", "tests.mutants.reach", *some]
-            subprocess.run(  # noqa: S603 - our own tests
+            done = subprocess.run(  # noqa: S603 - our own tests
                 command,
                 cwd=root,
                 env={**environment(root), _FOLDER: str(folder)},
                 stdout=subprocess.DEVNULL,
                 check=False,
             )
+            # Tests may fail here: what they ran is known all the same.
+            if done.returncode not in (0, 1, 5):
+                raise RuntimeError(f"exit code {done.returncode} of pytest {' '.join(some)}")
             for file in some:
                 (folder / _key(ROOT, file)).touch()
     return missing
