@@ -133,7 +133,8 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     add("--record", action="store_true", help="record what tests run")
     options = parser.parse_args(argv)
     if options.sample:
-        options.random, options.minutes = _SAMPLE, _SAMPLE_S / 60
+        options.random = _SAMPLE
+        options.minutes = _SAMPLE_S / 60
         options.seed = dt.date.fromisoformat(options.sample).toordinal()
     if not (options.names or options.all or options.random or options.record):
         parser.error("which? Name some, or see --help")

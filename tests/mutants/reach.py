@@ -135,7 +135,8 @@ def record(folder: Path, most_s: float | None = None) -> list[str]:
         copy_project(root)
         instrument(root)
         while missing and (most_s is None or time.monotonic() - began < most_s):
-            some, missing = missing[:10], missing[10:]
+            some = missing[:10]
+            missing = missing[10:]
             command = [sys.executable, "-m", "pytest", "-q", "--tb=no"]
             command += ["-p", "no:cacheprovider", "-p", "tests.mutants.reach", *some]
             done = subprocess.run(  # noqa: S603 - our own tests
@@ -201,7 +202,9 @@ class Reach:
 
     def _users(self, names: Iterable[str]) -> set[str]:
         """Return the blocks that use names, or what is defined by them."""
-        known, left, found = set(names), list(names), set()
+        known = set(names)
+        left = list(names)
+        found = set()
         while left:
             for user in self._uses.get(left.pop(), ()):
                 if ":" in user:

@@ -209,12 +209,14 @@ class _Finder(ast.NodeVisitor):
         self._inside(node)
 
     def _inside(self, node: ast.ClassDef | Function) -> None:
-        before = self._scope, self._block
+        scope = self._scope
+        block = self._block
         self._scope = f"{self._scope}.{node.name}".lstrip(".")
         if isinstance(node, Function):
             self._block = self._names[id(node.body)]
         self.generic_visit(node)
-        self._scope, self._block = before
+        self._scope = scope
+        self._block = block
 
     # Statements.
 
@@ -341,13 +343,11 @@ class _Finder(ast.NodeVisitor):
             rest = node.elts[:index] + node.elts[index + 1 :]
             self._add("drop", node, type(node)(elts=rest))
 
-    def visit_List(self, node: ast.List) -> None:
+    def _literal(self, node: ast.List | ast.Set) -> None:
         self._elements(node)
         self.generic_visit(node)
 
-    def visit_Set(self, node: ast.Set) -> None:
-        self._elements(node)
-        self.generic_visit(node)
+    visit_List = visit_Set = _literal
 
     def visit_Dict(self, node: ast.Dict) -> None:
         for index in range(len(node.keys)):
