@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lean_sandbox.companions.recreate import (
@@ -263,6 +263,7 @@ def test_no_date_makes_a_pod_wait_for_longer_than_its_pause(
 
 
 @given(lived=st.floats(0.0, 1e6), count=st.integers(0, 1000))
+@example(lived=LONG_LIFE_S, count=1)
 def test_a_row_grows_by_one_or_begins_anew(lived: float, count: int) -> None:
     """Nothing else becomes of the count."""
     after = counted(PodFailures(count), "uid", lived_s=lived, now_s=0.0)

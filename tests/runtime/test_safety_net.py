@@ -132,6 +132,7 @@ async def test_a_claim_that_waits_for_somebody_is_not_looked_at() -> None:
         await world.create(claim("over"))
         await world.patch("sandboxes", "over", {"spec": over})
         await world.create(claim("refused", additionalPodMetadata={"labels": {"a b": ""}}))
+        await world.create(claim("environment", env=[{"name": "A", "value": "b"}]))
         await world.advance(60.0)
         claims = world.plane.store.list(CLAIMS, NS)
         assert {one["metadata"]["name"]: condition(one, "Ready")["reason"] for one in claims} == {
@@ -140,6 +141,7 @@ async def test_a_claim_that_waits_for_somebody_is_not_looked_at() -> None:
             "failed": "PodFailed",
             "over": "SandboxExpired",
             "refused": "InvalidMetadata",
+            "environment": "EnvVarsInjectionRejected",
         }
         world.forget_requests()
         before = world.whole.activity().passes
