@@ -42,7 +42,7 @@ _ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
     ast.Div: ast.Mult,
     ast.FloorDiv: ast.Mult,
 }
-_WRAPPERS = {"sorted", "list", "tuple", "set", "frozenset", "bool", "int", "float", "str", "abs"}
+_WRAPPERS = {"sorted", "list", "tuple", "set", "bool", "int", "float", "str", "abs"}
 _LOGS = {"log", "_log", "logger"}
 _TYPES = {"TypeVar", "NewType", "cast", "ParamSpec"}
 Function = ast.FunctionDef | ast.AsyncFunctionDef
