@@ -174,6 +174,13 @@ def test_the_front_page_fits_on_two_screens() -> None:
     assert len(README.splitlines()) <= 115
 
 
+def test_no_code_of_the_front_page_is_wider_than_the_page() -> None:
+    """A line that has to be scrolled is not read, and hides what is at its end."""
+    front = ROOT / "README.md"
+    lines = [one for block in blocks(front, "sh", "yaml") for one in block.text.splitlines()]
+    assert max(map(len, lines)) <= 107
+
+
 def test_the_test_command_stands_where_the_pipeline_reads_it() -> None:
     """Exactly one command stands between the marks, and it runs pytest."""
     between = README.split("<!-- test-command -->")[1].split("<!-- /test-command -->")[0]
