@@ -16,17 +16,18 @@ from lean_sandbox.config.options import COMPANIONS
 from lean_sandbox.model.times import format_rfc3339
 from tests.faults.acts import NAMESPACES
 from tests.faults.courtesies import ACTIVITY, LIMIT, ROLLING, TIMEOUT, Courtesies
-from tests.faults.edits import PAUSE, WHERE, WHICH
+from tests.faults.edits import CLAIM, PAUSE, WHERE, WHICH
 from tests.faults.process import Process
 from tests.faults.story import Story
 from tests.faults.telling import Stories
-from tests.faults.users import REPLICAS, Users
+from tests.faults.users import IMAGE, REPLICAS, Users
 from tests.support.extensions import settings
 from tests.support.names import CLAIMS, POOLS, SANDBOXES, TEMPLATES
 
 Json = dict[str, Any]
 STORIES = Stories("SANDBOX_TESTS_COURTESIES", 50)
 DEFAULTS = "companions.lean-sandbox/claim-defaults"
+STEPS = st.lists(st.sampled_from((0.3, 2.0, 10.0)), min_size=1, max_size=6)
 POLICY = "agents.x-k8s.io/pod-failure-policy"
 
 
@@ -58,12 +59,20 @@ class Races(Users):
         super().__init__()
         self.story = Accompanied()
 
-    @initialize(replicas=REPLICAS, wish=st.sampled_from(("1", "50%", "2")))
-    def begin(self, replicas: int, wish: str) -> None:
-        """Begin with pools that are full and ask for something."""
+    @initialize(replicas=REPLICAS, wish=st.sampled_from(("1", "50%", "2")), which=WHICH)
+    def begin(self, replicas: int, wish: str, which: int) -> None:
+        """Begin with pools that are full, and with what leads to one of the companions."""
         self.furnish(replicas + 2, 2)
-        for where in NAMESPACES:
-            self._note(POOLS, where, "p", {ROLLING: wish})
+        where = NAMESPACES[0]
+        match which % 4:
+            case 0:
+                self.renew(where, "alpine", wish, [0.3, 2.0, 2.0])
+            case 1:
+                self.leave_alone(where, which, SANDBOXES, [2.0])
+            case 2:
+                self.fail(where, which, "Failed")
+            case _:
+                self.claim_without(where, "c", has_own=which > 4, pause=60)
 
     @rule(seconds=st.sampled_from((5.0, 15.0, 60.0, 330.0)))
     def wait(self, seconds: float) -> None:
@@ -132,6 +141,55 @@ class Races(Users):
         lifecycle = {"shutdownPolicy": "Retain"} if is_kept else None
         name = self._pick(CLAIMS, where, which)
         self._patch(CLAIMS, where, name, {"spec": {"lifecycle": lifecycle}}, pause)
+
+    # What leads to each of them, in one act: of so many acts few would come together by chance.
+
+    @rule(where=WHERE, image=IMAGE, wish=st.sampled_from(("1", "2", "34%")), steps=STEPS)
+    def renew(self, where: str, image: str, wish: str, steps: list[float]) -> None:
+        """Change the template of a pool that asks for a rollout, and let kubelets go on."""
+        spec = {"updateStrategy": {"type": "OnReplenish"}, "replicas": 4}
+        self._patch(POOLS, where, "p", {"spec": spec}, 0)
+        self._note(POOLS, where, "p", {ROLLING: wish})
+        self._live(5.0, 5.0)
+        self.story.edit_image(where, image)
+        self._live(*steps)
+
+    @rule(where=WHERE, which=WHICH, kind=st.sampled_from((SANDBOXES, TEMPLATES)), steps=STEPS)
+    def leave_alone(self, where: str, which: int, kind: str, steps: list[float]) -> None:
+        """Ask for suspension after a while, use it once, and let time pass."""
+        self._note(kind, where, self._pick(kind, where, which), {TIMEOUT: "20"})
+        self._live(12.0)
+        self.use(where, which, SANDBOXES, 0, 0)
+        self._live(12.0, *steps)
+
+    @rule(where=WHERE, which=WHICH, phase=st.sampled_from(("Failed", "Failed", "Succeeded")))
+    def fail(self, where: str, which: int, phase: str) -> None:
+        """Let Pods of Sandboxes that ask for the next one end, more often than they permit."""
+        for name in self.story.names(SANDBOXES, where):
+            self._note(SANDBOXES, where, name, {POLICY: "Recreate", LIMIT: "1"})
+        for _ in range(2):
+            self.story.finish_pod(where, which, phase)
+            self._live(25.0)
+
+    @rule(where=WHERE, name=CLAIM, has_own=st.booleans(), pause=PAUSE)
+    def claim_without(self, where: str, name: str, has_own: bool, pause: int) -> None:  # noqa: FBT001
+        """Claim of a pool with defaults, and write a lifecycle, or take that of the pool off."""
+        text = '{"shutdownPolicy": "Delete", "ttlSecondsAfterFinished": 600}'
+        self._note(POOLS, where, "p", {DEFAULTS: text})
+        self.story.claim(where, name)
+        self.story.moments(pause)
+        lifecycle = {"shutdownPolicy": "Retain"} if has_own else None
+        if not has_own:
+            self._live(5.0)
+        taken_off = {"annotations": {f"{DEFAULTS}-applied": None}}
+        body = {"spec": {"lifecycle": lifecycle}, "metadata": taken_off}
+        self._patch(CLAIMS, where, name, body, pause)
+        self._live(5.0)
+
+    def _live(self, *steps: float) -> None:
+        for seconds in steps:
+            self.story.time(seconds)
+            self.story.run_all()
 
     @rule(seconds=st.sampled_from((0.0, 20.0)))
     def restart_companions(self, seconds: float) -> None:

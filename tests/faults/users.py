@@ -17,7 +17,7 @@ from tests.faults.edits import CLAIM, OVER, PAUSE, POOL, SANDBOX, TEMPLATE, WHER
 from tests.faults.neighbours import Neighbours
 from tests.faults.oracle import CLAIMS, POOLS, SANDBOXES, TEMPLATES
 
-__all__ = ["BEGUN", "REPLICAS", "Users"]
+__all__ = ["BEGUN", "IMAGE", "REPLICAS", "Users"]
 
 Json = dict[str, Any]
 IMAGE = st.sampled_from(("busybox", "alpine"))
