@@ -18,6 +18,8 @@ IDLE_TIMEOUT: Final = names.CORE_PREFIX + "idle-timeout-seconds"
 LAST_ACTIVITY: Final = names.CORE_PREFIX + "last-activity-time"
 ROLLING_UPDATE: Final = PREFIX + "rolling-update"
 ROLLOUT_STATUS: Final = PREFIX + "rollout-status"
+MIN_REPLICAS: Final = PREFIX + "min-replicas"
+MAX_REPLICAS: Final = PREFIX + "max-replicas"
 
 #: What is remembered of the annotations of an object.
 KEPT: Final = frozenset(
@@ -34,6 +36,8 @@ KEPT: Final = frozenset(
         LAST_ACTIVITY,
         ROLLING_UPDATE,
         ROLLOUT_STATUS,
+        MIN_REPLICAS,
+        MAX_REPLICAS,
         names.POD_NAME_ANNOTATION,
     }
 )

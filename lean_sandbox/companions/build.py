@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from lean_sandbox.companions.autosize import Autosize
 from lean_sandbox.companions.caches import build_companion_caches
 from lean_sandbox.companions.common import REPORTER, Companion, Kit, Reports, recorder_of
 from lean_sandbox.companions.defaults import Defaults
@@ -14,6 +15,7 @@ from lean_sandbox.companions.rollout import Rollout
 from lean_sandbox.controllers.common import Shared
 
 _BY_NAME: dict[str, Callable[[Kit], Companion[Any]]] = {
+    "autosize": Autosize,
     "defaults": Defaults,
     "idle": Idle,
     "recreate": Recreate,

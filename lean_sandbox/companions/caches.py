@@ -14,6 +14,7 @@ import msgspec
 
 from filters import parse_labels, resource_version
 from lean_sandbox.companions.annotations import ROLLING_UPDATE
+from lean_sandbox.companions.autoscalers import AutoscalerEntry, AutoscalerItem, build_autoscaler
 from lean_sandbox.companions.kinds import (
     ClaimItem,
     CompanionClaimEntry,
@@ -30,6 +31,7 @@ from lean_sandbox.companions.kinds import (
     build_wishes,
 )
 from lean_sandbox.kube.resources import (
+    HPAS,
     PODS,
     SANDBOXCLAIMS,
     SANDBOXES,
@@ -49,7 +51,7 @@ def _owner_uid(entry: OwnedEntry) -> str | None:
     return entry.owner.uid if entry.owner is not None else None
 
 
-def _pool_name(entry: CompanionClaimEntry) -> str | None:
+def _pool_name(entry: CompanionClaimEntry | AutoscalerEntry) -> str | None:
     return entry.pool or None
 
 
@@ -58,7 +60,7 @@ def _rolling_template(entry: CompanionPoolEntry) -> str | None:
 
 
 class CompanionCaches(msgspec.Struct, frozen=True):
-    """One cache for each kind; the claims of a pool are found by its name, Pods by their owner.
+    """One cache for each kind; those of a pool are found by its name, Pods by their owner.
 
     ``by_template`` finds the Sandboxes of a template by its name, ``pools_by_template`` the pools
     that ask for a rolling update.
@@ -70,6 +72,7 @@ class CompanionCaches(msgspec.Struct, frozen=True):
     pools: Cache[CompanionPoolEntry]
     pools_by_template: Index[CompanionPoolEntry]
     claims: Cache[CompanionClaimEntry]
+    autoscalers: Cache[AutoscalerEntry]
     failed_pods: Cache[FailedPodEntry]
 
 
@@ -91,6 +94,7 @@ def build_companion_caches(
         pools=pools,
         pools_by_template=pools_by_template,
         claims=cache(_kind(SANDBOXCLAIMS, ClaimItem, build_claim, owner_of=_pool_name)),
+        autoscalers=cache(_kind(HPAS, AutoscalerItem, build_autoscaler, owner_of=_pool_name)),
         failed_pods=cache(
             _kind(
                 PODS,

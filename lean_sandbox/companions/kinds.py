@@ -73,11 +73,12 @@ class CompanionPoolEntry(Wishes, gc=False, frozen=True):
 
 
 class CompanionClaimEntry(Wishes, gc=False, frozen=True):
-    """The cache entry of a claim; ``sandbox`` is the Sandbox that it has, empty for none."""
+    """The cache entry of a claim; one made to order has values or volumes that no member has."""
 
     pool: str = ""
     sandbox: str = ""
     has_lifecycle: bool = False
+    is_made_to_order: bool = False
 
 
 class FailedPodEntry(OwnedEntry, gc=False, frozen=True):
@@ -110,6 +111,8 @@ class SandboxItem(Lenient, frozen=True):
 class _ClaimSpec(Lenient, frozen=True):
     warmPoolRef: OrNull[Reference] = Reference()
     lifecycle: dict[str, msgspec.Raw] | None = None
+    env: OrNull[tuple[msgspec.Raw, ...]] = ()
+    volumeClaimTemplates: OrNull[tuple[msgspec.Raw, ...]] = ()
 
 
 class _ClaimStatus(Lenient, frozen=True):
@@ -213,19 +216,20 @@ def build_claim(
     """Return the entry of a claim."""
     if item is None:
         # What cannot be read is never given a lifecycle, and never deleted.
-        pool = ""
-        sandbox = ""
-        has_lifecycle = True
+        pool = sandbox = ""
+        has_lifecycle = is_made_to_order = True
     else:
         pool = item.spec.warmPoolRef.name
         sandbox = item.status.sandbox.name
         has_lifecycle = item.spec.lifecycle is not None
+        is_made_to_order = bool(item.spec.env or item.spec.volumeClaimTemplates)
     return CompanionClaimEntry(
         *identity(row, old),
         **_wishes(row, old),
         pool=names.clipped_name(pool),
         sandbox=names.clipped_name(sandbox),
         has_lifecycle=has_lifecycle,
+        is_made_to_order=is_made_to_order,
     )
 
 

@@ -42,9 +42,9 @@ from lean_sandbox.model.shard import Shard
 from lean_sandbox.watch.kind import Representation
 
 #: The companions that there are.
-COMPANIONS: Final = ("defaults", "idle", "recreate", "rollout")
+COMPANIONS: Final = ("autosize", "defaults", "idle", "recreate", "rollout")
 #: The companions that work on claims and pools.
-OF_EXTENSIONS: Final = frozenset({"defaults", "rollout"})
+OF_EXTENSIONS: Final = frozenset({"autosize", "defaults", "rollout"})
 #: The longest delay of metadata patches on a Pod; a longer value of the option counts as this.
 LONGEST_WRITE_BEHIND_S: Final = 1.0
 # The sections of the help, by their first options.

@@ -21,7 +21,7 @@ from tests.manifests.test_permissions import GROUP, asked
 from tests.support.builders import claim, member, pool, template
 from tests.support.clock import FakeClock
 from tests.support.extensions import settings
-from tests.support.names import CLAIMS, SANDBOXES
+from tests.support.names import CLAIMS, POOLS, SANDBOXES
 from tests.support.world import (
     CONTROLLER,
     NS,
@@ -79,7 +79,7 @@ async def test_every_companion_works_with_the_rights_of_the_component_alone() ->
         make_again(world)
         defaults = {f"{PREFIX}claim-defaults": '{"shutdownPolicy": "Delete", "unboundSeconds": 9}'}
         owner = pool()
-        owner["metadata"]["annotations"] = defaults
+        owner["metadata"]["annotations"] = {**defaults, f"{PREFIX}max-replicas": "9"}
         world.plane.store.create(owner)
         world.plane.store.create(claim("waits"))
         world.plane.store.create(claim("bound"))
@@ -91,6 +91,7 @@ async def test_every_companion_works_with_the_rights_of_the_component_alone() ->
         await world.advance(120.0)
         assert world.find(CLAIMS, "waits") is None
         assert world.find("sandboxes", "old") is None
+        assert world.plane.store.get(POOLS, NS, "pool")["spec"]["replicas"] > 0
         assert world.plane.store.get(CLAIMS, NS, "bound")["spec"]["lifecycle"] == {
             "shutdownPolicy": "Delete"
         }

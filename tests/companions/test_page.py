@@ -11,7 +11,7 @@ from tests.docs.pages import ROOT, blocks
 from tests.support.builders import claim, placed
 from tests.support.clock import FakeClock
 from tests.support.extensions import get_claim, settings
-from tests.support.names import CLAIMS, SANDBOXES, TEMPLATES
+from tests.support.names import CLAIMS, POOLS, SANDBOXES, TEMPLATES
 from tests.support.world import NS, World, open_world
 
 Json = dict[str, Any]
@@ -30,6 +30,25 @@ def example(name: str) -> Json:
 def told(world: World) -> list[str]:
     """Return the reasons of the Events of companions."""
     return [reason for _, reason, _ in reports(world)]
+
+
+async def test_the_pool_of_the_page_that_sizes_itself_has_members_for_its_claims() -> None:
+    """At least two; after ten claims at once some more than that came, or more after misses."""
+    given = settings(companions=("autosize",))
+    before = (placed("template"), example("autosize.yaml"))
+    async with open_world(given, clock=FakeClock(), one_time=True, before=before) as world:
+
+        def size() -> int:
+            found: int = world.plane.store.get(POOLS, NS, "sized")["spec"]["replicas"]
+            return found
+
+        await world.advance(10.0)
+        assert size() == 2
+        for number in range(10):
+            world.plane.store.create(claim(f"c-{number}", pool="sized"))
+        await world.advance(10.0)
+        assert 11 <= size() <= 15
+        assert "PoolResized" in told(world)
 
 
 async def test_the_pool_of_the_page_ends_its_claims() -> None:

@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lightkube.core.resource import GlobalResource
-from lightkube.resources import apps_v1, coordination_v1, core_v1, events_v1, networking_v1
+from lightkube.resources import (
+    apps_v1,
+    autoscaling_v2,
+    coordination_v1,
+    core_v1,
+    events_v1,
+    networking_v1,
+)
 
 from lean_sandbox.kube import resources
 from lean_sandbox.kube.errors import NotFound
@@ -26,6 +33,7 @@ from lean_sandbox.kube.resources import Resource, path
         (resources.EVENTS, events_v1.Event),
         (resources.LEASES, coordination_v1.Lease),
         (resources.DEPLOYMENTS, apps_v1.Deployment),
+        (resources.HPAS, autoscaling_v2.HorizontalPodAutoscaler),
         (resources.NETWORKPOLICIES, networking_v1.NetworkPolicy),
     ],
 )

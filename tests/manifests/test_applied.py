@@ -88,7 +88,7 @@ def test_all_components_together_are_taken(kubectl: Run, tmp_path: Path) -> None
     rendered = yaml.safe_load_all(kubectl("kustomize", combined(tmp_path, names, "drop-in")))
     deployment = next(one for one in rendered if one["kind"] == "Deployment")
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    companions = "--companions=defaults,idle,recreate,rollout"
+    companions = "--companions=autosize,defaults,idle,recreate,rollout"
     assert container["args"] == ["--leader-elect=true", companions, "--extensions"]
     assert deployment["spec"]["replicas"] == 2
     folder = combined(tmp_path, [name for name in names if name not in UNSERVED], "drop-in")

@@ -37,7 +37,12 @@ OVERLAYS: list[tuple[str, list[str], Json]] = [
     (
         "drop-in-extensions",
         ["companions"],
-        {"controller": {"extensions": True, "companions": "defaults,idle,recreate,rollout"}},
+        {
+            "controller": {
+                "extensions": True,
+                "companions": "autosize,defaults,idle,recreate,rollout",
+            }
+        },
     ),
     ("drop-in", ["two-replicas"], {"replicaCount": 2}),
     ("drop-in", ["pod-security"], {"namespace": {"enforceRestricted": True}}),

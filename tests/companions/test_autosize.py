@@ -1,0 +1,385 @@
+"""autosize: pools get as many free members as their claims need, within their bounds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lean_sandbox.companions.sizing import (
+    BEFORE_DOWN_S,
+    BEFORE_OVERRULING_S,
+    LONGEST_START_S,
+    RECENT_S,
+    Bounds,
+    Demand,
+    Past,
+    plan,
+)
+from lean_sandbox.config.options import Settings
+from lean_sandbox.errors import ConfigError
+from tests.companions.support import PREFIX, annotate, counts, reports
+from tests.support.builders import claim, placed, pool
+from tests.support.clock import FakeClock
+from tests.support.extensions import open_claims, run_all, settings
+from tests.support.names import CLAIMS, POOLS
+from tests.support.world import NS, World, open_world
+
+Json = dict[str, Any]
+MIN = PREFIX + "min-replicas"
+MAX = PREFIX + "max-replicas"
+SCALE = "patch sandboxwarmpools/scale"
+
+
+@asynccontextmanager
+async def open_sized(
+    wishes: dict[str, str] | None = None, *, replicas: int = 2, before: tuple[Json, ...] = ()
+) -> AsyncIterator[World]:
+    """Open a world with a pool that names bounds, all of whose members are Ready."""
+    body = pool(replicas=replicas)
+    body["metadata"]["annotations"] = {MIN: "2", MAX: "20"} if wishes is None else wishes
+    given_ = settings(companions=("autosize",))
+    made = (placed(), body, *before)
+    async with open_world(given_, one_time=True, clock=FakeClock(), before=made) as world:
+        await world.advance(2.0)
+        await run_all(world)
+        world.forget_requests()
+        yield world
+
+
+def size(world: World, name: str = "pool") -> int:
+    """Return how many free members a pool is told to have."""
+    wanted: int = world.plane.store.get(POOLS, NS, name)["spec"]["replicas"]
+    return wanted
+
+
+async def ask(world: World, *names: str, **spec: Any) -> None:
+    """Make claims at once."""
+    for name in names:
+        world.plane.store.create(claim(name, **spec))
+    await world.advance(0.1)
+
+
+def autoscaler(target: str = "pool", kind: str = "SandboxWarmPool") -> Json:
+    """Return a HorizontalPodAutoscaler."""
+    ref = {"apiVersion": "extensions.agents.x-k8s.io/v1beta1", "kind": kind, "name": target}
+    return {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "scaler", "namespace": NS},
+        "spec": {"scaleTargetRef": ref, "minReplicas": 1, "maxReplicas": 9},
+    }
+
+
+async def test_a_pool_grows_with_the_first_claims_that_are_more_than_it_has() -> None:
+    """By the event, not at a later look; the Event says why."""
+    async with open_sized() as world:
+        await ask(world, "a", "b", "c")
+        assert size(world) > 2
+        await world.advance(2.0)
+        assert size(world) == 4
+        told = [note for _, reason, note in reports(world) if reason == "PoolResized"]
+        assert "Resized from 2 to" in told[0]
+
+
+async def test_a_crowd_costs_few_requests() -> None:
+    """Hundred claims at once: the first change comes at once, the next one a second later."""
+    async with open_sized({MAX: "200"}) as world:
+        await ask(world, *(f"c-{number}" for number in range(100)))
+        await world.advance(30.0)
+        assert size(world) > 100
+        # Nearly all of them find no member, for which there are some more.
+        assert 1 < world.writes()[SCALE] <= 4
+
+
+async def test_no_pool_gets_more_than_its_bound() -> None:
+    """However many claims come."""
+    async with open_sized({MAX: "5"}) as world:
+        await ask(world, *(f"c-{number}" for number in range(30)))
+        await world.advance(600.0)
+        assert size(world) == 5
+
+
+async def test_a_pool_shrinks_slowly_once_no_claims_come() -> None:
+    """Not within the minutes that count as recent, then by a quarter a minute, to its bound."""
+    async with open_sized({MIN: "1", MAX: "100"}) as world:
+        await world.advance(RECENT_S)
+        await ask(world, *(f"c-{number}" for number in range(30)))
+        await world.advance(60.0)
+        grown = size(world)
+        assert grown > 30
+        await world.advance(RECENT_S - 120.0)
+        assert size(world) == grown
+        sizes = [grown]
+        for _ in range(25):
+            await world.advance(BEFORE_DOWN_S)
+            sizes.append(size(world))
+        assert sizes[-1] == 1
+        assert all(after >= math.floor(one * 0.75) - 1 for one, after in pairwise(sizes))
+
+
+async def test_what_came_in_a_burst_is_expected_an_hour_later() -> None:
+    """The members are there before the claims, and go again when none come."""
+    async with open_sized({MIN: "1", MAX: "100"}) as world:
+        await ask(world, *(f"c-{number}" for number in range(20)))
+        await world.advance(3000.0)
+        assert size(world) == 1
+        await world.advance(540.0)
+        assert size(world) > 20
+        await world.advance(3600.0)
+        assert size(world) == 1
+
+
+async def test_nothing_is_asked_or_written_while_no_claims_come() -> None:
+    """Hours of a pool that has its size."""
+    async with open_sized() as world:
+        await world.advance(4 * 3600.0)
+        assert not world.asked(events=True)
+        assert not reports(world)
+
+
+async def test_nothing_is_done_unasked() -> None:
+    """A pool that names no bounds stays as it is."""
+    async with open_sized({}) as world:
+        await ask(world, "a", "b", "c")
+        await world.advance(3600.0)
+        assert size(world) == 2
+        assert SCALE not in world.writes()
+
+
+async def test_claims_of_other_pools_do_not_count() -> None:
+    """Nor those that no member will do for."""
+    async with open_sized() as world:
+        await ask(world, "a", "b", "c", pool="other")
+        await ask(world, "d", "e", "f", env=[{"name": "A", "value": "b"}])
+        await world.advance(60.0)
+        assert size(world) == 2
+
+
+async def test_a_pool_that_begins_to_ask_counts_the_claims_that_it_has() -> None:
+    """They need not come again; and those that have ended are counted as well."""
+    async with open_sized({}) as world:
+        await ask(world, "a", "b", "c", "d")
+        await world.advance(60.0)
+        await annotate(world, POOLS, "pool", max_replicas="20")
+        await world.advance(1.0)
+        assert size(world) == 5
+        world.plane.store.delete(CLAIMS, NS, "a")
+        await ask(world, "e", "f")
+        await world.advance(2.0)
+        assert size(world) > 5
+
+
+async def test_a_pool_below_its_least_size_is_raised_at_once() -> None:
+    """And one above its largest is lowered at once."""
+    async with open_sized({MIN: "4", MAX: "9"}) as world:
+        assert size(world) == 4
+    async with open_sized({MAX: "3"}, replicas=8) as world:
+        assert size(world) == 3
+
+
+async def test_an_autoscaler_that_names_the_pool_is_left_to_it() -> None:
+    """The Event names it, once; when it has gone, the pool is sized again."""
+    async with open_sized(before=(autoscaler(),)) as world:
+        await ask(world, "a", "b", "c")
+        await world.advance(600.0)
+        assert size(world) == 2
+        ((kind, reason, note),) = reports(world)
+        assert (kind, reason) == ("SandboxWarmPool", "AutosizeStandsBack")
+        assert '"scaler"' in note
+        await world.delete("horizontalpodautoscalers.autoscaling", "scaler")
+        await world.advance(1.0)
+        assert size(world) == 4
+
+
+@pytest.mark.parametrize(
+    "other", [autoscaler("other"), autoscaler(kind="Deployment")], ids=["other pool", "other kind"]
+)
+async def test_autoscalers_of_others_do_not_matter(other: Json) -> None:
+    """Of another pool, or of a Deployment with the name of this one."""
+    async with open_sized(before=(other,)) as world:
+        await ask(world, "a", "b", "c")
+        await world.advance(2.0)
+        assert size(world) == 4
+
+
+async def test_what_somebody_else_sets_lasts_for_a_minute() -> None:
+    """So that two who do not agree make no loop."""
+    async with open_sized({MIN: "3", MAX: "20"}) as world:
+        for number in range(10):
+            world.plane.store.patch(POOLS, NS, "pool", {"spec": {"replicas": number % 2}})
+            await world.advance(1.0)
+        assert SCALE not in world.writes()
+        await world.advance(BEFORE_OVERRULING_S)
+        assert size(world) == 3
+        assert world.writes()[SCALE] == 1
+
+
+async def test_a_size_that_is_written_by_somebody_else_meanwhile_is_not_overwritten() -> None:
+    """The write names the version that it was decided on."""
+    async with open_sized() as world:
+
+        def scale() -> None:
+            world.plane.store.patch(POOLS, NS, "pool", {"spec": {"replicas": 7}})
+
+        world.meanwhile("patch", "sandboxwarmpools/scale", scale)
+        await ask(world, "a", "b", "c")
+        await world.advance(30.0)
+        assert size(world) == 7
+
+
+async def test_a_refusal_is_told_and_tried_again_a_minute_later() -> None:
+    """The Event says what the server says; claims that come meanwhile make no more requests."""
+    async with open_sized() as world:
+        world.plane.fail_next("patch", "sandboxwarmpools/scale", 403)
+        for number in range(20):
+            await ask(world, f"c-{number}")
+            await world.advance(1.0)
+        assert size(world) == 2
+        assert world.writes()[SCALE] == 1
+        ((kind, reason, note),) = reports(world)
+        assert (kind, reason) == ("SandboxWarmPool", "ResizeRefused")
+        assert "Not resized to" in note
+        await world.advance(3 * BEFORE_OVERRULING_S)
+        assert size(world) == 20
+        assert counts(world, "autosize")["PoolResized"] == 1
+
+
+@pytest.mark.parametrize(
+    ("wishes", "named", "fix"),
+    [
+        ({MAX: "many"}, MAX, "whole number from 1"),
+        ({MAX: "0"}, MAX, "whole number from 1"),
+        ({MAX: "-1"}, MAX, "whole number from 1"),
+        ({MIN: "1.5", MAX: "5"}, MIN, "whole number from 0"),
+        ({MIN: "6", MAX: "5"}, MIN, "is more than"),
+        ({MIN: "2"}, MIN, "has no effect without"),
+    ],
+)
+async def test_a_wrong_value_is_told_once_and_does_nothing(
+    wishes: dict[str, str], named: str, fix: str
+) -> None:
+    """The Event names the annotation and what it may be; the pool stays until that is mended."""
+    async with open_sized(wishes) as world:
+        await ask(world, "a", "b", "c")
+        await world.advance(120.0)
+        assert size(world) == 2
+        ((kind, reason, note),) = reports(world)
+        assert (kind, reason) == ("SandboxWarmPool", "InvalidAnnotation")
+        assert note.startswith(named)
+        assert fix in note
+        await annotate(world, POOLS, "pool", min_replicas="1", max_replicas="9")
+        await world.advance(1.0)
+        assert size(world) == 4
+
+
+async def test_members_that_take_longer_to_start_are_kept_more_of() -> None:
+    """The time is learned from the members that the pool has."""
+    wishes = {"metadata": {"annotations": {MIN: "1", MAX: "99"}}}
+    sizes = []
+    for start_s in (5.0, 300.0):
+        async with open_claims(
+            "m-1", ready=False, companions=("autosize",), clock=FakeClock(), one_time=True
+        ) as world:
+            await world.patch(POOLS, "pool", wishes)
+            await world.advance(start_s)
+            await world.run_pod("m-1")
+            for number in range(20):
+                await ask(world, f"c-{number}")
+                await world.advance(30.0)
+            sizes.append(size(world))
+    assert sizes[0] < sizes[1]
+
+
+def test_autosize_needs_the_extensions() -> None:
+    """Without them no pool is watched: the process says so before it starts."""
+    with pytest.raises(ConfigError, match="--extensions"):
+        Settings(companions=("autosize",))
+
+
+# -- decisions -------------------------------------------------------------------------------------
+
+AGES = st.floats(0.0, 2 * 3600.0)
+NOW_S = 1e9
+
+
+@st.composite
+def pasts(draw: st.DrawFn) -> Past:
+    """Draw what is remembered of a pool."""
+    demand = Demand()
+    for age_s in draw(st.lists(AGES, max_size=30)):
+        demand.note_claim(NOW_S - age_s)
+        if draw(st.booleans()):
+            demand.note_miss(NOW_S - age_s)
+    for took_s in draw(st.lists(st.floats(-10.0, 4000.0), max_size=25)):
+        demand.note_start(took_s)
+    demand.forget_before(NOW_S)
+    return Past(
+        draw(st.integers(0, 200)),
+        NOW_S - draw(AGES),
+        demand,
+        sized_s=NOW_S - draw(AGES),
+        is_ours=draw(st.booleans()),
+    )
+
+
+@given(past=pasts(), least=st.integers(0, 50), more=st.integers(0, 50))
+def test_a_new_size_is_between_the_bounds_or_nearer_to_them(
+    past: Past, least: int, more: int
+) -> None:
+    """And a smaller one comes late, by a quarter at most, unless the bound is lower."""
+    bounds = Bounds(least, max(1, least + more))
+    found = plan(past, bounds, NOW_S)
+    if found.size == past.size:
+        return
+    assert found.size <= bounds.most or past.size > found.size
+    assert found.size >= bounds.least
+    if found.size < past.size <= bounds.most:
+        assert NOW_S - past.sized_s >= BEFORE_DOWN_S
+        assert NOW_S - past.since_s >= RECENT_S
+        assert found.size >= min(past.size - 1, math.floor(past.size * 0.75))
+
+
+@given(past=pasts(), bounds=st.just(Bounds(1, 100)))
+def test_a_pool_at_rest_is_not_looked_at(past: Past, bounds: Bounds) -> None:
+    """Only one that has its least size, and of which no claims are remembered."""
+    found = plan(past, bounds, NOW_S)
+    if found.look_s is None:
+        assert found.size == bounds.least
+        assert not past.demand
+    else:
+        assert found.look_s > 0.0
+
+
+@given(
+    ages=st.lists(st.floats(0.0, RECENT_S - 20.0), min_size=1, max_size=40),
+    start_s=st.floats(0.0, LONGEST_START_S),
+)
+def test_there_are_members_for_whatever_came_while_one_started(
+    ages: list[float], start_s: float
+) -> None:
+    """For the most claims in any such time of the last minutes, and one more."""
+    demand = Demand()
+    demand.note_start(start_s)
+    for age_s in ages:
+        demand.note_claim(NOW_S - age_s)
+    most = max(sum(end <= age <= end + start_s for age in ages) for end in ages)
+    assert demand.needed(NOW_S) > most
+
+
+@given(ages=st.lists(st.floats(3800.0 + LONGEST_START_S, 1e6), max_size=40))
+def test_what_is_too_old_is_forgotten(ages: list[float]) -> None:
+    """So that a pool takes no more memory the longer it is sized."""
+    demand = Demand()
+    for age_s in ages:
+        demand.note_claim(NOW_S - age_s)
+        demand.note_miss(NOW_S - age_s)
+    demand.forget_before(NOW_S)
+    assert not demand
+    assert demand.needed(NOW_S) == 0
