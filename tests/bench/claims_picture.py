@@ -21,7 +21,8 @@ _WIDTH: Final = 504.0
 _TIMES: Final = "\N{MULTIPLICATION SIGN}"
 _TIME: Final = r"\d[\d.,]* m?s"
 
-_STYLE: Final = """\
+#: Light and dark, as the reader's page is.
+STYLE: Final = """\
 <style>
     text { font: 14px system-ui, -apple-system, "Segoe UI", Helvetica, Arial, sans-serif; }
     text { fill: #1f2328; }
@@ -135,7 +136,7 @@ def draw(figures: Figures) -> str:
         "<title>300 claims at once</title>",
         f"<desc>{title}: lean-sandbox {ours}, 99th percentile {ours_late};",
         f"the reference {theirs}, 99th percentile {theirs_late}.</desc>",
-        _STYLE,
+        STYLE,
         text("bold", 0, 18, title),
         *grid,
         text("name", 118, 61, "lean-sandbox", "end"),

@@ -1,0 +1,39 @@
+"""The figures of docs/companions.md are those of replays, and say what the page says of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.bench.autosize_replay import Compared, compared
+from tests.bench.companions_pictures import FOLDER, PAGE, pictures, table
+
+
+@pytest.fixture(scope="module")
+def loads() -> list[Compared]:
+    """Give each load, replayed."""
+    return compared()
+
+
+def test_the_table_and_the_pictures_of_the_page_are_of_today(loads: list[Compared]) -> None:
+    """`python -m tests.bench.companions_pictures` writes the pictures and prints the table."""
+    page = PAGE.read_text(encoding="utf-8")
+    assert table(loads) in page
+    for file, picture in pictures(loads).items():
+        assert (FOLDER / file).read_text(encoding="utf-8") == picture
+        assert f"(img/{file})" in page
+
+
+def test_loads_that_change_leave_a_tenth_of_the_cold_claims(loads: list[Compared]) -> None:
+    """Of those that a fixed pool of the same mean size leaves."""
+    _, bursts, day = loads
+    assert bursts.sized.cold <= 0.1 * bursts.same.cold
+    assert day.sized.cold <= 0.1 * day.same.cold
+
+
+def test_a_steady_load_leaves_a_tenth_of_what_a_pool_that_is_too_small_leaves(
+    loads: list[Compared],
+) -> None:
+    """A fixed pool that is large enough does as well: chance cannot be foreseen."""
+    steady = loads[0]
+    assert steady.sized.cold <= 0.1 * steady.supplied.cold
+    assert steady.sized.cold <= 0.01 * steady.sized.claims
