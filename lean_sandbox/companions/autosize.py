@@ -175,12 +175,12 @@ class Autosize(Companion[CompanionPoolEntry]):
             f"Resized from {before} to {size} free members: up to {demand.peak(now_s)} claims came"
             f" in {demand.window_s:.0f} s, and {demand.misses(now_s)} of the last hour found none"
         )
-        self.tell(self.cache, pool, "PoolResized", note)
+        self.report(self.cache, pool, "PoolResized", note)
 
     def _tell_once(self, pool: CompanionPoolEntry, past: Past, reason: str, note: str) -> None:
         if past.told != note:
             past.told = note
-            self.tell(self.cache, pool, reason, note, type_="Warning")
+            self.report(self.cache, pool, reason, note, type_="Warning")
 
 
 def _least_for(most: int | None) -> Callable[[str], int]:
