@@ -237,6 +237,23 @@ def test_no_module_is_longer_than_six_hundred_lines() -> None:
     assert not too_long
 
 
+def test_no_test_is_imported() -> None:
+    """What tests share is in ``tests/support`` or beside them, under a name that says what it is.
+
+    The one that compares pages with what tests count has to ask the tests.
+    """
+    tests = ROOT / "tests"
+    paths = sorted({*tests.rglob("*.py")} - {tests / "docs" / "test_numbers.py"})
+    assert len(paths) > 100
+    for path in paths:
+        for name in _modules_imported(path):
+            parts = name.split(".")
+            if parts[0] == "tests":
+                files = [tests.joinpath(*parts[1:end]).with_suffix(".py") for end in (-1, None)]
+                found = [one.name for one in files if one.name.startswith("test_") and one.exists()]
+                assert not found, f"{path.relative_to(ROOT)} imports {name}"
+
+
 # What runs text as a program: exec, eval, a shell; what makes any object of bytes: pickle, marshal,
 # a YAML loader that is not safe; and a temporary name that somebody else may take first.
 FORBIDDEN = "S102,S301,S302,S306,S307,S506,S602,S604,S605,S609"

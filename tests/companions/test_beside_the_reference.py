@@ -16,8 +16,8 @@ from lean_sandbox.model.shard import Shard
 from tests.companions.metrics_api import METRICS_API
 from tests.companions.support import PREFIX, reports
 from tests.manifests.files import grants, objects
-from tests.manifests.test_permissions import COMPANIONS as ROLE
-from tests.manifests.test_permissions import GROUP, asked
+from tests.manifests.roles import COMPANIONS as ROLE
+from tests.manifests.roles import GROUP, asked
 from tests.support.builders import claim, member, pool, template
 from tests.support.clock import FakeClock
 from tests.support.extensions import settings

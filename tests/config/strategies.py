@@ -54,3 +54,8 @@ def assignments() -> st.SearchStrategy[dict[str, Any]]:
     """Return a strategy of values for any options that go together."""
     free = {name: any_value(option) for name, option in OPTIONS.items() if name not in _BOUND}
     return st.fixed_dictionaries({}, optional=free)
+
+
+def written(name: str, value: Any) -> str:
+    """Return a value as every source has it."""
+    return OPTIONS[name].form.write(value)

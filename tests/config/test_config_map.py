@@ -25,8 +25,7 @@ from lean_sandbox.config.sources import (
     variable_of,
 )
 from lean_sandbox.errors import ConfigError
-from tests.config.strategies import OPTIONS, assignments
-from tests.config.test_sources import written
+from tests.config.strategies import OPTIONS, assignments, written
 
 MOUNTED = "lean_sandbox.config.sources.MOUNTED"
 

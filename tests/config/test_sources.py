@@ -12,17 +12,12 @@ from lean_sandbox.config.declare import flag_of
 from lean_sandbox.config.options import Settings
 from lean_sandbox.config.sources import Effective, Origin, scan, variable_of
 from lean_sandbox.errors import ConfigError
-from tests.config.strategies import OPTIONS, assignments
+from tests.config.strategies import OPTIONS, assignments, written
 
 
 def effective(*arguments: str, environment: dict[str, str] | None = None) -> Effective:
     """Return what a command line makes of an environment."""
     return sources.effective(scan(arguments), environment or {})
-
-
-def written(name: str, value: Any) -> str:
-    """Return a value as every source has it."""
-    return OPTIONS[name].form.write(value)
 
 
 @given(flags=assignments(), variables=assignments())

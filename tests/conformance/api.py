@@ -415,3 +415,30 @@ def owner(obj: Json, **more: Any) -> Json:
         "uid": obj["metadata"]["uid"],
         **more,
     }
+
+
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+
+
+async def token(room: Room, name: str = "default", **spec: Any) -> str:
+    """Return a token of a service account."""
+    path = f"{room.core}/serviceaccounts/{name}/token"
+    return str((await room.api.post(path, {"spec": spec})).ok()["status"]["token"])
+
+
+async def bound(room: Room, account: str, *rules: Json, cluster: bool = False) -> Api:
+    """Return the API as a service account that has some rules."""
+    base = RBAC if cluster else f"{RBAC}/namespaces/{room.name}"
+    kind = "ClusterRole" if cluster else "Role"
+    name = f"{room.name}-{account}"
+    accounts = f"{room.core}/serviceaccounts"
+    (await room.api.post(accounts, {"metadata": {"name": account}})).ok()
+    role = {"metadata": {"name": name}, "rules": list(rules)}
+    (await room.api.post(f"{base}/{kind.lower()}s", role)).ok()
+    binding = {
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name},
+        "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": room.name}],
+    }
+    (await room.api.post(f"{base}/{kind.lower()}bindings", binding)).ok()
+    return room.api.as_user(await token(room, account))

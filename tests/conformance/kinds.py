@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from lean_sandbox.local.kinds.registry import Kind, builtin_kinds
@@ -177,3 +179,8 @@ class Sample(NamedTuple):
 def samples() -> list[Sample]:
     """Return a sample of each kind that is stored."""
     return [Sample(kind) for kind in builtin_kinds() if not kind.is_review]
+
+
+CASES: list[tuple[str, Json, Json]] = json.loads(
+    (Path(__file__).parent / "kinds.json").read_text(encoding="utf-8")
+)

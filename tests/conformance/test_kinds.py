@@ -7,20 +7,17 @@ admission mounts are left out of the comparison.
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.conformance.api import APPLY, Api, Room, pod
+from tests.conformance.kinds import CASES
+
+Json = dict[str, Any]
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-Json = dict[str, Any]
-CASES: list[tuple[str, Json, Json]] = json.loads(
-    (Path(__file__).parent / "kinds.json").read_text(encoding="utf-8")
-)
 _TOKEN = "kube-api-access-"
 
 

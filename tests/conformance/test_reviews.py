@@ -6,46 +6,22 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.api import Api, Room, until
+from tests.conformance.api import RBAC, Api, Room, bound, token, until
+
+Json = dict[str, Any]
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-Json = dict[str, Any]
-_RBAC = "/apis/rbac.authorization.k8s.io/v1"
 _AUTHENTICATION = "/apis/authentication.k8s.io/v1"
 _AUTHORIZATION = "/apis/authorization.k8s.io/v1"
 _SELF = f"{_AUTHENTICATION}/selfsubjectreviews"
 _ISSUER = "https://kubernetes.default.svc"
 
 
-async def token(room: Room, name: str = "default", **spec: Any) -> str:
-    """Return a token of a service account."""
-    path = f"{room.core}/serviceaccounts/{name}/token"
-    return str((await room.api.post(path, {"spec": spec})).ok()["status"]["token"])
-
-
 async def who(api: Api, *headers: tuple[str, str]) -> Json:
     """Return who the server takes the sender of a request for."""
     reply = await api.post(_SELF, {}, headers=headers)
     return dict(reply.ok()["status"]["userInfo"])
-
-
-async def bound(room: Room, account: str, *rules: Json, cluster: bool = False) -> Api:
-    """Return the API as a service account that has some rules."""
-    base = _RBAC if cluster else f"{_RBAC}/namespaces/{room.name}"
-    kind = "ClusterRole" if cluster else "Role"
-    name = f"{room.name}-{account}"
-    accounts = f"{room.core}/serviceaccounts"
-    (await room.api.post(accounts, {"metadata": {"name": account}})).ok()
-    role = {"metadata": {"name": name}, "rules": list(rules)}
-    (await room.api.post(f"{base}/{kind.lower()}s", role)).ok()
-    binding = {
-        "metadata": {"name": name},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name},
-        "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": room.name}],
-    }
-    (await room.api.post(f"{base}/{kind.lower()}bindings", binding)).ok()
-    return room.api.as_user(await token(room, account))
 
 
 def access(verb: str = "get", resource: str = "pods", **more: Any) -> Json:
@@ -89,7 +65,7 @@ async def test_a_binding_to_a_missing_role_is_told_of(room: Room) -> None:
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "gone"},
         "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": room.name}],
     }
-    base = f"{_RBAC}/namespaces/{room.name}"
+    base = f"{RBAC}/namespaces/{room.name}"
     (await room.api.post(f"{base}/rolebindings", binding)).ok()
     user = room.api.as_user(await token(room))
     missing = 'role.rbac.authorization.k8s.io "gone" not found'

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.api import APPLY, Api, Room, answers, until
-from tests.conformance.test_reviews import bound
+from tests.conformance.api import APPLY, Api, Room, answers, bound, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -14,20 +14,14 @@ from tests.budgets import test_overload as overload
 from tests.docs.pages import PAGES, ROOT
 from tests.faults import test_edits_behind_writes as edits
 from tests.faults import test_late_writes as late_writes
+from tests.faults.anything import MADE
 from tests.faults.flows import FLOWS
-from tests.faults.test_anything_stored import MADE
 from tests.manager import test_two_controllers_at_once as two_at_once
 from tests.manager.test_never_two_leaders import TestElections
 from tests.manager.test_relays import ACTS
 from tests.manifests.files import containers, grants
+from tests.manifests.roles import CORE, EXTENSIONS, LEADER, REFERENCE, REFERENCE_EXTENSIONS
 from tests.manifests.test_observed import ALERTS, PANELS
-from tests.manifests.test_permissions import (
-    CORE,
-    EXTENSIONS,
-    LEADER,
-    REFERENCE,
-    REFERENCE_EXTENSIONS,
-)
 from tests.tenancy import test_fairness as fairness
 from tests.tenancy.test_attacks import rows as attacks
 

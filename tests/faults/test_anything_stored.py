@@ -13,28 +13,14 @@ from structlog.testing import capture_logs
 
 from lean_sandbox.kube.errors import ApiError
 from lean_sandbox.runtime.workers import ReconcileOutcome
-from lean_sandbox.watch.kind import Key, Kind, Representation
-from lean_sandbox.watch.resources.children import policy_kind, pvc_kind, service_kind
-from lean_sandbox.watch.resources.extensions import claim_kind, pool_kind, template_kind
-from lean_sandbox.watch.resources.pod import pod_kind
-from lean_sandbox.watch.resources.sandbox import sandbox_kind
+from lean_sandbox.watch.kind import Key, Representation
+from tests.faults.anything import MADE, hand_for
 from tests.support.extensions import settings as with_extensions
 from tests.support.odd import KINDS, Odd, change, odd_bytes, odd_objects
 from tests.support.world import NS, World, condition, open_world, sandbox
-from tests.watch.hand import Hand
 
 Json = dict[str, Any]
 
-MADE: dict[str, Any] = {
-    "pods": pod_kind,
-    "services": service_kind,
-    "pvcs": pvc_kind,
-    "sandboxes": sandbox_kind,
-    "claims": claim_kind,
-    "templates": template_kind,
-    "pools": pool_kind,
-    "policies": policy_kind,
-}
 assert MADE.keys() == KINDS.keys()
 
 # A world takes a second, so it takes dozens of objects at once, and there are few of them.
@@ -59,12 +45,6 @@ def good(kind: str, name: str, version: int) -> bytes:
         "resourceVersion": str(version),
     }
     return msgspec.json.encode(obj)
-
-
-def hand_for(kind: str) -> Hand[Any]:
-    """Return an empty store with its decoder."""
-    made: Kind[Any] = MADE[kind]()
-    return Hand(made)
 
 
 @pytest.mark.parametrize("kind", sorted(MADE))

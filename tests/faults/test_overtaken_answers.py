@@ -15,10 +15,10 @@ import pytest
 from lean_sandbox.config.options import Settings
 from lean_sandbox.local.http.faults import HeldRequests
 from lean_sandbox.watch.kind import Representation
-from tests.controllers.sandbox.test_volumes import ADOPTABLE, claim_body, claim_template
 from tests.support.builders import claim, pool, template
 from tests.support.extensions import bound_name, open_claims, ready_of
 from tests.support.names import CLAIMS, POOLS, SANDBOXES, TEMPLATES
+from tests.support.volumes import ADOPTABLE, volume, volume_claim
 from tests.support.world import (
     NS,
     World,
@@ -100,7 +100,7 @@ async def refused_status(world: World) -> None:
 
 def with_volume() -> Json:
     """Return a Sandbox that wants a volume."""
-    return sandbox(spec={"volumeClaimTemplates": [claim_template()]})
+    return sandbox(spec={"volumeClaimTemplates": [volume()]})
 
 
 def has_adopted(world: World) -> bool:
@@ -148,7 +148,7 @@ CASES = {
     "a volume's claim exists already": Case(
         "persistentvolumeclaims",
         hold_and_create(
-            "persistentvolumeclaims", claim_body("data-sb-1", labels=ADOPTABLE), with_volume()
+            "persistentvolumeclaims", volume_claim("data-sb-1", labels=ADOPTABLE), with_volume()
         ),
         "persistentvolumeclaims", "data-sb-1", has_adopted,
         another_volume,

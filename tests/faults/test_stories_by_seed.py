@@ -7,8 +7,8 @@ import subprocess
 import sys
 
 from lean_sandbox.local.http.audit import AuditEntry
+from tests.faults.interleavings import Interleavings
 from tests.faults.telling import Stories
-from tests.faults.test_stories import Interleavings
 
 _PROGRAM = "from tests.faults.test_stories_by_seed import tell_aloud; tell_aloud()"
 

@@ -20,7 +20,7 @@ from lean_sandbox.local.kubeconfig import NAME
 from lean_sandbox.local.running import clusters
 from lean_sandbox.local.serversettings import LocalSettings
 from lean_sandbox.local.up import UpSettings, up
-from tests.local.kubelet.test_over_the_wire import SWIFT, is_ready
+from tests.local.kubelet.life import SWIFT, is_ready
 from tests.support.clients import connected
 from tests.support.patience import PATIENCE_S
 

@@ -12,7 +12,7 @@ import pytest
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.model.crds.definitions import definitions
 from tests.conformance.api import WIDGET_DEFINITION, Api
-from tests.conformance.test_kinds import CASES
+from tests.conformance.kinds import CASES
 
 Json = dict[str, Any]
 _VALUES: Any = (None, 3, -1, 1.5, "x", "", [], {}, True, [None], {"a": None}, [[]], [{}], 2**70)

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 import anyio
 from structlog.testing import capture_logs
 
-from tests.controllers.sandbox.test_expiry import at, dying
 from tests.docs.pages import ROOT
-from tests.manager.test_runs_from_outside import cluster
+from tests.manager.onlooker import cluster
 from tests.support.builders import claim, placed, pool
+from tests.support.expiry import at, dying
 from tests.support.extensions import change_pool, fill, open_claims, open_pools, rest
 from tests.support.names import CLAIMS
 from tests.support.world import (

@@ -20,7 +20,7 @@ import yaml
 from anyio.abc import Process
 
 from lean_sandbox.model.times import format_rfc3339
-from tests.manager.test_process import NS, Running, cluster
+from tests.manager.processes import NS, Running, cluster
 from tests.support.names import SANDBOXES
 from tests.support.world import condition, sandbox
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -18,18 +17,11 @@ from structlog.testing import capture_logs
 
 from lean_sandbox.clock import SystemClock
 from lean_sandbox.config.sources import EXIT_CONFIG, EXIT_OK
-from lean_sandbox.kube.client import Client
 from lean_sandbox.local.controlplane import ControlPlane
-from lean_sandbox.manager.preflight import (
-    DEPLOYMENT,
-    HOME,
-    LEASE_NAME,
-    another_controller,
-    may_contend,
-)
+from lean_sandbox.manager.preflight import DEPLOYMENT, HOME, LEASE_NAME, may_contend
 from lean_sandbox.model.times import format_micro_time
-from tests.support.clients import cluster_admin, connected, connection_to
-from tests.support.clock import FakeClock
+from tests.manager.onlooker import cluster
+from tests.support.clients import cluster_admin
 from tests.support.names import LEASES
 from tests.support.patience import PATIENCE_S
 from tests.support.process import controller_process
@@ -38,37 +30,6 @@ from tests.support.world import NS, sandbox
 FLAG = "--allow-second-controller"
 
 Json = dict[str, Any]
-
-
-class Cluster:
-    """A control plane, a look at it, and what was asked for that."""
-
-    def __init__(self, plane: ControlPlane, client: Client, clock: FakeClock) -> None:
-        """Hold the parts."""
-        self.plane = plane
-        self.client = client
-        self.clock = clock
-
-    async def look(self, namespace: str = "") -> str:
-        """Look, and return the refusal in words; "" for none."""
-        self.plane.audit.reset()
-        return str(await another_controller(self.client, self.clock, namespace=namespace) or "")
-
-    def asked(self) -> dict[str, int]:
-        """Return what the last look asked for."""
-        return dict(self.plane.audit.counts())
-
-
-@asynccontextmanager
-async def cluster(user: str = "admin") -> AsyncIterator[Cluster]:
-    """Run a control plane with the namespace of the controller."""
-    clock = FakeClock()
-    async with ControlPlane(clock=clock) as plane:
-        for name in (HOME, NS):
-            metadata = {"name": name}
-            plane.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
-        async with connected(connection_to(plane, user), clock=clock) as client:
-            yield Cluster(plane, client, clock)
 
 
 def lease(holder: str, renewed: str | None, namespace: str = HOME, name: str = LEASE_NAME) -> Json:

@@ -6,7 +6,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
+
+from lean_sandbox.config.options import Settings
+from lean_sandbox.config.sources import effective, scan
 
 __all__ = [
     "KUSTOMIZATIONS",
@@ -106,3 +110,15 @@ def grants(rules: list[Mapping[str, Any]]) -> list[Grant]:
         for resource in rule["resources"]
         for verb in rule["verbs"]
     ]
+
+
+def options(arguments: list[str], environment: Mapping[str, str] | None = None) -> Settings:
+    """Return what the program makes of the arguments of a container, variables filled in."""
+    values = {"$(POD_NAMESPACE)": "ns", "$(POD_INDEX)": "3"}
+    words = list(arguments)
+    for variable, value in values.items():
+        words = [one.replace(variable, value) for one in words]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lean_sandbox.config.sources.MOUNTED", ROOT / "nowhere")
+        found = effective(scan(words), environment or {})
+    return found.settings

@@ -16,10 +16,9 @@ from lean_sandbox.version import __version__
 from lean_sandbox.watch.kind import Representation
 from tests.controlplane.plugin import REAL
 from tests.manifests.conftest import Run
-from tests.manifests.files import ROOT, by_name
+from tests.manifests.files import ROOT, by_name, options
 from tests.manifests.schema import FIXED, controller
-from tests.manifests.test_files import options
-from tests.manifests.test_schema import FREE, HOSTILE, NAMES, TEXTS
+from tests.manifests.values import FREE, HOSTILE, NAMES, TEXTS
 
 pytestmark = REAL
 

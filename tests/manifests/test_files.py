@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lean_sandbox.config.options import Settings
-from lean_sandbox.config.sources import MOUNTED, UsageError, effective, scan
+from lean_sandbox.config.sources import MOUNTED, UsageError
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.manager.preflight import lease_of
 from lean_sandbox.model.shard import parse_shard
 from lean_sandbox.version import __version__
-from tests.manifests.files import ROOT, containers, documents, files, kustomizations, named, objects
+from tests.manifests.files import (
+    ROOT,
+    containers,
+    documents,
+    files,
+    kustomizations,
+    named,
+    objects,
+    options,
+)
 from tests.manifests.files import patches as all_patches
 from tests.support.clock import FakeClock
 
@@ -25,18 +34,6 @@ HOST = "sandbox-host"
 DEPLOYMENT = named(objects("base"), "Deployment")
 POD = DEPLOYMENT["spec"]["template"]
 PATCH_FILES = [path for path, _ in all_patches()]
-
-
-def options(arguments: list[str], environment: Mapping[str, str] | None = None) -> Settings:
-    """Return what the program makes of the arguments of a container, variables filled in."""
-    values = {"$(POD_NAMESPACE)": "ns", "$(POD_INDEX)": "3"}
-    words = list(arguments)
-    for variable, value in values.items():
-        words = [one.replace(variable, value) for one in words]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lean_sandbox.config.sources.MOUNTED", ROOT / "nowhere")
-        found = effective(scan(words), environment or {})
-    return found.settings
 
 
 def argument_lists() -> Iterator[tuple[Path, list[str]]]:

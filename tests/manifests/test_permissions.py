@@ -11,28 +11,30 @@ import pytest
 
 from lean_sandbox.config.options import Settings
 from lean_sandbox.local.controlplane import ControlPlane
-from lean_sandbox.local.http.audit import AuditEntry
 from lean_sandbox.manager.leaderelection import Elector
 from lean_sandbox.manager.preflight import LEASE_NAME
 from tests.manager.rig import Rig, open_rig
 from tests.manifests.files import ROOT, Grant, grants, named, objects
 from tests.manifests.flows import live_of_claims, live_of_sandboxes
+from tests.manifests.roles import (
+    AGENTS,
+    COMPANIONS,
+    CORE,
+    EXTENDED,
+    EXTENSIONS,
+    GROUP,
+    LEADER,
+    REFERENCE,
+    REFERENCE_EXTENSIONS,
+    asked,
+)
 from tests.support.world import CONTROLLER, NS, World, open_world
 
 Json = dict[str, Any]
-GROUP = "rbac.authorization.k8s.io"
-CORE = named(objects("base"), "ClusterRole")
-EXTENSIONS = named(
-    objects("components/extensions"), "ClusterRole", "agent-sandbox-controller-extensions"
-)
-COMPANIONS = named(objects("components/companions"), "ClusterRole", "lean-sandbox-companions")
 SIDECAR = named(objects("components/sidecar"), "Role", "lean-sandbox")
 SIDECAR_EXTENSIONS = named(
     objects("components/sidecar-extensions"), "Role", "lean-sandbox-extensions"
 )
-LEADER = named(objects("base"), "Role", "agent-sandbox-controller-leader-election")
-AGENTS = "agents.x-k8s.io"
-EXTENDED = "extensions.agents.x-k8s.io"
 # Asked for by the admission plugin OwnerReferencesPermissionEnforcement where it is on, and by
 # nobody else: whoever sets an owner that blocks deletion must be allowed to update the owner's
 # finalizers, and to delete the object that gets the owner.
@@ -43,46 +45,6 @@ FOR_ADMISSION: set[Grant] = {
     (EXTENDED, "sandboxtemplates/finalizers", "update"),
     (EXTENDED, "sandboxwarmpools/finalizers", "update"),
 }
-# The published rules of the reference, v1.0.8, by role.
-EVERYTHING = ("create", "delete", "get", "list", "patch", "update", "watch")
-UPDATING = ("get", "patch", "update")
-
-
-def _published(*rules: tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]) -> set[Grant]:
-    named = ("apiGroups", "resources", "verbs")
-    return set(grants([dict(zip(named, rule, strict=True)) for rule in rules]))
-
-
-REFERENCE = _published(
-    (("",), ("persistentvolumeclaims", "pods", "services"), EVERYTHING),
-    (("", "events.k8s.io"), ("events",), ("create", "patch")),
-    ((AGENTS,), ("sandboxes",), EVERYTHING),
-    ((AGENTS,), ("sandboxes/finalizers", "sandboxes/status"), UPDATING),
-    (
-        ("coordination.k8s.io",),
-        ("leases",),
-        ("create", "get", "list", "patch", "update", "watch"),
-    ),
-)
-REFERENCE_EXTENSIONS = _published(
-    (("",), ("pods",), ("get", "list", "patch", "update", "watch")),
-    (("", "events.k8s.io"), ("events",), ("create", "patch", "update")),
-    ((AGENTS,), ("sandboxes",), EVERYTHING),
-    (("coordination.k8s.io",), ("leases",), EVERYTHING),
-    ((EXTENDED,), ("sandboxclaims", "sandboxtemplates", "sandboxwarmpools"), EVERYTHING),
-    (
-        (EXTENDED,),
-        (
-            "sandboxclaims/finalizers",
-            "sandboxclaims/status",
-            "sandboxtemplates/finalizers",
-            "sandboxwarmpools/finalizers",
-            "sandboxwarmpools/status",
-        ),
-        UPDATING,
-    ),
-    (("networking.k8s.io",), ("networkpolicies",), EVERYTHING),
-)
 
 
 def bind(*folders: str) -> Callable[[ControlPlane], None]:
@@ -107,15 +69,6 @@ def bind_in_namespace(plane: ControlPlane) -> None:
         if body["kind"] == "RoleBinding":
             placed["subjects"] = [subject]
         plane.store.create(placed)
-
-
-def asked(entries: list[AuditEntry]) -> set[Grant]:
-    """Return the rights that requests needed; no request may have been refused for want of one."""
-    refused = [f"{one.code} {one.what}" for one in entries if one.code in (401, 403)]
-    assert refused == []
-    return {
-        (one.group, f"{one.resource}/{one.subresource}".rstrip("/"), one.verb) for one in entries
-    }
 
 
 def of_controller(world: World) -> set[Grant]:

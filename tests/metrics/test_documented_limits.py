@@ -16,7 +16,7 @@ from lean_sandbox.metrics.registry import (
     dropped_series,
     render,
 )
-from tests.http.test_endpoints import serve
+from tests.http.listeners import serve
 from tests.support.world import NS, open_world
 
 COUNTER = Family("lean_sandbox_probe_total", ("namespace", "name"), "Of a test.")

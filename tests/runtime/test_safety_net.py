@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -201,3 +202,20 @@ async def test_the_comparison_costs_lists_alone() -> None:
             "list pods": 1,
             "list services": 1,
         }
+
+
+async def test_looks_at_many_objects_are_ten_a_second_in_all() -> None:
+    """Three hundred Sandboxes that wait for a node: a hundred are looked at after ten seconds."""
+    async with open_world(AT_ONCE) as world:
+        for number in range(300):
+            world.plane.store.create(sandbox(f"sb-{number}"))
+        await world.settle()
+        world.reports.clear()
+        looks = []
+        for _ in range(30):
+            await world.advance(1.0)
+            looks.append(sum(one.item.is_safety_net for one in world.reports))
+        assert looks[8] == 0
+        assert 90 <= looks[9] <= 110
+        assert all(later - before <= 12 for before, later in pairwise(looks[9:]))
+        assert looks[-1] >= 300 - 20

@@ -24,12 +24,11 @@ from tests.support.extensions import (
 )
 from tests.support.names import CLAIMS, POOLS, SANDBOXES, WARM_POOL
 from tests.support.world import NS, World, condition, controlled_by, open_world, sandbox
+from tests.tenancy.twins import TWINS
 
 Json = dict[str, Any]
 HOLD = {"finalizers": ["example.com/hold"]}
 TRACE = "opentelemetry.io/trace-context"
-# Two names with one 32-bit hash.
-TWINS = ("sg7vyf25jo", "s3re4g6ke6")
 
 
 async def still_serves(world: World) -> None:

@@ -28,7 +28,7 @@ from lean_sandbox.kube.errors import ProtocolFault
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.local.http.faults import Loss
 from lean_sandbox.runtime.tracing import Tracing
-from tests.faults.test_anything_stored import MADE, hand_for
+from tests.faults.anything import MADE, hand_for
 from tests.metrics.scrape import serving
 from tests.support.builders import claim, pool, template
 from tests.support.clock import FakeClock

@@ -8,7 +8,7 @@ from tests.support.builders import claim, pool, template
 from tests.support.extensions import bound_name, open_pools, rest
 from tests.support.names import POLICIES
 from tests.support.world import HASH_LABEL, NS, condition, open_world, sandbox
-from tests.tenancy.test_hostile_objects import TWINS
+from tests.tenancy.twins import TWINS
 
 Json = dict[str, Any]
 

@@ -8,7 +8,7 @@ import pytest
 
 from lean_sandbox.config.options import Settings
 from lean_sandbox.local.controlplane import ControlPlane
-from tests.controllers.sandbox.test_expiry import CLAIM
+from tests.support.volumes import volume
 from tests.support.world import NS, World, open_world, sandbox
 
 TWO = {"namespaces": (NS, "other")}
@@ -53,6 +53,5 @@ async def test_claims_for_volumes_are_watched_once_there_are_any(
         before = watches(world)
         await world.create(sandbox())
         assert watches(world) == before
-        volume = {"metadata": {"name": "data"}, "spec": CLAIM}
-        await world.create(sandbox("sb-2", spec={"volumeClaimTemplates": [volume]}))
+        await world.create(sandbox("sb-2", spec={"volumeClaimTemplates": [volume()]}))
         assert watches(world) == before + more

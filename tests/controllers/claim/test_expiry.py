@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from lean_sandbox.local.controlplane import ControlPlane
-from lean_sandbox.model.times import format_rfc3339
 from tests.support.builders import claim, pool, template
 from tests.support.clients import cluster_admin
 from tests.support.clock import EPOCH, FakeClock
+from tests.support.expiry import at, ends
 from tests.support.extensions import (
     bound_name,
     events_of,
@@ -27,17 +27,8 @@ from tests.support.names import CLAIMS
 from tests.support.world import CONTROLLER, World, condition, pod_conditions, sandbox
 
 Json = dict[str, Any]
+
 EXPIRED = ("False", "ClaimExpired", "Claim expired. Sandbox cleanup initiated.")
-
-
-def at(seconds: float) -> str:
-    """Return a moment after the epoch."""
-    return format_rfc3339(EPOCH + timedelta(seconds=seconds))
-
-
-def ends(seconds: float, policy: str = "Retain", **more: Any) -> Json:
-    """Return a claim that ends so many seconds after the epoch; the worlds begin at two."""
-    return claim(lifecycle={"shutdownTime": at(seconds), "shutdownPolicy": policy, **more})
 
 
 async def finish(world: World, name: str) -> None:

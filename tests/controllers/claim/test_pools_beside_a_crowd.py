@@ -7,12 +7,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from lean_sandbox.local.controlplane import ControlPlane
-from tests.controllers.claim.test_crowd import ANSWER_S, VERBS, is_ready
 from tests.support.builders import claim, placed, pool
+from tests.support.crowd import ANSWER_S, VERBS, is_ready
 from tests.support.extensions import add_member, bound_name, members, open_pools
 from tests.support.names import CLAIMS, POOLS, TEMPLATES
+from tests.support.tenants import open_tenants, step, there
 from tests.support.world import NS, World, running_status, write_pod_status
-from tests.tenancy.test_fairness import open_tenants, step, there
 
 Json = dict[str, Any]
 MEMBERS = 44
@@ -152,3 +152,20 @@ async def test_a_changed_claim_reaches_its_pod_beside_a_crowd() -> None:
 
         took_s = await crowd.seconds_until(is_labelled, most_s=60.0)
         assert took_s < 20.0
+
+
+async def test_the_first_edit_of_a_claim_reaches_its_pod_beside_a_crowd() -> None:
+    """One edit is enough: its Pod has the annotation within the minute, not after two."""
+    async with beside_a_crowd() as (world, crowd):
+        world.plane.store.create(claim("mine"))
+        await crowd.seconds_until(lambda: is_ready(world, "mine"))
+        name = bound_name(world, "mine")
+        edit = {"spec": {"additionalPodMetadata": {"annotations": {"example.com/note": "x"}}}}
+        world.plane.store.patch(CLAIMS, NS, "mine", edit)
+        assert world.plane.store.get(CLAIMS, NS, "mine")["metadata"]["generation"] == 2
+
+        def has_it() -> bool:
+            annotations = world.pod(name)["metadata"].get("annotations") or {}
+            return "example.com/note" in annotations
+
+        assert await crowd.seconds_until(has_it) < 60.0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.controllers.claim.test_expiry import at, ends
 from tests.support.builders import claim
+from tests.support.expiry import at, ends
 from tests.support.extensions import bound_name, get_claim, open_claims, ready_of
 from tests.support.names import CLAIMS
 from tests.support.world import World, pod_conditions

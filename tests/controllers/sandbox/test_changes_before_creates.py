@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from tests.controllers.sandbox.test_volumes import claim_template
 from tests.support.names import SANDBOXES
+from tests.support.volumes import volume
 from tests.support.world import NS, open_world, sandbox
 
 Json = dict[str, Any]
 SUSPEND = {"spec": {"operatingMode": "Suspended"}}
-SLOW = {"volumeClaimTemplates": [claim_template()], "service": True}
+SLOW = {"volumeClaimTemplates": [volume()], "service": True}
 
 
 @pytest.mark.parametrize("what", ["suspended", "deleted"])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lean_sandbox.local.controlplane import ControlPlane
-from tests.controllers.sandbox.test_expiry import dying
+from tests.support.expiry import dying
 from tests.support.names import SANDBOXES
 from tests.support.refusals import BY_SCHEMA
 from tests.support.world import NS, condition, open_world, pod_body, sandbox, tracking

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.controllers.claim.test_crowd import crowded, is_ready, seconds_until
-from tests.controllers.sandbox.test_volumes import claim_template
+from tests.support.crowd import crowded, is_ready, seconds_until
 from tests.support.names import SANDBOXES
+from tests.support.volumes import volume
 from tests.support.world import (
     NS,
     condition,
@@ -47,7 +47,7 @@ async def test_a_claim_that_was_adopted_meanwhile_is_not_taken() -> None:
             "apiVersion": "v1",
             "kind": "PersistentVolumeClaim",
             "metadata": {"name": "data-sb-1", "namespace": NS, "labels": tracking()},
-            "spec": claim_template()["spec"],
+            "spec": volume()["spec"],
         }
         store.create(body)
         world.meanwhile(
@@ -60,7 +60,7 @@ async def test_a_claim_that_was_adopted_meanwhile_is_not_taken() -> None:
                 {"metadata": {"ownerReferences": [stranger]}},
             ),
         )
-        await world.create(sandbox(spec={"volumeClaimTemplates": [claim_template()]}))
+        await world.create(sandbox(spec={"volumeClaimTemplates": [volume()]}))
         await world.advance(3.0)
         held = world.find("persistentvolumeclaims", "data-sb-1")
         assert held is not None

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from tests.controllers.sandbox.test_expiry import CLAIM, at, dying, reason
 from tests.support.builders import claim, placed, pool
+from tests.support.expiry import at, dying, reason
 from tests.support.extensions import fill, open_pools, rest
 from tests.support.names import CLAIMS, SANDBOXES
+from tests.support.volumes import volume
 from tests.support.world import NS, World, open_world, sandbox
 
 Json = dict[str, Any]
-VOLUME: Json = {"metadata": {"name": "data"}, "spec": CLAIM}
 IMAGE = {"spec": {"podTemplate": {"spec": {"containers": [{"name": "main", "image": "newer"}]}}}}
 
 
@@ -45,7 +45,7 @@ async def test_an_edit_of_the_pod_template_reaches_the_next_pod(way: str) -> Non
 async def test_what_is_left_of_a_sandbox_that_has_expired(policy: str, *, stays: bool) -> None:
     """Its Pod and its Service go; volumes and the Sandbox stay with Retain, the default."""
     async with open_world() as world:
-        body = dying(60.0, policy=policy, service=True, volumeClaimTemplates=[VOLUME])
+        body = dying(60.0, policy=policy, service=True, volumeClaimTemplates=[volume()])
         await world.ready_sandbox(body)
         await world.advance(61.0)
         for resource in ("pods", "services"):
@@ -59,16 +59,16 @@ async def test_what_is_left_of_a_sandbox_that_has_expired(policy: str, *, stays:
 async def test_a_retained_sandbox_runs_again_on_its_volume_and_with_its_service() -> None:
     """The volume is the one from before; the Service is made anew."""
     async with open_world() as world:
-        await world.ready_sandbox(dying(60.0, service=True, volumeClaimTemplates=[VOLUME]))
-        volume = world.find("persistentvolumeclaims", "data-sb-1")
-        assert volume is not None
+        await world.ready_sandbox(dying(60.0, service=True, volumeClaimTemplates=[volume()]))
+        kept = world.find("persistentvolumeclaims", "data-sb-1")
+        assert kept is not None
         await world.advance(61.0)
         await world.delete("pods", "sb-1")
         await world.patch("sandboxes", "sb-1", {"spec": {"shutdownTime": None}})
         await world.run_pod()
         await world.advance(2.0)
         assert reason(world) == "DependenciesReady"
-        assert world.find("persistentvolumeclaims", "data-sb-1") == volume
+        assert world.find("persistentvolumeclaims", "data-sb-1") == kept
         assert world.find("services") is not None
 
 
@@ -107,7 +107,7 @@ async def test_nothing_has_a_finalizer_of_the_controller() -> None:
     async with open_pools() as world:
         await fill(world, pool(replicas=2), template_body=placed())
         await world.create(claim())
-        spec = {"service": True, "volumeClaimTemplates": [VOLUME]}
+        spec = {"service": True, "volumeClaimTemplates": [volume()]}
         await world.ready_sandbox(sandbox(spec=spec))
         await rest(world)
         kinds = ("pods", "services", SANDBOXES, CLAIMS, "networkpolicies.networking.k8s.io")

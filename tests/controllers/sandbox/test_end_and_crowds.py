@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.controllers.claim.test_crowd import CROWD, crowded, is_ready, number_ready, seconds_until
-from tests.controllers.sandbox.test_expiry import at, dying
+from tests.support.crowd import CROWD, crowded, is_ready, number_ready, seconds_until
+from tests.support.expiry import at, dying
 from tests.support.extensions import bound_name
 from tests.support.names import SANDBOXES
 from tests.support.world import NS, condition, open_world, pod_conditions, sandbox

@@ -10,12 +10,11 @@ import pytest
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.http.faults import Loss
 from lean_sandbox.local.kinds.registry import Kind
-from lean_sandbox.model.times import format_rfc3339
 from tests.support.clock import EPOCH, FakeClock
+from tests.support.expiry import at, dying, reason
 from tests.support.webhooks import add_webhook
 from tests.support.world import (
     NS,
-    World,
     condition,
     controlled_by,
     open_world,
@@ -25,26 +24,10 @@ from tests.support.world import (
 )
 
 Json = dict[str, Any]
+
 # The pass that tears down follows the one that marks after a millisecond.
 MARKED_S = 0.001
 CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
-
-
-def at(seconds: float) -> str:
-    """Return the moment that many seconds after the start of the clock."""
-    return format_rfc3339(EPOCH + timedelta(seconds=seconds))
-
-
-def dying(seconds: float, *, policy: str | None = None, **spec: Any) -> Json:
-    """Return a Sandbox whose time ends that many seconds after the start of the clock."""
-    more = {} if policy is None else {"shutdownPolicy": policy}
-    return sandbox(spec={"shutdownTime": at(seconds), **more, **spec})
-
-
-def reason(world: World) -> str:
-    """Return why the Sandbox is ready or not; empty while it has no status."""
-    stored = world.get()
-    return str(condition(stored, "Ready")["reason"]) if "status" in stored else ""
 
 
 @pytest.mark.case(118)

@@ -9,6 +9,7 @@ import pytest
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from tests.support.clock import FakeClock
 from tests.support.refusals import BY_SCHEMA
+from tests.support.volumes import ADOPTABLE, VOLUME_SPEC, volume, volume_claim
 from tests.support.world import (
     HASH_LABEL,
     NS,
@@ -22,38 +23,10 @@ from tests.support.world import (
 
 Json = dict[str, Any]
 
-ADOPTABLE = {"agents.x-k8s.io/adoptable": "true"}
-CLAIM_SPEC = {
-    "accessModes": ["ReadWriteOnce"],
-    "resources": {"requests": {"storage": "1Gi"}},
-}
-
-
-def claim_template(name: str = "data", **metadata: Any) -> Json:
-    """Return one entry of ``spec.volumeClaimTemplates``."""
-    return {"metadata": {"name": name, **metadata}, "spec": CLAIM_SPEC}
-
 
 def with_claims(*templates: Json, **spec: Any) -> Json:
     """Return a Sandbox with these claim templates."""
     return sandbox(spec={"volumeClaimTemplates": list(templates), **spec})
-
-
-def claim_body(
-    name: str = "data-sb-1",
-    *,
-    labels: dict[str, str] | None = None,
-    owners: tuple[Json, ...] = (),
-) -> Json:
-    """Return a claim that somebody else made."""
-    metadata: Json = {"name": name, "namespace": NS}
-    if labels:
-        metadata["labels"] = labels
-    if owners:
-        metadata["ownerReferences"] = list(owners)
-    spec = {**CLAIM_SPEC, "volumeName": "precious"}
-    body = {"metadata": metadata, "spec": spec}
-    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", **body}
 
 
 def claim_of(world: World, name: str = "data-sb-1") -> Json:
@@ -80,8 +53,8 @@ async def test_each_template_makes_a_claim_and_a_volume() -> None:
     """
     async with open_world() as world:
         body = with_claims(
-            claim_template(labels={"a": "1", HASH_LABEL: "x"}, annotations={"b": "2"}),
-            claim_template("cache"),
+            volume(labels={"a": "1", HASH_LABEL: "x"}, annotations={"b": "2"}),
+            volume("cache"),
         )
         body["spec"]["podTemplate"]["spec"]["volumes"] = [
             {"name": "data", "emptyDir": {}},
@@ -92,7 +65,7 @@ async def test_each_template_makes_a_claim_and_a_volume() -> None:
         assert claim["metadata"]["labels"] == {"a": "1", **tracking()}
         assert claim["metadata"]["annotations"] == {"b": "2"}
         assert claim["metadata"]["ownerReferences"] == [controlled_by(made)]
-        assert claim["spec"]["resources"] == CLAIM_SPEC["resources"]
+        assert claim["spec"]["resources"] == VOLUME_SPEC["resources"]
         assert claim_of(world, "cache-sb-1")["metadata"]["labels"] == tracking()
         *volumes, token = world.pod()["spec"]["volumes"]
         assert token["name"].startswith("kube-api-access-")
@@ -105,7 +78,7 @@ async def test_each_template_makes_a_claim_and_a_volume() -> None:
 async def test_an_own_claim_is_left_as_it_is() -> None:
     """Case 101: once made a claim is never repaired, not even its labels, and never asked about."""
     async with open_world() as world:
-        await world.ready_sandbox(with_claims(claim_template(labels={"a": "1"})))
+        await world.ready_sandbox(with_claims(volume(labels={"a": "1"})))
         world.forget_requests()
         edit = {"metadata": {"labels": {"a": "9", HASH_LABEL: None}}}
         await world.patch("persistentvolumeclaims", "data-sb-1", edit)
@@ -120,7 +93,7 @@ async def test_a_claim_that_was_there_before_the_controller_is_found_by_its_watc
     """Case 101: a controller that starts over a running Sandbox asks nothing about its claims."""
     async with ControlPlane(LocalSettings(), clock=FakeClock()) as plane:
         async with open_world(plane=plane) as world:
-            await world.ready_sandbox(with_claims(claim_template()))
+            await world.ready_sandbox(with_claims(volume()))
             before = claim_of(world)
             plane.audit.reset()
         async with open_world(plane=plane) as world:
@@ -140,9 +113,9 @@ async def test_no_pod_is_made_on_the_claim_of_another_owner(kind: str) -> None:
     """
     async with open_world() as world:
         owner = world.stranger(kind, "db")
-        world.plane.store.create(claim_body(labels=ADOPTABLE, owners=(owner,)))
+        world.plane.store.create(volume_claim(labels=ADOPTABLE, owners=(owner,)))
         before = claim_of(world)
-        await world.create(with_claims(claim_template(), claim_template("own"), service=True))
+        await world.create(with_claims(volume(), volume("own"), service=True))
         await world.advance(60.0)
         ready = condition(world.get(), "Ready")
         assert (ready["status"], ready["reason"]) == ("False", "ReconcilerError")
@@ -161,8 +134,8 @@ async def test_no_pod_is_made_on_the_claim_of_another_owner(kind: str) -> None:
 async def test_once_the_claim_of_another_owner_is_gone_the_pod_is_made() -> None:
     """Case 102: with a claim of the Sandbox's own."""
     async with open_world() as world:
-        world.plane.store.create(claim_body(owners=(world.stranger(),)))
-        await world.create(with_claims(claim_template()))
+        world.plane.store.create(volume_claim(owners=(world.stranger(),)))
+        await world.create(with_claims(volume()))
         await world.advance(60.0)
         assert world.find("pods") is None
         claim = {"metadata": {"finalizers": None}}
@@ -177,7 +150,7 @@ async def test_once_the_claim_of_another_owner_is_gone_the_pod_is_made() -> None
 async def test_a_pod_that_runs_is_kept_when_a_claim_is_no_longer_the_sandboxs() -> None:
     """Case 102: it is reported as before; after a suspension no other is made."""
     async with open_world() as world:
-        await world.ready_sandbox(with_claims(claim_template()))
+        await world.ready_sandbox(with_claims(volume()))
         owner = world.stranger()
         taken = {"metadata": {"ownerReferences": [owner]}}
         await world.patch("persistentvolumeclaims", "data-sb-1", taken)
@@ -202,8 +175,8 @@ async def test_an_unowned_claim_with_leave_is_adopted_by_its_reference_alone(
     """
     async with open_world() as world:
         other = {**world.stranger("Backup", "b"), "controller": False}
-        world.plane.store.create(claim_body(labels=labels, owners=(other,)))
-        made = await world.ready_sandbox(with_claims(claim_template(labels={"a": "1"})))
+        world.plane.store.create(volume_claim(labels=labels, owners=(other,)))
+        made = await world.ready_sandbox(with_claims(volume(labels={"a": "1"})))
         claim = claim_of(world)
         assert claim["metadata"]["labels"] == labels
         assert claim["spec"]["volumeName"] == "precious"
@@ -219,9 +192,9 @@ async def test_an_unowned_claim_with_leave_is_adopted_by_its_reference_alone(
 async def test_a_failed_adoption_of_a_claim_names_its_step_and_is_repeated() -> None:
     """Case 103: an error of the patch shows in Ready with what was tried."""
     async with open_world() as world:
-        world.plane.store.create(claim_body(labels=ADOPTABLE))
+        world.plane.store.create(volume_claim(labels=ADOPTABLE))
         world.plane.fail_next("patch", "persistentvolumeclaims", 500)
-        await world.create(with_claims(claim_template()))
+        await world.create(with_claims(volume()))
         ready = condition(world.get(), "Ready")
         assert ready["message"].startswith("Error seen: failed to patch PVC with owner reference: ")
         await world.advance(1.0)
@@ -236,9 +209,9 @@ async def test_a_failed_adoption_of_a_claim_names_its_step_and_is_repeated() -> 
 async def test_an_unowned_claim_without_leave_is_refused(labels: dict[str, str] | None) -> None:
     """Case 105: without a label that authorises it the claim gets no reference."""
     async with open_world() as world:
-        world.plane.store.create(claim_body(labels=labels))
+        world.plane.store.create(volume_claim(labels=labels))
         before = claim_of(world)
-        await world.create(with_claims(claim_template()))
+        await world.create(with_claims(volume()))
         ready = condition(world.get(), "Ready")
         assert ready["reason"] == "ReconcilerError"
         assert ready["message"] == (
@@ -258,7 +231,7 @@ async def test_the_first_template_that_fails_ends_the_claims_of_the_pass() -> No
     """
     async with open_world() as world:
         world.plane.fail_next("create", "persistentvolumeclaims", 500)
-        await world.create(with_claims(claim_template("first"), claim_template("second")))
+        await world.create(with_claims(volume("first"), volume("second")))
         ready = condition(world.get(), "Ready")
         assert ready["reason"] == "ReconcilerError"
         assert ready["message"].startswith("Error seen: ")
@@ -278,7 +251,7 @@ async def test_a_claim_the_server_finds_invalid_is_final_until_the_spec_changes(
     """Case 106: InvalidConfiguration (changes, v1.0.4): shown, no Pod made, no retry."""
     async with open_world() as world:
         world.plane.fail_next("create", "persistentvolumeclaims", 422, body=BY_SCHEMA)
-        await world.create(with_claims(claim_template()))
+        await world.create(with_claims(volume()))
         await world.advance(1.0)
         ready = condition(world.get(), "Ready")
         assert (ready["status"], ready["reason"]) == ("False", "InvalidConfiguration")
@@ -292,11 +265,11 @@ async def test_a_claim_the_server_finds_invalid_is_final_until_the_spec_changes(
 async def test_a_claim_made_behind_the_watch_is_looked_at_once() -> None:
     """Case 20: a create that collides is followed by one look, and the claim judged like any."""
     async with open_world() as world:
-        made = await world.ready_sandbox(with_claims(claim_template()))
+        made = await world.ready_sandbox(with_claims(volume()))
         world.forget_requests()
-        second = with_claims(claim_template())
+        second = with_claims(volume())
         second["metadata"]["name"] = "sb-2"
-        theirs = claim_body("data-sb-2", labels=ADOPTABLE)
+        theirs = volume_claim("data-sb-2", labels=ADOPTABLE)
         world.meanwhile(
             "create", "persistentvolumeclaims", lambda: world.plane.store.create(theirs)
         )
@@ -319,7 +292,7 @@ async def test_no_pod_is_made_while_its_claims_cannot_be_listed() -> None:
     """
     async with open_world() as world:
         world.plane.fail_next("list", "persistentvolumeclaims", 403, times=4)
-        world.plane.store.create(with_claims(claim_template()))
+        world.plane.store.create(with_claims(volume()))
         await world.until(lambda: world.requests("list", "persistentvolumeclaims"))
         # A list that takes a little is waited for; one that fails is not.
         assert world.find("pods") is None

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from lean_sandbox.config.options import Settings
-from tests.controllers.sandbox.test_volumes import claim_body, claim_template
 from tests.support.names import SANDBOXES
+from tests.support.volumes import volume, volume_claim
 from tests.support.world import (
     NS,
     World,
@@ -77,7 +77,7 @@ async def test_a_foreign_pod_under_the_name_of_a_suspended_sandbox_is_reported()
 async def test_a_volume_claim_that_goes_is_made_again() -> None:
     """Its end wakes the Sandbox, which needs nothing else to happen."""
     async with open_world(AT_ONCE) as world:
-        await world.create(sandbox(spec={"volumeClaimTemplates": [claim_template()]}))
+        await world.create(sandbox(spec={"volumeClaimTemplates": [volume()]}))
         first = world.find("persistentvolumeclaims", "data-sb-1")
         assert first is not None
         # Its finalizer keeps it while the Pod uses it.
@@ -91,8 +91,8 @@ async def test_a_volume_claim_that_goes_is_made_again() -> None:
 async def test_a_volume_claim_in_the_way_is_told_of_when_it_goes() -> None:
     """One that nobody controls names no Sandbox: its own name facts who may have waited for it."""
     async with open_world(AT_ONCE) as world:
-        world.plane.store.create(claim_body("my-data-sb-1"))
-        await world.create(sandbox(spec={"volumeClaimTemplates": [claim_template("my-data")]}))
+        world.plane.store.create(volume_claim("my-data-sb-1"))
+        await world.create(sandbox(spec={"volumeClaimTemplates": [volume("my-data")]}))
         assert condition(world.get(), "Ready")["reason"] == "ReconcilerError"
         await world.delete("persistentvolumeclaims", "my-data-sb-1")
         made = world.find("persistentvolumeclaims", "my-data-sb-1")
@@ -103,8 +103,8 @@ async def test_a_volume_claim_in_the_way_is_told_of_when_it_goes() -> None:
 async def test_a_volume_claim_that_becomes_adoptable_is_adopted_at_once() -> None:
     """The label that the refusal asks for is what its Sandbox waits for."""
     async with open_world(AT_ONCE) as world:
-        world.plane.store.create(claim_body())
-        await world.create(sandbox(spec={"volumeClaimTemplates": [claim_template()]}))
+        world.plane.store.create(volume_claim())
+        await world.create(sandbox(spec={"volumeClaimTemplates": [volume()]}))
         labels = {"metadata": {"labels": {"agents.x-k8s.io/adoptable": "true"}}}
         await world.patch("persistentvolumeclaims", "data-sb-1", labels)
         adopted = world.find("persistentvolumeclaims", "data-sb-1")

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from lean_sandbox.local.kubelet.pods import PREFIX, KubeletSettings, PodStep, next_step, perform
+from lean_sandbox.local.kubelet.kubelet import Delay, KubeletSettings
+from lean_sandbox.local.kubelet.pods import PREFIX, PodStep, next_step, perform
 from lean_sandbox.local.kubelet.podstatus import Told, status_patch
 from lean_sandbox.local.kubelet.podview import PodView, condition_is
 from tests.support.clock import EPOCH
@@ -91,3 +92,19 @@ class Life:
             if not self.step():
                 break
         return self
+
+
+SWIFT = KubeletSettings(
+    schedule=Delay(0.001),
+    waiting=Delay(0.001),
+    network=Delay(0.001, 0.004),
+    running=Delay(0.001, 0.004),
+    ready=Delay(0.001, 0.004),
+    termination=Delay(0.005),
+)
+
+
+def is_ready(found: dict[str, Any] | None) -> bool:
+    """Whether the Ready condition is True."""
+    conditions = (found or {}).get("status", {}).get("conditions", [])
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)

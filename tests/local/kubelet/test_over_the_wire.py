@@ -16,20 +16,13 @@ from lean_sandbox.kube.resources import NODES, PODS
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.kubelet.kubelet import Delay, Kubelet, KubeletSettings
 from lean_sandbox.local.kubelet.pods import PREFIX
+from tests.local.kubelet.life import SWIFT, is_ready
 from tests.support.clients import connected, connection_to
 from tests.support.clock import FakeClock
 from tests.support.patience import PATIENCE_S
 from tests.support.world import status_managers
 
 AGENT = "test-kubelet"
-SWIFT = KubeletSettings(
-    schedule=Delay(0.001),
-    waiting=Delay(0.001),
-    network=Delay(0.001, 0.004),
-    running=Delay(0.001, 0.004),
-    ready=Delay(0.001, 0.004),
-    termination=Delay(0.005),
-)
 # How far the clock goes between two looks.
 _LOOK_S = 0.25
 
@@ -121,12 +114,6 @@ class World:
             and entry.what == f"{verb} {resource}"
             and entry.user_agent.startswith(AGENT)
         )
-
-
-def is_ready(found: dict[str, Any] | None) -> bool:
-    """Whether the Ready condition is True."""
-    conditions = (found or {}).get("status", {}).get("conditions", [])
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
 
 def phase_is(phase: str) -> Callable[[dict[str, Any] | None], bool]:

@@ -1,0 +1,36 @@
+"""Volumes of Sandboxes: their templates, and PersistentVolumeClaims that somebody else made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.support.world import NS
+
+Json = dict[str, Any]
+ADOPTABLE = {"agents.x-k8s.io/adoptable": "true"}
+VOLUME_SPEC = {
+    "accessModes": ["ReadWriteOnce"],
+    "resources": {"requests": {"storage": "1Gi"}},
+}
+
+
+def volume(name: str = "data", **metadata: Any) -> Json:
+    """Return one entry of ``spec.volumeClaimTemplates``."""
+    return {"metadata": {"name": name, **metadata}, "spec": VOLUME_SPEC}
+
+
+def volume_claim(
+    name: str = "data-sb-1",
+    *,
+    labels: dict[str, str] | None = None,
+    owners: tuple[Json, ...] = (),
+) -> Json:
+    """Return a claim that somebody else made."""
+    metadata: Json = {"name": name, "namespace": NS}
+    if labels:
+        metadata["labels"] = labels
+    if owners:
+        metadata["ownerReferences"] = list(owners)
+    spec = {**VOLUME_SPEC, "volumeName": "precious"}
+    body = {"metadata": metadata, "spec": spec}
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", **body}
