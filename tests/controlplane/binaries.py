@@ -1,6 +1,7 @@
 """Where the programs of a control plane come from: found, or compiled from their Go modules.
 
-As a program, with nothing but the standard library, it gets them for whoever wants them early.
+As a program, with nothing but the standard library, it gets them for whoever wants them early; with
+the argument ``helm`` it prints where that is.
 """
 
 from __future__ import annotations
@@ -173,6 +174,12 @@ def _compile(go: str, name: str, cache: Path, environment: Mapping[str, str]) ->
 
 
 if __name__ == "__main__":
+    if sys.argv[1:] == ["helm"]:
+        found_helm = find_helm(os.environ)
+        if found_helm is None:
+            sys.exit("there is no helm")
+        print(found_helm)  # noqa: T201
+        sys.exit()
     try:
         provide(os.environ)
         _compile_helm(os.environ)
