@@ -13,7 +13,7 @@ from lean_sandbox.top.kinds import TopClaimEntry, TopPoolEntry, TopSandboxEntry,
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.decode import EventDecoder
 from lean_sandbox.watch.kind import Entry, Key
-from tests.footprint.test_watched_objects import held_bytes, row, sandbox
+from tests.footprint.objects import held_bytes, row, sandbox
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 MANY = 600

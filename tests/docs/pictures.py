@@ -30,6 +30,7 @@ from lean_sandbox.kube.kubeconfig import load
 from lean_sandbox.top.figures import Figures
 from lean_sandbox.top.look import Wanted, opened
 from lean_sandbox.top.screen import draw
+from tests.support.patience import PATIENCE_S
 
 IMAGES: Final = Path(__file__).resolve().parents[2] / "docs" / "img"
 NAMESPACE: Final = "default"
@@ -121,7 +122,7 @@ def photograph(url: str, folder: Path, to: Path) -> None:
     assert browser is not None, "there is no chromium"
     flags = ["--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder}/browser"]
     what = ["--window-size=1000,800", "--virtual-time-budget=7000", f"--screenshot={to}", url]
-    subprocess.run([browser, *flags, *what], check=True, capture_output=True, timeout=120)  # noqa: S603
+    subprocess.run([browser, *flags, *what], check=True, capture_output=True, timeout=PATIENCE_S)  # noqa: S603
 
 
 def main() -> None:

@@ -16,6 +16,7 @@ from lean_sandbox.metrics.families import FAMILIES
 from tests.metrics.scrape import serving
 from tests.support.builders import claim
 from tests.support.extensions import open_claims
+from tests.support.patience import PATIENCE_S
 from tests.support.world import open_world
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
@@ -104,6 +105,6 @@ def dom(url: str, folder: Path) -> str:
         capture_output=True,
         text=True,
         check=True,
-        timeout=120,
+        timeout=PATIENCE_S,
     )
     return done.stdout
