@@ -17,6 +17,8 @@ _CORE = "agents.x-k8s.io/"
 WISHES = {
     "SandboxWarmPool": {
         f"{PREFIX}rolling-update": "25%",
+        f"{PREFIX}min-replicas": "3",
+        f"{PREFIX}max-replicas": "9",
         f"{PREFIX}claim-defaults": '{"shutdownPolicy": "Delete", "unboundSeconds": 60}',
     },
     "Sandbox": {
