@@ -26,7 +26,6 @@ EXTENDED = (
     "tests/companions/test_page.py",
     "tests/conformance",
     "tests/controllers/claim/test_crowd.py",
-    "tests/controllers/claim/test_edit_in_a_crowd.py",
     "tests/controllers/claim/test_pools_beside_a_crowd.py",
     "tests/controllers/sandbox/test_turns_of_launches.py",
     "tests/controlplane",
