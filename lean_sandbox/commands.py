@@ -270,7 +270,7 @@ GROUPS: Final[Mapping[str, Mapping[str, Command]]] = {
         ),
         "companions": Command(
             "run companions beside whatever controller the cluster has",
-            ("lean-sandbox companions --companions=autosize,defaults,idle,recreate --extensions",),
+            ("lean-sandbox companions --companions=idle,recreate,rollout --extensions",),
             functools.partial(_with_settings, "companions", _run_companions),
             "Needs nothing but the definitions and a controller of Sandboxes, this one or the"
             " reference's, and has a Lease of its own. docs/companions.md says what each does.",

@@ -11,6 +11,10 @@ from lean_sandbox.companions.kinds import CompanionSandboxEntry
 
 _SHARE: Final = re.compile(r"([0-9]{1,9})(%?)", re.ASCII)
 _WHOLE: Final = 100
+#: How far a rollout is, the first word of its status.
+PROGRESSING: Final = "Progressing"
+STALLED: Final = "Stalled"
+COMPLETE: Final = "Complete"
 
 
 class Share(msgspec.Struct, frozen=True):
@@ -67,3 +71,22 @@ def choose(census: FreeMembers, permitted: int) -> list[CompanionSandboxEntry]:
     unready = census.old_unready[: max(0, permitted - census.in_renewal)]
     newest_first = sorted(census.old, key=lambda one: (one.created_at, one.key), reverse=True)
     return unready + newest_first[: max(0, permitted - census.missing)]
+
+
+def state_of(census: FreeMembers, permitted: int, *, is_stuck: bool) -> str:
+    """Return how far a rollout is; it ends when it could go on and no old member is left."""
+    if not census.left and census.missing < permitted:
+        return COMPLETE
+    return STALLED if is_stuck else PROGRESSING
+
+
+def status_of(state: str, census: FreeMembers) -> str:
+    """Return the status that is written on a pool."""
+    if state == COMPLETE:
+        return state
+    return f"{state} {len(census.renewed)}/{census.wanted}"
+
+
+def word_of(status: str) -> str:
+    """Return how far a rollout is by its status."""
+    return status.partition(" ")[0]

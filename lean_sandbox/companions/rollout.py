@@ -18,7 +18,18 @@ from cachetools import LRUCache
 from lean_sandbox.companions.annotations import ROLLING_UPDATE, ROLLOUT_STATUS
 from lean_sandbox.companions.blueprints import Blueprint, Blueprints
 from lean_sandbox.companions.common import Companion, Kit
-from lean_sandbox.companions.freemembers import FreeMembers, Share, choose, read_share
+from lean_sandbox.companions.freemembers import (
+    COMPLETE,
+    PROGRESSING,
+    STALLED,
+    FreeMembers,
+    Share,
+    choose,
+    read_share,
+    state_of,
+    status_of,
+    word_of,
+)
 from lean_sandbox.companions.kinds import CompanionPoolEntry, CompanionSandboxEntry, Wishes
 from lean_sandbox.kube.errors import Conflict, ControlPlaneError
 from lean_sandbox.metrics import families
@@ -34,16 +45,6 @@ _GATHER_S: Final = 0.2
 _STATUS_S: Final = 5.0
 _MOST_POOLS: Final = 4096
 _WISHES: Final = frozenset({ROLLING_UPDATE, ROLLOUT_STATUS})
-PROGRESSING: Final = "Progressing"
-STALLED: Final = "Stalled"
-COMPLETE: Final = "Complete"
-
-
-def state_of(census: FreeMembers, permitted: int, *, is_stuck: bool) -> str:
-    """Return how far a rollout is; it ends when it could go on and no old member is left."""
-    if not census.left and census.missing < permitted:
-        return COMPLETE
-    return STALLED if is_stuck else PROGRESSING
 
 
 class _Pace(msgspec.Struct):
@@ -121,8 +122,8 @@ class Rollout(Companion[CompanionPoolEntry]):
         if await self._blueprints.fetch(pool.template_key) is not blueprint:
             return Result(requeue_after_s=0.0)
         # First, so that whoever follows this process knows that there is an end to tell.
-        if _word_of(self._pace_of(pool).status) != PROGRESSING:
-            await self._announce(pool, _status(PROGRESSING, found))
+        if word_of(self._pace_of(pool).status) != PROGRESSING:
+            await self._announce(pool, status_of(PROGRESSING, found))
         # Others may have changed what was counted before these requests.
         if doomed := choose(await self._members(pool, blueprint), permitted):
             await self._delete(pool, doomed[0])
@@ -176,7 +177,7 @@ class Rollout(Companion[CompanionPoolEntry]):
     ) -> Result:
         """Say how far a rollout is that can delete nothing at present."""
         pace = self._pace_of(pool)
-        if not census.left and _word_of(pace.status) in ("", COMPLETE):
+        if not census.left and word_of(pace.status) in ("", COMPLETE):
             return Result()
         now = self._kit.clock.monotonic()
         mark = (blueprint.uid, blueprint.generation, census.left)
@@ -187,10 +188,10 @@ class Rollout(Companion[CompanionPoolEntry]):
         left_s = pace.since + grace_s - now
         state = state_of(census, permitted, is_stuck=left_s <= 0.0)
         why = ""
-        if state == STALLED and _word_of(pace.status) != STALLED:
+        if state == STALLED and word_of(pace.status) != STALLED:
             why = await self._why_stuck(census, permitted)
         requeue = Requeue()
-        requeue.within(await self._announce(pool, _status(state, census), why))
+        requeue.within(await self._announce(pool, status_of(state, census), why))
         requeue.within(left_s if state == PROGRESSING else None)
         return requeue.result
 
@@ -201,8 +202,8 @@ class Rollout(Companion[CompanionPoolEntry]):
         """
         pace = self._pace_of(pool)
         now = self._kit.clock.monotonic()
-        before = _word_of(pace.status)
-        state = _word_of(status)
+        before = word_of(pace.status)
+        state = word_of(status)
         if status == pace.status:
             return None
         if state == before and now < pace.written_at + _STATUS_S:
@@ -239,13 +240,3 @@ class Rollout(Companion[CompanionPoolEntry]):
         """Add the series of this companion."""
         super().collect(into)
         into.one(families.ROLLOUT_LEFT, sum(self._left.values()))
-
-
-def _status(state: str, census: FreeMembers) -> str:
-    if state == COMPLETE:
-        return state
-    return f"{state} {len(census.renewed)}/{census.wanted}"
-
-
-def _word_of(status: str) -> str:
-    return status.partition(" ")[0]

@@ -10,9 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.companions.freemembers import FreeMembers, Share, choose, read_share
+from lean_sandbox.companions.freemembers import (
+    COMPLETE,
+    FreeMembers,
+    Share,
+    choose,
+    read_share,
+    state_of,
+)
 from lean_sandbox.companions.kinds import CompanionSandboxEntry
-from lean_sandbox.companions.rollout import COMPLETE, state_of
 from lean_sandbox.local.http.faults import Loss
 from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.watch.kind import Key
