@@ -263,6 +263,7 @@ def test_the_wheel_holds_the_program_and_nothing_else(image: Image) -> None:
         for path in (image.source / "lean_sandbox/local/data").glob(f"*.{suffix}")
     }
     assert data
+    data.add("lean_sandbox/http/page.html")
     assert names - about == modules | markers | definitions | data | {BUILT_FILE}
     assert any(name.endswith("/LICENSE") for name in about)
     assert PROJECT["project"]["scripts"] == {"lean-sandbox": "lean_sandbox.__main__:main"}
