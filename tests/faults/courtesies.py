@@ -26,6 +26,7 @@ TIMEOUT = _CORE + "idle-timeout-seconds"
 ACTIVITY = _CORE + "last-activity-time"
 LIMIT = _OWN + "pod-failure-limit"
 COUNT = _OWN + "pod-failure-count"
+GIVEN = _OWN + "claim-defaults-applied"
 ROLLING = _OWN + "rolling-update"
 # Dates are whole seconds.
 _DATES_AGREE_S = 1.0
@@ -39,7 +40,7 @@ class Courtesy(Enum):
     IN_USE = "No Sandbox is suspended that a pool has, or that was used within its timeout."
     DONE = "No Pod is deleted that has not failed, nor more failures made good than permitted."
     MISSING = "A rollout never deletes a ready member while as many are missing as may be."
-    GIVEN = "Defaults are written once, and never over a lifecycle."
+    GIVEN = "Defaults are written once unless their mark is gone, and never over a lifecycle."
     OTHERS = "Nothing else is written."
 
 
@@ -85,6 +86,9 @@ class Courtesies:
             limit = notes.get(LIMIT, "")
             self._limits[uid].append(float(limit) if limit.isdigit() else float("inf"))
             self._learn_member(change, one)
+        if change.resource == CLAIMS and GIVEN not in notes and change.by != self._user:
+            # Whoever takes the mark off asks for them again.
+            del self._given[uid]
         if change.resource == POOLS and change.after is not None:
             permitted = _permitted(one)
             self._wanted[uid].append((self._now_s(), one["spec"].get("replicas", 1), permitted))
