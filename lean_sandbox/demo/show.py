@@ -29,7 +29,7 @@ _CLAIM_KIB: Final = 107
 # 300 claims at once on a pool of 600, from created to usable: the median in multiples of that of
 # the four requests a claim needs, as docs/performance.md has it.
 FLOORS: Final = 1.1
-REFERENCE_FLOORS: Final = 5.2
+REFERENCE_FLOORS: Final = 5.6
 
 _REFERENCE: Final = (
     "Reference: kubernetes-sigs/agent-sandbox of late August 2026 on kube-apiserver 1.36.3; 2000"
