@@ -2,7 +2,8 @@
 
 What no test notices is printed, and makes the run fail, unless ``equivalent.txt`` says why nothing
 can notice it. The sample of a day fails if more than a third of its changes goes unnoticed: whoever
-lands a change of something else should not have to write the tests that it asks for.
+lands a change of something else should not have to write the tests that it asks for. It never fails
+for that while it is not recorded what all tests run.
 """
 
 from __future__ import annotations
