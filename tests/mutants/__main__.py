@@ -23,7 +23,7 @@ from queue import SimpleQueue
 from tempfile import TemporaryDirectory
 
 from tests.mutants.judge import Copy, Verdict
-from tests.mutants.reach import Reach, record
+from tests.mutants.reach import Reach, record, unrecorded
 from tests.mutants.sites import Site, equivalent, every_site, sites_of
 
 __all__ = ["DEADLY", "main"]
@@ -162,7 +162,7 @@ def _chooser(options: argparse.Namespace, folder: Path) -> tuple[Chooser, bool]:
     if options.tests:
         return lambda _: (options.tests, options.seconds), True
     # The sample has no time for it: `.ci/run` has recorded beside other work.
-    missing = record(folder, 0.0 if options.sample else options.minutes * 60)
+    missing = unrecorded(folder) if options.sample else record(folder, options.minutes * 60)
     if missing:
         say(f"not asked, as it is not recorded yet what they run: {', '.join(missing)}")
     reach = Reach(folder)

@@ -25,7 +25,7 @@ import pytest
 from tests.mutants.copies import ROOT, copy_project, environment
 from tests.mutants.sites import Site, blocks, defined, modules
 
-__all__ = ["LEFT_OUT", "Reach", "record"]
+__all__ = ["LEFT_OUT", "Reach", "record", "unrecorded"]
 
 # What tests other things than the core, or takes long for what shorter tests notice.
 LEFT_OUT = {
@@ -122,13 +122,18 @@ def pytest_runtest_protocol(
 # By the caller.
 
 
+def unrecorded(folder: Path) -> list[str]:
+    """Return the files of tests of which it is not recorded yet what they run."""
+    return [file for file in files_of_tests() if not (folder / _key(ROOT, file)).exists()]
+
+
 def record(folder: Path, most_s: float | None = None) -> list[str]:
     """Record what is not recorded yet, for so many seconds; return the files that are left.
 
     RuntimeError if tests cannot even be begun.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    missing = [file for file in files_of_tests() if not (folder / _key(ROOT, file)).exists()]
+    missing = unrecorded(folder)
     began = time.monotonic()
     with TemporaryDirectory() as copy:
         root = Path(copy)
