@@ -60,7 +60,8 @@ def test_every_mark_gives_a_reason_or_a_test_of_the_page(page: Path, block: Bloc
 def test_the_python_of_every_page_is_run_by_a_test_that_names_the_page() -> None:
     """How, each of these tests knows: as one program, as several, with another name or port."""
     tests = [one for one in (ROOT / "tests").rglob("test_*.py") if one.parent.name != "docs"]
-    sources = [one.read_text() for one in [*tests, ROOT / "tests/docs/test_run_code.py"]]
+    tests += [ROOT / "tests/docs" / one for one in ("test_first_test.py", "test_run_code.py")]
+    sources = [one.read_text() for one in tests]
     for page in PAGES:
         if page != ROOT / "tests" / "README.md" and blocks(page, "python"):
             assert any(f'"{page.name}"' in source for source in sources), name(page)
