@@ -16,9 +16,9 @@ def _run(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
     """Run a test as one of this project's: with its settings, from its root."""
     test = folder / "test_first.py"
     test.write_text(text)
-    settings = ["-c", ROOT / "pyproject.toml", "--rootdir", ROOT, "-p", "no:cacheprovider"]
+    settings = ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT)]
     return subprocess.run(  # noqa: S603 -- our own page
-        [sys.executable, "-m", "pytest", "-q", *settings, test],
+        [sys.executable, "-m", "pytest", "-q", *settings, "-p", "no:cacheprovider", test],
         cwd=ROOT,
         capture_output=True,
         text=True,
