@@ -1,103 +1,56 @@
-"""The maps from the numbered cases of each kind's behaviour to the tests that prove them.
+"""The numbered cases of each kind's behaviour, and the tests that prove them.
 
-``python -m tests.cases`` rewrites the last column of the four tables beside this module from the
-markers of the tests (``@pytest.mark.case(...)`` and its three brothers), which are read from the
-syntax trees: nothing is imported. A row without a test says ``open:`` and why; ``partly open:`` may
-follow the tests of a row.
+The laws stand in ``cases.md``; the tests are found by their markers (``@pytest.mark.case(...)`` and
+its three brothers), which are read from the syntax trees: nothing is imported.
+``python -m tests.cases`` prints both, ``python -m tests.cases claim_case 12`` of one case.
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-__all__ = ["TABLES", "MarkerError", "Row", "Table", "found_tests", "read", "render", "updated"]
+__all__ = ["LAWS", "MarkerError", "found_tests", "laws", "main", "table"]
 
 ROOT = Path(__file__).parent
-_NO_TEST = "no test yet"
-_BETWEEN = "<br>"
-_ROW = re.compile(r"^\| (?P<number>\d+) \| (?P<law>.+?) \| (?P<proof>.+?) \|$")
-_OPEN = re.compile(r"^(?P<partly>partly )?open: (?P<reason>\S.*)$")
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """The cases of one kind: their marker, the file of their table, and how many there are."""
-
-    marker: str
-    kind: str
-    file: str
-    last: int
-
-    @property
-    def path(self) -> Path:
-        """Where the table is."""
-        return ROOT / self.file
-
-    @property
-    def cases(self) -> range:
-        """The numbers of the cases."""
-        return range(1, self.last + 1)
-
-    @property
-    def header(self) -> str:
-        """What stands above the rows."""
-        return f"""\
-# The cases of a {self.kind}'s behaviour and the tests that prove them
-
-Written by `python -m tests.cases` from the markers of the tests; only the second column, and the
-reasons after `open:`, are written by hand. Paths are those below `tests/`.
-
-| Case | Law | Proved by |
-| ---: | --- | --- |
-"""
-
-
-TABLES = (
-    Table("case", "Sandbox", "sandbox-cases.md", 152),
-    Table("claim_case", "SandboxClaim", "claim-cases.md", 121),
-    Table("pool_case", "SandboxWarmPool", "pool-cases.md", 104),
-    Table("template_case", "SandboxTemplate", "template-cases.md", 52),
-)
+_HEADING = re.compile(r"^## \w+ \(`(?P<marker>\w+)`\)$")
+_LAW = re.compile(r"^(?P<number>\d+)\. (?P<law>\S.*)$")
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class MarkerError(Exception):
-    """A marker that cannot be read from the syntax tree, or a row that cannot be understood."""
+    """A marker that cannot be read from the syntax tree, or that names no case."""
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One case: its law, the tests that prove it, and why it is open in whole or in part."""
-
-    number: int
-    law: str
-    tests: tuple[str, ...] = ()
-    open: str = ""
-
-    @property
-    def proof(self) -> str:
-        """The last column."""
-        parts = [f"`{name}`" for name in self.tests]
-        if self.open:
-            parts.append(f"{'partly open' if self.tests else 'open'}: {self.open}")
-        return _BETWEEN.join(parts)
+def laws(text: str) -> dict[str, dict[int, str]]:
+    """Return the laws by marker and number. Raises ValueError where they are not 1, 2, 3..."""
+    found: dict[str, dict[int, str]] = {}
+    of_kind: dict[int, str] = {}
+    for line in text.splitlines():
+        if heading := _HEADING.match(line):
+            of_kind = found.setdefault(heading["marker"], {})
+        elif law := _LAW.match(line):
+            if int(law["number"]) != len(of_kind) + 1:
+                raise ValueError(f"case {len(of_kind) + 1} is expected: {line}")
+            of_kind[int(law["number"])] = law["law"]
+    return found
 
 
-# -- the markers of the tests ----------------------------------------------------------------------
+LAWS = laws((ROOT / "cases.md").read_text(encoding="utf-8"))
 
 
-def found_tests(table: Table, root: Path = ROOT) -> dict[int, tuple[str, ...]]:
+def found_tests(marker: str, root: Path = ROOT) -> dict[int, tuple[str, ...]]:
     """Return the tests of each case, by path below ``root`` and name. Raises MarkerError."""
     found: dict[int, list[str]] = {}
     for path in sorted(root.rglob("test_*.py")):
-        source = path.read_text()
-        if f".{table.marker}(" not in source:
+        source = path.read_text(encoding="utf-8")
+        if f".{marker}(" not in source:
             continue
         place = path.relative_to(root).as_posix()
-        for name, numbers in _marked(ast.parse(source), place, table):
+        for name, numbers in _marked(ast.parse(source), place, marker):
             for number in numbers:
                 names = found.setdefault(number, [])
                 if name not in names:
@@ -105,41 +58,39 @@ def found_tests(table: Table, root: Path = ROOT) -> dict[int, tuple[str, ...]]:
     return {number: tuple(names) for number, names in sorted(found.items())}
 
 
-def _marked(tree: ast.Module, place: str, table: Table) -> Iterator[tuple[str, tuple[int, ...]]]:
+def _marked(tree: ast.Module, place: str, marker: str) -> Iterator[tuple[str, tuple[int, ...]]]:
     read_calls: set[ast.AST] = set()
     for test, names in _tests(tree, ()):
         for decorator in test.decorator_list:
-            if _is_marker(decorator, table):
+            if _is_marker(decorator, marker):
                 assert isinstance(decorator, ast.Call)
                 read_calls.add(decorator)
-                yield "::".join((place, *names)), _numbers(decorator, place, table)
+                yield "::".join((place, *names)), _numbers(decorator, place, marker)
     for node in ast.walk(tree):
-        if _is_marker(node, table) and node not in read_calls:
+        if _is_marker(node, marker) and node not in read_calls:
             line = getattr(node, "lineno", 0)
             raise MarkerError(f"{place}:{line}: put the marker above the test function itself")
 
 
 def _tests(
     node: ast.Module | ast.ClassDef, names: tuple[str, ...]
-) -> Iterator[tuple[ast.FunctionDef | ast.AsyncFunctionDef, tuple[str, ...]]]:
+) -> Iterator[tuple[_Function, tuple[str, ...]]]:
     for child in node.body:
         if isinstance(child, ast.ClassDef):
             yield from _tests(child, (*names, child.name))
-        elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef) and (
-            child.name.startswith("test")
-        ):
+        elif isinstance(child, _Function) and child.name.startswith("test"):
             yield child, (*names, child.name)
 
 
-def _is_marker(node: ast.AST, table: Table) -> bool:
-    """Tell whether a node is a call of the table's marker."""
+def _is_marker(node: ast.AST, marker: str) -> bool:
+    """Tell whether a node is a call of the marker."""
     match node:
         case ast.Call(func=ast.Attribute(attr=attr, value=ast.Attribute(attr="mark"))):
-            return attr == table.marker
+            return attr == marker
     return False
 
 
-def _numbers(call: ast.Call, place: str, table: Table) -> tuple[int, ...]:
+def _numbers(call: ast.Call, place: str, marker: str) -> tuple[int, ...]:
     numbers = [
         argument.value
         for argument in call.args
@@ -147,68 +98,29 @@ def _numbers(call: ast.Call, place: str, table: Table) -> tuple[int, ...]:
     ]
     if not numbers or len(numbers) != len(call.args) or call.keywords:
         raise MarkerError(f"{place}:{call.lineno}: a marker lists numbers and nothing else")
-    unknown = [number for number in numbers if number not in table.cases]
+    unknown = [number for number in numbers if number not in LAWS[marker]]
     if unknown:
         raise MarkerError(f"{place}:{call.lineno}: there is no case {unknown[0]}")
     return tuple(numbers)
 
 
-# -- the table -------------------------------------------------------------------------------------
+def table(marker: str, number: int | None = None) -> str:
+    """Return the cases of a marker, or one of them, each with the tests that prove it below it."""
+    tests = found_tests(marker)
+    lines = []
+    for case, law in LAWS[marker].items():
+        if number in (None, case):
+            lines.append(f"{marker} {case}: {law}")
+            lines.extend(f"    {name}" for name in tests.get(case, ("no test",)))
+    return "\n".join(lines)
 
 
-def read(table: Table, text: str) -> list[Row]:
-    """Return the rows of a table. Raises MarkerError for a line that is no row of it."""
-    if not text.startswith(table.header):
-        raise MarkerError("the head of the table is not the generated one")
-    return [_row(line) for line in text[len(table.header) :].splitlines()]
-
-
-def _row(line: str) -> Row:
-    parsed = _ROW.match(line)
-    if parsed is None:
-        raise MarkerError(f"not a row: {line}")
-    tests = []
-    reason = ""
-    for part in parsed["proof"].split(_BETWEEN):
-        said = _OPEN.match(part)
-        if said is not None:
-            reason = said["reason"]
-        elif part.startswith("`") and part.endswith("`"):
-            tests.append(part[1:-1])
-        else:
-            raise MarkerError(f"case {parsed['number']}: neither a test nor open: {part}")
-    row = Row(int(parsed["number"]), parsed["law"], tuple(tests), reason)
-    if row.proof != parsed["proof"]:
-        raise MarkerError(f"case {row.number}: tests come first, then what is partly open")
-    return row
-
-
-def updated(rows: list[Row], tests: dict[int, tuple[str, ...]]) -> list[Row]:
-    """Return the rows with the tests that exist; one that was wholly open is not any more."""
-    return [_refreshed(row, tests.get(row.number, ())) for row in rows]
-
-
-def _refreshed(row: Row, tests: tuple[str, ...]) -> Row:
-    was_wholly_open = not row.tests
-    reason = "" if tests and was_wholly_open else row.open
-    return replace(row, tests=tests, open=reason if tests else row.open or _NO_TEST)
-
-
-def render(table: Table, rows: list[Row]) -> str:
-    """Return the table as text."""
-    lines = [f"| {row.number} | {row.law} | {row.proof} |" for row in rows]
-    return table.header + "\n".join(lines) + "\n"
-
-
-def main() -> None:
-    """Rewrite the tables."""
-    for table in TABLES:
-        rows = updated(read(table, table.path.read_text()), found_tests(table))
-        table.path.write_text(render(table, rows))
-        left = [row.number for row in rows if not row.tests]
-        proved = len(rows) - len(left)
-        print(f"{table.kind}: {proved} of {len(rows)} cases have tests; open: {left}")  # noqa: T201
+def main(argv: Sequence[str]) -> None:
+    """Print all cases, or those of a marker, or one case."""
+    markers = argv[:1] or list(LAWS)
+    number = int(argv[1]) if len(argv) > 1 else None
+    sys.stdout.writelines(f"{table(marker, number)}\n" for marker in markers)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
