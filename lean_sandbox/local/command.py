@@ -19,7 +19,7 @@ from lean_sandbox.local.serversettings import HOST, LocalSettings
 from lean_sandbox.program import called
 
 if TYPE_CHECKING:
-    from lean_sandbox.local.running import LocalCluster
+    from lean_sandbox.local.files import LocalCluster
     from lean_sandbox.local.up import Say, UpSettings
 
 MetricsOf = Callable[[Sequence[str]], tuple[str, bool]]
@@ -140,7 +140,7 @@ def _run(settings: UpSettings, say: Say) -> int:
 
 def _detach(settings: UpSettings) -> int:
     """Run the cluster in a process of its own; return when it is up, or has failed."""
-    from lean_sandbox.local.running import folder  # noqa: PLC0415
+    from lean_sandbox.local.files import folder  # noqa: PLC0415
 
     # With port 0 there may be many.
     log = folder() / f"local-{settings.server.port or os.getpid()}.log"
@@ -172,7 +172,7 @@ def _detach(settings: UpSettings) -> int:
 
 
 def _status(_given: argparse.Namespace) -> int:
-    from lean_sandbox.local.running import clusters  # noqa: PLC0415
+    from lean_sandbox.local.files import clusters  # noqa: PLC0415
 
     found = clusters()
     for one in found:
@@ -189,7 +189,7 @@ def _status(_given: argparse.Namespace) -> int:
 
 
 def _down(given: argparse.Namespace) -> int:
-    from lean_sandbox.local.running import clusters  # noqa: PLC0415
+    from lean_sandbox.local.files import clusters  # noqa: PLC0415
 
     def running() -> LocalCluster | None:
         return next((one for one in clusters() if one.port == given.port), None)
@@ -211,7 +211,7 @@ def _down(given: argparse.Namespace) -> int:
 
 
 def _example(given: argparse.Namespace) -> int:
-    from lean_sandbox.local.examples import EXAMPLES  # noqa: PLC0415
+    from lean_sandbox.local.files import EXAMPLES  # noqa: PLC0415
 
     sys.stdout.write(EXAMPLES[given.name])
     return 0

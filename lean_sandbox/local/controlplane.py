@@ -20,15 +20,12 @@ from anyio.lowlevel import checkpoint
 
 from lean_sandbox.clock import Clock, SystemClock
 from lean_sandbox.errors import ConfigError
-from lean_sandbox.local.access.rbac import Authorizer
-from lean_sandbox.local.access.reviews import Reviews
-from lean_sandbox.local.access.roles import Aggregation, RoleGuard, first_roles
-from lean_sandbox.local.auth import ANONYMOUS, UNSECURED, Authenticator, UserInfo
-from lean_sandbox.local.control.disruption import Budgets
+from lean_sandbox.local.access.identity import Authenticator, Reviews
+from lean_sandbox.local.access.rights import Aggregation, Authorizer, RoleGuard, first_roles
 from lean_sandbox.local.control.gc import GarbageCollector
-from lean_sandbox.local.control.lifecycle import ClaimProtection, NamespaceLifecycle
+from lean_sandbox.local.control.lifecycle import Budgets, ClaimProtection, NamespaceLifecycle
 from lean_sandbox.local.direct import DirectAccess
-from lean_sandbox.local.http.audit import AuditEntry, AuditLog
+from lean_sandbox.local.files import write_kubeconfig
 from lean_sandbox.local.http.documents import Documents
 from lean_sandbox.local.http.faults import Faults
 from lean_sandbox.local.http.handlers import Handlers
@@ -36,11 +33,10 @@ from lean_sandbox.local.http.server import ApiServer
 from lean_sandbox.local.http.subresources import Subresources
 from lean_sandbox.local.http.watching import Watches
 from lean_sandbox.local.kinds.registry import Registry
-from lean_sandbox.local.kubeconfig import write_kubeconfig
 from lean_sandbox.local.read.represent import Renderer
+from lean_sandbox.local.request import ANONYMOUS, UNSECURED, AuditEntry, AuditLog, UserInfo
 from lean_sandbox.local.serversettings import HOST, MAX_BODY_BYTES, LocalSettings
-from lean_sandbox.local.store.persistence import StateFile
-from lean_sandbox.local.store.store import Collection, Entry, Store
+from lean_sandbox.local.store import Collection, Entry, StateFile, Store
 from lean_sandbox.local.write.bodies import WriteOptions
 from lean_sandbox.local.write.verbs import Verbs
 from lean_sandbox.program import called

@@ -28,10 +28,9 @@ from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.kubeconfig import load
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
-from lean_sandbox.local.http.audit import AuditEntry
-from lean_sandbox.local.kubeconfig import NAME, current_context
+from lean_sandbox.local.files import NAME, LocalCluster, clusters, current_context, listed
 from lean_sandbox.local.kubelet.kubelet import Kubelet, KubeletSettings
-from lean_sandbox.local.running import LocalCluster, clusters, listed
+from lean_sandbox.local.request import AuditEntry
 from lean_sandbox.program import called
 from lean_sandbox.version import __version__
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lean_sandbox.config.options import Settings
-from lean_sandbox.local.target import Target
+from lean_sandbox.local.request import Target
 from tests.support.extensions import start
 from tests.support.world import World, condition, open_world, sandbox
 

@@ -14,7 +14,7 @@ import pytest
 
 from lean_sandbox.kube import events
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
-from lean_sandbox.local.target import Target
+from lean_sandbox.local.request import Target
 from lean_sandbox.runtime.workers import ReconcileOutcome
 from tests.metrics.scrape import scraping
 from tests.support.builders import claim, pool

@@ -17,7 +17,7 @@ from lean_sandbox.client import SandboxClaim
 from lean_sandbox.demo import story
 from lean_sandbox.demo.story import NAMESPACE, DemoUser, NotReachedError
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
-from lean_sandbox.local.examples import CLAIM
+from lean_sandbox.local.files import CLAIM
 
 Json = dict[str, Any]
 

@@ -8,7 +8,7 @@ from typing import Any
 from lean_sandbox.config.options import Settings
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.direct import StoredChange
-from lean_sandbox.local.http.audit import AuditEntry
+from lean_sandbox.local.request import AuditEntry
 from tests.faults.details import owner_of
 from tests.faults.oracle import SANDBOXES
 from tests.faults.scope import SELECTORS, Scope

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.direct import StoredChange
-from lean_sandbox.local.http.audit import AuditEntry
+from lean_sandbox.local.request import AuditEntry
 from tests.support.names import (
     CLAIMS,
     CONTROLLER,

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from httptools import HttpRequestParser, HttpResponseParser
 
-from lean_sandbox.local.target import Target, read_target
+from lean_sandbox.local.request import Target, read_target
 
 __all__ = ["Break", "Grain", "Proxy", "open_proxy"]
 

@@ -17,9 +17,8 @@ import pytest
 from lean_sandbox.config.options import Settings
 from lean_sandbox.kube.telemetry import RequestRecord
 from lean_sandbox.local.controlplane import ControlPlane
-from lean_sandbox.local.http.audit import AuditEntry
 from lean_sandbox.local.http.faults import HeldRequests
-from lean_sandbox.local.target import Target
+from lean_sandbox.local.request import AuditEntry, Target
 from tests.faults.flows import FLOWS, Flow, Run, begun
 from tests.support.clock import FakeClock
 from tests.support.extensions import settings

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from lean_sandbox.local.controlplane import ControlPlane
-from lean_sandbox.local.target import Target
+from lean_sandbox.local.request import Target
 from tests.faults.details import TEAM, discrepancies
 from tests.faults.edits import OVER, STOLEN
 from tests.faults.flows import FLOWS, Flow, Run, begun

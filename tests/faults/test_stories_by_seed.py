@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from lean_sandbox.local.http.audit import AuditEntry
+from lean_sandbox.local.request import AuditEntry
 from tests.faults.interleavings import Interleavings
 from tests.faults.telling import Stories
 

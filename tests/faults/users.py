@@ -8,10 +8,9 @@ import hypothesis.strategies as st
 import msgspec
 from hypothesis.stateful import rule
 
-from lean_sandbox.local.auth import UserInfo
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.http.subresources import Subresources
-from lean_sandbox.local.target import Ask, Target
+from lean_sandbox.local.request import Ask, Target, UserInfo
 from tests.faults.acts import NAMESPACES
 from tests.faults.edits import CLAIM, OVER, PAUSE, POOL, SANDBOX, TEMPLATE, WHERE, WHICH
 from tests.faults.neighbours import Neighbours

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.local.read.cells import human_duration
-from lean_sandbox.local.read.printers import pod_cells
-from lean_sandbox.local.write.fieldsets import (
+from lean_sandbox.local.read.printers import human_duration, pod_cells
+from lean_sandbox.local.write.ownership import (
     changes,
     difference,
     fields_of,

@@ -24,11 +24,10 @@ from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from lean_sandbox.clock import SystemClock
-from lean_sandbox.local import kubeconfig
+from lean_sandbox.local import files, store
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.local.direct import StoredChange
 from lean_sandbox.local.http import watching
-from lean_sandbox.local.store import persistence, store
 from lean_sandbox.local.write.protobuf import PROTOBUF
 from tests.conformance.api import (
     APPLY,
@@ -510,10 +509,10 @@ async def test_the_server_answers_while_it_saves(
     def slowly(path: Path, data: bytes) -> None:
         is_writing.set()
         assert written.wait(10)
-        kubeconfig.replace_private(path, data)
+        files.replace_private(path, data)
 
     async with running(state_file=state, save_interval_s=0.02) as (_, api):
-        monkeypatch.setattr(persistence, "replace_private", slowly)
+        monkeypatch.setattr(store, "replace_private", slowly)
         (await api.post(LIVE, widget("first"))).ok()
         await asyncio.to_thread(is_writing.wait, 10)
         (await api.post(LIVE, widget("second"))).ok()

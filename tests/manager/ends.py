@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from lean_sandbox.local.http.faults import HeldRequests
-from lean_sandbox.local.target import Target
+from lean_sandbox.local.request import Target
 from lean_sandbox.manager.preflight import LEASE_NAME
 from tests.manager.replicas import ELECTION_NS, Replica, Replicas
 from tests.support.names import LEASES

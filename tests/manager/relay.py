@@ -13,7 +13,7 @@ import anyio.lowlevel
 
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.http.faults import HeldRequests
-from lean_sandbox.local.target import Target
+from lean_sandbox.local.request import Target
 from tests.faults.acts import NAMESPACES
 from tests.faults.details import CANNOT_START, condition
 from tests.faults.ending import Ending

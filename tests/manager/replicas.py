@@ -15,7 +15,7 @@ from lean_sandbox.config.options import Settings
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.events import EventRecorder
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
-from lean_sandbox.local.http.audit import AuditEntry
+from lean_sandbox.local.request import AuditEntry
 from lean_sandbox.manager.leaderelection import Elector
 from lean_sandbox.manager.preflight import LEASE_NAME, lease_of, scope_of
 from tests.support.clients import cluster_admin, connected, connection_to

@@ -14,7 +14,7 @@ from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.events import EventRecorder
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
-from lean_sandbox.local.http.audit import AuditEntry
+from lean_sandbox.local.request import AuditEntry
 from lean_sandbox.manager.leaderelection import Elector
 from lean_sandbox.manager.preflight import LEASE_NAME
 from tests.support.clients import cluster_admin, connection_to

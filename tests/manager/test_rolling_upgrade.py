@@ -14,7 +14,7 @@ from anyio.abc import Process
 
 from lean_sandbox.config.sources import EXIT_FAILED, EXIT_OK
 from lean_sandbox.local.controlplane import ControlPlane
-from lean_sandbox.local.http.audit import AuditEntry
+from lean_sandbox.local.request import AuditEntry
 from lean_sandbox.manager.preflight import LEASE_NAME
 from tests.support.clients import cluster_admin
 from tests.support.names import LEASES

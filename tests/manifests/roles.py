@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lean_sandbox.local.http.audit import AuditEntry
+from lean_sandbox.local.request import AuditEntry
 from tests.manifests.files import Grant, grants, named, objects
 
 GROUP = "rbac.authorization.k8s.io"

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from lean_sandbox.config.options import Settings
 from lean_sandbox.controllers.claim.controller import ClaimController
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
-from lean_sandbox.local.http.audit import AuditEntry
+from lean_sandbox.local.request import AuditEntry
 from lean_sandbox.model.names import name_hash
 from lean_sandbox.runtime.tracing import Tracing
 from lean_sandbox.watch.kind import Key

@@ -19,7 +19,7 @@ from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.errors import Conflict
 from lean_sandbox.kube.transport import Transport
-from lean_sandbox.local.target import Target
+from lean_sandbox.local.request import Target
 from lean_sandbox.model.names import ADOPTABLE_LABEL
 from lean_sandbox.model.sandbox import Sandbox
 from lean_sandbox.model.times import format_rfc3339

@@ -16,7 +16,7 @@ import msgspec
 from lean_sandbox.local import recorded
 from lean_sandbox.local.kinds.registry import Kind, Registry
 from lean_sandbox.local.read.represent import parse_accept
-from lean_sandbox.local.target import EncodedAnswer
+from lean_sandbox.local.request import EncodedAnswer
 
 Json = dict[str, Any]
 

@@ -17,8 +17,7 @@ import msgspec
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.local.errors import StatusError
-from lean_sandbox.local.http.audit import AuditEntry
-from lean_sandbox.local.target import Target
+from lean_sandbox.local.request import AuditEntry, Target
 
 Matcher = Callable[[Target], bool]
 _SILENCE_S = 30.0

@@ -10,8 +10,8 @@ import structlog
 from aiohttp import web
 
 from lean_sandbox.clock import Clock
-from lean_sandbox.local.access.rbac import Authorizer, impersonated
-from lean_sandbox.local.auth import Authenticator
+from lean_sandbox.local.access.identity import Authenticator, impersonated
+from lean_sandbox.local.access.rights import Authorizer
 from lean_sandbox.local.errors import (
     PageNotFoundError,
     StatusError,
@@ -19,14 +19,13 @@ from lean_sandbox.local.errors import (
     unauthorized,
     unknown_resource,
 )
-from lean_sandbox.local.http.audit import AuditEntry, AuditLog
 from lean_sandbox.local.http.documents import Documents
 from lean_sandbox.local.http.faults import AnswerLostError, ChosenFailure, Faults
 from lean_sandbox.local.http.handlers import Handlers
 from lean_sandbox.local.http.watching import Watches
 from lean_sandbox.local.kinds.registry import Registry
+from lean_sandbox.local.request import Ask, AuditEntry, AuditLog, EncodedAnswer, Target, read_target
 from lean_sandbox.local.serversettings import HOST, MAX_BODY_BYTES, LocalSettings
-from lean_sandbox.local.target import Ask, EncodedAnswer, Target, read_target
 
 _HEALTH: Final = frozenset(("/healthz", "/livez", "/readyz"))
 _HOST: Final = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]*)(?::\d{1,5})?", re.ASCII)

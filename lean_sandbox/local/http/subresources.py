@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from lean_sandbox.local.control.disruption import check_budget
+from lean_sandbox.local.control.lifecycle import check_budget
 from lean_sandbox.local.errors import (
     StatusError,
     bad_request,
@@ -19,10 +19,10 @@ from lean_sandbox.local.errors import (
     status_success,
 )
 from lean_sandbox.local.kinds.registry import Kind, make_kind
-from lean_sandbox.local.read.cells import at
+from lean_sandbox.local.read.printers import at
+from lean_sandbox.local.request import Ask, EncodedAnswer
 from lean_sandbox.local.schema import errors
-from lean_sandbox.local.store.store import Entry
-from lean_sandbox.local.target import Ask, EncodedAnswer
+from lean_sandbox.local.store import Entry
 from lean_sandbox.local.write import bodies
 from lean_sandbox.local.write.bodies import WriteOptions, deletion_of, read_body, read_options
 from lean_sandbox.local.write.objects import check_preconditions

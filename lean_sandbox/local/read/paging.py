@@ -20,9 +20,9 @@ from lean_sandbox.local.errors import (
     too_large_version,
 )
 from lean_sandbox.local.kinds.registry import Kind
+from lean_sandbox.local.request import number
 from lean_sandbox.local.schema.errors import forbidden, not_supported
-from lean_sandbox.local.store.store import Collection, Entry
-from lean_sandbox.local.target import number
+from lean_sandbox.local.store import Collection, Entry
 from lean_sandbox.model.names import shard_hash
 
 _MATCH: Final = "resourceVersionMatch"

@@ -18,9 +18,9 @@ from lean_sandbox.local.errors import (
     unsupported_media_type,
 )
 from lean_sandbox.local.kinds.registry import Kind, make_kind
+from lean_sandbox.local.request import Ask, Target, flag, number
 from lean_sandbox.local.schema import errors
 from lean_sandbox.local.schema.structural import Node
-from lean_sandbox.local.target import Ask, Target, flag, number
 from lean_sandbox.local.write.admission import Admission
 from lean_sandbox.local.write.patch import json_patch, merge_patch, strategic_patch
 from lean_sandbox.local.write.protobuf import PROTOBUF, decode_body

@@ -21,10 +21,10 @@ from lean_sandbox.local.errors import (
 from lean_sandbox.local.kinds.registry import Kind
 from lean_sandbox.local.schema import errors
 from lean_sandbox.local.schema.metadata import count_generation, keep_system, tidy_metadata
-from lean_sandbox.local.store.store import Entry
+from lean_sandbox.local.store import Entry
 from lean_sandbox.local.write.admission import DEFINITIONS, prepare_update
 from lean_sandbox.local.write.bodies import WriteOptions, check_address
-from lean_sandbox.local.write.creation import Creating
+from lean_sandbox.local.write.objects import Creating
 from lean_sandbox.local.write.ownership import (
     FieldManager,
     apply_managers,

@@ -10,7 +10,7 @@ import pytest
 
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.local.http.faults import HeldEvents
-from lean_sandbox.local.target import Target
+from lean_sandbox.local.request import Target
 from tests.faults.promises import History
 from tests.support.builders import claim, pool, template
 from tests.support.clock import FakeClock

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
-from lean_sandbox.local.target import Target
+from lean_sandbox.local.request import Target
 from tests.support.builders import claim, orphan, placed, pool
 from tests.support.clock import FakeClock
 from tests.support.extensions import (

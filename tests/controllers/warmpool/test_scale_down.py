@@ -7,7 +7,7 @@ from typing import Any
 import anyio.lowlevel
 import pytest
 
-from lean_sandbox.local.target import Target
+from lean_sandbox.local.request import Target
 from tests.support.builders import claim, placed, pool
 from tests.support.extensions import (
     change_pool,

@@ -1,16 +1,22 @@
-"""Writes the kubeconfig through which kubectl and everyone else reaches the embedded server."""
+"""Files of local clusters: kubeconfigs, the list of those that run, manifests to begin with."""
 
 from __future__ import annotations
 
 import base64
+import fcntl
 import os
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import yaml
 
 from lean_sandbox.errors import ConfigError, yaml_problem
+from lean_sandbox.local import data
 
 NAME: Final = "lean-sandbox-local"
 """Of the cluster, the user and the context."""
@@ -35,7 +41,7 @@ def write_kubeconfig(
         "contexts": {"context": {"cluster": NAME, "user": NAME, "namespace": namespace}},
     }
     try:
-        found = _read(path)
+        found = _read_kubeconfig(path)
         for part, entry in own.items():
             others = [one for one in found.get(part) or () if one["name"] != NAME]
             found[part] = [*others, {"name": NAME, **entry}]
@@ -50,10 +56,10 @@ def write_kubeconfig(
 
 def current_context(path: Path) -> str:
     """Return the context that clients use without being told another."""
-    return str(_read(path).get("current-context", ""))
+    return str(_read_kubeconfig(path).get("current-context", ""))
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_kubeconfig(path: Path) -> dict[str, Any]:
     try:
         found = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -85,3 +91,80 @@ def replace_private(path: Path, data: bytes) -> None:
     except OSError:
         draft.unlink(missing_ok=True)
         raise
+
+
+# ------------------------------------------------------------------ clusters that run
+
+
+class LocalCluster(msgspec.Struct, frozen=True):
+    """One local cluster that runs."""
+
+    pid: int
+    port: int
+    url: str
+    kubeconfig: str
+    nodes: int
+    has_controller: bool
+    log: str = ""
+    """Where the output goes of a cluster in the background."""
+    metrics: str = ""
+    """Where the controller serves them; empty: nowhere."""
+
+
+def folder() -> Path:
+    """Return where the files are, a folder of the user's own. Raises ConfigError."""
+    state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+    found = state / "lean-sandbox"
+    try:
+        found.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"the folder cannot be made: {error.strerror}",
+            source=str(found),
+            way_out="name another place with the variable XDG_STATE_HOME",
+        ) from error
+    return found
+
+
+@contextmanager
+def listed(cluster: LocalCluster) -> Iterator[None]:
+    """List a cluster while the block runs; the lock ends with the process in any case."""
+    path = folder() / f"local-{cluster.port}.json"
+    draft = path.with_suffix(f".{cluster.pid}")
+    with draft.open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.write(msgspec.json.encode(cluster))
+        file.flush()
+        draft.replace(path)
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def clusters() -> list[LocalCluster]:
+    """Return the clusters that run; the file of one that was killed is not locked."""
+    found = []
+    for path in sorted(folder().glob("local-*.json")):
+        with suppress(FileNotFoundError), path.open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                found.append(msgspec.json.decode(file.read(), type=LocalCluster))
+    return found
+
+
+# ------------------------------------------------------------------ manifests to begin with
+
+
+def _manifest(name: str) -> str:
+    return (files(data) / f"{name}.yaml").read_text(encoding="utf-8")
+
+
+SANDBOX: Final = _manifest("sandbox")
+TEMPLATE: Final = _manifest("template")
+WARM_POOL: Final = _manifest("pool")
+CLAIM: Final = _manifest("claim")
+
+EXAMPLES: Final = {"sandbox": SANDBOX, "pool": f"{TEMPLATE}---\n{WARM_POOL}", "claim": CLAIM}
+"""What ``lean-sandbox local example`` prints, by name."""

@@ -1,1 +1,0 @@
-"""The objects in memory, their versions and events, and the file that keeps them."""
