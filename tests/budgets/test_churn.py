@@ -212,7 +212,7 @@ async def test_a_slow_launch_costs_three_status_writes_whatever_the_pod_goes_thr
 
 
 async def test_ten_thousand_deletes_of_what_is_not_there_cost_one_delete_at_most() -> None:
-    """Budget: what is known to be gone is not deleted again, however often a pass comes by."""
+    """Budget: what is known to be gone is not deleted again, however often a reconcile comes by."""
     async with open_world() as world:
         await world.ready_sandbox(sandbox(spec={"service": True}))
         await world.patch("sandboxes", "sb-1", {"spec": {"operatingMode": "Suspended"}})
@@ -222,7 +222,7 @@ async def test_ten_thousand_deletes_of_what_is_not_there_cost_one_delete_at_most
         world.forget_requests()
         key = next(iter(world.whole.caches.sandboxes.keys()))
         for _ in range(100):
-            # A hundred passes, each merged from a hundred causes.
+            # A hundred reconciles, each merged from a hundred causes.
             for _ in range(100):
                 world.whole.sandboxes.queue.add(key, reason="again")
             await world.until(lambda: not len(world.whole.sandboxes.queue))

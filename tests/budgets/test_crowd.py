@@ -27,7 +27,7 @@ def ready(world: World, name: str) -> bool:
 
 
 async def test_two_hundred_cold_sandboxes_cost_two_writes_each_and_no_conflict() -> None:
-    """Budget: for each one POST, one status, one look at Sandbox and Pod, and two passes."""
+    """Budget: for each one POST, one status, one look at Sandbox and Pod, and two reconciles."""
     async with open_world() as world:
         world.forget_requests()
         for number in range(MANY):
@@ -52,7 +52,7 @@ async def test_two_hundred_cold_sandboxes_cost_two_writes_each_and_no_conflict()
 
 
 async def test_pods_that_start_while_their_create_is_answered_cost_no_more() -> None:
-    """Budget: events that overtake answers lead to two passes for each Sandbox all the same."""
+    """Budget: events that overtake answers lead to two reconciles for each Sandbox all the same."""
     async with open_world() as world:
         world.forget_requests()
         names = [f"sb-{number}" for number in range(100)]

@@ -63,10 +63,10 @@ async def test_an_orphan_wakes_its_own_pool_alone() -> None:
         (made,) = members(world)
         await world.delete(SANDBOXES, made["metadata"]["name"])
         await world.advance(5.0)
-        before = world.controller.activity().passes["sandboxwarmpool"]
+        before = world.controller.activity().reconciles["sandboxwarmpool"]
         await world.create(orphan("lost", pool_name="other"))
         await world.advance(1.0)
-        assert world.controller.activity().passes["sandboxwarmpool"] > before
+        assert world.controller.activity().reconciles["sandboxwarmpool"] > before
         assert all(one["metadata"]["name"] != "lost" for one in members(world))
         assert world.plane.store.find(SANDBOXES, NS, "lost") is None
 

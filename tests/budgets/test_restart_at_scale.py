@@ -153,7 +153,7 @@ def pages_of(objects: int, page: int) -> int:
 
 @pytest.mark.parametrize("form", ["table", "metadata", "full"])
 async def test_a_restart_over_a_thousand_healthy_sandboxes_costs_list_pages_only(form: str) -> None:
-    """Budget: pages of lists, no GET, no write, one pass each; then an hour of nothing at all."""
+    """Budget: pages of lists, no GET, no write, one reconcile each; then an hour of nothing."""
     settings = Settings(
         sandbox_status_window=1.0, page_size=PAGE, watch_representation=Representation(form)
     )

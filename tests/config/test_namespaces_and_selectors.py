@@ -144,7 +144,7 @@ async def test_a_sandbox_that_comes_back_into_the_selector_is_served_again() -> 
         assert condition(world.get(), "Ready")["status"] == "True"
 
 
-async def test_a_sandbox_that_leaves_during_a_pass_is_forgotten_all_the_same() -> None:
+async def test_a_sandbox_that_leaves_during_a_reconcile_is_forgotten_all_the_same() -> None:
     """The answer to a write that shows it outside is believed, although its watch is older."""
     async with selecting() as world:
 

@@ -51,7 +51,7 @@ def theirs(**metadata: Any) -> Json:
 
 
 def errors(world: World) -> int:
-    """Return how many passes over templates failed."""
+    """Return how many reconciles over templates failed."""
     return world.controller.activity().errors["sandboxtemplate"]
 
 
@@ -157,7 +157,7 @@ async def test_a_template_that_goes_costs_no_request() -> None:
 
 @pytest.mark.template_case(6)
 async def test_without_the_label_there_is_no_policy_yet() -> None:
-    """Template case 6: 500 on the label ends the pass; the next one does both."""
+    """Template case 6: 500 on the label ends the reconcile; the next one does both."""
     async with open_pools() as world:
         world.plane.fail_next("patch", "sandboxtemplates", 500)
         await world.create(placed())
@@ -311,14 +311,14 @@ async def test_unmanaged_a_foreign_policy_is_left_alone() -> None:
 
 
 @pytest.mark.template_case(28, 30)
-@pytest.mark.parametrize("kind", ["nobody's", "a stranger's", "a friend of the template"])
+@pytest.mark.parametrize("kind", ["nobody's", "another's", "a friend of the template"])
 async def test_managed_a_foreign_policy_is_refused_until_it_goes(kind: str) -> None:
     """Template case 28, 30: untouched and no POST; when its owner removes it, ours comes."""
     async with open_pools() as world:
         made = world.plane.store.create(placed(**UNMANAGED))
         owner = {
             "nobody's": [],
-            "a stranger's": [world.stranger()],
+            "another's": [world.foreign_owner()],
             "a friend of the template": [{**controlled_by(made), "controller": False}],
         }[kind]
         stored = world.plane.store.create(theirs(ownerReferences=owner))
@@ -405,7 +405,7 @@ async def test_two_namespaces_have_two_policies() -> None:
 
 
 @pytest.mark.template_case(35)
-async def test_a_policy_that_is_there_already_is_found_by_the_next_pass() -> None:
+async def test_a_policy_that_is_there_already_is_found_by_the_next_reconcile() -> None:
     """Template case 35: 409 on the POST; no duplicate, the one in the way is judged."""
     async with open_pools() as world:
         world.meanwhile("create", "networkpolicies", lambda: world.plane.store.create(theirs()))
@@ -457,7 +457,7 @@ async def test_a_policy_that_is_gone_already_need_not_be_deleted() -> None:
 
 @pytest.mark.template_case(38)
 async def test_a_policy_that_cannot_be_read_is_not_written() -> None:
-    """Template case 38: 500 on the look at an edited policy; the next pass puts it right."""
+    """Template case 38: 500 on the look at an edited policy; the next reconcile puts it right."""
     async with open_pools(placed()) as world:
         await rest(world)
         before = spec_of(world)
@@ -599,7 +599,7 @@ async def test_pods_run_under_a_policy_of_somebody_else() -> None:
 
 
 async def test_a_restart_makes_members_without_waiting_for_what_is_there() -> None:
-    """Policies are known before the first pass: members that are missing are made, no more."""
+    """Policies are known before the first reconcile: members that are missing are made, no more."""
     clock = FakeClock()
     async with ControlPlane(LocalSettings(), clock=clock) as plane:
         async with open_pools(plane=plane, clock=clock) as first:

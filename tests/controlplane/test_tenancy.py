@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), REAL]
 Json = dict[str, Any]
 _PREFIX = "agents.x-k8s.io"
 _LONG_AGO = "2020-01-01T00:00:00Z"
-# Longer than a pass, or what it leads to, takes here.
+# Longer than a reconcile, or what it leads to, takes here.
 _A_WHILE_S = 3.0
 # By then the controller's watch has shown an object.
 _SEEN_S = 0.5

@@ -156,7 +156,7 @@ class Disturbances(Users):
     def freeze(self, seconds: float) -> None:
         """Stop the controller's process, as a debugger or a laptop's lid does.
 
-        Whatever was due meanwhile is due at once then, the looks of the safety net among it.
+        Whatever was due meanwhile is due at once then, the safety net among it.
         """
         self.story.excuse_net()
         self.story.disturb(f"nothing runs for {seconds} s", lambda: self.story.clock.leap(seconds))

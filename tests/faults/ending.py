@@ -69,7 +69,7 @@ class Ending(Acts):
         made = self._made_for_claims()
         await self._replace()
         await self._time(_REST_S)
-        # The end of a template or a pool wakes no claim (claims, 8.1): the next look tells of it.
+        # The end of a template or a pool wakes no claim (claims, 8.1): its next reconcile tells.
         told = [one for one in self._claims_say() - said if one[2] in CANNOT_START]
         written = self._written()
         written.subtract({"patch sandboxclaims/status": len(told)})

@@ -156,7 +156,7 @@ class Story(Ending):
         """
         if self.clock.monotonic() - self._set_at_s > _SEEN_S:
             self._set_at_s = self.clock.monotonic()
-            # What is due by then may be found by the safety net before that look.
+            # What is due by then may be found by the safety net before that.
             self.excuse_net()
             self.tell(f"the controller's wall clock is set by {seconds} s")
             self._ahead_s += seconds

@@ -116,7 +116,7 @@ async def _still_serves(world: World) -> None:
 async def test_anything_stored_leaves_a_healthy_sandbox_served(
     plan: list[tuple[str, list[Odd]]], form: str
 ) -> None:
-    """Half of it is there before the start, half comes later; no pass and no handler panics.
+    """Half of it is there before the start, half comes later; no reconcile and no handler panics.
 
     Only of kinds with a definition, which can be edited: a server stores the others as they are.
     """

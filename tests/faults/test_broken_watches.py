@@ -63,7 +63,7 @@ async def test_what_happens_while_no_watch_is_open_is_seen_when_they_are_back() 
         assert not is_ready(world, "lost")
 
 
-async def test_a_label_lost_in_a_gap_comes_back_when_a_look_has_seen_the_loss() -> None:
+async def test_a_label_lost_in_a_gap_comes_back_when_a_get_has_seen_the_loss() -> None:
     """The watch would tell it as an end; a list after the gap misses only what is remembered."""
     async with open_world() as world:
         await world.create(sandbox())

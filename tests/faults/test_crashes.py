@@ -231,8 +231,8 @@ async def test_two_controllers_at_once_come_to_the_same_end(name: str) -> None:
             assert sum(one.writes().values()) == 0
 
 
-async def test_stopped_it_ends_the_passes_that_run_and_begins_no_more() -> None:
-    """SIGTERM: the pass in the middle of its requests is finished, its status is written."""
+async def test_stopped_it_ends_the_reconciles_that_run_and_begins_no_more() -> None:
+    """SIGTERM: the reconcile in the middle of its requests is finished, its status is written."""
     settings = Settings(sandbox_status_window=0.0)
     async with ControlPlane(clock=FakeClock()) as plane, open_world(settings, plane=plane) as world:
         stopping: list[str] = []
@@ -255,7 +255,7 @@ async def test_stopped_it_ends_the_passes_that_run_and_begins_no_more() -> None:
             assert after.find("pods", "late") is not None
 
 
-async def test_a_pass_that_does_not_end_in_its_grace_is_cut_off() -> None:
+async def test_a_reconcile_that_does_not_end_in_its_grace_is_cut_off() -> None:
     """SIGTERM with a request that gets no answer: the controller ends when the grace is over."""
     settings = Settings(sandbox_status_window=0.0)
     async with open_world(settings) as world:

@@ -165,9 +165,9 @@ class Behind:
         self._plane = plane
         self._number = number
         self._act = act
-        plane.hold("*", "*", answers=False, match=self._look)
+        plane.hold("*", "*", answers=False, match=self._note)
 
-    def _look(self, target: Target) -> bool:
+    def _note(self, target: Target) -> bool:
         if target.verb in _WRITES and target.resource not in ("events", "leases"):
             self.seen += 1
             if self.seen == self._number and self._act is not None:

@@ -108,16 +108,16 @@ async def test_a_member_is_not_handed_out_before_its_unanswered_status_is_read(
         await world.patch("sandboxes", "m1", {"spec": {"shutdownTime": at}})
         await world.advance(19.0)
         events = world.plane.hold_events("sandboxes")
-        looks = world.plane.hold("get", "sandboxes", answers=False)
+        gets = world.plane.hold("get", "sandboxes", answers=False)
         world.plane.fail_next("patch", "sandboxes/status", loss, after=True)
-        while not looks.waiting:
+        while not gets.waiting:
             await world.clock.advance(0.1)
             await world.moments(20)
-            if world.plane.faults.waiting and not looks.waiting:
+            if world.plane.faults.waiting and not gets.waiting:
                 await world.server_clock.advance(_LONG_S)
         world.plane.store.create(claim_body())
         await world.moments(200)
-        looks.release()
+        gets.release()
         events.release()
         await world.advance(10.0)
         assert bound_name(world) == "c"

@@ -22,7 +22,7 @@ CRDS = "customresourcedefinitions.apiextensions.k8s.io"
 BY_NAME: dict[str, Json] = {one["metadata"]["name"]: one for one in definitions().values()}
 ALL = sorted(BY_NAME)
 CURE = "lean-sandbox crds | kubectl apply --server-side -f -"
-# The longest pause between two looks for a kind, with the time that their answers take.
+# The longest pause between two lists of a kind, with the time that their answers take.
 SOON_S = 6.0
 
 
@@ -49,7 +49,7 @@ def of_version(name: str, version: str) -> Json:
     return definition
 
 
-def looks(world: World, name: str) -> int:
+def lists_of(world: World, name: str) -> int:
     """Return how often the controller has asked for a list or watch of a kind."""
     return sum(
         f"/{name.partition('.')[0]}" in entry.path
@@ -95,7 +95,7 @@ async def test_the_controller_waits_for_definitions_says_which_and_starts_with_t
 
 
 async def test_a_missing_definition_is_looked_for_every_few_seconds_and_no_more() -> None:
-    """At rest, a look costs its list and nothing else, at most every 2.5 s."""
+    """At rest, looking for it costs a list and nothing else, at most every 2.5 s."""
     async with (
         plane_with(clock=FakeClock()) as plane,
         open_world(plane=plane, is_served=False) as world,
@@ -104,9 +104,9 @@ async def test_a_missing_definition_is_looked_for_every_few_seconds_and_no_more(
         world.forget_requests()
         await world.pass_time(100.0)
         asked = plane.audit.counts(CONTROLLER)
-        # Half of the jitter: 3.75 s from one look to the next.
-        assert 26 <= looks(world, SANDBOXES) <= 27
-        assert asked.total() == looks(world, SANDBOXES)
+        # Half of the jitter: 3.75 s from one list to the next.
+        assert 26 <= lists_of(world, SANDBOXES) <= 27
+        assert asked.total() == lists_of(world, SANDBOXES)
 
 
 @pytest.mark.parametrize("name", ALL)

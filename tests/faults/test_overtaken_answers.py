@@ -34,7 +34,7 @@ from tests.support.world import (
 
 Json = dict[str, Any]
 Act = Callable[[World], object]
-# Longer than any window or pause, shorter than the safety net's first look.
+# Longer than any window or pause, shorter than the safety net's first reconcile.
 SOON_S = 8.0
 
 
@@ -211,7 +211,7 @@ async def answer_first(case: Case, world: World) -> None:
 
 
 async def event_between_answers(case: Case, world: World) -> None:
-    """The second look, if there is one, is overtaken as the first was."""
+    """The second GET, if there is one, is overtaken as the first was."""
     first = world.plane.hold("get", case.plural, times=1)
     case.relevant(world)
     await asked(world, first)
@@ -317,7 +317,7 @@ async def test_the_last_state_of_a_pod_wins(*, ready: bool) -> None:
 
 @pytest.mark.parametrize("wants", [True, False])
 async def test_the_last_spec_of_a_sandbox_wins(*, wants: bool) -> None:
-    """An answer that shows the spec before the last is followed by another look."""
+    """An answer that shows the spec before the last is followed by another GET."""
     async with open_world() as world:
         await world.ready_sandbox(sandbox(spec={"service": not wants}))
         held = world.plane.hold("get", "sandboxes", times=1)
@@ -358,8 +358,8 @@ def delete_unseen(world: World, resource: str, name: str) -> None:
     world.plane.compact()
 
 
-async def test_a_pod_that_a_look_finds_gone_is_replaced_although_no_event_tells() -> None:
-    """The look forgets it, so the next list cannot miss it."""
+async def test_a_pod_that_a_get_finds_gone_is_replaced_although_no_event_tells() -> None:
+    """The GET forgets it, so the next list cannot miss it."""
     async with open_world() as world:
         await world.ready_sandbox()
         await world.advance(3.0)
@@ -374,8 +374,8 @@ async def test_a_pod_that_a_look_finds_gone_is_replaced_although_no_event_tells(
         assert not any(world.controller.activity().caught.values())
 
 
-async def test_a_sandbox_that_a_look_finds_gone_is_made_anew_for_its_claim() -> None:
-    """The look of the one controller tells the other."""
+async def test_a_sandbox_that_a_get_finds_gone_is_made_anew_for_its_claim() -> None:
+    """The GET of the one controller tells the other."""
     async with open_claims("m1") as world:
         await world.create(claim())
         await world.advance(3.0)

@@ -257,7 +257,7 @@ async def test_what_else_a_lease_holds_stays() -> None:
 
 
 async def test_an_edit_of_something_else_is_no_sign_of_life_and_no_loss() -> None:
-    """A label put on the Lease costs the holder one look, and prolongs nothing."""
+    """A label put on the Lease costs the holder one GET, and prolongs nothing."""
     async with open_rig() as rig:
         one = await rig.begin("one")
         two = rig.contend("two")

@@ -206,7 +206,7 @@ async def test_when_the_lease_is_lost_passes_are_cut_off_and_nothing_is_written(
 
 
 async def test_a_process_that_was_stopped_writes_nothing_when_it_goes_on() -> None:
-    """An event that was waiting starts a pass before any timer has rung; its write is refused."""
+    """A waiting event starts a reconcile before any timer has rung; its write is refused."""
     async with open_replicas("one") as replicas:
         (one,) = replicas.all
         replicas.clock.leap(10.0)

@@ -1,6 +1,6 @@
 """Who takes over knows of Sandboxes only what rows showed, and judges none by what it does not.
 
-A standby watches Tables: that a status has changed it sees, and what it says now only by a look.
+A standby watches Tables: that a status has changed it sees, and what it says now only by a GET.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ async def test_a_claim_that_was_ready_stays_so() -> None:
 
 
 async def test_a_claim_bound_by_a_dead_leader_becomes_ready() -> None:
-    """Its member was ready before: what the look finds is told to the claim."""
+    """Its member was ready before: what the GET finds is told to the claim."""
     async with open_replicas("one", "two", settings=SETTINGS) as replicas:
         one, two = replicas.all
         await filled(replicas)

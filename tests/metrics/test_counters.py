@@ -105,7 +105,7 @@ async def test_how_long_a_watch_was_silent_is_shown() -> None:
 
 
 async def test_scraping_makes_no_request() -> None:
-    """A scrape reads what is here: nothing reaches the server, and no pass runs."""
+    """A scrape reads what is here: nothing reaches the server, and no reconcile runs."""
     async with open_world() as world:
         await world.ready_sandbox()
         world.forget_requests()

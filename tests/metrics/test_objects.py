@@ -81,7 +81,7 @@ async def test_a_sandbox_without_a_ready_condition_is_not_ready() -> None:
 async def test_owners_are_told_by_group_whatever_their_version() -> None:
     """Case 141: an owner of an old version of the group counts, one of another group does not."""
     async with open_world() as world:
-        old = world.stranger(kind="SandboxWarmPool")
+        old = world.foreign_owner(kind="SandboxWarmPool")
         old["apiVersion"] = "extensions.agents.x-k8s.io/v1alpha1"
         other = {**old, "apiVersion": "example.org/v1"}
         await world.create(sandbox("a", metadata={"ownerReferences": [old]}))

@@ -93,8 +93,8 @@ async def test_a_change_of_mind_is_no_resume() -> None:
     assert SUSPEND_MS not in found.families
 
 
-async def test_failed_passes_of_a_suspend_are_counted() -> None:
-    """A Pod that cannot be deleted counts as error for each pass, and only while it is tried."""
+async def test_failed_reconciles_of_a_suspend_are_counted() -> None:
+    """A Pod that cannot be deleted counts as error each time, and only while it is tried."""
     async with open_world() as world:
         await world.ready_sandbox()
         world.plane.fail_next("delete", "pods", 500, times=2)
@@ -105,7 +105,7 @@ async def test_failed_passes_of_a_suspend_are_counted() -> None:
     assert results(found, SUSPENDS) == {"requested": 1.0, "error": 2.0, "pod_terminated": 1.0}
 
 
-async def test_failed_passes_of_a_resume_are_counted() -> None:
+async def test_failed_reconciles_of_a_resume_are_counted() -> None:
     """A Pod that cannot be created on resume counts as error; failures later on do not."""
     async with open_world() as world:
         await world.ready_sandbox()
@@ -179,7 +179,7 @@ async def test_an_expiry_is_counted_once_with_its_policy(policy: str) -> None:
 async def test_owner_and_template_are_told() -> None:
     """The labels of a life's counters come from owner reference and annotation."""
     async with open_world() as world:
-        owner = world.stranger(kind="SandboxClaim")
+        owner = world.foreign_owner(kind="SandboxClaim")
         owner["apiVersion"] = "extensions.agents.x-k8s.io/v1beta1"
         note = {"agents.x-k8s.io/sandbox-template-ref": "python"}
         metadata = {"ownerReferences": [owner], "annotations": note}

@@ -140,7 +140,7 @@ def test_the_record_of_fields_ends_unless_somebody_applied(*, is_applied: bool) 
 
 @pytest.mark.claim_case(71)
 def test_an_empty_template_hash_is_filled_and_another_is_kept() -> None:
-    """Claim case 71: the old template's hash survives adoption; the bound pass rewrites it."""
+    """Claim case 71: the old template's hash survives adoption; the bound reconcile rewrites it."""
     before = member()
     before["metadata"]["labels"][REF_HASH] = ""
     assert adopted(before)["metadata"]["labels"][REF_HASH] == H

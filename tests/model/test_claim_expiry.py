@@ -104,7 +104,7 @@ def test_the_time_to_live_counts_from_finishing() -> None:
 
 @pytest.mark.claim_case(103)
 def test_a_time_to_live_of_zero_expires_at_once() -> None:
-    """Claim case 103: the pass that mirrors Finished finds it expired."""
+    """Claim case 103: the reconcile that mirrors Finished finds it expired."""
     zero = view(ttlSecondsAfterFinished=0)
     assert not has_come(expire_at(zero, None), NOW)
     assert has_come(expire_at(zero, finished(0)), NOW)

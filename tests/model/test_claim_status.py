@@ -38,7 +38,7 @@ def mirrored(*conditions: Condition, **fields: Any) -> SandboxStatus:
 
 
 def after(old: SandboxClaimStatus = EMPTY_CLAIM_STATUS, **seen: Any) -> SandboxClaimStatus:
-    """Return the status after a pass over generation 7."""
+    """Return the status after a reconcile over generation 7."""
     return next_claim_status(old, ClaimObservation(generation=7, **seen), NOW)
 
 
@@ -258,7 +258,7 @@ def test_finished_is_copied_verbatim_and_sorted_first() -> None:
 
 @pytest.mark.claim_case(32, 97, 103)
 def test_finished_leaves_with_its_sandbox_unless_the_claim_expired() -> None:
-    """Claim cases 32, 97, 103: a failing pass removes it, a retained claim keeps it."""
+    """Claim cases 32, 97, 103: a failing reconcile removes it, a retained claim keeps it."""
     old = after(sandbox_name="m1", sandbox_status=mirrored(READY, FINISHED))
 
     assert find(after(old, error=INVALID).conditions, "Finished") is None

@@ -162,7 +162,7 @@ def test_additional_metadata_reaches_the_pod_template() -> None:
 
 @pytest.mark.claim_case(1, 17)
 def test_a_fresh_sandbox_needs_no_sync() -> None:
-    """Claim cases 1, 17: what is created is what the bound pass wants."""
+    """Claim cases 1, 17: what is created is what the bound reconcile wants."""
     claim = facts(additional({"sandbox.users.io/l": "v"}), labels={CREATED_BY: "go-client"})
     view = template(metadata={"labels": {"t": "1"}, "annotations": {"a": "b"}})
     body = cold(view, claim)

@@ -229,7 +229,7 @@ def test_multiple_pods_hide_every_other_error() -> None:
 
 @pytest.mark.case(26, 66, 90, 102, 114)
 def test_errors_are_told_in_order() -> None:
-    """Cases 26, 66, 90, 102, 114: the errors of a pass beat mode and Pod, joined line by line."""
+    """Cases 26, 66, 90, 102, 114: the errors of a reconcile beat mode and Pod, line by line."""
     assert readiness(errors=("pvc", "service"), is_suspended=True, pod=pod()) == (
         "False",
         "ReconcilerError",

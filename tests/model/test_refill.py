@@ -103,7 +103,7 @@ def test_very_slow_and_very_fast() -> None:
 
 
 @pytest.mark.pool_case(100)
-def test_tokens_come_back_from_a_refused_pass() -> None:
+def test_tokens_come_back_from_a_refused_reconcile() -> None:
     """Pool case 100: what was not tried is spendable, never beyond the capacity."""
     bucket = TokenBucket(2)
     bucket.take(2, 0)

@@ -189,7 +189,7 @@ def test_after_the_teardown_only_conditions_remain() -> None:
 
 @pytest.mark.case(126)
 def test_a_sandbox_may_come_back_from_expiry() -> None:
-    """Case 126: a normal pass overwrites the mark."""
+    """Case 126: a normal reconcile overwrites the mark."""
     back = after(expired_cleared(healthy(), 1, NOW), seen(generation=2, pod=pod()), LATER)
 
     assert not is_marked_expired(back)

@@ -77,7 +77,7 @@ def test_no_cause_is_lost_among_many_reasons(queue: WorkQueue[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cause", "is_look"),
+    ("cause", "is_net"),
     [
         (Cause.EVENT, False),
         (Cause.CHILD_GONE, False),
@@ -86,15 +86,15 @@ def test_no_cause_is_lost_among_many_reasons(queue: WorkQueue[str]) -> None:
         (Cause.SAFETY_NET, True),
     ],
 )
-def test_a_look_of_the_safety_net_that_an_event_joins_is_none_any_more(
-    queue: WorkQueue[str], cause: Cause, *, is_look: bool
+def test_a_reconcile_of_the_safety_net_that_an_event_joins_is_none_any_more(
+    queue: WorkQueue[str], cause: Cause, *, is_net: bool
 ) -> None:
     """What such a reconcile writes is no sign of a lost wake-up, whatever the reasons say."""
     queue.add("a", rank=Rank.SPARE, after_s=10.0, cause=Cause.SAFETY_NET, reason="r")
     queue.add("a", cause=cause, reason="r")
     item = queue.get_nowait()
     assert item is not None
-    assert item.is_safety_net is is_look
+    assert item.is_safety_net is is_net
 
 
 def test_inside_a_rank_first_in_is_first_out(queue: WorkQueue[str]) -> None:
@@ -122,7 +122,7 @@ def test_a_raised_key_goes_to_the_end_of_its_new_line(queue: WorkQueue[str]) -> 
 
 
 def test_a_running_key_is_locked_until_done(queue: WorkQueue[str]) -> None:
-    """An add during a pass leads to one more pass, after done and not before."""
+    """An add during a reconcile leads to one more reconcile, after done and not before."""
     queue.add("a", reason="first")
     queue.get_nowait()
     queue.add("a", reason="second")
@@ -165,7 +165,7 @@ def test_the_earliest_due_time_wins(
 
 
 def test_an_add_pulls_a_delayed_key_forward(clock: HandClock, queue: WorkQueue[str]) -> None:
-    """An event does not wait for a timer, and the timer is used up by its pass."""
+    """An event does not wait for a timer, and the timer is used up by its reconcile."""
     queue.add("a", after_s=3600)
     queue.add("a")
     assert drain(queue) == ["a"]
@@ -184,7 +184,7 @@ def test_a_delayed_key_that_becomes_due_keeps_its_highest_rank(
     assert drain(queue) == ["a", "b"]
 
 
-def test_a_delay_asked_for_during_a_pass_counts_from_the_asking(
+def test_a_delay_asked_for_during_a_reconcile_counts_from_the_asking(
     clock: HandClock, queue: WorkQueue[str]
 ) -> None:
     """A pass that takes long does not postpone the next one."""
@@ -223,8 +223,8 @@ def test_attempts_tell_the_failures_in_a_row(clock: HandClock, queue: WorkQueue[
         clock.move(1)
 
 
-def test_a_retried_pass_keeps_what_it_was_for(clock: HandClock, queue: WorkQueue[str]) -> None:
-    """Causes, reasons and rank of a failed pass are not lost, whatever comes meanwhile."""
+def test_a_retried_reconcile_keeps_what_it_was_for(clock: HandClock, queue: WorkQueue[str]) -> None:
+    """Causes, reasons and rank of a failed reconcile are not lost, whatever comes meanwhile."""
     queue.add("a", cause=Cause.CHILD_GONE, reason="spec", rank=Rank.CLIENT)
     queue.get_nowait()
     queue.add("a", rank=Rank.SPARE, cause=Cause.LISTED, reason="later", after_s=1.0)
@@ -351,7 +351,7 @@ def test_namespaces_that_come_and_go_leave_nothing_behind(clock: HandClock) -> N
 
 
 def test_a_closed_queue_gives_and_takes_nothing(queue: WorkQueue[str]) -> None:
-    """After close there are no more items, but a running pass can still end."""
+    """After close there are no more items, but a running reconcile can still end."""
     queue.add("running")
     queue.add("left")
     queue.get_nowait()
@@ -421,7 +421,7 @@ def test_adding_one_key_again_and_again_does_not_grow_memory(
 
 
 def test_a_hundred_thousand_adds_of_one_key_leave_one_slot(queue: WorkQueue[str]) -> None:
-    """A flood of events about one object is one pass."""
+    """A flood of events about one object is one reconcile."""
     add = queue.add
     for _ in range(100_000):
         add("a")

@@ -90,7 +90,7 @@ class QueueMachine(RuleBasedStateMachine):
     def move(self, seconds: float) -> None:
         """Let time pass."""
         self.clock.move(seconds)
-        # The queue joins the due keys at the next look; asking for counters is one.
+        # The queue joins the due keys when it is next asked; asking for counters is one.
         self.queue.release_due(self.clock.monotonic())
         self.line_up()
 
@@ -114,7 +114,7 @@ class QueueMachine(RuleBasedStateMachine):
         expected = min(line, key=lambda key: ready[key].place)
         assert item is not None
         assert item.key == expected
-        assert item.key not in self.running, "never two passes at once for a key"
+        assert item.key not in self.running, "never two reconciles at once for a key"
         slot = self.slots.pop(expected)
         assert item.rank is slot.rank
         self.last = slot.rank
@@ -126,7 +126,7 @@ class QueueMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.running)
     @rule(data=st.data(), fails=st.booleans())
     def end_pass(self, data: st.DataObject, *, fails: bool) -> None:
-        """End a running pass, well or badly."""
+        """End a running reconcile, well or badly."""
         key = data.draw(st.sampled_from(sorted(self.running)))
         item = self.running[key]
         if fails:
@@ -160,7 +160,7 @@ class QueueMachine(RuleBasedStateMachine):
         assert counts["delayed"] == len(self.slots) - counts["locked"] - counts["ready"]
 
     def teardown(self) -> None:
-        """Nothing is lost: every key that was asked for gets its pass in the end."""
+        """Nothing is lost: every key that was asked for gets its reconcile in the end."""
         for key in list(self.running):
             self.queue.done(key)
         owed = set(self.slots)

@@ -34,7 +34,7 @@ def lose_wakes(world: World, kind: str) -> None:
 
 
 async def test_a_lost_readiness_is_found_within_ten_seconds() -> None:
-    """The event of a Pod reaches nobody; the look that finds it is counted."""
+    """The event of a Pod reaches nobody; the reconcile that finds it is counted."""
     async with open_world(AT_ONCE) as world:
         await world.create(sandbox())
         await world.bind()
@@ -46,7 +46,9 @@ async def test_a_lost_readiness_is_found_within_ten_seconds() -> None:
         assert caught(world) == {"sandbox": 1}
 
 
-async def test_an_object_that_has_long_been_pending_does_not_delay_the_look_at_others() -> None:
+async def test_an_object_that_has_long_been_pending_does_not_delay_the_reconciles_of_others() -> (
+    None
+):
     """Whenever the next look at the one is due, the other is looked at after ten seconds."""
     async with open_world(AT_ONCE) as world:
         await world.create(sandbox())
@@ -103,8 +105,8 @@ async def test_a_timer_that_comes_while_thousands_wait_for_their_looks_is_not_co
         assert caught(world) == {"sandbox": 0}
 
 
-async def test_a_change_whose_event_comes_during_a_look_is_not_counted() -> None:
-    """The look acts on what it is shown first, but the wake-up for it was not lost."""
+async def test_a_change_whose_event_comes_during_a_reconcile_of_the_net_is_not_counted() -> None:
+    """The reconcile acts on what it is shown first, but the wake-up for it was not lost."""
     async with open_world(AT_ONCE) as world:
         await world.create(sandbox())
         await world.bind()
@@ -145,10 +147,10 @@ async def test_a_claim_that_waits_for_somebody_is_not_looked_at() -> None:
             "environment": "EnvVarsInjectionRejected",
         }
         world.forget_requests()
-        before = world.whole.activity().passes
+        before = world.whole.activity().reconciles
         await world.advance(3600.0)
         assert not world.asked()
-        assert world.whole.activity().passes == before
+        assert world.whole.activity().reconciles == before
 
 
 async def test_a_claim_that_missed_its_sandbox_is_found() -> None:

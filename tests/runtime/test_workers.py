@@ -1,4 +1,4 @@
-"""What happens to a key after its pass, and to the passes when one goes wrong."""
+"""What happens to a key after its reconcile, and to the reconciles when one goes wrong."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Bench:
 
     @property
     def outcomes(self) -> list[tuple[str, ReconcileOutcome]]:
-        """Return which passes ended, and how."""
+        """Return which reconciles ended, and how."""
         return [(report.item.key, report.outcome) for report in self.reports]
 
     @asynccontextmanager
@@ -66,7 +66,7 @@ class Bench:
 
 
 def failing(*errors: Exception) -> Reconcile:
-    """Return a pass that fails with each of the errors in turn, then succeeds."""
+    """Return a reconcile that fails with each of the errors in turn, then succeeds."""
     left = list(errors)
 
     async def reconcile(_: Item[str]) -> Result:
@@ -104,7 +104,7 @@ class Gate:
 # -- success --------------------------------------------------------------------------------------
 
 
-async def test_a_successful_pass_forgets_the_failures_of_its_key() -> None:
+async def test_a_successful_reconcile_forgets_the_failures_of_its_key() -> None:
     """After a success the backoff starts anew."""
     bench = Bench(failing(*[ExpectedError(retryable=True) for _ in range(3)]))
     async with bench.running():
@@ -116,8 +116,8 @@ async def test_a_successful_pass_forgets_the_failures_of_its_key() -> None:
     assert bench.workers.errors == 3
 
 
-async def test_requeue_after_asks_for_one_more_pass_at_its_time() -> None:
-    """A result names the time of the next pass, which keeps the priority of this one."""
+async def test_requeue_after_asks_for_one_more_reconcile_at_its_time() -> None:
+    """A result names the time of the next reconcile, which keeps the priority of this one."""
     results = [Result(requeue_after_s=30), Result(requeue_after_s=30), Result()]
 
     async def reconcile(_: Item[str]) -> Result:
@@ -194,7 +194,7 @@ async def test_a_retry_waits_as_long_as_the_server_asked_for() -> None:
 
 
 async def test_a_backoff_does_not_outlast_what_falls_due_for_the_key() -> None:
-    """While passes keep failing, an expiry is still noticed in time."""
+    """While reconciles keep failing, an expiry is still noticed in time."""
     errors = [ExpectedError(retryable=True) for _ in range(14)]
     bench = Bench(failing(*errors), retry_no_later_than_s=lambda _: 2.0)
     async with bench.running():
@@ -204,7 +204,7 @@ async def test_a_backoff_does_not_outlast_what_falls_due_for_the_key() -> None:
     assert bench.outcomes[-1] == ("a", ReconcileOutcome.SUCCESS)
 
 
-async def test_a_crash_of_one_pass_never_ends_the_others() -> None:
+async def test_a_crash_of_one_reconcile_never_ends_the_others() -> None:
     """A bug is logged with its traceback, counted, and retried; other keys go on."""
 
     async def reconcile(item: Item[str]) -> Result:
@@ -242,7 +242,7 @@ async def test_a_group_of_errors_is_a_bug() -> None:
     assert [line["event"] for line in logs] == ["reconcile_panicked"]
 
 
-async def test_a_failing_observer_never_ends_the_passes() -> None:
+async def test_a_failing_observer_never_ends_the_reconciles() -> None:
     """Errors of the callbacks are counted, the work goes on."""
 
     def hint(_: str) -> float:
@@ -264,8 +264,8 @@ async def test_a_failing_observer_never_ends_the_passes() -> None:
 # -- deadline -------------------------------------------------------------------------------------
 
 
-async def test_a_pass_that_overruns_is_cancelled_and_retried() -> None:
-    """A deadline frees the key and the place; the pass can clean up."""
+async def test_a_reconcile_that_overruns_is_cancelled_and_retried() -> None:
+    """A deadline frees the key and the place; the reconcile can clean up."""
     gate = Gate()
     bench = Bench(gate.reconcile)
     async with bench.running():
@@ -283,7 +283,7 @@ async def test_a_pass_that_overruns_is_cancelled_and_retried() -> None:
     assert bench.workers.outcomes[ReconcileOutcome.SUCCESS] == 2
 
 
-async def test_each_pass_has_its_own_deadline() -> None:
+async def test_each_reconcile_has_its_own_deadline() -> None:
     """Passes started at different times are cut off at different times."""
     gate = Gate()
     bench = Bench(gate.reconcile)
@@ -299,7 +299,7 @@ async def test_each_pass_has_its_own_deadline() -> None:
 
 
 async def test_an_error_while_being_cut_off_counts_as_the_timeout() -> None:
-    """What a pass raises while it unwinds does not hide that it overran."""
+    """What a reconcile raises while it unwinds does not hide that it overran."""
 
     async def reconcile(_: Item[str]) -> Result:
         try:
@@ -318,7 +318,7 @@ async def test_an_error_while_being_cut_off_counts_as_the_timeout() -> None:
 # -- concurrency and shutdown ---------------------------------------------------------------------
 
 
-async def test_no_more_passes_run_at_once_than_allowed() -> None:
+async def test_no_more_reconciles_run_at_once_than_allowed() -> None:
     """The limit holds; a key that waits for room can still be overtaken by a more urgent one."""
     gate = Gate()
     bench = Bench(gate.reconcile, count=3)
@@ -335,7 +335,7 @@ async def test_no_more_passes_run_at_once_than_allowed() -> None:
 
 
 async def test_there_are_as_many_tasks_as_there_was_ever_work_for_at_once_and_one_more() -> None:
-    """A task for each key would cost more than its pass, one for each that may come memory."""
+    """A task for each key would cost more than its reconcile, one for each that may come memory."""
     gate = Gate()
     bench = Bench(gate.reconcile, count=20)
     async with bench.running():
@@ -355,8 +355,8 @@ async def test_there_are_as_many_tasks_as_there_was_ever_work_for_at_once_and_on
     assert bench.workers.outcomes[ReconcileOutcome.SUCCESS] == 105
 
 
-async def test_a_key_never_has_two_passes_at_once() -> None:
-    """Events during a pass lead to one pass after it."""
+async def test_a_key_never_has_two_reconciles_at_once() -> None:
+    """Events during a reconcile lead to one reconcile after it."""
     gate = Gate()
     bench = Bench(gate.reconcile)
     async with bench.running():
@@ -370,7 +370,7 @@ async def test_a_key_never_has_two_passes_at_once() -> None:
     assert gate.most_at_once == 1
 
 
-async def test_shutdown_lets_running_passes_finish() -> None:
+async def test_shutdown_lets_running_reconciles_finish() -> None:
     """After close nothing begins, what runs may end, then the workers end."""
     gate = Gate()
     bench = Bench(gate.reconcile, count=1)
@@ -387,7 +387,7 @@ async def test_shutdown_lets_running_passes_finish() -> None:
 
 
 async def test_shutdown_cancels_passes_that_outlast_the_grace() -> None:
-    """The grace is an upper bound; the cut passes clean up and are counted."""
+    """The grace is an upper bound; the cut reconciles clean up and are counted."""
     gate = Gate()
     bench = Bench(gate.reconcile, count=2)
     async with anyio.create_task_group() as group:
@@ -403,7 +403,7 @@ async def test_shutdown_cancels_passes_that_outlast_the_grace() -> None:
     assert bench.queue.counts()["running"] == 0
 
 
-async def test_cancellation_reaches_the_passes_at_once() -> None:
+async def test_cancellation_reaches_the_reconciles_at_once() -> None:
     """Whoever cancels the workers does not wait for a grace."""
     gate = Gate()
     bench = Bench(gate.reconcile)
@@ -416,7 +416,7 @@ async def test_cancellation_reaches_the_passes_at_once() -> None:
     assert bench.outcomes == [("a", ReconcileOutcome.CANCELLED)]
 
 
-async def test_the_time_of_each_pass_is_counted() -> None:
+async def test_the_time_of_each_reconcile_is_counted() -> None:
     """Pass times are summed and sorted into the buckets of Kubernetes' dashboards."""
     gate = Gate()
     bench = Bench(gate.reconcile)

@@ -304,13 +304,13 @@ def failed(world: World) -> list[str]:
     ]
 
 
-def passes(world: World) -> int:
-    """Return how many passes over claims were made since the start."""
-    return world.controller.activity().passes["sandboxclaim"]
+def claim_reconciles(world: World) -> int:
+    """Return how many reconciles over claims were made since the start."""
+    return world.controller.activity().reconciles["sandboxclaim"]
 
 
-def pass_errors(world: World) -> int:
-    """Return how many passes over claims failed since the start."""
+def failed_claim_reconciles(world: World) -> int:
+    """Return how many reconciles over claims failed since the start."""
     return world.controller.activity().errors["sandboxclaim"]
 
 

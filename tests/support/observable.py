@@ -25,7 +25,7 @@ class Activity(msgspec.Struct, frozen=True):
     """What a controller is at and has done: enough to tell whether it is at rest.
 
     ``busy`` counts, by queue, the keys that are worked on or may be now, ``delayed`` those that
-    wait for their time; ``passes``, ``errors`` and what the safety net has ``caught`` count by
+    wait for their time; ``reconciles``, ``errors`` and what the safety net has ``caught`` count by
     controller, ``cached`` by resource.
     """
 
@@ -33,7 +33,7 @@ class Activity(msgspec.Struct, frozen=True):
     streams: int
     busy: dict[str, int]
     delayed: dict[str, int]
-    passes: dict[str, int]
+    reconciles: dict[str, int]
     errors: dict[str, int]
     caught: dict[str, int]
     cached: dict[str, int]
@@ -49,7 +49,7 @@ class Observable(Protocol):
         """Run until stopped or cancelled; starts once the caches are in sync."""
 
     def stop(self) -> None:
-        """Begin no more passes; running ones may finish."""
+        """Begin no more reconciles; running ones may finish."""
 
     def activity(self) -> Activity:
         """Return what is under way and what was done, as of now."""
@@ -70,11 +70,11 @@ class Observable(Protocol):
         """Why the caches are not in sync yet; ``None`` once they were."""
 
     is_active: bool
-    """Whether passes run: the kinds are known, and the election, if any, was won."""
+    """Whether reconciles run: the kinds are known, and the election, if any, was won."""
 
     @property
     def is_idle(self) -> bool:
-        """Whether the caches are in sync and no pass runs or waits to run."""
+        """Whether the caches are in sync and no reconcile runs or waits to run."""
 
 
 class ObservedManager(Manager):
@@ -102,7 +102,7 @@ class ObservedManager(Manager):
             streams=transport.counted.streams,
             busy={name: n["running"] + n["locked"] + n["ready"] for name, n in counts.items()},
             delayed={name: n["delayed"] for name, n in counts.items()},
-            passes={one.name: _passes(one) for one in controllers},
+            reconciles={one.name: _reconciles(one) for one in controllers},
             errors={one.name: one.workers.errors for one in controllers},
             caught={one.name: one.caught for one in controllers},
             cached={one.kind.name: len(one) for one in self.all_caches},
@@ -132,7 +132,7 @@ class ObservedManager(Manager):
         }
 
 
-def _passes(controller: Controller[Any]) -> int:
+def _reconciles(controller: Controller[Any]) -> int:
     """Return how many reconciles have ended, those that were cancelled left out."""
     outcomes = controller.workers.outcomes
     return sum(outcomes.values()) - outcomes[ReconcileOutcome.CANCELLED]

@@ -64,7 +64,7 @@ Json = dict[str, Any]
 NS = "ns"
 #: What the controllers of worlds make their requests with.
 CLIENT: type[Client] = Client
-# Read by the controller, reported nowhere: a change of it is worth a pass and no write.
+# Read by the controller, reported nowhere: a change of it is worth a reconcile and no write.
 _POKE = "agents.x-k8s.io/sandbox-template-ref"
 HASH_LABEL = "agents.x-k8s.io/sandbox-name-hash"
 # What tests call by its plain name although its group has to be told.
@@ -204,7 +204,7 @@ class World(Rest):
         await self.run_pod(made["metadata"]["name"])
         return self.get(made["metadata"]["name"])
 
-    def stranger(self, kind: str = "Deployment", name: str = "web") -> Json:
+    def foreign_owner(self, kind: str = "Deployment", name: str = "web") -> Json:
         """Return the controller reference to an owner that is not a Sandbox and exists."""
         body = {
             "apiVersion": "v1",
@@ -266,7 +266,7 @@ class World(Rest):
         return self.plane.audit.select(user=CONTROLLER, verb=verb, resource=resource)
 
     def forget_requests(self) -> None:
-        """Start counting requests and passes anew."""
+        """Start counting requests and reconciles anew."""
         self.plane.audit.reset()
         self.reports.clear()
 

@@ -83,7 +83,7 @@ def in_order(wanted: Sequence[str], found: Sequence[str]) -> bool:
 
 
 async def test_the_life_of_a_sandbox_from_added_to_ready() -> None:
-    """Its events and those of its Pod with their verdicts, its passes, each request it took."""
+    """Its events and those of its Pod with their verdicts, its reconciles, each request it took."""
     async with open_world(Settings(**ON)) as world:
         await world.ready_sandbox(sandbox())
         life = await life_of(world, "sandbox", "sb-1")
@@ -165,7 +165,7 @@ async def test_a_deletion_that_only_a_relist_showed_is_told() -> None:
 
 
 async def test_a_refused_request_and_a_failed_pass_are_told() -> None:
-    """Code of the request, outcome and error of the pass, and when it is tried again."""
+    """Code of the request, outcome and error of the reconcile, and when it is tried again."""
     async with open_world(Settings(**ON)) as world:
         world.plane.fail_next("create", "pods", 500)
         await world.create(sandbox())

@@ -236,7 +236,7 @@ async def test_a_watch_without_bookmarks_is_given_up_after_the_server_should_hav
 ) -> None:
     """By half a minute to one and a half, and within six and a half minutes."""
     async with open_sandboxes(uniform=lambda: spread) as rig:
-        # The watch begins at any moment between two looks at it.
+        # The watch begins at any moment between two turns of this loop.
         await rig.clock.advance(7.0)
         watch = await rig.listed(sandbox("a", 1))
         assert watch.query["timeoutSeconds"] == f"{ends_s:g}"

@@ -172,7 +172,7 @@ def test_what_waits_for_a_write_does_not_bring_back_what_a_request_found_gone(
 def test_what_waits_for_a_write_ends_with_its_object_though_a_successor_is_known(
     boxes: Hand[SandboxEntry],
 ) -> None:
-    """A look was ahead of the watch, which then tells of the end of both."""
+    """A GET was ahead of the watch, which then tells of the end of both."""
     with boxes.cache.own.writing(Key("ns", "a"), boxes.get("a").uid):
         boxes.learn(sandbox("a", 40, uid="other"))
         boxes.saw(
@@ -268,7 +268,7 @@ def test_nor_what_a_relist_or_a_request_has_shown_to_be_gone(boxes: Hand[Sandbox
 
 
 @pytest.mark.parametrize("comes", ["during the list", "after the list"])
-def test_a_look_at_what_no_event_has_shown_does_not_outlive_a_list_without_it(comes: str) -> None:
+def test_a_get_of_what_no_event_has_shown_does_not_outlive_a_list_without_it(comes: str) -> None:
     """It ended while the watch was away: no event will tell, and no later list would miss it."""
     hand = Hand(sandbox_kind())
     hand.listed(sandbox("a", 10))
@@ -285,7 +285,7 @@ def test_a_look_at_what_no_event_has_shown_does_not_outlive_a_list_without_it(co
     assert hand.deltas[-1].change == Change.GONE
 
 
-def test_a_look_after_a_list_is_believed_whatever_the_list_has_left_out() -> None:
+def test_a_get_after_a_list_is_believed_whatever_the_list_has_left_out() -> None:
     """An older version is no end then: the list could not read it, or its store was replaced."""
     hand = Hand(sandbox_kind())
     hand.listed(sandbox("a", 30))
@@ -294,7 +294,7 @@ def test_a_look_after_a_list_is_believed_whatever_the_list_has_left_out() -> Non
     assert hand.get("new").version == 20
 
 
-def test_a_look_that_an_event_has_overtaken_says_nothing_of_the_store() -> None:
+def test_a_get_that_an_event_has_overtaken_says_nothing_of_the_store() -> None:
     """What the watch did not show, as a Pod without the label, may be older than any list."""
     hand = Hand(pod_kind())
     hand.listed(pod("b", 30))
@@ -374,10 +374,10 @@ def test_a_successor_without_a_seen_end_is_a_re_creation(boxes: Hand[SandboxEntr
 
 def test_the_end_of_an_object_never_seen_is_told(boxes: Hand[SandboxEntry]) -> None:
     """Its name is free now; what is known of it is what the event showed."""
-    assert boxes.saw(sandbox_row("DELETED", "stranger", 30)) == [Change.GONE]
+    assert boxes.saw(sandbox_row("DELETED", "foreign", 30)) == [Change.GONE]
     (delta,) = boxes.deltas
     assert delta.old is not None
-    assert delta.old.uid == "uid-of-stranger"
+    assert delta.old.uid == "uid-of-foreign"
     assert not delta.saw_deletion
 
 

@@ -138,7 +138,7 @@ async def test_a_surplus_member_is_deleted_unless_somebody_takes_it(*, is_taken:
         await world.advance(1.0)
         async with half_listed(world, "sandboxes", SANDBOXES):
             if is_taken:
-                owners = {"metadata": {"ownerReferences": [world.stranger()]}}
+                owners = {"metadata": {"ownerReferences": [world.foreign_owner()]}}
                 world.plane.store.patch(SANDBOXES, NS, "m3", owners)
             refusal.is_over = True
             await world.pass_time(20.0)
@@ -171,7 +171,7 @@ async def test_what_has_no_owner_is_adopted_unless_another_adopts_it(
         await world.advance(1.0)
         async with half_listed(world, plural, plural):
             if is_taken:
-                owners = {"metadata": {"ownerReferences": [world.stranger()]}}
+                owners = {"metadata": {"ownerReferences": [world.foreign_owner()]}}
                 world.plane.store.patch(plural, NS, "s", owners)
             refusal.is_over = True
             await world.pass_time(20.0)

@@ -123,12 +123,12 @@ def test_rows_of_a_pod_that_are_dropped(before: dict[str, Any], after: dict[str,
 
 
 def test_an_unscheduled_pod_passes_with_every_write() -> None:
-    """The scheduler's findings show in no column, so each version is worth a look."""
+    """The scheduler's findings show in no column, so each version is worth a GET."""
     row = {**PENDING, "node": "<none>"}
     assert changes_of(row, row) == Change.VERSION
 
 
-def test_a_readiness_the_last_look_did_not_show_passes() -> None:
+def test_a_readiness_the_last_get_did_not_show_passes() -> None:
     """A Pod seen unready by GET whose next row says ready, as the row before did."""
     hand = Hand(pod_kind())
     hand.listed(pod("a", 10))
@@ -334,7 +334,7 @@ def test_a_sandbox_keeps_the_annotations_that_are_read(boxes: Hand[SandboxEntry]
 
 
 def test_a_spec_that_cannot_be_acted_upon_is_remembered_as_a_fault() -> None:
-    """The words are kept until a better spec is seen, and nothing asks for another look."""
+    """The words are kept until a better spec is seen, and nothing asks for another GET."""
     hand = Hand(sandbox_kind())
     broken = sandbox("a", 10)
     broken["spec"]["shutdownTime"] = "tomorrow"

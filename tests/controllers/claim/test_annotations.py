@@ -116,7 +116,7 @@ async def test_without_observability_a_refused_claim_gets_no_annotation() -> Non
 
 
 async def test_with_tracing_a_claim_carries_its_trace() -> None:
-    """The first pass begins it, later passes and the Sandbox go on with it, in the same patch."""
+    """The first reconcile begins it, later ones and the Sandbox go on with it, in one patch."""
     spans = Spans()
     async with open_claims("m1", tracing=spans) as world:
         await world.create(claim())

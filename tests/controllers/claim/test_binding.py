@@ -12,13 +12,13 @@ from tests.support.builders import claim, pool
 from tests.support.extensions import (
     add_member,
     bound_name,
+    claim_reconciles,
     events_of,
     failed,
     get_claim,
     member_names,
     open_claims,
     owner_of,
-    passes,
     ready_of,
     run_members,
 )
@@ -55,7 +55,7 @@ def give(world: World, name: str, owner: Json) -> None:
 
 @pytest.mark.claim_case(63, 81)
 async def test_a_member_deleted_at_the_last_moment_costs_one_write_more() -> None:
-    """Claim case 81: the patch meets nothing; m2 is taken in the same pass, m1 never again."""
+    """Claim case 81: the patch meets nothing; m2 is taken in the same reconcile, m1 never again."""
     async with open_claims("m1", "m2") as world:
         world.meanwhile(
             "patch", "sandboxes", lambda: world.plane.store.delete(SANDBOXES, NS, "m1", grace_s=0)
@@ -64,7 +64,7 @@ async def test_a_member_deleted_at_the_last_moment_costs_one_write_more() -> Non
         assert bound_name(world) == "m2"
         assert (adoptions(world, "m1"), adoptions(world, "m2")) == (1, 1)
         assert ready_of(world)[0] == "True"
-        assert passes(world) == 1
+        assert claim_reconciles(world) == 1
 
 
 @pytest.mark.claim_case(84)
@@ -93,8 +93,8 @@ async def test_a_conflict_is_resolved_on_the_same_member() -> None:
 
 
 @pytest.mark.claim_case(80)
-async def test_endless_conflicts_end_the_pass_and_not_the_member() -> None:
-    """Claim case 80: AdoptionConflict, without the API's own words; the next pass succeeds."""
+async def test_endless_conflicts_end_the_reconcile_and_not_the_member() -> None:
+    """Claim case 80: AdoptionConflict, without the API's own words; the next reconcile succeeds."""
     async with open_claims("m1") as world:
         world.plane.fail_next("patch", "sandboxes", 409, times=5)
         await world.create(claim())
@@ -131,7 +131,7 @@ async def test_a_patch_refused_for_what_it_says_passes_the_member_over() -> None
         assert owner_of(world, "c") == "SandboxClaim/c"
 
 
-async def test_a_server_error_frees_the_member_for_the_next_pass() -> None:
+async def test_a_server_error_frees_the_member_for_the_next_reconcile() -> None:
     """Law: nothing was adopted, one look shows it, and the claim gets a member."""
     async with open_claims("m1", "m2") as world:
         world.plane.fail_next("patch", "sandboxes", 500)
@@ -169,7 +169,7 @@ async def test_an_adoption_whose_answer_was_lost_is_found_again(
 
 @pytest.mark.claim_case(86)
 async def test_a_restart_after_adoption_completes_the_binding() -> None:
-    """Claim case 86: m1 is the claim's, its status is empty: one pass binds, nobody else moves."""
+    """Claim case 86: m1 is the claim's, its status is empty: one reconcile binds it."""
     async with open_claims("m1", "m2") as world:
         world.plane.fail_next("patch", "sandboxclaims/status", 500, times=1000)
         await world.create(claim())
@@ -260,11 +260,11 @@ async def test_a_reference_to_a_member_of_another_pool_is_removed() -> None:
 
 @pytest.mark.claim_case(92)
 async def test_a_reference_to_nothing_is_removed_and_a_member_taken() -> None:
-    """Claim case 92: in the same pass."""
+    """Claim case 92: in the same reconcile."""
     async with open_claims("m1") as world:
         await world.create(claim(metadata={"annotations": {ANNOTATION: "gone"}}))
         assert bound_name(world) == "m1"
-        assert passes(world) == 1
+        assert claim_reconciles(world) == 1
 
 
 @pytest.mark.claim_case(93)
@@ -321,7 +321,7 @@ async def test_a_hand_edited_owner_makes_the_claim_look_for_another() -> None:
     async with open_claims("m1", "m2") as world:
         await world.create(claim())
         await world.advance(3.0)
-        owner = world.stranger()
+        owner = world.foreign_owner()
         await world.patch("sandboxes", "m1", {"metadata": {"ownerReferences": [owner]}})
         assert bound_name(world) == "m2"
         assert owner_of(world, "m1") == "Deployment/web"

@@ -10,13 +10,13 @@ from tests.support.builders import claim, template
 from tests.support.extensions import (
     BIND,
     bound_name,
+    claim_reconciles,
     failed,
     get_claim,
     get_object,
     member_names,
     open_claims,
     owner_of,
-    passes,
     ready_of,
     run_members,
     writes_in_order,
@@ -58,7 +58,7 @@ async def test_a_warm_bind_is_one_patch_of_the_sandbox_its_pod_and_the_status() 
 
 @pytest.mark.claim_case(52)
 async def test_a_warm_claim_and_its_replacement_stay_within_the_budget() -> None:
-    """Claim case 52: 8 writes without Events, 11 with, 1 read, no refusal, 2 passes at most.
+    """Claim case 52: 8 writes without Events, 11 with, 1 read, no refusal, 2 reconciles at most.
 
     A pool that is full again within the window has nothing to tell.
     """
@@ -73,7 +73,7 @@ async def test_a_warm_claim_and_its_replacement_stay_within_the_budget() -> None
         reads = world.asked() - writes
         assert sum(reads.values()) <= 1, reads
         assert not [one for one in failed(world) if not one.startswith("404 get")]
-        assert passes(world) <= 2
+        assert claim_reconciles(world) <= 2
         assert writes["patch sandboxclaims"] == 1
         assert writes["patch sandboxclaims/status"] == 1
         assert ready_of(world)[0] == "True"
@@ -100,7 +100,7 @@ async def test_sixty_claims_at_once_on_a_pool_of_eighty() -> None:
         for number, name in enumerate(bound):
             assert owner_of(world, name) == f"SandboxClaim/c{number:02}"
             assert ready_of(world, f"c{number:02}")[0] == "True"
-        assert passes(world) <= 120
+        assert claim_reconciles(world) <= 120
         counted = Counter(writes_in_order(world))
         assert counted["patch sandboxes"] == counted["patch sandboxclaims/status"] == 60
         await world.advance(5.0)
@@ -124,7 +124,7 @@ async def test_a_restart_over_bound_claims_writes_nothing() -> None:
         await replace(world)
         async with open_claims(plane=world.plane, ready=False) as second:
             await second.advance(5.0)
-            assert passes(second) == 2
+            assert claim_reconciles(second) == 2
 
 
 async def test_a_cold_claim_costs_one_create_and_a_status_for_each_step() -> None:

@@ -10,11 +10,11 @@ from lean_sandbox.local.request import Target
 from tests.support.builders import claim, pool, template
 from tests.support.extensions import (
     bound_name,
+    claim_reconciles,
     events_of,
     get_claim,
     open_claims,
     owner_of,
-    passes,
     ready_of,
     run_members,
     writes_in_order,
@@ -199,7 +199,7 @@ async def test_ready_is_mirrored_with_the_claims_generation() -> None:
 
 
 @pytest.mark.claim_case(11)
-async def test_a_create_that_collides_with_our_own_is_used_in_the_same_pass() -> None:
+async def test_a_create_that_collides_with_our_own_is_used_in_the_same_reconcile() -> None:
     """Claim case 11: AlreadyExists, a live look shows the claim's own Sandbox: bound."""
     async with open_claims() as world:
 
@@ -210,7 +210,7 @@ async def test_a_create_that_collides_with_our_own_is_used_in_the_same_pass() ->
         world.meanwhile("create", "sandboxes", somebody)
         await world.create(claim())
         assert bound_name(world) == "c"
-        assert passes(world) <= 2
+        assert claim_reconciles(world) <= 2
 
 
 @pytest.mark.claim_case(11)
@@ -368,15 +368,15 @@ async def test_a_sandbox_keeps_whatever_word_the_claim_has_for_its_maker() -> No
 
 
 @pytest.mark.claim_case(17)
-async def test_a_templates_new_metadata_reaches_a_bound_sandbox_with_the_next_pass() -> None:
-    """Claim case 17: the template alone causes no pass; the next one brings the label along."""
+async def test_a_templates_new_metadata_reaches_a_bound_sandbox_with_the_next_reconcile() -> None:
+    """Claim case 17: the template alone causes no reconcile; the next one brings the label."""
     async with open_claims("m1") as world:
         await world.create(claim())
         await world.advance(3.0)
-        before = passes(world)
+        before = claim_reconciles(world)
         newer = {"podTemplate": {"metadata": {"labels": {"x/y": "1"}}}}
         await world.patch(TEMPLATES, "tpl", {"spec": newer})
-        assert passes(world) == before
+        assert claim_reconciles(world) == before
         await world.patch(CLAIMS, "c", {"spec": {"lifecycle": {"shutdownPolicy": "Delete"}}})
         assert world.get("m1")["spec"]["podTemplate"]["metadata"]["labels"]["x/y"] == "1"
         await world.advance(2.0)
@@ -436,7 +436,7 @@ async def test_a_claim_that_waits_for_its_labels_is_told_that_they_cannot_be_had
 
 @pytest.mark.claim_case(19)
 async def test_metadata_that_cannot_be_written_is_an_error_of_a_bound_claim() -> None:
-    """Claim case 19: ReconcilerError, the name is kept; the next pass makes good."""
+    """Claim case 19: ReconcilerError, the name is kept; the next reconcile makes good."""
     async with open_claims("m1") as world:
         await world.create(claim())
         await world.advance(3.0)

@@ -18,12 +18,12 @@ from tests.support.extensions import (
     BIND,
     add_member,
     bound_name,
+    claim_reconciles,
+    failed_claim_reconciles,
     get_claim,
     member_names,
     open_claims,
     owner_of,
-    pass_errors,
-    passes,
     ready_of,
     run_members,
     writes_in_order,
@@ -95,21 +95,21 @@ async def test_a_later_binding_status_carries_the_version_it_was_decided_on() ->
 
 
 @pytest.mark.claim_case(75)
-async def test_a_conflict_on_the_claim_is_resolved_within_the_pass() -> None:
+async def test_a_conflict_on_the_claim_is_resolved_within_the_reconcile() -> None:
     """Claim case 75: one look at the server, one more patch, no error and no other member."""
     async with open_claims("m1", "m2") as world:
         world.plane.fail_next("patch", "sandboxclaims/status", 409)
         await world.create(claim())
         assert bound_name(world) == "m1"
         assert ready_of(world)[0] == "True"
-        assert (passes(world), pass_errors(world)) == (1, 0)
+        assert (claim_reconciles(world), failed_claim_reconciles(world)) == (1, 0)
         assert world.asked()["get sandboxclaims"] == 1
         assert bind_writes(world) == [*BIND, BIND[-1]]
         assert member_names(world) == ["m2"]
 
 
 @pytest.mark.claim_case(79)
-async def test_conflicts_on_both_writes_are_resolved_within_the_pass() -> None:
+async def test_conflicts_on_both_writes_are_resolved_within_the_reconcile() -> None:
     """Claim case 79: the member is patched twice, the claim too."""
     async with open_claims("m1", "m2") as world:
         world.plane.fail_next("patch", "sandboxes", 409)
@@ -117,7 +117,7 @@ async def test_conflicts_on_both_writes_are_resolved_within_the_pass() -> None:
         await world.create(claim())
         assert bound_name(world) == "m1"
         assert ready_of(world)[0] == "True"
-        assert (passes(world), pass_errors(world)) == (1, 0)
+        assert (claim_reconciles(world), failed_claim_reconciles(world)) == (1, 0)
         assert bind_writes(world) == [BIND[0], *BIND, BIND[-1]]
 
 
@@ -246,7 +246,7 @@ async def test_a_stale_view_of_a_claim_writes_nothing_again() -> None:
         await world.create(claim())
         assert status_codes(world) == [422]
         assert get_claim(world)["status"] == told[0]
-        assert (bound_name(world), pass_errors(world)) == ("m1", 0)
+        assert (bound_name(world), failed_claim_reconciles(world)) == ("m1", 0)
         assert owner_of(world, "m2") == "SandboxWarmPool/pool"
         await world.advance(3.0)
         world.forget_requests()
@@ -262,7 +262,7 @@ async def test_a_member_that_cannot_be_looked_at_is_free_again() -> None:
         world.plane.fail_next("get", "sandboxes", 500)
         await world.create(claim())
         assert ready_of(world)[1] == "ReconcilerError"
-        assert pass_errors(world) == 1
+        assert failed_claim_reconciles(world) == 1
         await world.create(claim("d"))
         assert bound_name(world, "d") == "m1"
         await world.advance(1.0)
@@ -284,7 +284,7 @@ async def test_a_member_that_the_server_refuses_to_an_annotation_is_dropped() ->
 @pytest.mark.claim_case(82)
 @pytest.mark.parametrize("fate", ["deleted", "lost to another owner"])
 async def test_a_reference_that_cannot_be_removed_is_told_without_inner_words(fate: str) -> None:
-    """Claim case 82: AdoptionConflict, the annotation stays; the next pass removes it."""
+    """Claim case 82: AdoptionConflict, the annotation stays; the next reconcile removes it."""
     async with open_claims("m1", "m2") as world:
         other = world.plane.store.create(claim("other", pool="elsewhere"))
         await world.settle()
@@ -316,7 +316,7 @@ async def test_a_reference_that_cannot_be_removed_is_told_without_inner_words(fa
 
 @pytest.mark.claim_case(92)
 async def test_a_reference_to_nothing_that_cannot_be_removed_is_an_error() -> None:
-    """Claim case 92: ReconcilerError says what failed; the next pass goes on."""
+    """Claim case 92: ReconcilerError says what failed; the next reconcile goes on."""
     async with open_claims("m1") as world:
         world.plane.fail_next("patch", "sandboxclaims", 500)
         await world.create(claim(metadata={"annotations": {ANNOTATION: "gone"}}))
@@ -348,7 +348,7 @@ async def test_a_watch_that_lags_behind_leads_to_no_second_adoption() -> None:
         assert bound_name(world) == name
         patches = world.requests("patch", "sandboxes")
         assert [one.name for one in patches if not one.subresource] == [name]
-        assert pass_errors(world) == 0
+        assert failed_claim_reconciles(world) == 0
 
 
 # -- processes that end or run twice ---------------------------------------------------------------

@@ -15,10 +15,10 @@ from tests.support.expiry import at, ends
 from tests.support.extensions import (
     bound_name,
     events_of,
+    failed_claim_reconciles,
     get_claim,
     open_claims,
     owner_of,
-    pass_errors,
     ready_of,
     run_members,
     writes_in_order,
@@ -84,7 +84,7 @@ async def test_a_sandbox_of_another_claim_outlives_the_expired_one() -> None:
         )
         assert get_claim(world)["status"]["sandbox"] == {}
         assert not world.requests("delete", "sandboxes")
-        assert pass_errors(world) == 0
+        assert failed_claim_reconciles(world) == 0
         world.forget_requests()
         await world.advance(60.0)
         assert not [one for one in world.asked() if "claims" in one]

@@ -133,8 +133,8 @@ async def test_a_pod_is_posted_once_though_no_watch_shows_it() -> None:
             await world.clock.advance(0.25)
             for _ in range(200):
                 await anyio.lowlevel.checkpoint()
-        passes = Counter(report.item.key.name for report in world.reports)
-        assert min(passes[name] for name in names) >= 3
+        reconciles = Counter(report.item.key.name for report in world.reports)
+        assert min(reconciles[name] for name in names) >= 3
         await world.recover()
         await world.advance(3.0)
         posted = world.requests("create", "pods")

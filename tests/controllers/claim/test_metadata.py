@@ -11,10 +11,10 @@ from lean_sandbox.local.kinds.registry import Kind
 from tests.support.builders import claim, template
 from tests.support.extensions import (
     bound_name,
+    claim_reconciles,
     get_claim,
     member_names,
     open_claims,
-    passes,
     ready_of,
 )
 from tests.support.names import CLAIMS, TEMPLATES
@@ -62,9 +62,9 @@ async def test_a_label_outside_what_is_allowed_binds_nothing(key: str, value: st
         assert message.startswith(prefix)
         assert bound_name(world) == ""
         assert member_names(world) == ["m1"]
-        before = passes(world)
+        before = claim_reconciles(world)
         await world.advance(120.0)
-        assert passes(world) == before
+        assert claim_reconciles(world) == before
 
 
 @pytest.mark.claim_case(25)

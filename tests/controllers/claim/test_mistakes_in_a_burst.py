@@ -157,7 +157,7 @@ async def test_a_pod_that_dies_between_take_and_adoption_is_told_and_replaced(fa
         each_has_its_own(world, ["c"])
 
 
-@pytest.mark.parametrize("how", ["stripped", "given to a stranger", "a second one"])
+@pytest.mark.parametrize("how", ["stripped", "given to another owner", "a second one"])
 async def test_owner_references_edited_by_hand_end_in_one_owner_or_none(how: str) -> None:
     """Law: what was taken from the claim stays taken, and the claim gets another Sandbox.
 
@@ -167,11 +167,11 @@ async def test_owner_references_edited_by_hand_end_in_one_owner_or_none(how: str
         await world.create(claim())
         await world.advance(3.0)
         held = world.get("m1")["metadata"]["ownerReferences"]
-        stranger = world.stranger()
+        foreign = world.foreign_owner()
         edited = {
             "stripped": [],
-            "given to a stranger": [stranger],
-            "a second one": [*held, {**stranger, "controller": False}],
+            "given to another owner": [foreign],
+            "a second one": [*held, {**foreign, "controller": False}],
         }[how]
         await world.patch("sandboxes", "m1", {"metadata": {"ownerReferences": edited}})
         await world.advance(5.0)

@@ -95,7 +95,7 @@ async def test_one_that_has_another_owner_by_now_is_not_taken() -> None:
         uid = await made(world)
         restore(world, "c", {CLAIM_UID: uid})
         await world.moments(300)
-        owner = {**world.stranger(), "controller": True}
+        owner = {**world.foreign_owner(), "controller": True}
         world.meanwhile(
             "patch",
             "sandboxes",

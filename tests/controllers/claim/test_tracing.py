@@ -1,4 +1,4 @@
-"""The spans of passes over claims."""
+"""The spans of reconciles over claims."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TRACE = "opentelemetry.io/trace-context"
 
 
 def of_claims(spans: Spans) -> list[tuple[object, str | None]]:
-    """Return attributes and parent of each pass over a claim."""
+    """Return attributes and parent of each reconcile over a claim."""
     return [
         (attributes, parent)
         for name, attributes, parent in spans.begun
@@ -23,7 +23,7 @@ def of_claims(spans: Spans) -> list[tuple[object, str | None]]:
 
 
 @pytest.mark.claim_case(119)
-async def test_the_span_of_a_pass_names_the_creator_within_bounds() -> None:
+async def test_the_span_of_a_reconcile_names_the_creator_within_bounds() -> None:
     """Claim case 119: a word that is not known is unknown, and the Sandbox keeps the claim's."""
     spans = Spans()
     metadata = {"labels": {CREATED_BY: "evil"}}

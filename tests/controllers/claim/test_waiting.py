@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.support.builders import claim, placed, pool
-from tests.support.extensions import add_member, members, names_of, open_pools, passes
+from tests.support.extensions import add_member, claim_reconciles, members, names_of, open_pools
 from tests.support.extensions import start as run_pod
 from tests.support.names import CLAIMS
 from tests.support.world import NS, World
@@ -21,7 +21,7 @@ def bound(world: World, *names: str) -> list[str]:
 
 
 async def test_a_member_wakes_one_claim() -> None:
-    """Twenty claims and as many members that come up one by one: no pass that finds nothing."""
+    """Twenty claims and as many members that come up one by one: no reconcile finds nothing."""
     names = [f"c{number:02}" for number in range(20)]
     async with open_pools(placed(), sandbox_claim_warm_candidate_grace_period=PATIENCE_S) as world:
         await world.create(pool(replicas=20))
@@ -29,13 +29,13 @@ async def test_a_member_wakes_one_claim() -> None:
             world.plane.store.create(claim(name))
         await world.settle()
         assert bound(world, *names) == []
-        before = passes(world)
+        before = claim_reconciles(world)
         for name in names_of(members(world)):
             run_pod(world, name)
             await world.settle()
         assert bound(world, *names) == names
-        # Each claim has one pass that binds it; what its Sandbox says later may cost another.
-        assert passes(world) - before <= 2 * len(names)
+        # Each claim has one reconcile that binds it; what its Sandbox says later may cost another.
+        assert claim_reconciles(world) - before <= 2 * len(names)
 
 
 async def test_the_oldest_claim_comes_first() -> None:
@@ -59,7 +59,7 @@ async def test_a_claim_that_failed_is_woken_by_a_member() -> None:
         world.plane.fail_next("create", "sandboxes", 500, times=1000)
         await world.create(pool(replicas=1))
         await world.create(claim("c"))
-        # Twelve passes have failed by now, and the next is due in 20 s.
+        # Twelve reconciles have failed by now, and the next is due in 20 s.
         await world.advance(21.0)
         assert bound(world, "c") == []
         add_member(world.plane, "m", pool="pool")

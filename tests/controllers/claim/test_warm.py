@@ -17,12 +17,12 @@ from tests.support.clock import EPOCH
 from tests.support.extensions import (
     add_member,
     bound_name,
+    claim_reconciles,
     events_of,
     get_claim,
     member_names,
     open_claims,
     owner_of,
-    passes,
     ready_of,
     run_members,
     writes_in_order,
@@ -66,7 +66,7 @@ async def test_the_wide_table_tells_who_has_a_sandbox_and_which_are_free() -> No
 
 
 @pytest.mark.claim_case(52)
-async def test_the_first_ready_member_becomes_the_claims_in_one_pass() -> None:
+async def test_the_first_ready_member_becomes_the_claims_in_one_reconcile() -> None:
     """Claim case 52: m1 loses the pool's marks, gets the claim's, and the claim is Ready."""
     async with open_claims("m1", "m2", "m3") as world:
         made = await world.create(claim())
@@ -85,7 +85,7 @@ async def test_the_first_ready_member_becomes_the_claims_in_one_pass() -> None:
         ready = condition(get_claim(world), "Ready")
         assert ready["observedGeneration"] == made["metadata"]["generation"]
         assert ready["lastTransitionTime"] == condition(held, "Ready")["lastTransitionTime"]
-        assert passes(world) == 1
+        assert claim_reconciles(world) == 1
         await world.advance(2.0)
         assert get_claim(world)["metadata"]["annotations"][ANNOTATION] == "m1"
         assert events_of(world) == [

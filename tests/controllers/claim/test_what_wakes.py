@@ -19,10 +19,10 @@ from tests.support.clock import EPOCH
 from tests.support.extensions import (
     add_member,
     bound_name,
+    claim_reconciles,
     get_claim,
     open_claims,
     owner_of,
-    passes,
     ready_of,
     run_members,
 )
@@ -71,13 +71,13 @@ async def test_a_pools_spec_wakes_only_its_own_unbound_living_claims() -> None:
         world.plane.store.delete(CLAIMS, NS, "going")
         await world.advance(3.0)
         assert bound_name(world, "bound") == "m1"
-        before = passes(world)
+        before = claim_reconciles(world)
         await world.patch(POOLS, "pool", {"status": {"replicas": 7}}, subresource="status")
         await world.advance(2.0)
-        assert passes(world) == before
+        assert claim_reconciles(world) == before
         await world.patch(POOLS, "pool", {"spec": {"updateStrategy": {"type": "Recreate"}}})
         await world.advance(2.0)
-        assert passes(world) == before + 1
+        assert claim_reconciles(world) == before + 1
 
 
 @pytest.mark.claim_case(112)
@@ -99,16 +99,16 @@ async def test_a_new_template_wakes_the_living_claims_of_all_its_pools_once() ->
         await world.create(claim("going", metadata=HOLD, **ENV))
         world.plane.store.delete(CLAIMS, NS, "going")
         await world.advance(3.0)
-        before = passes(world)
+        before = claim_reconciles(world)
         await world.delete(TEMPLATES, "tpl")
         await world.advance(3.0)
-        assert passes(world) == before
+        assert claim_reconciles(world) == before
         await world.create(template())
         await world.advance(3.0)
-        assert passes(world) == before + 3
+        assert claim_reconciles(world) == before + 3
         await world.patch(TEMPLATES, "tpl", {"spec": {"envVarsInjectionPolicy": "Allowed"}})
         await world.advance(3.0)
-        assert passes(world) == before + 3
+        assert claim_reconciles(world) == before + 3
 
 
 async def new_address(world: World) -> None:
@@ -156,11 +156,11 @@ async def test_what_a_claim_reports_of_its_sandbox_wakes_it(cause: Cause) -> Non
     async with open_claims("m1") as world:
         await world.create(claim())
         await world.advance(3.0)
-        before = passes(world)
+        before = claim_reconciles(world)
         told = get_claim(world)["status"]
         await cause(world)
         await world.advance(5.0)
-        assert passes(world) > before
+        assert claim_reconciles(world) > before
         status = get_claim(world)["status"]
         source = world.get("m1")["status"]
         assert status != told
@@ -174,16 +174,16 @@ async def test_what_a_claim_reports_of_its_sandbox_wakes_it(cause: Cause) -> Non
 @pytest.mark.claim_case(113)
 @pytest.mark.parametrize("cause", [another_condition, labels, finalizers])
 async def test_what_a_claim_does_not_report_leaves_it_alone(cause: Cause) -> None:
-    """Claim case 113: other conditions and metadata of the Sandbox cost the claim no pass."""
+    """Claim case 113: other conditions and metadata of the Sandbox cost the claim no reconcile."""
     async with open_claims("m1") as world:
         await world.create(claim())
         await world.advance(3.0)
-        before = passes(world)
+        before = claim_reconciles(world)
         source = world.get("m1")
         await cause(world)
         await world.advance(5.0)
         assert world.get("m1") != source
-        assert passes(world) == before
+        assert claim_reconciles(world) == before
 
 
 @pytest.mark.claim_case(113)
@@ -193,10 +193,10 @@ async def test_a_sandbox_on_its_way_out_wakes_its_claim() -> None:
         await world.create(claim())
         await world.patch("sandboxes", "m1", {"metadata": HOLD})
         await world.advance(3.0)
-        before = passes(world)
+        before = claim_reconciles(world)
         world.plane.store.delete(SANDBOXES, NS, "m1")
         await world.settle()
-        assert passes(world) > before
+        assert claim_reconciles(world) > before
         assert bound_name(world) == "m1"
 
 

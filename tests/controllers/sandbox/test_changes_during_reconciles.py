@@ -106,7 +106,7 @@ async def test_the_end_of_another_sandboxes_pod_frees_the_name(mode: str) -> Non
 async def test_a_pod_that_was_adopted_by_somebody_else_meanwhile_is_not_taken() -> None:
     """Nobody controls it when we look; somebody does when our patch comes."""
     async with open_world() as world:
-        stranger = world.stranger()
+        foreign = world.foreign_owner()
         store = world.plane.store
         world.plane.store.create(
             pod_body("sb-1", labels={"agents.x-k8s.io/adoptable": "true", **tracking()})
@@ -114,7 +114,7 @@ async def test_a_pod_that_was_adopted_by_somebody_else_meanwhile_is_not_taken() 
         world.meanwhile(
             "patch",
             "pods",
-            lambda: store.patch("pods", NS, "sb-1", {"metadata": {"ownerReferences": [stranger]}}),
+            lambda: store.patch("pods", NS, "sb-1", {"metadata": {"ownerReferences": [foreign]}}),
         )
         await world.create(sandbox())
         await world.advance(3.0)

@@ -1,4 +1,4 @@
-"""Changes that arrive while a pass is under way: whoever is late, the end is the same."""
+"""Changes that arrive while a reconcile is under way: whoever is late, the end is the same."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def change(world: World, patch: dict[str, Any]) -> None:
 
 @pytest.mark.case(109, 112)
 async def test_a_sandbox_suspended_while_its_pod_is_about_to_be_made_gets_none() -> None:
-    """Case 109, 112: what is read right before a create outweighs what the pass began with."""
+    """Case 109, 112: what is read right before a create outweighs what the reconcile began with."""
     async with open_world() as world:
         await world.ready_sandbox()
         world.forget_requests()
@@ -51,7 +51,7 @@ async def test_a_sandbox_suspended_while_its_pod_is_about_to_be_made_gets_none()
 
 @pytest.mark.case(130)
 async def test_a_sandbox_deleted_while_its_pod_is_about_to_be_made_is_left_alone() -> None:
-    """Case 130: a deletion seen right before a create ends the pass without any write."""
+    """Case 130: a deletion seen right before a create ends the reconcile without any write."""
     async with open_world() as world:
         await world.ready_sandbox(sandbox(metadata=GOING["metadata"]))
         world.forget_requests()

@@ -41,7 +41,7 @@ async def test_a_repair_of_a_service_does_not_wait_for_a_crowd() -> None:
 async def test_a_claim_that_was_adopted_meanwhile_is_not_taken() -> None:
     """A volume claim that nobody controls when we look, and somebody does when our patch comes."""
     async with open_world() as world:
-        stranger = world.stranger()
+        foreign = world.foreign_owner()
         store = world.plane.store
         body = {
             "apiVersion": "v1",
@@ -57,7 +57,7 @@ async def test_a_claim_that_was_adopted_meanwhile_is_not_taken() -> None:
                 "persistentvolumeclaims",
                 NS,
                 "data-sb-1",
-                {"metadata": {"ownerReferences": [stranger]}},
+                {"metadata": {"ownerReferences": [foreign]}},
             ),
         )
         await world.create(sandbox(spec={"volumeClaimTemplates": [volume()]}))
@@ -129,7 +129,7 @@ async def test_a_service_that_is_replaced_by_a_foreign_one() -> None:
                 "metadata": {
                     "name": "sb-1",
                     "namespace": NS,
-                    "ownerReferences": [world.stranger()],
+                    "ownerReferences": [world.foreign_owner()],
                 },
                 "spec": {"clusterIP": "None", "selector": {"a": "b"}},
             }
@@ -160,14 +160,14 @@ async def test_suspend_and_resume_many_times() -> None:
 
 
 async def test_metadata_are_not_written_to_a_foreign_pod() -> None:
-    """Our Pod is gone and a stranger's has its name when our patch comes."""
+    """Our Pod is gone and another's has its name when our patch comes."""
     async with open_world() as world:
         await world.ready_sandbox()
         store = world.plane.store
 
         def replace() -> None:
             store.delete("pods", NS, "sb-1", grace_s=0)
-            store.create(pod_body("sb-1", owners=(world.stranger(),)))
+            store.create(pod_body("sb-1", owners=(world.foreign_owner(),)))
 
         world.meanwhile("patch", "pods", replace)
         template = {"spec": {"podTemplate": {"metadata": {"labels": {"a": "b"}}}}}

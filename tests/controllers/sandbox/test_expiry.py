@@ -70,7 +70,7 @@ async def test_a_sandbox_without_a_time_is_never_looked_at_again() -> None:
 
 
 @pytest.mark.case(119)
-async def test_a_retained_sandbox_is_marked_first_and_torn_down_in_the_next_pass() -> None:
+async def test_a_retained_sandbox_is_marked_first_and_torn_down_in_the_next_reconcile() -> None:
     """Case 119: one write marks it; then Pod and Service go and only conditions are left."""
     template = {"metadata": {"name": "data"}, "spec": CLAIM}
     async with open_world() as world:
@@ -157,7 +157,7 @@ async def test_a_pod_that_is_not_the_sandboxes_survives_its_expiry(
 ) -> None:
     """Case 122: a foreign Pod of the name is left alone; the Service goes, the mark stays."""
     async with open_world() as world:
-        owners = (world.stranger(),) if is_owned_by_other else ()
+        owners = (world.foreign_owner(),) if is_owned_by_other else ()
         world.plane.store.create(pod_body(owners=owners))
         await world.create(dying(60.0, service=True))
         assert world.find("services") is not None
@@ -256,8 +256,8 @@ async def test_a_sandbox_born_expired_never_gets_a_pod() -> None:
 
 
 @pytest.mark.case(129)
-async def test_a_time_that_passes_during_a_pass_ends_that_pass_expired() -> None:
-    """Case 129: the pass that created the Pod ends with the mark; the next one takes it away."""
+async def test_a_time_that_passes_during_a_reconcile_ends_that_reconcile_expired() -> None:
+    """Case 129: the reconcile that created the Pod ends with the mark; the next takes it away."""
     async with open_world() as world:
         passing = [60.0]
 
@@ -289,12 +289,12 @@ async def test_fraction_and_offset_of_the_time_are_honoured() -> None:
 
 
 async def test_expiry_is_not_slept_through_while_passes_fail() -> None:
-    """A Sandbox whose passes fail again and again still expires at its time, not a backoff later.
+    """A Sandbox whose reconciles fail time and again expires at its time, not a backoff later.
 
     (Open point 10 of the behaviour table: the backoff grows to 1000 s.)
     """
     async with open_world() as world:
-        owner = world.stranger()
+        owner = world.foreign_owner()
         world.plane.store.create(pod_body(owners=(owner,)))
         await world.create(dying(700.0))
         await world.advance(699.0)

@@ -66,13 +66,13 @@ def refused(world: World) -> Counter[str]:
     return Counter({what: n for what, n in failed.items() if not what.startswith("404 get")})
 
 
-async def spent(world: World, *, passes: int) -> Json:
+async def spent(world: World, *, reconciles: int) -> Json:
     """Return what was asked since the count began, and begin anew.
 
-    Fails when the flow took more passes than told, met a refusal, or is not over.
+    Fails when the flow took more reconciles than told, met a refusal, or is not over.
     """
     asked = dict(world.asked())
-    assert len(world.reports) <= passes, [report.item.reasons for report in world.reports]
+    assert len(world.reports) <= reconciles, [report.item.reasons for report in world.reports]
     assert not refused(world)
     world.forget_requests()
     await world.advance(30.0)
@@ -100,9 +100,9 @@ async def test_a_launch_with_service_and_claims_costs_one_post_each_and_one_stat
         world.forget_requests()
         await world.ready_sandbox(rich("sb-1", "data", "cache"))
         first = {"list persistentvolumeclaims": 1}
-        assert await spent(world, passes=2) == {**LAUNCH, **children, **first}
+        assert await spent(world, reconciles=2) == {**LAUNCH, **children, **first}
         await world.ready_sandbox(rich("sb-2", "data", "cache"))
-        assert await spent(world, passes=2) == {**LAUNCH, **children}
+        assert await spent(world, reconciles=2) == {**LAUNCH, **children}
 
 
 @pytest.mark.case(14, 29)
@@ -115,10 +115,10 @@ async def test_a_launch_longer_than_the_window_costs_one_status_more() -> None:
         world.forget_requests()
         await world.create(sandbox())
         await world.advance(1.0)
-        assert await spent(world, passes=2) == {**LOOK, "create pods": 1, **STATUS}
+        assert await spent(world, reconciles=2) == {**LOOK, "create pods": 1, **STATUS}
         await world.run_pod()
         assert is_ready(world)
-        assert await spent(world, passes=1) == {"get pods": 1, **STATUS}
+        assert await spent(world, reconciles=1) == {"get pods": 1, **STATUS}
 
 
 async def test_an_address_waits_for_the_first_window_only() -> None:
@@ -132,7 +132,7 @@ async def test_an_address_waits_for_the_first_window_only() -> None:
         assert world.get()["status"]["podIPs"] == ["10.244.0.5"]
         message = condition(world.get(), "Ready")["message"]
         assert message == "Pod is Running but not Ready"
-        assert await spent(world, passes=3) == {"get pods": 1, **STATUS}
+        assert await spent(world, reconciles=3) == {"get pods": 1, **STATUS}
         await world.run_pod()
         assert is_ready(world)
 
@@ -147,12 +147,12 @@ async def test_suspension_costs_one_delete_and_two_statuses() -> None:
         await world.ready_sandbox(rich())
         world.forget_requests()
         await change(world, **SUSPENDED)
-        assert await spent(world, passes=2) == {**LOOK, "delete pods": 1, **STATUS}
+        assert await spent(world, reconciles=2) == {**LOOK, "delete pods": 1, **STATUS}
         await world.run_pod(ready=False)
-        assert await spent(world, passes=1) == {}
+        assert await spent(world, reconciles=1) == {}
         await world.delete("pods", "sb-1")
         assert condition(world.get(), "Suspended")["status"] == "True"
-        assert await spent(world, passes=1) == STATUS
+        assert await spent(world, reconciles=1) == STATUS
 
 
 @pytest.mark.case(109)
@@ -163,10 +163,10 @@ async def test_a_pod_name_annotation_costs_suspension_one_patch() -> None:
         world.forget_requests()
         annotations = {POD_NAME: "sb-1"}
         await world.patch("sandboxes", "sb-1", {"metadata": {"annotations": annotations}})
-        assert await spent(world, passes=1) == {}
+        assert await spent(world, reconciles=1) == {}
         await change(world, **SUSPENDED)
         await world.delete("pods", "sb-1")
-        assert await spent(world, passes=3) == {
+        assert await spent(world, reconciles=3) == {
             **LOOK,
             "delete pods": 1,
             "patch sandboxes": 1,
@@ -184,9 +184,9 @@ async def test_suspension_during_a_launch_looks_at_the_pod_once() -> None:
         await change(world, **SUSPENDED)
         assert condition(world.get(), "PodScheduled")["status"] == "True"
         asked = {**LOOK, "delete pods": 1, "get pods": 1, **STATUS}
-        assert await spent(world, passes=2) == asked
+        assert await spent(world, reconciles=2) == asked
         await world.delete("pods", "sb-1")
-        assert await spent(world, passes=1) == STATUS
+        assert await spent(world, reconciles=1) == STATUS
 
 
 @pytest.mark.case(111)
@@ -198,10 +198,10 @@ async def test_resumption_costs_what_a_launch_costs_and_one_status() -> None:
         await world.delete("pods", "sb-1")
         world.forget_requests()
         await change(world, **RUNNING)
-        assert await spent(world, passes=1) == {**LOOK, "create pods": 1, **STATUS}
+        assert await spent(world, reconciles=1) == {**LOOK, "create pods": 1, **STATUS}
         await world.run_pod()
         assert is_ready(world)
-        assert await spent(world, passes=1) == {"get pods": 1, **STATUS}
+        assert await spent(world, reconciles=1) == {"get pods": 1, **STATUS}
 
 
 @pytest.mark.case(112)
@@ -210,13 +210,13 @@ async def test_a_sandbox_born_suspended_costs_one_look_at_the_name_and_one_statu
     async with open_world(SLOW_STEPS) as world:
         world.forget_requests()
         await world.create(sandbox(spec=SUSPENDED))
-        assert await spent(world, passes=1) == {**LOOK, "get pods": 1, **STATUS}
+        assert await spent(world, reconciles=1) == {**LOOK, "get pods": 1, **STATUS}
         await change(world, shutdownPolicy="Delete")
-        assert await spent(world, passes=1) == {**LOOK, **STATUS}
+        assert await spent(world, reconciles=1) == {**LOOK, **STATUS}
         await change(world, **RUNNING)
         await world.run_pod()
         assert is_ready(world)
-        assert await spent(world, passes=2) == {**LAUNCH, "patch sandboxes/status": 2}
+        assert await spent(world, reconciles=2) == {**LAUNCH, "patch sandboxes/status": 2}
 
 
 # -- changes of the spec -------------------------------------------------------------------------
@@ -229,9 +229,9 @@ async def test_a_label_added_to_the_template_costs_one_patch_of_the_pod_and_one_
         await world.ready_sandbox()
         world.forget_requests()
         await change(world, podTemplate={"metadata": {"labels": {"a": "1"}}})
-        assert await spent(world, passes=1) == {**LOOK, "patch pods": 1, **STATUS}
+        assert await spent(world, reconciles=1) == {**LOOK, "patch pods": 1, **STATUS}
         await change(world, podTemplate={"metadata": {"labels": {"a": None}}})
-        assert await spent(world, passes=1) == {**LOOK, "patch pods": 1, **STATUS}
+        assert await spent(world, reconciles=1) == {**LOOK, "patch pods": 1, **STATUS}
 
 
 @pytest.mark.case(23)
@@ -241,7 +241,7 @@ async def test_any_other_change_of_the_spec_costs_one_status() -> None:
         await world.ready_sandbox(rich())
         world.forget_requests()
         await change(world, shutdownPolicy="Delete")
-        assert await spent(world, passes=1) == {**LOOK, **STATUS}
+        assert await spent(world, reconciles=1) == {**LOOK, **STATUS}
 
 
 @pytest.mark.case(23)
@@ -281,13 +281,13 @@ async def test_a_service_switched_on_and_off_costs_one_write_and_one_status() ->
         await world.ready_sandbox()
         world.forget_requests()
         await change(world, service=True)
-        assert await spent(world, passes=1) == {**LOOK, "create services": 1, **STATUS}
+        assert await spent(world, reconciles=1) == {**LOOK, "create services": 1, **STATUS}
         await change(world, service=None)
-        assert await spent(world, passes=1) == {**LOOK, **STATUS}
+        assert await spent(world, reconciles=1) == {**LOOK, **STATUS}
         await change(world, service=False)
-        assert await spent(world, passes=2) == {**LOOK, "delete services": 1, **STATUS}
+        assert await spent(world, reconciles=2) == {**LOOK, "delete services": 1, **STATUS}
         await change(world, service=None)
-        assert await spent(world, passes=1) == {**LOOK, **STATUS}
+        assert await spent(world, reconciles=1) == {**LOOK, **STATUS}
 
 
 @pytest.mark.case(99)
@@ -298,7 +298,7 @@ async def test_a_port_added_to_the_template_costs_one_patch_of_the_service() -> 
         world.forget_requests()
         container = {"name": "main", "image": "busybox", "ports": [{"containerPort": 8080}]}
         await change(world, podTemplate={"spec": {"containers": [container]}})
-        assert await spent(world, passes=1) == {**LOOK, "patch services": 1, **STATUS}
+        assert await spent(world, reconciles=1) == {**LOOK, "patch services": 1, **STATUS}
 
 
 # -- what others do ------------------------------------------------------------------------------
@@ -318,15 +318,15 @@ async def test_a_pod_deleted_by_others_costs_a_launch_and_a_status_a_loss(
         world.forget_requests()
         if not is_forced:
             await world.delete("pods", "sb-1", grace_s=None)
-            assert await spent(world, passes=1) == STATUS
+            assert await spent(world, reconciles=1) == STATUS
             await world.run_pod(ready=False)
             await world.pod_status(phase="Failed")
-            assert await spent(world, passes=2) == {}
+            assert await spent(world, reconciles=2) == {}
         await world.delete("pods", "sb-1")
-        assert await spent(world, passes=1) == {**LOOK, "create pods": 1, **STATUS}
+        assert await spent(world, reconciles=1) == {**LOOK, "create pods": 1, **STATUS}
         await world.run_pod()
         assert is_ready(world)
-        assert await spent(world, passes=1) == {"get pods": 1, **STATUS}
+        assert await spent(world, reconciles=1) == {"get pods": 1, **STATUS}
 
 
 @pytest.mark.case(71, 85, 100)
@@ -336,12 +336,12 @@ async def test_drift_costs_the_write_that_undoes_it() -> None:
         await world.ready_sandbox(rich())
         world.forget_requests()
         await world.patch("pods", "sb-1", {"metadata": {"labels": tracking("other")}})
-        assert await spent(world, passes=1) == {"patch pods": 1}
+        assert await spent(world, reconciles=1) == {"patch pods": 1}
         await world.patch("services", "sb-1", {"spec": {"selector": {"app": "x"}}})
-        assert await spent(world, passes=1) == {"get services": 1, "patch services": 1}
+        assert await spent(world, reconciles=1) == {"get services": 1, "patch services": 1}
         await world.delete("services", "sb-1")
         # Only a look facts that it has not gone with its Sandbox.
-        assert await spent(world, passes=1) == {"get sandboxes": 1, "create services": 1}
+        assert await spent(world, reconciles=1) == {"get sandboxes": 1, "create services": 1}
 
 
 @pytest.mark.case(57)
@@ -379,7 +379,7 @@ async def test_a_sandbox_deleted_by_its_user_costs_nothing(policy: str) -> None:
         assert world.find("sandboxes") is None
         assert world.find("services") is None
         assert world.find("persistentvolumeclaims", "data-sb-1") is None
-        assert await spent(world, passes=5) == {}
+        assert await spent(world, reconciles=5) == {}
 
 
 @pytest.mark.case(101)
@@ -394,7 +394,7 @@ async def test_a_restart_over_sandboxes_of_all_sorts_costs_lists_only() -> None:
             await world.patch("sandboxes", "sb-2", {"spec": SUSPENDED})
             plane.audit.reset()
         async with open_world(plane=plane) as world:
-            assert await spent(world, passes=3) == {
+            assert await spent(world, reconciles=3) == {
                 "list sandboxes": 1,
                 "list pods": 1,
                 "list services": 1,

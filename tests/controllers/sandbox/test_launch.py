@@ -60,7 +60,7 @@ async def test_a_new_sandbox_gets_its_pod_and_an_unready_status_after_the_window
 
 @pytest.mark.case(23, 24, 32)
 async def test_a_quick_launch_costs_one_post_and_one_status_patch() -> None:
-    """Case 23, 24, 32: one POST, one status PATCH, two GETs, two passes; then nothing at all."""
+    """Case 23, 24, 32: one POST, one status PATCH, two GETs, two reconciles; then nothing."""
     async with open_world() as world:
         world.forget_requests()
         await world.create(sandbox())
@@ -205,8 +205,8 @@ async def test_without_claim_templates_the_volumes_are_the_templates_own() -> No
 
 
 @pytest.mark.case(23, 24)
-async def test_twenty_more_passes_over_a_ready_sandbox_write_nothing() -> None:
-    """Case 23, 24: a pass over an unchanged world asks for nothing; conditions stay three."""
+async def test_twenty_more_reconciles_over_a_ready_sandbox_write_nothing() -> None:
+    """Case 23, 24: a reconcile over an unchanged world asks for nothing; conditions stay three."""
     async with open_world() as world:
         before = await world.ready_sandbox(sandbox(spec={"service": True}))
         world.forget_requests()
@@ -254,7 +254,7 @@ async def test_a_pod_that_lost_its_label_before_it_was_seen_is_used() -> None:
 async def test_a_foreign_pod_of_the_name_is_an_error_and_left_alone() -> None:
     """Case 26: the create collides with somebody's Pod: said in Ready, retried, nothing touched."""
     async with open_world() as world:
-        owner = world.stranger()
+        owner = world.foreign_owner()
         theirs = await world.create(pod_body(owners=(owner,)))
         await world.create(sandbox())
         stored = world.get()

@@ -39,7 +39,7 @@ def notes(world: World) -> list[str]:
 
 @pytest.mark.case(60)
 async def test_two_owned_pods_stop_everything_and_are_told_once() -> None:
-    """Case 60: no address, no create, no delete, no Service; the pass is no failure; one Event."""
+    """Case 60: no address, no create, no delete, no Service; no failed reconcile; one Event."""
     async with open_world() as world:
         await world.ready_sandbox()
         world.forget_requests()

@@ -55,7 +55,7 @@ def annotations_of(world: World) -> dict[str, str]:
 
 def extension(world: World, kind: str, name: str, *, group: str = EXTENSIONS) -> Json:
     """Return the controller reference to an extension object that exists."""
-    return {**world.stranger(kind, name), "apiVersion": group}
+    return {**world.foreign_owner(kind, name), "apiVersion": group}
 
 
 # -- what the template adds, changes and takes away ----------------------------------------------

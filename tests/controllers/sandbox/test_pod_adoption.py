@@ -51,7 +51,7 @@ async def test_an_unowned_pod_with_leave_is_adopted_in_one_patch() -> None:
     """Case 48: reference, tracking label and template metadata come in one write; leave stays."""
     async with open_world() as world:
         free = {"apiVersion": "v1", "kind": "ConfigMap", "name": "web", "uid": ""}
-        free["uid"] = world.stranger()["uid"]
+        free["uid"] = world.foreign_owner()["uid"]
         await world.create(pod_body(labels=LEAVE, owners=(free,)))
         world.forget_requests()
         template = {"metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}}}
@@ -168,7 +168,7 @@ async def test_an_empty_annotation_means_the_name_of_the_sandbox() -> None:
 async def test_an_annotation_that_points_at_a_foreign_pod_is_dropped() -> None:
     """Case 55: somebody's Pod is never taken; the annotation goes, then an own Pod is made."""
     async with open_world() as world:
-        theirs = await world.create(pod_body("warm-1", owners=(world.stranger(),)))
+        theirs = await world.create(pod_body("warm-1", owners=(world.foreign_owner(),)))
         seen: list[Json] = []
         world.meanwhile("create", "pods", lambda: seen.append(world.get()))
         await world.create(named("warm-1"))

@@ -243,7 +243,7 @@ async def test_a_status_for_an_object_that_vanished_is_no_error() -> None:
 
 @pytest.mark.case(46)
 async def test_a_status_that_the_server_could_not_take_is_written_again() -> None:
-    """Case 46: a 500 on the status fails the pass; the next one writes it."""
+    """Case 46: a 500 on the status fails the reconcile; the next one writes it."""
     async with open_world() as world:
         await world.create(sandbox())
         world.plane.fail_next("patch", "sandboxes/status", 500)

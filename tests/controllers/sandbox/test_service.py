@@ -227,7 +227,7 @@ async def test_an_unowned_service_is_ignored_unless_one_is_wanted(
 async def test_a_foreign_service_is_ignored_when_none_is_wanted() -> None:
     """Case 88: with the wish false, even somebody's own Service is no obstacle."""
     async with open_world() as world:
-        world.plane.store.create(service_body(owners=(world.stranger(),)))
+        world.plane.store.create(service_body(owners=(world.foreign_owner(),)))
         before = service_of(world)
         await world.ready_sandbox(sandbox(spec={"service": False}))
         assert service_of(world) == before
@@ -243,7 +243,7 @@ async def test_a_foreign_service_blocks_readiness(*, wish: bool | None) -> None:
     """
     spec = {} if wish is None else {"service": wish}
     async with open_world() as world:
-        owner = world.stranger("Deployment", "x")
+        owner = world.foreign_owner("Deployment", "x")
         await world.create(service_body(owners=(owner,)))
         before = service_of(world)
         world.forget_requests()
@@ -267,7 +267,7 @@ async def test_a_foreign_service_blocks_readiness(*, wish: bool | None) -> None:
 async def test_the_end_of_a_predecessors_service_wakes_the_sandbox() -> None:
     """Case 90: a Service of an older Sandbox of that name blocks only as long as it is there."""
     async with open_world() as world:
-        ghost = {**world.stranger("Sandbox", "sb-1"), "apiVersion": "agents.x-k8s.io/v1beta1"}
+        ghost = {**world.foreign_owner("Sandbox", "sb-1"), "apiVersion": "agents.x-k8s.io/v1beta1"}
         await world.create(service_body(labels=tracking(), owners=(ghost,)))
         await world.ready_sandbox(sandbox(spec={"service": True}))
         assert "is owned by Sandbox/sb-1" in condition(world.get(), "Ready")["message"]
@@ -396,7 +396,7 @@ async def test_an_unowned_service_without_leave_is_refused_until_it_carries_one(
 async def test_the_end_of_a_service_in_the_way_is_noticed_at_once() -> None:
     """Case 94: once the Service that was refused is gone, the Sandbox gets its own."""
     async with open_world() as world:
-        for owners in ((), (world.stranger(),)):
+        for owners in ((), (world.foreign_owner(),)):
             await world.create(service_body(owners=owners))
             await world.ready_sandbox(sandbox(spec={"service": True}))
             assert condition(world.get(), "Ready")["reason"] == "ReconcilerError"
@@ -414,7 +414,7 @@ async def test_a_service_outside_the_filtered_watch_blocks_only_while_it_is_ther
     """
     settings = Settings(sandbox_status_window=1.0, cache_label_selectors=True)
     async with open_world(settings) as world:
-        await world.create(service_body(owners=(world.stranger(),)))
+        await world.create(service_body(owners=(world.foreign_owner(),)))
         await world.ready_sandbox(sandbox(spec={"service": True}))
         assert "is owned by Deployment/web" in condition(world.get(), "Ready")["message"]
         await world.delete("services", "sb-1")

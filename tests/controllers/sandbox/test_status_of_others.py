@@ -23,10 +23,10 @@ async def test_a_reconcile_that_writes_no_status_tells_nobody() -> None:
     async with open_world() as world:
         await world.ready_sandbox()
         told = heard(world)
-        passes = len(world.reports)
+        reconciles = len(world.reports)
         for _ in range(3):
             await world.poke()
-        assert len(world.reports) - passes == 3
+        assert len(world.reports) - reconciles == 3
         assert told == []
 
 

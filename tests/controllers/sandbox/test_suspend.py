@@ -324,7 +324,7 @@ async def test_a_foreign_pod_of_the_name_survives_suspension(
 ) -> None:
     """Case 113: it is neither deleted nor reported, and is no error; the annotation is dropped."""
     async with open_world() as world:
-        owners = (world.stranger(),) if owned else ()
+        owners = (world.foreign_owner(),) if owned else ()
         world.plane.store.create(pod_body(labels=labels, owners=owners))
         await world.run_pod()
         before = world.pod()
@@ -361,7 +361,7 @@ async def test_a_foreign_pod_of_the_name_survives_suspension(
 async def test_the_end_of_a_foreign_pod_completes_the_suspension() -> None:
     """Case 113: the watch facts of the end of a labelled Pod; nothing has to be fetched."""
     async with open_world() as world:
-        world.plane.store.create(pod_body(labels=tracking(), owners=(world.stranger(),)))
+        world.plane.store.create(pod_body(labels=tracking(), owners=(world.foreign_owner(),)))
         await world.create(sandbox(spec=SUSPENDED))
         assert says(world, "Suspended")[1] == "PodNotOwned"
         world.forget_requests()

@@ -103,7 +103,7 @@ async def test_an_expired_sandbox_gets_its_trace_and_a_deleted_one_does_not() ->
 
 
 @pytest.mark.case(132)
-async def test_a_trace_that_cannot_be_left_fails_the_pass_and_is_tried_again() -> None:
+async def test_a_trace_that_cannot_be_left_fails_the_reconcile_and_is_tried_again() -> None:
     """Case 132: the server's no to the annotation is repeated with backoff like any other."""
     async with open_world(tracing=Spans()) as world:
         world.plane.fail_next("patch", "sandboxes", 500)
@@ -122,7 +122,7 @@ CREATED_BY = "agents.x-k8s.io/created-by"
 @pytest.mark.parametrize(
     ("label", "told"), [("x", "unknown"), ("", ""), ("go-client", "go-client"), (None, None)]
 )
-async def test_the_span_of_a_pass_says_which_sandbox_and_who_made_it(
+async def test_the_span_of_a_reconcile_says_which_sandbox_and_who_made_it(
     label: str | None, told: str | None
 ) -> None:
     """Case 134: created-by is normalised, and left out where the Sandbox does not say it."""
@@ -140,8 +140,8 @@ async def test_the_span_of_a_pass_says_which_sandbox_and_who_made_it(
 
 
 @pytest.mark.case(134)
-async def test_a_pass_goes_on_with_the_trace_that_the_client_began() -> None:
-    """The context on the Sandbox is the parent of every pass, in the words of the client."""
+async def test_a_reconcile_goes_on_with_the_trace_that_the_client_began() -> None:
+    """The context on the Sandbox is the parent of every reconcile, in the words of the client."""
     spans = Spans()
     async with open_world(tracing=spans) as world:
         await world.create(carrying(CONTEXT))
@@ -150,7 +150,7 @@ async def test_a_pass_goes_on_with_the_trace_that_the_client_began() -> None:
     assert parents == {CONTEXT}
 
 
-async def test_a_pass_that_is_not_made_has_no_span() -> None:
+async def test_a_reconcile_that_is_not_made_has_no_span() -> None:
     """Nothing is traced of a Sandbox that is gone or going."""
     spans = Spans()
     async with open_world(tracing=spans) as world:
@@ -164,7 +164,7 @@ async def test_a_pass_that_is_not_made_has_no_span() -> None:
 
 @pytest.mark.case(132, 134)
 @pytest.mark.parametrize("left", [None, CONTEXT, "not json", '{"traceparent": 1}'])
-async def test_the_spans_of_opentelemetry_are_those_of_the_passes(left: str | None) -> None:
+async def test_the_spans_of_opentelemetry_are_those_of_the_reconciles(left: str | None) -> None:
     """Root, steps and parent as OpenTelemetry exports them; what cannot be read begins a trace."""
     exporter = InMemorySpanExporter()
     tracing = Tracing(exporter)
@@ -193,7 +193,7 @@ async def test_the_spans_of_opentelemetry_are_those_of_the_passes(left: str | No
 
 @pytest.mark.case(134)
 async def test_the_step_of_the_pod_tells_how_it_was_found() -> None:
-    """A Pod that was made is told once, with its first phase; later passes tell what they found."""
+    """A Pod that was made is told once, with its first phase; later ones tell what they found."""
     exporter = InMemorySpanExporter()
     tracing = Tracing(exporter)
     async with open_world(tracing=tracing) as world:

@@ -112,7 +112,7 @@ async def test_no_pod_is_made_on_the_claim_of_another_owner(kind: str) -> None:
     Better than the reference controller, whose Pod runs on another's disk.
     """
     async with open_world() as world:
-        owner = world.stranger(kind, "db")
+        owner = world.foreign_owner(kind, "db")
         world.plane.store.create(volume_claim(labels=ADOPTABLE, owners=(owner,)))
         before = claim_of(world)
         await world.create(with_claims(volume(), volume("own"), service=True))
@@ -134,7 +134,7 @@ async def test_no_pod_is_made_on_the_claim_of_another_owner(kind: str) -> None:
 async def test_once_the_claim_of_another_owner_is_gone_the_pod_is_made() -> None:
     """Case 102: with a claim of the Sandbox's own."""
     async with open_world() as world:
-        world.plane.store.create(volume_claim(owners=(world.stranger(),)))
+        world.plane.store.create(volume_claim(owners=(world.foreign_owner(),)))
         await world.create(with_claims(volume()))
         await world.advance(60.0)
         assert world.find("pods") is None
@@ -151,7 +151,7 @@ async def test_a_pod_that_runs_is_kept_when_a_claim_is_no_longer_the_sandboxs() 
     """Case 102: it is reported as before; after a suspension no other is made."""
     async with open_world() as world:
         await world.ready_sandbox(with_claims(volume()))
-        owner = world.stranger()
+        owner = world.foreign_owner()
         taken = {"metadata": {"ownerReferences": [owner]}}
         await world.patch("persistentvolumeclaims", "data-sb-1", taken)
         await world.run_pod(ips=("10.244.0.9",))
@@ -174,7 +174,7 @@ async def test_an_unowned_claim_with_leave_is_adopted_by_its_reference_alone(
     The tracking label alone gives leave as well (104).
     """
     async with open_world() as world:
-        other = {**world.stranger("Backup", "b"), "controller": False}
+        other = {**world.foreign_owner("Backup", "b"), "controller": False}
         world.plane.store.create(volume_claim(labels=labels, owners=(other,)))
         made = await world.ready_sandbox(with_claims(volume(labels={"a": "1"})))
         claim = claim_of(world)
@@ -224,8 +224,8 @@ async def test_an_unowned_claim_without_leave_is_refused(labels: dict[str, str] 
 
 
 @pytest.mark.case(106)
-async def test_the_first_template_that_fails_ends_the_claims_of_the_pass() -> None:
-    """Case 106: templates are taken in order; behind a failure none is tried until the next pass.
+async def test_the_first_template_that_fails_ends_the_claims_of_the_reconcile() -> None:
+    """Case 106: templates are taken in order; behind a failure none is tried in this reconcile.
 
     Only the backoff brings it: claims wake nobody.
     """

@@ -38,7 +38,7 @@ def suspension(world: World) -> tuple[str, str]:
 async def test_suspension_completes_past_an_annotation_that_names_anothers_pod() -> None:
     """The Pod survives, the annotation goes, and the Sandbox has no Pod of its own: suspended."""
     async with open_world(AT_ONCE) as world:
-        world.plane.store.create(pod_body("victim", owners=(world.stranger(),)))
+        world.plane.store.create(pod_body("victim", owners=(world.foreign_owner(),)))
         metadata = {"annotations": {POD_NAME: "victim"}}
         await world.create(sandbox(spec=SUSPENDED, metadata=metadata))
         await world.advance(1.0)
@@ -64,11 +64,11 @@ async def test_a_pod_without_the_tracking_label_does_not_outlive_its_sandbox() -
 
 
 async def test_a_foreign_pod_under_the_name_of_a_suspended_sandbox_is_reported() -> None:
-    """Nothing facts of a Pod without the label; the next pass looks, also after a restart."""
+    """Nothing facts of a Pod without the label; the next reconcile looks, also after a restart."""
     async with open_world(AT_ONCE) as world:
         await world.create(sandbox(spec=SUSPENDED))
         assert suspension(world) == ("True", "PodTerminated")
-        world.plane.store.create(pod_body(owners=(world.stranger(),)))
+        world.plane.store.create(pod_body(owners=(world.foreign_owner(),)))
         await world.advance(700.0)
         await world.poke()
         assert suspension(world) == ("False", "PodNotOwned")

@@ -31,7 +31,7 @@ RELEASE: dict[str, Any] = {"metadata": {"finalizers": None}}
 
 @pytest.mark.pool_case(46, 47)
 async def test_own_creations_count_before_the_watch_shows_them() -> None:
-    """Pool case 46, 47: while the watch is down passes go on, and not one creates too much."""
+    """Pool case 46, 47: while the watch is down reconciles go on, and not one creates too much."""
     async with open_pools(placed()) as world:
         await rest(world)
         world.plane.store.create(pool(replicas=5))
@@ -73,13 +73,13 @@ async def test_counts_that_meet_another_spec_are_put_right(
 
 @pytest.mark.pool_case(48)
 async def test_foreign_sandboxes_have_no_influence() -> None:
-    """Pool case 48: one without an owner and label, one of a stranger: five are made for five."""
+    """Pool case 48: one without owner and label, one of another owner: five are made for five."""
     async with open_pools(placed()) as world:
-        stranger = orphan("foreign", owner=world.stranger())
+        foreign = orphan("foreign", owner=world.foreign_owner())
         bare = orphan("bare")
         del bare["metadata"]["labels"]
         world.plane.store.create(pool(replicas=5))
-        world.plane.store.create(stranger)
+        world.plane.store.create(foreign)
         world.plane.store.create(bare)
         await rest(world)
         assert len(world.requests("create", "sandboxes")) == 5

@@ -60,7 +60,7 @@ async def test_an_empty_strategy_reads_on_replenish() -> None:
 
 @pytest.mark.pool_case(5)
 async def test_a_template_without_a_name_is_one_that_is_missing() -> None:
-    """Pool case 5: accepted, no member, no failing pass."""
+    """Pool case 5: accepted, no member, no failing reconcile."""
     async with open_pools() as world:
         await world.create(pool(template="", replicas=2))
         await world.advance(300.0)

@@ -170,7 +170,7 @@ async def test_only_what_is_missing_is_created() -> None:
 
 
 @pytest.mark.pool_case(20, 27)
-async def test_a_failed_create_ends_the_groups_of_a_pass() -> None:
+async def test_a_failed_create_ends_the_groups_of_a_reconcile() -> None:
     """Pool case 20, 27: groups of 1, 2 and 4 are sent, no more; the status is written; a retry."""
     async with open_pools(placed()) as world:
         failing = {"left": 5}
@@ -191,7 +191,7 @@ async def test_a_failed_create_ends_the_groups_of_a_pass() -> None:
 
 
 @pytest.mark.pool_case(9, 21)
-async def test_one_pass_creates_no_more_than_a_batch() -> None:
+async def test_one_reconcile_creates_no_more_than_a_batch() -> None:
     """Pool case 9, 21: a huge pool grows batch by batch, and can be stopped in between."""
     async with open_pools(placed(), sandbox_warm_pool_max_batch_size=30) as world:
         await world.create(pool(replicas=2147483647))
@@ -283,7 +283,7 @@ async def test_a_restart_over_a_full_pool_reads_the_lists_and_writes_nothing() -
 
 @pytest.mark.pool_case(93)
 async def test_a_claimed_member_is_replaced_by_one_create() -> None:
-    """Pool case 93: no delay is set, so the replacement comes with the next pass."""
+    """Pool case 93: no delay is set, so the replacement comes with the next reconcile."""
     async with open_pools() as world:
         await fill(world, pool(replicas=2))
         before = names_of(members(world))
@@ -339,7 +339,7 @@ async def test_changes_of_members_are_gathered(
         names = names_of(members(world))
 
         def reconciles() -> int:
-            return world.controller.activity().passes["sandboxwarmpool"]
+            return world.controller.activity().reconciles["sandboxwarmpool"]
 
         before = reconciles()
         store = world.plane.store

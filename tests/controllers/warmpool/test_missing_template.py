@@ -41,11 +41,11 @@ async def test_a_pool_of_none_needs_no_template() -> None:
         await world.create(pool(replicas=0))
         await rest(world)
         world.forget_requests()
-        passes = world.controller.activity().passes["sandboxwarmpool"]
+        reconciles = world.controller.activity().reconciles["sandboxwarmpool"]
         await world.advance(600.0)
         assert not pool_events(world)
         assert not world.asked(events=True)
-        assert world.controller.activity().passes["sandboxwarmpool"] == passes
+        assert world.controller.activity().reconciles["sandboxwarmpool"] == reconciles
 
 
 @pytest.mark.pool_case(92)

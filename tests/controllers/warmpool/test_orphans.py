@@ -1,4 +1,4 @@
-"""Whom a pool takes for its own: orphans, strangers, members with a label missing."""
+"""Whom a pool takes for its own: orphans, members of others, members with a label missing."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def test_orphans_that_fit_are_adopted_and_spare_creates() -> None:
 async def test_an_orphan_keeps_the_references_of_others() -> None:
     """Pool case 28: who does not control it stays its owner."""
     async with open_pools(placed()) as world:
-        friend = {**world.stranger(), "controller": False, "blockOwnerDeletion": False}
+        friend = {**world.foreign_owner(), "controller": False, "blockOwnerDeletion": False}
         await world.create(orphan("a", owner=friend))
         made = await world.create(pool(replicas=1))
         stored = world.get("a")["metadata"]["ownerReferences"]
@@ -128,7 +128,7 @@ async def test_whom_others_control_is_neither_counted_nor_touched() -> None:
         made = await world.create(pool(replicas=0))
         mine = controlled_by(made)
         other = controlled_by(world.plane.store.create(pool("q", replicas=1)))
-        world.plane.store.create(orphan("foreign", owner=world.stranger("ReplicaSet")))
+        world.plane.store.create(orphan("foreign", owner=world.foreign_owner("ReplicaSet")))
         world.plane.store.create(orphan("other", owner=other))
         world.plane.store.patch(POOLS, NS, "pool", {"spec": {"replicas": 2}})
         world.plane.store.create(orphan("own", owner=mine))
@@ -174,7 +174,7 @@ async def test_a_refused_label_is_tried_again_and_costs_no_member() -> None:
 async def test_an_orphan_that_somebody_takes_in_the_last_moment_stays_theirs() -> None:
     """Pool case 28: the adopting patch is guarded by the version that was judged."""
     async with open_pools(placed()) as world:
-        theirs = world.stranger()
+        theirs = world.foreign_owner()
         await world.create(orphan("a"))
 
         def take() -> None:

@@ -80,8 +80,8 @@ async def test_a_pool_of_none_stays_and_shows_no_counts() -> None:
 
 
 @pytest.mark.pool_case(41)
-async def test_one_pass_deletes_no_more_than_a_batch() -> None:
-    """Pool case 41: the rest goes in the passes that follow, without anybody's help."""
+async def test_one_reconcile_deletes_no_more_than_a_batch() -> None:
+    """Pool case 41: the rest goes in the reconciles that follow, without anybody's help."""
     async with open_pools(sandbox_warm_pool_max_batch_size=20) as world:
         await fill(world, pool(replicas=50))
         await change_pool(world, {"replicas": 0})
