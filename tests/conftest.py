@@ -18,7 +18,13 @@ from structlog.typing import Processor  # noqa: E402
 
 from tests.support.patience import PATIENCE_S  # noqa: E402
 
-pytest_plugins = ["tests.controlplane.plugin", "tests.tiers", "tests.totals", "tests.workers"]
+pytest_plugins = [
+    "tests.controlplane.plugin",
+    "tests.failures",
+    "tests.tiers",
+    "tests.totals",
+    "tests.workers",
+]
 
 # A loaded machine is no reason to fail: the time limit of each test is the guard. The run that
 # decides over a change is repeatable; a run by hand looks for examples that nobody has tried.

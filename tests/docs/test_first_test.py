@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,10 +17,11 @@ def _run(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
     """Run a test as one of this project's: with its settings, from its root."""
     test = folder / "test_first.py"
     test.write_text(text)
-    settings = ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT)]
+    settings = ["-c", "pyproject.toml", "--rootdir", ".", "-p", "no:cacheprovider"]
     return subprocess.run(  # noqa: S603 -- our own page
-        [sys.executable, "-m", "pytest", "-q", *settings, "-p", "no:cacheprovider", test],
+        [sys.executable, "-m", "pytest", "-q", "-p", "tests.failures", *settings, test],
         cwd=ROOT,
+        env={name: value for name, value in os.environ.items() if name != "CI"},
         capture_output=True,
         text=True,
         check=False,
@@ -36,10 +38,11 @@ def test_the_first_test_of_the_page_passes_as_it_stands(tmp_path: Path) -> None:
 
 
 def test_the_first_test_of_the_page_fails_when_its_law_is_turned_around(tmp_path: Path) -> None:
-    """What the page says to try next: it fails there, not earlier."""
+    """What the page says to try next: it fails there, not earlier, and in few lines."""
     [block] = blocks(PAGE, "python")
     law = 'assert world.writes()["create pods"] == 1'
     assert law in block.text
     done = _run(tmp_path, block.text.replace(law, law.replace("==", "!=")))
     assert done.returncode == 1, done.stdout + done.stderr
     assert law.replace("==", "!=") in done.stdout
+    assert len(done.stdout.splitlines()) <= 10
