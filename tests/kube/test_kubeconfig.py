@@ -11,72 +11,18 @@ from typing import Any
 
 import msgspec
 import pytest
-import yaml
 
 from lean_sandbox.errors import ConfigError
 from lean_sandbox.kube.auth import EnvironmentVariable, ExecAuth, TokenFileAuth
 from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.errors import ConnectFailed
-from lean_sandbox.kube.kubeconfig import load, own_namespace
+from lean_sandbox.kube.kubeconfig import own_namespace
 from lean_sandbox.kube.transport import Transport
 from tests.kube.certificates import Certificates, make
+from tests.kube.homes import Home
 from tests.kube.server import in_turn, reply, serve
 
 V1 = "client.authentication.k8s.io/v1"
-
-
-class Home:
-    """A home folder with a kubeconfig, a service account, and an environment."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.environ = {"HOME": str(folder)}
-        self.account = folder / "serviceaccount"
-
-    def write(self, name: str = ".kube/config", **changes: Any) -> Path:
-        """Write a kubeconfig with one context ``main``; changes go into cluster, user, context."""
-        document: dict[str, Any] = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": changes.pop("current", "main"),
-            "contexts": [
-                {
-                    "name": "main",
-                    "context": {"cluster": "c", "user": "u"} | changes.pop("context", {}),
-                }
-            ],
-            "clusters": [
-                {
-                    "name": "c",
-                    "cluster": {"server": f"http://{Path(name).name}"} | changes.pop("cluster", {}),
-                }
-            ],
-            "users": [{"name": "u", "user": changes.pop("user", {})}],
-        } | changes
-        file = self.folder / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(yaml.safe_dump(document))
-        return file
-
-    def mount(self, certificates: Certificates) -> None:
-        """Mount a service account as the kubelet does."""
-        self.account.mkdir()
-        (self.account / "token").write_text("secret")
-        (self.account / "ca.crt").write_bytes(certificates.authority.read_bytes())
-        self.environ |= {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
-
-    def load(self, kubeconfig: Path | None = None, context: str | None = None) -> Connection:
-        """Load in this home."""
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("os.environ", self.environ)
-            patch.setattr("lean_sandbox.kube.kubeconfig.SERVICE_ACCOUNT", self.account)
-            return load(str(kubeconfig) if kubeconfig else None, context)
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Home:
-    """Return an empty home."""
-    return Home(tmp_path)
 
 
 async def header(connection: Connection) -> str | None:
@@ -140,26 +86,6 @@ async def test_a_service_account_is_read_as_mounted(home: Home, certificates: Ce
     home.environ["KUBERNETES_SERVICE_HOST"] = "fd00::1"
     found = home.load()
     assert found.server == "https://[fd00::1]:443"
-
-
-async def test_a_rotated_authority_is_trusted_without_a_restart(
-    home: Home, certificates: Certificates, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    """The kubelet writes it to the service account's file; a request that fails has that read."""
-    rotated = make(tmp_path_factory.mktemp("rotated"))
-    home.mount(certificates)
-    file = home.account / "ca.crt"
-    async with serve(in_turn(reply()), tls=rotated.server_context()) as server:
-        port = server.url.rpartition(":")[2]
-        home.environ |= {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": port}
-        transport = Transport(home.load())
-        file.unlink()
-        for _ in range(2):
-            with pytest.raises(ConnectFailed, match="expected name"):
-                await transport.request("GET", "/")
-            file.write_bytes(certificates.authority.read_bytes() + rotated.authority.read_bytes())
-        assert (await transport.request("GET", "/")).status == 200
-        await transport.aclose()
 
 
 async def test_what_changes_in_a_kubeconfig_counts_from_the_next_start(

@@ -18,7 +18,8 @@ from lean_sandbox.kube.auth import load_identity
 from lean_sandbox.kube.connection import Connection, insecure_context, tls_context
 from lean_sandbox.kube.errors import Asked, ConnectFailed, ProtocolFault, RequestTimeout
 from lean_sandbox.kube.transport import Transport
-from tests.kube.certificates import Certificates, make_plain
+from tests.kube.certificates import Certificates, make, make_plain
+from tests.kube.homes import Home
 from tests.kube.server import Answer, chunked, first_piece, in_turn, reply, serve
 
 
@@ -264,3 +265,23 @@ async def test_without_key_identifiers_the_name_is_verified(
     async with serve(in_turn(), tls=old.server_context()) as server:
         with pytest.raises(ConnectFailed, match=r"expected name '127\.0\.0\.1'"):
             await ask(Connection(server.url, tls_context(file=old.authority)))
+
+
+async def test_a_rotated_authority_is_trusted_without_a_restart(
+    home: Home, certificates: Certificates, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The kubelet writes it to the service account's file; a request that fails has that read."""
+    rotated = make(tmp_path_factory.mktemp("rotated"))
+    home.mount(certificates)
+    file = home.account / "ca.crt"
+    async with serve(in_turn(reply()), tls=rotated.server_context()) as server:
+        port = server.url.rpartition(":")[2]
+        home.environ |= {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": port}
+        transport = Transport(home.load())
+        file.unlink()
+        for _ in range(2):
+            with pytest.raises(ConnectFailed, match="expected name"):
+                await transport.request("GET", "/")
+            file.write_bytes(certificates.authority.read_bytes() + rotated.authority.read_bytes())
+        assert (await transport.request("GET", "/")).status == 200
+        await transport.aclose()

@@ -246,7 +246,7 @@ def test_a_retry_is_not_later_than_what_falls_due(queue: WorkQueue[str]) -> None
     assert queue.retry("a", no_later_than_s=-3) == 0.0
 
 
-def test_a_retry_is_not_before_what_the_server_asked_for(queue: WorkQueue[str]) -> None:
+def test_retry_after_lengthens_a_backoff(queue: WorkQueue[str]) -> None:
     """Retry-After lengthens a backoff and wins over what falls due."""
     assert queue.retry("a", not_before_s=2) == 2
     assert queue.retry("b", not_before_s=2, no_later_than_s=1) == 2

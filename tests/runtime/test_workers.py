@@ -182,7 +182,7 @@ async def test_what_fails_again_at_once_is_told_once() -> None:
     assert len(bench.reports) == 11
 
 
-async def test_a_retry_waits_as_long_as_the_server_asked_for() -> None:
+async def test_retry_after_is_honoured() -> None:
     """Retry-After is honoured when it is longer than the backoff."""
     bench = Bench(failing(ExpectedError(retryable=True, retry_after_s=7)))
     async with bench.running():

@@ -62,7 +62,7 @@ def test_jitter_takes_away_up_to_half(jitter: float, failures: int) -> None:
     assert whole_s / 2 <= pause_s(failures, jitter) <= whole_s
 
 
-def test_what_the_server_asks_for_is_the_least() -> None:
+def test_retry_after_is_the_least_pause() -> None:
     """Retry-After lengthens a pause and never shortens it."""
     assert pause_s(1, 1.0, at_least_s=7) == 7
     assert pause_s(2, 1.0, at_least_s=0.1) == 1.6

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -22,7 +21,6 @@ from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.request import Target
 from lean_sandbox.model.names import ADOPTABLE_LABEL
 from lean_sandbox.model.sandbox import Sandbox
-from lean_sandbox.model.times import format_rfc3339
 from lean_sandbox.runtime.writer import ObjectWriter
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.kind import Key
@@ -31,7 +29,8 @@ from lean_sandbox.watch.resources.sandbox import SandboxEntry, sandbox_kind
 from tests.kube.server import Answer, Request, reply, serve
 from tests.support.backup import Backup
 from tests.support.builders import claim
-from tests.support.clock import EPOCH, FakeClock
+from tests.support.clock import FakeClock
+from tests.support.expiry import at
 from tests.support.extensions import failed, get_claim, open_claims, ready_of
 from tests.support.names import CLAIMS, POOLS, SANDBOXES
 from tests.support.world import NS, World, condition, open_world, pod_body, sandbox, tracking
@@ -40,11 +39,6 @@ from tests.watch.objects import sandbox as stored
 
 Json = dict[str, Any]
 GONE = {"kind": "Status", "reason": "NotFound", "code": 404}
-
-
-def at(seconds: float) -> str:
-    """Return a moment after the epoch."""
-    return format_rfc3339(EPOCH + timedelta(seconds=seconds))
 
 
 def ends(seconds: float) -> Json:

@@ -293,51 +293,6 @@ async def test_a_name_that_its_user_frees_is_taken_soon() -> None:
         assert owner_of(world, "c") == "SandboxClaim/c"
 
 
-@pytest.mark.parametrize("policy", ["Retain", "Delete"])
-async def test_a_claim_whose_end_was_put_off_in_time_lives(policy: str) -> None:
-    """Its user moves the end before it comes; the watch tells of that half a second late."""
-    async with open_claims("m1") as world:
-        end = {"shutdownTime": at(20.0), "shutdownPolicy": policy}
-        made = await world.create(claim(lifecycle=end))
-        assert bound_name(world) == "m1"
-        uid = world.get("m1")["metadata"]["uid"]
-        await world.advance(10.0)
-        held = world.plane.hold_events("sandboxclaims")
-        world.plane.store.patch(
-            CLAIMS, NS, "c", {"spec": {"lifecycle": {"shutdownTime": at(3600.0)}}}
-        )
-        while world.clock.monotonic() < 20.5:
-            await world.moments(100)
-            await world.clock.advance(0.1)
-        held.release()
-        await world.advance(5.0)
-        stored = world.find(CLAIMS, "c")
-        assert stored is not None
-        assert stored["metadata"]["uid"] == made["metadata"]["uid"]
-        alive = world.find(SANDBOXES, "m1")
-        assert alive is not None
-        assert alive["metadata"]["uid"] == uid
-        assert "deletionTimestamp" not in alive["metadata"]
-
-
-async def test_a_sandbox_whose_end_was_put_off_in_time_lives() -> None:
-    """As the claim, whose watch is as late."""
-    async with open_pools() as world:
-        await world.create(
-            sandbox("s", spec={"shutdownTime": at(20.0), "shutdownPolicy": "Delete"})
-        )
-        await world.run_pod("s")
-        await world.advance(5.0)
-        held = world.plane.hold_events("sandboxes")
-        world.plane.store.patch(SANDBOXES, NS, "s", {"spec": {"shutdownTime": at(3600.0)}})
-        while world.clock.monotonic() < 20.5:
-            await world.moments(100)
-            await world.clock.advance(0.1)
-        held.release()
-        await world.advance(5.0)
-        assert world.find(SANDBOXES, "s") is not None
-
-
 async def test_a_claim_that_lost_its_sandbox_is_woken_by_a_member() -> None:
     """The template is gone, so it cannot start cold; a member becomes Ready."""
     unmanaged = placed(networkPolicyManagement="Unmanaged")

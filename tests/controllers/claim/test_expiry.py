@@ -23,8 +23,8 @@ from tests.support.extensions import (
     run_members,
     writes_in_order,
 )
-from tests.support.names import CLAIMS
-from tests.support.world import CONTROLLER, World, condition, pod_conditions, sandbox
+from tests.support.names import CLAIMS, SANDBOXES
+from tests.support.world import CONTROLLER, NS, World, condition, pod_conditions, sandbox
 
 Json = dict[str, Any]
 
@@ -296,3 +296,30 @@ async def test_with_a_clock_apart_from_the_servers_a_claim_ends_at_its_time(
             assert ready_of(world)[1] == "PodSucceeded"
             await world.advance(25.0)
             assert ready_of(world)[1] == "ClaimExpired"
+
+
+@pytest.mark.parametrize("policy", ["Retain", "Delete"])
+async def test_an_end_postponed_at_the_last_moment_does_not_come(policy: str) -> None:
+    """Its user moves the end before it comes; the watch tells of that half a second late."""
+    async with open_claims("m1") as world:
+        end = {"shutdownTime": at(20.0), "shutdownPolicy": policy}
+        made = await world.create(claim(lifecycle=end))
+        assert bound_name(world) == "m1"
+        uid = world.get("m1")["metadata"]["uid"]
+        await world.advance(10.0)
+        held = world.plane.hold_events("sandboxclaims")
+        world.plane.store.patch(
+            CLAIMS, NS, "c", {"spec": {"lifecycle": {"shutdownTime": at(3600.0)}}}
+        )
+        while world.clock.monotonic() < 20.5:
+            await world.moments(100)
+            await world.clock.advance(0.1)
+        held.release()
+        await world.advance(5.0)
+        stored = world.find(CLAIMS, "c")
+        assert stored is not None
+        assert stored["metadata"]["uid"] == made["metadata"]["uid"]
+        alive = world.find(SANDBOXES, "m1")
+        assert alive is not None
+        assert alive["metadata"]["uid"] == uid
+        assert "deletionTimestamp" not in alive["metadata"]

@@ -12,6 +12,7 @@ from lean_sandbox.local.http.faults import Loss
 from lean_sandbox.local.kinds.registry import Kind
 from tests.support.clock import EPOCH, FakeClock
 from tests.support.expiry import at, dying, reason
+from tests.support.names import SANDBOXES
 from tests.support.webhooks import add_webhook
 from tests.support.world import (
     NS,
@@ -451,3 +452,19 @@ async def test_a_pod_that_is_never_as_wanted_does_not_put_off_the_end() -> None:
         assert condition(world.get(), "Ready")["status"] == "True"
         await world.advance(20.0)
         assert reason(world) == "SandboxExpired"
+
+
+async def test_an_end_postponed_at_the_last_moment_does_not_come() -> None:
+    """Its user moves the end before it comes; the watch tells of that half a second late."""
+    async with open_world() as world:
+        await world.create(sandbox(spec={"shutdownTime": at(20.0), "shutdownPolicy": "Delete"}))
+        await world.run_pod()
+        await world.advance(5.0)
+        held = world.plane.hold_events("sandboxes")
+        world.plane.store.patch(SANDBOXES, NS, "sb-1", {"spec": {"shutdownTime": at(3600.0)}})
+        while world.clock.monotonic() < 20.5:
+            await world.moments(100)
+            await world.clock.advance(0.1)
+        held.release()
+        await world.advance(5.0)
+        assert world.find(SANDBOXES) is not None
