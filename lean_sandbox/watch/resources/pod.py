@@ -282,7 +282,7 @@ def _hint_of(row: ObjectMeta) -> Hashable:
     return pod_hint(row.columns) if row.columns is not None else row.resource_version
 
 
-def _pod_unscheduled(row: ObjectMeta) -> Hashable:
+def _version_while_unscheduled(row: ObjectMeta) -> Hashable:
     """Return the version while the Pod has no node: no column shows what the scheduler reports."""
     if row.columns is None or row.columns.get("Node", "") in NO_NODE:
         return row.resource_version
@@ -307,7 +307,9 @@ def pod_kind(leanest: Representation = Representation.TABLE) -> Kind[PodEntry]:
             computed("waiting reason", Change.COLUMNS, _trouble_of),
             if_known(column("IP", classify=hash, brief=True)),
             if_known(column("Node")),
-            computed("unscheduled", Change.VERSION, _pod_unscheduled),
+            computed(
+                "version while unscheduled", Change.VERSION, _version_while_unscheduled, brief=True
+            ),
         ),
         build=_build_pod,
         columns_of=columns_with_hint,
