@@ -155,6 +155,7 @@ def _detach(settings: UpSettings) -> int:
             return 0
         _, status = os.waitpid(child, 0)
         sys.stderr.write(log.read_text(encoding="utf-8", errors="replace"))
+        log.unlink()
         return os.waitstatus_to_exitcode(status)
     os.setsid()
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

@@ -6,7 +6,7 @@ import base64
 import fcntl
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib.resources import files
 from pathlib import Path
@@ -52,6 +52,28 @@ def write_kubeconfig(
     except OSError as error:
         problem = f"the kubeconfig cannot be written: {error.strerror}"
         raise ConfigError(problem, source=str(path), way_out=_WAY_OUT) from error
+
+
+def as_it_is(path: Path) -> Callable[[], None]:
+    """Return what makes a file as it is now again, or removes it and the folders made for it.
+
+    What cannot be removed, such as a folder with other files, stays. Raises OSError, as does what
+    is returned.
+    """
+    place = path.resolve()
+    missing = [folder for folder in place.parents if not folder.exists()]
+    old = place.read_bytes() if place.is_file() else None
+
+    def restore() -> None:
+        if old is not None:
+            replace_private(place, old)
+            return
+        with suppress(OSError):
+            place.unlink()
+            for folder in missing:
+                folder.rmdir()
+
+    return restore
 
 
 def current_context(path: Path) -> str:

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,7 +28,7 @@ from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.kubeconfig import load
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
-from lean_sandbox.local.files import NAME, LocalCluster, clusters, current_context, listed
+from lean_sandbox.local.files import NAME, LocalCluster, as_it_is, clusters, current_context, listed
 from lean_sandbox.local.kubelet.kubelet import Kubelet, KubeletSettings
 from lean_sandbox.local.request import AuditEntry
 from lean_sandbox.program import called
@@ -67,11 +67,12 @@ async def up(
 
     The first that ``say`` gets is what to do next. A controller that ends by itself leaves the
     cluster running; one that fails ends it, after the state was saved, and raises ConfigError, as
-    do a port that is taken and a file that cannot be read or written.
+    do a port that is taken and a file that cannot be read or written. A start that fails leaves the
+    kubeconfig as it was.
     """
     clock = SystemClock()
     failure = 0
-    async with ControlPlane(settings.server, clock=clock) as plane:
+    async with AsyncExitStack() as undo, ControlPlane(settings.server, clock=clock) as plane:
         plane.audit.keep(_AUDIT_ENTRIES)
         arrived = anyio.Event()
 
@@ -81,6 +82,7 @@ async def up(
 
         plane.audit.listeners.append(see)
         _check_unused(settings.kubeconfig)
+        undo.callback(as_it_is(settings.kubeconfig))
         plane.kubeconfig(settings.kubeconfig)
         connection = load(str(settings.kubeconfig), NAME)
         transport = Transport(connection, clock=clock, user_agent=_USER_AGENT)
@@ -113,6 +115,7 @@ async def up(
                         metrics=settings.metrics,
                     )
                     with listed(cluster):
+                        undo.pop_all()
                         say(_greeting(cluster))
                         task_status.started(plane.url)
                         async for received in arriving:

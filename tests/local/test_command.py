@@ -124,8 +124,9 @@ def test_a_cluster_lives_in_the_background_until_it_is_stopped() -> None:
 
 
 def test_a_start_in_the_background_that_fails_says_so(taken: int) -> None:
-    """What the process has said is printed, with its exit code."""
+    """What the process has said is printed, with its exit code; no file is left."""
     code, told = local("up", "-d", "--port", "0", "--", f"--metrics-bind-address=:{taken}")
+    assert not [path for path in Path().rglob("*") if path.is_file()]
     assert code == 1
     assert f"cannot listen on :{taken}" in told
     assert "the controller ended with code 1" in told

@@ -125,3 +125,21 @@ async def test_a_controller_that_fails_ends_the_cluster(tmp_path: Path) -> None:
         await up(session.settings(["--bogus"]), say=session.said.append)
     assert session.state.exists()
     assert clusters() == []
+
+
+@pytest.mark.parametrize("theirs", [None, "# mine\nkind: Config\nclusters: []\n"])
+async def test_a_start_that_fails_leaves_the_kubeconfig_as_it_was(
+    tmp_path: Path, theirs: str | None
+) -> None:
+    """Also what was written by hand; without a file, no folder is left either."""
+    session = Session(tmp_path)
+    session.kubeconfig = tmp_path / "new" / "folder" / "config"
+    if theirs is not None:
+        session.kubeconfig.parent.mkdir(parents=True)
+        session.kubeconfig.write_text(theirs)
+    with anyio.fail_after(PATIENCE_S), pytest.raises(ConfigError, match="ended with code 2"):
+        await up(session.settings(["--bogus"]), say=session.said.append)
+    if theirs is None:
+        assert not (tmp_path / "new").exists()
+    else:
+        assert session.kubeconfig.read_text() == theirs
