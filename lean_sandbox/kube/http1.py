@@ -28,6 +28,7 @@ class Disconnected(ProtocolFault):
     """The connection ended before the first byte of a response; ``at_write``: during the send."""
 
     def __init__(self, why: object, *, at_write: bool) -> None:
+        self.why = why
         self.at_write = at_write
         super().__init__(f"the connection ended without an answer: {why}")
 

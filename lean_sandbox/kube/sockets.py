@@ -25,6 +25,8 @@ from lean_sandbox.kube.errors import ConnectFailed
 _RECEIVE_BYTES: Final = 65536
 #: How long an address of a server is tried where the server has others.
 _ADDRESS_S: Final = 1.0
+#: What OpenSSL calls an answer that does not begin as one of TLS does.
+_NOT_TLS: Final = "WRONG_VERSION_NUMBER"
 _CONNECTING: Final = (0, errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EINTR)
 #: A watch may be silent for minutes: the kernel's probes find a peer that is gone in one minute.
 _KEEP_ALIVE: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
@@ -190,7 +192,7 @@ async def open_stream(connection: Connection) -> SocketStream:
     except (OSError, UnicodeError) as problem:
         raise ConnectFailed(f"cannot connect to {address.authority}: {problem}") from problem
     except ValueError as problem:
-        raise ConnectFailed(f"TLS with {address.authority} failed: {problem}") from problem
+        raise _tls_failed(address.authority, problem) from problem
     try:
         _set_options(connected)
         if isinstance(connected, ssl.SSLSocket):
@@ -207,11 +209,18 @@ async def open_stream(connection: Connection) -> SocketStream:
         ) from problem
     except OSError as problem:
         connected.close()
-        raise ConnectFailed(f"TLS with {address.authority} failed: {problem}") from problem
+        raise _tls_failed(address.authority, problem) from problem
     except BaseException:
         connected.close()
         raise
     return SocketStream(connected)
+
+
+def _tls_failed(authority: str, problem: Exception) -> ConnectFailed:
+    text = f"TLS with {authority} failed: {problem}"
+    if isinstance(problem, ssl.SSLError) and problem.reason == _NOT_TLS:
+        text += "; the server does not speak TLS there: try http://"
+    return ConnectFailed(text)
 
 
 async def _shake_hands(secured: ssl.SSLSocket) -> None:

@@ -279,7 +279,13 @@ class Transport:
         stream.limit(scope.deadline - anyio.current_time())
         self.counted.connections_opened += 1
         fresh = exchange.connection = HttpConnection(stream, self.counted, identity=identity)
-        await fresh.send(exchange.data, exchange.fence)
+        try:
+            await fresh.send(exchange.data, exchange.fence)
+        except Disconnected as problem:
+            if self.connection.address.tls or self.dated_at > -math.inf:
+                raise
+            why = f"{problem.why}; the address begins with http://: try https://"
+            raise Disconnected(why, at_write=problem.at_write) from problem
         return fresh
 
     def _end(self, exchange: _Exchange, error: str = "", *, keep: bool = False) -> None:

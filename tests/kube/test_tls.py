@@ -176,6 +176,41 @@ async def test_a_server_without_tls_is_a_connect_failure() -> None:
             await ask(connection)
 
 
+async def test_https_where_the_server_speaks_http_is_told() -> None:
+    """What is no answer of TLS."""
+
+    def answer(listener: socket.socket) -> None:
+        taken, _ = listener.accept()
+        with taken:
+            taken.recv(65536)
+            taken.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        connection = Connection(
+            f"https://127.0.0.1:{listener.getsockname()[1]}", insecure_context()
+        )
+        async with anyio.create_task_group() as group:
+            group.start_soon(anyio.to_thread.run_sync, answer, listener)
+            with pytest.raises(ConnectFailed, match="does not speak TLS there: try http://"):
+                await ask(connection)
+
+
+async def test_http_where_the_server_speaks_tls_is_told_until_it_has_answered(
+    certificates: Certificates,
+) -> None:
+    """A server that ends later, and has answered over HTTP before, does not want TLS."""
+    async with serve(in_turn(reply()), tls=certificates.server_context()) as server:
+        with pytest.raises(ProtocolFault, match="begins with http://: try https://"):
+            await ask(Connection(server.url.replace("https:", "http:")))
+    async with serve(in_turn(reply(close=True), Answer(close=True))) as server:
+        transport = Transport(Connection(server.url))
+        await transport.request("GET", "/")
+        with pytest.raises(ProtocolFault) as caught:
+            await transport.request("GET", "/")
+        await transport.aclose()
+    assert "https" not in str(caught.value)
+
+
 async def test_a_server_that_resets_what_it_has_accepted_leaves_no_socket_open(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
