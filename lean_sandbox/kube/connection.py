@@ -96,6 +96,20 @@ def parse_server(server: str, *, source: str = "") -> ServerAddress:
     )
 
 
+def to_listener(url: str, ca_file: Path | None) -> Connection:
+    """Return how to reach the metrics listener of a controller, by the flags --url and --ca-file.
+
+    Raises ConfigError, which names the flag.
+    """
+    if not url.startswith(("http://", "https://")):
+        raise ConfigError(f"--url: {url!r} is not an http or https address")
+    try:
+        context = tls_context(file=ca_file) if url.startswith("https://") else None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"--ca-file: {ca_file} is not a certificate: {error}") from error
+    return Connection(url.removesuffix("/"), context, source="--url")
+
+
 def tls_context(*, file: Path | None = None, data: str | None = None) -> ssl.SSLContext:
     """Return a context that trusts this authority, or the system's. Raises OSError, ValueError."""
     context = ssl.create_default_context(cafile=file, cadata=data)

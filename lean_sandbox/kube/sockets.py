@@ -245,7 +245,7 @@ async def _connect(
             with anyio.fail_after(None if is_last else _ADDRESS_S):
                 return await _connect_to(make_socket(family), address)
         except OSError as problem:
-            problems.append(f"{address[0]}: {str(problem) or 'no answer'}")
+            problems.append(f"{address[0]}: {problem.strerror or str(problem) or 'no answer'}")
     raise OSError(", ".join(problems))
 
 

@@ -10,8 +10,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from lean_sandbox.clock import Clock
-from lean_sandbox.errors import ConfigError
-from lean_sandbox.kube.connection import Connection, tls_context
+from lean_sandbox.kube.connection import to_listener
 from lean_sandbox.kube.errors import ControlPlaneError
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.top.figures import ControllerFigures
@@ -54,16 +53,9 @@ class MetricsReader:
 
     def __init__(self, url: str, ca_file: Path | None, clock: Clock) -> None:
         """Raises ConfigError for an address that is none, and an authority that is unreadable."""
-        if not url.startswith(("http://", "https://")):
-            raise ConfigError(f"--url: {url!r} is not an http or https address")
         self._url = url
         self._clock = clock
-        try:
-            context = tls_context(file=ca_file) if url.startswith("https://") else None
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"--ca-file: {ca_file} is not a certificate: {error}") from error
-        connection = Connection(url.removesuffix("/"), context, source="--url")
-        self._transport = Transport(connection, clock=clock)
+        self._transport = Transport(to_listener(url, ca_file), clock=clock)
         # The monotonic time of the page before, in seconds, and the CPU seconds that it showed.
         self._before: tuple[float, float] | None = None
 

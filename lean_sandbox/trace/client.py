@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import http.client
 import sys
-from contextlib import closing
+from contextlib import aclosing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
 from lean_sandbox.errors import ConfigError
 from lean_sandbox.trace.life import NOTHING, PATH
 from lean_sandbox.watch.kind import Key
 
 if TYPE_CHECKING:
-    import ssl
     from argparse import ArgumentParser, Namespace
 
 _TIMEOUT_S: Final = 10.0
@@ -42,48 +41,36 @@ def _noun(word: str) -> str:
 
 
 def _run(given: Namespace) -> int:
+    import anyio  # noqa: PLC0415 -- only once it is asked
+
     key = Key(given.namespace, given.name)
-    sys.stdout.write(ask(given.url, given.kind, key, given.output, ca_file=given.ca_file))
+    answer = partial(ask, given.url, given.kind, key, given.output, ca_file=given.ca_file)
+    sys.stdout.write(anyio.run(answer))
     return 0
 
 
-def ask(url: str, kind: str, key: Key, output: str, *, ca_file: Path | None = None) -> str:
-    """Return the answer of the controller whose metrics are at ``url``. Raises ConfigError."""
+async def ask(url: str, kind: str, key: Key, output: str, *, ca_file: Path | None = None) -> str:
+    """Return the answer of the controller whose metrics are at ``url``; one GET. ConfigError."""
+    from lean_sandbox.kube.connection import to_listener  # noqa: PLC0415 -- only once it is asked
+    from lean_sandbox.kube.errors import ControlPlaneError  # noqa: PLC0415
+    from lean_sandbox.kube.transport import Transport  # noqa: PLC0415
+
     query = {"kind": kind, "namespace": key.namespace, "name": key.name, "output": output}
     try:
-        address = urlsplit(url)
-        if address.scheme not in ("http", "https") or not address.hostname:
-            raise ConfigError(f"--url: {url!r} is not an http or https address")
-        connection = (
-            http.client.HTTPConnection(address.netloc, timeout=_TIMEOUT_S)
-            if address.scheme == "http"
-            else http.client.HTTPSConnection(
-                address.netloc, timeout=_TIMEOUT_S, context=_context(ca_file)
-            )
-        )
-        with closing(connection):
-            connection.request("GET", f"{PATH}?{urlencode(query)}")
-            answer = connection.getresponse()
-            page = answer.read().decode("utf-8", "replace")
-    except (OSError, ValueError, http.client.HTTPException) as error:
+        async with aclosing(Transport(to_listener(url, ca_file))) as transport:
+            target = f"{PATH}?{urlencode(query)}"
+            answer = await transport.request("GET", target, timeout_s=_TIMEOUT_S)
+    except ControlPlaneError as error:
         raise ConfigError(
-            f"{url} cannot be reached: {getattr(error, 'strerror', '') or error}",
+            f"{url} cannot be reached: {error}",
             way_out="give the address of its /metrics with --url; of a controller in a cluster,"
             " kubectl port-forward brings the port here",
         ) from error
+    page = answer.body.decode("utf-8", "replace")
     if page.startswith(NOTHING):
         raise ConfigError(f"{url}: {page.rstrip()}")
     if answer.status == 404:
         raise ConfigError(f"{url}: tracing is off there", way_out=_SWITCH_ON)
     if answer.status != 200:
-        raise ConfigError(f"{url} answered {answer.status} {answer.reason}")
+        raise ConfigError(f"{url} answered {answer.status}")
     return page
-
-
-def _context(ca_file: Path | None) -> ssl.SSLContext:
-    from lean_sandbox.kube.connection import tls_context  # noqa: PLC0415 -- for https only
-
-    try:
-        return tls_context(file=ca_file)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"--ca-file: {ca_file} is not a readable certificate: {error}") from error

@@ -8,7 +8,6 @@ import re
 import shutil
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -336,7 +335,7 @@ async def test_a_question_without_kind_namespace_or_name_is_refused(query: str) 
         ("http://127.0.0.1:9", "cannot be reached"),
         ("ftp://x", "is not an http or https address"),
         ("127.0.0.1:8080", "is not an http or https address"),
-        ("http://[::1", "cannot be reached"),
+        ("http://[::1", "is not a URL"),
         ("http://.a", "cannot be reached"),
     ],
 )
@@ -363,17 +362,15 @@ async def test_a_controller_that_serves_over_tls_is_asked_over_tls(tmp_path: Pat
             key = Key(NS, "sb-1")
 
             async def asked(url: str, file: Path | None) -> str:
-                return await anyio.to_thread.run_sync(
-                    partial(ask, url, "sandbox", key, "table", ca_file=file)
-                )
+                return await ask(url, "sandbox", key, "table", ca_file=file)
 
             url = plain.replace("http:", "https:")
             assert "ADDED, passed: first sight" in await asked(url, tmp_path / "ca.crt")
-            with pytest.raises(ConfigError, match="CERTIFICATE_VERIFY_FAILED"):
+            with pytest.raises(ConfigError, match=r"certificate of .* was refused"):
                 await asked(url, None)
-            with pytest.raises(ConfigError, match="cannot be reached"):
+            with pytest.raises(ConfigError, match=r"cannot be reached: .* try https://"):
                 await asked(plain, None)
-            with pytest.raises(ConfigError, match=r"--ca-file: .*missing.crt is not a readable"):
+            with pytest.raises(ConfigError, match=r"--ca-file: .*missing.crt is not a certificate"):
                 await asked(url, tmp_path / "missing.crt")
 
 
