@@ -32,7 +32,7 @@ from lean_sandbox.local.http.handlers import Handlers
 from lean_sandbox.local.http.server import ApiServer
 from lean_sandbox.local.http.subresources import Subresources
 from lean_sandbox.local.http.watching import Watches
-from lean_sandbox.local.kinds.registry import Registry
+from lean_sandbox.local.kinds import Registry
 from lean_sandbox.local.read.represent import Renderer
 from lean_sandbox.local.request import ANONYMOUS, UNSECURED, AuditEntry, AuditLog, UserInfo
 from lean_sandbox.local.serversettings import HOST, MAX_BODY_BYTES, LocalSettings

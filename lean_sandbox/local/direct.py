@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lean_sandbox.local.errors import StatusError
-from lean_sandbox.local.kinds.registry import Kind, Registry
+from lean_sandbox.local.kinds import Kind, Registry
 from lean_sandbox.local.store import Collection, Entry, Event, Store, field_cells
 from lean_sandbox.local.write.bodies import Deletion, WriteOptions
 from lean_sandbox.local.write.patch import merge_patch

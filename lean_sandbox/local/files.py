@@ -16,7 +16,6 @@ import msgspec
 import yaml
 
 from lean_sandbox.errors import ConfigError, yaml_problem
-from lean_sandbox.local import data
 
 NAME: Final = "lean-sandbox-local"
 """Of the cluster, the user and the context."""
@@ -180,7 +179,7 @@ def clusters() -> list[LocalCluster]:
 
 
 def _manifest(name: str) -> str:
-    return (files(data) / f"{name}.yaml").read_text(encoding="utf-8")
+    return (files("lean_sandbox.local") / "data" / f"{name}.yaml").read_text(encoding="utf-8")
 
 
 SANDBOX: Final = _manifest("sandbox")

@@ -12,8 +12,6 @@ from typing import Any, Final
 
 import msgspec
 
-from lean_sandbox.local import data
-
 Json = dict[str, Any]
 
 RELEASE: Final = ("1", "36", "v1.36.3")
@@ -44,7 +42,9 @@ _SPECIAL: Final[dict[str, Json]] = {
 
 @cache
 def _read(section: str) -> Any:
-    return msgspec.json.decode(gzip.decompress((files(data) / f"{section}.json.gz").read_bytes()))
+    return msgspec.json.decode(
+        gzip.decompress((files("lean_sandbox.local") / "data" / f"{section}.json.gz").read_bytes())
+    )
 
 
 def schemas() -> dict[str, Json]:

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl, unquote
 
 from lean_sandbox.local.errors import bad_request
-from lean_sandbox.local.kinds.registry import Kind
+from lean_sandbox.local.kinds import Kind
 
 _VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch"}
 _NAMESPACE_PARTS: Final = frozenset(("status", "finalize"))

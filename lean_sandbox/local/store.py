@@ -21,7 +21,7 @@ import msgspec
 from lean_sandbox.errors import ConfigError
 from lean_sandbox.local.errors import expired
 from lean_sandbox.local.files import replace_private
-from lean_sandbox.local.kinds.registry import Registry, read_definition
+from lean_sandbox.local.kinds import Registry, read_definition
 from lean_sandbox.local.request import UserInfo
 
 Json = dict[str, Any]

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lean_sandbox.local.kinds.registry import Kind, builtin_kinds
+from lean_sandbox.local.kinds import Kind, builtin_kinds
 
 Json = dict[str, Any]
 

@@ -21,14 +21,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from lean_sandbox.local import data
+from lean_sandbox import local
 from tests.controlplane.binaries import provide
 from tests.controlplane.server import RealServer, started
 from tests.support.patience import PATIENCE_S
 
 Json = dict[str, Any]
 
-FOLDER: Final = Path(data.__file__).parent
+FOLDER: Final = Path(local.__file__).parent / "data"
 _AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 _TABLE: Final = "application/json;g=meta.k8s.io;v=v1;as=Table"
 _API: Final = re.compile(r"api/v1$|apis/[^/]+/[^/]+$")

@@ -15,7 +15,7 @@ from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.direct import StoredChange
 from lean_sandbox.local.errors import StatusError
 from lean_sandbox.local.http.faults import HeldRequests, Loss
-from lean_sandbox.local.kinds.registry import Kind
+from lean_sandbox.local.kinds import Kind
 from tests.faults.details import owner_of
 from tests.faults.oracle import TEMPLATES
 from tests.faults.promises import OBJECTS

@@ -11,7 +11,7 @@ from typing import Any
 import hypothesis.strategies as st
 from hypothesis.stateful import rule
 
-from lean_sandbox.local.kinds.registry import Kind
+from lean_sandbox.local.kinds import Kind
 from lean_sandbox.local.write.bodies import WriteOptions
 from lean_sandbox.model.names import name_hash
 from tests.faults.acts import NAMESPACES

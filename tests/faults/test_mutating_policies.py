@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lean_sandbox.local.kinds.registry import Kind
+from lean_sandbox.local.kinds import Kind
 from tests.support.builders import claim, placed, pool
 from tests.support.extensions import bound_name, members, open_claims, open_pools
 from tests.support.names import TEMPLATES

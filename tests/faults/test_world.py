@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lean_sandbox.local.http.faults import Loss
-from lean_sandbox.local.kinds.registry import Kind
+from lean_sandbox.local.kinds import Kind
 from tests.support import patience
 from tests.support.clock import FakeClock
 from tests.support.names import SANDBOXES

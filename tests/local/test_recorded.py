@@ -7,7 +7,7 @@ from typing import Any
 
 from lean_sandbox.local import recorded
 from lean_sandbox.local.controlplane import ControlPlane
-from lean_sandbox.local.kinds.registry import builtin_kinds
+from lean_sandbox.local.kinds import builtin_kinds
 from tests.conformance.servers import Embedded
 
 _SCALARS = {"string", "int32", "int64", "bool", "bytes", "double"}

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lean_sandbox.local.controlplane import ControlPlane
-from lean_sandbox.local.kinds.registry import Kind
+from lean_sandbox.local.kinds import Kind
 
 __all__ = ["Webhook", "add_webhook"]
 

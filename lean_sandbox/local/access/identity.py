@@ -16,7 +16,7 @@ from multidict import MultiMapping
 
 from lean_sandbox.local.access.rights import Authorizer, joined
 from lean_sandbox.local.errors import StatusError, bad_request, invalid
-from lean_sandbox.local.kinds.registry import Kind, make_kind
+from lean_sandbox.local.kinds import Kind, make_kind
 from lean_sandbox.local.request import (
     ANONYMOUS,
     AUTHENTICATED,

@@ -12,7 +12,7 @@ import msgspec
 from filters.selectors import LabelSelector, LabelTerm
 from lean_sandbox.local import recorded
 from lean_sandbox.local.errors import StatusError, bad_request, forbidden, not_found
-from lean_sandbox.local.kinds.registry import Kind
+from lean_sandbox.local.kinds import Kind
 from lean_sandbox.local.request import Target, UserInfo
 from lean_sandbox.local.store import Collection, Event, Store
 from lean_sandbox.local.write.bodies import WriteOptions

@@ -13,7 +13,7 @@ import anyio
 from anyio.lowlevel import checkpoint
 
 from lean_sandbox.local.errors import StatusError
-from lean_sandbox.local.kinds.registry import Kind, Registry
+from lean_sandbox.local.kinds import Kind, Registry
 from lean_sandbox.local.store import Collection, Entry, Event, Store
 from lean_sandbox.local.write.admission import DEFINITIONS
 from lean_sandbox.local.write.bodies import Deletion

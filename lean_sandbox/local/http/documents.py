@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from lean_sandbox.local import recorded
-from lean_sandbox.local.kinds.registry import Kind, Registry
+from lean_sandbox.local.kinds import Kind, Registry
 from lean_sandbox.local.read.represent import parse_accept
 from lean_sandbox.local.request import EncodedAnswer
 

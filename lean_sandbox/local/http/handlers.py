@@ -23,7 +23,7 @@ from lean_sandbox.local.errors import (
 )
 from lean_sandbox.local.http.subresources import Subresources
 from lean_sandbox.local.http.watching import WatchPlan
-from lean_sandbox.local.kinds.registry import Kind
+from lean_sandbox.local.kinds import Kind
 from lean_sandbox.local.read.paging import ListPage, check_options, list_page, matcher, version_of
 from lean_sandbox.local.read.represent import Accepted, Renderer, choose_form
 from lean_sandbox.local.request import Ask, EncodedAnswer, Target, flag, number

@@ -23,7 +23,7 @@ from lean_sandbox.local.http.documents import Documents
 from lean_sandbox.local.http.faults import AnswerLostError, ChosenFailure, Faults
 from lean_sandbox.local.http.handlers import Handlers
 from lean_sandbox.local.http.watching import Watches
-from lean_sandbox.local.kinds.registry import Registry
+from lean_sandbox.local.kinds import Registry
 from lean_sandbox.local.request import Ask, AuditEntry, AuditLog, EncodedAnswer, Target, read_target
 from lean_sandbox.local.serversettings import HOST, MAX_BODY_BYTES, LocalSettings
 

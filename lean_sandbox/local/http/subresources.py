@@ -18,7 +18,7 @@ from lean_sandbox.local.errors import (
     invalid,
     status_success,
 )
-from lean_sandbox.local.kinds.registry import Kind, make_kind
+from lean_sandbox.local.kinds import Kind, make_kind
 from lean_sandbox.local.read.printers import at
 from lean_sandbox.local.request import Ask, EncodedAnswer
 from lean_sandbox.local.schema import errors

@@ -14,7 +14,7 @@ from aiohttp import web
 from lean_sandbox.clock import Clock
 from lean_sandbox.local.errors import StatusError
 from lean_sandbox.local.http.faults import Faults
-from lean_sandbox.local.kinds.registry import Kind
+from lean_sandbox.local.kinds import Kind
 from lean_sandbox.local.read.represent import Accepted, Renderer
 from lean_sandbox.local.request import AuditEntry
 from lean_sandbox.local.store import Collection, Entry, Event

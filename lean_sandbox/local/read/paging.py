@@ -19,7 +19,7 @@ from lean_sandbox.local.errors import (
     invalid,
     too_large_version,
 )
-from lean_sandbox.local.kinds.registry import Kind
+from lean_sandbox.local.kinds import Kind
 from lean_sandbox.local.request import number
 from lean_sandbox.local.schema.errors import forbidden, not_supported
 from lean_sandbox.local.store import Collection, Entry

@@ -12,7 +12,7 @@ import msgspec
 
 from lean_sandbox.local import recorded
 from lean_sandbox.local.errors import bad_request, not_acceptable
-from lean_sandbox.local.kinds.registry import Kind
+from lean_sandbox.local.kinds import Kind
 from lean_sandbox.local.read.printers import PRINTERS, since
 from lean_sandbox.local.schema.events import to_events
 from lean_sandbox.local.serversettings import LocalSettings

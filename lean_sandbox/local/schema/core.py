@@ -7,13 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from lean_sandbox.local.errors import ErrorCause
-from lean_sandbox.local.kinds.registry import Kind
-from lean_sandbox.local.schema import errors, names
-from lean_sandbox.local.schema.definition import check_definition, check_definition_change
-from lean_sandbox.local.schema.events import check_event_place
-from lean_sandbox.local.schema.metadata import NAME_RULES, validate_metadata
-from lean_sandbox.local.schema.pods import POD, POD_STATUS, check_pod_change
-from lean_sandbox.local.schema.rows import (
+from lean_sandbox.local.kinds import Kind
+from lean_sandbox.local.schema import checks, errors
+from lean_sandbox.local.schema.checks import (
     at_least,
     broken,
     named,
@@ -23,7 +19,16 @@ from lean_sandbox.local.schema.rows import (
     port,
     selector,
 )
-from lean_sandbox.local.schema.services import SERVICE, check_service_change
+from lean_sandbox.local.schema.definition import check_definition, check_definition_change
+from lean_sandbox.local.schema.events import check_event_place
+from lean_sandbox.local.schema.metadata import NAME_RULES, validate_metadata
+from lean_sandbox.local.schema.pods import (
+    POD,
+    POD_STATUS,
+    SERVICE,
+    check_pod_change,
+    check_service_change,
+)
 from lean_sandbox.model.comparison import parse_quantity
 
 Json = dict[str, Any]
@@ -104,7 +109,7 @@ _CLAIM: Final[Any] = (
     _claim,
     {
         "accessModes": needed("at least 1 access mode is required"),
-        "storageClassName": named(names.subdomain_problems),
+        "storageClassName": named(checks.subdomain_problems),
         "volumeMode": one_of("Block", "Filesystem"),
     },
 )
@@ -211,7 +216,7 @@ def _subject(subject: Json, where: str) -> Iterator[ErrorCause]:
     kind = subject.get("kind")
     group = subject.get("apiGroup") or ""
     if kind == "ServiceAccount":
-        yield from named(names.subdomain_problems)(subject.get("name"), f"{where}.name")
+        yield from named(checks.subdomain_problems)(subject.get("name"), f"{where}.name")
     wanted = {"ServiceAccount": "", "User": _RBAC, "Group": _RBAC}
     if kind in wanted and group != wanted[kind]:
         yield errors.not_supported(f"{where}.apiGroup", group, [wanted[kind]])
@@ -287,11 +292,11 @@ _CHECKS: Final[Mapping[str, Any]] = {
     ),
     "Role": {"rules[*]": (_RULE, {"nonResourceURLs": _no_urls})},
     "RoleBinding": _binding("Role", "ClusterRole"),
-    "RuntimeClass": {"handler": (needed(), named(names.rfc1123_label_problems))},
+    "RuntimeClass": {"handler": (needed(), named(checks.rfc1123_label_problems))},
     "Secret": (_secret, {"data": _keys}),
     "Service": SERVICE,
     "StorageClass": {
-        "provisioner": (needed(), named(lambda text: names.label_key_problems(text.lower()))),
+        "provisioner": (needed(), named(lambda text: checks.label_key_problems(text.lower()))),
         "reclaimPolicy": one_of("Delete", "Retain"),
         "volumeBindingMode": one_of("Immediate", "WaitForFirstConsumer"),
     },
@@ -377,8 +382,8 @@ _CHANGES: Final[Mapping[str, Callable[[Json, Json], Iterator[ErrorCause]]]] = {
 def _check_finalizers(obj: Json) -> Iterator[ErrorCause]:
     text = "name is neither a standard finalizer name nor is it fully qualified"
     for position, name in enumerate(obj["metadata"].get("finalizers") or ()):
-        is_plain = "/" not in name and not names.label_key_problems(name)
-        if is_plain and name not in names.STANDARD_FINALIZERS:
+        is_plain = "/" not in name and not checks.label_key_problems(name)
+        if is_plain and name not in checks.STANDARD_FINALIZERS:
             yield errors.invalid(f"metadata.finalizers[{position}]", name, text)
 
 
@@ -391,7 +396,7 @@ def core_validate(
     their own get the metadata rules only; JSON types are the matter of ``decode``. With
     `is_status` nothing but the status is new.
     """
-    rule = NAME_RULES.get(kind.kind, names.subdomain_problems)
+    rule = NAME_RULES.get(kind.kind, checks.subdomain_problems)
     found = validate_metadata(obj, old, rule=rule, namespaced=kind.namespaced)
     if not kind.group and kind.kind != "Event":
         found += _check_finalizers(obj)

@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any, Final, NamedTuple
 
 from lean_sandbox.local import recorded
-from lean_sandbox.local.schema.formats import (
+from lean_sandbox.local.schema.structural import (
     INTEGER_RANGES,
     JSON_TYPES,
     QUANTITY_TEXT,

@@ -9,12 +9,16 @@ from typing import Any, Final
 
 from lean_sandbox.local.errors import ErrorCause
 from lean_sandbox.local.schema import errors
+from lean_sandbox.local.schema.checks import Check, broken, needed, one_of
 from lean_sandbox.local.schema.expressions import RuleError
-from lean_sandbox.local.schema.formats import PatternError, compile_pattern
-from lean_sandbox.local.schema.rows import Check, broken, needed, one_of
-from lean_sandbox.local.schema.rules import check_rule
-from lean_sandbox.local.schema.structural import EMBEDDED, OPEN, prune
-from lean_sandbox.local.schema.validation import validate
+from lean_sandbox.local.schema.structural import (
+    EMBEDDED,
+    OPEN,
+    PatternError,
+    compile_pattern,
+    prune,
+)
+from lean_sandbox.local.schema.validation import check_rule, validate
 
 Json = dict[str, Any]
 

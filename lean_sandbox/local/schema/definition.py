@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from lean_sandbox.local.errors import ErrorCause
-from lean_sandbox.local.schema import errors, names
+from lean_sandbox.local.schema import checks, errors
+from lean_sandbox.local.schema.checks import Check, broken, named, needed, one_of
 from lean_sandbox.local.schema.definedschema import check_schema
-from lean_sandbox.local.schema.rows import Check, broken, named, needed, one_of
 from lean_sandbox.local.schema.structural import OPEN
 
 Json = dict[str, Any]
@@ -20,36 +20,17 @@ _COLUMN_FORMATS: Final = (
 )
 
 
-def definition_defaults(crd: Json) -> None:
-    """Write the defaults of a definition: names, conversion, and what its status says of both."""
-    spec = crd["spec"] = crd.get("spec") or {}
-    given = spec["names"] = spec.get("names") or {}
-    kind = given.get("kind") or ""
-    if not given.get("singular"):
-        given["singular"] = kind.lower()
-    if not given.get("listKind") and kind:
-        given["listKind"] = f"{kind}List"
-    if not spec.get("conversion"):
-        spec["conversion"] = {"strategy": "None"}
-    stored = [v["name"] for v in spec.get("versions") or () if v.get("storage") and v.get("name")]
-    status = crd.setdefault("status", {})
-    for name in stored:
-        if name not in (status.get("storedVersions") or ()):
-            status["storedVersions"] = [*(status.get("storedVersions") or ()), name]
-    status["acceptedNames"] = given
-
-
 # ------------------------------------------------------------------ names
 
 
 def _mixed_case(text: str) -> list[str]:
     prefix = "may have mixed case, but should otherwise match: "
-    return [prefix + problem for problem in names.rfc1035_label_problems(text.lower())]
+    return [prefix + problem for problem in checks.rfc1035_label_problems(text.lower())]
 
 
 def _group(group: Any, where: str) -> Iterator[ErrorCause]:
     yield from needed()(group, where)
-    problems = names.subdomain_problems(group) if group else []
+    problems = checks.subdomain_problems(group) if group else []
     yield from (errors.invalid(where, group, text) for text in problems)
     if group and not problems and "." not in group:
         yield errors.invalid(where, group, "should be a domain with at least one dot")
@@ -98,7 +79,7 @@ def _not_preserved(value: Any, where: str) -> Iterator[ErrorCause]:
         yield errors.invalid(where, value, text)
 
 
-_LABEL: Final = (needed(), named(names.rfc1035_label_problems))
+_LABEL: Final = (needed(), named(checks.rfc1035_label_problems))
 _MIXED: Final = (needed(), named(_mixed_case))
 _SPEC: Final[Json] = {
     "group": _group,
@@ -119,7 +100,7 @@ _SPEC: Final[Json] = {
 # ------------------------------------------------------------------ versions
 
 
-def _below(*parents: str) -> names.NameRule:
+def _below(*parents: str) -> checks.NameRule:
     """Return a rule for paths of fields below some parents."""
     shown = " or ".join(f".{parent}" for parent in parents)
     pattern = rf"\.(?:{'|'.join(parents)})\.[^\[]+$"
@@ -208,7 +189,7 @@ def _check_versions(versions: list[Json]) -> Iterator[ErrorCause]:
         yield errors.invalid("spec.versions", given, text)
     for position, version in enumerate(versions):
         path = f"spec.versions[{position}]"
-        for text in names.rfc1035_label_problems(given[position]):
+        for text in checks.rfc1035_label_problems(given[position]):
             yield errors.invalid(f"{path}.name", given[position], text)
         if given[position] in given[:position]:
             yield errors.invalid(path, given[position], "must contain unique version names")

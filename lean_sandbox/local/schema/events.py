@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from lean_sandbox.local.errors import ErrorCause
-from lean_sandbox.local.schema import errors, names
+from lean_sandbox.local.schema import checks, errors
 
 Json = dict[str, Any]
 
@@ -75,7 +75,7 @@ def check_new_event(obj: Json) -> Iterator[ErrorCause]:
     controller = obj.get("reportingComponent") or ""
     if not controller:
         yield errors.required("reportingController")
-    for text in names.label_key_problems(controller):
+    for text in checks.label_key_problems(controller):
         yield errors.invalid("reportingController", controller, text)
     yield from (errors.required(key) for key in _REQUIRED if not obj.get(key))
     for key, limit in _LIMITS.items():

@@ -14,7 +14,7 @@ from fractions import Fraction
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from lean_sandbox.local.schema.formats import QUANTITY_TEXT, compile_pattern
+from lean_sandbox.local.schema.structural import QUANTITY_TEXT, compile_pattern
 from lean_sandbox.model.comparison import parse_quantity
 
 if TYPE_CHECKING:

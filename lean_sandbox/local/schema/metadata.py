@@ -7,12 +7,11 @@ from typing import Any, Final
 
 from lean_sandbox.local import recorded
 from lean_sandbox.local.errors import ErrorCause
-from lean_sandbox.local.kinds.registry import Kind
-from lean_sandbox.local.schema import errors, names
-from lean_sandbox.local.schema.decoding import METADATA
+from lean_sandbox.local.kinds import Kind
+from lean_sandbox.local.schema import checks, errors
+from lean_sandbox.local.schema.checks import broken, labels
 from lean_sandbox.local.schema.errors import warning_header
-from lean_sandbox.local.schema.rows import broken, labels
-from lean_sandbox.local.schema.structural import is_same
+from lean_sandbox.local.schema.structural import METADATA, is_same
 
 Json = dict[str, Any]
 
@@ -22,12 +21,12 @@ _IMMUTABLE: Final = (
     *("namespace", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"),
 )
 _OWNER_ORDER: Final = ("apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion")
-NAME_RULES: Final[dict[str, names.NameRule]] = {
-    "Namespace": names.rfc1123_label_problems,
+NAME_RULES: Final[dict[str, checks.NameRule]] = {
+    "Namespace": checks.rfc1123_label_problems,
     # Services of Kubernetes 1.36 still have RFC 1035 names.
-    "Service": names.rfc1035_label_problems,
+    "Service": checks.rfc1035_label_problems,
     **dict.fromkeys(
-        ("Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"), names.path_segment_problems
+        ("Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"), checks.path_segment_problems
     ),
 }
 """The rules for names of built-in kinds whose names are no subdomains."""
@@ -37,7 +36,7 @@ def _annotations(annotations: Any, path: str) -> Iterator[ErrorCause]:
     total = 0
     for key, value in sorted((annotations or {}).items()):
         total += len(key.encode()) + len(value.encode())
-        for text in names.label_key_problems(key.lower()):
+        for text in checks.label_key_problems(key.lower()):
             yield errors.invalid(path, key, text)
     if total > _ANNOTATIONS_LIMIT_BYTES:
         yield errors.too_long(path, _ANNOTATIONS_LIMIT_BYTES)
@@ -45,7 +44,7 @@ def _annotations(annotations: Any, path: str) -> Iterator[ErrorCause]:
 
 def _finalizers(finalizers: Any, path: str) -> Iterator[ErrorCause]:
     for name in finalizers or ():
-        yield from (errors.invalid(path, name, text) for text in names.label_key_problems(name))
+        yield from (errors.invalid(path, name, text) for text in checks.label_key_problems(name))
 
 
 def _ordered(owner: Json) -> Json:
@@ -87,7 +86,7 @@ _METADATA: Final[Json] = {
 }
 
 
-def _check_name(meta: Json, rule: names.NameRule) -> Iterator[ErrorCause]:
+def _check_name(meta: Json, rule: checks.NameRule) -> Iterator[ErrorCause]:
     name = meta.get("name") or ""
     prefix = meta.get("generateName") or ""
     if prefix:
@@ -109,7 +108,7 @@ def _check_namespace(namespace: str, *, is_new: bool, namespaced: bool) -> Itera
     elif not namespaced and namespace:
         yield errors.forbidden(where, "not allowed on this type")
     elif namespace and is_new:
-        for text in names.rfc1123_label_problems(namespace):
+        for text in checks.rfc1123_label_problems(namespace):
             yield errors.invalid(where, namespace, text)
 
 
@@ -132,7 +131,7 @@ def validate_metadata(
     obj: Json,
     old: Json | None = None,
     *,
-    rule: names.NameRule = names.subdomain_problems,
+    rule: checks.NameRule = checks.subdomain_problems,
     namespaced: bool = True,
 ) -> list[ErrorCause]:
     """Return what is wrong with an object's metadata; `old` is the stored object of an update."""
@@ -162,7 +161,7 @@ def tidy_metadata(kind: Kind, metadata: Json, old: Json) -> Iterator[str]:
             )
     before = old.get("finalizers") or ()
     for name in (metadata.get("finalizers") or ()) if kind.is_custom else ():
-        if "/" not in name and name not in names.STANDARD_FINALIZERS and name not in before:
+        if "/" not in name and name not in checks.STANDARD_FINALIZERS and name not in before:
             yield warning_header(
                 f'metadata.finalizers: "{name}": prefer a domain-qualified finalizer name to avoid'
                 " accidental conflicts with other finalizer writers"

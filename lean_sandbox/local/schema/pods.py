@@ -1,4 +1,4 @@
-"""Validation of Pods: the checks whose answers users of Sandboxes meet."""
+"""Checks of Pods and of the Services before them: those whose answers users of Sandboxes meet."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from lean_sandbox.local.errors import ErrorCause
-from lean_sandbox.local.schema import errors, names
-from lean_sandbox.local.schema.pod_defaults import CONTAINER_LISTS, containers_of
-from lean_sandbox.local.schema.rows import (
+from lean_sandbox.local.schema import checks, errors
+from lean_sandbox.local.schema.checks import (
     amounts,
     at_least,
     between,
@@ -20,9 +19,12 @@ from lean_sandbox.local.schema.rows import (
     port,
     unique,
 )
+from lean_sandbox.local.schema.defaults import CONTAINER_LISTS, containers_of
+from lean_sandbox.local.schema.structural import matches_format
 from lean_sandbox.model.comparison import parse_quantity
 
 Json = dict[str, Any]
+
 
 PROTOCOLS: Final = ("SCTP", "TCP", "UDP")
 _MAX_INT32: Final = 2**31 - 1
@@ -90,7 +92,7 @@ def _mount_paths(mounts: Any, where: str) -> Iterator[ErrorCause]:
 def _resource_names(resources: Any, where: str) -> Iterator[ErrorCause]:
     for name in resources or ():
         inner = f"{where}[{name}]"
-        for text in names.label_key_problems(name):
+        for text in checks.label_key_problems(name):
             yield errors.invalid(inner, name, text)
         if not ("/" in name or name in _STANDARD_RESOURCES or name.startswith("hugepages-")):
             text = "must be a standard resource type or fully qualified"
@@ -145,7 +147,7 @@ _CONTAINER: Final[Json] = {
     "startupProbe": _OTHER_PROBE,
     "ports": unique("name"),
     "ports[*]": {
-        "name": named(names.port_name_problems),
+        "name": named(checks.port_name_problems),
         "containerPort": _container_port,
         "protocol": one_of(*PROTOCOLS),
         "hostPort": port,
@@ -157,7 +159,7 @@ _CONTAINER: Final[Json] = {
         _requests,
         {"limits": (_resource_names, amounts), "requests": (_resource_names, amounts)},
     ),
-    "name": (needed(), named(names.rfc1123_label_problems)),
+    "name": (needed(), named(checks.rfc1123_label_problems)),
 }
 
 
@@ -224,12 +226,12 @@ _SPEC: Final[Any] = (
         "restartPolicy": one_of("Always", "OnFailure", "Never"),
         "dnsPolicy": one_of("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"),
         "activeDeadlineSeconds": between(1, _MAX_INT32),
-        "hostname": named(names.rfc1123_label_problems),
-        "subdomain": named(names.rfc1123_label_problems),
-        "nodeName": named(names.subdomain_problems),
-        "serviceAccountName": named(names.subdomain_problems),
-        "priorityClassName": named(names.subdomain_problems),
-        "runtimeClassName": named(names.subdomain_problems),
+        "hostname": named(checks.rfc1123_label_problems),
+        "subdomain": named(checks.rfc1123_label_problems),
+        "nodeName": named(checks.subdomain_problems),
+        "serviceAccountName": named(checks.subdomain_problems),
+        "priorityClassName": named(checks.subdomain_problems),
+        "runtimeClassName": named(checks.subdomain_problems),
         "nodeSelector": labels,
         "securityContext": dict.fromkeys(
             ("runAsUser", "runAsGroup", "fsGroup"), between(0, _MAX_INT32)
@@ -237,7 +239,7 @@ _SPEC: Final[Any] = (
         "tolerations[*]": (
             _toleration,
             {
-                "key": named(names.label_key_problems),
+                "key": named(checks.label_key_problems),
                 "operator": one_of("Equal", "Exists"),
                 "effect": one_of("NoSchedule", "PreferNoSchedule", "NoExecute"),
             },
@@ -251,7 +253,7 @@ _SPEC: Final[Any] = (
         "volumes[*]": (
             _one_source,
             {
-                "name": (needed(), named(names.rfc1123_label_problems)),
+                "name": (needed(), named(checks.rfc1123_label_problems)),
                 "persistentVolumeClaim": {"claimName": needed()},
                 "hostPath": {"path": needed()},
             },
@@ -260,7 +262,7 @@ _SPEC: Final[Any] = (
 )
 
 
-def _addresses(addresses: Any, where: str) -> Iterator[ErrorCause]:
+def _pod_addresses(addresses: Any, where: str) -> Iterator[ErrorCause]:
     """Check that a Pod has one address of each family."""
     given = [one.get("ip") or "" for one in addresses or ()]
     if len({":" in address for address in given}) < len(given):
@@ -269,7 +271,7 @@ def _addresses(addresses: Any, where: str) -> Iterator[ErrorCause]:
         yield errors.invalid(where, shown, text)
 
 
-POD_STATUS: Final[Any] = {"status": {"podIPs": _addresses}}
+POD_STATUS: Final[Any] = {"status": {"podIPs": _pod_addresses}}
 POD: Final[Any] = ({"spec": _SPEC}, POD_STATUS)
 
 
@@ -330,3 +332,78 @@ def check_pod_change(obj: Json, before: Json) -> Iterator[ErrorCause]:
         yield errors.invalid("spec.activeDeadlineSeconds", now, text)
     if _updatable(spec, old) != _without_empty(old):
         yield errors.forbidden("spec", _UPDATE)
+
+
+# ------------------------------------------------------------------ Services
+
+_IP_TEXT: Final = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
+
+
+def _ports(spec: Json, where: str) -> Iterator[ErrorCause]:
+    ports: list[Json] = spec.get("ports") or []
+    if not ports and spec.get("clusterIP") != "None" and spec.get("type") != "ExternalName":
+        yield errors.required(f"{where}.ports")
+    seen: set[tuple[Any, Any]] = set()
+    for position, one in enumerate(ports):
+        if len(ports) > 1 and not one.get("name"):
+            yield errors.required(f"{where}.ports[{position}].name")
+        key = (one.get("protocol"), one.get("port"))
+        if key in seen:
+            shown = {
+                "Name": "",
+                "Protocol": key[0],
+                "AppProtocol": None,
+                "Port": key[1],
+                "TargetPort": 0,
+                "NodePort": 0,
+            }
+            yield errors.duplicate(f"{where}.ports[{position}]", shown)
+        seen.add(key)
+
+
+def _addresses(spec: Json, where: str) -> Iterator[ErrorCause]:
+    addresses: list[str] = spec.get("clusterIPs") or []
+    kind = spec.get("type")
+    if kind == "ExternalName" and not spec.get("externalName"):
+        yield errors.required(f"{where}.externalName")
+    if addresses[:1] == ["None"] and kind in {"NodePort", "LoadBalancer"}:
+        text = f"may not be set to 'None' for {kind} services"
+        yield errors.invalid(f"{where}.clusterIPs[0]", "None", text)
+    for position, address in enumerate(addresses):
+        is_address = any(matches_format(address, form) for form in ("ipv4", "ipv6"))
+        if address not in {"None", ""} and not is_address:
+            yield errors.invalid(f"{where}.clusterIPs[{position}]", address, _IP_TEXT)
+    if addresses and spec.get("clusterIP") != addresses[0]:
+        text = "first value must match `clusterIP`"
+        yield errors.invalid(f"{where}.clusterIPs", addresses, text)
+
+
+SERVICE: Final[Any] = {
+    "spec": (
+        _ports,
+        _addresses,
+        {
+            "type": one_of("ClusterIP", "ExternalName", "LoadBalancer", "NodePort"),
+            "sessionAffinity": one_of("ClientIP", "None"),
+            "selector": labels,
+            "ports": unique("name"),
+            "ports[*]": {
+                "name": named(checks.rfc1123_label_problems),
+                "port": between(1, 65535),
+                "protocol": one_of(*PROTOCOLS),
+                "targetPort": port,
+            },
+        },
+    )
+}
+
+
+def check_service_change(obj: Json, before: Json) -> Iterator[ErrorCause]:
+    """Give what is wrong with the update of a Service: its address never changes."""
+    spec = obj["spec"]
+    old = before.get("spec") or {}
+    now = spec.get("clusterIPs") or []
+    was = old.get("clusterIPs") or []
+    is_named = "ExternalName" in (spec.get("type"), old.get("type"))
+    if now and was and now[0] != was[0] and not is_named:
+        yield errors.invalid("spec.clusterIPs[0]", now, "may not change once set")

@@ -9,7 +9,8 @@ from functools import lru_cache
 from typing import Any, Final
 
 from lean_sandbox.local.errors import StatusError, bad_request, invalid
-from lean_sandbox.local.kinds.registry import Kind
+from lean_sandbox.local.kinds import Kind
+from lean_sandbox.local.schema.assigned import first_status, keep_allocated
 from lean_sandbox.local.schema.core import core_validate
 from lean_sandbox.local.schema.decoding import (
     DecodeError,
@@ -18,14 +19,11 @@ from lean_sandbox.local.schema.decoding import (
     decode,
     decode_metadata,
 )
+from lean_sandbox.local.schema.defaults import core_defaults
 from lean_sandbox.local.schema.errors import warning_header
-from lean_sandbox.local.schema.kinddefaults import core_defaults
 from lean_sandbox.local.schema.metadata import validate_metadata
-from lean_sandbox.local.schema.pod_defaults import first_status
-from lean_sandbox.local.schema.rules import RuleSet
-from lean_sandbox.local.schema.services import keep_allocated
 from lean_sandbox.local.schema.structural import OPEN, Node, apply_defaults, prune, with_metadata
-from lean_sandbox.local.schema.validation import validate
+from lean_sandbox.local.schema.validation import RuleSet, validate
 
 Json = dict[str, Any]
 

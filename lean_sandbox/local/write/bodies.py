@@ -17,7 +17,7 @@ from lean_sandbox.local.errors import (
     unreadable_patch,
     unsupported_media_type,
 )
-from lean_sandbox.local.kinds.registry import Kind, make_kind
+from lean_sandbox.local.kinds import Kind, make_kind
 from lean_sandbox.local.request import Ask, Target, flag, number
 from lean_sandbox.local.schema import errors
 from lean_sandbox.local.schema.structural import Node

@@ -16,16 +16,17 @@ from lean_sandbox.local.errors import (
     forbidden,
     not_found,
 )
-from lean_sandbox.local.kinds.registry import Kind, Registry
-from lean_sandbox.local.schema.errors import warning_header
-from lean_sandbox.local.schema.metadata import is_unchanged, ordered_metadata, tidy_metadata
-from lean_sandbox.local.schema.pod_defaults import (
+from lean_sandbox.local.kinds import Kind, Registry
+from lean_sandbox.local.schema.assigned import (
     add_token,
     add_tolerations,
+    assign_address,
+    assign_node_ports,
     resolve_priority,
     resolve_runtime,
 )
-from lean_sandbox.local.schema.services import assign_address, assign_node_ports
+from lean_sandbox.local.schema.errors import warning_header
+from lean_sandbox.local.schema.metadata import is_unchanged, ordered_metadata, tidy_metadata
 from lean_sandbox.local.store import Collection, Entry, Store, field_cells
 from lean_sandbox.local.write.admission import DEFINITIONS, Admission, prepare_create, unowned
 from lean_sandbox.local.write.bodies import Deletion, WriteOptions, check_namespace

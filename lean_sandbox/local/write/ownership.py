@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from lean_sandbox.local.errors import ErrorCause, StatusError
-from lean_sandbox.local.kinds.registry import Kind
+from lean_sandbox.local.kinds import Kind
 from lean_sandbox.local.schema.structural import Node, child, is_same, items, key_of, list_type
 from lean_sandbox.local.write.bodies import WriteOptions
 

@@ -18,7 +18,7 @@ from lean_sandbox.local.errors import (
     not_found,
     unreadable_patch,
 )
-from lean_sandbox.local.kinds.registry import Kind
+from lean_sandbox.local.kinds import Kind
 from lean_sandbox.local.schema import errors
 from lean_sandbox.local.schema.metadata import count_generation, keep_system, tidy_metadata
 from lean_sandbox.local.store import Entry

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lean_sandbox.local.kinds.registry import Kind
+from lean_sandbox.local.kinds import Kind
 from lean_sandbox.model.times import format_rfc3339
 from tests.support.builders import claim, placed, pool, template
 from tests.support.clock import EPOCH

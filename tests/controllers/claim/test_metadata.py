@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lean_sandbox.local.kinds.registry import Kind
+from lean_sandbox.local.kinds import Kind
 from tests.support.builders import claim, template
 from tests.support.extensions import (
     bound_name,

@@ -9,7 +9,7 @@ import pytest
 
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.http.faults import Loss
-from lean_sandbox.local.kinds.registry import Kind
+from lean_sandbox.local.kinds import Kind
 from tests.support.clock import EPOCH, FakeClock
 from tests.support.expiry import at, dying, reason
 from tests.support.names import SANDBOXES

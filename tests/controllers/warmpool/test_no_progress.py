@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lean_sandbox.local.controlplane import ControlPlane
-from lean_sandbox.local.kinds.registry import Kind
+from lean_sandbox.local.kinds import Kind
 from tests.metrics.scrape import scraping
 from tests.support.builders import claim, placed, pool
 from tests.support.extensions import (

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lean_sandbox.local.kinds.registry import Kind
+from lean_sandbox.local.kinds import Kind
 from tests.support.builders import claim, orphan, placed, pool
 from tests.support.extensions import (
     change_pool,

@@ -10,7 +10,7 @@ import pytest
 
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.errors import internal
-from lean_sandbox.local.kinds.registry import Kind
+from lean_sandbox.local.kinds import Kind
 from tests.support.builders import member, placed, pool
 from tests.support.extensions import (
     change_pool,

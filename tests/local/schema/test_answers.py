@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from lean_sandbox.local.errors import invalid
-from lean_sandbox.local.kinds.registry import builtin_kinds
+from lean_sandbox.local.kinds import builtin_kinds
 from lean_sandbox.local.schema.core import core_validate
 from lean_sandbox.local.schema.decoding import builtin_schema, complete, decode, decode_metadata
-from lean_sandbox.local.schema.kinddefaults import core_defaults
+from lean_sandbox.local.schema.defaults import core_defaults
 from lean_sandbox.local.schema.metadata import validate_metadata
 from lean_sandbox.local.schema.structural import apply_defaults, prune
 from lean_sandbox.local.schema.validation import validate

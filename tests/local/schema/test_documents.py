@@ -11,7 +11,7 @@ import pytest
 from lean_sandbox.local import recorded
 from lean_sandbox.local.http import documents
 from lean_sandbox.local.http.documents import openapi_document, openapi_index
-from lean_sandbox.local.kinds.registry import builtin_kinds, make_kind, read_definition
+from lean_sandbox.local.kinds import builtin_kinds, make_kind, read_definition
 from lean_sandbox.model.crds.definitions import definitions
 
 Json = dict[str, Any]

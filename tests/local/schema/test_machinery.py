@@ -10,15 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.local.kinds.registry import builtin_kinds
+from lean_sandbox.local.kinds import builtin_kinds
 from lean_sandbox.local.schema.core import core_validate
 from lean_sandbox.local.schema.decoding import DecodeError, builtin_schema, complete, decode
-from lean_sandbox.local.schema.definition import check_definition, definition_defaults
+from lean_sandbox.local.schema.defaults import core_defaults, definition_defaults
+from lean_sandbox.local.schema.definition import check_definition
 from lean_sandbox.local.schema.expressions import compile_rule
-from lean_sandbox.local.schema.formats import canonical_quantity
-from lean_sandbox.local.schema.kinddefaults import core_defaults
 from lean_sandbox.local.schema.metadata import validate_metadata
-from lean_sandbox.local.schema.structural import apply_defaults, prune
+from lean_sandbox.local.schema.structural import apply_defaults, canonical_quantity, prune
 from lean_sandbox.local.schema.validation import validate
 from lean_sandbox.model.comparison import parse_quantity
 from lean_sandbox.model.crds.definitions import definitions

@@ -12,7 +12,8 @@ import yaml
 
 from lean_sandbox.cli import main
 from lean_sandbox.config.sources import EXIT_OK
-from lean_sandbox.local.schema.definition import check_definition, definition_defaults
+from lean_sandbox.local.schema.defaults import definition_defaults
+from lean_sandbox.local.schema.definition import check_definition
 from lean_sandbox.model.crds.definitions import definitions, generate, write
 
 Json = dict[str, Any]

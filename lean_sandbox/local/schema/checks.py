@@ -1,47 +1,132 @@
-"""Defaults and checks of built-in kinds as trees of members: what is written, what has to hold.
+"""Checks of members: the syntax of names, and trees of what has to hold.
 
-In a tree `name[*]` stands for every item of a list.
+A rule of names returns what keeps a text from being such a name. In a tree `name[*]` stands for
+every item of a list.
 """
 
 from __future__ import annotations
 
-import copy
 import ipaddress
+import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, Final
 
 from lean_sandbox.local.errors import ErrorCause
-from lean_sandbox.local.schema import errors, names
+from lean_sandbox.local.schema import errors
 from lean_sandbox.model.comparison import parse_quantity
 
 Json = dict[str, Any]
+
+
+NameRule = Callable[[str], list[str]]
+
+STANDARD_FINALIZERS: Final = ("kubernetes", "orphan", "foregroundDeletion")
+_LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_QUALIFIED: Final = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
+
+
+def _syntax(
+    pattern: str, limit: int, message: str, *examples: str, unit: str = "characters"
+) -> NameRule:
+    compiled = re.compile(rf"(?:{pattern})\Z", re.ASCII)
+    shown = ",  or ".join(f"'{example}'" for example in examples)
+    text = f"{message} (e.g. {shown}, regex used for validation is '{pattern}')"
+
+    def problems(name: str) -> list[str]:
+        size = len(name.encode() if unit == "bytes" else name)
+        found = [] if size <= limit else [f"must be no more than {limit} {unit}"]
+        return found if compiled.match(name) else [*found, text]
+
+    return problems
+
+
+subdomain_problems: Final = _syntax(
+    rf"{_LABEL}(\.{_LABEL})*",
+    253,
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or "
+    "'.', and must start and end with an alphanumeric character",
+    "example.com",
+)
+rfc1123_label_problems: Final = _syntax(
+    _LABEL,
+    63,
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and "
+    "must start and end with an alphanumeric character",
+    "my-name",
+    "123-abc",
+)
+rfc1035_label_problems: Final = _syntax(
+    "[a-z]([-a-z0-9]*[a-z0-9])?",
+    63,
+    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an "
+    "alphabetic character, and end with an alphanumeric character",
+    "my-name",
+    "abc-123",
+)
+label_value_problems: Final = _syntax(
+    f"({_QUALIFIED})?",
+    63,
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or "
+    "'.', and must start and end with an alphanumeric character",
+    "MyValue",
+    "my_value",
+    "12345",
+    unit="bytes",
+)
+_qualified_problems: Final = _syntax(
+    _QUALIFIED,
+    63,
+    "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an "
+    "alphanumeric character",
+    "MyName",
+    "my.name",
+    "123-abc",
+    unit="bytes",
+)
+
+
+def path_segment_problems(name: str) -> list[str]:
+    """Return what keeps a text from being one segment of a path (names of RBAC objects)."""
+    if name in {".", ".."}:
+        return [f"may not be '{name}'"]
+    return [f"may not contain '{part}'" for part in "/%" if part in name]
+
+
+def label_key_problems(key: str) -> list[str]:
+    """Return what keeps a text from being a qualified name: optional subdomain, slash, name."""
+    prefix, slash, name = key.rpartition("/")
+    if key.count("/") > 1:
+        advice = " with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+        return [f"a valid label key {_qualified_problems('')[0]}{advice}"]
+    found: list[str] = []
+    if slash and not prefix:
+        found.append("prefix part must be non-empty")
+    elif slash:
+        found += [f"prefix part {text}" for text in subdomain_problems(prefix)]
+    if not name:
+        found.append("name part must be non-empty")
+    return [*found, *(f"name part {text}" for text in _qualified_problems(name))]
+
+
+_PORT_NAME: Final = (
+    (r".{0,15}\Z", "must be no more than 15 characters"),
+    (
+        r"[-a-z0-9]+\Z",
+        "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)",
+    ),
+    (".*[a-z]", "must contain at least one letter (a-z)"),
+    (r"(?!.*--)", "must not contain consecutive hyphens"),
+    (r"(?!-)(?!.*-\Z)", "must not begin or end with a hyphen"),
+)
+
+
+def port_name_problems(name: str) -> list[str]:
+    """Return what keeps a text from being a service name of RFC 6335 (a named container port)."""
+    return [text for pattern, text in _PORT_NAME if not re.match(pattern, name, re.DOTALL)]
+
+
 Check = Callable[[Any, str], Iterable[ErrorCause]]
 """Gives what is wrong with a value at a path; the value is None if the member is absent."""
-
-
-def fill(target: Json, tree: Json) -> None:
-    """Write defaults where nothing is.
-
-    Objects on the way are made, except where `?` ends the name. Below `name=value` is what is
-    written if a member has this value.
-    """
-    for key, value in tree.items():
-        if key.endswith("[*]"):
-            for item in target.get(key[:-3]) or ():
-                fill(item, value)
-        elif key.endswith("?"):
-            if (inner := target.get(key[:-1])) is not None:
-                fill(inner, value)
-        elif "=" in key:
-            name, _, wanted = key.partition("=")
-            if target.get(name) == wanted:
-                fill(target, value)
-        elif isinstance(value, dict):
-            if target.get(key) is None:
-                target[key] = {}
-            fill(target[key], value)
-        elif target.get(key) in (None, ""):
-            target[key] = copy.copy(value)
 
 
 def broken(value: Any, where: str, rule: Any) -> Iterator[ErrorCause]:
@@ -105,7 +190,7 @@ def between(low: int, high: int) -> Check:
     return check
 
 
-def named(rule: names.NameRule) -> Check:
+def named(rule: NameRule) -> Check:
     """Return a check for the syntax of a name."""
 
     def check(value: Any, where: str) -> Iterator[ErrorCause]:
@@ -132,7 +217,7 @@ def port(value: Any, where: str) -> Iterator[ErrorCause]:
     """Check a number or name of a port."""
     yield from between(1, 65535)(value, where)
     if isinstance(value, str):
-        yield from named(names.port_name_problems)(value, where)
+        yield from named(port_name_problems)(value, where)
 
 
 def amounts(value: Any, where: str) -> Iterator[ErrorCause]:
@@ -146,8 +231,8 @@ def amounts(value: Any, where: str) -> Iterator[ErrorCause]:
 def labels(value: Any, where: str) -> Iterator[ErrorCause]:
     """Check each key and value of labels."""
     for key, text in sorted((value or {}).items()):
-        yield from (errors.invalid(where, key, why) for why in names.label_key_problems(key))
-        yield from (errors.invalid(where, text, why) for why in names.label_value_problems(text))
+        yield from (errors.invalid(where, key, why) for why in label_key_problems(key))
+        yield from (errors.invalid(where, text, why) for why in label_value_problems(text))
 
 
 def selector(value: Any, where: str) -> Iterator[ErrorCause]:
@@ -166,7 +251,7 @@ def selector(value: Any, where: str) -> Iterator[ErrorCause]:
             yield errors.forbidden(f"{inner}.values", text)
         elif sign not in ("In", "NotIn", "Exists", "DoesNotExist"):
             yield errors.invalid(f"{inner}.operator", sign, "not a valid selector operator")
-        for text in names.label_key_problems(one.get("key") or ""):
+        for text in label_key_problems(one.get("key") or ""):
             yield errors.invalid(f"{inner}.key", one.get("key") or "", text)
 
 

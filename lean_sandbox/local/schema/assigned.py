@@ -1,107 +1,18 @@
-"""What a server adds to Pods: defaults; to new ones status, priority, overhead and a token."""
+"""What the server itself gives new objects.
+
+A Pod gets status, priority, overhead and a token, a Service its address and node ports.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import ipaddress
+from collections.abc import Container, Iterable, Mapping
 from typing import Any, Final, NoReturn
 
-from lean_sandbox.local.errors import forbidden
-from lean_sandbox.local.schema.formats import rounded_quantity
-from lean_sandbox.local.schema.rows import fill
+from lean_sandbox.local.errors import ErrorCause, StatusError, forbidden, invalid
+from lean_sandbox.local.schema.defaults import containers_of
 
 Json = dict[str, Any]
-
-CONTAINER_LISTS: Final = ("initContainers", "containers")
-_HTTP: Final[Json] = {"httpGet?": {"path": "/", "scheme": "HTTP"}}
-_PROBE: Final[Json] = {
-    "timeoutSeconds": 1,
-    "periodSeconds": 10,
-    "successThreshold": 1,
-    "failureThreshold": 3,
-    **_HTTP,
-}
-_FIELD: Final[Json] = {"fieldRef?": {"apiVersion": "v1"}}
-_CONTAINER: Final[Json] = {
-    "terminationMessagePath": "/dev/termination-log",
-    "terminationMessagePolicy": "File",
-    "resources": {},
-    "livenessProbe?": _PROBE,
-    "readinessProbe?": _PROBE,
-    "startupProbe?": _PROBE,
-    "lifecycle?": {"postStart?": _HTTP, "preStop?": _HTTP},
-    "env[*]": {"valueFrom?": _FIELD},
-}
-_FILES: Final[Json] = {"defaultMode": 0o644}
-_VOLUME: Final[Json] = {
-    "configMap?": _FILES,
-    "secret?": _FILES,
-    "downwardAPI?": {**_FILES, "items[*]": _FIELD},
-    "projected?": {
-        **_FILES,
-        "sources[*]": {
-            "serviceAccountToken?": {"expirationSeconds": 3600},
-            "downwardAPI?": {"items[*]": _FIELD},
-        },
-    },
-    "ephemeral?": {"volumeClaimTemplate?": {"spec": {"volumeMode": "Filesystem"}}},
-    "hostPath?": {"type": ""},
-}
-_SPEC: Final[Json] = {
-    "restartPolicy": "Always",
-    "dnsPolicy": "ClusterFirst",
-    "schedulerName": "default-scheduler",
-    "securityContext": {},
-    "terminationGracePeriodSeconds": 30,
-    **{f"{name}[*]": _CONTAINER for name in CONTAINER_LISTS},
-    "volumes[*]": _VOLUME,
-}
-
-
-def containers_of(spec: Json) -> Iterator[tuple[str, int, Json]]:
-    """Give list name, position and container for every container of a Pod."""
-    for name in CONTAINER_LISTS:
-        for position, container in enumerate(spec.get(name) or ()):
-            yield name, position, container
-
-
-def _pull_policy(image: str) -> str:
-    """Return the default policy: images that can move under their name are always pulled."""
-    tag = image.rpartition("/")[2].partition(":")[2] or "latest"
-    return "Always" if tag == "latest" and "@" not in image else "IfNotPresent"
-
-
-def _resource_defaults(resources: Json) -> None:
-    for part in ("limits", "requests"):
-        if given := resources.get(part):
-            resources[part] = {name: rounded_quantity(amount) for name, amount in given.items()}
-    if limits := resources.get("limits"):
-        resources["requests"] = {**limits, **(resources.get("requests") or {})}
-
-
-def pod_spec_defaults(spec: Json) -> None:
-    """Write the defaults of a Pod's spec, also of one inside a workload's template."""
-    fill(spec, _SPEC)
-    for _, _, container in containers_of(spec):
-        fill(container, {"imagePullPolicy": _pull_policy(container.get("image") or "")})
-        _resource_defaults(container["resources"])
-        for port in container.get("ports") or () if spec.get("hostNetwork") else ():
-            if port.get("containerPort"):
-                port["hostPort"] = port.get("hostPort") or port["containerPort"]
-    for volume in spec.get("volumes") or ():
-        if not any(value is not None for name, value in volume.items() if name != "name"):
-            volume["emptyDir"] = {}
-    if spec["terminationGracePeriodSeconds"] < 0:
-        spec["terminationGracePeriodSeconds"] = 1
-
-
-def pod_defaults(obj: Json) -> None:
-    """Write the defaults of a Pod, with those of the service account admission."""
-    spec = obj.setdefault("spec", {})
-    pod_spec_defaults(spec)
-    account = spec.get("serviceAccountName") or spec.get("serviceAccount") or "default"
-    spec["serviceAccountName"] = spec["serviceAccount"] = account
-    spec.setdefault("enableServiceLinks", True)
-    _resource_defaults(spec.get("resources") or {})
 
 
 # ------------------------------------------------------------------ new Pods
@@ -261,3 +172,96 @@ def _quality(spec: Json) -> str:
         for name in ("cpu", "memory")
     )
     return "Guaranteed" if is_guaranteed else "Burstable"
+
+
+# ------------------------------------------------------------------ Services
+
+_NETWORK: Final = ipaddress.ip_network("10.96.0.0/16")
+"""The range of cluster IPs."""
+_NODE_PORTS: Final = range(30000, 32768)
+
+
+def _refused(what: str, field: str, name: str = "") -> StatusError:
+    return invalid("", "Service", name, [ErrorCause("FieldValueInvalid", what, field)])
+
+
+def assign_address(obj: Json, taken: Container[str | None]) -> None:
+    """Give a new Service its cluster IP: the one that it asks for, or the first that is free.
+
+    ``taken`` are those of the others. Raises StatusError (422) if there is none.
+    """
+    spec = obj["spec"]
+    address = spec.get("clusterIP")
+    why = ""
+    if spec.get("type") == "ExternalName" or address == "None":
+        return
+    if not address:
+        address = next((one for one in map(str, _NETWORK.hosts()) if one not in taken), None)
+        why = "" if address else "range is full"
+    elif ipaddress.ip_address(address) not in _NETWORK:
+        why = (
+            f"the provided IP ({address}) is not in the valid range. The range of valid IPs is"
+            f" {_NETWORK}"
+        )
+    elif address in taken:
+        why = "provided IP is already allocated"
+    if why:
+        text = f'Invalid value: ["{address}"]: failed to allocate IP {address}: {why}'
+        raise _refused(text, "spec.clusterIPs")
+    spec["clusterIP"] = address
+    spec["clusterIPs"] = [address]
+
+
+def assign_node_ports(obj: Json, others: Iterable[Json]) -> None:
+    """Give the ports of a Service numbers on all nodes if its type needs them.
+
+    ``others`` are the Services that may have some. Raises StatusError (422) for a number that is
+    taken or out of range.
+    """
+    spec: Json = obj["spec"]
+    taken = {one.get("nodePort") for other in others for one in other["spec"].get("ports") or ()}
+    is_wanted = spec.get("type") == "NodePort" or (
+        spec.get("type") == "LoadBalancer"
+        and spec.get("allocateLoadBalancerNodePorts") is not False
+    )
+    for position, one in enumerate(spec.get("ports") or ()):
+        number = one.get("nodePort")
+        why = ""
+        if not number:
+            if is_wanted:
+                one["nodePort"] = next((free for free in _NODE_PORTS if free not in taken), None)
+                taken.add(one["nodePort"])
+        elif number not in _NODE_PORTS:
+            why = (
+                "provided port is not in the valid range. The range of valid ports is"
+                f" {_NODE_PORTS.start}-{_NODE_PORTS.stop - 1}"
+            )
+        elif number in taken:
+            why = "provided port is already allocated"
+        if why:
+            text = f"Invalid value: {number}: {why}"
+            raise _refused(text, f"spec.ports[{position}].nodePort", obj["metadata"]["name"])
+
+
+def keep_allocated(spec: Json, before: Json) -> None:
+    """Put back what a Service was given and a write does not say anew."""
+    if spec.get("type") == "ExternalName":
+        return
+    for key in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"):
+        if key in before and not spec.get(key):
+            spec[key] = before[key]
+    if spec.get("clusterIP") != before.get("clusterIP") and (
+        spec.get("clusterIPs") == before.get("clusterIPs")
+    ):
+        spec["clusterIPs"] = [spec["clusterIP"]]
+    had = {
+        (one.get("port"), one.get("protocol")): one.get("nodePort")
+        for one in before.get("ports") or ()
+    }
+    needs_ports = spec.get("type") in ("NodePort", "LoadBalancer")
+    for one in spec.get("ports") or ():
+        number = had.get((one.get("port"), one.get("protocol", "TCP")))
+        if number and needs_ports:
+            one.setdefault("nodePort", number)
+        elif number and one.get("nodePort") == number:
+            del one["nodePort"]

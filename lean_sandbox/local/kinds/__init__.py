@@ -1,1 +1,0 @@
-"""The kinds that are served, and what is said of them."""

@@ -1,0 +1,289 @@
+"""Defaults of the built-in kinds, which their schemas do not say, as trees of members.
+
+In a tree `name[*]` stands for every item of a list.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from lean_sandbox.local.schema.structural import rounded_quantity
+
+Json = dict[str, Any]
+
+
+def fill(target: Json, tree: Json) -> None:
+    """Write defaults where nothing is.
+
+    Objects on the way are made, except where `?` ends the name. Below `name=value` is what is
+    written if a member has this value.
+    """
+    for key, value in tree.items():
+        if key.endswith("[*]"):
+            for item in target.get(key[:-3]) or ():
+                fill(item, value)
+        elif key.endswith("?"):
+            if (inner := target.get(key[:-1])) is not None:
+                fill(inner, value)
+        elif "=" in key:
+            name, _, wanted = key.partition("=")
+            if target.get(name) == wanted:
+                fill(target, value)
+        elif isinstance(value, dict):
+            if target.get(key) is None:
+                target[key] = {}
+            fill(target[key], value)
+        elif target.get(key) in (None, ""):
+            target[key] = copy.copy(value)
+
+
+# ------------------------------------------------------------------ Pods
+
+CONTAINER_LISTS: Final = ("initContainers", "containers")
+_HTTP: Final[Json] = {"httpGet?": {"path": "/", "scheme": "HTTP"}}
+_PROBE: Final[Json] = {
+    "timeoutSeconds": 1,
+    "periodSeconds": 10,
+    "successThreshold": 1,
+    "failureThreshold": 3,
+    **_HTTP,
+}
+_FIELD: Final[Json] = {"fieldRef?": {"apiVersion": "v1"}}
+_CONTAINER: Final[Json] = {
+    "terminationMessagePath": "/dev/termination-log",
+    "terminationMessagePolicy": "File",
+    "resources": {},
+    "livenessProbe?": _PROBE,
+    "readinessProbe?": _PROBE,
+    "startupProbe?": _PROBE,
+    "lifecycle?": {"postStart?": _HTTP, "preStop?": _HTTP},
+    "env[*]": {"valueFrom?": _FIELD},
+}
+_FILES: Final[Json] = {"defaultMode": 0o644}
+_VOLUME: Final[Json] = {
+    "configMap?": _FILES,
+    "secret?": _FILES,
+    "downwardAPI?": {**_FILES, "items[*]": _FIELD},
+    "projected?": {
+        **_FILES,
+        "sources[*]": {
+            "serviceAccountToken?": {"expirationSeconds": 3600},
+            "downwardAPI?": {"items[*]": _FIELD},
+        },
+    },
+    "ephemeral?": {"volumeClaimTemplate?": {"spec": {"volumeMode": "Filesystem"}}},
+    "hostPath?": {"type": ""},
+}
+_SPEC: Final[Json] = {
+    "restartPolicy": "Always",
+    "dnsPolicy": "ClusterFirst",
+    "schedulerName": "default-scheduler",
+    "securityContext": {},
+    "terminationGracePeriodSeconds": 30,
+    **{f"{name}[*]": _CONTAINER for name in CONTAINER_LISTS},
+    "volumes[*]": _VOLUME,
+}
+
+
+def containers_of(spec: Json) -> Iterator[tuple[str, int, Json]]:
+    """Give list name, position and container for every container of a Pod."""
+    for name in CONTAINER_LISTS:
+        for position, container in enumerate(spec.get(name) or ()):
+            yield name, position, container
+
+
+def _pull_policy(image: str) -> str:
+    """Return the default policy: images that can move under their name are always pulled."""
+    tag = image.rpartition("/")[2].partition(":")[2] or "latest"
+    return "Always" if tag == "latest" and "@" not in image else "IfNotPresent"
+
+
+def _resource_defaults(resources: Json) -> None:
+    for part in ("limits", "requests"):
+        if given := resources.get(part):
+            resources[part] = {name: rounded_quantity(amount) for name, amount in given.items()}
+    if limits := resources.get("limits"):
+        resources["requests"] = {**limits, **(resources.get("requests") or {})}
+
+
+def pod_spec_defaults(spec: Json) -> None:
+    """Write the defaults of a Pod's spec, also of one inside a workload's template."""
+    fill(spec, _SPEC)
+    for _, _, container in containers_of(spec):
+        fill(container, {"imagePullPolicy": _pull_policy(container.get("image") or "")})
+        _resource_defaults(container["resources"])
+        for port in container.get("ports") or () if spec.get("hostNetwork") else ():
+            if port.get("containerPort"):
+                port["hostPort"] = port.get("hostPort") or port["containerPort"]
+    for volume in spec.get("volumes") or ():
+        if not any(value is not None for name, value in volume.items() if name != "name"):
+            volume["emptyDir"] = {}
+    if spec["terminationGracePeriodSeconds"] < 0:
+        spec["terminationGracePeriodSeconds"] = 1
+
+
+def pod_defaults(obj: Json) -> None:
+    """Write the defaults of a Pod, with those of the service account admission."""
+    spec = obj.setdefault("spec", {})
+    pod_spec_defaults(spec)
+    account = spec.get("serviceAccountName") or spec.get("serviceAccount") or "default"
+    spec["serviceAccountName"] = spec["serviceAccount"] = account
+    spec.setdefault("enableServiceLinks", True)
+    _resource_defaults(spec.get("resources") or {})
+
+
+# ------------------------------------------------------------------ Services and definitions
+
+_SERVICE: Final[Json] = {"type": "ClusterIP", "sessionAffinity": "None"}
+_PUBLISHED: Final[Json] = {
+    "internalTrafficPolicy": "Cluster",
+    "sessionAffinity=ClientIP": {"sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 10800}}},
+    "type=LoadBalancer": {
+        "allocateLoadBalancerNodePorts": True,
+        "externalTrafficPolicy": "Cluster",
+    },
+    "type=NodePort": {"externalTrafficPolicy": "Cluster"},
+}
+_LOOSE: Final[Json] = {"ipFamilyPolicy": "RequireDualStack", "ipFamilies": ["IPv4", "IPv6"]}
+_SINGLE: Final[Json] = {"ipFamilyPolicy": "SingleStack", "ipFamilies": ["IPv4"]}
+
+
+def service_defaults(obj: Json) -> None:
+    """Write the defaults of a Service (cluster IPs and node ports are the server's matter)."""
+    spec = obj.setdefault("spec", {})
+    fill(spec, _SERVICE)
+    for one in spec.get("ports") or ():
+        if not one.get("targetPort") and one.get("port") is not None:
+            one["targetPort"] = one["port"]
+    if spec["type"] == "ExternalName":
+        return
+    fill(spec, _PUBLISHED)
+    address = spec.get("clusterIP")
+    if address and not spec.get("clusterIPs"):
+        spec["clusterIPs"] = [address]
+    elif not address and spec.get("clusterIPs"):
+        spec["clusterIP"] = spec["clusterIPs"][0]
+    fill(spec, _LOOSE if address == "None" and not spec.get("selector") else _SINGLE)
+
+
+def definition_defaults(crd: Json) -> None:
+    """Write the defaults of a definition: names, conversion, and what its status says of both."""
+    spec = crd["spec"] = crd.get("spec") or {}
+    given = spec["names"] = spec.get("names") or {}
+    kind = given.get("kind") or ""
+    if not given.get("singular"):
+        given["singular"] = kind.lower()
+    if not given.get("listKind") and kind:
+        given["listKind"] = f"{kind}List"
+    if not spec.get("conversion"):
+        spec["conversion"] = {"strategy": "None"}
+    stored = [v["name"] for v in spec.get("versions") or () if v.get("storage") and v.get("name")]
+    status = crd.setdefault("status", {})
+    for name in stored:
+        if name not in (status.get("storedVersions") or ()):
+            status["storedVersions"] = [*(status.get("storedVersions") or ()), name]
+    status["acceptedNames"] = given
+
+
+# ------------------------------------------------------------------ all kinds
+
+_RBAC: Final = "rbac.authorization.k8s.io"
+
+
+def _namespace_defaults(obj: Json) -> None:
+    labels = obj["metadata"].get("labels") or {}
+    labels.setdefault("kubernetes.io/metadata.name", obj["metadata"].get("name", ""))
+    obj["metadata"]["labels"] = labels
+    fill(obj, {"spec": {"finalizers": ["kubernetes"]}})
+
+
+def _network_policy_defaults(obj: Json) -> None:
+    spec = obj.setdefault("spec", {})
+    if not spec.get("policyTypes"):
+        spec["policyTypes"] = ["Ingress", *(["Egress"] if spec.get("egress") else [])]
+
+
+def _rolling(**steps: Any) -> Json:
+    return {"type": "RollingUpdate", "type=RollingUpdate": {"rollingUpdate": steps}}
+
+
+_POLICY_PORTS: Final[Json] = {"ports[*]": {"protocol": "TCP"}}
+_BINDING: Final[Json] = {
+    "roleRef": {"apiGroup": _RBAC},
+    "subjects[*]": {"kind=User": {"apiGroup": _RBAC}, "kind=Group": {"apiGroup": _RBAC}},
+}
+_CPU: Final[Json] = {
+    "type": "Resource",
+    "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}},
+}
+_DEFAULTS: Final[Mapping[str, Json]] = {
+    "ClusterRoleBinding": _BINDING,
+    "HorizontalPodAutoscaler": {"spec": {"minReplicas": 1, "metrics": [_CPU]}},
+    "NetworkPolicy": {"spec": {"ingress[*]": _POLICY_PORTS, "egress[*]": _POLICY_PORTS}},
+    "PersistentVolumeClaim": {"spec": {"volumeMode": "Filesystem"}},
+    "PriorityClass": {"preemptionPolicy": "PreemptLowerPriority"},
+    "RoleBinding": _BINDING,
+    "Secret": {"type": "Opaque"},
+    "StorageClass": {"reclaimPolicy": "Delete", "volumeBindingMode": "Immediate"},
+}
+_WORKLOADS: Final[Mapping[str, Json]] = {
+    "CronJob": {
+        "concurrencyPolicy": "Allow",
+        "suspend": False,
+        "successfulJobsHistoryLimit": 3,
+        "failedJobsHistoryLimit": 1,
+    },
+    "DaemonSet": {
+        "revisionHistoryLimit": 10,
+        "updateStrategy": _rolling(maxSurge=0, maxUnavailable=1),
+    },
+    "Deployment": {
+        "replicas": 1,
+        "revisionHistoryLimit": 10,
+        "progressDeadlineSeconds": 600,
+        "strategy": _rolling(maxSurge="25%", maxUnavailable="25%"),
+    },
+    "Job": {
+        "parallelism": 1,
+        "backoffLimit": 6,
+        "completionMode": "NonIndexed",
+        "completionMode=NonIndexed": {"completions": 1},
+        "manualSelector": False,
+        "podReplacementPolicy": "TerminatingOrFailed",
+        "suspend": False,
+    },
+    "ReplicaSet": {"replicas": 1},
+    "StatefulSet": {
+        "replicas": 1,
+        "revisionHistoryLimit": 10,
+        "podManagementPolicy": "OrderedReady",
+        "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"},
+        "updateStrategy": _rolling(partition=0),
+    },
+}
+"""The defaults of specs that hold a template of Pods."""
+_OWN_DEFAULTS: Final[Mapping[str, Callable[[Json], None]]] = {
+    "CustomResourceDefinition": definition_defaults,
+    "Namespace": _namespace_defaults,
+    "NetworkPolicy": _network_policy_defaults,
+    "Pod": pod_defaults,
+    "Service": service_defaults,
+}
+
+
+def core_defaults(kind: str, obj: Json) -> None:
+    """Write the defaults of a built-in kind into an object, in place; unknown kinds are left alone.
+
+    Allocated values (cluster IPs, node ports) and what admission adds beside the service account
+    (priority, token volumes, tolerations) are the server's part.
+    """
+    fill(obj, _DEFAULTS.get(kind, {}))
+    if kind in _WORKLOADS:
+        fill(obj, {"spec": _WORKLOADS[kind]})
+        holder = obj["spec"].setdefault("jobTemplate", {}) if kind == "CronJob" else obj
+        fill(holder, {"spec": {"template": {"spec": {}}}})
+        pod_spec_defaults(holder["spec"]["template"]["spec"])
+    if (apply := _OWN_DEFAULTS.get(kind)) is not None:
+        apply(obj)
