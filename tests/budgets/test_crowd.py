@@ -27,7 +27,7 @@ def ready(world: World, name: str) -> bool:
 
 
 async def test_two_hundred_cold_sandboxes_cost_two_writes_each_and_no_conflict() -> None:
-    """Budget: for each one POST, one status, one look at Sandbox and Pod, and two reconciles."""
+    """Budget: for each one POST, one status, one GET of Sandbox and Pod, and two reconciles."""
     async with open_world() as world:
         world.forget_requests()
         for number in range(MANY):

@@ -78,7 +78,7 @@ def autoscaler(target: str = "pool", kind: str = "SandboxWarmPool") -> Json:
 
 
 async def test_a_pool_grows_with_the_first_claims_that_are_more_than_it_has() -> None:
-    """By the event, not at a later look; the Event says why."""
+    """By the event, not at a later reconcile; the Event says why."""
     async with open_sized() as world:
         await ask(world, "a", "b", "c")
         assert size(world) > 2

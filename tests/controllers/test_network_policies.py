@@ -244,7 +244,7 @@ async def test_opting_out_deletes_the_policy_and_opting_in_makes_it_again() -> N
 
 @pytest.mark.template_case(22, 23)
 async def test_an_edit_by_hand_is_undone_and_metadata_is_kept() -> None:
-    """Template case 22, 23: the whole spec is put back, with one look and one PATCH."""
+    """Template case 22, 23: the whole spec is put back, with one GET and one PATCH."""
     async with open_pools(placed()) as world:
         await rest(world)
         before = spec_of(world)
@@ -457,7 +457,7 @@ async def test_a_policy_that_is_gone_already_need_not_be_deleted() -> None:
 
 @pytest.mark.template_case(38)
 async def test_a_policy_that_cannot_be_read_is_not_written() -> None:
-    """Template case 38: 500 on the look at an edited policy; the next reconcile puts it right."""
+    """Template case 38: 500 on the GET at an edited policy; the next reconcile puts it right."""
     async with open_pools(placed()) as world:
         await rest(world)
         before = spec_of(world)

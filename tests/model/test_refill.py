@@ -59,7 +59,7 @@ def test_another_drop_starts_the_hold_again() -> None:
 
 @pytest.mark.pool_case(97)
 def test_first_fill_restart_and_a_full_pool_are_not_held() -> None:
-    """Pool case 97: the first look is no drop, and a full pool ends a hold."""
+    """Pool case 97: the first reconcile is no drop, and a full pool ends a hold."""
     hold = ReplenishHold(10)
     hold.created(3)
     assert hold.observe(0, 5, 100) == 0

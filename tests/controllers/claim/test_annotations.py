@@ -98,7 +98,7 @@ async def test_a_claim_whose_pod_takes_long_says_since_when() -> None:
 
 
 async def test_a_quick_cold_start_costs_one_patch_of_annotations() -> None:
-    """The time of the first look goes with that of the first readiness."""
+    """The time of the first reconcile goes with that of the first readiness."""
     async with open_claims(replicas=0) as world:
         await world.create(claim())
         await world.run_pod("c")

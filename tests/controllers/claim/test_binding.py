@@ -132,7 +132,7 @@ async def test_a_patch_refused_for_what_it_says_passes_the_member_over() -> None
 
 
 async def test_a_server_error_frees_the_member_for_the_next_reconcile() -> None:
-    """Law: nothing was adopted, one look shows it, and the claim gets a member."""
+    """Law: nothing was adopted, one GET shows it, and the claim gets a member."""
     async with open_claims("m1", "m2") as world:
         world.plane.fail_next("patch", "sandboxes", 500)
         await world.create(claim())

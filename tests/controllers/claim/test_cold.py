@@ -200,7 +200,7 @@ async def test_ready_is_mirrored_with_the_claims_generation() -> None:
 
 @pytest.mark.claim_case(11)
 async def test_a_create_that_collides_with_our_own_is_used_in_the_same_reconcile() -> None:
-    """Claim case 11: AlreadyExists, a live look shows the claim's own Sandbox: bound."""
+    """Claim case 11: AlreadyExists, a live GET shows the claim's own Sandbox: bound."""
     async with open_claims() as world:
 
         def somebody() -> None:
@@ -269,7 +269,7 @@ async def test_collisions_in_a_row_are_looked_at_ever_more_rarely() -> None:
 
 @pytest.mark.claim_case(12)
 async def test_a_collision_says_nothing_where_a_sandbox_is_named_already() -> None:
-    """Claim case 12: the whole status stays as it is, byte for byte, until the look succeeds."""
+    """Claim case 12: the whole status stays as it is, byte for byte, until the GET succeeds."""
     async with open_claims() as world:
         await world.create(claim())
         await run_members(world, "c")
@@ -315,7 +315,7 @@ async def test_sandboxes_that_cannot_be_listed_cost_no_claim_its_binding() -> No
 
 @pytest.mark.claim_case(20)
 async def test_a_bound_sandbox_that_cannot_be_read_stays_bound() -> None:
-    """Claim case 20: 500 on the look before its metadata is written: an error, the name is kept."""
+    """Claim case 20: 500 on the GET before its metadata is written: an error, the name is kept."""
     async with open_claims("m1", "m2") as world:
         await world.create(claim())
         await world.advance(3.0)

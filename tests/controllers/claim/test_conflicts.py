@@ -96,7 +96,7 @@ async def test_a_later_binding_status_carries_the_version_it_was_decided_on() ->
 
 @pytest.mark.claim_case(75)
 async def test_a_conflict_on_the_claim_is_resolved_within_the_reconcile() -> None:
-    """Claim case 75: one look at the server, one more patch, no error and no other member."""
+    """Claim case 75: one GET, one more patch, no error and no other member."""
     async with open_claims("m1", "m2") as world:
         world.plane.fail_next("patch", "sandboxclaims/status", 409)
         await world.create(claim())
@@ -145,7 +145,7 @@ async def test_a_claim_that_somebody_else_has_bound_keeps_that_binding() -> None
 
 @pytest.mark.claim_case(76)
 async def test_a_binding_of_somebody_else_is_kept_while_its_sandbox_has_not_been_seen() -> None:
-    """Claim case 76: the claim's event says it first; one look at the Sandbox that it names."""
+    """Claim case 76: the claim's event says it first; one GET of the Sandbox that it names."""
     async with open_claims("m1", "m2", "m3") as world:
         history = History(world.plane)
 
@@ -256,7 +256,7 @@ async def test_a_stale_view_of_a_claim_writes_nothing_again() -> None:
 
 @pytest.mark.claim_case(95)
 async def test_a_member_that_cannot_be_looked_at_is_free_again() -> None:
-    """Claim case 95: 500 on the look after a refused patch: an error; the next claim gets it."""
+    """Claim case 95: 500 on the GET after a refused patch: an error; the next claim gets it."""
     async with open_claims("m1") as world:
         world.plane.fail_next("patch", "sandboxes", 409)
         world.plane.fail_next("get", "sandboxes", 500)

@@ -81,7 +81,7 @@ async def test_a_member_with_a_foreign_stamp_and_another_spec_is_not_taken(
 
 @pytest.mark.claim_case(65)
 async def test_a_member_that_cannot_be_compared_is_an_error_and_stays_free() -> None:
-    """Claim case 65: 500 on the look: ReconcilerError; the next reconcile takes it."""
+    """Claim case 65: 500 on the GET: ReconcilerError; the next reconcile takes it."""
     async with open_claims("m1", pool_spec=RECREATE) as world:
         await stamp(world, None, "m1")
         world.plane.fail_next("get", "sandboxes", 500)

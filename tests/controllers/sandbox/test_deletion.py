@@ -44,7 +44,7 @@ async def test_a_sandbox_found_being_deleted_at_the_start_is_left_alone() -> Non
 
 @pytest.mark.case(131)
 async def test_a_sandbox_that_is_gone_when_its_turn_comes_is_no_error() -> None:
-    """Case 131: it went between the event and the look; nothing is written, no reconcile fails."""
+    """Case 131: it went between the event and the GET; nothing is written, no reconcile fails."""
     async with open_world() as world:
         world.forget_requests()
         world.meanwhile("get", "sandboxes", lambda: world.plane.store.delete(SANDBOXES, NS, "sb-1"))

@@ -26,7 +26,7 @@ from tests.support.world import (
 
 Json = dict[str, Any]
 
-# The pass that tears down follows the one that marks after a millisecond.
+# The reconcile that tears down follows the one that marks after a millisecond.
 MARKED_S = 0.001
 CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
 
@@ -39,7 +39,7 @@ CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage":
 async def test_expiry_is_noticed_at_its_time_and_never_before_two_seconds(
     shutdown_s: float, still_alive_at_s: float, expired_at_s: float
 ) -> None:
-    """Case 118: a look is taken when the time comes, but no sooner than two seconds from now."""
+    """Case 118: it is reconciled when the time comes, two seconds from now at the soonest."""
     async with open_world() as world:
         await world.ready_sandbox(dying(shutdown_s))
         await world.advance(still_alive_at_s)
@@ -244,7 +244,7 @@ async def test_a_suspended_sandbox_expires_too() -> None:
 
 @pytest.mark.case(128)
 async def test_a_sandbox_born_expired_never_gets_a_pod() -> None:
-    """Case 128: one status write, Ready alone in it, and one look for a Pod that has no label."""
+    """Case 128: one status write, Ready alone in it, and one GET for a Pod that has no label."""
     async with open_world() as world:
         world.forget_requests()
         await world.create(dying(-3600.0, service=True))

@@ -61,7 +61,7 @@ async def change(world: World, **spec: Any) -> None:
 
 
 def refused(world: World) -> Counter[str]:
-    """Return the requests of the controller that failed; a look that finds nothing did not."""
+    """Return the requests of the controller that failed; a GET that finds nothing did not."""
     failed = world.plane.audit.codes(CONTROLLER, at_least=400)
     return Counter({what: n for what, n in failed.items() if not what.startswith("404 get")})
 
@@ -91,7 +91,7 @@ def is_ready(world: World) -> bool:
 
 @pytest.mark.case(15, 20)
 async def test_a_launch_with_service_and_claims_costs_one_post_each_and_one_status() -> None:
-    """Case 15: POST claims, Pod and Service, one look at Sandbox and Pod, one status at Ready.
+    """Case 15: POST claims, Pod and Service, one GET of Sandbox and Pod, one status at Ready.
 
     The first Sandbox with claims begins their watch with a list; the next find it running.
     """
@@ -107,7 +107,7 @@ async def test_a_launch_with_service_and_claims_costs_one_post_each_and_one_stat
 
 @pytest.mark.case(14, 29)
 async def test_a_launch_longer_than_the_window_costs_one_status_more() -> None:
-    """Case 14: what is known when the window ends is told without a look; Ready costs one.
+    """Case 14: what is known when the window ends is told without a GET; Ready costs one.
 
     Steps between the two are told only when they take very long.
     """
@@ -331,7 +331,7 @@ async def test_a_pod_deleted_by_others_costs_a_launch_and_a_status_a_loss(
 
 @pytest.mark.case(71, 85, 100)
 async def test_drift_costs_the_write_that_undoes_it() -> None:
-    """Case 71: a Pod's metadata is known from its watch, a Service's spec (85) takes one look."""
+    """Case 71: a Pod's metadata is known from its watch, a Service's spec (85) takes one GET."""
     async with open_world() as world:
         await world.ready_sandbox(rich())
         world.forget_requests()
@@ -340,7 +340,7 @@ async def test_drift_costs_the_write_that_undoes_it() -> None:
         await world.patch("services", "sb-1", {"spec": {"selector": {"app": "x"}}})
         assert await spent(world, reconciles=1) == {"get services": 1, "patch services": 1}
         await world.delete("services", "sb-1")
-        # Only a look facts that it has not gone with its Sandbox.
+        # Only a GET tells that it has not gone with its Sandbox.
         assert await spent(world, reconciles=1) == {"get sandboxes": 1, "create services": 1}
 
 

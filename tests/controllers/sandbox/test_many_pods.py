@@ -72,7 +72,7 @@ async def test_two_owned_pods_stop_everything_and_are_told_once() -> None:
 
 
 async def test_a_pod_is_owned_by_the_uid_alone() -> None:
-    """Whatever kind its controller claims to be of: the next look at the Sandbox counts it."""
+    """Whatever kind its controller claims to be of: the next reconcile of the Sandbox counts it."""
     async with open_world() as world:
         await world.ready_sandbox()
         owner = {**controlled_by(world.get(), api_version="example.com/v1"), "kind": "Widget"}

@@ -265,7 +265,7 @@ async def test_extension_labels_follow_the_owner() -> None:
     """Case 76: a member of a warm pool shows both labels on its Pod.
 
     Taken by a claim it keeps only the template's (77), and shows the claim's uid; released, it
-    loses both (78). None of it needs a look at the Sandbox: its metadata came with the watch.
+    loses both (78). None of it needs a GET of the Sandbox: its metadata came with the watch.
     """
     async with open_world() as world:
         pool = extension(world, "SandboxWarmPool", "my-warm-pool")

@@ -228,7 +228,7 @@ async def test_an_owned_pod_beats_the_one_that_the_annotation_names() -> None:
 
 @pytest.mark.case(59, 145)
 async def test_a_pod_that_lost_its_tracking_label_gets_it_back() -> None:
-    """Case 59: the watch stops showing it; one look facts that it is there, one patch mends it."""
+    """Case 59: the watch stops showing it; one GET tells that it is there, one patch mends it."""
     async with open_world() as world:
         await world.ready_sandbox()
         uid = world.pod()["metadata"]["uid"]
@@ -351,7 +351,7 @@ async def test_a_pod_that_cannot_be_read_leaves_its_state_unknown() -> None:
 
 @pytest.mark.case(66)
 async def test_a_pod_behind_a_collision_that_cannot_be_read_is_an_error() -> None:
-    """Case 66: the create says that a Pod exists and the look at it fails: told, tried again."""
+    """Case 66: the create says that a Pod exists and the GET of it fails: told, tried again."""
     async with open_world() as world:
         await world.create(pod_body(labels=LEAVE))
         world.plane.fail_next("get", "pods", 503)

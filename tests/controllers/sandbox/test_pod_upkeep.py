@@ -90,7 +90,7 @@ async def test_pods_are_asked_for_by_label_always_and_services_when_told(*, flag
 
 @pytest.mark.case(145)
 async def test_a_pod_that_lost_its_tracking_label_gets_it_back_and_is_not_doubled() -> None:
-    """Case 145: the watch no longer shows the Pod; a look finds it and the label is restored.
+    """Case 145: the watch no longer shows the Pod; a GET finds it and the label is restored.
 
     (The reference controller waits for the next unrelated reconcile; here the loss itself wakes.)
     """
@@ -150,14 +150,14 @@ async def test_a_pod_without_managed_metadata_is_not_patched_to_say_so() -> None
 
 @pytest.mark.case(151)
 async def test_a_failed_look_at_a_finished_pod_takes_finished_back_for_that_reconcile() -> None:
-    """Case 151: Finished comes back with the next look, and with a new transition time."""
+    """Case 151: Finished comes back with the next GET, and with a new transition time."""
     async with open_world() as world:
         await world.ready_sandbox()
         await world.pod_status(phase="Succeeded")
         first = condition(world.get(), "Finished")
         await world.advance(5.0)
         world.plane.fail_next("get", "pods", 500)
-        # Another outcome of the same Pod asks for a look, and the look fails once.
+        # Another outcome of the same Pod asks for a GET, and the GET fails once.
         await world.pod_status(phase="Failed")
         failed = world.get()
         assert "Finished" not in [one["type"] for one in failed["status"]["conditions"]]

@@ -12,7 +12,7 @@ def relabel(world: World) -> None:
 
 
 async def test_a_pod_that_a_look_finds_labelled_again_is_in_sight() -> None:
-    """What happens to it from then on the watch shows: its end costs no look for another one."""
+    """What happens to it from then on the watch shows: its end costs no GET of another one."""
     async with open_world() as world:
         await world.ready_sandbox()
         world.meanwhile("get", "pods", lambda: relabel(world))

@@ -351,7 +351,7 @@ async def test_a_service_changed_during_its_adoption_is_looked_at_again() -> Non
 async def test_a_service_with_a_real_address_is_never_adopted(*, is_seen_at_start: bool) -> None:
     """Case 93: its address cannot be changed, so it is refused and left as it is.
 
-    One look is enough: the retries ask nothing.
+    One GET is enough: the retries ask nothing.
     """
     theirs = service_body(labels=ADOPTABLE, clusterIP="10.96.0.100")
     async with open_world(before=(theirs,) if is_seen_at_start else ()) as world:
@@ -410,7 +410,7 @@ async def test_the_end_of_a_service_in_the_way_is_noticed_at_once() -> None:
 async def test_a_service_outside_the_filtered_watch_blocks_only_while_it_is_there() -> None:
     """Case 90: where only labelled Services are watched, a create that collides shows the other.
 
-    Nothing facts of its end then; the next try does.
+    Nothing tells of its end then; the next try does.
     """
     settings = Settings(sandbox_status_window=1.0, cache_label_selectors=True)
     async with open_world(settings) as world:

@@ -19,7 +19,7 @@ def heard(world: World) -> list[str]:
 
 
 async def test_a_reconcile_that_writes_no_status_tells_nobody() -> None:
-    """Whoever follows a Sandbox is not woken by each look at it."""
+    """Whoever follows a Sandbox is not woken by each reconcile of it."""
     async with open_world() as world:
         await world.ready_sandbox()
         told = heard(world)
@@ -31,7 +31,7 @@ async def test_a_reconcile_that_writes_no_status_tells_nobody() -> None:
 
 
 async def test_a_status_of_somebody_else_is_told_once() -> None:
-    """The event shows that it was written and not what it says: the look facts, and the cure."""
+    """The event shows that it was written and not what it says: a GET tells that, and the cure."""
     async with open_world() as world:
         await world.ready_sandbox(sandbox())
         told = heard(world)

@@ -192,7 +192,7 @@ async def test_a_pod_made_since_under_the_same_name_is_not_deleted() -> None:
         await world.advance(5.0)
         assert world.pod()["metadata"]["uid"] == replaced[0]["metadata"]["uid"]
         assert "deletionTimestamp" not in world.pod()["metadata"]
-        # The refusal told that the name is taken; a look facts by whom.
+        # The refusal told that the name is taken; a GET tells by whom.
         assert says(world, "Suspended")[:2] == ("False", "PodNotOwned")
         assert len(world.requests("delete", "pods")) == 1
         assert len(world.requests("get", "pods")) == 2
@@ -278,7 +278,7 @@ async def test_a_look_that_fails_leaves_the_suspension_unknown() -> None:
 
 @pytest.mark.case(108, 115)
 async def test_a_look_that_fails_does_not_keep_the_pod_alive() -> None:
-    """Case 108: the Pod's latest state is worth a look, but its end does not wait for it."""
+    """Case 108: the Pod's latest state is worth a GET, but its end does not wait for it."""
     async with open_world() as world:
         await world.create(sandbox())
         await world.run_pod(ready=False)
@@ -345,7 +345,7 @@ async def test_a_foreign_pod_of_the_name_survives_suspension(
         assert set(stored) == {"conditions", "selector"}
         assert stored["selector"] == SELECTOR
         assert annotations_of(world) == {"other": "kept"}
-        # One look where the watch does not show the Pod; none where it does.
+        # One GET where the watch does not show the Pod; none where it does.
         assert world.asked() == {
             "get sandboxes": 1,
             **({} if labels else {"get pods": 1}),

@@ -91,7 +91,7 @@ async def test_a_deleted_pod_is_replaced_and_never_finished(
 
 @pytest.mark.parametrize("phase", LAST_PHASES)
 async def test_a_deletion_learned_together_with_the_last_phase_is_no_end(phase: str) -> None:
-    """A list or a look shows both at once, whoever was away while they came to be."""
+    """A list or a GET shows both at once, whoever was away while they came to be."""
     async with open_world() as world:
         await world.ready_sandbox()
         await world.cut_watches()

@@ -263,7 +263,7 @@ async def test_a_claim_the_server_finds_invalid_is_final_until_the_spec_changes(
 
 @pytest.mark.case(20)
 async def test_a_claim_made_behind_the_watch_is_looked_at_once() -> None:
-    """Case 20: a create that collides is followed by one look, and the claim judged like any."""
+    """Case 20: a create that collides is followed by one GET, and the claim judged like any."""
     async with open_world() as world:
         made = await world.ready_sandbox(with_claims(volume()))
         world.forget_requests()

@@ -69,7 +69,7 @@ def counted(
 
 @pytest.mark.pool_case(62, 63)
 def test_a_young_member_is_kept_and_looked_at_later() -> None:
-    """Pool cases 62, 63: at 2 of 5 minutes the look is due in 3m2s; that of the eldest counts."""
+    """Pool cases 62, 63: at 2 of 5 minutes it is due again in 3m2s; the eldest counts."""
     found = counted(member("a", 60, UNREADY), member("b", 120, UNREADY), member("c", 0, UNREADY))
     assert (len(found.active), found.checks.after_s, found.stuck, found.held) == (3, 182, [], [])
     found = counted(member("a", 120, READY))

@@ -61,13 +61,13 @@ async def waiting(world: World, reason: str = "Unschedulable", replicas: int = 1
 
 @pytest.mark.pool_case(61, 62, 71)
 async def test_a_member_that_outlives_its_grace_unready_is_replaced() -> None:
-    """Pool case 61, 62, 71: kept and counted until then; the look comes by itself."""
+    """Pool case 61, 62, 71: kept and counted until then; the next reconcile comes by itself."""
     async with open_pools() as world:
         (name,) = await unready(world)
         await world.advance(GRACE_S - 10.0)
         assert names_of(members(world)) == [name]
         assert pool_status(world)["replicas"] == 1
-        # The look is due 2 s after the end of grace, spread by up to a half.
+        # The reconcile is due 2 s after the end of grace, spread by up to a half.
         await world.advance(1.5 * (GRACE_S + 2.0) - GRACE_S + 20.0)
         (new,) = names_of(members(world))
         assert new != name
@@ -107,7 +107,7 @@ async def test_the_earliest_grace_decides_when_to_look() -> None:
 
 @pytest.mark.pool_case(65, 66, 68)
 async def test_a_member_without_a_place_is_held_and_told_of_once() -> None:
-    """Pool case 65, 66, 68: one Warning, a look a minute, one Normal once it is Ready."""
+    """Pool case 65, 66, 68: one Warning, a reconcile a minute, one Normal once it is Ready."""
     async with open_pools() as world:
         (name,) = await waiting(world)
         await world.advance(1000.0)
