@@ -13,7 +13,6 @@ each object and lets an event pass only when something the predicate names has c
 First sights, re-creations and deletes always pass, and so do events a predicate cannot judge.
 """
 
-from filters.debounce import Debounce
 from filters.detector import ChangeDetector, Decision, Filter
 from filters.events import Change, EventType, from_json, keep
 from filters.predicates import (
@@ -44,7 +43,6 @@ __all__ = [
     "NO_OPINION",
     "Change",
     "ChangeDetector",
-    "Debounce",
     "Decision",
     "EventType",
     "Filter",
