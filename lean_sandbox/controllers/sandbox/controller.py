@@ -11,9 +11,9 @@ from typing import Any
 
 from filters import Change
 from lean_sandbox.controllers.common import ObjectEvents, Shared, Undone
-from lean_sandbox.controllers.sandbox.context import SandboxContext, SandboxState
 from lean_sandbox.controllers.sandbox.reconcile import SandboxReconcile, due_in_s, is_final
 from lean_sandbox.controllers.sandbox.requests import SandboxRequests
+from lean_sandbox.controllers.sandbox.run import SandboxContext, SandboxState
 from lean_sandbox.controllers.sandbox.throttle import StatusThrottle, facts_of
 from lean_sandbox.model import names
 from lean_sandbox.model.sandbox import Sandbox

@@ -11,9 +11,13 @@ import msgspec
 import structlog
 
 from lean_sandbox.controllers.sandbox.children import Children
-from lean_sandbox.controllers.sandbox.context import SandboxContext, SandboxState
 from lean_sandbox.controllers.sandbox.expiry import SandboxExpiry
-from lean_sandbox.controllers.sandbox.run import OvertakenError, SandboxRun
+from lean_sandbox.controllers.sandbox.run import (
+    OvertakenError,
+    SandboxContext,
+    SandboxRun,
+    SandboxState,
+)
 from lean_sandbox.controllers.sandbox.throttle import (
     acknowledges,
     facts_of,

@@ -1,18 +1,28 @@
-"""The progress of one reconcile of a Sandbox, shared by all of its parts."""
+"""What the reconciles of all Sandboxes share, what is remembered of each, and one reconcile."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable
 from typing import Any, TypeVar
 
-from lean_sandbox.controllers.sandbox.context import SandboxContext, SandboxState
+import msgspec
+
+from lean_sandbox.clock import Clock
+from lean_sandbox.config.options import Settings
+from lean_sandbox.controllers.common import ObjectEvents, ServerTime, Undone, Wakes
+from lean_sandbox.controllers.metrics import Metrics
+from lean_sandbox.controllers.sandbox.requests import SandboxRequests
+from lean_sandbox.controllers.sandbox.throttle import StatusThrottle
 from lean_sandbox.kube.errors import ControlPlaneError, message_of
 from lean_sandbox.model.meta import is_controlled_by, sandbox_reference, with_controller_reference
 from lean_sandbox.model.sandbox import EMPTY_STATUS, Sandbox, SandboxView
 from lean_sandbox.model.sandbox_status import Observation
+from lean_sandbox.runtime.states import State
 from lean_sandbox.runtime.workers import ReconcileError, Requeue
 from lean_sandbox.watch.cache import Cache
+from lean_sandbox.watch.group import ReflectorGroup
 from lean_sandbox.watch.kind import Entry, OwnedEntry
+from lean_sandbox.watch.resources import Caches
 from lean_sandbox.watch.resources.children import PvcEntry, ServiceEntry
 from lean_sandbox.watch.resources.pod import PodEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
@@ -21,6 +31,31 @@ from lean_sandbox.watch.resources.sandbox import SandboxEntry
 Lacking = tuple[bool, dict[str, Any]]
 
 C = TypeVar("C", PodEntry, PvcEntry, ServiceEntry)
+
+
+class SandboxState(State):
+    """What is remembered of one Sandbox."""
+
+    # Since when the metadata of its Pod has differed from the desired one, while the write waits.
+    drift_since: float | None = None
+    # The generation at which the server has refused any update of it.
+    refused: int | None = None
+
+
+class SandboxContext(msgspec.Struct, kw_only=True, frozen=True):
+    """What the reconciles of all Sandboxes share."""
+
+    caches: Caches
+    clock: Clock
+    events: ObjectEvents
+    metrics: Metrics
+    reflectors: ReflectorGroup
+    requests: SandboxRequests
+    server_time: ServerTime
+    settings: Settings
+    throttle: StatusThrottle
+    undone: Undone
+    wakes: Wakes
 
 
 class OvertakenError(Exception):

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from lean_sandbox.controllers.common import ObjectEvents, Shared, Undone
 from lean_sandbox.controllers.warm import WarmQueue
-from lean_sandbox.controllers.warmpool.context import PoolContext
 from lean_sandbox.controllers.warmpool.reconcile import PoolReconcile
 from lean_sandbox.controllers.warmpool.refusals import Refusals
+from lean_sandbox.controllers.warmpool.run import PoolContext
 from lean_sandbox.controllers.warmpool.state import PoolState
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import MOST_SERIES, Exposition

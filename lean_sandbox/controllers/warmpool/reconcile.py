@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from functools import partial
 
-from lean_sandbox.controllers.warmpool.context import PoolContext
 from lean_sandbox.controllers.warmpool.members import (
     Census,
     PoolMembers,
@@ -23,7 +22,7 @@ from lean_sandbox.controllers.warmpool.members import (
 from lean_sandbox.controllers.warmpool.refill import Refill
 from lean_sandbox.controllers.warmpool.report import PoolReport, why_unready
 from lean_sandbox.controllers.warmpool.requests import MemberRequests
-from lean_sandbox.controllers.warmpool.run import NEXT_BATCH_S, PoolRun
+from lean_sandbox.controllers.warmpool.run import NEXT_BATCH_S, PoolContext, PoolRun
 from lean_sandbox.controllers.warmpool.state import Backoff, PoolState
 from lean_sandbox.kube.client import ENDING_S
 from lean_sandbox.model import names

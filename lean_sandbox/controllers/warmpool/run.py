@@ -1,16 +1,44 @@
-"""The progress of one reconcile of a pool, shared by all of its parts."""
+"""What the reconciles of all pools share, and the progress of one of them."""
 
 from __future__ import annotations
 
-from lean_sandbox.controllers.warmpool.context import PoolContext
+from collections.abc import Callable
+
+import msgspec
+
+from lean_sandbox.clock import Clock
+from lean_sandbox.config.options import Settings
+from lean_sandbox.controllers.common import ObjectEvents, ServerTime, Undone, Wakes
+from lean_sandbox.controllers.resolver import TemplateResolver
+from lean_sandbox.controllers.warm import WarmQueue
+from lean_sandbox.controllers.warmpool.refusals import Refusals
 from lean_sandbox.controllers.warmpool.state import PoolState
 from lean_sandbox.kube.errors import ControlPlaneError
 from lean_sandbox.runtime.workers import Requeue
+from lean_sandbox.runtime.writer import ObjectWriter
 from lean_sandbox.watch.kind import Key
+from lean_sandbox.watch.resources import Caches
 from lean_sandbox.watch.resources.extensions import PoolEntry
 
 #: How soon work that exceeded the batch, the rate or the time is continued.
 NEXT_BATCH_S = 0.05
+
+
+class PoolContext(msgspec.Struct, kw_only=True, frozen=True):
+    """What the reconciles of all pools share."""
+
+    caches: Caches
+    clock: Clock
+    events: ObjectEvents
+    refusals: Refusals
+    resolver: TemplateResolver
+    server_time: ServerTime
+    settings: Settings
+    undone: Undone
+    uniform: Callable[[], float]
+    wakes: Wakes
+    warm: WarmQueue
+    writer: ObjectWriter
 
 
 class PoolRun:
