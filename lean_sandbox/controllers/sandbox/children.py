@@ -24,7 +24,10 @@ class Children:
         self._service = ServiceOfSandbox(run)
 
     async def sync(self) -> None:
-        """Bring all children to the desired state, as far as possible. Raises OvertakenError."""
+        """Bring all children to the desired state, as far as possible.
+
+        Raises OvertakenError, and the refusal of a create in a namespace that is being deleted.
+        """
         run = self._run
         run.has_claims = await run.guarded(traced("reconcilePVCs", self._claims.sync()))
         run.seen.has_pod_failed = not await run.guarded(traced("reconcilePod", self._pod.sync()))

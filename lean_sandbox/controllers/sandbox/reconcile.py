@@ -24,7 +24,6 @@ from lean_sandbox.controllers.sandbox.throttle import (
     is_on_the_way_up,
     is_unplaced,
 )
-from lean_sandbox.kube.client import ENDING_S
 from lean_sandbox.kube.errors import Invalid
 from lean_sandbox.kube.events import Severity
 from lean_sandbox.model import names, sandbox_status
@@ -210,9 +209,6 @@ class SandboxReconcile:
         return Result(requeue_after_s=AT_ONCE_S)
 
     async def _conclude(self) -> Result:
-        if self._run.is_namespace_terminating:
-            # Everything in it is being deleted; a status would only add to the work.
-            return Result(requeue_after_s=ENDING_S)
         context = self._context
         old = self._run.old
         key = self._run.key

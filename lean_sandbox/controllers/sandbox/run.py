@@ -89,7 +89,6 @@ class SandboxRun:
         self.seen = Observation(generation=entry.generation)
         self.failures: list[Exception] = []
         self.requeue = Requeue()
-        self.is_namespace_terminating = False
 
     @property
     def view(self) -> SandboxView:
@@ -122,13 +121,16 @@ class SandboxRun:
             raise UnusableTemplateError(self.view.refusal)
 
     async def guarded(self, step: Awaitable[None]) -> bool:
-        """Run one step, collect its error if it has one, and return whether it succeeded."""
+        """Run one step, collect its error if it has one, and return whether it succeeded.
+
+        Raises what only says that the namespace is being deleted: no other step can succeed then.
+        """
         try:
             await step
         except ControlPlaneError as error:
             if error.namespace_terminating:
-                self.is_namespace_terminating = True
-            elif error.is_schema_refusal:
+                raise
+            if error.is_schema_refusal:
                 self._show_invalid(error)
             else:
                 self.failures.append(error)

@@ -24,7 +24,6 @@ from lean_sandbox.controllers.warmpool.report import PoolReport, why_unready
 from lean_sandbox.controllers.warmpool.requests import MemberRequests
 from lean_sandbox.controllers.warmpool.run import NEXT_BATCH_S, PoolContext, PoolRun
 from lean_sandbox.controllers.warmpool.state import Backoff, PoolState
-from lean_sandbox.kube.client import ENDING_S
 from lean_sandbox.model import names
 from lean_sandbox.model.times import format_duration
 from lean_sandbox.runtime.workers import ReconcileError, Result
@@ -46,7 +45,11 @@ class PoolReconcile:
         self._report = PoolReport(self._run)
 
     async def run(self) -> Result:
-        """Bring the pool to its spec; raises ReconcileError when that has to be retried."""
+        """Bring the pool to its spec.
+
+        Raises ReconcileError when that has to be retried, and a refusal of the server if that only
+        says that the namespace is being deleted.
+        """
         run = self._run
         members = await self._put_in_order()
         was_full = run.state.full_at == run.view.generation
@@ -65,7 +68,7 @@ class PoolReconcile:
         if not all(error.namespace_terminating for error in run.errors):
             raise ReconcileError("; ".join(map(str, run.errors)), *run.errors)
         if run.errors:
-            return Result(requeue_after_s=ENDING_S)
+            raise run.errors[0]
         return run.requeue.result
 
     # -- who belongs to the pool -----------------------------------------------------------------
