@@ -76,7 +76,7 @@ class Item(msgspec.Struct, Generic[K], frozen=True, gc=False):
         return Cause.SAFETY_NET in self.causes and self.causes in _WITHOUT_EVENT
 
 
-class _Slot(Scheduled[K], Generic[K], gc=False, eq=False):
+class _Slot(Scheduled[K], Generic[K], gc=False, eq=False, kw_only=True):
     """The one slot of a waiting key: in a line, among the delays, or locked with its key."""
 
     reasons: tuple[str, ...]
@@ -88,30 +88,6 @@ class _Slot(Scheduled[K], Generic[K], gc=False, eq=False):
         for reason in reasons:
             if reason not in self.reasons and len(self.reasons) < MAX_REASONS:
                 self.reasons += (reason,)
-
-
-class _Failures(Generic[K]):
-    """How often in a row keys have failed, and for how long each waits after that."""
-
-    def __init__(self) -> None:
-        self._counts: dict[K, int] = {}
-
-    def __len__(self) -> int:
-        return len(self._counts)
-
-    def of(self, key: K) -> int:
-        """Return how often in a row a key has failed."""
-        return self._counts.get(key, 0)
-
-    def add(self, key: K) -> float:
-        """Count one more failure of a key; return its backoff in seconds."""
-        earlier = self.of(key)
-        self._counts[key] = earlier + 1
-        return min(BACKOFF_BASE_S * 2.0 ** min(earlier, _MAX_DOUBLINGS), BACKOFF_CAP_S)
-
-    def forget(self, key: K) -> None:
-        """Forget that a key has failed."""
-        self._counts.pop(key, None)
 
 
 class QueueMetrics:
@@ -166,7 +142,8 @@ class WorkQueue(Generic[K]):
         self._clock = clock
         self._slots: dict[K, _Slot[K]] = {}
         self._running: dict[K, Item[K]] = {}
-        self._failures: _Failures[K] = _Failures()
+        # How often in a row keys have failed.
+        self._failures: dict[K, int] = {}
         # The tasks that wait in get.
         self._waiting = Waiters()
         # Which of the keys may run now, and which goes first.
@@ -249,7 +226,9 @@ class WorkQueue(Generic[K]):
         which wins. A locked key keeps the causes, the reasons and the rank of the reconcile that
         failed.
         """
-        delay_s = self._failures.add(key)
+        earlier = self._failures.get(key, 0)
+        self._failures[key] = earlier + 1
+        delay_s = min(BACKOFF_BASE_S * 2.0 ** min(earlier, _MAX_DOUBLINGS), BACKOFF_CAP_S)
         if no_later_than_s is not None:
             delay_s = min(delay_s, max(0.0, no_later_than_s))
         delay_s = max(delay_s, not_before_s)
@@ -263,7 +242,7 @@ class WorkQueue(Generic[K]):
 
     def forget(self, key: K) -> None:
         """Reset the backoff of ``key``. If it is waiting, it goes on waiting."""
-        self._failures.forget(key)
+        self._failures.pop(key, None)
 
     async def get(self) -> Item[K] | None:
         """Wait for the next key and lock it; :meth:`done` must follow. ``None`` once closed."""
@@ -289,7 +268,7 @@ class WorkQueue(Generic[K]):
             slot.reasons,
             slot.causes,
             slot.rank,
-            self._failures.of(key),
+            self._failures.get(key, 0),
             enqueued_at=slot.due,
             started_at=now,
         )
@@ -314,15 +293,9 @@ class WorkQueue(Generic[K]):
         while self._waiting:
             self._waiting.call_one()
 
-    def release_due(self, now: float) -> None:
-        """Line up the keys whose time has come."""
-        self._schedule.release_due(now)
-
     def collect(self, into: Exposition, controller: str) -> None:
         """Add the series of this queue, under the name of its controller."""
         now = self._clock.monotonic()
-        if not self.closed.is_set():
-            self.release_due(now)
         self.metrics.collect(
             into,
             controller,
@@ -341,7 +314,7 @@ class WorkQueue(Generic[K]):
         slot = self._slots.get(key)
         if slot is None:
             self.metrics.adds += 1
-            slot = self._slots[key] = _Slot(key, rank, reasons, causes, due=due)
+            slot = self._slots[key] = _Slot(key, rank, due, reasons=reasons, causes=causes)
             if key not in self._running:
                 self._schedule.place(slot, now)
             return

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+import heapq
+import itertools
+from collections.abc import Callable, Hashable, Iterator
+from typing import Final, Generic, TypeVar
 
 import anyio
+import msgspec
 
 from lean_sandbox.clock import Clock
-from lean_sandbox.runtime.delays import Delayed, Delays
 from lean_sandbox.turns import Rank, Slots
 
 K = TypeVar("K", bound=Hashable)
+
+# Stale entries of the heap are skipped later; with more than this many it is rebuilt.
+_LEFTOVERS_TOLERATED: Final = 64
 
 
 class Waiters:
@@ -42,11 +47,56 @@ class Waiters:
             self._events.pop().set()
 
 
-class Scheduled(Delayed, Generic[K], gc=False, eq=False):
+class Scheduled(msgspec.Struct, Generic[K], gc=False, eq=False):
     """A key that waits: among the delays until it is ``due``, then in the line of its rank."""
 
     key: K
     rank: Rank
+    #: Monotonic, in seconds.
+    due: float
+    #: Number of its entry among the delays, 0 without one; its other entries are stale.
+    ticket: int = 0
+
+
+class Delays(Generic[K]):
+    """A heap by due times; adding or taking costs O(log n) at worst."""
+
+    def __init__(self) -> None:
+        # Time, ticket, and what waits. An entry whose ticket is another than that is stale.
+        self._heap: list[tuple[float, int, Scheduled[K]]] = []
+        self._tickets = itertools.count(1)
+        self._count = 0
+
+    def add(self, one: Scheduled[K]) -> bool:
+        """Let something wait until it is due; return whether it is the first now."""
+        one.ticket = next(self._tickets)
+        self._count += 1
+        heap = self._heap
+        heapq.heappush(heap, (one.due, one.ticket, one))
+        if len(heap) > 2 * self._count + _LEFTOVERS_TOLERATED:
+            heap[:] = [entry for entry in heap if entry[2].ticket == entry[1]]
+            heapq.heapify(heap)
+        return heap[0][2] is one
+
+    def remove(self, one: Scheduled[K]) -> None:
+        """Take something out whose time may not have come; its entry stays in the heap, stale."""
+        one.ticket = 0
+        self._count -= 1
+
+    @property
+    def first_due(self) -> float | None:
+        """When the first is due."""
+        heap = self._heap
+        while heap and heap[0][2].ticket != heap[0][1]:
+            heapq.heappop(heap)
+        return heap[0][0] if heap else None
+
+    def take_due(self, now: float) -> Iterator[Scheduled[K]]:
+        """Take out what is due, one after the other in the order of due times."""
+        while (due := self.first_due) is not None and due <= now:
+            first = self._heap[0][2]
+            self.remove(first)
+            yield first
 
 
 class Schedule(Generic[K]):
@@ -63,7 +113,7 @@ class Schedule(Generic[K]):
         # The keys that are worked on, and those that may run now.
         self._turns: Slots[K] = Slots()
         # The keys that may not run yet.
-        self._delays: Delays[Scheduled[K]] = Delays()
+        self._delays: Delays[K] = Delays()
         # Set when the first delay now ends earlier than keep_time knows.
         self._is_earlier = anyio.Event()
 

@@ -91,7 +91,7 @@ class QueueMachine(RuleBasedStateMachine):
         """Let time pass."""
         self.clock.move(seconds)
         # The queue joins the due keys when it is next asked; asking for counters is one.
-        self.queue.release_due(self.clock.monotonic())
+        self.queue._schedule.release_due(self.clock.monotonic())
         self.line_up()
 
     @rule()
@@ -150,7 +150,7 @@ class QueueMachine(RuleBasedStateMachine):
     def counters_agree(self) -> None:
         """The counters tell where the keys of the model are."""
         seen = self.queue
-        seen.release_due(self.clock.monotonic())
+        seen._schedule.release_due(self.clock.monotonic())
         self.line_up()
         assert len(self.queue) == len(self.slots)
         counts = seen.counts()
