@@ -73,7 +73,7 @@ LEAVES = {"clock", "errors", "log", "program", "rates", "signals", "turns", "ver
 # Third-party packages a room may use besides the standard library; None is any.
 LIBRARIES: dict[str, set[str] | None] = {
     "filters": set(),
-    "model": {"msgspec", "lightkube", "yaml"},
+    "model": {"msgspec"},
     "controllers": {"cachetools", "msgspec", "structlog", "anyio"},
     "watch": {"msgspec", "structlog", "anyio"},
 }

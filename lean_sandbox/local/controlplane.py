@@ -46,6 +46,8 @@ __all__ = ["ControlPlane", "LocalSettings"]
 Json = dict[str, Any]
 log = structlog.get_logger("control-plane")
 
+# The definitions of the project.
+_CRDS: Final = Path(__file__).parents[1] / "crds"
 _NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
 _ADMIN: Final = "admin"
 _MASTERS: Final = "system:masters"
@@ -346,9 +348,7 @@ def _first_objects(definitions: tuple[bytes, ...] | None) -> tuple[tuple[str, En
 
     """
     if definitions is None:
-        from lean_sandbox.model.crds import definitions as project  # noqa: PLC0415 - not needed with other kinds
-
-        kinds = list(project.definitions().values())
+        kinds = [msgspec.yaml.decode(one.read_bytes()) for one in sorted(_CRDS.glob("*.yaml"))]
     else:
         kinds = [msgspec.json.decode(one) for one in definitions]
     objects: list[Json] = [

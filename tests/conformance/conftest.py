@@ -12,12 +12,12 @@ import pytest
 import pytest_asyncio
 
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
-from lean_sandbox.model.crds.definitions import definitions
 from tests.conformance.api import WIDGET_DEFINITION, Api, Room, open_room
 from tests.conformance.servers import Embedded, Real, Server
 from tests.controlplane.binaries import KUBERNETES
 from tests.controlplane.plugin import REAL
 from tests.controlplane.server import RealServer
+from tests.model.crds.definitions import definitions
 
 _EMBEDDED = "embedded"
 _REAL = "kube-apiserver"

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from lean_sandbox.model.crds.definitions import definitions
 from tests.conformance.api import WIDGET_DEFINITION
 from tests.controlplane.binaries import MissingProgramsError, Programs, provide
 from tests.controlplane.server import RealServer, started
+from tests.model.crds.definitions import definitions
 
 MARKER = "controlplane"
 REAL = pytest.mark.controlplane

@@ -17,13 +17,13 @@ import anyio.to_thread
 import pytest
 
 from lean_sandbox.config.options import Settings
-from lean_sandbox.model.crds.definitions import definitions
 from tests.conformance.api import Room
 from tests.controlplane.binaries import provide
 from tests.controlplane.objects import all_ready, extension, fill, sandbox
 from tests.controlplane.plugin import REAL
 from tests.controlplane.scene import SWIFT, Scene, open_stage, permitted
 from tests.controlplane.server import RealServer, started
+from tests.model.crds.definitions import definitions
 from tests.support.patience import PATIENCE_S
 
 pytestmark = REAL

@@ -29,11 +29,11 @@ from lean_sandbox.config.options import Settings
 from lean_sandbox.config.sources import EXIT_CONFIG, EXIT_FAILED, EXIT_OK
 from lean_sandbox.kube.kubeconfig import load
 from lean_sandbox.manager.preflight import LEASE_NAME
-from lean_sandbox.model.crds.definitions import definitions
 from lean_sandbox.model.times import format_micro_time
 from tests.controlplane.binaries import provide
 from tests.controlplane.plugin import REAL
 from tests.controlplane.server import RealServer, started
+from tests.model.crds.definitions import definitions
 from tests.support.builders import claim, pool, template
 from tests.support.clients import connected
 from tests.support.names import SANDBOXES

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from lean_sandbox.model.crds.definitions import definitions
 from tests.docs.pages import ROOT
+from tests.model.crds.definitions import definitions
 
 __all__ = ["PAGE", "written"]
 

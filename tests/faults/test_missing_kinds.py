@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from lean_sandbox.config.options import Settings
 from lean_sandbox.local.controlplane import ControlPlane
-from lean_sandbox.model.crds.definitions import definitions
+from tests.model.crds.definitions import definitions
 from tests.support.builders import placed, pool
 from tests.support.clock import FakeClock
 from tests.support.names import SANDBOXES

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from lean_sandbox.local.controlplane import ControlPlane
-from lean_sandbox.model.crds.definitions import definitions
 from tests.conformance.api import WIDGET_DEFINITION, Api
 from tests.conformance.kinds import CASES
+from tests.model.crds.definitions import definitions
 
 Json = dict[str, Any]
 _VALUES: Any = (None, 3, -1, 1.5, "x", "", [], {}, True, [None], {"a": None}, [[]], [{}], 2**70)

@@ -41,7 +41,6 @@ def test_a_start_imports_nothing_that_it_does_not_need() -> None:
         & {
             *("argparse", "filters.replay", "tempfile", "lzma", "secrets", "hashlib"),
             *("lightkube", "yaml", "httpx2", "aiohttp", "pygments", "pydantic", "opentelemetry"),
-            "lean_sandbox.model.crds.definitions",
         }
         == set()
     )

@@ -28,9 +28,9 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from lean_sandbox.config.sources import EXIT_CONFIG, EXIT_USAGE
-from lean_sandbox.model.crds.definitions import generate
 from lean_sandbox.version import __version__
 from tests.manifests.files import ROOT as MANIFESTS
+from tests.model.crds.definitions import generate
 from tests.support.patience import PATIENCE_S
 
 ROOT = MANIFESTS.parent

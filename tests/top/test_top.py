@@ -22,8 +22,8 @@ import pytest
 from lean_sandbox.cli import main
 from lean_sandbox.config.sources import EXIT_CONFIG, EXIT_OK, EXIT_USAGE
 from lean_sandbox.local.controlplane import ControlPlane
-from lean_sandbox.model.crds.definitions import definitions
 from tests.metrics.scrape import serving
+from tests.model.crds.definitions import definitions
 from tests.support.builders import claim
 from tests.support.clients import cluster_admin
 from tests.support.extensions import bound_name, open_claims, open_pools

@@ -12,7 +12,7 @@ from lean_sandbox.local import recorded
 from lean_sandbox.local.http import documents
 from lean_sandbox.local.http.documents import openapi_document, openapi_index
 from lean_sandbox.local.kinds import builtin_kinds, make_kind, read_definition
-from lean_sandbox.model.crds.definitions import definitions
+from tests.model.crds.definitions import definitions
 
 Json = dict[str, Any]
 

@@ -20,7 +20,7 @@ from lean_sandbox.local.schema.metadata import validate_metadata
 from lean_sandbox.local.schema.structural import apply_defaults, canonical_quantity, prune
 from lean_sandbox.local.schema.validation import validate
 from lean_sandbox.model.comparison import parse_quantity
-from lean_sandbox.model.crds.definitions import definitions
+from tests.model.crds.definitions import definitions
 
 Json = dict[str, Any]
 KINDS = {kind.kind: kind for kind in builtin_kinds()}

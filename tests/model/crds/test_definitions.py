@@ -14,7 +14,7 @@ from lean_sandbox.cli import main
 from lean_sandbox.config.sources import EXIT_OK
 from lean_sandbox.local.schema.defaults import definition_defaults
 from lean_sandbox.local.schema.definition import check_definition
-from lean_sandbox.model.crds.definitions import definitions, generate, write
+from tests.model.crds.definitions import definitions, generate, write
 
 Json = dict[str, Any]
 ROOT = Path(__file__).parents[3]

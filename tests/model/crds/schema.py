@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from lean_sandbox.model.crds import facts
+from tests.model.crds import facts
 
 Json = dict[str, Any]
 Nested = Callable[[type], Json]

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
-from lean_sandbox.model.crds.schema import model, tree_schema
+from tests.model.crds.schema import model, tree_schema
 
 Json = dict[str, Any]
 

@@ -1,6 +1,6 @@
 """The four CustomResourceDefinitions, generated.
 
-`python -m lean_sandbox.model.crds.definitions FOLDER...` writes them as YAML.
+`python -m tests.model.crds.definitions FOLDER...` writes them as YAML.
 
 Only `v1beta1` is served and stored. The embedded core types carry no descriptions, so that a
 definition stays small enough for a client-side `kubectl apply`; our own fields have short ones.
@@ -12,7 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from lean_sandbox.model.crds.parts import (
+from lean_sandbox.model.warmpool import LEAST_GRACE_S
+from tests.model.crds.parts import (
     blueprint,
     choice,
     claim_templates,
@@ -24,7 +25,6 @@ from lean_sandbox.model.crds.parts import (
     strings,
     structure,
 )
-from lean_sandbox.model.warmpool import LEAST_GRACE_S
 
 Json = dict[str, Any]
 
@@ -347,10 +347,10 @@ def generate() -> dict[str, str]:
     import yaml  # noqa: PLC0415 -- generating is not part of running the controller
 
     class Dumper(yaml.SafeDumper):
-        def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002
+        def ignore_aliases(self, data: Any) -> bool:
             return True
 
-        def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002
+        def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: FBT001, FBT002
             super().increase_indent(flow, indentless=False)
 
     return {

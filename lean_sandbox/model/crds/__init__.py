@@ -1,1 +1,0 @@
-"""The definitions of the four kinds, generated from their types."""
