@@ -118,10 +118,7 @@ async def main() -> None:
         ("Sandboxes", SANDBOXES, 0),
     )
     for name, resource, members in cases:
-        async with (
-            open_environment(options, SystemClock(), screen) as env,
-            env.controller(),
-        ):
+        async with open_environment(options, SystemClock(), screen) as env, env.controller():
             mine = await tenant(env, MEMBERS)
             await env.measured.until_idle("its start")
             quiet, created = await singles(env, mine)

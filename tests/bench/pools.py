@@ -41,10 +41,7 @@ SPACES = 10
 LOOK_S = 2.0
 QUIET_S = 10.0
 # A member that simulated kubelets bring late, on a slow machine, is not to be replaced.
-FLAGS = (
-    "--metrics-bind-address=127.0.0.1:0",
-    "--sandbox-warm-pool-readiness-grace-period=2h",
-)
+FLAGS = ("--metrics-bind-address=127.0.0.1:0", "--sandbox-warm-pool-readiness-grace-period=2h")
 
 
 async def everything(client: Client, resource: Resource, type_: type[Any]) -> list[Any]:

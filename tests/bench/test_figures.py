@@ -156,8 +156,7 @@ def test_what_was_not_measured_has_no_share(
     ],
 )
 def test_a_load_is_carried_when_it_ends_as_it_began(
-    changes: dict[str, float | None],
-    carried: bool,  # noqa: FBT001
+    changes: dict[str, float | None], *, carried: bool
 ) -> None:
     """No slower by a third, its pool not drained by a tenth, every claim usable, nothing left."""
     figures: dict[str, float | None] = {"not_usable": 0.0, "left_over": 0.0}

@@ -295,9 +295,7 @@ def test_a_claim_is_usable_from_the_first_moment_at_which_both_hold(events: list
     ],
 )
 def test_a_pod_looks_free_by_the_label_or_the_annotation_of_its_pool(
-    labels: dict[str, str] | None,
-    annotations: dict[str, str] | None,
-    free: bool,  # noqa: FBT001
+    labels: dict[str, str] | None, annotations: dict[str, str] | None, *, free: bool
 ) -> None:
     """The label by being there, whatever its value; the annotation by being true."""
     assert looks_free(labels, annotations) is free
@@ -363,9 +361,7 @@ async def stub_controller(kubeconfig: str, within: str, *, takes: bool) -> Async
 
 @pytest.mark.parametrize(("takes", "not_usable"), [(True, 0), (False, 5)])
 async def test_a_burst_of_claims_that_are_ready_and_not_usable_is_measured_and_misses_its_bound(
-    kubeconfig: str,
-    takes: bool,  # noqa: FBT001
-    not_usable: int,
+    kubeconfig: str, *, takes: bool, not_usable: int
 ) -> None:
     """With --check such a run fails, however fast the claims became Ready."""
     within = f"usable-{secrets.token_hex(3)}"

@@ -130,14 +130,7 @@ def run(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    "line",
-    [
-        "explain log",
-        "config",
-        "crds",
-        "help run",
-        "demo --pool 1 --claims 0 --sandboxes 1",
-    ],
+    "line", ["explain log", "config", "crds", "help run", "demo --pool 1 --claims 0 --sandboxes 1"]
 )
 def test_output_that_cannot_be_written_is_told_as_that(line: str, tmp_path: Path) -> None:
     """Of a full disk one line, and nothing of what was read; of a reader that left nothing."""

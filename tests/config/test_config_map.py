@@ -167,11 +167,7 @@ def test_a_key_that_begins_like_a_comment_is_one(key: str, tmp_path: Path) -> No
     assert found.settings == Settings(page_size=9)
 
 
-@given(
-    entries=assignments(),
-    before=text(alphabet=" \t\r\n"),
-    after=text(alphabet=" \t\r\n"),
-)
+@given(entries=assignments(), before=text(alphabet=" \t\r\n"), after=text(alphabet=" \t\r\n"))
 def test_blanks_around_a_value_are_no_part_of_it(
     entries: dict[str, Any], before: str, after: str
 ) -> None:

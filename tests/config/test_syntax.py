@@ -17,8 +17,7 @@ def settings(*arguments: str) -> Settings:
 
 
 @pytest.mark.parametrize(
-    "given",
-    [["--page-size=7"], ["--page-size", "7"], ["-page-size=7"], ["-page-size", "7"]],
+    "given", [["--page-size=7"], ["--page-size", "7"], ["-page-size=7"], ["-page-size", "7"]]
 )
 def test_a_value_follows_after_the_sign_or_as_the_next_argument(given: list[str]) -> None:
     """One dash or two, joined or not: the same."""
@@ -93,8 +92,7 @@ def test_names_are_never_completed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "value"),
-    [("0x10", 16), ("0b11", 3), ("0o17", 15), ("1_000", 1000), ("+5", 5)],
+    ("text", "value"), [("0x10", 16), ("0b11", 3), ("0o17", 15), ("1_000", 1000), ("+5", 5)]
 )
 def test_whole_numbers_are_written_as_go_writes_them(text: str, value: int) -> None:
     """Bases by prefix, underscores between digits."""

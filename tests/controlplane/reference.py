@@ -26,10 +26,7 @@ _SINCE = "2026-10-01T08:00:00Z"
 _CONTAINER: Json = {"name": "main", "image": "busybox", "resources": {}}
 VOLUME: Json = {
     "metadata": {"name": "data"},
-    "spec": {
-        "accessModes": ["ReadWriteOnce"],
-        "resources": {"requests": {"storage": "1Gi"}},
-    },
+    "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
 }
 _SECURE: Json = {
     "automountServiceAccountToken": False,
@@ -178,11 +175,7 @@ class Reference:
         body = {
             "apiVersion": "v1",
             "kind": "Service",
-            "metadata": {
-                "name": name,
-                "labels": tracking,
-                "ownerReferences": owner(made, version),
-            },
+            "metadata": {"name": name, "labels": tracking, "ownerReferences": owner(made, version)},
             "spec": {"clusterIP": "None", "selector": tracking},
         }
         await self.scene.create("services", body)
@@ -238,10 +231,7 @@ class Reference:
 
     def _served(self, made: Json) -> Json:
         name = made["metadata"]["name"]
-        return {
-            "service": name,
-            "serviceFQDN": f"{name}.{self.scene.room.name}.svc.cluster.local",
-        }
+        return {"service": name, "serviceFQDN": f"{name}.{self.scene.room.name}.svc.cluster.local"}
 
     @staticmethod
     def _selector(made: Json) -> str:

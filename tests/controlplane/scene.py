@@ -281,8 +281,5 @@ async def open_scene(
     server: RealServer, folder: Path, settings: Settings, kubelet: KubeletSettings | None = None
 ) -> AsyncIterator[Scene]:
     """Run kubelet and controller; see :func:`open_stage` and :func:`permitted`."""
-    async with (
-        open_stage(server, folder, kubelet) as scene,
-        permitted(server, folder, settings),
-    ):
+    async with open_stage(server, folder, kubelet) as scene, permitted(server, folder, settings):
         yield scene

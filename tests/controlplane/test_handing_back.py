@@ -119,8 +119,7 @@ async def test_sandboxes_at_rest(scene: Scene) -> None:
     await scene.patch("sandboxes", "done", {"spec": {"shutdownTime": "2020-01-01T00:00:00Z"}})
     await scene.until("pods", lambda found: not found)
     await scene.until(
-        "sandboxes",
-        lambda found: all(each["status"].keys() < {*PODS} for each in found),
+        "sandboxes", lambda found: all(each["status"].keys() < {*PODS} for each in found)
     )
     made = await one(scene, "sandboxes", "done")
     assert made["status"].keys() == {"conditions"}
@@ -179,8 +178,7 @@ async def test_claims_and_their_sandboxes(scene: Scene, launch: str) -> None:
     stamps = {f"{DOMAIN}/controller-first-observed-at", f"{DOMAIN}/claim-first-ready-at"}
     # The annotations go out beside the status that tells of Ready: either may arrive first.
     (claim,) = await scene.until(
-        "sandboxclaims",
-        lambda found: all_ready(1)(found) and notes(found[0]).keys() >= stamps,
+        "sandboxclaims", lambda found: all_ready(1)(found) and notes(found[0]).keys() >= stamps
     )
     bound = claim["status"]["sandbox"]["name"]
     assert (bound == "c") == (launch == "cold")

@@ -85,11 +85,7 @@ async def described(kubectl: Run, kind: str, name: str, *reasons: str) -> str:
 
 
 @pytest.mark.parametrize("is_wide", [False, True])
-async def test_each_kind_shows_its_columns(
-    kubectl: Run,
-    scene: Scene,
-    is_wide: bool,  # noqa: FBT001
-) -> None:
+async def test_each_kind_shows_its_columns(kubectl: Run, scene: Scene, *, is_wide: bool) -> None:
     """Readiness, its reason, who is bound to whom; the wide form shows where and since when."""
     await fill(scene, 2)
     taken = await claimed(scene)

@@ -199,10 +199,7 @@ async def test_two_shards_share_the_load_and_a_dead_one_is_succeeded(
     real_server: RealServer, tmp_path: Path, split: str
 ) -> None:
     """Each object is handled by one of them; its standby doubles neither a bind nor a member."""
-    async with (
-        open_stage(real_server, tmp_path, SWIFT) as stage,
-        _rooms(stage, split) as rooms,
-    ):
+    async with open_stage(real_server, tmp_path, SWIFT) as stage, _rooms(stage, split) as rooms:
         scenes = [*rooms[0], *rooms[1]]
         begun = real_server.audit_log.stat().st_size
         roles = ("leader", "standby")

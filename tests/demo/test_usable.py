@@ -70,8 +70,7 @@ async def take(user: DemoUser, what: str, key: str) -> None:
 
 @pytest.mark.parametrize("is_label_first", [True, False])
 async def test_a_claim_can_be_used_once_its_pod_has_lost_both_marks(
-    tmp_path: Path,
-    is_label_first: bool,  # noqa: FBT001
+    tmp_path: Path, *, is_label_first: bool
 ) -> None:
     """Ready alone is not enough, and neither is one of the two."""
     marks = [("labels", _LABEL), ("annotations", _EVICT)]

@@ -41,10 +41,7 @@ _PARTS = ("labels", "annotations")
 
 
 def discrepancies(
-    plane: ControlPlane,
-    namespaces: tuple[str, ...],
-    *,
-    scope: Scope = EVERYTHING,
+    plane: ControlPlane, namespaces: tuple[str, ...], *, scope: Scope = EVERYTHING
 ) -> list[str]:
     """Return in words every detail that is not as the specification asks, of what is served."""
     return [found for name in namespaces for found in _Details(plane, name).found(scope)]

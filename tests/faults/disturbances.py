@@ -181,7 +181,7 @@ class Disturbances(Users):
         self.story.fail(*request, how, after=True)
 
     @rule(request=REQUEST, answers=st.sampled_from((True, True, False)))
-    def hold(self, request: tuple[str, str], answers: bool) -> None:  # noqa: FBT001
+    def hold(self, request: tuple[str, str], *, answers: bool) -> None:
         """Hold a request or its answer."""
         self.story.hold(*request, answers=answers)
 
@@ -203,7 +203,7 @@ class Disturbances(Users):
         self.story.moments(pause)
 
     @rule(lost=st.booleans(), pause=PAUSE)
-    def cut(self, lost: bool, pause: int) -> None:  # noqa: FBT001
+    def cut(self, *, lost: bool, pause: int) -> None:
         """Cut the watches, and perhaps forget the history."""
         self.story.disturb("watches are cut", self.story.plane.drop_watches)
         if lost:
@@ -256,7 +256,7 @@ class Disturbances(Users):
         self.break_watches(plural, Break.GONE, None)
 
     @rule(forgets=st.booleans())
-    def bookmark(self, forgets: bool) -> None:  # noqa: FBT001
+    def bookmark(self, *, forgets: bool) -> None:
         """Send nothing but bookmarks, and perhaps forget all that was before them."""
         self.story.disturb("bookmarks are sent", self.story.plane.bookmark_now)
         if forgets:

@@ -122,7 +122,8 @@ class Edits(RuleBasedStateMachine):
         name: str,
         label: str | None,
         note: str | None,
-        is_valid: bool,  # noqa: FBT001
+        *,
+        is_valid: bool,
         pause: int,
     ) -> None:
         """Change labels and annotations that a claim asks for, perhaps to what it may not have."""
@@ -209,7 +210,7 @@ class Edits(RuleBasedStateMachine):
         adds=st.sampled_from((True, False)),
         pause=PAUSE,
     )
-    def finalize(self, where: str, which: int, kind: str, adds: bool, pause: int) -> None:  # noqa: FBT001
+    def finalize(self, where: str, which: int, kind: str, *, adds: bool, pause: int) -> None:
         """Let another program keep an object from going, or no more."""
         body = {"metadata": {"finalizers": [HOLD] if adds else None}}
         self._patch(kind, where, self._pick(kind, where, which), body, pause)
@@ -280,7 +281,7 @@ class Edits(RuleBasedStateMachine):
             self._patch(POLICIES, where, policy, emptied if how == "empty" else labelled, pause)
 
     @rule(where=WHERE, name=CLAIM, has_volume=st.booleans(), pause=PAUSE)
-    def create_cold_claim(self, where: str, name: str, has_volume: bool, pause: int) -> None:  # noqa: FBT001
+    def create_cold_claim(self, where: str, name: str, *, has_volume: bool, pause: int) -> None:
         """Create a claim that no member of a pool can serve, as it brings variables or volumes."""
         spec: Json = {"warmPoolRef": {"name": "p"}}
         if has_volume:

@@ -36,14 +36,7 @@ class Interleavings(Disturbances):
         pause=PAUSE,
     )
     def be_away(
-        self,
-        where: str,
-        which: int,
-        count: int,
-        grace: int,
-        name: str,
-        is_new: bool,  # noqa: FBT001
-        pause: int,
+        self, where: str, which: int, count: int, grace: int, name: str, *, is_new: bool, pause: int
     ) -> None:
         """Let Pods go while no controller runs, and a claim wait for the next one."""
         story = self.story

@@ -97,7 +97,7 @@ class Neighbours(Edits):
             self.story.moments(pause)
 
     @rule(where=WHERE, which=WHICH, kind=CHILDREN, is_first=st.booleans(), pause=PAUSE)
-    def share(self, where: str, which: int, kind: str, is_first: bool, pause: int) -> None:  # noqa: FBT001
+    def share(self, where: str, which: int, kind: str, *, is_first: bool, pause: int) -> None:
         """Give an object one more owner, which does not control it."""
         name = self._pick(kind, where, which)
         store = self.story.plane.store
@@ -170,7 +170,7 @@ class Neighbours(Edits):
             self.story.moments(pause)
 
     @rule(where=WHERE, name=SANDBOX, pool=POOL, has_hash=st.booleans(), pause=PAUSE)
-    def give_to_pool(self, where: str, name: str, pool: str, has_hash: bool, pause: int) -> None:  # noqa: FBT001
+    def give_to_pool(self, where: str, name: str, pool: str, *, has_hash: bool, pause: int) -> None:
         """Label a user's Sandbox as a member that has lost its pool."""
         labels = {WARM_POOL: name_hash(pool), **({REF_HASH: name_hash("t")} if has_hash else {})}
         self._patch(SANDBOXES, where, name, {"metadata": {"labels": labels}}, pause)
@@ -257,7 +257,7 @@ class Neighbours(Edits):
         self.story.moments(pause)
 
     @rule(where=WHERE, which=WHICH, ready=st.booleans(), by=st.sampled_from(("kubelet", "kcm")))
-    def write_condition(self, where: str, which: int, ready: bool, by: str) -> None:  # noqa: FBT001
+    def write_condition(self, where: str, which: int, *, ready: bool, by: str) -> None:
         """Change the readiness of a Pod and no column, as when its node is lost or comes back."""
         name = self._pick("pods", where, which)
         store = self.story.plane.store
@@ -298,7 +298,7 @@ class Neighbours(Edits):
     # -- webhooks --------------------------------------------------------------------------------
 
     @rule(plural=st.sampled_from(("pods", "sandboxes")), what=STAMPS, always=st.booleans())
-    def stamp(self, plural: str, what: str, always: bool) -> None:  # noqa: FBT001
+    def stamp(self, plural: str, what: str, *, always: bool) -> None:
         """Let a webhook change what is created, or also what is updated."""
         end = self._date(20.0)
 
@@ -345,7 +345,7 @@ class Neighbours(Edits):
     # -- namespaces ------------------------------------------------------------------------------
 
     @rule(begins=st.booleans(), pause=PAUSE)
-    def end_namespace(self, begins: bool, pause: int) -> None:  # noqa: FBT001
+    def end_namespace(self, *, begins: bool, pause: int) -> None:
         """Delete a namespace with all that is in it, or create it anew."""
         name = NAMESPACES[1]
         store = self.story.plane.store

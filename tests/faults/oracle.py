@@ -28,10 +28,7 @@ __all__ = ["CLAIMS", "POOLS", "SANDBOXES", "TEMPLATES", "violations"]
 
 Json = dict[str, Any]
 # What a claim may bring only if its template lets it, and what it says otherwise.
-_REFUSALS = {
-    "env": "EnvVarsInjectionRejected",
-    "volumeClaimTemplates": "VolumeClaimTemplatesError",
-}
+_REFUSALS = {"env": "EnvVarsInjectionRejected", "volumeClaimTemplates": "VolumeClaimTemplatesError"}
 
 
 def violations(

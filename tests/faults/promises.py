@@ -120,11 +120,7 @@ class History:
     """Everything that was stored on a control plane and asked of it, from now on."""
 
     def __init__(
-        self,
-        plane: ControlPlane,
-        *,
-        user: str = CONTROLLER,
-        now: Callable[[], float] | None = None,
+        self, plane: ControlPlane, *, user: str = CONTROLLER, now: Callable[[], float] | None = None
     ) -> None:
         """Follow a plane; ``user`` is the controller, ``now`` the clock that it goes by."""
         began = plane.store.version

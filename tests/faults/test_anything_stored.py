@@ -67,10 +67,7 @@ def test_anything_in_a_list_costs_one_object(kind: str, changes: list[Odd]) -> N
     is_full=st.booleans(),
 )
 def test_anything_in_an_event_costs_one_object(
-    kind: str,
-    changes: list[Odd],
-    event_type: str,
-    is_full: bool,  # noqa: FBT001
+    kind: str, changes: list[Odd], event_type: str, *, is_full: bool
 ) -> None:
     """Whole, or read for its metadata alone, of a known object: the event behind it counts."""
     hand = hand_for(kind)
@@ -126,7 +123,7 @@ async def test_anything_stored_leaves_a_healthy_sandbox_served(
         obj = msgspec.json.decode(msgspec.json.encode(KINDS[kind]))
         status = obj.get("status")
         for path, is_key, value in changes:
-            change(obj, path, is_key, value)
+            change(obj, path, is_key=is_key, value=value)
         # What the server itself cannot do without: it stores by these.
         metadata = obj["metadata"] if isinstance(obj.get("metadata"), dict) else {}
         named = {"name": f"odd-{number}", "namespace": NS, "uid": f"uid-{number}"}

@@ -79,7 +79,7 @@ async def test_a_label_lost_in_a_gap_comes_back_when_a_get_has_seen_the_loss() -
 
 @pytest.mark.parametrize("is_listing", [False, True])
 async def test_a_label_lost_before_a_list_comes_back_when_the_create_is_answered_after_it(
-    is_listing: bool,  # noqa: FBT001
+    *, is_listing: bool
 ) -> None:
     """Or during the list: it did not show the Pod, and no event of it will ever come."""
     async with open_world() as world:

@@ -136,7 +136,7 @@ class Races(Users):
         self._note(POOLS, where, "p", {DEFAULTS: text}, pause)
 
     @rule(where=WHERE, which=WHICH, is_kept=st.booleans(), pause=PAUSE)
-    def set_lifecycle(self, where: str, which: int, is_kept: bool, pause: int) -> None:  # noqa: FBT001
+    def set_lifecycle(self, where: str, which: int, *, is_kept: bool, pause: int) -> None:
         """Give a claim a lifecycle, or take it away again."""
         lifecycle = {"shutdownPolicy": "Retain"} if is_kept else None
         name = self._pick(CLAIMS, where, which)
@@ -172,7 +172,7 @@ class Races(Users):
             self._live(25.0)
 
     @rule(where=WHERE, name=CLAIM, has_own=st.booleans(), pause=PAUSE)
-    def claim_without(self, where: str, name: str, has_own: bool, pause: int) -> None:  # noqa: FBT001
+    def claim_without(self, where: str, name: str, *, has_own: bool, pause: int) -> None:
         """Claim of a pool with defaults, and write a lifecycle, or take that of the pool off."""
         text = '{"shutdownPolicy": "Delete", "ttlSecondsAfterFinished": 600}'
         self._note(POOLS, where, "p", {DEFAULTS: text})

@@ -129,8 +129,7 @@ async def test_a_member_is_not_handed_out_before_its_unanswered_status_is_read(
 @LOSSES
 @pytest.mark.parametrize("carried_out", [False, True])
 async def test_a_member_whose_status_was_not_answered_stays_in_the_warm_queue(
-    loss: int | Loss,
-    carried_out: bool,  # noqa: FBT001
+    loss: int | Loss, *, carried_out: bool
 ) -> None:
     """Once its status is read it is handed out as before."""
     async with open_claims("m1") as world:

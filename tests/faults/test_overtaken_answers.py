@@ -425,7 +425,7 @@ async def release_late(world: World, held: HeldRequests, later: Json, *, is_list
 
 @pytest.mark.parametrize("is_listed", [False, True])
 async def test_a_status_written_by_others_while_ours_is_written_is_repaired(
-    is_listed: bool,  # noqa: FBT001
+    *, is_listed: bool
 ) -> None:
     """Whoever was last, and whether an event or a list tells of it: in the end it is the Pod's."""
     async with open_world() as world:
@@ -443,7 +443,7 @@ async def test_a_status_written_by_others_while_ours_is_written_is_repaired(
 
 @pytest.mark.parametrize("is_listed", [False, True])
 async def test_a_claims_status_written_by_others_while_ours_is_written_is_repaired(
-    is_listed: bool,  # noqa: FBT001
+    *, is_listed: bool
 ) -> None:
     """Whoever was last, and whether an event or a list tells of it: in the end it is what holds."""
     async with open_claims("m-1") as world:

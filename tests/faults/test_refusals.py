@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lean_sandbox.config.options import Settings
-from tests.support.clock import FakeClock, run_on_clock
+from tests.support.clock import FakeClock, on_clock
 from tests.support.world import NS, World, condition, controlled_by, open_world, sandbox, tracking
 
 Json = dict[str, Any]
@@ -91,46 +91,42 @@ async def test_suspension_survives_a_failed_delete(code: int) -> None:
     ("verb", "resource"),
     [("get", "sandboxes"), ("create", "pods"), ("get", "pods"), ("patch", "sandboxes/status")],
 )
-def test_a_request_that_is_never_answered_ends_at_its_deadline(verb: str, resource: str) -> None:
+@on_clock
+async def test_a_request_that_is_never_answered_ends_at_its_deadline(
+    clock: FakeClock, verb: str, resource: str
+) -> None:
     """The pass gives up after the request's deadline and the next one succeeds."""
-
-    async def steps(clock: FakeClock) -> None:
-        async with open_world(Settings(sandbox_status_window=0.0), clock=clock) as world:
-            world.plane.hold(verb, resource, answers=False, times=1)
-            world.plane.store.create(sandbox())
-            if (verb, resource) == ("get", "pods"):
-                await world.until(lambda: world.find("pods"))
-                await world.run_pod()
-            await world.pass_time(14.5)
-            assert not any(report.error for report in world.reports)
-            await world.pass_time(1.0)
-            assert any(report.error for report in world.reports)
-            await world.settle()
-            await world.advance(2.0)
+    async with open_world(Settings(sandbox_status_window=0.0), clock=clock) as world:
+        world.plane.hold(verb, resource, answers=False, times=1)
+        world.plane.store.create(sandbox())
+        if (verb, resource) == ("get", "pods"):
+            await world.until(lambda: world.find("pods"))
             await world.run_pod()
-            await world.advance(2.0)
-            assert is_ready(world)
+        await world.pass_time(14.5)
+        assert not any(report.error for report in world.reports)
+        await world.pass_time(1.0)
+        assert any(report.error for report in world.reports)
+        await world.settle()
+        await world.advance(2.0)
+        await world.run_pod()
+        await world.advance(2.0)
+        assert is_ready(world)
 
-    run_on_clock(steps)
 
-
-def test_a_hung_request_holds_up_nobody_else() -> None:
+@on_clock
+async def test_a_hung_request_holds_up_nobody_else(clock: FakeClock) -> None:
     """Other Sandboxes are launched while one Sandbox's request gets no answer."""
-
-    async def steps(clock: FakeClock) -> None:
-        async with open_world(Settings(sandbox_status_window=0.0), clock=clock) as world:
-            world.plane.hold("create", "pods", answers=False, times=1)
-            world.plane.store.create(sandbox("stuck"))
-            await world.until(lambda: world.plane.faults.waiting)
-            for number in range(20):
-                world.plane.store.create(sandbox(f"sb-{number}"))
-            await world.pass_time(0.0)
-            assert len(world.plane.store.list("pods", NS)) == 20
-            assert world.find("pods", "stuck") is None
-            await world.pass_time(16.0)
-            assert world.find("pods", "stuck") is not None
-
-    run_on_clock(steps)
+    async with open_world(Settings(sandbox_status_window=0.0), clock=clock) as world:
+        world.plane.hold("create", "pods", answers=False, times=1)
+        world.plane.store.create(sandbox("stuck"))
+        await world.until(lambda: world.plane.faults.waiting)
+        for number in range(20):
+            world.plane.store.create(sandbox(f"sb-{number}"))
+        await world.pass_time(0.0)
+        assert len(world.plane.store.list("pods", NS)) == 20
+        assert world.find("pods", "stuck") is None
+        await world.pass_time(16.0)
+        assert world.find("pods", "stuck") is not None
 
 
 @pytest.mark.parametrize("kind", ["Pod", "Service", "PersistentVolumeClaim"])

@@ -75,12 +75,7 @@ class Users(Neighbours):
         pause=PAUSE,
     )
     def create_sandbox(
-        self,
-        where: str,
-        name: str,
-        service: bool,  # noqa: FBT001
-        volume: bool,  # noqa: FBT001
-        pause: int,
+        self, where: str, name: str, *, service: bool, volume: bool, pause: int
     ) -> None:
         """Create a Sandbox."""
         self.story.sandbox(where, name, service=service, has_volume=volume)
@@ -108,7 +103,8 @@ class Users(Neighbours):
         template: str,
         replicas: int,
         image: str,
-        strategy: bool,  # noqa: FBT001
+        *,
+        strategy: bool,
         pause: int,
     ) -> None:
         """Create template and pool."""
@@ -154,7 +150,7 @@ class Users(Neighbours):
         self.story.moments(pause)
 
     @rule(where=WHERE, which=WHICH, service=st.sampled_from((True, False, None)), pause=PAUSE)
-    def set_service(self, where: str, which: int, service: bool | None, pause: int) -> None:  # noqa: FBT001
+    def set_service(self, where: str, which: int, *, service: bool | None, pause: int) -> None:
         """Switch the Service of a Sandbox on or off."""
         name = self._pick(SANDBOXES, where, which)
         self._patch(SANDBOXES, where, name, {"spec": {"service": service}}, pause)
@@ -230,13 +226,7 @@ class Users(Neighbours):
         has_ip=st.sampled_from((True, True, True, False)), pause=PAUSE,
     )  # fmt: skip
     def run_pod(
-        self,
-        where: str,
-        which: int,
-        ready: bool,  # noqa: FBT001
-        moves: bool,  # noqa: FBT001
-        has_ip: bool,  # noqa: FBT001
-        pause: int,
+        self, where: str, which: int, *, ready: bool, moves: bool, has_ip: bool, pause: int
     ) -> None:
         """Run a Pod, Ready or not."""
         names = self.story.names("pods", where)
@@ -260,13 +250,7 @@ class Users(Neighbours):
         pause=st.sampled_from((12, 60)),
     )
     def overtake(
-        self,
-        where: str,
-        which: int,
-        kind: str,
-        turns: list[bool],
-        noise: bool,  # noqa: FBT001
-        pause: int,
+        self, where: str, which: int, kind: str, *, turns: list[bool], noise: bool, pause: int
     ) -> None:
         """Let changes pass, relevant or not, while an answer about an object is on its way."""
         story = self.story

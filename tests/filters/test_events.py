@@ -28,10 +28,7 @@ def test_metadata_is_read_into_plain_attributes() -> None:
     assert (obj.uid, obj.resource_version) == ("uid-1", "7")
     assert (obj.generation, obj.labels, obj.annotations) == (3, {"a": "b"}, {"c": "d"})
     assert obj.deletion_timestamp == "2026-01-02T03:04:05Z"
-    assert obj.owners == (
-        Owner("u", controller=True),
-        Owner("w", controller=False),
-    )
+    assert obj.owners == (Owner("u", controller=True), Owner("w", controller=False))
     assert obj.columns is None
 
 

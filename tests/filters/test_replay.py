@@ -242,10 +242,7 @@ json_values = st.recursive(
     max_leaves=8,
 )
 METADATA_KEYS = ("uid", "name", "labels", "annotations", "finalizers", "ownerReferences")
-metadata_values = st.fixed_dictionaries(
-    {},
-    optional=dict.fromkeys(METADATA_KEYS, json_values),
-)
+metadata_values = st.fixed_dictionaries({}, optional=dict.fromkeys(METADATA_KEYS, json_values))
 documents = st.fixed_dictionaries(
     {
         "type": st.sampled_from(["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"])

@@ -65,7 +65,7 @@ def test_a_selector_as_text_is_the_same_selector(terms: list[str]) -> None:
     ("value", "above", "below"),
     [("4", False, True), ("5", False, False), ("60", True, False), ("x", False, False)],
 )
-def test_numbers_are_compared_as_numbers(value: str, above: bool, below: bool) -> None:  # noqa: FBT001 -- cases
+def test_numbers_are_compared_as_numbers(value: str, *, above: bool, below: bool) -> None:
     """A label that is no number, or is missing, is neither above nor below."""
     for text, expected in (("n>5", above), ("n<5", below)):
         assert parse_labels(text).matches({"n": value}) is expected

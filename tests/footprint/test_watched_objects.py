@@ -109,7 +109,7 @@ def kib_per_pair(take: Callable[[int], None]) -> float:
 @pytest.mark.usefixtures("traced")
 @pytest.mark.parametrize("way", ["list", "live"])
 @pytest.mark.parametrize(("is_claimed", "bound"), [(False, BOUND_KIB), (True, CLAIMED_BOUND_KIB)])
-def test_a_sandbox_with_its_pod_is_small(way: str, is_claimed: bool, bound: float) -> None:  # noqa: FBT001
+def test_a_sandbox_with_its_pod_is_small(way: str, *, is_claimed: bool, bound: float) -> None:
     """However it was learnt of, a pair costs less than the bound that the documentation names."""
     watched = Watched()
     one = getattr(watched, way)

@@ -376,9 +376,7 @@ async def test_the_system_keeps_hundreds_of_connections_until_they_are_accepted(
         close_all([socket.create_connection(address, 5.0) for _ in range(300)])
 
 
-async def test_a_failing_accept_is_counted_and_tried_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_failing_accept_is_counted_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Too many open files pass: the server pauses and goes on."""
     async with serve() as served:
         original = socket.socket.accept

@@ -29,11 +29,7 @@ from tests.support.world import open_world
         ("/readyz/readyz", 200, "ok"),
         ("/healthz?verbose", 200, "[+]healthz ok\nhealthz check passed\n"),
         ("/readyz?verbose=1", 200, "[+]readyz ok\nreadyz check passed\n"),
-        (
-            "/readyz?verbose&exclude=readyz",
-            200,
-            "[+]readyz excluded: ok\nreadyz check passed\n",
-        ),
+        ("/readyz?verbose&exclude=readyz", 200, "[+]readyz excluded: ok\nreadyz check passed\n"),
         ("/healthz/other", 404, None),
         ("/readyz/healthz", 404, None),
         ("/", 404, None),

@@ -13,10 +13,7 @@ from tests.support.clock import FakeClock
 
 async def test_fixed_credentials_have_nothing_newer() -> None:
     """Neither no header nor a token is worth a second try."""
-    for auth, header in (
-        (Auth(), None),
-        (Auth("Bearer t"), "Bearer t"),
-    ):
+    for auth, header in ((Auth(), None), (Auth("Bearer t"), "Bearer t")):
         assert await auth.authorization() == header
         assert not await auth.refresh(header)
         assert auth.identity == 0

@@ -42,10 +42,7 @@ async def recording(
     async with serve(script) as server:
         transport = Transport(Connection(server.url))
         recorder = EventRecorder(
-            Client(transport, field_manager="lean"),
-            clock,
-            "controllers.x/lean",
-            "lean-0",
+            Client(transport, field_manager="lean"), clock, "controllers.x/lean", "lean-0"
         )
         async with anyio.create_task_group() as group:
             group.start_soon(recorder.run)

@@ -116,8 +116,7 @@ async def test_a_credential_is_renewed_before_it_expires(plugin: Plugin) -> None
 
 
 @pytest.mark.parametrize(
-    "end",
-    ["2026-01-02T03:14:05,5Z", "2026-01-02T3:14:05Z", "2026-01-03T03:14:05+24:00"],
+    "end", ["2026-01-02T03:14:05,5Z", "2026-01-02T3:14:05Z", "2026-01-03T03:14:05+24:00"]
 )
 async def test_an_expiry_is_read_as_client_go_reads_it(plugin: Plugin, end: str) -> None:
     """A comma, an hour of one digit, an offset of a day: whatever Go's time.Parse takes."""

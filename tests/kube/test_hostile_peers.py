@@ -81,8 +81,7 @@ async def test_arguments_of_a_plugin_are_no_text_of_a_shell(
     program.chmod(0o700)
     version = "client.authentication.k8s.io/v1"
     auth = ExecAuth(
-        ExecSettings(version, str(program), args=(argument, "x"), folder=str(tmp_path)),
-        FakeClock(),
+        ExecSettings(version, str(program), args=(argument, "x"), folder=str(tmp_path)), FakeClock()
     )
     with pytest.raises(Exception, match="plugin"):
         await auth.authorization()

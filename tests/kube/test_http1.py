@@ -205,11 +205,7 @@ async def test_a_peer_that_closes_before_any_byte_is_told_apart() -> None:
     [
         (b"HTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\n\r\n", b"", True),
         (b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok", b"ok", False),
-        (
-            b"HTTP/1.1 200 OK\r\nConnection: Close\r\nContent-Length: 2\r\n\r\nok",
-            b"ok",
-            False,
-        ),
+        (b"HTTP/1.1 200 OK\r\nConnection: Close\r\nContent-Length: 2\r\n\r\nok", b"ok", False),
         (b"HTTP/1.1 200\r\nContent-Length: 0\r\n\r\n", b"", True),
     ],
 )

@@ -37,7 +37,7 @@ from tests.kube.server import (
     reply,
     serve,
 )
-from tests.support.clock import FakeClock, run_on_clock, settle
+from tests.support.clock import FakeClock, on_clock, settle
 from tests.support.patience import PATIENCE_S
 
 THINGS = Asked("watch", "things.g")
@@ -216,26 +216,23 @@ async def test_a_half_dead_server_ends_in_a_timeout(answer: Answer) -> None:
     assert records[0].error == "RequestTimeout"
 
 
-def test_each_request_of_a_connection_has_its_own_deadline() -> None:
+@on_clock
+async def test_each_request_of_a_connection_has_its_own_deadline(clock: FakeClock) -> None:
     """A long deadline before it does not put a short one off, nor does a short one end a long."""
     slow = Answer([b"HTTP/1.1 200 OK\r\n"], hang=True)
     script = in_turn(reply(), reply(), reply(), slow)
-
-    async def steps(clock: FakeClock) -> None:
-        async with running(script) as (server, transport, _):
-            await transport.request("GET", "/1", timeout_s=60.0)
-            await transport.request("GET", "/2", timeout_s=2.0)
-            await clock.advance(2.5)
-            await transport.request("GET", "/3", timeout_s=60.0)
-            asking = asyncio.ensure_future(transport.request("GET", "/4", timeout_s=2.0))
-            await clock.advance(1.5)
-            assert not asking.done()
-            await clock.advance(1.0)
-            with pytest.raises(RequestTimeout):
-                await asking
-        assert [request.connection for request in server.requests] == [1, 1, 1, 1]
-
-    run_on_clock(steps)
+    async with running(script) as (server, transport, _):
+        await transport.request("GET", "/1", timeout_s=60.0)
+        await transport.request("GET", "/2", timeout_s=2.0)
+        await clock.advance(2.5)
+        await transport.request("GET", "/3", timeout_s=60.0)
+        asking = asyncio.ensure_future(transport.request("GET", "/4", timeout_s=2.0))
+        await clock.advance(1.5)
+        assert not asking.done()
+        await clock.advance(1.0)
+        with pytest.raises(RequestTimeout):
+            await asking
+    assert [request.connection for request in server.requests] == [1, 1, 1, 1]
 
 
 async def test_a_peer_that_reads_nothing_ends_in_a_timeout() -> None:
@@ -250,11 +247,7 @@ async def test_a_peer_that_reads_nothing_ends_in_a_timeout() -> None:
 async def test_a_cancelled_request_frees_its_slot_and_its_connection() -> None:
     """Cancelling from outside leaves nothing in flight, and says so to the observer."""
     async with (
-        running(in_turn(Answer(hang=True)), limits=Limits(2, 1)) as (
-            server,
-            transport,
-            records,
-        ),
+        running(in_turn(Answer(hang=True)), limits=Limits(2, 1)) as (server, transport, records),
         anyio.create_task_group() as group,
     ):
         group.start_soon(transport.request, "GET", "/1")
@@ -376,11 +369,7 @@ async def test_the_pool_is_bounded_and_streams_are_outside_of_it() -> None:
         return chunked([b"x"], end=False) if "watch" in request.target else reply()
 
     async with (
-        running(script, limits=Limits(max_in_flight=3, max_spare=2)) as (
-            server,
-            transport,
-            _,
-        ),
+        running(script, limits=Limits(max_in_flight=3, max_spare=2)) as (server, transport, _),
         transport.stream("/api/v1/pods?watch=1", asked=Asked("watch", "pods")) as stream,
     ):
         assert await first_piece(stream) == b"x"
@@ -550,29 +539,28 @@ def test_a_server_that_is_no_url_is_a_config_error(url: str) -> None:
         Transport(Connection(url, ssl_context=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)))
 
 
-def test_waiting_for_a_slot_does_not_use_up_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+@on_clock
+async def test_waiting_for_a_slot_does_not_use_up_the_deadline(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The deadline begins with the slot, so a full pool does not fail the requests behind it."""
+    gate = anyio.Event()
+    monkeypatch.setattr(transport_module, "open_stream", Gated(gate).connect)
+    transport = Transport(Connection("http://test"), limits=Limits(max_in_flight=1))
+    done: list[int] = []
 
-    async def steps(clock: FakeClock) -> None:
-        gate = anyio.Event()
-        monkeypatch.setattr(transport_module, "open_stream", Gated(gate).connect)
-        transport = Transport(Connection("http://test"), limits=Limits(max_in_flight=1))
-        done: list[int] = []
+    async def one(timeout_s: float) -> None:
+        done.append((await transport.request("GET", "/", timeout_s=timeout_s)).status)
 
-        async def one(timeout_s: float) -> None:
-            done.append((await transport.request("GET", "/", timeout_s=timeout_s)).status)
-
-        async with anyio.create_task_group() as group:
-            group.start_soon(one, 10.0)
-            await settle()
-            group.start_soon(one, 0.5)
-            await clock.advance(0.6)
-            assert transport._limiter.slots.waiting(Rank.SPARE) == 1
-            gate.set()
-        assert done == [200, 200]
-        await transport.aclose()
-
-    run_on_clock(steps)
+    async with anyio.create_task_group() as group:
+        group.start_soon(one, 10.0)
+        await settle()
+        group.start_soon(one, 0.5)
+        await clock.advance(0.6)
+        assert transport._limiter.slots.waiting(Rank.SPARE) == 1
+        gate.set()
+    assert done == [200, 200]
+    await transport.aclose()
 
 
 class Gated:

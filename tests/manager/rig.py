@@ -61,11 +61,7 @@ class Rig:
     """A control plane and electors; see the module docstring."""
 
     def __init__(
-        self,
-        plane: ControlPlane,
-        server_clock: FakeClock,
-        group: TaskGroup,
-        stack: AsyncExitStack,
+        self, plane: ControlPlane, server_clock: FakeClock, group: TaskGroup, stack: AsyncExitStack
     ) -> None:
         """Hold the parts."""
         self.plane = plane

@@ -37,11 +37,7 @@ async def test_the_first_contender_creates_the_lease() -> None:
         spec = dict(rig.spec)
         assert moment(spec.pop("acquireTime")) == EPOCH
         assert moment(spec.pop("renewTime")) == EPOCH
-        assert spec == {
-            "holderIdentity": "one",
-            "leaseDurationSeconds": 15,
-            "leaseTransitions": 0,
-        }
+        assert spec == {"holderIdentity": "one", "leaseDurationSeconds": 15, "leaseTransitions": 0}
         assert rig.asked(one) == {"get leases": 1, "create leases": 1}
 
 

@@ -32,9 +32,7 @@ _REST_S = 60.0
     "what", ["patch sandboxes", "patch sandboxclaims/status", "create sandboxes"]
 )
 async def test_a_burst_is_bound_once_whoever_ends_it(
-    what: str,
-    carried_out: bool,  # noqa: FBT001
-    end: End,
+    what: str, *, carried_out: bool, end: End
 ) -> None:
     """Promises: BOUND_ONCE, OWNED, NEVER_UNDONE; no write of one comes after one of the other."""
     async with open_replicas("one", "two", settings=settings()) as replicas:

@@ -51,10 +51,7 @@ def client(*, in_cluster: bool = False) -> Client:
     ],
 )
 async def test_all_contend_but_who_says_not_to_or_runs_beside_another(
-    flag: bool | None,  # noqa: FBT001
-    beside: bool,  # noqa: FBT001
-    in_cluster: bool,  # noqa: FBT001
-    elects: bool,  # noqa: FBT001
+    *, flag: bool | None, beside: bool, in_cluster: bool, elects: bool
 ) -> None:
     """In a cluster as the reference does; outside of it so that others see the run."""
     settings = Settings(

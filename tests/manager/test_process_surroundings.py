@@ -108,10 +108,7 @@ async def test_times_are_utc_whatever_the_time_zone_of_the_process(
     """What has expired is expired, what has not is not, and what is written is of this minute."""
     now = datetime.now(UTC)
     soon, past = (format_rfc3339(now + timedelta(minutes=one)) for one in (30, -30))
-    async with (
-        cluster(tmp_path) as running,
-        started(running, environment={"TZ": zone}) as process,
-    ):
+    async with cluster(tmp_path) as running, started(running, environment={"TZ": zone}) as process:
         alive = await serve(running, plain("alive", shutdownTime=soon))
         expired = await serve(running, plain("expired", shutdownTime=past))
         log = await ended(process)

@@ -74,7 +74,7 @@ async def test_a_standby_costs_its_watches_and_one_get_a_period() -> None:
 
 
 @pytest.mark.parametrize("extensions", [False, True])
-async def test_the_queues_of_a_standby_stay_empty(extensions: bool) -> None:  # noqa: FBT001
+async def test_the_queues_of_a_standby_stay_empty(*, extensions: bool) -> None:
     """What comes and goes while it waits leaves nothing behind."""
     async with open_replicas("one", "two", settings=Settings(extensions=extensions)) as replicas:
         one, two = replicas.all

@@ -70,8 +70,7 @@ async def test_where_nobody_works_a_look_is_two_requests() -> None:
     ("ago_s", "is_live"), [(0.0, True), (14.0, True), (16.0, False), (-3600.0, True)]
 )
 async def test_a_lease_renewed_lately_refuses_and_names_its_holder(
-    ago_s: float,
-    is_live: bool,  # noqa: FBT001
+    ago_s: float, *, is_live: bool
 ) -> None:
     """One LIST is enough; a clock that is ahead does not hide a holder."""
     async with cluster() as here:
@@ -271,9 +270,7 @@ async def said(process: Process) -> str:
     return b"".join([part async for part in process.stderr]).decode()
 
 
-async def test_a_run_from_outside_holds_the_lease_so_that_all_others_see_it(
-    tmp_path: Path,
-) -> None:
+async def test_a_run_from_outside_holds_the_lease_so_that_all_others_see_it(tmp_path: Path) -> None:
     """A second one is refused by its name; a controller in the cluster waits until it has ended."""
     in_cluster = ("--leader-elect", f"--leader-election-namespace={HOME}")
     async with ControlPlane() as plane:
@@ -303,9 +300,7 @@ async def test_a_run_from_outside_holds_the_lease_so_that_all_others_see_it(
         assert holder(plane) == ""
 
 
-async def test_a_run_with_rights_in_one_namespace_serves_it_without_a_lease(
-    tmp_path: Path,
-) -> None:
+async def test_a_run_with_rights_in_one_namespace_serves_it_without_a_lease(tmp_path: Path) -> None:
     """What it may neither see nor hold does not hold it up."""
     user = f"system:serviceaccount:{NS}:narrow"
     async with ControlPlane() as plane:

@@ -82,7 +82,5 @@ def test_the_records_of_a_start_are_structs() -> None:
         "        if isinstance(made, type) and dataclasses.is_dataclass(made):\n"
         "            if made.__module__ == name: print(f'{name}.{made.__name__}')\n"
     )
-    assert found <= {
-        "lean_sandbox.config.options.Settings",
-    }
+    assert found <= {"lean_sandbox.config.options.Settings"}
     assert "lean_sandbox.config.options.Settings" in found

@@ -33,11 +33,7 @@ REFERENCE = _published(
     (("", "events.k8s.io"), ("events",), ("create", "patch")),
     ((AGENTS,), ("sandboxes",), EVERYTHING),
     ((AGENTS,), ("sandboxes/finalizers", "sandboxes/status"), UPDATING),
-    (
-        ("coordination.k8s.io",),
-        ("leases",),
-        ("create", "get", "list", "patch", "update", "watch"),
-    ),
+    (("coordination.k8s.io",), ("leases",), ("create", "get", "list", "patch", "update", "watch")),
 )
 
 

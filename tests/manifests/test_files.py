@@ -191,11 +191,7 @@ def test_every_controller_mounts_the_config_map() -> None:
     for path, container in mounting:
         (mount,) = container["volumeMounts"]
         one = beside if "sidecar" in path.parts else volume
-        assert mount == {
-            "name": one["name"],
-            "mountPath": str(MOUNTED),
-            "readOnly": True,
-        }
+        assert mount == {"name": one["name"], "mountPath": str(MOUNTED), "readOnly": True}
         assert one["configMap"] == {"name": "agent-sandbox-config", "optional": True}
     # What is merged into a host's Pod must not be one of its own volumes.
     assert beside["name"].startswith("lean-sandbox-")

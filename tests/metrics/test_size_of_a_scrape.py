@@ -137,9 +137,7 @@ def test_one_tenants_templates_drop_no_series_of_others(family: Family) -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 6), st.integers(0, 40))))
-def test_series_are_never_more_than_they_may_be(
-    counted: list[tuple[str, int, int]],
-) -> None:
+def test_series_are_never_more_than_they_may_be(counted: list[tuple[str, int, int]]) -> None:
     """Whatever is counted: within the limit, the newest is there, and who has the fewest keeps."""
     family = Family("a_total", ("namespace", "x"), "Counts.")
     counters = Counters(family)

@@ -199,11 +199,7 @@ async def test_the_comparison_costs_lists_alone() -> None:
         await world.create(sandbox("asleep", spec={"operatingMode": "Suspended"}))
         world.forget_requests()
         await world.advance(12.0 * 3600.0)
-        assert world.asked() == {
-            "list sandboxes": 1,
-            "list pods": 1,
-            "list services": 1,
-        }
+        assert world.asked() == {"list sandboxes": 1, "list pods": 1, "list services": 1}
 
 
 async def test_looks_at_many_objects_are_ten_a_second_in_all() -> None:

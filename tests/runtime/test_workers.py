@@ -221,11 +221,7 @@ async def test_a_crash_of_one_reconcile_never_ends_the_others() -> None:
             await bench.clock.advance(1)
     assert sorted(
         key for key, outcome in bench.outcomes if outcome is ReconcileOutcome.SUCCESS
-    ) == [
-        "bad",
-        "fine",
-        "good",
-    ]
+    ) == ["bad", "fine", "good"]
     panics = [line for line in logs if line["event"] == "reconcile_panicked"]
     assert [type(line["exc_info"]) for line in panics] == [ZeroDivisionError]
     assert bench.workers.outcomes[ReconcileOutcome.PANIC] == 1

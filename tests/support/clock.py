@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import itertools
 from bisect import insort
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec
 
 import anyio
 import anyio.lowlevel
 
 from lean_sandbox.clock import Clock
 
+P = ParamSpec("P")
 # Bytes sent to another socket of this machine can be read at once: two turns would do.
 _QUIET_TURNS = 3
 
@@ -175,11 +178,21 @@ class ClockLoop(asyncio.SelectorEventLoop):
         super()._process_events(event_list)  # type: ignore[misc]
 
 
-def run_on_clock(steps: Callable[[FakeClock], Coroutine[Any, Any, None]]) -> None:
-    """Run the steps of a test on a loop whose deadlines go by the clock that they are given."""
-    clock = FakeClock()
-    with asyncio.Runner(loop_factory=lambda: ClockLoop(clock)) as runner:
-        runner.run(steps(clock))
+def on_clock(
+    test: Callable[Concatenate[FakeClock, P], Coroutine[Any, Any, None]],
+) -> Callable[P, None]:
+    """Run a test on a loop whose deadlines go by the clock that it is given first."""
+
+    @wraps(test)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        clock = FakeClock()
+        with asyncio.Runner(loop_factory=lambda: ClockLoop(clock)) as runner:
+            runner.run(test(clock, *args, **kwargs))
+
+    # The clock is no fixture.
+    _, *others = inspect.signature(test).parameters.values()
+    run.__signature__ = inspect.Signature(others)  # type: ignore[attr-defined]
+    return run
 
 
 class _Elsewhere:

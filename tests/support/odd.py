@@ -155,7 +155,7 @@ def odd_objects(*, raw: bool) -> st.SearchStrategy[list[Odd]]:
     return st.lists(st.tuples(_PATHS, st.booleans(), values), min_size=1, max_size=3)
 
 
-def change(obj: Json, path: tuple[int, ...], is_key: bool, value: Any) -> None:  # noqa: FBT001
+def change(obj: Json, path: tuple[int, ...], *, is_key: bool, value: Any) -> None:
     """Put a value somewhere into an object: in place of a value, or as one more field."""
     value = deepcopy(value)
     at: Any = obj
@@ -180,10 +180,10 @@ def odd_bytes(kind: str, changes: list[Odd]) -> bytes:
     filled: list[bytes] = []
     for path, is_key, value in changes:
         if isinstance(value, bytes):
-            change(obj, path, is_key, f"{_MARK} {len(filled)}")
+            change(obj, path, is_key=is_key, value=f"{_MARK} {len(filled)}")
             filled.append(value)
         else:
-            change(obj, path, is_key, value)
+            change(obj, path, is_key=is_key, value=value)
     text = msgspec.json.encode(obj)
     for number, value in enumerate(filled):
         text = text.replace(f'"{_MARK} {number}"'.encode(), value)

@@ -8,10 +8,7 @@ from tests.support.world import NS
 
 Json = dict[str, Any]
 ADOPTABLE = {"agents.x-k8s.io/adoptable": "true"}
-VOLUME_SPEC = {
-    "accessModes": ["ReadWriteOnce"],
-    "resources": {"requests": {"storage": "1Gi"}},
-}
+VOLUME_SPEC = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
 
 
 def volume(name: str = "data", **metadata: Any) -> Json:
@@ -20,10 +17,7 @@ def volume(name: str = "data", **metadata: Any) -> Json:
 
 
 def volume_claim(
-    name: str = "data-sb-1",
-    *,
-    labels: dict[str, str] | None = None,
-    owners: tuple[Json, ...] = (),
+    name: str = "data-sb-1", *, labels: dict[str, str] | None = None, owners: tuple[Json, ...] = ()
 ) -> Json:
     """Return a claim that somebody else made."""
     metadata: Json = {"name": name, "namespace": NS}

@@ -92,8 +92,7 @@ async def test_a_watch_that_is_cut_each_half_minute_is_soon_back() -> None:
 @pytest.mark.parametrize("between_pages", [True, False])
 @pytest.mark.parametrize("takes_s", [0.0, 60.0])
 async def test_a_version_that_always_expires_is_not_listed_in_a_loop(
-    takes_s: float,
-    between_pages: bool,  # noqa: FBT001
+    takes_s: float, *, between_pages: bool
 ) -> None:
     """410 within a list or right after it backs off like any failure, however long lists take."""
     listing_s = 0.0
@@ -118,7 +117,7 @@ async def test_a_version_that_always_expires_is_not_listed_in_a_loop(
 
 
 @pytest.mark.parametrize("in_stream", [True, False])
-async def test_an_expired_version_is_cured_by_a_list_at_once(in_stream: bool) -> None:  # noqa: FBT001
+async def test_an_expired_version_is_cured_by_a_list_at_once(*, in_stream: bool) -> None:
     """HTTP 410 and an ERROR event of 410 as the first line: a list without any pause."""
     async with open_sandboxes() as rig:
         watch = await rig.listed(sandbox("a", 1), sandbox("b", 2))
@@ -152,7 +151,7 @@ async def test_an_error_as_the_first_line_resumes_after_a_pause() -> None:
 
 @pytest.mark.parametrize("status", [429, 503])
 @pytest.mark.parametrize("on_watch", [True, False])
-async def test_retry_after_is_honoured(status: int, on_watch: bool) -> None:  # noqa: FBT001
+async def test_retry_after_is_honoured(status: int, *, on_watch: bool) -> None:
     """The server's word is the shortest pause, on lists and watches."""
     async with open_sandboxes() as rig:
         exchange = await rig.listed() if on_watch else await rig.server.next(watch=False)
@@ -266,7 +265,7 @@ async def test_a_server_that_is_not_there_is_asked_again_with_pauses() -> None:
 
 
 @pytest.mark.parametrize("on_watch", [True, False])
-async def test_a_missing_permission_is_named_and_its_return_noticed(on_watch: bool) -> None:  # noqa: FBT001
+async def test_a_missing_permission_is_named_and_its_return_noticed(*, on_watch: bool) -> None:
     """The problem names verb and resource; allowed again, it disappears once the watch lasts."""
     async with open_sandboxes() as rig:
         exchange = await rig.listed() if on_watch else await rig.server.next(watch=False)
@@ -371,8 +370,7 @@ async def test_a_line_may_arrive_in_pieces_of_any_size() -> None:
 
 @pytest.mark.parametrize(("away_s", "lists"), [(4, False), (5, True)])
 async def test_a_watch_that_was_away_for_long_begins_with_a_list(
-    away_s: int,
-    lists: bool,  # noqa: FBT001
+    away_s: int, *, lists: bool
 ) -> None:
     """The server may have been started over a restored store, and its versions have caught up."""
     async with open_sandboxes(uniform=lambda: 0.0) as rig:

@@ -183,8 +183,7 @@ async def test_partial_metadata_carries_what_predicates_read() -> None:
             partial("MODIFIED", meta("a", 102, generation=2)),
             bookmark(103),
             partial(
-                "MODIFIED",
-                meta("a", 104, generation=2, deletionTimestamp="2026-01-02T03:04:05Z"),
+                "MODIFIED", meta("a", 104, generation=2, deletionTimestamp="2026-01-02T03:04:05Z")
             ),
             partial("DELETED", meta("a", 105, generation=2)),
         )

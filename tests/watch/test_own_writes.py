@@ -105,10 +105,7 @@ def test_the_echoes_of_two_writes_wait_for_both_answers(boxes: Hand[SandboxEntry
     ],
 )
 def test_a_response_shows_what_others_have_written(
-    boxes: Hand[SandboxEntry],
-    written: dict[str, Any],
-    shown: dict[str, Any],
-    is_ours: bool,  # noqa: FBT001
+    boxes: Hand[SandboxEntry], written: dict[str, Any], shown: dict[str, Any], *, is_ours: bool
 ) -> None:
     """Whatever our own writes under way do not explain; here there is another beside the one."""
     before = boxes.get("a")
@@ -223,10 +220,7 @@ def test_an_answer_of_a_predecessor_does_not_replace_its_successor(
     boxes: Hand[SandboxEntry],
 ) -> None:
     """A GET that was under way while the object was replaced."""
-    boxes.saw(
-        sandbox_row("DELETED", "a", 30),
-        sandbox_row("ADDED", "a", 31, uid="reborn"),
-    )
+    boxes.saw(sandbox_row("DELETED", "a", 30), sandbox_row("ADDED", "a", 31, uid="reborn"))
     entry, change = boxes.learn(sandbox("a", 20))
     assert (entry.uid, change) == ("reborn", Change.NONE)
     assert boxes.get("a").uid == "reborn"
@@ -392,9 +386,7 @@ def test_a_foreign_status_contradicts_and_asks_for_a_look(boxes: Hand[SandboxEnt
     assert not boxes.get("a").needs_fetch
 
 
-def test_a_contradiction_passes_whatever_the_predicate_remembers(
-    boxes: Hand[SandboxEntry],
-) -> None:
+def test_a_contradiction_passes_whatever_the_predicate_remembers(boxes: Hand[SandboxEntry]) -> None:
     """Our write was undone before its event came: the row repeats what the predicate saw last."""
     boxes.saw(sandbox_row("MODIFIED", "a", 12, ready="False", reason="Later"))
     entry, _ = boxes.learn(sandbox("a", 13))
@@ -421,7 +413,7 @@ def test_tombstones_go_when_no_answer_can_be_under_way(boxes: Hand[SandboxEntry]
 
 
 @pytest.mark.parametrize("is_whole", [True, False])
-def test_an_answer_of_a_restored_store_ends_what_was_learned_since(is_whole: bool) -> None:  # noqa: FBT001
+def test_an_answer_of_a_restored_store_ends_what_was_learned_since(*, is_whole: bool) -> None:
     """The older store knows nothing of our DELETE, nor of the state that was fetched since."""
     hand = Hand(pod_kind())
     hand.listed(pod("a", 700))

@@ -140,9 +140,7 @@ async def test_the_same_generation_of_a_restored_store_is_read_afresh(name: str)
 @pytest.mark.parametrize("away_s", [2.0, 5.0])
 @pytest.mark.parametrize("caught_up", [False, True])
 async def test_the_controller_follows_a_restored_store(
-    tmp_path: Path,
-    away_s: float,
-    caught_up: bool,  # noqa: FBT001
+    tmp_path: Path, away_s: float, *, caught_up: bool
 ) -> None:
     """Over the wire: Sandboxes made since the backup are forgotten, later ones are served.
 
@@ -228,9 +226,7 @@ async def test_a_pod_that_a_fetch_does_not_show_as_deleted_is_not_terminating() 
 @pytest.mark.parametrize("away_s", [2.0, 5.0])
 @pytest.mark.parametrize("caught_up", [False, True])
 async def test_a_claim_of_a_restored_store_is_bound(
-    tmp_path: Path,
-    away_s: float,
-    caught_up: bool,  # noqa: FBT001
+    tmp_path: Path, away_s: float, *, caught_up: bool
 ) -> None:
     """The pool has its members back, those that were taken since the backup as well."""
     saved = tmp_path / "saved.json"

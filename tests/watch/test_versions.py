@@ -48,9 +48,7 @@ class Gate:
 
 @given(VERSIONS, VERSIONS, st.booleans())
 def test_an_event_no_newer_than_the_entry_is_known(
-    first: int,
-    second: int,
-    is_whole: bool,  # noqa: FBT001
+    first: int, second: int, *, is_whole: bool
 ) -> None:
     """Nothing that comes late takes an entry back."""
     here = Gate()
@@ -60,10 +58,7 @@ def test_an_event_no_newer_than_the_entry_is_known(
 
 @given(VERSIONS, VERSIONS, VERSIONS, st.booleans())
 def test_a_list_shows_that_a_store_was_restored_by_an_older_item_only(
-    cached: int,
-    item: int,
-    listed: int,
-    resync: bool,  # noqa: FBT001
+    cached: int, item: int, listed: int, *, resync: bool
 ) -> None:
     """Older than the entry, in a list that had reached the entry; a response may be ahead of it."""
     here = Gate()

@@ -58,11 +58,7 @@ PENDING = {"status": "Pending", "ready": "0/1", "ip": "<none>", "node": "node-1"
         (PENDING, {**PENDING, "status": "Running"}, Change.COLUMNS),
         ({}, {"ip": "10.0.0.2"}, Change.COLUMNS),
         ({}, {"node": "node-2"}, Change.COLUMNS),
-        (
-            {**PENDING, "node": "<none>"},
-            PENDING,
-            Change.COLUMNS | Change.VERSION,
-        ),
+        ({**PENDING, "node": "<none>"}, PENDING, Change.COLUMNS | Change.VERSION),
         ({}, {"deletionTimestamp": DELETING}, Change.DELETING),
         ({}, {"labels": {**TRACKING, "app": "other"}}, Change.LABELS),
         ({}, {"ownerReferences": owned_by("a", "another")}, Change.OWNERS),
@@ -93,14 +89,8 @@ def test_rows_of_a_pod_that_pass(
     [
         ({}, {}),
         (PENDING, {**PENDING, "status": "ContainerCreating"}),
-        (
-            {**PENDING, "status": "ErrImagePull"},
-            {**PENDING, "status": "ImagePullBackOff"},
-        ),
-        (
-            {**PENDING, "status": "Init:0/2"},
-            {**PENDING, "status": "Init:1/2"},
-        ),
+        ({**PENDING, "status": "ErrImagePull"}, {**PENDING, "status": "ImagePullBackOff"}),
+        ({**PENDING, "status": "Init:0/2"}, {**PENDING, "status": "Init:1/2"}),
         ({**PENDING, "status": "Init:1/2"}, {**PENDING, "status": "PodInitializing"}),
         ({"ready": "0/2"}, {"ready": "1/2"}),
         ({"ready": "1/1"}, {"ready": "2/2"}),
@@ -111,10 +101,7 @@ def test_rows_of_a_pod_that_pass(
             {"ownerReferences": owned_by("a")},
             {"ownerReferences": owned_by("a") + owned_by("y", controller=False)},
         ),
-        (
-            {"deletionTimestamp": DELETING},
-            {"deletionTimestamp": "2026-01-02T03:05:05Z"},
-        ),
+        ({"deletionTimestamp": DELETING}, {"deletionTimestamp": "2026-01-02T03:05:05Z"}),
     ],
 )
 def test_rows_of_a_pod_that_are_dropped(before: dict[str, Any], after: dict[str, Any]) -> None:
@@ -210,8 +197,7 @@ def test_a_listed_pod_and_its_first_row_have_the_same_fingerprints() -> None:
     ],
 )
 def test_only_a_hint_at_another_state_asks_for_a_fetch(
-    row: dict[str, Any],
-    needs_fetch: bool,  # noqa: FBT001
+    row: dict[str, Any], *, needs_fetch: bool
 ) -> None:
     """What the row itself says in full is no reason to fetch the Pod."""
     hand = Hand(pod_kind())
@@ -300,12 +286,7 @@ def test_rows_of_a_sandbox_that_pass(
 
 @pytest.mark.parametrize(
     "row",
-    [
-        {},
-        {"labels": {"team": "x"}},
-        {"annotations": {"somebody": "else"}},
-        {"finalizers": ["x/y"]},
-    ],
+    [{}, {"labels": {"team": "x"}}, {"annotations": {"somebody": "else"}}, {"finalizers": ["x/y"]}],
 )
 def test_rows_of_a_sandbox_that_are_dropped(boxes: Hand[SandboxEntry], row: dict[str, Any]) -> None:
     """Labels and annotations that no decision reads, finalizers, and plain repetition."""

@@ -8,7 +8,7 @@ import pytest
 
 from lean_sandbox.local.controlplane import ControlPlane
 from tests.support.builders import claim, template
-from tests.support.clock import FakeClock, run_on_clock
+from tests.support.clock import FakeClock, on_clock
 from tests.support.extensions import (
     BIND,
     bound_name,
@@ -124,22 +124,19 @@ async def test_a_pod_that_cannot_be_written_is_what_the_claim_says(code: int, sp
         assert_usable(world, "m1")
 
 
-def test_a_pod_that_is_slow_to_be_written_is_what_the_claim_says() -> None:
+@on_clock
+async def test_a_pod_that_is_slow_to_be_written_is_what_the_claim_says(clock: FakeClock) -> None:
     """Once the request is given up, the claim says so, and goes on trying."""
-
-    async def steps(clock: FakeClock) -> None:
-        async with open_claims("m1", clock=clock) as world:
-            world.plane.hold("patch", "pods", answers=False, times=2)
-            world.plane.store.create(claim())
-            await world.pass_time(16.0)
-            assert ready_of(world)[:2] == ("False", "ReconcilerError")
-            assert 'failed to patch pod "m1"' in ready_of(world)[2]
-            await world.pass_time(16.0)
-            await world.advance(20.0)
-            assert is_ready(world)
-            assert_usable(world, "m1")
-
-    run_on_clock(steps)
+    async with open_claims("m1", clock=clock) as world:
+        world.plane.hold("patch", "pods", answers=False, times=2)
+        world.plane.store.create(claim())
+        await world.pass_time(16.0)
+        assert ready_of(world)[:2] == ("False", "ReconcilerError")
+        assert 'failed to patch pod "m1"' in ready_of(world)[2]
+        await world.pass_time(16.0)
+        await world.advance(20.0)
+        assert is_ready(world)
+        assert_usable(world, "m1")
 
 
 async def test_a_write_that_is_under_way_may_make_the_pod_look_free_again() -> None:
