@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.tiers import EXTENDED, left_out
+from tests.tiers import EXTENDED, NAMED, left_out
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -26,14 +26,14 @@ def passed_over(*args: str, marks: str = "", where: Path = ROOT) -> set[str]:
 
 def test_every_extended_file_and_folder_is_there() -> None:
     """One that moved would run in each run, unnoticed."""
-    assert [path for path in EXTENDED if not (ROOT / path).exists()] == []
+    assert [path for path in (*EXTENDED, *NAMED) if not (ROOT / path).exists()] == []
     assert list(EXTENDED) == sorted(set(EXTENDED))
 
 
 @pytest.mark.parametrize("args", [["tests"], ["tests/faults"], ["tests/test_tiers.py"]])
 def test_a_run_leaves_out_what_it_does_not_name(args: list[str]) -> None:
     """Naming a folder above is not naming what is extended in it."""
-    assert passed_over(*args) == set(EXTENDED)
+    assert passed_over(*args) == {*EXTENDED, *NAMED}
 
 
 def test_a_run_takes_what_it_names() -> None:
@@ -44,5 +44,8 @@ def test_a_run_takes_what_it_names() -> None:
 
 
 def test_an_expression_decides_alone() -> None:
-    """Whatever ``-m`` says is asked of all tests."""
-    assert passed_over("tests", marks="extended") == passed_over("tests", marks="case") == set()
+    """Whatever ``-m`` says is asked of all tests but those that only a name selects."""
+    assert (
+        passed_over("tests", marks="extended") == passed_over("tests", marks="case") == set(NAMED)
+    )
+    assert passed_over("tests/integrations", marks="case") == set()

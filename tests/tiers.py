@@ -3,7 +3,8 @@
 The core tests what the controller does, in two minutes on two cores. Extended are the tests of the
 embedded server, the bench and the demo, and what takes long: processes, random stories, a death at
 every request, crowds, memory. ``pytest -m extended`` runs them, and so does a command line that
-names one of these files or folders, or a file within.
+names one of these files or folders, or a file within. The programs of others, which have to be
+installed first, run only where the command line names them.
 
 What a run leaves out it does not even import.
 """
@@ -51,19 +52,16 @@ EXTENDED = (
     "tests/tenancy/test_fairness.py",
 )
 """The files and folders whose tests have the marker."""
+NAMED = ("tests/integrations",)
+"""The folders that no marker selects."""
 _PREFIXES = tuple(one if one.endswith(".py") else f"{one}/" for one in EXTENDED)
 
 
 def left_out(config: pytest.Config) -> list[Path]:
-    """Return the extended files and folders that a run neither selects by ``-m`` nor names."""
-    if config.getoption("markexpr"):
-        return []
+    """Return the files and folders that a run neither selects by ``-m`` nor names."""
     named = [config.invocation_params.dir / one.partition("::")[0] for one in config.args]
-    return [path for path in _extended(config) if not _any_within(named, path)]
-
-
-def _extended(config: pytest.Config) -> list[Path]:
-    return [config.rootpath / one for one in EXTENDED]
+    asked_for = NAMED if config.getoption("markexpr") else (*EXTENDED, *NAMED)
+    return [path for one in asked_for if not _any_within(named, path := config.rootpath / one)]
 
 
 def _any_within(paths: Iterable[Path], folder: Path) -> bool:
@@ -72,8 +70,8 @@ def _any_within(paths: Iterable[Path], folder: Path) -> bool:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Pass over what the run leaves out; None lets others decide."""
-    is_extended = str(collection_path).removeprefix(f"{config.rootpath}/") in EXTENDED
-    return (is_extended and collection_path in left_out(config)) or None
+    name = str(collection_path).removeprefix(f"{config.rootpath}/")
+    return (name in (*EXTENDED, *NAMED) and collection_path in left_out(config)) or None
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -86,7 +84,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say what else there is, if it lies where the run looked."""
     config = terminalreporter.config
     looked = [config.invocation_params.dir / one for one in config.args]
-    count = sum(any(path.is_relative_to(one) for one in looked) for path in left_out(config))
+    long = set(left_out(config)) - {config.rootpath / one for one in NAMED}
+    count = sum(any(path.is_relative_to(one) for one in looked) for path in long)
     if count:
         terminalreporter.write_line(
             f"left out {count} files and folders of long tests: python -m pytest -m {MARKER}"

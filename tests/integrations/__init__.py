@@ -1,0 +1,1 @@
+"""Programs of others, pinned, against the controller: each runs in an environment of its own."""
