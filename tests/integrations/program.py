@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
+import socket
 import subprocess
+import threading
 
 from tests.integrations.environments import Environment
 from tests.support.patience import PATIENCE_S
 
-__all__ = ["run"]
+__all__ = ["listens", "run"]
 
 
 def run(installed: Environment, *arguments: str, **variables: str) -> str:
@@ -20,18 +23,25 @@ def run(installed: Environment, *arguments: str, **variables: str) -> str:
         variables: of the process, beside those of this one.
 
     Raises:
-        AssertionError: it failed; with what it said.
-        subprocess.TimeoutExpired: it did not end.
+        AssertionError: it failed or did not end; with what it said.
 
     """
-    done = subprocess.run(  # noqa: S603 -- programs that are pinned
+    with subprocess.Popen(  # noqa: S603 -- programs that are pinned
         [installed.python, *arguments],
         env={**os.environ, **variables},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        check=False,
-        timeout=PATIENCE_S,
-    )
-    assert done.returncode == 0, done.stdout
-    return done.stdout
+    ) as process:
+        ends = threading.Timer(PATIENCE_S, process.send_signal, [signal.SIGINT])
+        ends.start()
+        said, _ = process.communicate()
+        ends.cancel()
+    assert process.returncode == 0, said
+    return said
+
+
+def listens(port: int) -> bool:
+    """Tell whether something of this machine listens on a port."""
+    with socket.socket() as tried:
+        return tried.connect_ex(("127.0.0.1", port)) == 0
