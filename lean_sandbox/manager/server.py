@@ -23,6 +23,7 @@ from lean_sandbox.config.options import OPTIONS, Settings
 from lean_sandbox.controllers.metrics import survey
 from lean_sandbox.http.server import Answer, Endpoint, Handler, Request, bind, health, not_found
 from lean_sandbox.kube.client import Client
+from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.kubeconfig import load
 from lean_sandbox.kube.resources import SANDBOXCLAIMS
 from lean_sandbox.manager.manager import Manager, build_client
@@ -243,6 +244,8 @@ async def run_until_signalled(settings: Settings, *, companions_only: bool = Fal
             group.start_soon(trim_when_idle, manager, clock)
             if not connection.in_cluster:
                 await _check_alone(settings, client, clock, manager, alone=not companions_only)
+            if not companions_only:
+                group.start_soon(_tell_missing_rights, connection, settings, clock)
             await manager.run()
             group.cancel_scope.cancel()
     finally:
@@ -287,6 +290,12 @@ async def _check_alone(
         client, clock, namespace=home, lease=elector.lease
     ):
         manager.elector = None
+
+
+async def _tell_missing_rights(connection: Connection, settings: Settings, clock: Clock) -> None:
+    from lean_sandbox.manager.rights import tell_missing_rights  # noqa: PLC0415 -- only wanted once
+
+    await tell_missing_rights(connection, settings, clock)
 
 
 def _open_elector(

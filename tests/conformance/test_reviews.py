@@ -83,6 +83,19 @@ async def test_a_binding_to_a_missing_role_is_told_of(room: Room) -> None:
     assert status["evaluationError"] == missing
 
 
+async def test_rules_of_the_cluster_are_listed_for_a_namespace_that_no_namespace_can_be(
+    room: Room,
+) -> None:
+    """So whoever wants these alone asks there: what every user may is in the list."""
+    user = room.api.as_user(await token(room))
+    spec = {"namespace": "lean-sandbox.no-such-namespace"}
+    path = f"{_AUTHORIZATION}/selfsubjectrulesreviews"
+    status = (await user.post(path, {"spec": spec})).ok()["status"]
+    assert status["incomplete"] is False
+    (rule,) = (one for one in status["resourceRules"] if "selfsubjectreviews" in one["resources"])
+    assert rule["verbs"] == ["create"]
+
+
 async def test_a_local_review_is_about_its_namespace(room: Room) -> None:
     """LocalSubjectAccessReview answers for its namespace and refuses any other."""
     path = f"{_AUTHORIZATION}/namespaces/{room.name}/localsubjectaccessreviews"

@@ -25,7 +25,7 @@ from tests.support.world import (
 )
 
 # Told by the process: tests/manager/test_process.py; and before there is a manager: below.
-ELSEWHERE = {"extensions_off", "server_not_answering"}
+ELSEWHERE = {"extensions_off", "rights_missing", "server_not_answering"}
 
 
 def listed() -> dict[str, set[str]]:

@@ -56,7 +56,7 @@ class Running:
 
 
 @asynccontextmanager
-async def cluster(folder: Path) -> AsyncIterator[Running]:
-    """Run a control plane for processes, by the clock on the wall."""
+async def cluster(folder: Path, user: str = "admin") -> AsyncIterator[Running]:
+    """Run a control plane for processes of this user, by the clock on the wall."""
     async with ControlPlane(LocalSettings()) as plane:
-        yield Running(plane, plane.kubeconfig(folder / "kubeconfig"))
+        yield Running(plane, plane.kubeconfig(folder / "kubeconfig", user))

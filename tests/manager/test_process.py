@@ -174,6 +174,23 @@ async def test_a_standby_ends_with_0_and_leaves_the_lease_alone(
         assert not running.plane.audit.select(verb="update")
 
 
+async def test_a_process_without_rights_says_at_its_start_which_are_missing(
+    tmp_path: Path,
+) -> None:
+    """In one line, which names the manifests that grant them."""
+    async with cluster(tmp_path, user="system:serviceaccount:default:nobody") as running:
+        async with running.process("--leader-elect=false", "--extensions") as one:
+            lists = {"verb": "list", "resource": "networkpolicies"}
+            reviews = {"verb": "create", "resource": "selfsubjectrulesreviews"}
+            await running.until(lambda: running.plane.audit.select(**lists))
+            await running.until(lambda: running.plane.audit.select(**reviews))
+            one.send_signal(signal.SIGTERM)
+            assert await one.wait() == 0
+            (line,) = (line for line in await said(one) if line["msg"] == "rights_missing")
+        assert "list, patch, watch networkpolicies.networking.k8s.io" in line["missing"]
+        assert "components/extensions/clusterrole.yaml" in line["fix"]
+
+
 async def test_a_second_signal_ends_it_at_once_with_1(tmp_path: Path) -> None:
     """A pass that gets no answer is not waited for; the Lease is left to expire."""
     async with cluster(tmp_path) as running, running.process() as one:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.request import AuditEntry
 from tests.manifests.files import Grant, grants, named, objects
+from tests.support.world import CONTROLLER, NS
 
 GROUP = "rbac.authorization.k8s.io"
 CORE = named(objects("base"), "ClusterRole")
@@ -16,6 +20,18 @@ COMPANIONS = named(objects("components/companions"), "ClusterRole", "lean-sandbo
 LEADER = named(objects("base"), "Role", "agent-sandbox-controller-leader-election")
 AGENTS = "agents.x-k8s.io"
 EXTENDED = "extensions.agents.x-k8s.io"
+
+
+# Asked for by the admission plugin OwnerReferencesPermissionEnforcement where it is on, and by
+# nobody else: whoever sets an owner that blocks deletion must be allowed to update the owner's
+# finalizers, and to delete the object that gets the owner.
+FOR_ADMISSION: set[Grant] = {
+    ("", "persistentvolumeclaims", "delete"),
+    (AGENTS, "sandboxes/finalizers", "update"),
+    (EXTENDED, "sandboxclaims/finalizers", "update"),
+    (EXTENDED, "sandboxtemplates/finalizers", "update"),
+    (EXTENDED, "sandboxwarmpools/finalizers", "update"),
+}
 
 
 # The published rules of the reference, v1.0.8, by role.
@@ -65,3 +81,27 @@ def asked(entries: list[AuditEntry]) -> set[Grant]:
     return {
         (one.group, f"{one.resource}/{one.subresource}".rstrip("/"), one.verb) for one in entries
     }
+
+
+def bind(*folders: str) -> Callable[[ControlPlane], None]:
+    """Return what takes the controller's rights away and gives it those of the manifests."""
+
+    def act(plane: ControlPlane) -> None:
+        plane.store.delete(f"clusterrolebindings.{GROUP}", "", "controller")
+        for body in objects(*folders):
+            if body["kind"] != "Deployment":
+                plane.store.create(body)
+
+    return act
+
+
+def bind_in_namespace(plane: ControlPlane) -> None:
+    """Give the controller the roles of the sidecar in one namespace, and nothing else."""
+    plane.store.delete(f"clusterrolebindings.{GROUP}", "", "controller")
+    *_, namespace, name = CONTROLLER.split(":")
+    subject = {"kind": "ServiceAccount", "namespace": namespace, "name": name}
+    for body in objects("components/sidecar", "components/sidecar-extensions"):
+        placed = {**body, "metadata": {**body["metadata"], "namespace": NS}}
+        if body["kind"] == "RoleBinding":
+            placed["subjects"] = [subject]
+        plane.store.create(placed)

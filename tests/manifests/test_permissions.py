@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import anyio
 import pytest
 
 from lean_sandbox.config.options import Settings
-from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.manager.leaderelection import Elector
 from lean_sandbox.manager.preflight import LEASE_NAME
 from tests.manager.rig import Rig, open_rig
 from tests.manifests.files import ROOT, Grant, grants, named, objects
 from tests.manifests.flows import live_of_claims, live_of_sandboxes
 from tests.manifests.roles import (
-    AGENTS,
     COMPANIONS,
     CORE,
-    EXTENDED,
     EXTENSIONS,
-    GROUP,
+    FOR_ADMISSION,
     LEADER,
     REFERENCE,
     REFERENCE_EXTENSIONS,
     asked,
+    bind,
+    bind_in_namespace,
 )
 from tests.support.world import CONTROLLER, NS, World, open_world
 
@@ -35,40 +33,6 @@ SIDECAR = named(objects("components/sidecar"), "Role", "lean-sandbox")
 SIDECAR_EXTENSIONS = named(
     objects("components/sidecar-extensions"), "Role", "lean-sandbox-extensions"
 )
-# Asked for by the admission plugin OwnerReferencesPermissionEnforcement where it is on, and by
-# nobody else: whoever sets an owner that blocks deletion must be allowed to update the owner's
-# finalizers, and to delete the object that gets the owner.
-FOR_ADMISSION: set[Grant] = {
-    ("", "persistentvolumeclaims", "delete"),
-    (AGENTS, "sandboxes/finalizers", "update"),
-    (EXTENDED, "sandboxclaims/finalizers", "update"),
-    (EXTENDED, "sandboxtemplates/finalizers", "update"),
-    (EXTENDED, "sandboxwarmpools/finalizers", "update"),
-}
-
-
-def bind(*folders: str) -> Callable[[ControlPlane], None]:
-    """Return what takes the controller's rights away and gives it those of the manifests."""
-
-    def act(plane: ControlPlane) -> None:
-        plane.store.delete(f"clusterrolebindings.{GROUP}", "", "controller")
-        for body in objects(*folders):
-            if body["kind"] != "Deployment":
-                plane.store.create(body)
-
-    return act
-
-
-def bind_in_namespace(plane: ControlPlane) -> None:
-    """Give the controller the roles of the sidecar in one namespace, and nothing else."""
-    plane.store.delete(f"clusterrolebindings.{GROUP}", "", "controller")
-    *_, namespace, name = CONTROLLER.split(":")
-    subject = {"kind": "ServiceAccount", "namespace": namespace, "name": name}
-    for body in objects("components/sidecar", "components/sidecar-extensions"):
-        placed = {**body, "metadata": {**body["metadata"], "namespace": NS}}
-        if body["kind"] == "RoleBinding":
-            placed["subjects"] = [subject]
-        plane.store.create(placed)
 
 
 def of_controller(world: World) -> set[Grant]:
