@@ -212,13 +212,13 @@ _RUNNING: Final = "Run it"
 GROUPS: Final[Mapping[str, Mapping[str, Command]]] = {
     "Try it, without a cluster": {
         "demo": Command(
-            "show the main job on an embedded cluster, and what it costs",
+            "show on an embedded cluster what the controller does and costs",
             ("lean-sandbox demo", "lean-sandbox demo --sandboxes 200 --pool 40 --claims 30"),
             _act,
             "Starts an API server and a simulated kubelet in this process, runs the controller"
             " against them over HTTP, takes Sandboxes from a manifest to Ready, through suspend,"
-            " resume, loss of the Pod and expiry, binds a burst of claims from a warm pool, and"
-            " prints the requests that took. Needs no cluster and leaves nothing behind.",
+            " resume, loss of the Pod and expiry, gives claims Sandboxes of a warm pool, and prints"
+            " the requests that took. Needs no cluster and leaves nothing behind.",
             _flags_of("lean_sandbox.demo.command"),
             "local",
         ),
@@ -262,6 +262,9 @@ GROUPS: Final[Mapping[str, Mapping[str, Command]]] = {
                 "LEAN_SANDBOX_PAGE_SIZE=100 lean-sandbox run --log-level debug",
             ),
             functools.partial(_with_settings, "run", _run_controller),
+            "Begin with --context (which cluster), --extensions (claims and pools as well),"
+            " --namespaces (only these) and --companions (docs/companions.md); the defaults of the"
+            " other flags seldom need a change.\n\n"
             "Uses the kubeconfig, or the Pod's service account inside a cluster. Ends with 0 on"
             " SIGINT, SIGTERM or SIGHUP after running reconciles have ended; a second signal stops"
             " at once, with 1, and so does the loss of the Lease.",

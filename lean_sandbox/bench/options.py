@@ -15,26 +15,29 @@ _LEAST_SECONDS: Final = 2.0
 _MOST: Final = 1_000_000
 
 _TEXT: Final = """\
-Measure the controller: how long until a client can use its claim, requests by kind, CPU, bytes,
-memory, each beside its bound. A claim is usable when its client has seen it Ready and its Pod no
-longer looks like a member of the pool, which routers leave out and autoscalers may evict.
+Measure the controller: how long until a client can use its claim, requests by
+kind, CPU, bytes, memory, each beside its bound. A claim is usable when its
+client has seen it Ready and its Pod no longer looks like a member of the pool,
+which routers leave out and autoscalers may evict.
 
-Nothing is needed for it: an embedded API server with a simulated kubelet, the controller and the
-load are started as processes of their own. With --kubeconfig or --context the same runs on that
-server, in namespaces of its own, which are deleted at the end.
+Nothing is needed for it: an embedded API server with a simulated kubelet, the
+controller and the load are started as processes of their own. With
+--kubeconfig or --context the same runs on that server, in namespaces of its
+own, which are deleted at the end.
 
-scenarios (default: all, which is all but search, soak and memory and takes some five
-minutes):
+scenarios (default: all, which leaves out search, soak and memory, and takes
+some five minutes):
 {scenarios}
 
-Figures in multiples (x floor, x pods) are against requests without any controller, made in the same
-run: they carry from machine to machine where milliseconds do not.
+Figures in multiples (x floor, x pods) are against requests without any
+controller, made in the same run: they carry from machine to machine where
+milliseconds do not.
 
 examples:
   lean-sandbox bench one burst --count 50 --pool 60
   lean-sandbox bench --kubeconfig admin.kubeconfig --json run.json
   lean-sandbox bench burst memory --plots docs/img
-  lean-sandbox bench burst --kubeconfig f --against 4711 --against http://127.0.0.1:8080/metrics
+  lean-sandbox bench burst --kubeconfig f --against 4711
 
 exit codes:
   0    measured (with --check: and every bound kept)

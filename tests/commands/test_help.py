@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -54,6 +55,18 @@ def test_help_of_a_command_says_how_it_is_used(
     if name != "version":
         examples = told.split("examples:\n")[1].splitlines()
         assert f"lean-sandbox {name}" in examples[0]
+
+
+def test_the_help_of_run_begins_with_the_flags_that_are_needed_most(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Among sixty, of which the defaults do."""
+    assert typed("run --help") == EXIT_OK
+    before, options = capsys.readouterr().out.split("Uses the kubeconfig", 1)
+    named = re.findall("--[a-z-]+", before)
+    assert named == ["--context", "--extensions", "--namespaces", "--companions"]
+    for flag in named:
+        assert f"\n  {flag} " in options or f"\n  {flag}\n" in options
 
 
 @pytest.mark.parametrize("name", COMMANDS)
