@@ -12,7 +12,7 @@ from filters import parse_labels
 from lean_sandbox.local.http.faults import Loss
 from lean_sandbox.watch.kind import Representation
 from tests.faults.acts import NAMESPACES
-from tests.faults.edits import PAUSE, WHICH
+from tests.faults.edits import WHICH, act
 from tests.faults.proxy import Break, Grain
 from tests.faults.scope import SELECTORS
 from tests.faults.story import Story
@@ -185,30 +185,27 @@ class Disturbances(Users):
         """Hold a request or its answer."""
         self.story.hold(*request, answers=answers)
 
-    @rule(which=WHICH, pause=PAUSE)
-    def let_go(self, which: int, pause: int) -> None:
+    @act(which=WHICH)
+    def let_go(self, which: int) -> None:
         """Let a held request go."""
         self.story.let_go(which)
-        self.story.moments(pause)
 
     @rule(plural=PLURAL)
     def hold_events(self, plural: str) -> None:
         """Hold the events of a kind."""
         self.story.hold_events(plural)
 
-    @rule(which=WHICH, count=st.sampled_from((None, None, 1, 2)), pause=PAUSE)
-    def let_events_go(self, which: int, count: int | None, pause: int) -> None:
+    @act(which=WHICH, count=st.sampled_from((None, None, 1, 2)))
+    def let_events_go(self, which: int, count: int | None) -> None:
         """Let held events go."""
         self.story.let_events_go(which, count)
-        self.story.moments(pause)
 
-    @rule(lost=st.booleans(), pause=PAUSE)
-    def cut(self, *, lost: bool, pause: int) -> None:
+    @act(lost=st.booleans())
+    def cut(self, *, lost: bool) -> None:
         """Cut the watches, and perhaps forget the history."""
         self.story.disturb("watches are cut", self.story.plane.drop_watches)
         if lost:
             self.story.disturb("history is compacted", self.story.plane.compact)
-        self.story.moments(pause)
 
     @rule(which=WHO)
     def restart(self, which: int | None) -> None:
@@ -220,11 +217,10 @@ class Disturbances(Users):
         """Kill the controller, or a shard; users go on without."""
         self.story.kill(which)
 
-    @rule(pause=PAUSE)
-    def start(self, pause: int) -> None:
+    @act()
+    def start(self) -> None:
         """Start one, unless one runs."""
         self.story.start()
-        self.story.moments(pause)
 
     @rule(options=OPTIONS)
     def restart_with(self, options: Json) -> None:
@@ -269,11 +265,10 @@ class Disturbances(Users):
         self.story.save()
 
     @precondition(lambda _: RESTORES)
-    @rule(pause=PAUSE)
-    def restore(self, pause: int) -> None:
+    @act()
+    def restore(self) -> None:
         """Restore the last one: versions go back."""
         self.story.restore()
-        self.story.moments(pause)
 
     # -- the way there ---------------------------------------------------------------------------
 
@@ -313,11 +308,10 @@ class Disturbances(Users):
             f"the watch of {plural} is not read", lambda: self.story.proxy.stall(plural)
         )
 
-    @rule(pause=PAUSE)
-    def flow(self, pause: int) -> None:
+    @act()
+    def flow(self) -> None:
         """Read on."""
         self.story.disturb("all watches are read on", self.story.proxy.flow)
-        self.story.moments(pause)
 
     @rule(grain=st.sampled_from(Grain))
     def grain(self, grain: Grain) -> None:

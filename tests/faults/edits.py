@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -35,6 +36,7 @@ __all__ = [
     "WHERE",
     "WHICH",
     "Edits",
+    "act",
 ]
 
 Json = dict[str, Any]
@@ -100,95 +102,85 @@ STATUSES = st.sampled_from(
 )
 
 
+def act(**strategies: Any) -> Callable[[Callable[..., None]], Any]:
+    """Return a rule after which a little happens before the next one, or nothing."""
+
+    def decorate(do: Callable[..., None]) -> Any:
+        def doing(self: Edits, pause: int, **given: Any) -> None:
+            do(self, **given)
+            self.story.moments(pause)
+
+        doing.__name__ = do.__name__
+        made: Any = rule(pause=PAUSE, **strategies)
+        return made(doing)
+
+    return decorate
+
+
 class Edits(RuleBasedStateMachine):
     """Every part of an object that the specification says something about may change."""
 
     story: Ending
 
-    @rule(where=WHERE, name=SANDBOX, label=VALUE, note=VALUE, pause=PAUSE)
-    def edit_pod_metadata(
-        self, where: str, name: str, label: str | None, note: str | None, pause: int
-    ) -> None:
+    @act(where=WHERE, name=SANDBOX, label=VALUE, note=VALUE)
+    def edit_pod_metadata(self, where: str, name: str, label: str | None, note: str | None) -> None:
         """Change labels and annotations that a Sandbox wants its Pod to have."""
         metadata = {"labels": {TEAM: label}, "annotations": {NOTE: note}}
-        self._patch(
-            SANDBOXES, where, name, {"spec": {"podTemplate": {"metadata": metadata}}}, pause
-        )
+        self._patch(SANDBOXES, where, name, {"spec": {"podTemplate": {"metadata": metadata}}})
 
-    @rule(where=WHERE, name=CLAIM, label=VALUE, note=VALUE, is_valid=st.booleans(), pause=PAUSE)
+    @act(where=WHERE, name=CLAIM, label=VALUE, note=VALUE, is_valid=st.booleans())
     def edit_claim_metadata(
-        self,
-        where: str,
-        name: str,
-        label: str | None,
-        note: str | None,
-        *,
-        is_valid: bool,
-        pause: int,
+        self, where: str, name: str, label: str | None, note: str | None, *, is_valid: bool
     ) -> None:
         """Change labels and annotations that a claim asks for, perhaps to what it may not have."""
         refused = None if is_valid else "x"
         metadata = {"labels": {MARK: label, REFUSED: refused}, "annotations": {MARK: note}}
-        self._patch(CLAIMS, where, name, {"spec": {"additionalPodMetadata": metadata}}, pause)
+        self._patch(CLAIMS, where, name, {"spec": {"additionalPodMetadata": metadata}})
 
-    @rule(where=WHERE, what=MINE, by=st.sampled_from((None, "go-client", "mallory")), pause=PAUSE)
-    def edit_created_by(
-        self, where: str, what: tuple[str, str], by: str | None, pause: int
-    ) -> None:
+    @act(where=WHERE, what=MINE, by=st.sampled_from((None, "go-client", "mallory")))
+    def edit_created_by(self, where: str, what: tuple[str, str], by: str | None) -> None:
         """Say of an object who made it."""
-        self._patch(what[0], where, what[1], {"metadata": {"labels": {CREATED_BY: by}}}, pause)
+        self._patch(what[0], where, what[1], {"metadata": {"labels": {CREATED_BY: by}}})
 
-    @rule(where=WHERE, which=WHICH, mode=st.sampled_from(("Running", "Suspended")), pause=PAUSE)
-    def set_mode_of_owned(self, where: str, which: int, mode: str, pause: int) -> None:
+    @act(where=WHERE, which=WHICH, mode=st.sampled_from(("Running", "Suspended")))
+    def set_mode_of_owned(self, where: str, which: int, mode: str) -> None:
         """Suspend or resume the Sandbox of a claim, as its user does, or of a pool."""
         name = self._pick(SANDBOXES, where, which, "SandboxClaim", "SandboxWarmPool")
-        self._patch(SANDBOXES, where, name, {"spec": {"operatingMode": mode}}, pause)
+        self._patch(SANDBOXES, where, name, {"spec": {"operatingMode": mode}})
 
-    @rule(
+    @act(
         where=WHERE,
         which=WHICH,
         after_s=st.sampled_from((None, 0.0, 3.0, 20.0)),
         policy=st.sampled_from(("Retain", "Delete")),
-        pause=PAUSE,
     )
-    def date_sandbox(
-        self, where: str, which: int, after_s: float | None, policy: str, pause: int
-    ) -> None:
+    def date_sandbox(self, where: str, which: int, after_s: float | None, policy: str) -> None:
         """Let a Sandbox end now, soon, or no more."""
         name = self._pick(SANDBOXES, where, which)
         body = {"shutdownTime": self._date(after_s), "shutdownPolicy": policy}
-        self._patch(SANDBOXES, where, name, {"spec": body}, pause)
+        self._patch(SANDBOXES, where, name, {"spec": body})
 
-    @rule(
+    @act(
         where=WHERE,
         name=CLAIM,
         after_s=st.sampled_from((None, 3.0, 20.0)),
         policy=st.sampled_from(("Retain", "Delete")),
-        pause=PAUSE,
     )
-    def date_claim(
-        self, where: str, name: str, after_s: float | None, policy: str, pause: int
-    ) -> None:
+    def date_claim(self, where: str, name: str, after_s: float | None, policy: str) -> None:
         """Let a claim end soon, or no more."""
         date = self._date(after_s)
         lifecycle = date and {"shutdownTime": date, "shutdownPolicy": policy}
-        self._patch(CLAIMS, where, name, {"spec": {"lifecycle": lifecycle}}, pause)
+        self._patch(CLAIMS, where, name, {"spec": {"lifecycle": lifecycle}})
 
-    @rule(
-        where=WHERE,
-        which=WHICH,
-        policy=st.sampled_from((None, "Foreground", "Orphan")),
-        pause=PAUSE,
-    )
-    def delete_owned_sandbox(self, where: str, which: int, policy: str | None, pause: int) -> None:
+    @act(where=WHERE, which=WHICH, policy=st.sampled_from((None, "Foreground", "Orphan")))
+    def delete_owned_sandbox(self, where: str, which: int, policy: str | None) -> None:
         """Delete the Sandbox of a claim or a pool."""
         name = self._pick(SANDBOXES, where, which, "SandboxClaim", "SandboxWarmPool")
         if name:
             self.story.delete(SANDBOXES, where, name, policy=policy)
-            self.story.moments(pause)
 
-    @rule(where=WHERE, what=MINE, pause=PAUSE)
-    def replace(self, where: str, what: tuple[str, str], pause: int) -> None:
+    @act(where=WHERE, what=MINE)
+    def replace(self, where: str, what: tuple[str, str]) -> None:
         """Delete an object and create it anew under its name, with nothing in between."""
         resource, name = what
         store = self.story.plane.store
@@ -201,87 +193,80 @@ class Edits(RuleBasedStateMachine):
             store.create({**kept, "metadata": metadata})
 
         self.story.act(f"replace {resource.partition('.')[0]} {where}/{name}", replacing)
-        self.story.moments(pause)
 
-    @rule(
+    @act(
         where=WHERE,
         which=WHICH,
         kind=st.sampled_from(("pods", SANDBOXES, SANDBOXES, CLAIMS, POOLS)),
         adds=st.sampled_from((True, False)),
-        pause=PAUSE,
     )
-    def finalize(self, where: str, which: int, kind: str, *, adds: bool, pause: int) -> None:
+    def finalize(self, where: str, which: int, kind: str, *, adds: bool) -> None:
         """Let another program keep an object from going, or no more."""
         body = {"metadata": {"finalizers": [HOLD] if adds else None}}
-        self._patch(kind, where, self._pick(kind, where, which), body, pause)
+        self._patch(kind, where, self._pick(kind, where, which), body)
 
-    @rule(
+    @act(
         where=WHERE,
         name=SANDBOX,
         which=WHICH,
         to=st.sampled_from((None, "", "nothing", "Not A Name", "a Pod", "a Pod")),
-        pause=PAUSE,
     )
-    def point_at_pod(self, where: str, name: str, which: int, to: str | None, pause: int) -> None:
+    def point_at_pod(self, where: str, name: str, which: int, to: str | None) -> None:
         """Say of a Sandbox which Pod is its, as older controllers did."""
         pod = self._pick("pods", where, which) if to == "a Pod" else to
-        self._patch(SANDBOXES, where, name, {"metadata": {"annotations": {POD_NAME: pod}}}, pause)
+        self._patch(SANDBOXES, where, name, {"metadata": {"annotations": {POD_NAME: pod}}})
 
-    @rule(
+    @act(
         where=WHERE,
         name=CLAIM,
         which=WHICH,
         to=st.sampled_from((None, "nothing", "a Sandbox", "a Sandbox")),
-        pause=PAUSE,
     )
-    def point_at_sandbox(
-        self, where: str, name: str, which: int, to: str | None, pause: int
-    ) -> None:
+    def point_at_sandbox(self, where: str, name: str, which: int, to: str | None) -> None:
         """Say of a claim which Sandbox is its."""
         other = self._pick(SANDBOXES, where, which) if to == "a Sandbox" else to
-        self._patch(CLAIMS, where, name, {"metadata": {"annotations": {ANNOTATION: other}}}, pause)
+        self._patch(CLAIMS, where, name, {"metadata": {"annotations": {ANNOTATION: other}}})
 
-    @rule(where=WHERE, which=WHICH, pause=PAUSE)
-    def misname_expired(self, where: str, which: int, pause: int) -> None:
+    @act(where=WHERE, which=WHICH)
+    def misname_expired(self, where: str, which: int) -> None:
         """Let a claim end and stay, and write into its status a Sandbox that no claim has."""
         name = self._pick(CLAIMS, where, which)
         lifecycle = {"shutdownTime": OVER, "shutdownPolicy": "Retain"}
-        self._patch(CLAIMS, where, name, {"spec": {"lifecycle": lifecycle}}, pause)
+        self._patch(CLAIMS, where, name, {"spec": {"lifecycle": lifecycle}})
         # Its own Sandbox is gone by then.
         self.story.time(1.0)
         other = self._pick(SANDBOXES, where, which, "SandboxWarmPool", "")
         if name and other:
             status = {"sandbox": {"name": other}}
-            self._patch(CLAIMS, where, name, {"status": status}, pause, "status")
+            self._patch(CLAIMS, where, name, {"status": status}, "status")
 
-    @rule(where=WHERE, which=WHICH, what=STATUSES, pause=PAUSE)
-    def write_status(self, where: str, which: int, what: tuple[str, Json], pause: int) -> None:
+    @act(where=WHERE, which=WHICH, what=STATUSES)
+    def write_status(self, where: str, which: int, what: tuple[str, Json]) -> None:
         """Write a status that is not so."""
         resource, status = what
         name = self._pick(resource, where, which)
-        self._patch(resource, where, name, {"status": status}, pause, "status")
+        self._patch(resource, where, name, {"status": status}, "status")
 
-    @rule(
+    @act(
         where=WHERE,
         how=st.sampled_from(("delete", "empty", "label", "Managed", "Unmanaged", "strip")),
-        pause=PAUSE,
     )
-    def meddle_with_policy(self, where: str, how: str, pause: int) -> None:
+    def meddle_with_policy(self, where: str, how: str) -> None:
         """Delete or change the NetworkPolicy of the template, or what the template says of it."""
         policy = "t-network-policy"
         if how == "delete":
             self.story.delete(POLICIES, where, policy)
         elif how == "strip":
-            self._patch(TEMPLATES, where, "t", {"metadata": {"labels": None}}, pause)
+            self._patch(TEMPLATES, where, "t", {"metadata": {"labels": None}})
         elif how in ("Managed", "Unmanaged"):
-            self._patch(TEMPLATES, where, "t", {"spec": {"networkPolicyManagement": how}}, pause)
+            self._patch(TEMPLATES, where, "t", {"spec": {"networkPolicyManagement": how}})
         else:
             emptied: Json = {"spec": {"egress": []}}
             labelled: Json = {"metadata": {"labels": {"x": "y"}}}
-            self._patch(POLICIES, where, policy, emptied if how == "empty" else labelled, pause)
+            self._patch(POLICIES, where, policy, emptied if how == "empty" else labelled)
 
-    @rule(where=WHERE, name=CLAIM, has_volume=st.booleans(), pause=PAUSE)
-    def create_cold_claim(self, where: str, name: str, *, has_volume: bool, pause: int) -> None:
+    @act(where=WHERE, name=CLAIM, has_volume=st.booleans())
+    def create_cold_claim(self, where: str, name: str, *, has_volume: bool) -> None:
         """Create a claim that no member of a pool can serve, as it brings variables or volumes."""
         spec: Json = {"warmPoolRef": {"name": "p"}}
         if has_volume:
@@ -289,46 +274,32 @@ class Edits(RuleBasedStateMachine):
         else:
             spec["env"] = [{"name": "A", "value": "b"}]
         self.story.create("SandboxClaim", where, name, spec)
-        self.story.moments(pause)
 
-    @rule(where=WHERE, policy=st.sampled_from(("Allowed", "Disallowed")), team=VALUE, pause=PAUSE)
-    def renew_template(self, where: str, policy: str, team: str | None, pause: int) -> None:
+    @act(where=WHERE, policy=st.sampled_from(("Allowed", "Disallowed")), team=VALUE, between=PAUSE)
+    def renew_template(self, where: str, policy: str, team: str | None, between: int) -> None:
         """Replace the template by one with other labels, which lets claims bring variables or not.
 
         A mere change of either wakes no claim (claims, 3.3 and open point 6).
         """
         self.story.delete(TEMPLATES, where, "t")
-        self.story.moments(pause)
+        self.story.moments(between)
         metadata = {"labels": {TEAM: team}} if team else {}
         self.story.template(where, "busybox", metadata=metadata, injection=policy)
-        self.story.moments(pause)
 
-    @rule(
-        where=WHERE,
-        which=WHICH,
-        image=st.sampled_from(("busybox", "alpine", IMPOSSIBLE)),
-        pause=PAUSE,
-    )
-    def edit_pod_spec(self, where: str, which: int, image: str, pause: int) -> None:
+    @act(where=WHERE, which=WHICH, image=st.sampled_from(("busybox", "alpine", IMPOSSIBLE)))
+    def edit_pod_spec(self, where: str, which: int, image: str) -> None:
         """Change what the next Pod of a Sandbox is made of, perhaps to what no Pod can have."""
-        self._patch(SANDBOXES, where, self._pick(SANDBOXES, where, which), _of_image(image), pause)
+        self._patch(SANDBOXES, where, self._pick(SANDBOXES, where, which), _of_image(image))
 
-    @rule(
+    @act(
         where=WHERE,
         name=POOL,
         template=st.sampled_from((None, "t", "t", "u")),
         strategy=st.sampled_from((None, "Recreate", "OnReplenish")),
         grace_s=st.sampled_from((None, None, 30, 600)),
-        pause=PAUSE,
     )
     def edit_pool(
-        self,
-        where: str,
-        name: str,
-        template: str | None,
-        strategy: str | None,
-        grace_s: int | None,
-        pause: int,
+        self, where: str, name: str, template: str | None, strategy: str | None, grace_s: int | None
     ) -> None:
         """Change what a pool makes its members of, how it replaces them, how long they may take."""
         spec: Json = {"readinessGracePeriodSeconds": grace_s}
@@ -336,30 +307,25 @@ class Edits(RuleBasedStateMachine):
             spec["sandboxTemplateRef"] = {"name": template}
         if strategy:
             spec["updateStrategy"] = {"type": strategy}
-        self._patch(POOLS, where, name, {"spec": spec}, pause)
+        self._patch(POOLS, where, name, {"spec": spec})
 
-    @rule(where=WHERE, name=TEMPLATE, part=PARTS, pause=PAUSE)
-    def edit_blueprint(self, where: str, name: str, part: Json, pause: int) -> None:
+    @act(where=WHERE, name=TEMPLATE, part=PARTS)
+    def edit_blueprint(self, where: str, name: str, part: Json) -> None:
         """Change something else of a template than the image."""
-        self._patch(TEMPLATES, where, name, {"spec": part}, pause)
+        self._patch(TEMPLATES, where, name, {"spec": part})
 
-    @rule(where=WHERE, name=CLAIM, pool=POOL, ttl_s=st.sampled_from((None, 0, 5, 60)), pause=PAUSE)
-    def edit_claim(self, where: str, name: str, pool: str, ttl_s: int | None, pause: int) -> None:
+    @act(where=WHERE, name=CLAIM, pool=POOL, ttl_s=st.sampled_from((None, 0, 5, 60)))
+    def edit_claim(self, where: str, name: str, pool: str, ttl_s: int | None) -> None:
         """Let a claim name another pool, and end some time after its Sandbox has."""
         lifecycle = {"ttlSecondsAfterFinished": ttl_s}
         spec = {"warmPoolRef": {"name": pool}, "lifecycle": lifecycle}
-        self._patch(CLAIMS, where, name, {"spec": spec}, pause)
+        self._patch(CLAIMS, where, name, {"spec": spec})
 
-    @rule(
-        where=WHERE,
-        which=WHICH,
-        label=st.sampled_from((LAUNCH_TYPE, REF_HASH, TEMPLATE_HASH)),
-        pause=PAUSE,
-    )
-    def unlabel_owned_sandbox(self, where: str, which: int, label: str, pause: int) -> None:
+    @act(where=WHERE, which=WHICH, label=st.sampled_from((LAUNCH_TYPE, REF_HASH, TEMPLATE_HASH)))
+    def unlabel_owned_sandbox(self, where: str, which: int, label: str) -> None:
         """Take a label from the Sandbox of a claim or a pool."""
         name = self._pick(SANDBOXES, where, which, "SandboxClaim", "SandboxWarmPool")
-        self._patch(SANDBOXES, where, name, {"metadata": {"labels": {label: None}}}, pause)
+        self._patch(SANDBOXES, where, name, {"metadata": {"labels": {label: None}}})
 
     def finish(self) -> list[str]:
         """Let all faults end, and let nothing be held by other programs; return what is wrong."""
@@ -389,11 +355,10 @@ class Edits(RuleBasedStateMachine):
         return format_rfc3339(self.story.true_time() + timedelta(seconds=after_s))
 
     def _patch(
-        self, resource: str, where: str, name: str, body: Json, pause: int, subresource: str = ""
+        self, resource: str, where: str, name: str, body: Json, subresource: str = ""
     ) -> None:
         if name:
             self.story.patch(resource, where, name, body, subresource)
-            self.story.moments(pause)
 
 
 def _of_image(image: str) -> Json:

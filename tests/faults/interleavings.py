@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import hypothesis.strategies as st
-from hypothesis.stateful import initialize, rule
+from hypothesis.stateful import initialize
 
 from tests.faults.disturbances import OPTIONS, Disturbances
-from tests.faults.edits import CLAIM, PAUSE, STOLEN, WHERE, WHICH
+from tests.faults.edits import CLAIM, STOLEN, WHERE, WHICH, act
 from tests.faults.oracle import CLAIMS
 from tests.faults.users import BEGUN, REPLICAS
 
@@ -26,17 +26,16 @@ class Interleavings(Disturbances):
         self.furnish(replicas, begun)
         self.story.save()
 
-    @rule(
+    @act(
         where=WHERE,
         which=WHICH,
         count=st.sampled_from((1, 10)),
         grace=st.sampled_from((0, 30)),
         name=CLAIM,
         is_new=st.booleans(),
-        pause=PAUSE,
     )
     def be_away(
-        self, where: str, which: int, count: int, grace: int, name: str, *, is_new: bool, pause: int
+        self, where: str, which: int, count: int, grace: int, name: str, *, is_new: bool
     ) -> None:
         """Let Pods go while no controller runs, and a claim wait for the next one."""
         story = self.story
@@ -48,4 +47,3 @@ class Interleavings(Disturbances):
         else:
             story.patch(CLAIMS, where, name, {"status": {"conditions": [STOLEN]}}, "status")
         story.start()
-        story.moments(pause)

@@ -16,7 +16,7 @@ from lean_sandbox.local.write.bodies import WriteOptions
 from lean_sandbox.model.names import name_hash
 from tests.faults.acts import NAMESPACES
 from tests.faults.details import TEAM, owner_of
-from tests.faults.edits import HOLD, PAUSE, POOL, SANDBOX, WHERE, WHICH, Edits
+from tests.faults.edits import HOLD, POOL, SANDBOX, WHERE, WHICH, Edits, act
 from tests.faults.oracle import POOLS, SANDBOXES, TEMPLATES
 from tests.faults.scope import SLOW, TIER
 from tests.support.names import (
@@ -47,17 +47,15 @@ class Neighbours(Edits):
 
     # -- owners ----------------------------------------------------------------------------------
 
-    @rule(where=WHERE, which=WHICH, kind=CHILDREN, pause=PAUSE)
-    def disown(self, where: str, which: int, kind: str, pause: int) -> None:
+    @act(where=WHERE, which=WHICH, kind=CHILDREN)
+    def disown(self, where: str, which: int, kind: str) -> None:
         """Take an object from its owners."""
         owners = ("SandboxWarmPool",) if kind == SANDBOXES else ()
         name = self._pick(kind, where, which, *owners)
-        self._patch(kind, where, name, {"metadata": {"ownerReferences": None}}, pause)
+        self._patch(kind, where, name, {"metadata": {"ownerReferences": None}})
 
-    @rule(
-        where=WHERE, which=WHICH, kind=st.sampled_from(("pods", "services", POLICIES)), pause=PAUSE
-    )
-    def restore_child(self, where: str, which: int, kind: str, pause: int) -> None:
+    @act(where=WHERE, which=WHICH, kind=st.sampled_from(("pods", "services", POLICIES)))
+    def restore_child(self, where: str, which: int, kind: str) -> None:
         """Replace an object by a copy of it, as a backup of single objects does."""
         name = self._pick(kind, where, which)
         store = self.story.plane.store
@@ -72,10 +70,9 @@ class Neighbours(Edits):
 
         if name:
             self.story.act(f"restore a copy of {kind.partition('.')[0]} {where}/{name}", restoring)
-            self.story.moments(pause)
 
-    @rule(where=WHERE, which=WHICH, pause=PAUSE)
-    def add_twin(self, where: str, which: int, pause: int) -> None:
+    @act(where=WHERE, which=WHICH)
+    def add_twin(self, where: str, which: int) -> None:
         """Give a Sandbox one more Pod."""
         name = self._pick(SANDBOXES, where, which)
         store = self.story.plane.store
@@ -94,10 +91,9 @@ class Neighbours(Edits):
 
         if name:
             self.story.act(f"somebody gives Sandbox {where}/{name} one more Pod", adding)
-            self.story.moments(pause)
 
-    @rule(where=WHERE, which=WHICH, kind=CHILDREN, is_first=st.booleans(), pause=PAUSE)
-    def share(self, where: str, which: int, kind: str, *, is_first: bool, pause: int) -> None:
+    @act(where=WHERE, which=WHICH, kind=CHILDREN, is_first=st.booleans())
+    def share(self, where: str, which: int, kind: str, *, is_first: bool) -> None:
         """Give an object one more owner, which does not control it."""
         name = self._pick(kind, where, which)
         store = self.story.plane.store
@@ -117,12 +113,9 @@ class Neighbours(Edits):
 
         if name:
             self.story.act(f"{kind} {where}/{name} gets one more owner", sharing)
-            self.story.moments(pause)
 
-    @rule(where=WHERE, which=WHICH, pool=POOL, value=st.sampled_from((None, "x", "")), pause=PAUSE)
-    def relabel_member(
-        self, where: str, which: int, pool: str, value: str | None, pause: int
-    ) -> None:
+    @act(where=WHERE, which=WHICH, pool=POOL, value=st.sampled_from((None, "x", "")))
+    def relabel_member(self, where: str, which: int, pool: str, value: str | None) -> None:
         """Take a member from its pool by the label, or give it to a pool by name."""
         name = self._pick(SANDBOXES, where, which, "SandboxWarmPool")
         label = name_hash(pool) if value == "" else value
@@ -135,24 +128,21 @@ class Neighbours(Edits):
 
         if name:
             self.story.act(f"label member {where}/{name} as one of {label}", relabelling)
-            self.story.moments(pause)
 
-    @rule(where=WHERE, which=WHICH, tier=st.sampled_from((SLOW, SLOW, None)), pause=PAUSE)
-    def relabel_sandbox(self, where: str, which: int, tier: str | None, pause: int) -> None:
+    @act(where=WHERE, which=WHICH, tier=st.sampled_from((SLOW, SLOW, None)))
+    def relabel_sandbox(self, where: str, which: int, tier: str | None) -> None:
         """Take a Sandbox out of a selection, or into it."""
         name = self._pick(SANDBOXES, where, which)
-        self._patch(SANDBOXES, where, name, {"metadata": {"labels": {TIER: tier}}}, pause)
+        self._patch(SANDBOXES, where, name, {"metadata": {"labels": {TIER: tier}}})
 
-    @rule(where=WHERE, which=WHICH, name=st.sampled_from(("a", "b", "c", "")), pause=PAUSE)
-    def retrack_pod(self, where: str, which: int, name: str, pause: int) -> None:
+    @act(where=WHERE, which=WHICH, name=st.sampled_from(("a", "b", "c", "")))
+    def retrack_pod(self, where: str, which: int, name: str) -> None:
         """Label a Pod as that of another Sandbox."""
         label = {"metadata": {"labels": {NAME_HASH: name_hash(name) if name else None}}}
-        self._patch("pods", where, self._pick("pods", where, which), label, pause)
+        self._patch("pods", where, self._pick("pods", where, which), label)
 
-    @rule(
-        where=WHERE, which=WHICH, kind=st.sampled_from(("pods", SANDBOXES, SANDBOXES)), pause=PAUSE
-    )
-    def apply(self, where: str, which: int, kind: str, pause: int) -> None:
+    @act(where=WHERE, which=WHICH, kind=st.sampled_from(("pods", SANDBOXES, SANDBOXES)))
+    def apply(self, where: str, which: int, kind: str) -> None:
         """Apply something to an object, as kubectl does on the server's side."""
         name = self._pick(kind, where, which)
         plane = self.story.plane
@@ -167,24 +157,22 @@ class Neighbours(Edits):
 
         if name:
             self.story.act(f"apply to {kind.partition('.')[0]} {where}/{name}", applying)
-            self.story.moments(pause)
 
-    @rule(where=WHERE, name=SANDBOX, pool=POOL, has_hash=st.booleans(), pause=PAUSE)
-    def give_to_pool(self, where: str, name: str, pool: str, *, has_hash: bool, pause: int) -> None:
+    @act(where=WHERE, name=SANDBOX, pool=POOL, has_hash=st.booleans())
+    def give_to_pool(self, where: str, name: str, pool: str, *, has_hash: bool) -> None:
         """Label a user's Sandbox as a member that has lost its pool."""
         labels = {WARM_POOL: name_hash(pool), **({REF_HASH: name_hash("t")} if has_hash else {})}
-        self._patch(SANDBOXES, where, name, {"metadata": {"labels": labels}}, pause)
+        self._patch(SANDBOXES, where, name, {"metadata": {"labels": labels}})
 
     # -- names -----------------------------------------------------------------------------------
 
-    @rule(
+    @act(
         where=WHERE,
         kind=st.sampled_from(("Pod", "Service", "PersistentVolumeClaim", "NetworkPolicy")),
         name=st.sampled_from(("a", "b", "c", "d")),
         how=st.sampled_from(("plain", "adoptable", "tracked", "address")),
-        pause=PAUSE,
     )
-    def take_name(self, where: str, kind: str, name: str, how: str, pause: int) -> None:
+    def take_name(self, where: str, kind: str, name: str, how: str) -> None:
         """Create an object under the name of a child, free to be adopted or not."""
         labels = {FOREIGN: "yes"}
         if how == "adoptable":
@@ -209,15 +197,13 @@ class Neighbours(Edits):
             f"somebody creates {kind} {where}/{full}, {how}",
             lambda: self.story.plane.store.create(body),
         )
-        self.story.moments(pause)
 
-    @rule(
+    @act(
         where=WHERE,
         which=WHICH,
         how=st.sampled_from(("delete", "delete", "selector", "ports", "labels")),
-        pause=PAUSE,
     )
-    def meddle_with_service(self, where: str, which: int, how: str, pause: int) -> None:
+    def meddle_with_service(self, where: str, which: int, how: str) -> None:
         """Delete or change the Service of a Sandbox."""
         name = self._pick("services", where, which, "Sandbox")
         bodies: dict[str, Json] = {
@@ -227,19 +213,17 @@ class Neighbours(Edits):
         }
         if name and how == "delete":
             self.story.delete("services", where, name)
-            self.story.moments(pause)
         elif how in bodies:
-            self._patch("services", where, name, bodies[how], pause)
+            self._patch("services", where, name, bodies[how])
 
     # -- schedulers, nodes -----------------------------------------------------------------------
 
-    @rule(
+    @act(
         where=WHERE,
         which=WHICH,
         how=st.sampled_from(("Unschedulable", "SchedulingGated", "bound", "bound")),
-        pause=PAUSE,
     )
-    def schedule(self, where: str, which: int, how: str, pause: int) -> None:
+    def schedule(self, where: str, which: int, how: str) -> None:
         """Find a node for a Pod, or say why there is none."""
         names = self.story.names("pods", where, lambda one: not one["spec"].get("nodeName"))
         if not names:
@@ -254,7 +238,6 @@ class Neighbours(Edits):
             self.story.act(
                 f"Pod {where}/{name} is {how}", lambda: write_pod_status(plane, name, status, where)
             )
-        self.story.moments(pause)
 
     @rule(where=WHERE, which=WHICH, ready=st.booleans(), by=st.sampled_from(("kubelet", "kcm")))
     def write_condition(self, where: str, which: int, *, ready: bool, by: str) -> None:
@@ -289,11 +272,11 @@ class Neighbours(Edits):
             )
             self.story.moments(3)
 
-    @rule(where=WHERE, which=WHICH, kind=st.sampled_from(("pods", SANDBOXES)), pause=PAUSE)
-    def forget_writers(self, where: str, which: int, kind: str, pause: int) -> None:
+    @act(where=WHERE, which=WHICH, kind=st.sampled_from(("pods", SANDBOXES)))
+    def forget_writers(self, where: str, which: int, kind: str) -> None:
         """Let nobody have written an object, as tools do that copy or shorten objects."""
         name = self._pick(kind, where, which)
-        self._patch(kind, where, name, {"metadata": {"managedFields": [{}]}}, pause)
+        self._patch(kind, where, name, {"metadata": {"managedFields": [{}]}})
 
     # -- webhooks --------------------------------------------------------------------------------
 
@@ -344,8 +327,8 @@ class Neighbours(Edits):
 
     # -- namespaces ------------------------------------------------------------------------------
 
-    @rule(begins=st.booleans(), pause=PAUSE)
-    def end_namespace(self, *, begins: bool, pause: int) -> None:
+    @act(begins=st.booleans())
+    def end_namespace(self, *, begins: bool) -> None:
         """Delete a namespace with all that is in it, or create it anew."""
         name = NAMESPACES[1]
         store = self.story.plane.store
@@ -354,7 +337,6 @@ class Neighbours(Edits):
             self.story.act(f"create Namespace {name}", lambda: store.create(body))
         else:
             self.story.act(f"delete Namespace {name}", lambda: store.delete("namespaces", "", name))
-        self.story.moments(pause)
 
     # -- the end ---------------------------------------------------------------------------------
 

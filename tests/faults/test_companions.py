@@ -16,7 +16,7 @@ from lean_sandbox.config.options import COMPANIONS
 from lean_sandbox.model.times import format_rfc3339
 from tests.faults.acts import NAMESPACES
 from tests.faults.courtesies import ACTIVITY, LIMIT, ROLLING, TIMEOUT, Courtesies
-from tests.faults.edits import CLAIM, PAUSE, WHERE, WHICH
+from tests.faults.edits import CLAIM, PAUSE, WHERE, WHICH, act
 from tests.faults.process import Process
 from tests.faults.story import Story
 from tests.faults.telling import Stories
@@ -72,7 +72,7 @@ class Races(Users):
             case 2:
                 self.fail(where, which, "Failed")
             case _:
-                self.claim_without(where, "c", has_own=which > 4, pause=60)
+                self.claim_without(where=where, name="c", has_own=which > 4, between=60, pause=0)
 
     @rule(seconds=st.sampled_from((5.0, 15.0, 60.0, 330.0)))
     def wait(self, seconds: float) -> None:
@@ -80,67 +80,61 @@ class Races(Users):
         self.story.run_all()
         self.story.time(seconds)
 
-    @rule(where=WHERE, text=st.sampled_from(("1", "2", "34%", "100%", "many", None)), pause=PAUSE)
-    def ask_for_rollout(self, where: str, text: str | None, pause: int) -> None:
+    @act(where=WHERE, text=st.sampled_from(("1", "2", "34%", "100%", "many", None)))
+    def ask_for_rollout(self, where: str, text: str | None) -> None:
         """Ask a pool to be renewed in steps, or no more."""
-        self._note(POOLS, where, "p", {ROLLING: text}, pause)
+        self._note(POOLS, where, "p", {ROLLING: text})
 
-    @rule(
+    @act(
         where=WHERE,
         which=WHICH,
         kind=st.sampled_from((SANDBOXES, SANDBOXES, CLAIMS, TEMPLATES)),
         text=st.sampled_from(("5", "20", "300", "soon", None)),
-        pause=PAUSE,
     )
-    def ask_for_suspension(
-        self, where: str, which: int, kind: str, text: str | None, pause: int
-    ) -> None:
+    def ask_for_suspension(self, where: str, which: int, kind: str, text: str | None) -> None:
         """Ask for a Sandbox to be suspended when it is idle, or no more."""
-        self._note(kind, where, self._pick(kind, where, which), {TIMEOUT: text}, pause)
+        self._note(kind, where, self._pick(kind, where, which), {TIMEOUT: text})
 
-    @rule(
+    @act(
         where=WHERE,
         which=WHICH,
         kind=st.sampled_from((SANDBOXES, SANDBOXES, CLAIMS)),
         after_s=st.sampled_from((-60, 0, 0, 60)),
-        pause=PAUSE,
     )
-    def use(self, where: str, which: int, kind: str, after_s: int, pause: int) -> None:
+    def use(self, where: str, which: int, kind: str, after_s: int) -> None:
         """Renew the activity of a Sandbox."""
         at = format_rfc3339(self.story.true_time() + timedelta(seconds=after_s))
-        self._note(kind, where, self._pick(kind, where, which), {ACTIVITY: at}, pause)
+        self._note(kind, where, self._pick(kind, where, which), {ACTIVITY: at})
 
-    @rule(
+    @act(
         where=WHERE,
         which=WHICH,
         limit=st.sampled_from(("1", "2", "none", None)),
         policy=st.sampled_from(("Recreate", "Recreate", "Ignore", None)),
-        pause=PAUSE,
     )
     def ask_for_next_pods(
-        self, where: str, which: int, limit: str | None, policy: str | None, pause: int
+        self, where: str, which: int, limit: str | None, policy: str | None
     ) -> None:
         """Ask for failed Pods to be made anew."""
         name = self._pick(SANDBOXES, where, which)
-        self._note(SANDBOXES, where, name, {POLICY: policy, LIMIT: limit}, pause)
+        self._note(SANDBOXES, where, name, {POLICY: policy, LIMIT: limit})
 
-    @rule(
+    @act(
         where=WHERE,
         text=st.sampled_from(
             ('{"shutdownPolicy": "Retain", "unboundSeconds": 20}', '{"lifetimeSeconds": 600}', "{")
         ),
-        pause=PAUSE,
     )
-    def ask_for_defaults(self, where: str, text: str, pause: int) -> None:
+    def ask_for_defaults(self, where: str, text: str) -> None:
         """Give claims of a pool a lifecycle."""
-        self._note(POOLS, where, "p", {DEFAULTS: text}, pause)
+        self._note(POOLS, where, "p", {DEFAULTS: text})
 
-    @rule(where=WHERE, which=WHICH, is_kept=st.booleans(), pause=PAUSE)
-    def set_lifecycle(self, where: str, which: int, *, is_kept: bool, pause: int) -> None:
+    @act(where=WHERE, which=WHICH, is_kept=st.booleans())
+    def set_lifecycle(self, where: str, which: int, *, is_kept: bool) -> None:
         """Give a claim a lifecycle, or take it away again."""
         lifecycle = {"shutdownPolicy": "Retain"} if is_kept else None
         name = self._pick(CLAIMS, where, which)
-        self._patch(CLAIMS, where, name, {"spec": {"lifecycle": lifecycle}}, pause)
+        self._patch(CLAIMS, where, name, {"spec": {"lifecycle": lifecycle}})
 
     # What leads to each of them, in one act: of so many acts few would come together by chance.
 
@@ -148,7 +142,7 @@ class Races(Users):
     def renew(self, where: str, image: str, wish: str, steps: list[float]) -> None:
         """Change the template of a pool that asks for a rollout, and let kubelets go on."""
         spec = {"updateStrategy": {"type": "OnReplenish"}, "replicas": 4}
-        self._patch(POOLS, where, "p", {"spec": spec}, 0)
+        self._patch(POOLS, where, "p", {"spec": spec})
         self._note(POOLS, where, "p", {ROLLING: wish})
         self._live(5.0, 5.0)
         self.story.edit_image(where, image)
@@ -159,7 +153,7 @@ class Races(Users):
         """Ask for suspension after a while, use it once, and let time pass."""
         self._note(kind, where, self._pick(kind, where, which), {TIMEOUT: "20"})
         self._live(12.0)
-        self.use(where, which, SANDBOXES, 0, 0)
+        self.use(where=where, which=which, kind=SANDBOXES, after_s=0, pause=0)
         self._live(12.0, *steps)
 
     @rule(where=WHERE, which=WHICH, phase=st.sampled_from(("Failed", "Failed", "Succeeded")))
@@ -171,19 +165,19 @@ class Races(Users):
             self.story.finish_pod(where, which, phase)
             self._live(25.0)
 
-    @rule(where=WHERE, name=CLAIM, has_own=st.booleans(), pause=PAUSE)
-    def claim_without(self, where: str, name: str, *, has_own: bool, pause: int) -> None:
+    @act(where=WHERE, name=CLAIM, has_own=st.booleans(), between=PAUSE)
+    def claim_without(self, where: str, name: str, *, has_own: bool, between: int) -> None:
         """Claim of a pool with defaults, and write a lifecycle, or take that of the pool off."""
         text = '{"shutdownPolicy": "Delete", "ttlSecondsAfterFinished": 600}'
         self._note(POOLS, where, "p", {DEFAULTS: text})
         self.story.claim(where, name)
-        self.story.moments(pause)
+        self.story.moments(between)
         lifecycle = {"shutdownPolicy": "Retain"} if has_own else None
         if not has_own:
             self._live(5.0)
         taken_off = {"annotations": {f"{DEFAULTS}-applied": None}}
         body = {"spec": {"lifecycle": lifecycle}, "metadata": taken_off}
-        self._patch(CLAIMS, where, name, body, pause)
+        self._patch(CLAIMS, where, name, body)
         self._live(5.0)
 
     def _live(self, *steps: float) -> None:
@@ -198,8 +192,8 @@ class Races(Users):
         self.story.time(seconds)
         self.story.start()
 
-    def _note(self, kind: str, where: str, name: str, notes: Json, pause: int = 0) -> None:
-        self._patch(kind, where, name, {"metadata": {"annotations": notes}}, pause)
+    def _note(self, kind: str, where: str, name: str, notes: Json) -> None:
+        self._patch(kind, where, name, {"metadata": {"annotations": notes}})
 
 
 @pytest.mark.parametrize("part", STORIES.parts)

@@ -12,7 +12,7 @@ from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.http.subresources import Subresources
 from lean_sandbox.local.request import Ask, Target, UserInfo
 from tests.faults.acts import NAMESPACES
-from tests.faults.edits import CLAIM, OVER, PAUSE, POOL, SANDBOX, TEMPLATE, WHERE, WHICH
+from tests.faults.edits import CLAIM, OVER, PAUSE, POOL, SANDBOX, TEMPLATE, WHERE, WHICH, act
 from tests.faults.neighbours import Neighbours
 from tests.faults.oracle import CLAIMS, POOLS, SANDBOXES, TEMPLATES
 
@@ -67,34 +67,29 @@ class Users(Neighbours):
 
     # -- users -----------------------------------------------------------------------------------
 
-    @rule(
+    @act(
         where=WHERE,
         name=SANDBOX,
         service=st.booleans(),
         volume=st.sampled_from((False, False, True)),
-        pause=PAUSE,
     )
-    def create_sandbox(
-        self, where: str, name: str, *, service: bool, volume: bool, pause: int
-    ) -> None:
+    def create_sandbox(self, where: str, name: str, *, service: bool, volume: bool) -> None:
         """Create a Sandbox."""
         self.story.sandbox(where, name, service=service, has_volume=volume)
-        self.story.moments(pause)
 
-    @rule(where=WHERE, name=CLAIM, pause=PAUSE)
-    def create_claim(self, where: str, name: str, pause: int) -> None:
+    @act(where=WHERE, name=CLAIM)
+    def create_claim(self, where: str, name: str) -> None:
         """Create a claim."""
         self.story.claim(where, name)
-        self.story.moments(pause)
 
-    @rule(
+    @act(
         where=WHERE,
         name=POOL,
         template=TEMPLATE,
         replicas=st.integers(0, 3),
         image=IMAGE,
         strategy=st.booleans(),
-        pause=PAUSE,
+        between=PAUSE,
     )
     def create_pool(
         self,
@@ -105,22 +100,20 @@ class Users(Neighbours):
         image: str,
         *,
         strategy: bool,
-        pause: int,
+        between: int,
     ) -> None:
         """Create template and pool."""
         self.story.template(where, image, name=template)
-        self.story.moments(pause)
+        self.story.moments(between)
         self.story.pool(where, replicas, "Recreate" if strategy else "OnReplenish", name)
-        self.story.moments(pause)
 
-    @rule(where=WHERE, name=POOL, replicas=st.integers(0, 3), pause=PAUSE)
-    def scale(self, where: str, name: str, replicas: int, pause: int) -> None:
+    @act(where=WHERE, name=POOL, replicas=st.integers(0, 3))
+    def scale(self, where: str, name: str, replicas: int) -> None:
         """Scale a pool."""
         self.story.patch(POOLS, where, name, {"spec": {"replicas": replicas}})
-        self.story.moments(pause)
 
-    @rule(where=WHERE, name=POOL, by=st.sampled_from((-1, 1, 2)), pause=PAUSE)
-    def autoscale(self, where: str, name: str, by: int, pause: int) -> None:
+    @act(where=WHERE, name=POOL, by=st.sampled_from((-1, 1, 2)))
+    def autoscale(self, where: str, name: str, by: int) -> None:
         """Scale a pool as an autoscaler does: read its /scale, and write that version of it."""
         plane = self.story.plane
 
@@ -130,116 +123,94 @@ class Users(Neighbours):
             ask_scale(plane, where, name, scale)
 
         self.story.act(f"/scale of SandboxWarmPool {where}/{name} changes by {by}", scaling)
-        self.story.moments(pause)
 
-    @rule(where=WHERE, image=IMAGE, pause=PAUSE)
-    def edit_template(self, where: str, image: str, pause: int) -> None:
+    @act(where=WHERE, image=IMAGE)
+    def edit_template(self, where: str, image: str) -> None:
         """Change the template."""
         self.story.edit_image(where, image)
-        self.story.moments(pause)
 
-    @rule(
-        where=WHERE,
-        name=SANDBOX,
-        mode=st.sampled_from(("Running", "Suspended", "Suspended")),
-        pause=PAUSE,
-    )
-    def set_mode(self, where: str, name: str, mode: str, pause: int) -> None:
+    @act(where=WHERE, name=SANDBOX, mode=st.sampled_from(("Running", "Suspended", "Suspended")))
+    def set_mode(self, where: str, name: str, mode: str) -> None:
         """Suspend or resume a Sandbox."""
         self.story.patch(SANDBOXES, where, name, {"spec": {"operatingMode": mode}})
-        self.story.moments(pause)
 
-    @rule(where=WHERE, which=WHICH, service=st.sampled_from((True, False, None)), pause=PAUSE)
-    def set_service(self, where: str, which: int, *, service: bool | None, pause: int) -> None:
+    @act(where=WHERE, which=WHICH, service=st.sampled_from((True, False, None)))
+    def set_service(self, where: str, which: int, *, service: bool | None) -> None:
         """Switch the Service of a Sandbox on or off."""
         name = self._pick(SANDBOXES, where, which)
-        self._patch(SANDBOXES, where, name, {"spec": {"service": service}}, pause)
+        self._patch(SANDBOXES, where, name, {"spec": {"service": service}})
 
-    @rule(where=WHERE, name=SANDBOX, policy=st.sampled_from(("Retain", "Delete")), pause=PAUSE)
-    def expire_sandbox(self, where: str, name: str, policy: str, pause: int) -> None:
+    @act(where=WHERE, name=SANDBOX, policy=st.sampled_from(("Retain", "Delete")))
+    def expire_sandbox(self, where: str, name: str, policy: str) -> None:
         """Let the time of a Sandbox be over."""
         body = {"spec": {"shutdownTime": OVER, "shutdownPolicy": policy}}
         self.story.patch(SANDBOXES, where, name, body)
-        self.story.moments(pause)
 
-    @rule(
-        where=WHERE,
-        name=CLAIM,
-        policy=st.sampled_from(("Retain", "Delete", "DeleteForeground")),
-        pause=PAUSE,
-    )
-    def expire_claim(self, where: str, name: str, policy: str, pause: int) -> None:
+    @act(where=WHERE, name=CLAIM, policy=st.sampled_from(("Retain", "Delete", "DeleteForeground")))
+    def expire_claim(self, where: str, name: str, policy: str) -> None:
         """Let the time of a claim be over."""
         body = {"spec": {"lifecycle": {"shutdownTime": OVER, "shutdownPolicy": policy}}}
         self.story.patch(CLAIMS, where, name, body)
-        self.story.moments(pause)
 
-    @rule(where=WHERE, which=WHICH, pause=PAUSE)
-    def delete_volume_claim(self, where: str, which: int, pause: int) -> None:
+    @act(where=WHERE, which=WHICH)
+    def delete_volume_claim(self, where: str, which: int) -> None:
         """Delete a volume claim; it goes once no Pod has it."""
         names = self.story.names("persistentvolumeclaims", where)
         if names:
             self.story.delete("persistentvolumeclaims", where, names[which % len(names)])
-            self.story.moments(pause)
 
-    @rule(
+    @act(
         where=WHERE,
         what=st.sampled_from(
             ((SANDBOXES, "a"), (SANDBOXES, "b"), (CLAIMS, "c"), (CLAIMS, "d"), (POOLS, "p"))
         ),
         policy=st.sampled_from((None, "Background", "Foreground", "Orphan")),
-        pause=PAUSE,
     )
-    def delete(self, where: str, what: tuple[str, str], policy: str | None, pause: int) -> None:
+    def delete(self, where: str, what: tuple[str, str], policy: str | None) -> None:
         """Delete what a user made."""
         self.story.delete(what[0], where, what[1], policy=policy)
-        self.story.moments(pause)
 
-    @rule(where=WHERE, name=TEMPLATE, pause=PAUSE)
-    def delete_template(self, where: str, name: str, pause: int) -> None:
+    @act(where=WHERE, name=TEMPLATE)
+    def delete_template(self, where: str, name: str) -> None:
         """Delete a template."""
         self.story.delete(TEMPLATES, where, name)
-        self.story.moments(pause)
 
-    @rule(where=WHERE, which=WHICH, kind=st.sampled_from(KINDS), value=WHICH, pause=PAUSE)
-    def annotate(self, where: str, which: int, kind: str, value: int, pause: int) -> None:
+    @act(where=WHERE, which=WHICH, kind=st.sampled_from(KINDS), value=WHICH)
+    def annotate(self, where: str, which: int, kind: str, value: int) -> None:
         """Change what concerns nobody."""
         names = self.story.names(kind, where)
         if names:
             body = {"metadata": {"annotations": {"example.com/noise": str(value)}}}
             self.story.patch(kind, where, names[which % len(names)], body)
-            self.story.moments(pause)
 
-    @rule(where=WHERE, which=WHICH, kind=st.sampled_from(("pods", "services")), pause=PAUSE)
-    def strip_labels(self, where: str, which: int, kind: str, pause: int) -> None:
+    @act(where=WHERE, which=WHICH, kind=st.sampled_from(("pods", "services")))
+    def strip_labels(self, where: str, which: int, kind: str) -> None:
         """Take all labels from a child."""
         names = self.story.names(kind, where)
         if names:
             body = {"metadata": {"labels": None}}
             self.story.patch(kind, where, names[which % len(names)], body)
-            self.story.moments(pause)
 
     # -- kubelets --------------------------------------------------------------------------------
 
-    @rule(
-        where=WHERE, which=WHICH, ready=st.sampled_from((True, True, False)), moves=st.booleans(),
-        has_ip=st.sampled_from((True, True, True, False)), pause=PAUSE,
-    )  # fmt: skip
-    def run_pod(
-        self, where: str, which: int, *, ready: bool, moves: bool, has_ip: bool, pause: int
-    ) -> None:
+    @act(
+        where=WHERE,
+        which=WHICH,
+        ready=st.sampled_from((True, True, False)),
+        moves=st.booleans(),
+        has_ip=st.sampled_from((True, True, True, False)),
+    )
+    def run_pod(self, where: str, which: int, *, ready: bool, moves: bool, has_ip: bool) -> None:
         """Run a Pod, Ready or not."""
         names = self.story.names("pods", where)
         if names:
             name = names[which % len(names)]
             self.story.run_pod(where, name, ready=ready, moves=moves, has_ip=has_ip)
-            self.story.moments(pause)
 
-    @rule(where=WHERE, which=WHICH, phase=st.sampled_from(("Succeeded", "Failed")), pause=PAUSE)
-    def finish_pod(self, where: str, which: int, phase: str, pause: int) -> None:
+    @act(where=WHERE, which=WHICH, phase=st.sampled_from(("Succeeded", "Failed")))
+    def finish_pod(self, where: str, which: int, phase: str) -> None:
         """End the containers of a Pod."""
         self.story.finish_pod(where, which, phase)
-        self.story.moments(pause)
 
     @rule(
         where=WHERE,
@@ -270,13 +241,12 @@ class Users(Neighbours):
                 story.moments(pause)
             story.let_go(-1)
 
-    @rule(where=WHERE, which=WHICH, grace=st.sampled_from((0, 30)), pause=PAUSE)
-    def delete_pod(self, where: str, which: int, grace: int, pause: int) -> None:
+    @act(where=WHERE, which=WHICH, grace=st.sampled_from((0, 30)))
+    def delete_pod(self, where: str, which: int, grace: int) -> None:
         """Delete a Pod, as a user, a drain, or the kubelet that has ended it."""
         names = self.story.names("pods", where)
         if names:
             self.story.delete("pods", where, names[which % len(names)], grace_s=grace)
-            self.story.moments(pause)
 
     def teardown(self) -> None:
         """Let all faults end: what is stored has to be what the specification asks."""
