@@ -6,7 +6,8 @@ pass. What the GET was for must be done all the same, long before any safety net
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -124,6 +125,7 @@ class Case:
 
 
 RUNNING = {"status": running_status()}
+UNREADY = {"status": running_status(ready=False)}
 LOST = {"status": {"conditions": pod_conditions(ready=False)}}
 DRIFTED = {"spec": {"selector": {"app": "theirs"}}}
 CASES = {
@@ -188,38 +190,40 @@ async def asked(world: World, held: HeldRequests) -> None:
     raise AssertionError(f"never fetched:\n  {world.explain()}")
 
 
+@asynccontextmanager
+async def overtaken(
+    world: World, relevant: Act, plural: str, verb: str = "get"
+) -> AsyncIterator[None]:
+    """Hold the answer to what a change leads to, until the block is over."""
+    held = world.plane.hold(verb, plural, times=1)
+    relevant(world)
+    await asked(world, held)
+    yield
+    held.release()
+    await world.settle()
+
+
 async def event_first(case: Case, world: World) -> None:
     """The event of the irrelevant change comes before the answer."""
-    held = world.plane.hold("get", case.plural, times=1)
-    case.relevant(world)
-    await asked(world, held)
-    noise(case, world, 1)
-    await world.settle()
-    held.release()
+    async with overtaken(world, case.relevant, case.plural):
+        noise(case, world, 1)
+        await world.settle()
 
 
 async def answer_first(case: Case, world: World) -> None:
     """The answer, which does not show the irrelevant change, comes before its event."""
-    held = world.plane.hold("get", case.plural, times=1)
-    case.relevant(world)
-    await asked(world, held)
-    events = world.plane.hold_events(case.plural)
-    noise(case, world, 1)
-    held.release()
-    await world.settle()
+    async with overtaken(world, case.relevant, case.plural):
+        events = world.plane.hold_events(case.plural)
+        noise(case, world, 1)
     events.release()
 
 
 async def event_between_answers(case: Case, world: World) -> None:
     """The second GET, if there is one, is overtaken as the first was."""
-    first = world.plane.hold("get", case.plural, times=1)
-    case.relevant(world)
-    await asked(world, first)
-    noise(case, world, 1)
-    await world.settle()
-    second = world.plane.hold("get", case.plural, times=1)
-    first.release()
-    await world.settle()
+    async with overtaken(world, case.relevant, case.plural):
+        noise(case, world, 1)
+        await world.settle()
+        second = world.plane.hold("get", case.plural, times=1)
     noise(case, world, 2)
     await world.settle()
     second.release()
@@ -268,13 +272,9 @@ async def test_readiness_is_reported_whatever_form_the_watch_has(form: str, chan
     )
     async with open_world(settings) as world:
         await pending(world)
-        held = world.plane.hold("get", "pods", times=1)
-        patch("pods", "sb-1", RUNNING, "status")(world)
-        await asked(world, held)
-        patch("pods", "sb-1", {"metadata": change})(world)
-        await world.settle()
-        held.release()
-        await world.settle()
+        async with overtaken(world, patch("pods", "sb-1", RUNNING, "status"), "pods"):
+            patch("pods", "sb-1", {"metadata": change})(world)
+            await world.settle()
         assert is_ready()(world)
         assert world.get()["status"]["podIPs"] == ["10.244.0.5"]
 
@@ -282,14 +282,11 @@ async def test_readiness_is_reported_whatever_form_the_watch_has(form: str, chan
 async def test_a_late_404_does_not_hide_what_has_appeared_since() -> None:
     """A Pod made while the answer was held is known by its event, and deleted as it has to be."""
     async with open_world(Settings(sandbox_status_window=0.0)) as world:
-        held = world.plane.hold("get", "pods", times=1)
-        world.plane.store.create(sandbox(spec={"operatingMode": "Suspended"}))
-        await asked(world, held)
-        owner = controlled_by(world.get())
-        world.plane.store.create(pod_body(labels=tracking(), owners=(owner,)))
-        await world.settle()
-        held.release()
-        await world.settle()
+        suspended = sandbox(spec={"operatingMode": "Suspended"})
+        async with overtaken(world, create(suspended), "pods"):
+            owner = controlled_by(world.get())
+            world.plane.store.create(pod_body(labels=tracking(), owners=(owner,)))
+            await world.settle()
         pod = world.find("pods")
         assert pod is None or pod["metadata"].get("deletionTimestamp")
 
@@ -302,14 +299,11 @@ async def test_the_last_state_of_a_pod_wins(*, ready: bool) -> None:
         if ready:
             await world.run_pod(ready=False)
         await world.advance(3.0)
-        held = world.plane.hold("get", "pods", times=1)
-        patch("pods", "sb-1", {"status": running_status(ready=ready)}, "status")(world)
-        await asked(world, held)
-        last = running_status(ready=not ready, ips=("10.244.0.9",))
-        patch("pods", "sb-1", {"status": last}, "status")(world)
-        await world.settle()
-        held.release()
-        await world.settle()
+        first = patch("pods", "sb-1", {"status": running_status(ready=ready)}, "status")
+        async with overtaken(world, first, "pods"):
+            last = {"status": running_status(ready=not ready, ips=("10.244.0.9",))}
+            patch("pods", "sb-1", last, "status")(world)
+            await world.settle()
         await world.advance(SOON_S)
         assert is_ready(status=str(not ready))(world)
         assert world.get()["status"]["podIPs"] == ["10.244.0.9"]
@@ -320,13 +314,10 @@ async def test_the_last_spec_of_a_sandbox_wins(*, wants: bool) -> None:
     """An answer that shows the spec before the last is followed by another GET."""
     async with open_world() as world:
         await world.ready_sandbox(sandbox(spec={"service": not wants}))
-        held = world.plane.hold("get", "sandboxes", times=1)
-        patch(SANDBOXES, "sb-1", {"spec": {"service": wants}})(world)
-        await asked(world, held)
-        patch(SANDBOXES, "sb-1", {"spec": {"service": not wants}})(world)
-        await world.settle()
-        held.release()
-        await world.settle()
+        change = patch(SANDBOXES, "sb-1", {"spec": {"service": wants}})
+        async with overtaken(world, change, "sandboxes"):
+            patch(SANDBOXES, "sb-1", {"spec": {"service": not wants}})(world)
+            await world.settle()
         await world.advance(SOON_S)
         assert bool(world.find("services")) is not wants
 
@@ -336,12 +327,8 @@ async def test_an_answer_does_not_bring_back_a_pod_that_is_gone() -> None:
     async with open_world() as world:
         await world.ready_sandbox()
         await world.advance(3.0)
-        held = world.plane.hold("get", "pods", times=1)
-        patch("pods", "sb-1", {"status": running_status(ready=False)}, "status")(world)
-        await asked(world, held)
-        await world.delete("pods", "sb-1")
-        held.release()
-        await world.settle()
+        async with overtaken(world, patch("pods", "sb-1", UNREADY, "status"), "pods"):
+            await world.delete("pods", "sb-1")
         await world.advance(SOON_S)
         assert world.find("pods") is not None
         await world.run_pod(ips=("10.244.0.9",))
@@ -350,12 +337,18 @@ async def test_an_answer_does_not_bring_back_a_pod_that_is_gone() -> None:
         assert world.get()["status"]["podIPs"] == ["10.244.0.9"]
 
 
-def delete_unseen(world: World, resource: str, name: str) -> None:
-    """Delete an object so that no event tells of it: it is only missing from the next list."""
+async def find_gone(world: World, change: Act, plural: str, resource: str, name: str) -> None:
+    """Delete what a GET is on its way to, so that no event tells: only the next list misses it."""
+    held = world.plane.hold("get", plural, times=1, answers=False)
+    change(world)
+    await asked(world, held)
     world.plane.drop_watches()
     world.plane.store.delete(resource, NS, name, grace_s=0)
     world.plane.store.create(sandbox("later"))
     world.plane.compact()
+    held.release()
+    await world.recover()
+    await world.advance(SOON_S)
 
 
 async def test_a_pod_that_a_get_finds_gone_is_replaced_although_no_event_tells() -> None:
@@ -363,13 +356,8 @@ async def test_a_pod_that_a_get_finds_gone_is_replaced_although_no_event_tells()
     async with open_world() as world:
         await world.ready_sandbox()
         await world.advance(3.0)
-        held = world.plane.hold("get", "pods", times=1, answers=False)
-        patch("pods", "sb-1", {"status": running_status(ready=False)}, "status")(world)
-        await asked(world, held)
-        delete_unseen(world, "pods", "sb-1")
-        held.release()
-        await world.recover()
-        await world.advance(SOON_S)
+        change = patch("pods", "sb-1", UNREADY, "status")
+        await find_gone(world, change, "pods", "pods", "sb-1")
         assert world.find("pods") is not None
         assert not any(world.controller.activity().caught.values())
 
@@ -380,13 +368,8 @@ async def test_a_sandbox_that_a_get_finds_gone_is_made_anew_for_its_claim() -> N
         await world.create(claim())
         await world.advance(3.0)
         assert bound_name(world) == "m1"
-        held = world.plane.hold("get", "sandboxes", times=1, answers=False)
-        patch(SANDBOXES, "m1", {"spec": {"service": True}})(world)
-        await asked(world, held)
-        delete_unseen(world, SANDBOXES, "m1")
-        held.release()
-        await world.recover()
-        await world.advance(SOON_S)
+        change = patch(SANDBOXES, "m1", {"spec": {"service": True}})
+        await find_gone(world, change, "sandboxes", SANDBOXES, "m1")
         assert bound_name(world) not in ("", "m1")
         assert not any(world.controller.activity().caught.values())
 
@@ -395,13 +378,11 @@ async def test_a_spec_that_changes_while_a_status_is_written_is_followed() -> No
     """The event comes before the answer to our own write, and is taken after it."""
     async with open_world() as world:
         await world.create(sandbox())
-        held = world.plane.hold("patch", "sandboxes/status", times=1)
-        await world.run_pod()
-        await asked(world, held)
-        patch(SANDBOXES, "sb-1", {"spec": {"operatingMode": "Suspended"}})(world)
-        await world.settle()
-        held.release()
-        await world.settle()
+        await world.bind()
+        run = patch("pods", "sb-1", RUNNING, "status")
+        async with overtaken(world, run, "sandboxes/status", "patch"):
+            patch(SANDBOXES, "sb-1", {"spec": {"operatingMode": "Suspended"}})(world)
+            await world.settle()
         await world.advance(SOON_S)
         found = world.find("pods")
         assert found is None or "deletionTimestamp" in found["metadata"]
