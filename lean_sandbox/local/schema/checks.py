@@ -170,24 +170,25 @@ def one_of(*allowed: str, is_needed: bool = False) -> Check:
     return check
 
 
-def at_least(least: int, text: str = "must be greater than or equal to 0") -> Check:
-    """Return a check for a lower bound of a number."""
+def never(is_bad: Callable[[Any], Any], text: str) -> Check:
+    """Return a check that refuses some values; what is absent or empty is good."""
 
     def check(value: Any, where: str) -> Iterator[ErrorCause]:
-        if isinstance(value, int) and value < least:
+        if value not in (None, "", [], {}) and is_bad(value):
             yield errors.invalid(where, value, text)
 
     return check
 
 
+def at_least(least: int, text: str = "must be greater than or equal to 0") -> Check:
+    """Return a check for a lower bound of a number."""
+    return never(lambda value: isinstance(value, int) and value < least, text)
+
+
 def between(low: int, high: int) -> Check:
     """Return a check for the bounds of a number."""
-
-    def check(value: Any, where: str) -> Iterator[ErrorCause]:
-        if isinstance(value, int) and not low <= value <= high:
-            yield errors.invalid(where, value, f"must be between {low} and {high}, inclusive")
-
-    return check
+    text = f"must be between {low} and {high}, inclusive"
+    return never(lambda value: isinstance(value, int) and not low <= value <= high, text)
 
 
 def named(rule: NameRule) -> Check:
@@ -199,7 +200,7 @@ def named(rule: NameRule) -> Check:
     return check
 
 
-def unique(member: str) -> Check:
+def unique(member: str, error: Callable[[str, Any], ErrorCause] = errors.duplicate) -> Check:
     """Return a check that no two items of a list have the same value of a member."""
 
     def check(value: Any, where: str) -> Iterator[ErrorCause]:
@@ -207,7 +208,7 @@ def unique(member: str) -> Check:
         for position, item in enumerate(value or ()):
             found = item.get(member)
             if found and found in seen:
-                yield errors.duplicate(f"{where}[{position}].{member}", found)
+                yield error(f"{where}[{position}].{member}", found)
             seen.add(found)
 
     return check

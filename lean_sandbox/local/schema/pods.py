@@ -15,6 +15,7 @@ from lean_sandbox.local.schema.checks import (
     labels,
     named,
     needed,
+    never,
     one_of,
     port,
     unique,
@@ -48,12 +49,6 @@ _UPDATE: Final = (
 # ------------------------------------------------------------------ containers
 
 
-def _image(value: Any, where: str) -> Iterator[ErrorCause]:
-    yield from needed()(value, where)
-    if value and value != value.strip():
-        yield errors.invalid(where, value, "must not have leading or trailing whitespace")
-
-
 def _container_port(value: Any, where: str) -> Iterator[ErrorCause]:
     yield from port(value, where) if value else [errors.required(where)]
 
@@ -78,15 +73,6 @@ def _variable(variable: Json, where: str) -> Iterator[ErrorCause]:
         text = "may not have more than one field specified at a time"
     if text:
         yield errors.invalid(f"{where}.valueFrom", "", text)
-
-
-def _mount_paths(mounts: Any, where: str) -> Iterator[ErrorCause]:
-    seen: set[str] = set()
-    for position, mount in enumerate(mounts or ()):
-        target = mount.get("mountPath")
-        if target and target in seen:
-            yield errors.invalid(f"{where}[{position}].mountPath", target, "must be unique")
-        seen.add(target)
 
 
 def _resource_names(resources: Any, where: str) -> Iterator[ErrorCause]:
@@ -122,24 +108,25 @@ def _handler(probe: Any, where: str) -> Iterator[ErrorCause]:
         yield from port(probe[name].get("port"), f"{where}.{name}.port")
 
 
-def _succeeds_once(value: Any, where: str) -> Iterator[ErrorCause]:
-    if value and value > 1:
-        yield errors.invalid(where, value, "must be 1")
-
-
 _PROBE: Final = (
     _handler,
-    {
-        "initialDelaySeconds": at_least(0),
-        "timeoutSeconds": at_least(0),
-        "periodSeconds": at_least(0),
-        "successThreshold": at_least(0),
-        "failureThreshold": at_least(0),
-    },
+    dict.fromkeys(
+        (
+            *("initialDelaySeconds", "timeoutSeconds", "periodSeconds"),
+            *("successThreshold", "failureThreshold"),
+        ),
+        at_least(0),
+    ),
 )
-_OTHER_PROBE: Final = (_PROBE, {"successThreshold": _succeeds_once})
+_OTHER_PROBE: Final = (
+    _PROBE,
+    {"successThreshold": never(lambda times: times > 1, "must be 1")},
+)
 _CONTAINER: Final[Json] = {
-    "image": _image,
+    "image": (
+        needed(),
+        never(lambda text: text != text.strip(), "must not have leading or trailing whitespace"),
+    ),
     "terminationMessagePolicy": one_of("File", "FallbackToLogsOnError"),
     "imagePullPolicy": one_of("Always", "IfNotPresent", "Never"),
     "readinessProbe": _PROBE,
@@ -153,7 +140,9 @@ _CONTAINER: Final[Json] = {
         "hostPort": port,
     },
     "env[*]": (_variable, {"name": (needed(), named(_variable_name))}),
-    "volumeMounts": _mount_paths,
+    "volumeMounts": unique(
+        "mountPath", lambda where, path: errors.invalid(where, path, "must be unique")
+    ),
     "volumeMounts[*]": {"name": needed(), "mountPath": needed()},
     "resources": (
         _requests,
