@@ -126,7 +126,6 @@ _SERVED: Final[Mapping[str, tuple[str, ...] | None]] = {
     "serviceaccounts": None,
     "services": None,
     "customresourcedefinitions.apiextensions.k8s.io": _SPEC,
-    "daemonsets.apps": _SPEC,
     "deployments.apps": ("spec", "metadata.annotations"),
     "replicasets.apps": _SPEC,
     "statefulsets.apps": _SPEC,
@@ -137,8 +136,6 @@ _SERVED: Final[Mapping[str, tuple[str, ...] | None]] = {
     "selfsubjectrulesreviews.authorization.k8s.io": None,
     "subjectaccessreviews.authorization.k8s.io": None,
     "horizontalpodautoscalers.autoscaling": None,
-    "cronjobs.batch": _SPEC,
-    "jobs.batch": _SPEC,
     "leases.coordination.k8s.io": None,
     "events.events.k8s.io": None,
     "networkpolicies.networking.k8s.io": _SPEC,
@@ -149,7 +146,6 @@ _SERVED: Final[Mapping[str, tuple[str, ...] | None]] = {
     "rolebindings.rbac.authorization.k8s.io": None,
     "roles.rbac.authorization.k8s.io": None,
     "priorityclasses.scheduling.k8s.io": (),
-    "storageclasses.storage.k8s.io": None,
 }
 """The built-in kinds that are served, and the members whose changes their generation counts."""
 _RETURNS_DELETED: Final = (
@@ -157,7 +153,6 @@ _RETURNS_DELETED: Final = (
     "pods",
     "serviceaccounts",
     "services",
-    "storageclasses.storage.k8s.io",
 )
 _UNSERVED: Final = frozenset(
     ("attach", "ephemeralcontainers", "exec", "log", "portforward", "proxy", "resize")
@@ -171,7 +166,6 @@ _SELECTORS: Final[Mapping[str, FieldSelector]] = {
     "spec.hostNetwork": FieldSelector(("spec.hostNetwork",), "false"),
     "spec.unschedulable": FieldSelector(("spec.unschedulable",), "false"),
     "status.podIPs": FieldSelector(()),
-    "status.successful": FieldSelector(("status.succeeded",), "0"),
 }
 _SCALE: Final = {"spec": ".spec.replicas", "status": ".status.replicas"}
 

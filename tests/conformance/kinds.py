@@ -14,7 +14,6 @@ _TEMPLATE: Json = {
     "metadata": {"labels": {"a": "b"}},
     "spec": {"containers": [{"name": "main", "image": "busybox"}]},
 }
-_ONCE: Json = {**_TEMPLATE, "spec": {**_TEMPLATE["spec"], "restartPolicy": "Never"}}
 _SELECTED: Json = {"selector": {"matchLabels": {"a": "b"}}, "template": _TEMPLATE}
 _RULES: Json = {"rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]}
 _SUBJECTS = [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "somebody"}]
@@ -94,7 +93,6 @@ _BODIES: dict[str, Json] = {
             "ports": [{"name": "web", "port": 80, "targetPort": "web"}],
         }
     },
-    "daemonsets.apps": {"spec": _SELECTED},
     "deployments.apps": {"spec": {**_SELECTED, "replicas": 0}},
     "replicasets.apps": {"spec": {**_SELECTED, "replicas": 0}},
     "statefulsets.apps": {"spec": {**_SELECTED, "replicas": 0, "serviceName": "some"}},
@@ -104,14 +102,6 @@ _BODIES: dict[str, Json] = {
             "maxReplicas": 3,
         }
     },
-    "cronjobs.batch": {
-        "spec": {
-            "schedule": "0 0 1 1 *",
-            "suspend": True,
-            "jobTemplate": {"spec": {"template": _ONCE}},
-        }
-    },
-    "jobs.batch": {"spec": {"template": _ONCE, "suspend": True, "completions": 2}},
     "leases.coordination.k8s.io": {
         "spec": {"holderIdentity": "me", "leaseDurationSeconds": 15, "renewTime": _TIME}
     },
@@ -143,7 +133,6 @@ _BODIES: dict[str, Json] = {
     "rolebindings.rbac.authorization.k8s.io": _role("Role"),
     "priorityclasses.scheduling.k8s.io": {"value": 7, "description": "some"},
     "runtimeclasses.node.k8s.io": {"handler": "some", "overhead": {"podFixed": {"cpu": "1m"}}},
-    "storageclasses.storage.k8s.io": {"provisioner": "some.dev/none", "parameters": {"a": "b"}},
 }
 
 

@@ -26,17 +26,12 @@ _CELLS: dict[str, list[_Cell]] = {
     "secrets": ["Opaque", 2, ...],
     "serviceaccounts": [...],
     "services": ["ClusterIP", ..., "<none>", "80/TCP", ..., "a=b"],
-    "daemonsets.apps": [0, 0, 0, 0, 0, "<none>", ..., "main", "busybox", "a=b"],
     "deployments.apps": ["0/0", ..., 0, ..., "main", "busybox", "a=b"],
     "replicasets.apps": [0, 0, 0, ..., "main", "busybox", "a=b"],
     "statefulsets.apps": ["0/0", ..., "main", "busybox"],
     "horizontalpodautoscalers.autoscaling": [
         *("Deployment/some", "cpu: <unknown>/80%", "1", 3, 0), ...
     ],
-    "cronjobs.batch": [
-        "0 0 1 1 *", "<none>", "True", 0, "<none>", ..., "main", "busybox", "<none>"
-    ],
-    "jobs.batch": [..., "0/2", "", ..., "main", "busybox", ...],
     "networkpolicies.networking.k8s.io": ["a=b", ...],
     "poddisruptionbudgets.policy": ["50%", "N/A", 0, ...],
     "clusterrolebindings.rbac.authorization.k8s.io": [
@@ -45,7 +40,6 @@ _CELLS: dict[str, list[_Cell]] = {
     "clusterroles.rbac.authorization.k8s.io": [...],
     "rolebindings.rbac.authorization.k8s.io": ["Role/some", ..., "somebody", "", ""],
     "roles.rbac.authorization.k8s.io": [...],
-    "storageclasses.storage.k8s.io": ["some.dev/none", "Delete", "Immediate", False, ...],
     "customresourcedefinitions.apiextensions.k8s.io": [...],
     "priorityclasses.scheduling.k8s.io": [7, False, ..., "PreemptLowerPriority"],
     "leases.coordination.k8s.io": ["me", ...],

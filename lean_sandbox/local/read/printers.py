@@ -350,23 +350,6 @@ def _share(done: str, wanted: str) -> Cell:
     return lambda obj, _now: f"{at(obj, done, 0)}/{at(obj, wanted, 1)}"
 
 
-def _job_word(obj: Json, _now: datetime) -> str:
-    conditions = at(obj, "status.conditions", ())
-    true = [one.get("type", "") for one in conditions if one.get("status") == "True"]
-    return true[0] if true else "Running"
-
-
-def _job_duration(obj: Json, now: datetime) -> str:
-    start = at(obj, "status.startTime")
-    end = at(obj, "status.completionTime")
-    return since(start, datetime.fromisoformat(end) if end else now) if start else ""
-
-
-def _last_schedule(obj: Json, now: datetime) -> str:
-    last = at(obj, "status.lastScheduleTime")
-    return since(last, now) if last else NONE
-
-
 def _targets(obj: Json, _now: datetime) -> str:
     """Return how much of each resource is used, and how much is wanted."""
     used = {
@@ -436,13 +419,6 @@ PRINTERS: Final[dict[str, Cells]] = {
         _labels("spec.selector"),
     ),
     "customresourcedefinitions.apiextensions.k8s.io": _row(_created),
-    "daemonsets.apps": _row(
-        "status.desiredNumberScheduled=0 status.currentNumberScheduled=0 status.numberReady=0"
-        " status.updatedNumberScheduled=0 status.numberAvailable=0",
-        _labels("spec.template.spec.nodeSelector"),
-        _age,
-        *_template("spec"),
-    ),
     "deployments.apps": _row(
         _REPLICAS, "status.updatedReplicas=0 status.availableReplicas=0", _age, *_template("spec")
     ),
@@ -458,21 +434,6 @@ PRINTERS: Final[dict[str, Cells]] = {
         _text("spec.minReplicas", "<unset>"),
         "spec.maxReplicas=0 status.currentReplicas=0",
     ),
-    "cronjobs.batch": _row(
-        "spec.schedule spec.timeZone=<none>",
-        _text("spec.suspend", default=False),
-        lambda obj, _now: len(at(obj, "status.active", ())),
-        _last_schedule,
-        _age,
-        *_template("spec.jobTemplate.spec"),
-    ),
-    "jobs.batch": _row(
-        _job_word,
-        _share("status.succeeded", "spec.completions"),
-        _job_duration,
-        _age,
-        *_template("spec"),
-    ),
     "leases.coordination.k8s.io": _row("spec.holderIdentity"),
     "networkpolicies.networking.k8s.io": _row(_selector("spec.podSelector")),
     "runtimeclasses.node.k8s.io": _row("handler"),
@@ -487,9 +448,6 @@ PRINTERS: Final[dict[str, Cells]] = {
     "rolebindings.rbac.authorization.k8s.io": _BINDING,
     "priorityclasses.scheduling.k8s.io": _row(
         "value=0 globalDefault=false", _age, "preemptionPolicy=PreemptLowerPriority"
-    ),
-    "storageclasses.storage.k8s.io": _row(
-        "provisioner reclaimPolicy=Delete volumeBindingMode=Immediate allowVolumeExpansion=false"
     ),
 }
 """What fills the columns of a kind, by the collection that its objects are in."""

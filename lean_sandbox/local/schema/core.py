@@ -295,11 +295,6 @@ _CHECKS: Final[Mapping[str, Any]] = {
     "RuntimeClass": {"handler": (needed(), named(checks.rfc1123_label_problems))},
     "Secret": (_secret, {"data": _keys}),
     "Service": SERVICE,
-    "StorageClass": {
-        "provisioner": (needed(), named(lambda text: checks.label_key_problems(text.lower()))),
-        "reclaimPolicy": one_of("Delete", "Retain"),
-        "volumeBindingMode": one_of("Immediate", "WaitForFirstConsumer"),
-    },
 }
 
 
@@ -325,12 +320,6 @@ def _secret_change(obj: Json, old: Json) -> Iterator[ErrorCause]:
 def _binding_change(obj: Json, old: Json) -> Iterator[ErrorCause]:
     for name in _changed(obj, old, "roleRef"):
         yield errors.invalid(name, obj.get(name), "cannot change roleRef")
-
-
-def _class_change(obj: Json, old: Json) -> Iterator[ErrorCause]:
-    members = ("parameters", "provisioner", "reclaimPolicy", "volumeBindingMode")
-    for name in _changed(obj, old, *members):
-        yield errors.forbidden(name, f"updates to {name} are forbidden.")
 
 
 def _priority_change(obj: Json, old: Json) -> Iterator[ErrorCause]:
@@ -375,7 +364,6 @@ _CHANGES: Final[Mapping[str, Callable[[Json, Json], Iterator[ErrorCause]]]] = {
     "RoleBinding": _binding_change,
     "Secret": _secret_change,
     "Service": check_service_change,
-    "StorageClass": _class_change,
 }
 
 

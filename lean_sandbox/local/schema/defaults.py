@@ -226,33 +226,13 @@ _DEFAULTS: Final[Mapping[str, Json]] = {
     "PriorityClass": {"preemptionPolicy": "PreemptLowerPriority"},
     "RoleBinding": _BINDING,
     "Secret": {"type": "Opaque"},
-    "StorageClass": {"reclaimPolicy": "Delete", "volumeBindingMode": "Immediate"},
 }
 _WORKLOADS: Final[Mapping[str, Json]] = {
-    "CronJob": {
-        "concurrencyPolicy": "Allow",
-        "suspend": False,
-        "successfulJobsHistoryLimit": 3,
-        "failedJobsHistoryLimit": 1,
-    },
-    "DaemonSet": {
-        "revisionHistoryLimit": 10,
-        "updateStrategy": _rolling(maxSurge=0, maxUnavailable=1),
-    },
     "Deployment": {
         "replicas": 1,
         "revisionHistoryLimit": 10,
         "progressDeadlineSeconds": 600,
         "strategy": _rolling(maxSurge="25%", maxUnavailable="25%"),
-    },
-    "Job": {
-        "parallelism": 1,
-        "backoffLimit": 6,
-        "completionMode": "NonIndexed",
-        "completionMode=NonIndexed": {"completions": 1},
-        "manualSelector": False,
-        "podReplacementPolicy": "TerminatingOrFailed",
-        "suspend": False,
     },
     "ReplicaSet": {"replicas": 1},
     "StatefulSet": {
@@ -282,8 +262,7 @@ def core_defaults(kind: str, obj: Json) -> None:
     fill(obj, _DEFAULTS.get(kind, {}))
     if kind in _WORKLOADS:
         fill(obj, {"spec": _WORKLOADS[kind]})
-        holder = obj["spec"].setdefault("jobTemplate", {}) if kind == "CronJob" else obj
-        fill(holder, {"spec": {"template": {"spec": {}}}})
-        pod_spec_defaults(holder["spec"]["template"]["spec"])
+        fill(obj, {"spec": {"template": {"spec": {}}}})
+        pod_spec_defaults(obj["spec"]["template"]["spec"])
     if (apply := _OWN_DEFAULTS.get(kind)) is not None:
         apply(obj)

@@ -255,7 +255,7 @@ class Objects:
 # ------------------------------------------------------------------ creating
 
 
-_STORED_ONLY: Final = ("apps", "autoscaling", "batch")
+_STORED_ONLY: Final = ("apps", "autoscaling")
 """The groups of kinds that nothing acts on."""
 PROTECTED: Final = "kubernetes.io/pvc-protection"
 """The finalizer of claims for volumes."""
