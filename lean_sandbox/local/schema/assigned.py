@@ -1,15 +1,15 @@
 """What the server itself gives new objects.
 
-A Pod gets status, priority, overhead and a token, a Service its address and node ports.
+A Pod gets status, priority, overhead and a token, a Service its address.
 """
 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Mapping
 from typing import Any, Final, NoReturn
 
-from lean_sandbox.local.errors import ErrorCause, StatusError, forbidden, invalid
+from lean_sandbox.local.errors import ErrorCause, forbidden, invalid
 from lean_sandbox.local.schema.defaults import containers_of
 
 Json = dict[str, Any]
@@ -178,11 +178,6 @@ def _quality(spec: Json) -> str:
 
 _NETWORK: Final = ipaddress.ip_network("10.96.0.0/16")
 """The range of cluster IPs."""
-_NODE_PORTS: Final = range(30000, 32768)
-
-
-def _refused(what: str, field: str, name: str = "") -> StatusError:
-    return invalid("", "Service", name, [ErrorCause("FieldValueInvalid", what, field)])
 
 
 def assign_address(obj: Json, taken: Container[str | None]) -> None:
@@ -207,40 +202,10 @@ def assign_address(obj: Json, taken: Container[str | None]) -> None:
         why = "provided IP is already allocated"
     if why:
         text = f'Invalid value: ["{address}"]: failed to allocate IP {address}: {why}'
-        raise _refused(text, "spec.clusterIPs")
+        cause = ErrorCause("FieldValueInvalid", text, "spec.clusterIPs")
+        raise invalid("", "Service", "", [cause])
     spec["clusterIP"] = address
     spec["clusterIPs"] = [address]
-
-
-def assign_node_ports(obj: Json, others: Iterable[Json]) -> None:
-    """Give the ports of a Service numbers on all nodes if its type needs them.
-
-    ``others`` are the Services that may have some. Raises StatusError (422) for a number that is
-    taken or out of range.
-    """
-    spec: Json = obj["spec"]
-    taken = {one.get("nodePort") for other in others for one in other["spec"].get("ports") or ()}
-    is_wanted = spec.get("type") == "NodePort" or (
-        spec.get("type") == "LoadBalancer"
-        and spec.get("allocateLoadBalancerNodePorts") is not False
-    )
-    for position, one in enumerate(spec.get("ports") or ()):
-        number = one.get("nodePort")
-        why = ""
-        if not number:
-            if is_wanted:
-                one["nodePort"] = next((free for free in _NODE_PORTS if free not in taken), None)
-                taken.add(one["nodePort"])
-        elif number not in _NODE_PORTS:
-            why = (
-                "provided port is not in the valid range. The range of valid ports is"
-                f" {_NODE_PORTS.start}-{_NODE_PORTS.stop - 1}"
-            )
-        elif number in taken:
-            why = "provided port is already allocated"
-        if why:
-            text = f"Invalid value: {number}: {why}"
-            raise _refused(text, f"spec.ports[{position}].nodePort", obj["metadata"]["name"])
 
 
 def keep_allocated(spec: Json, before: Json) -> None:
@@ -254,14 +219,3 @@ def keep_allocated(spec: Json, before: Json) -> None:
         spec.get("clusterIPs") == before.get("clusterIPs")
     ):
         spec["clusterIPs"] = [spec["clusterIP"]]
-    had = {
-        (one.get("port"), one.get("protocol")): one.get("nodePort")
-        for one in before.get("ports") or ()
-    }
-    needs_ports = spec.get("type") in ("NodePort", "LoadBalancer")
-    for one in spec.get("ports") or ():
-        number = had.get((one.get("port"), one.get("protocol", "TCP")))
-        if number and needs_ports:
-            one.setdefault("nodePort", number)
-        elif number and one.get("nodePort") == number:
-            del one["nodePort"]

@@ -9,8 +9,6 @@ import copy
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from lean_sandbox.local.schema.structural import rounded_quantity
-
 Json = dict[str, Any]
 
 
@@ -101,9 +99,6 @@ def _pull_policy(image: str) -> str:
 
 
 def _resource_defaults(resources: Json) -> None:
-    for part in ("limits", "requests"):
-        if given := resources.get(part):
-            resources[part] = {name: rounded_quantity(amount) for name, amount in given.items()}
     if limits := resources.get("limits"):
         resources["requests"] = {**limits, **(resources.get("requests") or {})}
 

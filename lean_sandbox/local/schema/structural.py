@@ -153,14 +153,6 @@ def _decimal(amount: Fraction, *, is_exponent: bool = False) -> str:
     return f"{nanos}{_DECIMAL[power]}"
 
 
-def rounded_quantity(text: str) -> str:
-    """Return a quantity of a Pod, which has no more than three digits of fraction."""
-    amount = parse_quantity(text)
-    if amount is None or (amount * 1000).denominator == 1:
-        return text
-    return _decimal(Fraction(-(-(amount * 1000).numerator // (amount * 1000).denominator), 1000))
-
-
 # ------------------------------------------------------------------ members
 
 EMBEDDED: Final = "x-kubernetes-embedded-resource"

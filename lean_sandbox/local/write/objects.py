@@ -21,7 +21,6 @@ from lean_sandbox.local.schema.assigned import (
     add_token,
     add_tolerations,
     assign_address,
-    assign_node_ports,
     resolve_priority,
     resolve_runtime,
 )
@@ -353,16 +352,6 @@ class Creating(Objects):
         entries = self.store.collection(storage).entries
         return {key: entry.load() for key, entry in entries.items()}
 
-    def assign_node_ports_of(self, kind: Kind, obj: Json) -> None:
-        """Give a Service its node ports; of others only those are read that can have some."""
-        if kind.storage == "services":
-            entries = self.collection(kind).entries
-            here = self.key(obj["metadata"]["namespace"], obj["metadata"]["name"])
-            have_ports = ("NodePort", "LoadBalancer")
-            others = [e for k, e in entries.items() if k != here]
-            loaded = [e.load() for e in others if e.fields.get("spec.type") in have_ports]
-            assign_node_ports(obj, loaded)
-
     def store_new(self, kind: Kind, namespace: str, obj: Json, options: WriteOptions) -> Entry:
         """Store an object that has passed all checks but that of its name. Raises StatusError."""
         obj["metadata"] = ordered_metadata(obj["metadata"])
@@ -373,7 +362,6 @@ class Creating(Objects):
         if held is not None:
             raise already_exists(kind.group, kind.plural, name, is_deleting=held.deleting)
         if kind.storage == "services":
-            self.assign_node_ports_of(kind, obj)
             taken = {entry.fields.get("spec.clusterIP") for entry in collection.entries.values()}
             assign_address(obj, taken)
         fields = self.fields(kind, obj)

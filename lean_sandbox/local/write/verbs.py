@@ -180,7 +180,6 @@ class Verbs(Creating):
         self.admission.default(kind, new)
         is_status = options.subresource == "status"
         self.admission.validate(kind, new, old, is_status=is_status)
-        self.assign_node_ports_of(kind, new)
 
     # ------------------------------------------------------------------ apply
 
