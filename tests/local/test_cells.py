@@ -6,11 +6,11 @@ import contextlib
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.local import recorded
-from lean_sandbox.local.read.represent import cells_of, parse_path
+from lean_sandbox.local.read.represent import cells_of, columns_of, parse_path
 from tests.conformance.kinds import Sample, samples
 
 _NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -51,7 +51,7 @@ def test_cells_are_as_many_as_columns_whatever_is_absent(
     obj = _thinned(body, data)
     obj["metadata"] = {"name": "some", **obj.get("metadata", {})}
     cells = cells_of(sample.kind, obj, _NOW)
-    assert len(cells) == len(recorded.columns()[sample.kind.qualified_plural])
+    assert len(cells) == len(msgspec.json.decode(columns_of(sample.kind)))
 
 
 @given(st.lists(st.sampled_from(_PIECES), max_size=6), st.data())

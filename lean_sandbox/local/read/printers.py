@@ -187,12 +187,9 @@ def _row(*columns: str | Cell) -> Cells:
     cells: list[Cell] = []
     for column in columns:
         cells += map(_member, column.split()) if isinstance(column, str) else [column]
-    if _age not in cells and _created not in cells:
+    if _age not in cells:
         cells.append(_age)
     return lambda obj, now: [obj["metadata"]["name"], *(cell(obj, now) for cell in cells)]
-
-
-_created: Final = _member("metadata.creationTimestamp")
 
 
 def _labels(path: str) -> Cell:
@@ -220,24 +217,12 @@ def _selector(path: str) -> Cell:
     return cell
 
 
-def _joined(path: str, member: str) -> Cell:
-    """Return what shows a member of every item of a list."""
-    return lambda obj, _now: ",".join(item.get(member, "") for item in at(obj, path, ()))
-
-
 def _size(*members: str) -> Cell:
     return lambda obj, _now: sum(len(obj.get(name) or ()) for name in members)
 
 
 def _text(path: str, default: Any) -> Cell:
     return lambda obj, _now: str(at(obj, path, default))
-
-
-def _template(path: str, *, has_selector: bool = True) -> list[Cell]:
-    """Return what shows names and images of a Pod template's containers, and what it is for."""
-    listed = f"{path}.template.spec.containers"
-    cells = [_joined(listed, "name"), _joined(listed, "image")]
-    return [*cells, _selector(f"{path}.selector")] if has_selector else cells
 
 
 pod_cells: Final = _row(
@@ -345,27 +330,6 @@ def _node_address(kind: str) -> Cell:
 # ------------------------------------------------------------------ kinds of other groups
 
 
-def _share(done: str, wanted: str) -> Cell:
-    """Return what shows how many there are of those that are wanted."""
-    return lambda obj, _now: f"{at(obj, done, 0)}/{at(obj, wanted, 1)}"
-
-
-def _targets(obj: Json, _now: datetime) -> str:
-    """Return how much of each resource is used, and how much is wanted."""
-    used = {
-        at(one, "resource.name"): at(one, "resource.current.averageUtilization", None)
-        for one in at(obj, "status.currentMetrics", ())
-    }
-    shown = []
-    for metric in at(obj, "spec.metrics", ()):
-        name = at(metric, "resource.name")
-        wanted = at(metric, "resource.target.averageUtilization")
-        if wanted:
-            now = "<unknown>" if used.get(name) is None else f"{used[name]}%"
-            shown.append(f"{name}: {now}/{wanted}%")
-    return ", ".join(shown) or "<unknown>"
-
-
 def _subjects(kind: str) -> Cell:
     def cell(obj: Json, _now: datetime) -> str:
         found = [one for one in obj.get("subjects") or () if one.get("kind") == kind]
@@ -384,8 +348,6 @@ _BINDING: Final = _row(
     _subjects("Group"),
     _subjects("ServiceAccount"),
 )
-_REPLICAS: Final = _share("status.readyReplicas", "spec.replicas")
-
 PRINTERS: Final[dict[str, Cells]] = {
     "configmaps": _row(_size("data", "binaryData")),
     "events": _event,
@@ -418,22 +380,6 @@ PRINTERS: Final[dict[str, Cells]] = {
         _age,
         _labels("spec.selector"),
     ),
-    "customresourcedefinitions.apiextensions.k8s.io": _row(_created),
-    "deployments.apps": _row(
-        _REPLICAS, "status.updatedReplicas=0 status.availableReplicas=0", _age, *_template("spec")
-    ),
-    "replicasets.apps": _row(
-        "spec.replicas=1 status.replicas=0 status.readyReplicas=0", _age, *_template("spec")
-    ),
-    "statefulsets.apps": _row(_REPLICAS, _age, *_template("spec", has_selector=False)),
-    "horizontalpodautoscalers.autoscaling": _row(
-        lambda obj, _now: (
-            f"{at(obj, 'spec.scaleTargetRef.kind')}/{at(obj, 'spec.scaleTargetRef.name')}"
-        ),
-        _targets,
-        _text("spec.minReplicas", "<unset>"),
-        "spec.maxReplicas=0 status.currentReplicas=0",
-    ),
     "leases.coordination.k8s.io": _row("spec.holderIdentity"),
     "networkpolicies.networking.k8s.io": _row(_selector("spec.podSelector")),
     "runtimeclasses.node.k8s.io": _row("handler"),
@@ -442,12 +388,15 @@ PRINTERS: Final[dict[str, Cells]] = {
         _text("spec.maxUnavailable", "N/A"),
         "status.disruptionsAllowed=0",
     ),
-    "clusterroles.rbac.authorization.k8s.io": _row(_created),
     "clusterrolebindings.rbac.authorization.k8s.io": _BINDING,
-    "roles.rbac.authorization.k8s.io": _row(_created),
     "rolebindings.rbac.authorization.k8s.io": _BINDING,
     "priorityclasses.scheduling.k8s.io": _row(
         "value=0 globalDefault=false", _age, "preemptionPolicy=PreemptLowerPriority"
     ),
 }
 """What fills the columns of a kind, by the collection that its objects are in."""
+
+
+def plain_cells(obj: Json, _now: datetime) -> list[Any]:
+    """Return the cells of a kind without columns of its own: name, and when it was created."""
+    return [obj["metadata"]["name"], at(obj, "metadata.creationTimestamp")]

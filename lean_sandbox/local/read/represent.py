@@ -13,7 +13,7 @@ import msgspec
 from lean_sandbox.local import recorded
 from lean_sandbox.local.errors import bad_request, not_acceptable
 from lean_sandbox.local.kinds import Kind
-from lean_sandbox.local.read.printers import PRINTERS, since
+from lean_sandbox.local.read.printers import PRINTERS, plain_cells, since
 from lean_sandbox.local.schema.events import to_events
 from lean_sandbox.local.serversettings import LocalSettings
 from lean_sandbox.local.store import Entry, Event
@@ -29,6 +29,8 @@ _FORMS: Final = {
     "PartialObjectMetadataList": "partial-list",
 }
 _PARTIAL_LIST: Final = b'{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1"'
+_PLAIN: Final = "roles.rbac.authorization.k8s.io"
+"""A kind without columns of its own; those that nothing acts on are shown like it."""
 _TABLE: Final = b'{"kind":"Table","apiVersion":"meta.k8s.io/v1"'
 
 # ------------------------------------------------------------------ which form
@@ -184,10 +186,11 @@ def _listed(value: Any) -> list[Any]:
 
 
 @lru_cache(_REMEMBERED)
-def _columns(kind: Kind) -> bytes:
+def columns_of(kind: Kind) -> bytes:
     """Return the encoded `columnDefinitions` of a kind."""
     if not kind.is_custom:
-        return _encode(recorded.columns()[kind.qualified_plural])
+        shown = kind.qualified_plural if kind.storage in PRINTERS else _PLAIN
+        return _encode(recorded.columns()[shown])
     name = recorded.columns()["configmaps"][0]
     return _encode([name, *(_definition(column) for column in _readable(kind))])
 
@@ -219,7 +222,7 @@ def cells_of(kind: Kind, obj: Json, now: datetime) -> list[Any]:
     if kind.is_custom:
         cells = (_cell(column, obj, now) for column in _readable(kind))
         return [obj["metadata"]["name"], *cells]
-    return PRINTERS[kind.storage](obj, now)
+    return PRINTERS.get(kind.storage, plain_cells)(obj, now)
 
 
 def _cell(column: Json, obj: Json, now: datetime) -> Any:
@@ -340,7 +343,7 @@ class Renderer:
         return b'%s,"metadata":%s,"columnDefinitions":%s,"rows":[%s]}' % (
             _TABLE,
             _encode(metadata),
-            _columns(kind) if with_columns else b"null",
+            columns_of(kind) if with_columns else b"null",
             b",".join(_row(kind, entry, form, now) for entry in entries),
         )
 
