@@ -341,11 +341,8 @@ def _first_objects(definitions: tuple[bytes, ...] | None) -> tuple[tuple[str, En
     """Return what every server has, with these definitions, and where any would store it.
 
     Remembered, because schemas are large and the control planes of one process, as tests start them
-    by the hundred, begin with the same objects.
-
-    Raises:
-        StatusError: whatever is wrong with a definition.
-
+    by the hundred, begin with the same objects. Raises StatusError: whatever is wrong with a
+    definition.
     """
     if definitions is None:
         kinds = [msgspec.yaml.decode(one.read_bytes()) for one in sorted(_CRDS.glob("*.yaml"))]

@@ -95,9 +95,7 @@ def roles() -> list[Json]:
 def component_of(api_version: str, kind: str) -> str:
     """Return the name of the component of a kind.
 
-    Raises:
-        KeyError: no built-in kind of that name was recorded.
-
+    Raises KeyError: no built-in kind of that name was recorded.
     """
     return _components()[api_version, kind]
 

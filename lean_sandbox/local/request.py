@@ -159,9 +159,7 @@ def flag(query: Mapping[str, str], name: str) -> bool:
 def number(query: Mapping[str, str], name: str) -> int | None:
     """Return a parameter as an integer of 64 bits, None where it is absent.
 
-    Raises:
-        StatusError: 400.
-
+    Raises StatusError: 400.
     """
     text = query.get(name)
     if text is None:

@@ -174,9 +174,7 @@ class Collection:
     def snapshot(self, version: int, namespace: str = "") -> list[Entry]:
         """Return the entries as they were at ``version``.
 
-        Raises:
-            StatusError: 410 when history does not reach that far back.
-
+        Raises StatusError: 410 when history does not reach that far back.
         """
         if version >= self.changed:
             return self.scan(namespace)
@@ -194,9 +192,7 @@ class Collection:
     def since(self, version: int) -> list[Event]:
         """Return the events after ``version``, oldest first.
 
-        Raises:
-            StatusError: 410 when some of them are forgotten.
-
+        Raises StatusError: 410 when some of them are forgotten.
         """
         if version < self.floor:
             raise expired(f"too old resource version: {version} ({self.floor})")

@@ -124,9 +124,7 @@ class Authenticator:
     ) -> tuple[UserInfo, list[str]]:
         """Return who a token is of, and for which of the ``audiences``.
 
-        Raises:
-            TokenError: nobody whose token is known, or meant for one of the audiences.
-
+        Raises TokenError: nobody whose token is known, or meant for one of the audiences.
         """
         wanted = list(audiences)
         user = self._static.get(token)
@@ -188,10 +186,8 @@ def _unb64(text: str) -> bytes:
 def impersonated(user: UserInfo, headers: MultiMapping[str], authorizer: Authorizer) -> UserInfo:
     """Return who a request is to be carried out as: its sender, unless it says otherwise.
 
-    Raises:
-        StatusError: 403 for a name, group, uid or extra that the sender may not take on, 400 when
-            there is no name among them.
-
+    Raises StatusError: 403 for a name, group, uid or extra that the sender may not take on, 400
+    when there is no name among them.
     """
     said = {key.lower(): key for key in headers if key.lower().startswith(_IMPERSONATE)}
     if not said:

@@ -60,12 +60,7 @@ class Authorizer:
         return False, f"RBAC: {joined(missing)}" if missing else ""
 
     def check(self, user: UserInfo, target: Target) -> None:
-        """Refuse a request that the bindings do not allow.
-
-        Raises:
-            StatusError: 403.
-
-        """
+        """Refuse a request that the bindings do not allow. Raises StatusError: 403."""
         is_allowed, reason = self.decide(user, target)
         if is_allowed:
             return
@@ -314,9 +309,7 @@ class RoleGuard:
     def check(self, kind: Kind, new: Json, old: Json | None) -> None:
         """Refuse to store a role or binding beyond the rights of the user who asks for it.
 
-        Raises:
-            StatusError: 403; 404, 400 or 500 for a binding to what is no role.
-
+        Raises StatusError: 403; 404, 400 or 500 for a binding to what is no role.
         """
         user = self._store.writer
         if user is None or kind.group != GROUP or "system:masters" in user.groups:

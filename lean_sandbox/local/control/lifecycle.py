@@ -48,9 +48,7 @@ class Definitions:
     def _check_names(self, kind: Kind, new: Json, old: Json | None) -> None:
         """Refuse names that another definition of the group has, and the groups of built-in kinds.
 
-        Raises:
-            StatusError: 422.
-
+        Raises StatusError: 422.
         """
         if kind.storage != DEFINITIONS:
             return
@@ -348,9 +346,7 @@ class Budgets:
 def check_budget(store: Store, pod: Entry) -> None:
     """Refuse with 429 the eviction of a Pod that its budget needs.
 
-    Raises:
-        StatusError: 429, or 500 where several budgets select the Pod.
-
+    Raises StatusError: 429, or 500 where several budgets select the Pod.
     """
     obj = pod.load()
     if pod.deleting or (obj.get("status") or {}).get("phase") != "Running":

@@ -265,10 +265,7 @@ class Faults:
     async def arrive(self, entry: AuditEntry, clock: Clock) -> None:
         """Do to a request what waits for it before it is carried out.
 
-        Raises:
-            ChosenFailure: it is answered with this instead.
-            AnswerLostError: it is not answered.
-
+        Raises ChosenFailure: it is answered with this instead; AnswerLostError: it is not answered.
         """
         await self._meet(entry, clock, after=False)
 

@@ -75,12 +75,7 @@ class Handlers:
         }
 
     def answer(self, ask: Ask) -> EncodedAnswer:
-        """Answer a request that is not a watch.
-
-        Raises:
-            StatusError: the refusal.
-
-        """
+        """Answer a request that is not a watch. Raises StatusError: the refusal."""
         self._verbs.store.writer = ask.user
         try:
             return self._answer(ask)
@@ -95,10 +90,8 @@ class Handlers:
     def check_path(self, target: Target, kind: Kind) -> None:
         """Refuse a path that is not there, and a verb that it does not have.
 
-        Raises:
-            StatusError: 404, 405, or 501 for what needs a running container.
-            PageNotFoundError: the path of a custom kind is not there.
-
+        Raises StatusError: 404, 405, or 501 for what needs a running container; PageNotFoundError:
+        the path of a custom kind is not there.
         """
         if kind.is_custom:
             self._check_custom(target, kind)
@@ -154,9 +147,7 @@ class Handlers:
     def plan_watch(self, ask: Ask) -> WatchPlan:
         """Return what a watch request asked for.
 
-        Raises:
-            StatusError: the refusal, before the stream begins.
-
+        Raises StatusError: the refusal, before the stream begins.
         """
         kind = ask.kind
         target = ask.target

@@ -60,9 +60,7 @@ class ListPage(NamedTuple):
 def version_of(text: str, *, is_list: bool = True) -> int:
     """Return a resourceVersion parameter as a number, 0 when empty.
 
-    Raises:
-        StatusError: 400 of a list; other requests take it for a failure of their own, 500.
-
+    Raises StatusError: 400 of a list; other requests take it for a failure of their own, 500.
     """
     why = "invalid syntax"
     if not text:
@@ -85,9 +83,8 @@ def version_of(text: str, *, is_list: bool = True) -> int:
 def check_options(query: Mapping[str, str], *, is_watch: bool) -> None:
     """Refuse numbers that are none, and combinations of list options that make no sense.
 
-    Raises:
-        StatusError: 400 for a number, 422 for a combination, with a cause for each that is wrong.
-
+    Raises StatusError: 400 for a number, 422 for a combination, with a cause for each that is
+    wrong.
     """
     for name in ("limit", "timeoutSeconds"):
         number(query, name)
@@ -195,10 +192,8 @@ def matcher(
 ) -> Callable[[Entry], bool] | None:
     """Return the test of the selectors in a query, None when everything matches.
 
-    Raises:
-        StatusError: 400 for a selector that cannot be read or a field that is not selectable, 500
-            for such a selector of shards.
-
+    Raises StatusError: 400 for a selector that cannot be read or a field that is not selectable,
+    500 for such a selector of shards.
     """
     tests: list[Callable[[Entry], bool]] = []
     if is_sharding and (shards := query.get("shardSelector")):
@@ -233,9 +228,7 @@ def _token(version: int, last: str, namespace: str) -> str:
 def _read_token(text: str, namespace: str) -> tuple[int, str]:
     """Return the version, negative for the newest, and the first key of the page.
 
-    Raises:
-        StatusError: 400.
-
+    Raises StatusError: 400.
     """
     refused = bad_request(f"invalid continue token: continue key is not valid: {text}")
     if not _BASE64.fullmatch(text):  # padding is none either
@@ -262,10 +255,8 @@ def list_page(
 ) -> ListPage:
     """Return one page of a list, at the version its options ask for.
 
-    Raises:
-        StatusError: 400 and 422 for bad options, 410 for a forgotten version, 504 for a version
-            that has not happened yet.
-
+    Raises StatusError: 400 and 422 for bad options, 410 for a forgotten version, 504 for a version
+    that has not happened yet.
     """
     matches = matcher(kind, query, is_sharding=is_sharding)
     check_options(query, is_watch=False)

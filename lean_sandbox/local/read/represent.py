@@ -58,9 +58,7 @@ def parse_accept(header: str) -> list[tuple[str, Mapping[str, str]]]:
 def choose_form(header: str, include: str, settings: LocalSettings, *, is_list: bool) -> Accepted:
     """Return the first form of an Accept header that the server has.
 
-    Raises:
-        StatusError: 406 when there is none, or it does not fit a list or a single object.
-
+    Raises StatusError: 406 when there is none, or it does not fit a list or a single object.
     """
     form = _first(header, tables=settings.tables, partial=settings.partial_metadata)
     if not form:
@@ -116,9 +114,7 @@ _PIECE: Final = re.compile(
 def parse_path(text: str) -> JsonPath:
     """Return the function that finds all values at a path.
 
-    Raises:
-        ValueError: the path is no JSONPath, or has slices, unions, ``..`` or other comparisons.
-
+    Raises ValueError: the path is no JSONPath, or has slices, unions, ``..`` or other comparisons.
     """
     steps: list[JsonPath] = []
     at = 0

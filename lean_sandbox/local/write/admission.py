@@ -78,12 +78,8 @@ class Admission:
     ) -> None:
         """Drop what the schema does not know; say so, or refuse, as ``validation`` demands.
 
-        The paths go into ``dropped`` where there is one.
-
-        Raises:
-            StatusError: 400 when JSON types of a built-in kind do not fit, or for an unknown field
-                under ``Strict``.
-
+        The paths go into ``dropped`` where there is one. Raises StatusError: 400 when JSON types of
+        a built-in kind do not fit, or for an unknown field under ``Strict``.
         """
         # What is applied stays as it is: its fields are owned, and there are none to drop.
         unknown = self._decoded(kind, obj if dropped is None else copy.deepcopy(obj))
@@ -123,11 +119,8 @@ class Admission:
     def validate(self, kind: Kind, obj: Json, old: Json | None, *, is_status: bool = False) -> None:
         """Refuse an object that breaks the rules of its kind.
 
-        ``is_status`` is for writes to `/status`, which change nothing else.
-
-        Raises:
-            StatusError: 422 with one cause for each broken rule.
-
+        ``is_status`` is for writes to `/status`, which change nothing else. Raises StatusError: 422
+        with one cause for each broken rule.
         """
         for guard in self.guards:
             guard(kind, obj, old)

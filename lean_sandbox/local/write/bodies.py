@@ -51,9 +51,7 @@ def media_type(content_type: str) -> str:
 def decode(body: bytes, content_type: str) -> Any:
     """Return a decoded JSON, YAML or protobuf body.
 
-    Raises:
-        msgspec.DecodeError: it is none of them.
-
+    Raises msgspec.DecodeError: it is none of them.
     """
     if content_type == PROTOBUF:
         try:
@@ -72,10 +70,8 @@ def decode(body: bytes, content_type: str) -> Any:
 def read_object(kind: Kind, body: bytes, content_type: str) -> Json:
     """Return the object of a create, update or apply request, in its stored form.
 
-    Raises:
-        StatusError: 400 or 422 when it is not an object of the kind the path names, 415 for a
-            content type that is neither JSON nor YAML.
-
+    Raises StatusError: 400 or 422 when it is not an object of the kind the path names, 415 for a
+    content type that is neither JSON nor YAML.
     """
     obj = decoded(kind, body, content_type)
     _check_claims(kind, obj, body)
@@ -87,9 +83,7 @@ def read_object(kind: Kind, body: bytes, content_type: str) -> Json:
 def decoded(kind: Kind, body: bytes, content_type: str) -> Json:
     """Return the object in a body, whatever kind it says it is of.
 
-    Raises:
-        StatusError: 400 when it is none, 415 for a format that is not known.
-
+    Raises StatusError: 400 when it is none, 415 for a format that is not known.
     """
     media = media_type(content_type) if content_type else "application/json"
     known = ("application/json", "application/yaml")
@@ -167,9 +161,7 @@ def patch_function(
 ) -> Callable[[Json], Json]:
     """Return what a patch request does to an object; ``node`` is its structure if that merges.
 
-    Raises:
-        StatusError: 415 for an unknown format, 400 for a body that is no patch.
-
+    Raises StatusError: 415 for an unknown format, 400 for a body that is no patch.
     """
     media = media_type(content_type)
     known = [JSON_PATCH, MERGE_PATCH] if node is None else [JSON_PATCH, MERGE_PATCH, STRATEGIC]
@@ -258,9 +250,7 @@ class Deletion:
 def read_options(ask: Ask) -> WriteOptions:
     """Return how a request writes: manager, dry run, validation.
 
-    Raises:
-        StatusError: 422 with a cause for each value that means nothing.
-
+    Raises StatusError: 422 with a cause for each value that means nothing.
     """
     target = ask.target
     query = target.query
@@ -283,9 +273,7 @@ def read_options(ask: Ask) -> WriteOptions:
 def read_body(kind: Kind, ask: Ask, options: WriteOptions, admission: Admission) -> Json:
     """Return a body that is no object of its path: with the types of its kind, and metadata.
 
-    Raises:
-        StatusError: 400 for what is none of that kind, 415 for an unknown format.
-
+    Raises StatusError: 400 for what is none of that kind, 415 for an unknown format.
     """
     obj = read_object(kind, ask.body, ask.target.content_type)
     admission.decode(kind, obj, options.validation, options.warnings)
@@ -319,10 +307,8 @@ def _dry_run_mistakes(values: Sequence[str]) -> Iterator[ErrorCause]:
 def read_deletion(ask: Ask, admission: Admission) -> Deletion:
     """Return the options of a delete request: from its body, or from its query without one.
 
-    Raises:
-        StatusError: 400 for a body that makes no sense and a number that is none, 415 for a body in
-            an unknown format, 422 for a value that means nothing.
-
+    Raises StatusError: 400 for a body that makes no sense and a number that is none, 415 for a body
+    in an unknown format, 422 for a value that means nothing.
     """
     if not ask.body:
         return deletion_of(_from_query(ask.target))
@@ -350,9 +336,7 @@ def _from_query(target: Target) -> dict[str, Any]:
 def deletion_of(options: dict[str, Any]) -> Deletion:
     """Return what a DeleteOptions says whose types have been checked.
 
-    Raises:
-        StatusError: 422 for a value that means nothing.
-
+    Raises StatusError: 422 for a value that means nothing.
     """
     policy = options.get("propagationPolicy")
     orphans = options.get("orphanDependents")

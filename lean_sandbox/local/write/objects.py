@@ -156,12 +156,7 @@ class Objects:
         return self.collection(kind).entries.get(self.key(namespace, name))
 
     def entry(self, kind: Kind, namespace: str, name: str) -> Entry:
-        """Return a stored object.
-
-        Raises:
-            StatusError: 404.
-
-        """
+        """Return a stored object. Raises StatusError: 404."""
         found = self.find(kind, namespace, name)
         if found is None:
             raise not_found(kind.group, kind.plural, name)
@@ -178,9 +173,7 @@ class Objects:
     def delete(self, kind: Kind, namespace: str, name: str, how: Deletion) -> tuple[Entry, bool]:
         """Delete an object, or start its deletion; return its state and whether it is gone.
 
-        Raises:
-            StatusError: 404, or 409 when a precondition does not hold.
-
+        Raises StatusError: 404, or 409 when a precondition does not hold.
         """
         entry = self.entry(kind, namespace, name)
         collection = self.collection(kind)
@@ -281,12 +274,7 @@ class Creating(Objects):
             )
 
     def create(self, kind: Kind, namespace: str, obj: Json, options: WriteOptions) -> Entry:
-        """Store a new object and return it.
-
-        Raises:
-            StatusError: whatever is wrong with it.
-
-        """
+        """Store a new object and return it. Raises StatusError: whatever is wrong with it."""
         self.decode(kind, obj, options)
         metadata = obj["metadata"]
         if metadata.get("resourceVersion"):
@@ -372,9 +360,7 @@ class Creating(Objects):
     def decode(self, kind: Kind, obj: Json, options: WriteOptions) -> None:
         """Give the members of an object the types that its kind has, and it metadata.
 
-        Raises:
-            StatusError: 400.
-
+        Raises StatusError: 400.
         """
         self.admission.decode(kind, obj, options.validation, options.warnings)
         if obj.get("metadata") is None:

@@ -431,9 +431,7 @@ def apply_onto(
 ) -> Json:
     """Return ``live`` with ``applied`` merged in and `managedFields` kept.
 
-    Raises:
-        StatusError: 409 when a changed field belongs to another manager and not ``force``.
-
+    Raises StatusError: 409 when a changed field belongs to another manager and not ``force``.
     """
     said = _owned_view(applied, hide=hide)
     before = _owned_view(live)

@@ -42,9 +42,7 @@ def merge_patch(target: Any, patch: Any) -> Any:
 def json_patch(target: Json, operations: Any) -> Json:
     """Return ``target`` with a JSON Patch applied.
 
-    Raises:
-        StatusError: 400 when it is no patch, 422 when an operation (a test too) fails.
-
+    Raises StatusError: 400 when it is no patch, 422 when an operation (a test too) fails.
     """
     try:
         listed = msgspec.convert(operations, list[_Operation | None])
@@ -99,11 +97,8 @@ def strategic_patch(target: Any, patch: Any, node: Node) -> Any:
     """Return ``target`` with a strategic merge patch applied by the merge keys of its schema.
 
     Knows `$patch: replace|delete|merge`, `$retainKeys`, `$deleteFromPrimitiveList/…` and
-    `$setElementOrder/…`.
-
-    Raises:
-        StatusError: 500 for a directive it does not know and an item without its key.
-
+    `$setElementOrder/…`. Raises StatusError: 500 for a directive it does not know and an item
+    without its key.
     """
     if not isinstance(patch, dict):
         return patch

@@ -28,9 +28,7 @@ Json = dict[str, Any]
 def decode_body(body: bytes) -> Json:
     """Return the object of a protobuf body as its JSON would be.
 
-    Raises:
-        ValueError: the bytes are no such body, or of a kind that is not built in.
-
+    Raises ValueError: the bytes are no such body, or of a kind that is not built in.
     """
     if not body.startswith(_MAGIC):
         raise ValueError("provided data does not appear to be a protobuf message")

@@ -54,11 +54,8 @@ def check_identity(
 ) -> None:
     """Refuse to write one object under the uid or version of another.
 
-    ``is_conditional`` asks for a version where the kind does.
-
-    Raises:
-        StatusError: 409 or 422, 500 for a version that is no number.
-
+    ``is_conditional`` asks for a version where the kind does. Raises StatusError: 409 or 422, 500
+    for a version that is no number.
     """
     version = metadata.get("resourceVersion") or "0"
     if not version.isdecimal():
@@ -90,10 +87,8 @@ class Verbs(Creating):
     ) -> Entry:
         """Write what ``change`` makes of the stored object; a change of nothing writes nothing.
 
-        Raises:
-            StatusError: 404, 409 for a stale resourceVersion, 422 for a broken rule, and whatever
-                ``change`` raises.
-
+        Raises StatusError: 404, 409 for a stale resourceVersion, 422 for a broken rule, and
+        whatever ``change`` raises.
         """
         entry = self.entry(kind, namespace, name)
         new = change(entry.load())
@@ -112,9 +107,7 @@ class Verbs(Creating):
     ) -> Entry:
         """Write what the server itself makes of an object: not checked, not owned, not counted.
 
-        Raises:
-            StatusError: 404, and whatever ``change`` raises.
-
+        Raises StatusError: 404, and whatever ``change`` raises.
         """
         entry = self.entry(kind, namespace, name)
         return self.store_changed(kind, entry, entry.load(), change(entry.load()), dry_run=dry_run)
@@ -158,9 +151,7 @@ class Verbs(Creating):
     def decode_patched(self, kind: Kind, new: Json, options: WriteOptions) -> None:
         """Decode what an update makes of an object.
 
-        Raises:
-            StatusError: 400, or 422 where a patch has made it so.
-
+        Raises StatusError: 400, or 422 where a patch has made it so.
         """
         try:
             self.decode(kind, new, options)
@@ -188,9 +179,8 @@ class Verbs(Creating):
     ) -> tuple[Entry, bool]:
         """Apply an object server-side; return it and whether it was created.
 
-        Raises:
-            StatusError: 409 for conflicts with other managers, and whatever create and update do.
-
+        Raises StatusError: 409 for conflicts with other managers, and whatever create and update
+        do.
         """
         applied = dict(obj)
         self._refuse_undeclared(kind, namespace, name, applied)
