@@ -68,7 +68,7 @@ LOCAL: dict[str, set[str]] = {
     "http": {"schema", "store", "write", "read", "access", "control"},
     "kubelet": set(),
 }
-LOCAL_LEAVES = {"errors", "files", "kinds", "recorded", "request", "serversettings"}
+LOCAL_LEAVES = {"errors", "files", "kinds", "recorded", "request"}
 LEAVES = {"clock", "errors", "log", "program", "rates", "signals", "turns", "version"}
 # Third-party packages a room may use besides the standard library; None is any.
 LIBRARIES: dict[str, set[str] | None] = {

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from lean_sandbox.errors import ConfigError
-from lean_sandbox.local.serversettings import HOST, LocalSettings
+from lean_sandbox.local.request import HOST, LocalSettings
 from lean_sandbox.program import called
 
 if TYPE_CHECKING:

@@ -34,8 +34,16 @@ from lean_sandbox.local.http.subresources import Subresources
 from lean_sandbox.local.http.watching import Watches
 from lean_sandbox.local.kinds import Registry
 from lean_sandbox.local.read.represent import Renderer
-from lean_sandbox.local.request import ANONYMOUS, UNSECURED, AuditEntry, AuditLog, UserInfo
-from lean_sandbox.local.serversettings import HOST, MAX_BODY_BYTES, LocalSettings
+from lean_sandbox.local.request import (
+    ANONYMOUS,
+    HOST,
+    MAX_BODY_BYTES,
+    UNSECURED,
+    AuditEntry,
+    AuditLog,
+    LocalSettings,
+    UserInfo,
+)
 from lean_sandbox.local.store import Collection, Entry, StateFile, Store
 from lean_sandbox.local.write.bodies import WriteOptions
 from lean_sandbox.local.write.verbs import Verbs
@@ -103,11 +111,11 @@ class ControlPlane:
         self._store = Store()
         self._registry = Registry()
         self._verbs = Verbs(self._store, self._registry, self.clock, self._rng)
-        self.store = DirectAccess(self._store, self._registry, self._verbs)
-        self._collector = GarbageCollector(self._store, self._registry, self._verbs)
-        self._lifecycle = NamespaceLifecycle(self._store, self._registry, self._verbs)
+        self.store = DirectAccess(self._verbs)
+        self._collector = GarbageCollector(self._verbs)
+        self._lifecycle = NamespaceLifecycle(self._verbs)
         Budgets(self._verbs)
-        self._protection = ClaimProtection(self._store, self._verbs)
+        self._protection = ClaimProtection(self._verbs)
         self._renderer = Renderer(self.clock.now)
         self._watches = Watches(
             self._renderer,
@@ -237,8 +245,7 @@ class ControlPlane:
             None if self._crds is None else tuple(map(msgspec.json.encode, self._crds))
         ):
             self._furnish(self._store.collection(storage), admitted)
-        cluster_roles = self._registry.by_resource("clusterroles.rbac.authorization.k8s.io")
-        Aggregation(self._store, self._verbs, cluster_roles)
+        Aggregation(self._verbs)
         ports = [{"name": "https", "port": 443, "targetPort": 6443}]
         self._ensure("services", "Service", "kubernetes", "default", spec={"ports": ports})
         self._store.compact()  # nobody can have seen a version of before

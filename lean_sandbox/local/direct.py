@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from lean_sandbox.local.errors import StatusError
-from lean_sandbox.local.kinds import Kind, Registry
-from lean_sandbox.local.store import Collection, Entry, Event, Store, field_cells
+from lean_sandbox.local.kinds import Kind
+from lean_sandbox.local.store import Collection, Entry, Event, field_cells
 from lean_sandbox.local.write.bodies import Deletion, WriteOptions
 from lean_sandbox.local.write.patch import merge_patch
 from lean_sandbox.local.write.verbs import Verbs
@@ -35,9 +35,9 @@ class DirectAccess:
     (``pods``, ``sandboxes.agents.x-k8s.io``). All methods raise StatusError as the API would.
     """
 
-    def __init__(self, store: Store, registry: Registry, verbs: Verbs) -> None:
-        self._store = store
-        self._registry = registry
+    def __init__(self, verbs: Verbs) -> None:
+        self._store = verbs.store
+        self._registry = verbs.registry
         self._verbs = verbs
 
     @property

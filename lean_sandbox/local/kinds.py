@@ -131,7 +131,6 @@ _SERVED: Final[Mapping[str, tuple[str, ...] | None]] = {
     "statefulsets.apps": _SPEC,
     "selfsubjectreviews.authentication.k8s.io": None,
     "tokenreviews.authentication.k8s.io": None,
-    "localsubjectaccessreviews.authorization.k8s.io": None,
     "selfsubjectaccessreviews.authorization.k8s.io": None,
     "selfsubjectrulesreviews.authorization.k8s.io": None,
     "subjectaccessreviews.authorization.k8s.io": None,

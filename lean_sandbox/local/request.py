@@ -1,4 +1,4 @@
-"""Requests as the server's parts see them: who asks what, the answer, and the log of both."""
+"""Requests as the server's parts see them: who asks what of which server, the answer, the log."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl, unquote
 
@@ -173,6 +174,36 @@ def number(query: Mapping[str, str], name: str) -> int | None:
     return found
 
 
+# ------------------------------------------------------------------ the server
+
+HOST: Final = "127.0.0.1"
+"""The address of the server; whoever can reach it may do anything without TLS."""
+MAX_BODY_BYTES: Final = 3 * 1024 * 1024
+"""Largest request body; more is answered with 413."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSettings:
+    """Options of the embedded control plane; each default is what a stock API server does."""
+
+    port: int = 0
+    """Port to listen on; 0 picks a free one."""
+    tls: bool = False
+    """Serve HTTPS with a certificate made at start."""
+    tables: bool = True
+    """Answer ``as=Table``; without it such an Accept header alone is refused with 406."""
+    partial_metadata: bool = True
+    """Answer ``as=PartialObjectMetadata``; without it such an Accept header alone gets 406."""
+    sharded_lists: bool = False
+    """Honour ``shardSelector``, as Kubernetes does from 1.36 with the gate ShardedListAndWatch."""
+    bookmark_interval_s: float = 60.0
+    """Seconds between two bookmarks of a watch that asked for them."""
+    state_file: Path | None = None
+    """Where state is kept over a restart; None keeps it in memory only."""
+    save_interval_s: float = 5.0
+    """Seconds between two saves of changed state to ``state_file``."""
+
+
 # ------------------------------------------------------------------ the log
 
 
@@ -226,36 +257,18 @@ class AuditLog:
         """Return the kept entries."""
         return list(self._entries)
 
-    def select(
-        self,
-        *,
-        user: str | None = None,
-        verb: str | None = None,
-        resource: str | None = None,
-        subresource: str | None = None,
-        namespace: str | None = None,
-        name: str | None = None,
-        user_agent: str | None = None,
-    ) -> list[AuditEntry]:
-        """Return the entries that agree with everything given; ``user_agent`` by its beginning."""
-        wanted = {
-            "user": user,
-            "verb": verb,
-            "resource": resource,
-            "subresource": subresource,
-            "namespace": namespace,
-            "name": name,
-        }
-        exact = {key: value for key, value in wanted.items() if value is not None}
+    def select(self, *, user_agent: str = "", **wanted: str | None) -> list[AuditEntry]:
+        """Return the entries with these values, None for any; ``user_agent`` by its beginning."""
+        exact = {name: value for name, value in wanted.items() if value is not None}
         return [
             entry
             for entry in self._entries
-            if all(getattr(entry, key) == value for key, value in exact.items())
-            and (user_agent is None or entry.user_agent.startswith(user_agent))
+            if entry.user_agent.startswith(user_agent)
+            and all(getattr(entry, name) == value for name, value in exact.items())
         ]
 
     def counts(
-        self, user: str | None = None, *, user_agent: str | None = None, watches: bool = False
+        self, user: str | None = None, *, user_agent: str = "", watches: bool = False
     ) -> Counter[str]:
         """Return how often each ``verb resource/subresource`` was asked, watches only if wanted."""
         return Counter(

@@ -96,27 +96,6 @@ async def test_rules_of_the_cluster_are_listed_for_a_namespace_that_no_namespace
     assert rule["verbs"] == ["create"]
 
 
-async def test_a_local_review_is_about_its_namespace(room: Room) -> None:
-    """LocalSubjectAccessReview answers for its namespace and refuses any other."""
-    path = f"{_AUTHORIZATION}/namespaces/{room.name}/localsubjectaccessreviews"
-    spec = {"groups": ["system:masters"], **access(namespace=room.name)}
-    answer = (await room.api.post(path, {"spec": spec})).ok()
-    assert answer["kind"] == "LocalSubjectAccessReview"
-    assert answer["metadata"]["namespace"] == room.name
-    assert answer["status"]["allowed"] is True
-    for other in (access(namespace="other"), access()):
-        refused = await room.api.post(path, {"spec": {"user": "jane", **other}})
-        assert "must match metadata.namespace" in refused.refused(422, "Invalid")["message"]
-    plain = {"user": "jane", "nonResourceAttributes": {"path": "/", "verb": "get"}}
-    refused = await room.api.post(path, {"spec": plain})
-    assert "disallowed on this kind of request" in refused.refused(422, "Invalid")["message"]
-    body = {"metadata": {"namespace": "other"}, "spec": spec}
-    (await room.api.post(path, body)).refused(400, "BadRequest")
-    (await room.api.post(f"{_AUTHORIZATION}/localsubjectaccessreviews", {"spec": spec})).refused(
-        404, "NotFound"
-    )
-
-
 PLAIN = {"nonResourceAttributes": {"path": "/x", "verb": "get"}}
 
 
@@ -179,7 +158,6 @@ async def test_a_review_wants_an_object_of_its_kind(api: Api, path: str, body: b
         f"{_AUTHORIZATION}/subjectaccessreviews",
         f"{_AUTHORIZATION}/selfsubjectaccessreviews",
         f"{_AUTHORIZATION}/selfsubjectrulesreviews",
-        f"{_AUTHORIZATION}/namespaces/default/localsubjectaccessreviews",
     ],
 )
 async def test_reviews_are_only_created(api: Api, path: str) -> None:

@@ -17,7 +17,7 @@ from lean_sandbox.errors import ConfigError
 from lean_sandbox.kube.kubeconfig import load
 from lean_sandbox.kube.resources import NODES, PODS
 from lean_sandbox.local.files import NAME, clusters
-from lean_sandbox.local.serversettings import LocalSettings
+from lean_sandbox.local.request import LocalSettings
 from lean_sandbox.local.up import UpSettings, up
 from tests.local.kubelet.life import SWIFT, is_ready
 from tests.support.clients import connected

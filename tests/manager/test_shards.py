@@ -20,8 +20,7 @@ from hypothesis import strategies as st
 
 from filters import parse_labels
 from lean_sandbox.config.options import Settings
-from lean_sandbox.local.request import Target
-from lean_sandbox.local.serversettings import LocalSettings
+from lean_sandbox.local.request import LocalSettings, Target
 from lean_sandbox.manager.preflight import LEASE_NAME, lease_of, scope_of
 from lean_sandbox.model.names import shard_hash
 from lean_sandbox.model.shard import Shard, parse_shard

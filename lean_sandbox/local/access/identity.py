@@ -259,7 +259,6 @@ class Reviews:
             f"selfsubjectrulesreviews.{_AUTHORIZATION}": self._rules,
             f"selfsubjectaccessreviews.{_AUTHORIZATION}": self._own_access,
             f"subjectaccessreviews.{_AUTHORIZATION}": self._access,
-            f"localsubjectaccessreviews.{_AUTHORIZATION}": self._local_access,
         }
         self.handlers: dict[tuple[str, str], Handler] = {
             (storage, ""): partial(self._answer, review) for storage, review in reviews.items()
@@ -325,18 +324,6 @@ class Reviews:
         if not user and not groups:
             raise _mistake("spec.user", "", "at least one of user or group must be specified")
         return self._allowed(body, UserInfo(user, tuple(groups), spec.get("uid", "")))
-
-    def _local_access(self, body: Json, ask: Ask) -> Json:
-        spec = body.get("spec") or {}
-        plain = spec.get("nonResourceAttributes")
-        wanted = spec.get("resourceAttributes")
-        if plain is not None:
-            why = "disallowed on this kind of request"
-            raise _mistake("spec.nonResourceAttributes", plain, why)
-        if wanted is not None and wanted.get("namespace") != ask.namespace:
-            where = "spec.resourceAttributes.namespace"
-            raise _mistake(where, wanted.get("namespace", ""), "must match metadata.namespace")
-        return self._access(body, ask)
 
     def _allowed(self, body: Json, user: UserInfo) -> Json:
         if body["metadata"].keys() - {"namespace", "managedFields"}:

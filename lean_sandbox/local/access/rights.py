@@ -261,12 +261,12 @@ def selector_of(selector: Json) -> LabelSelector:
 class Aggregation:
     """Keeps the rules of cluster roles that gather those of others."""
 
-    def __init__(self, store: Store, verbs: Verbs, kind: Kind) -> None:
-        self._store = store
+    def __init__(self, verbs: Verbs) -> None:
+        self._store = verbs.store
         self._verbs = verbs
-        self._kind = kind
-        self._roles = verbs.collection(kind)
-        store.listeners.append(self._gather)
+        self._kind = verbs.registry.by_resource(f"clusterroles.{GROUP}")
+        self._roles = verbs.collection(self._kind)
+        self._store.listeners.append(self._gather)
 
     def _gather(self, collection: Collection, event: Event) -> None:
         """Write what aggregated roles gather now; each write is followed by another call."""

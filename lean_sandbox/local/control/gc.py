@@ -7,14 +7,15 @@ that block it are gone. Orphan: dependents lose the reference and stay.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any, Final
 
 import anyio
 from anyio.lowlevel import checkpoint
 
 from lean_sandbox.local.errors import StatusError
-from lean_sandbox.local.kinds import Kind, Registry
-from lean_sandbox.local.store import Collection, Entry, Event, Store
+from lean_sandbox.local.kinds import Kind
+from lean_sandbox.local.store import Collection, Entry, Event
 from lean_sandbox.local.write.admission import DEFINITIONS
 from lean_sandbox.local.write.bodies import Deletion
 from lean_sandbox.local.write.verbs import Verbs
@@ -32,18 +33,16 @@ _BATCH: Final = 200
 class GarbageCollector:
     """Follows every change; does its work in a task, as a user of its own outside the audit."""
 
-    def __init__(self, store: Store, registry: Registry, verbs: Verbs) -> None:
-        self._store = store
-        self._registry = registry
+    def __init__(self, verbs: Verbs) -> None:
+        self._store = verbs.store
+        self._registry = verbs.registry
         self._verbs = verbs
         self._dependents: dict[str, set[Place]] = {}
         self._queue: dict[Place, None] = {}
         # Objects with an owner of a version that is not served, until something is defined.
         self._stuck: set[Place] = set()
         self._wake = anyio.Event()
-        self.failures = 0
-        """Deletions that were refused and tried again later."""
-        store.listeners.append(self._follow)
+        self._store.listeners.append(self._follow)
 
     def rebuild(self) -> None:
         """Take in everything that is already stored, as after a restart."""
@@ -99,11 +98,9 @@ class GarbageCollector:
                 for _ in range(min(_BATCH, len(self._queue))):
                     place = next(iter(self._queue))
                     del self._queue[place]
-                    try:
+                    # The object may have changed or gone; whatever is left brings an event.
+                    with suppress(StatusError):
                         self._look(place)
-                    except StatusError:
-                        # The object changed or went meanwhile; whatever is left brings an event.
-                        self.failures += 1
                 await checkpoint()
 
     def _look(self, place: Place) -> None:

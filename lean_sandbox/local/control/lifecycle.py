@@ -13,7 +13,7 @@ from anyio.lowlevel import checkpoint
 from filters.events import condition_of
 from lean_sandbox.local.access.rights import selector_of
 from lean_sandbox.local.errors import ErrorCause, StatusError, invalid, too_many_requests
-from lean_sandbox.local.kinds import Definition, Kind, Registry, read_definition
+from lean_sandbox.local.kinds import Definition, Kind, read_definition
 from lean_sandbox.local.read.printers import at
 from lean_sandbox.local.schema import errors
 from lean_sandbox.local.schema.structural import is_same
@@ -34,11 +34,11 @@ _NAMES: Final = (("plural", "singular", "shortNames"), ("kind", "listKind"))
 class Definitions:
     """Keeps the registry up with the definitions that are stored."""
 
-    def __init__(self, store: Store, registry: Registry, verbs: Verbs) -> None:
-        self._store = store
-        self._registry = registry
+    def __init__(self, verbs: Verbs) -> None:
+        self._store = verbs.store
+        self._registry = verbs.registry
         self._verbs = verbs
-        self._stored = store.collection(DEFINITIONS)
+        self._stored = self._store.collection(DEFINITIONS)
         verbs.admission.guards.append(self._check_names)
 
     def rebuild(self) -> None:
@@ -118,16 +118,16 @@ def _listed(names: Json, member: str) -> list[str]:
 class NamespaceLifecycle:
     """Follows Namespaces and CustomResourceDefinitions."""
 
-    def __init__(self, store: Store, registry: Registry, verbs: Verbs) -> None:
-        self._store = store
-        self._registry = registry
+    def __init__(self, verbs: Verbs) -> None:
+        self._store = verbs.store
+        self._registry = verbs.registry
         self._verbs = verbs
-        self._definitions = Definitions(store, registry, verbs)
+        self._definitions = Definitions(verbs)
         self._ending: set[str] = set()
         self._wake = anyio.Event()
         self.ca_pem = ""
         """Shown in each namespace's ``kube-root-ca.crt``."""
-        store.listeners.append(self._follow)
+        self._store.listeners.append(self._follow)
 
     def rebuild(self) -> None:
         """Take in everything that is already stored, as after a restart."""
@@ -211,11 +211,11 @@ class NamespaceLifecycle:
 class ClaimProtection:
     """Lets claims that are being deleted go once no Pod on a node mounts them, finished or not."""
 
-    def __init__(self, store: Store, verbs: Verbs) -> None:
+    def __init__(self, verbs: Verbs) -> None:
         self._verbs = verbs
-        self._claims = store.collection(_CLAIMS)
-        self._pods = store.collection("pods")
-        store.listeners.append(self._follow)
+        self._claims = verbs.store.collection(_CLAIMS)
+        self._pods = verbs.store.collection("pods")
+        verbs.store.listeners.append(self._follow)
 
     def rebuild(self) -> None:
         """Take in everything that is already stored, as after a restart."""

@@ -26,9 +26,8 @@ from lean_sandbox.local.http.watching import WatchPlan
 from lean_sandbox.local.kinds import Kind
 from lean_sandbox.local.read.paging import ListPage, check_options, list_page, matcher, version_of
 from lean_sandbox.local.read.represent import Accepted, Renderer, choose_form
-from lean_sandbox.local.request import Ask, EncodedAnswer, Target, flag, number
+from lean_sandbox.local.request import Ask, EncodedAnswer, LocalSettings, Target, flag, number
 from lean_sandbox.local.schema.events import check_event_change, check_new_event, to_core, to_events
-from lean_sandbox.local.serversettings import LocalSettings
 from lean_sandbox.local.store import Entry
 from lean_sandbox.local.write import bodies
 from lean_sandbox.local.write.bodies import WriteOptions, read_deletion, read_options

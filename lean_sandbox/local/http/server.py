@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import traceback
+from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
@@ -24,8 +25,17 @@ from lean_sandbox.local.http.faults import AnswerLostError, ChosenFailure, Fault
 from lean_sandbox.local.http.handlers import Handlers
 from lean_sandbox.local.http.watching import Watches
 from lean_sandbox.local.kinds import Registry
-from lean_sandbox.local.request import Ask, AuditEntry, AuditLog, EncodedAnswer, Target, read_target
-from lean_sandbox.local.serversettings import HOST, MAX_BODY_BYTES, LocalSettings
+from lean_sandbox.local.request import (
+    HOST,
+    MAX_BODY_BYTES,
+    Ask,
+    AuditEntry,
+    AuditLog,
+    EncodedAnswer,
+    LocalSettings,
+    Target,
+    read_target,
+)
 
 _HEALTH: Final = frozenset(("/healthz", "/livez", "/readyz"))
 _HOST: Final = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]*)(?::\d{1,5})?", re.ASCII)
@@ -33,35 +43,22 @@ _OWN_NAMES: Final = (HOST, "localhost", "[::1]")
 _log = structlog.get_logger("local.server")
 
 
+@dataclass(slots=True)
 class ApiServer:
     """Takes a request through authentication, authorization, faults and its handler."""
 
-    def __init__(
-        self,
-        *,
-        settings: LocalSettings,
-        clock: Clock,
-        registry: Registry,
-        handlers: Handlers,
-        watches: Watches,
-        authenticator: Authenticator,
-        authorizer: Authorizer,
-        audit: AuditLog,
-        faults: Faults,
-        documents: Documents,
-    ) -> None:
-        self._settings = settings
-        self._clock = clock
-        self._registry = registry
-        self._handlers = handlers
-        self._watches = watches
-        self._authenticator = authenticator
-        self._authorizer = authorizer
-        self._audit = audit
-        self._faults = faults
-        self._documents = documents
-        self.pending: dict[int, AuditEntry] = {}
-        """What is being answered at present, watches among them."""
+    settings: LocalSettings
+    clock: Clock
+    registry: Registry
+    handlers: Handlers
+    watches: Watches
+    authenticator: Authenticator
+    authorizer: Authorizer
+    audit: AuditLog
+    faults: Faults
+    documents: Documents
+    pending: dict[int, AuditEntry] = field(default_factory=dict)
+    """What is being answered at present, watches among them."""
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request; whatever goes wrong becomes a Status body."""
@@ -81,7 +78,7 @@ class ApiServer:
             del self.pending[id(entry)]
 
     async def _handle(self, request: web.BaseRequest, entry: AuditEntry) -> web.StreamResponse:
-        start = self._clock.monotonic()
+        start = self.clock.monotonic()
         try:
             answer = await self._answer(request, entry)
         except StatusError as error:
@@ -96,42 +93,42 @@ class ApiServer:
         if isinstance(answer, web.StreamResponse):
             return answer
         # Entered before anything can happen to the answer: the request has been carried out.
-        self._audit.add(entry)
+        self.audit.add(entry)
         try:
-            await self._faults.leave(entry, self._clock)
+            await self.faults.leave(entry, self.clock)
         except ChosenFailure as failure:
             answer = _failed(failure)
         entry.code = answer.code
         entry.response_bytes = len(answer.body)
-        entry.latency_s = self._clock.monotonic() - start
+        entry.latency_s = self.clock.monotonic() - start
         response = _response(answer)
-        response.headers["Date"] = f"{self._clock.now():%a, %d %b %Y %H:%M:%S} GMT"
+        response.headers["Date"] = f"{self.clock.now():%a, %d %b %Y %H:%M:%S} GMT"
         return response
 
     async def _answer(
         self, request: web.BaseRequest, entry: AuditEntry
     ) -> EncodedAnswer | web.StreamResponse:
-        if not self._settings.tls:
+        if not self.settings.tls:
             self._refuse_browsers(request)
-        user = self._authenticator.identify(request.headers.get("Authorization", ""))
+        user = self.authenticator.identify(request.headers.get("Authorization", ""))
         if user is None:
             raise unauthorized()
         entry.user = user.name
-        user = impersonated(user, request.headers, self._authorizer)
+        user = impersonated(user, request.headers, self.authorizer)
         body = await self._read(request)
         entry.request_bytes = len(body)
-        await self._faults.arrive(entry, self._clock)
-        self._authorizer.check(user, entry)
-        kind = self._registry.get(entry.group, entry.version, entry.resource)
+        await self.faults.arrive(entry, self.clock)
+        self.authorizer.check(user, entry)
+        kind = self.registry.get(entry.group, entry.version, entry.resource)
         if kind is None:
             return self._document(entry)
         ask = Ask(entry, kind, user, body)
         if entry.verb == "watch":
-            plan = self._handlers.plan_watch(ask)
+            plan = self.handlers.plan_watch(ask)
             entry.code = 200
-            self._audit.add(entry)
-            return await self._watches.serve(request, plan, entry)
-        return self._handlers.answer(ask)
+            self.audit.add(entry)
+            return await self.watches.serve(request, plan, entry)
+        return self.handlers.answer(ask)
 
     def _refuse_browsers(self, request: web.BaseRequest) -> None:
         """Refuse what a page of another site makes a browser send.
@@ -168,9 +165,9 @@ class ApiServer:
         """Answer a path without a kind: health, discovery, descriptions, or nothing there."""
         if target.path.rstrip("/") in _HEALTH:
             return EncodedAnswer(200, b"ok", content_type=PageNotFoundError.content_type)
-        found = self._documents.answer(target.path, target.accept)
+        found = self.documents.answer(target.path, target.accept)
         if found is None:
-            is_api = self._registry.serves_built_in(target.group, target.version)
+            is_api = self.registry.serves_built_in(target.group, target.version)
             raise unknown_resource() if is_api else PageNotFoundError()
         return found
 
