@@ -8,19 +8,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
+from lean_sandbox.local import errors
 from lean_sandbox.local.access.rights import Authorizer
-from lean_sandbox.local.errors import (
-    PageNotFoundError,
-    StatusError,
-    bad_request,
-    invalid,
-    not_allowed,
-    not_found,
-    not_supported,
-    status_success,
-    too_large_version,
-    unknown_resource,
-)
+from lean_sandbox.local.errors import StatusError
 from lean_sandbox.local.http.subresources import Subresources
 from lean_sandbox.local.http.watching import WatchPlan
 from lean_sandbox.local.kinds import Kind
@@ -103,14 +93,14 @@ class Handlers:
     def _check_custom(self, target: Target, kind: Kind) -> None:
         elsewhere = bool(target.namespace) is not kind.namespaced
         if elsewhere and (target.namespace or target.verb not in _EVERYWHERE):
-            raise PageNotFoundError
+            raise errors.PageNotFoundError
         part = target.subresource
         if part and part not in kind.subresources:
-            raise not_found(kind.group, kind.plural, target.name)
+            raise errors.not_found(kind.group, kind.plural, target.name)
         if target.verb not in (kind.subresources[part] if part else kind.verbs):
-            raise not_supported(kind.group, kind.plural, target.verb)
+            raise errors.not_supported(kind.group, kind.plural, target.verb)
         if not target.name and target.verb in _ON_OBJECTS:
-            raise bad_request("name must be provided")
+            raise errors.bad_request("name must be provided")
 
     # ------------------------------------------------------------------ reading
 
@@ -123,7 +113,7 @@ class Handlers:
     def _get(self, ask: Ask, form: Accepted) -> EncodedAnswer:
         asked = version_of(ask.target.query.get("resourceVersion", ""), is_list=False)
         if asked > self._verbs.store.version:
-            raise too_large_version(asked, self._verbs.store.version)
+            raise errors.too_large_version(asked, self._verbs.store.version)
         entry = self._verbs.entry(ask.kind, ask.namespace, ask.target.name)
         return EncodedAnswer(200, self._renderer.single(ask.kind, entry, form))
 
@@ -218,7 +208,7 @@ class Handlers:
         """Refuse, as events.k8s.io/v1 does, what core/v1 lets pass."""
         found = list(check_new_event(obj) if old is None else check_event_change(obj, old))
         if found:
-            raise invalid("", "Event", obj["metadata"].get("name", ""), found)
+            raise errors.invalid("", "Event", obj["metadata"].get("name", ""), found)
         return obj
 
     def _update(self, ask: Ask, form: Accepted) -> EncodedAnswer:
@@ -266,7 +256,7 @@ class Handlers:
             if kind.group:
                 details["group"] = kind.group
             details |= {"kind": kind.plural, "uid": entry.uid}
-            return EncodedAnswer(200, status_success(details))
+            return EncodedAnswer(200, errors.status_success(details))
         return EncodedAnswer(200, self._renderer.single(kind, entry, form))
 
     def _delete_collection(self, ask: Ask, form: Accepted) -> EncodedAnswer:
@@ -296,7 +286,7 @@ def _check_built_in(target: Target, kind: Kind) -> None:
         or (target.subresource and not found)
         or (target.below and target.subresource != "proxy")
     ):
-        raise unknown_resource()
+        raise errors.unknown_resource()
     verbs = frozenset(found or kind.verbs)
     if not found:
         everywhere = kind.namespaced and not inside
@@ -304,4 +294,4 @@ def _check_built_in(target: Target, kind: Kind) -> None:
         verbs &= _ON_OBJECTS if target.name else of_path
     is_head = target.method == "HEAD" and target.subresource != "proxy"
     if is_head or target.verb not in verbs:
-        raise not_allowed()
+        raise errors.not_allowed()

@@ -11,15 +11,10 @@ import structlog
 from aiohttp import web
 
 from lean_sandbox.clock import Clock
+from lean_sandbox.local import errors
 from lean_sandbox.local.access.identity import Authenticator, impersonated
 from lean_sandbox.local.access.rights import Authorizer
-from lean_sandbox.local.errors import (
-    PageNotFoundError,
-    StatusError,
-    internal,
-    unauthorized,
-    unknown_resource,
-)
+from lean_sandbox.local.errors import StatusError
 from lean_sandbox.local.http.documents import Documents
 from lean_sandbox.local.http.faults import AnswerLostError, ChosenFailure, Faults
 from lean_sandbox.local.http.handlers import Handlers
@@ -89,7 +84,7 @@ class ApiServer:
             # As text: a log that shows the values of variables would show whole objects.
             trace = traceback.format_exc()
             _log.error("request failed", path=entry.path, verb=entry.verb, exception=trace)
-            answer = _failed(internal(repr(error)))
+            answer = _failed(errors.internal(repr(error)))
         if isinstance(answer, web.StreamResponse):
             return answer
         # Entered before anything can happen to the answer: the request has been carried out.
@@ -112,7 +107,7 @@ class ApiServer:
             self._refuse_browsers(request)
         user = self.authenticator.identify(request.headers.get("Authorization", ""))
         if user is None:
-            raise unauthorized()
+            raise errors.unauthorized()
         entry.user = user.name
         user = impersonated(user, request.headers, self.authorizer)
         body = await self._read(request)
@@ -164,11 +159,11 @@ class ApiServer:
     def _document(self, target: Target) -> EncodedAnswer:
         """Answer a path without a kind: health, discovery, descriptions, or nothing there."""
         if target.path.rstrip("/") in _HEALTH:
-            return EncodedAnswer(200, b"ok", content_type=PageNotFoundError.content_type)
+            return EncodedAnswer(200, b"ok", content_type=errors.PageNotFoundError.content_type)
         found = self.documents.answer(target.path, target.accept)
         if found is None:
             is_api = self.registry.serves_built_in(target.group, target.version)
-            raise unknown_resource() if is_api else PageNotFoundError()
+            raise errors.unknown_resource() if is_api else errors.PageNotFoundError()
         return found
 
 

@@ -7,15 +7,8 @@ from datetime import timedelta
 from typing import Any, Final
 
 from lean_sandbox.clock import Clock
-from lean_sandbox.local.errors import (
-    ErrorCause,
-    StatusError,
-    already_exists,
-    bad_request,
-    conflict,
-    forbidden,
-    not_found,
-)
+from lean_sandbox.local import errors
+from lean_sandbox.local.errors import ErrorCause, StatusError
 from lean_sandbox.local.kinds import Kind, Registry
 from lean_sandbox.local.schema.assigned import (
     add_token,
@@ -63,7 +56,7 @@ def check_preconditions(kind: Kind, entry: Entry, how: Deletion) -> None:
         ("ResourceVersion", how.version, str(entry.version), "modified"),
     ):
         if wanted is not None and wanted != held:
-            raise conflict(
+            raise errors.conflict(
                 kind.group,
                 kind.kind,
                 entry.name,
@@ -159,7 +152,7 @@ class Objects:
         """Return a stored object. Raises StatusError: 404."""
         found = self.find(kind, namespace, name)
         if found is None:
-            raise not_found(kind.group, kind.plural, name)
+            raise errors.not_found(kind.group, kind.plural, name)
         return found
 
     def fields(self, kind: Kind, obj: Json) -> dict[str, str]:
@@ -189,7 +182,7 @@ class Objects:
             return (last if how.dry_run else self.store.remove(collection, entry.key)), True
         if kind.storage == "namespaces":
             if name in _IMMORTAL:
-                raise forbidden("", "namespaces", name, "this namespace may not be deleted")
+                raise errors.forbidden("", "namespaces", name, "this namespace may not be deleted")
             if not deleting:
                 metadata["deletionTimestamp"] = self.now()
                 obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
@@ -261,10 +254,10 @@ class Creating(Objects):
             return
         home = self.store.collection("namespaces").entries.get(namespace)
         if home is None:
-            raise not_found("", "namespaces", namespace)
+            raise errors.not_found("", "namespaces", namespace)
         if home.fields.get("status.phase") == "Terminating":
             why = f"namespace {namespace} is being terminated"
-            raise forbidden(
+            raise errors.forbidden(
                 kind.group,
                 kind.plural,
                 name,
@@ -278,11 +271,11 @@ class Creating(Objects):
         self.decode(kind, obj, options)
         metadata = obj["metadata"]
         if metadata.get("resourceVersion"):
-            raise bad_request("resourceVersion should not be set on objects to be created")
+            raise errors.bad_request("resourceVersion should not be set on objects to be created")
         name = metadata.get("name") or ""
         if kind.storage in self.registry.ending:
             why = "create not allowed while custom resource definition is terminating"
-            raise forbidden(kind.group, kind.plural, name, why)
+            raise errors.forbidden(kind.group, kind.plural, name, why)
         check_namespace(namespace, metadata)
         self._check_namespace(kind, namespace, name)
         if not metadata.get("name") and metadata.get("generateName"):
@@ -330,7 +323,7 @@ class Creating(Objects):
         account = accounts.get(self.key(namespace, wanted))
         if account is None:
             why = f'looking up service account {namespace}/{wanted}: serviceaccount "{wanted}"'
-            raise forbidden("", "pods", obj["metadata"]["name"], f"error {why} not found")
+            raise errors.forbidden("", "pods", obj["metadata"]["name"], f"error {why} not found")
         resolve_priority(obj, self._all("priorityclasses.scheduling.k8s.io"))
         resolve_runtime(obj, self._all("runtimeclasses.node.k8s.io"))
         add_token(obj, account.load(), self.suffix())
@@ -348,7 +341,7 @@ class Creating(Objects):
         key = self.key(namespace, name)
         held = collection.entries.get(key)
         if held is not None:
-            raise already_exists(kind.group, kind.plural, name, is_deleting=held.deleting)
+            raise errors.already_exists(kind.group, kind.plural, name, is_deleting=held.deleting)
         if kind.storage == "services":
             taken = {entry.fields.get("spec.clusterIP") for entry in collection.entries.values()}
             assign_address(obj, taken)
