@@ -221,23 +221,14 @@ class ControlPlane:
         if self._state is not None:
             key = self._state.load(self._registry)
         self._key = key or random.SystemRandom().randbytes(32)
-        self._authenticator = Authenticator(
-            self._key,
-            self.clock.now,
-            self._find_uid,
-            self._verbs.new_uid,
-            nobody=ANONYMOUS if self.settings.tls else UNSECURED,
-        )
+        nobody = ANONYMOUS if self.settings.tls else UNSECURED
+        self._authenticator = Authenticator(self._key, self._verbs, nobody=nobody)
         self._authenticator.add(
             self._authenticator.derive(_ADMIN), UserInfo(_ADMIN, (_MASTERS, "system:authenticated"))
         )
         self._lifecycle.rebuild()
         self._protection.rebuild()
         self._collector.rebuild()
-
-    def _find_uid(self, namespace: str, account: str) -> str | None:
-        entry = self._store.collection("serviceaccounts").entries.get(f"{namespace}/{account}")
-        return None if entry is None else entry.uid
 
     def _bootstrap(self) -> None:
         """Create what every cluster has, unless the state file brought it."""
@@ -295,7 +286,7 @@ class ControlPlane:
             _, _, namespace, name = user.split(":")
             self._ensure("namespaces", "Namespace", namespace)
             self._ensure("serviceaccounts", "ServiceAccount", name, namespace)
-            uid = self._find_uid(namespace, name) or ""
+            uid = self.store.get("serviceaccounts", namespace, name)["metadata"]["uid"]
             return self._authenticator.issue(namespace, name, uid, lifetime_s)[0]
         token = self._authenticator.derive(user)
         if user != _ADMIN:

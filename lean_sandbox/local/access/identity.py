@@ -37,9 +37,6 @@ _EXTRA: Final = "impersonate-extra-"
 _PLACE: Final = "kubernetes.io"
 _CREDENTIAL: Final = "authentication.kubernetes.io/credential-id"
 
-FindUid = Callable[[str, str], str | None]
-"""Returns the uid of a service account by namespace and name; None when there is none."""
-
 
 def account_groups(namespace: str) -> tuple[str, ...]:
     """Return the groups of the service accounts of a namespace."""
@@ -57,20 +54,10 @@ class TokenError(Exception):
 class Authenticator:
     """Knows tokens; those of service accounts are signed, so they survive a restart."""
 
-    def __init__(
-        self,
-        key: bytes,
-        now: Callable[[], datetime],
-        find_uid: FindUid,
-        new_id: Callable[[], str],
-        *,
-        nobody: UserInfo = ANONYMOUS,
-    ) -> None:
+    def __init__(self, key: bytes, verbs: Verbs, *, nobody: UserInfo = ANONYMOUS) -> None:
         self._nobody = nobody
         self._key = key
-        self._now = now
-        self._find_uid = find_uid
-        self._new_id = new_id
+        self._verbs = verbs
         self._static: dict[str, UserInfo] = {}
 
     def add(self, token: str, user: UserInfo) -> None:
@@ -91,14 +78,14 @@ class Authenticator:
         audiences: Iterable[str] = (ISSUER,),
     ) -> tuple[str, datetime]:
         """Return a token of a service account and when it expires."""
-        start = self._now()
+        start = self._verbs.clock.now()
         second = int(start.timestamp())
         claims = {
             "aud": list(audiences),
             "exp": second + lifetime_s,
             "iat": second,
             "iss": ISSUER,
-            "jti": self._new_id(),
+            "jti": self._verbs.new_uid(),
             _PLACE: {"namespace": namespace, "serviceaccount": {"name": account, "uid": uid}},
             "nbf": second,
             "sub": f"system:serviceaccount:{namespace}:{account}",
@@ -139,13 +126,14 @@ class Authenticator:
                 " ".join(f'"{one}"' for one in names) for names in (claims["aud"], wanted)
             )
             _refuse(f"token audiences [{meant}] is invalid for the target audiences [{aims}]")
-        if claims["exp"] < self._now().timestamp():
+        if claims["exp"] < self._verbs.clock.now().timestamp():
             _refuse("service account token has expired")
         namespace = claims[_PLACE]["namespace"]
         account = claims[_PLACE]["serviceaccount"]
         name = account["name"]
         uid = account["uid"]
-        if self._find_uid(namespace, name) != uid:
+        held = self._verbs.store.collection("serviceaccounts").entries.get(f"{namespace}/{name}")
+        if held is None or held.uid != uid:
             _refuse(f'serviceaccounts "{name}" with the UID of the token not found')
         extra = ((_CREDENTIAL, (f"JTI={claims['jti']}",)),)
         return UserInfo(claims["sub"], account_groups(namespace), uid, extra), found
@@ -211,11 +199,13 @@ def impersonated(user: UserInfo, headers: MultiMapping[str], authorizer: Authori
         asked += [(_AUTHENTICATION, "userextras", key, value, "") for value in values]
     asked += [(_AUTHENTICATION, "uids", "", uid, "")] if uid else []
     for group, resource, part, what, namespace in asked:
-        right = Target("impersonate", "", is_resource=True, group=group, resource=resource)
-        right.subresource = part
-        right.name = what
-        right.namespace = namespace
-        authorizer.check(user, right)
+        where: Json = {
+            "group": group,
+            "namespace": namespace,
+            "resource": resource,
+            "subresource": part,
+        }
+        authorizer.check(user, Target("impersonate", "", is_resource=True, name=what, **where))
     if account and not groups:
         groups = list(account_groups(home))
     if name != ANONYMOUS.name and not {AUTHENTICATED, *ANONYMOUS.groups}.intersection(groups):
@@ -370,11 +360,7 @@ class Reviews:
         token, end = self._authenticator.issue(namespace, name, account.uid, lifetime, audiences)
         return {
             "metadata": {"name": name, "uid": account.uid, "creationTimestamp": self._verbs.now()},
-            "spec": {
-                "audiences": audiences,
-                "expirationSeconds": lifetime,
-                "boundObjectRef": None,
-            },
+            "spec": {"audiences": audiences, "expirationSeconds": lifetime, "boundObjectRef": None},
             "status": {"token": token, "expirationTimestamp": f"{end:%Y-%m-%dT%H:%M:%SZ}"},
         }
 

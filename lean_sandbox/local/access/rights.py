@@ -352,10 +352,8 @@ class RoleGuard:
         self._check_rights(user, kind, metadata, rules)
 
     def _may(self, user: UserInfo, verb: str, plural: str, namespace: str, name: str) -> bool:
-        target = Target(verb, "", is_resource=True, group=GROUP, version="v1", resource=plural)
-        target.namespace = namespace
-        target.name = name
-        return self._authorizer.decide(user, target)[0]
+        where: Json = {"group": GROUP, "namespace": namespace, "resource": plural, "name": name}
+        return self._authorizer.decide(user, Target(verb, "", is_resource=True, **where))[0]
 
     def _check_rights(
         self, user: UserInfo, kind: Kind, metadata: Json, rules: Iterable[Rule]
