@@ -59,7 +59,7 @@ class Asked(msgspec.Struct, frozen=True, gc=False):
     name: str = ""
 
     def __str__(self) -> str:
-        what = f"{self.verb} {self.resource}".strip() or "request"
+        what = f"{self.verb} {self.resource}".strip()
         if self.name:
             what += f" {self.name!r}"
         if self.namespace:

@@ -28,15 +28,18 @@ _TELLS_ABSENT: Final = frozenset(
     | {"seLinuxChangePolicy", "supplementalGroupsPolicy"}
     # of containers and volumes.
     | {"stopSignal", "optional", "mountPropagation", "recursiveReadOnly"}
-    | {"cachingMode", "defaultMode", "expirationSeconds", "lun", "maxExpirationSeconds", "mode"}
-    | {"signerName", "storageClassName", "volumeAttributesClassName", "volumeMode"}
+    | {"cachingMode", "defaultMode", "expirationSeconds", "maxExpirationSeconds", "mode"}
+    | {"podGroupName", "storageClassName", "volumeAttributesClassName", "volumeMode"}
 )
 # The same by the field around it, for names that are plain elsewhere.
 _TELLS_ABSENT_WITHIN: Final = frozenset(
     {("azureDisk", "fsType"), ("azureDisk", "kind"), ("azureDisk", "readOnly")}
     | {("csi", "fsType"), ("csi", "readOnly"), ("clusterTrustBundle", "name")}
+    | {("clusterTrustBundle", "signerName"), ("dataSource", "apiGroup"), ("fc", "lun")}
+    | {("dataSourceRef", "apiGroup"), ("dataSourceRef", "namespace")}
     | {("emptyDir", "sizeLimit"), ("grpc", "service"), ("hostPath", "type")}
     | {("iscsi", "initiatorName"), ("options", "value")}
+    | {(kind, "restartPolicy") for kind in ("containers", "ephemeralContainers", "initContainers")}
 )
 _QUANTITY_MAPS: Final = frozenset({"limits", "overhead", "requests"})
 _QUANTITY_FIELDS: Final = frozenset({("emptyDir", "sizeLimit"), ("resourceFieldRef", "divisor")})

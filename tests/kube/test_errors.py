@@ -140,7 +140,11 @@ def test_refusals_say_what_was_asked_and_the_way_out() -> None:
     text = str(made(403, RBAC))
     assert "allow verb 'create' on resource 'pods' in namespace 'a'" in text
     everywhere = errors.from_response(403, b"", {}, errors.Asked("list", "pods"))
+    assert str(everywhere).startswith("list pods: 403; ")
     assert "in the whole cluster" in str(everywhere)
+    one = errors.Asked("patch", "pods/status", "a", "web")
+    text = str(errors.from_response(409, CONFLICT, {}, one))
+    assert text.startswith("patch pods/status 'web' in namespace 'a': 409 Conflict: Operation ")
     text = str(made(401, b""))
     assert "create pods in namespace 'a'" in text
     assert "check that the token" in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -9,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lean_sandbox.local import recorded
+from lean_sandbox.model.comparison import canonical
 from lean_sandbox.model.meta import ObjectMeta
 from lean_sandbox.model.names import name_hash
 from lean_sandbox.model.sandbox import SandboxSpec
@@ -258,6 +261,38 @@ def test_what_the_typed_api_tells_apart_differs(
     assert not is_same_blueprint(view(left), made_from(view(right)))
     assert not is_same_blueprint(view(right), made_from(view(left)))
     assert is_same_blueprint(view(left), made_from(view(left)))
+
+
+# A value of each type that Go leaves out of what it sends, unless the field is a pointer.
+_ZEROS = {"bool": False, "int32": 0, "int64": 0, "string": "", "Quantity": "0", "IntOrString": 0}
+
+
+def scalars(component: str, within: str, seen: set[tuple[str, str]]) -> Iterator[tuple[Any, ...]]:
+    """Give the fields below a type: the field around it, its name, a zero, if it is a pointer."""
+    if (component, within) in seen:
+        return
+    seen.add((component, within))
+    for _, name, of, flags in recorded.protobuf().get(component, ()):
+        type_ = of.rpartition(".")[2]
+        if type_ not in (*_ZEROS, "ObjectMeta"):
+            yield from scalars(of, within if "i" in flags else name, seen)
+        elif type_ in _ZEROS and not {"l", "m"}.intersection(flags):
+            yield within, name, _ZEROS[type_], "p" in flags
+
+
+def test_zero_is_told_from_absent_by_the_fields_that_are_pointers_in_go() -> None:
+    """Of all fields of a Pod and of a volume claim, as the types of Kubernetes declare them."""
+    core = "io.k8s.api.core.v1."
+    seen: set[tuple[str, str]] = set()
+    found = [
+        field
+        for kind in ("PodSpec", "PersistentVolumeClaimSpec")
+        for field in scalars(core + kind, "spec", seen)
+    ]
+    assert len(found) > 300
+    for within, name, zero, is_pointer in found:
+        told_apart = canonical({name: zero}, within) != canonical({}, within)
+        assert told_apart == is_pointer, f"{within}.{name}"
 
 
 def volume(name: str, size: str = "1Gi", **labels: str) -> dict[str, Any]:
