@@ -211,6 +211,16 @@ async def test_a_pod_without_samples_is_not_suspended() -> None:
         assert mode(world) == "Running"
 
 
+async def test_samples_that_begin_later_are_believed() -> None:
+    """The API came after the companion had found that the server has none."""
+    async with open_idle({TIMEOUT: "3600"}) as world:
+        await world.advance(60.0)
+        await world.create(METRICS_API)
+        use_cpu(world.plane, "sb-1", "1")
+        await world.advance(7200.0)
+        assert mode(world) == "Running"
+
+
 async def test_a_gap_between_samples_begins_the_time_anew() -> None:
     """While the API does not answer, somebody may have used it."""
     async with open_idle(before=(METRICS_API,)) as world:

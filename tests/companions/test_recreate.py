@@ -72,6 +72,31 @@ async def test_a_failed_pod_is_made_anew_after_ten_seconds() -> None:
         assert ("Sandbox", "PodRecreated", note) in reports(world)
 
 
+@pytest.mark.parametrize(
+    ("ends", "named"),
+    [
+        ((), ""),
+        (({"exitCode": 0, "reason": "Completed"}, {"exitCode": 2, "reason": "Error"}), " (Error)"),
+        (({"exitCode": 0, "reason": "Completed"}, {"exitCode": 2}), ""),
+        (({"reason": "Completed"},), ""),
+    ],
+)
+async def test_the_reason_that_is_told_is_that_of_a_container_that_failed(
+    ends: tuple[Json, ...], named: str
+) -> None:
+    """Without one, none is told."""
+    async with open_recreating({POLICY: "Recreate"}) as world:
+        container = {"image": "busybox", "imageID": "", "ready": False, "restartCount": 0}
+        states = [
+            {**container, "name": f"c-{number}", "state": {"terminated": end}}
+            for number, end in enumerate(ends)
+        ]
+        await world.pod_status(phase="Failed", containerStatuses=states)
+        await world.advance(11.0)
+        note = f'Deleted failed Pod "sb-1"{named} so that another is made: failure 1 in a row'
+        assert ("Sandbox", "PodRecreated", note) in reports(world)
+
+
 async def test_a_failure_costs_one_patch_and_one_delete() -> None:
     """Beside what the controller writes about any failed and any new Pod."""
     async with open_recreating({POLICY: "Recreate"}) as world:

@@ -443,6 +443,8 @@ def test_an_address_that_is_not_ours_is_told(address: str) -> None:
     [
         ("127.0.0.1:0", (socket.AF_INET,)),
         ("[::1]:0", (socket.AF_INET6,)),
+        ("[::]:0", (socket.AF_INET6,)),
+        ("0.0.0.0:0", (socket.AF_INET,)),
         ("localhost:0", (socket.AF_INET, socket.AF_INET6)),
         (":0", (socket.AF_INET, socket.AF_INET6)),
     ],

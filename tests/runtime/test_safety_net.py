@@ -11,9 +11,10 @@ import pytest
 from lean_sandbox.config.options import Settings
 from lean_sandbox.model.times import format_rfc3339
 from lean_sandbox.runtime import controller as runtime_controller
-from tests.support.builders import claim
-from tests.support.extensions import open_claims
+from tests.support.builders import claim, pool, template
+from tests.support.extensions import open_claims, passes, ready_of
 from tests.support.names import CLAIMS
+from tests.support.volumes import volume
 from tests.support.world import NS, World, condition, open_world, running_status, sandbox
 
 AT_ONCE = Settings(sandbox_status_window=0.0, sandbox_status_step_window=0.0)
@@ -75,6 +76,42 @@ async def test_what_is_final_is_not_looked_at() -> None:
         await world.advance(3600.0)
         assert not world.asked()
         assert not world.reports
+
+
+async def test_claims_that_nothing_can_be_done_about_are_not_looked_at() -> None:
+    """Whatever they wait for wakes them."""
+    strict = template("strict", envVarsInjectionPolicy="Disallowed")
+    free = template("free", volumeClaimTemplates=[volume("a"), volume("a")])
+    before = (strict, free, template("bad", service=True))
+    waiting = {
+        "env": (
+            "EnvVarsInjectionRejected",
+            claim(pool="strict", env=[{"name": "A", "value": "b"}]),
+        ),
+        "volumes": ("VolumeClaimTemplatesError", claim(pool="free")),
+        "metadata": ("InvalidMetadata", claim(additionalPodMetadata={"labels": {"a.b/c": "d"}})),
+        "in.valid": ("InvalidConfiguration", claim(pool="bad")),
+        "suspended": ("SandboxSuspended", claim()),
+        "failed": ("PodFailed", claim()),
+        "succeeded": ("PodSucceeded", claim()),
+    }
+    async with open_claims(before=before) as world:
+        for name in ("strict", "free", "bad"):
+            await world.create(pool(name, template=name))
+        for name, (_, body) in waiting.items():
+            await world.create({**body, "metadata": {**body["metadata"], "name": name}})
+        await world.run_pod("suspended")
+        await world.patch("sandboxes", "suspended", {"spec": {"operatingMode": "Suspended"}})
+        await world.delete("pods", "suspended")
+        await world.pod_status("failed", phase="Failed")
+        await world.pod_status("succeeded", phase="Succeeded")
+        await world.advance(60.0)
+        assert {name: ready_of(world, name)[1] for name in waiting} == {
+            name: reason for name, (reason, _) in waiting.items()
+        }
+        looks = passes(world)
+        await world.advance(3600.0)
+        assert passes(world) == looks
 
 
 async def test_looks_become_rare() -> None:

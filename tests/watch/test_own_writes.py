@@ -208,6 +208,19 @@ def test_learning_tells_what_others_changed_meanwhile(boxes: Hand[SandboxEntry])
     assert change == Change.NONE
 
 
+@pytest.mark.parametrize("is_new", [True, False])
+def test_the_first_row_after_an_answer_shows_no_change_but_a_version(is_new: bool) -> None:  # noqa: FBT001
+    """A Pod has no address and no node yet: what the scheduler reports of it is news for itself."""
+    hand = Hand(pod_kind())
+    hand.listed(pod("b", 9))
+    waits: dict[str, Any] = {"ip": "", "node": "", "phase": "Pending", "ready": False}
+    found = hand.decode(pod("a", 10, **waits), hand.kind.item_type)
+    shown = found.metadata.with_columns(hand.kind.new_columns) if is_new else found
+    apply_response(hand.cache, shown, known=hand.cache.gate.known("ns", 9))
+    row = {"status": "Pending", "ready": "0/1", "ip": "<none>", "node": "<none>"}
+    assert hand.saw(pod_row("MODIFIED", "a", 11, first=True, **row)) == [Change.VERSION]
+
+
 def test_an_answer_older_than_an_event_does_not_lead_back(boxes: Hand[SandboxEntry]) -> None:
     """The watch was faster: what it showed stays, and the answer says nothing changed."""
     boxes.saw(sandbox_row("MODIFIED", "a", 30, generation=3))

@@ -43,8 +43,6 @@ _SETTLED = frozenset(
         names.REASON_INVALID_METADATA,
         names.REASON_ENV_VARS_REJECTED,
         names.REASON_CLAIM_TEMPLATES_ERROR,
-        names.REASON_TEMPLATE_NOT_FOUND,
-        names.REASON_WARM_POOL_NOT_FOUND,
         names.REASON_INVALID_CONFIGURATION,
         names.REASON_POD_SUCCEEDED,
         names.REASON_POD_FAILED,

@@ -78,8 +78,6 @@ class PodMetadata:
         now = self._context.clock.monotonic()
         state = self._run.state
         window_s = min(self._context.settings.sandbox_write_behind_window, LONGEST_WRITE_BEHIND_S)
-        if window_s <= 0:
-            return False
         if state.drift_since is None:
             state.drift_since = now
         left_s = state.drift_since + window_s - now

@@ -131,6 +131,18 @@ async def test_a_refused_pod_is_taken_once_leave_is_given_and_replaced_once_it_g
         assert world.pod("sb-2")["metadata"]["labels"] == tracking("sb-2")
 
 
+async def test_a_pod_that_its_owner_lets_go_is_adopted_at_once() -> None:
+    """It stood in the way; that it is free now shows in its metadata alone."""
+    async with open_world() as world:
+        labels = {**LEAVE, **tracking()}
+        await world.create(pod_body(labels=labels, owners=(world.stranger(),)))
+        await world.create(sandbox())
+        await world.advance(60.0)
+        assert ready_of(world)[1] == "ReconcilerError"
+        await world.patch("pods", "sb-1", {"metadata": {"ownerReferences": None}})
+        assert world.pod()["metadata"]["ownerReferences"] == [controlled_by(world.get())]
+
+
 @pytest.mark.case(12, 54)
 async def test_the_annotation_names_the_pod_to_adopt() -> None:
     """Case 12, 54: a warm Pod named by the annotation is adopted as it is; none is created."""

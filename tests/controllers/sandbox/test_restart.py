@@ -96,6 +96,25 @@ async def test_a_restart_reads_the_lists_and_asks_for_nothing_more(server: Local
             assert condition(world.get("ready"), "Ready")["status"] == "False"
 
 
+async def test_a_status_of_an_older_generation_says_nothing_of_the_pod() -> None:
+    """Resumed and suspended again while no controller ran: the Pod made in between is stopped."""
+    async with ControlPlane(LocalSettings(), clock=FakeClock()) as plane:
+        async with open_world(plane=plane) as world:
+            await world.ready_sandbox()
+            await world.patch("sandboxes", "sb-1", {"spec": {"operatingMode": "Suspended"}})
+            await world.delete("pods", "sb-1")
+            assert condition(world.get(), "Suspended")["reason"] == "PodTerminated"
+        for mode in ("Running", "Suspended"):
+            plane.store.patch(SANDBOXES, NS, "sb-1", {"spec": {"operatingMode": mode}})
+        # Without the label by which Pods are watched.
+        plane.store.create(
+            pod_body(owners=(controlled_by(plane.store.get(SANDBOXES, NS, "sb-1")),))
+        )
+        plane.audit.reset()
+        async with open_world(plane=plane) as world:
+            assert len(world.requests("delete", "pods")) == 1
+
+
 @pytest.mark.case(14, 63)
 async def test_what_happened_while_no_controller_ran_is_caught_up_with() -> None:
     """Case 14, 63: a Pod gone, a Pod ready, a Sandbox new or gone: the start sees to all."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 from unittest.mock import patch
@@ -15,11 +16,13 @@ from lean_sandbox.controllers.warmpool.members import Census, PoolMembers, to_de
 from lean_sandbox.model import names
 from lean_sandbox.model.conditions import Condition
 from lean_sandbox.model.meta import OwnerReference, controller_reference
+from lean_sandbox.model.pod import PodState
 from lean_sandbox.model.sandbox import SandboxStatus
 from lean_sandbox.model.times import format_rfc3339
 from lean_sandbox.model.warmpool import PoolView
 from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources import build_caches
+from lean_sandbox.watch.resources.pod import PodEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
 NOW_S = 1_000_000.0
@@ -48,12 +51,19 @@ def member(name: str = "m", age_s: float | None = None, *conditions: Condition) 
 
 
 def counted(
-    *members: SandboxEntry, grace_s: float = GRACE_S, late_s: float = 0.0, ahead_s: float = 0.0
+    *members: SandboxEntry,
+    grace_s: float = GRACE_S,
+    late_s: float = 0.0,
+    ahead_s: float = 0.0,
+    pods: Sequence[PodEntry] = (),
 ) -> PoolMembers:
     """Return the census of these members, ``late_s`` after now."""
     caches = build_caches()
     now_s = NOW_S + late_s
-    with patch.object(caches.sandboxes, "owned_by", lambda *_: list(members)):
+    with (
+        patch.object(caches.sandboxes, "owned_by", lambda *_: list(members)),
+        patch.object(caches.pods, "owned_by", lambda *_: list(pods)),
+    ):
         return Census(
             POOL,
             caches.sandboxes,
@@ -148,6 +158,27 @@ def test_what_is_ending_waits_for_no_node() -> None:
     """A Pod without a node that is deleted is not held; its member goes after its grace."""
     one = member("m", 600, Condition("Ready", "False", "PodTerminating"), UNSCHEDULABLE)
     assert (counted(one).stuck, counted(one).held) == ([one], [])
+
+
+@pytest.mark.parametrize(
+    ("pod", "is_held"),
+    [
+        ({}, True),
+        ({"is_deleting": True}, False),
+        ({"is_delete_sent": True}, False),
+        ({"state": PodState(phase="Failed")}, False),
+        ({"state": PodState(phase="Pending")}, True),
+    ],
+)
+def test_a_member_whose_pod_has_ended_or_is_deleted_waits_for_no_node(
+    pod: dict[str, Any],
+    is_held: bool,  # noqa: FBT001
+) -> None:
+    """Though its status says so until it is written anew."""
+    one = member("m", 600, UNREADY, UNSCHEDULABLE)
+    fields: dict[str, Any] = {"is_deleting": False, "owner": None, **pod}
+    found = counted(one, pods=[PodEntry(key=one.key, uid="p", version=1, **fields)])
+    assert (found.held, found.stuck) == (([one], []) if is_held else ([], [one]))
 
 
 def test_what_is_refused_is_kept_unless_newer_members_become_ready() -> None:
