@@ -141,19 +141,27 @@ def test_the_beginning_of_a_flag_is_no_flag(line: str, capsys: pytest.CaptureFix
         assert f"did you mean {flag}" in told
 
 
-@pytest.mark.parametrize("line", ["demo", "local up", "bench one"])
+@pytest.mark.parametrize(
+    ("line", "library"),
+    [
+        ("demo", "aiohttp"),
+        ("local up", "aiohttp"),
+        ("bench one", "aiohttp"),
+        ("completion bash", "shtab"),
+    ],
+)
 def test_without_an_extra_the_way_to_it_is_told(
-    line: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    line: str, library: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One line that names the library and an installation that works from a checkout."""
     for name in [*sys.modules]:
         if name.startswith(("lean_sandbox.local", "lean_sandbox.demo", "lean_sandbox.bench")):
             monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "aiohttp", None)
+    monkeypatch.setitem(sys.modules, library, None)
     assert typed(line) == EXIT_CONFIG
     told = capsys.readouterr().err
     assert told.count("\n") == 1
-    assert f"lean-sandbox {line.removesuffix(' one')} needs aiohttp" in told
+    assert f"lean-sandbox {line.removesuffix(' one').removesuffix(' bash')} needs {library}" in told
     assert "pip install '.[local]' in a checkout" in told
 
 

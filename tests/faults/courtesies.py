@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from datetime import datetime
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar
 
 from lean_sandbox.companions.freemembers import read_share
 from lean_sandbox.local.controlplane import ControlPlane
@@ -20,6 +20,7 @@ from tests.support.names import CLAIMS, POOLS, SANDBOXES, TEMPLATES
 __all__ = ["Courtesies", "Courtesy"]
 
 Json = dict[str, Any]
+V = TypeVar("V", bound=tuple[Any, ...])
 _CORE = "agents.x-k8s.io/"
 _OWN = "companions.lean-sandbox/"
 TIMEOUT = _CORE + "idle-timeout-seconds"
@@ -28,6 +29,11 @@ LIMIT = _OWN + "pod-failure-limit"
 COUNT = _OWN + "pod-failure-count"
 GIVEN = _OWN + "claim-defaults-applied"
 ROLLING = _OWN + "rolling-update"
+LEAST = _OWN + "min-replicas"
+MOST = _OWN + "max-replicas"
+_NEVER = "1970-01-01T00:00:00Z"
+# How long a size lasts that somebody else gave, or that is smaller.
+_LASTS_S = 60.0
 # Dates are whole seconds.
 _DATES_AGREE_S = 1.0
 # For how long a companion may not know of a change of another object.
@@ -41,6 +47,11 @@ class Courtesy(Enum):
     DONE = "No Pod is deleted that has not failed, nor more failures made good than permitted."
     MISSING = "A rollout never deletes a ready member while as many are missing as may be."
     GIVEN = "Defaults are written once unless their mark is gone, and never over a lifecycle."
+    SIZED = (
+        "No pool gets a size outside of its bounds, nor one that its claims do not explain, nor"
+        " another one within a minute of a size that somebody else gave it, nor loses more than a"
+        " quarter of its members in a minute."
+    )
     OTHERS = "Nothing else is written."
 
 
@@ -53,7 +64,16 @@ class Courtesies:
         self._plane = plane
         self._user = user
         self._timeouts: set[float] = set()
-        self._limits: dict[str, list[float]] = defaultdict(list)
+        # By uid: the limits of a Sandbox, and the activity of a claim, each with its time.
+        self._limits: dict[str, list[tuple[float, float]]] = defaultdict(list)
+        self._used: dict[str, list[tuple[float, float]]] = defaultdict(list)
+        # How many claims have named a pool, by namespace and name.
+        self._claims: Counter[tuple[str, str]] = Counter()
+        # By uid of the pool: the size that companions know, when somebody else gave it another, and
+        # when it was last made smaller.
+        self._sizes: dict[str, int] = {}
+        self._sized_s: dict[str, float] = {}
+        self._shrunk_s: dict[str, float] = {}
         self._given: Counter[str] = Counter()
         # By uid of the pool: how many may be missing of how many, of each version with the time.
         self._wanted: dict[str, list[tuple[float, int, int | None]]] = defaultdict(list)
@@ -84,14 +104,38 @@ class Courtesies:
             self._timeouts.add(float(notes[TIMEOUT]))
         if change.resource == SANDBOXES:
             limit = notes.get(LIMIT, "")
-            self._limits[uid].append(float(limit) if limit.isdigit() else float("inf"))
+            most = float(limit) if limit.isdigit() else float("inf")
+            self._limits[uid].append((self._now_s(), most))
             self._learn_member(change, one)
+        if change.resource == CLAIMS:
+            self._used[uid].append((self._now_s(), _seconds(notes.get(ACTIVITY, _NEVER))))
+            pool = _pool_of(one)
+            if change.before is None or _pool_of(change.before) != pool:
+                self._claims[pool] += 1
         if change.resource == CLAIMS and GIVEN not in notes and change.by != self._user:
             # Whoever takes the mark off asks for them again.
             del self._given[uid]
         if change.resource == POOLS and change.after is not None:
             permitted = _permitted(one)
             self._wanted[uid].append((self._now_s(), one["spec"].get("replicas", 1), permitted))
+            self._learn_size(change, one)
+
+    def _learn_size(self, change: StoredChange, pool: Json) -> None:
+        uid = pool["metadata"]["uid"]
+        size = pool["spec"].get("replicas", 1)
+        if change.by == self._user or uid not in self._sizes or MOST not in _notes(pool):
+            self._sizes[uid] = size
+            self._sized_s.pop(uid, None)
+        elif size == self._sizes[uid]:
+            # It may have been another one for too short a time to be seen.
+            self._sized_s.pop(uid, None)
+        elif change.before is None or size != change.before["spec"].get("replicas", 1):
+            self._sized_s[uid] = self._now_s()
+
+    def forget(self) -> None:
+        """Note that companions begin anew: they do not know who gave a pool its size."""
+        self._sizes.clear()
+        self._sized_s.clear()
 
     def _learn_member(self, change: StoredChange, one: Json) -> None:
         uid = one["metadata"]["uid"]
@@ -128,6 +172,9 @@ class Courtesies:
         used = [before["metadata"]["creationTimestamp"], _notes(before).get(ACTIVITY)]
         used += [_ready(before).get("lastTransitionTime")] if _is_ready(before) else []
         used_s = max(_seconds(date) for date in used if date)
+        if _owner(before)["kind"] == "SandboxClaim":
+            told = self._recent(self._used[_owner(before)["uid"]])
+            used_s = max(used_s, min((at_s for _, at_s in told), default=0.0))
         if self._now_s() + _DATES_AGREE_S < used_s + timeout_s:
             self._break(Courtesy.IN_USE, change)
 
@@ -138,9 +185,7 @@ class Courtesies:
             return
         if not _is_ready(member):
             return
-        versions = self._wanted[owner["uid"]]
-        recent = [one for one in versions if one[0] >= self._now_s() - _LATE_S] or versions[-1:]
-        left = versions[-len(recent) - 1 :]
+        left = self._recent(self._wanted[owner["uid"]])
         ready = self._ready[owner["uid"]]
         known = sum(until >= self._now_s() - _LATE_S for until in ready.values())
         # This one is among them.
@@ -160,8 +205,10 @@ class Courtesies:
         conditions = pod["status"].get("conditions", [])
         if owner is None or any(one["type"] == "DisruptionTarget" for one in conditions):
             return
-        limits = self._limits[owner["metadata"]["uid"]]
-        if int(_notes(owner).get(COUNT, "0")) > max(limits, default=float("inf")):
+        limits = self._recent(self._limits[owner["metadata"]["uid"]])
+        if int(_notes(owner).get(COUNT, "0")) > max(
+            (most for _, most in limits), default=float("inf")
+        ):
             self._break(Courtesy.DONE, change)
 
     def _of_claim(self, change: StoredChange) -> None:
@@ -181,8 +228,32 @@ class Courtesies:
     def _of_pool(self, change: StoredChange) -> None:
         before = change.before
         after = change.after
-        if before is None or after is None or before["spec"] != after["spec"]:
+        if before is None or after is None or _but_size(before) != _but_size(after):
             self._break(Courtesy.OTHERS, change)
+            return
+        was = before["spec"].get("replicas", 1)
+        size = after["spec"].get("replicas", 1)
+        if size == was:
+            return
+        uid = after["metadata"]["uid"]
+        now_s = self._now_s()
+        # A claim that finds no member may ask for one more.
+        explained = 2 * self._claims[after["metadata"]["namespace"], after["metadata"]["name"]] + 1
+        least, most = (_whole(_notes(before).get(key)) for key in (LEAST, MOST))
+        is_too_large = most is None or size > most or size > max(explained, least or 1, was)
+        is_too_small = size < (1 if least is None else least)
+        if was <= (most or 0) and size < was:
+            is_too_small |= size < min(was - 1, 3 * was // 4)
+            is_too_small |= now_s + _DATES_AGREE_S < self._shrunk_s.get(uid, 0.0) + _LASTS_S
+            self._shrunk_s[uid] = now_s
+        is_too_soon = now_s + _DATES_AGREE_S < self._sized_s.get(uid, 0.0) + _LASTS_S
+        if is_too_large or is_too_small or is_too_soon:
+            self._break(Courtesy.SIZED, change)
+
+    def _recent(self, versions: list[V]) -> list[V]:
+        """Return what a companion may hold for the last of versions that begin with their times."""
+        late = sum(version[0] >= self._now_s() - _LATE_S for version in versions)
+        return versions[-late - 1 :]
 
     def _now_s(self) -> float:
         now: datetime = self._plane.clock.now()
@@ -194,6 +265,19 @@ class Courtesies:
         metadata = one["metadata"]
         what = f"{one['kind']} {metadata['namespace']}/{metadata['name']}"
         self.found.append(f"{courtesy.name}: {what} (version {change.version})")
+
+
+def _but_size(pool: Json) -> Json:
+    spec: Json = pool["spec"]
+    return {key: spec[key] for key in spec.keys() - {"replicas"}}
+
+
+def _pool_of(claim: Json) -> tuple[str, str]:
+    return claim["metadata"]["namespace"], claim["spec"]["warmPoolRef"]["name"]
+
+
+def _whole(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdigit() else None
 
 
 def _permitted(pool: Json) -> int | None:

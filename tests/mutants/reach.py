@@ -116,7 +116,17 @@ def pytest_runtest_protocol(
     if nextitem is None or not nextitem.nodeid.startswith(f"{path}::"):
         (folder / _key(item.config.rootpath, path)).write_text("\n".join(_lines), "utf-8")
         _lines.clear()
+        _forget_computed()
     return result
+
+
+def _forget_computed() -> None:
+    """Empty the product's memories: what one file of tests has computed, the next runs as well."""
+    for module in [*sys.modules.values()]:
+        names = getattr(module, "__dict__", {})
+        for one in [*names.values()] if "_reached" in names else ():
+            if hasattr(one, "cache_clear"):
+                one.cache_clear()
 
 
 # By the caller.
