@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -100,6 +101,22 @@ def test_help_says_of_every_flag_what_it_does_its_unit_and_default(
         default = f"{option.shown(option.default)} {option.unit}".rstrip()
         assert f"(default: {default})" in words
     assert max(map(len, told.splitlines())) <= 100
+
+
+def test_the_help_has_the_flags_by_topic(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each head stands before the first flag of its topic, in the order of what a user sets up."""
+    assert main(["run", "--help"]) == EXIT_OK
+    heads = re.findall(r"^(\S.*):\n  (--[\w-]+)", capsys.readouterr().out, re.MULTILINE)
+    assert heads[:8] == [
+        ("API server", "--kubeconfig"),
+        ("what is watched, and how", "--namespaces"),
+        ("Sandboxes", "--cluster-domain"),
+        ("claims, templates and pools", "--extensions"),
+        ("companions", "--companions"),
+        ("replicas", "--leader-elect"),
+        ("metrics, health, profiles and traces", "--metrics-bind-address"),
+        ("log", "--log-level"),
+    ]
 
 
 def test_every_number_has_a_unit_and_nothing_else_has() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 from structlog.testing import capture_logs
 
 from filters import Change
 from lean_sandbox.watch.kind import METADATA_WATCH_ACCEPT, Representation
 from lean_sandbox.watch.resources.sandbox import sandbox_kind
 from tests.support.clock import settle
+from tests.watch.hand import Hand
 from tests.watch.objects import (
     SANDBOX_COLUMNS,
     bookmark,
@@ -170,6 +172,26 @@ async def test_an_event_of_an_unknown_type_or_shape_is_counted() -> None:
         await rig.at(103)
         assert rig.reflector.steps["undecodable"] == 3
         assert rig.get("a").generation == 2
+
+
+def test_what_is_not_understood_is_logged_once_for_each_version() -> None:
+    """What has no name is logged each time; so is what was forgotten among a thousand others."""
+    hand = Hand(sandbox_kind(Representation.FULL))
+
+    def logged(name: str, version: int, uid: str | None = None) -> int:
+        odd = sandbox(name, version, uid=uid)
+        odd["spec"]["service"] = "perhaps"
+        with capture_logs() as logs:
+            hand.feed.full_line(msgspec.json.encode(event("MODIFIED", odd)))
+        return [entry["event"] for entry in logs].count("object_not_understood")
+
+    assert [logged("a", 1, "u"), logged("a", 1, "u"), logged("a", 2, "u")] == [1, 0, 1]
+    assert [logged("b", 2), logged("b", 2), logged("b", 3)] == [1, 0, 1]
+    assert [logged("", 3), logged("", 3)] == [1, 1]
+    for number in range(1021):
+        logged(f"x{number}", 3)
+    assert [logged("b", 3), logged("last", 3), logged("last", 3), logged("b", 3)] == [0, 1, 0, 1]
+    assert hand.feed.steps["undecodable"] == 8 + 1021 + 4
 
 
 async def test_partial_metadata_carries_what_predicates_read() -> None:

@@ -11,11 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from filters import Change
+from lean_sandbox.model.conditions import Condition
+from lean_sandbox.model.sandbox import SandboxStatus
 from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.pod import PodEntry, pod_kind
 from lean_sandbox.watch.resources.sandbox import SandboxEntry, sandbox_kind
 from lean_sandbox.watch.versions import TOMBSTONE_S
-from lean_sandbox.watch.writes import apply_fetched, apply_response
+from lean_sandbox.watch.writes import apply_fetched, apply_response, writing
 from tests.support.names import POD_NAME, WARM_POOL
 from tests.watch.hand import Hand
 from tests.watch.objects import page, pod, pod_row, sandbox, sandbox_row
@@ -115,6 +117,77 @@ def test_a_response_shows_what_others_have_written(
     ):
         after, _ = boxes.learn_metadata(sandbox("a", 20, **shown), READY)
         assert boxes.cache.own.explain(before, after) is is_ours
+
+
+WRITTEN = SandboxStatus(conditions=(Condition("Ready", "True", "DependenciesReady"),))
+
+
+def known(hand: Hand[SandboxEntry]) -> SandboxStatus:
+    """Return the status that is known of the object; fails if it has to be fetched."""
+    entry = hand.get("a")
+    assert not entry.needs_fetch
+    assert entry.status is not None
+    return entry.status
+
+
+def test_a_status_is_remembered_though_another_answer_was_faster(
+    boxes: Hand[SandboxEntry],
+) -> None:
+    """The metadata that overtook its answer say nothing of the status; nor does a patch of them."""
+    entry = boxes.get("a")
+    item = boxes.decode(sandbox("a", 20), boxes.kind.item_type)
+    with writing(boxes.cache, entry, {"status": {}}, status=WRITTEN) as write:
+        boxes.learn_metadata(sandbox("a", 30), READY)
+        assert not write.applied(item, as_metadata=True).is_latest
+    assert known(boxes) is WRITTEN
+    with writing(boxes.cache, boxes.get("a"), {"metadata": {}}) as write:
+        boxes.learn_metadata(sandbox("a", 50), READY)
+        assert not write.applied(
+            boxes.decode(sandbox("a", 40), boxes.kind.item_type), as_metadata=True
+        ).is_latest
+    assert known(boxes) is WRITTEN
+    assert boxes.get("a").version == 50
+
+
+def test_a_newer_status_that_was_read_meanwhile_stays(boxes: Hand[SandboxEntry]) -> None:
+    """Somebody else wrote it after ours."""
+    item = boxes.decode(sandbox("a", 20), boxes.kind.item_type)
+    with writing(boxes.cache, boxes.get("a"), {"status": {}}, status=WRITTEN) as write:
+        theirs = boxes.learn(sandbox("a", 30, reason="Forged"))[0].status
+        write.applied(item, as_metadata=True)
+    assert known(boxes) is theirs
+
+
+def test_a_status_is_not_that_of_a_successor(boxes: Hand[SandboxEntry]) -> None:
+    """Of neither object it was known when the write was sent."""
+    boxes.saw(sandbox_row("MODIFIED", "a", 12, ready="True", reason="Forged"))
+    item = boxes.decode(sandbox("a", 20), boxes.kind.item_type)
+    with writing(boxes.cache, boxes.get("a"), {"status": {}}, status=WRITTEN) as write:
+        boxes.saw(sandbox_row("DELETED", "a", 30), sandbox_row("ADDED", "a", 31, uid="other"))
+        write.applied(item, as_metadata=True)
+    assert (boxes.get("a").uid, boxes.get("a").status) == ("other", None)
+
+
+def test_an_answer_that_shows_another_object_ends_ours(boxes: Hand[SandboxEntry]) -> None:
+    """The watch is yet to show that; who wrote is told that nothing was applied."""
+    item = boxes.decode(sandbox("a", 20, uid="other"), boxes.kind.item_type)
+    with writing(boxes.cache, boxes.get("a"), {"status": {}}, status=WRITTEN) as write:
+        assert not write.applied(item, as_metadata=True).is_latest
+    assert boxes.find("a") is None
+    assert [delta.change for delta in boxes.deltas] == [Change.GONE]
+
+
+def test_an_answer_that_shows_another_spec_is_left_to_the_watch(boxes: Hand[SandboxEntry]) -> None:
+    """If the writer says which spec it has read; the event reaches all who wait for it."""
+    before = boxes.get("a")
+    for generation, version in ((2, 11), (1, 20)):
+        item = boxes.decode(sandbox("a", 20, generation=generation), boxes.kind.item_type)
+        with writing(boxes.cache, before, {"status": {}}, status=WRITTEN, generation=1) as write:
+            is_latest = write.applied(item, as_metadata=True).is_latest
+        assert (is_latest, boxes.get("a").version) == (version == 20, version)
+    with writing(boxes.cache, boxes.get("a"), {"status": {}}, status=WRITTEN) as write:
+        item = boxes.decode(sandbox("a", 30, generation=2), boxes.kind.item_type)
+        assert write.applied(item, as_metadata=True).is_latest
 
 
 def test_what_others_write_during_a_write_is_told_after_it(boxes: Hand[SandboxEntry]) -> None:
