@@ -271,15 +271,15 @@ class EventDecoder(Generic[E]):
         """Count an object that could not be applied, and log it once for each version."""
         self.steps["undecodable"] += 1
         meta = meta or ObjectMeta()
-        object_ = meta.uid or meta.name
-        if object_ and self._logged.get(object_) == meta.resource_version:
+        name = f"{meta.namespace}/{meta.name}"
+        if meta.name and self._logged.get(name) == meta.resource_version:
             return
         if len(self._logged) >= _LOGGED:
             self._logged.clear()
-        self._logged[object_] = meta.resource_version
+        self._logged[name] = meta.resource_version
         self.log.error(
             "object_not_understood",
-            object=f"{meta.namespace}/{meta.name}",
+            object=name,
             version=meta.resource_version,
             error=f"{type(error).__name__}: {error}"[:_SHOWN_BYTES],
             # Not its beginning, which has the annotations: they may hold secrets.

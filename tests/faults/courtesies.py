@@ -48,9 +48,9 @@ class Courtesy(Enum):
     MISSING = "A rollout never deletes a ready member while as many are missing as may be."
     GIVEN = "Defaults are written once unless their mark is gone, and never over a lifecycle."
     SIZED = (
-        "No pool gets a size outside of its bounds, nor one that its claims do not explain, nor"
-        " another one within a minute of a size that somebody else gave it, nor loses more than a"
-        " quarter of its members in a minute."
+        "A pool comes to rest within its bounds, gets no size that its claims do not explain, none"
+        " within a minute of one that somebody else gave it, and loses no more than a quarter of"
+        " its members in a minute."
     )
     OTHERS = "Nothing else is written."
 
@@ -171,6 +171,8 @@ class Courtesies:
         timeout_s = float(text) if text else min(self._timeouts, default=float("inf"))
         used = [before["metadata"]["creationTimestamp"], _notes(before).get(ACTIVITY)]
         used += [_ready(before).get("lastTransitionTime")] if _is_ready(before) else []
+        writers = before["metadata"].get("managedFields", [])
+        used += [writer.get("time") for writer in writers if not writer.get("subresource")]
         used_s = max(_seconds(date) for date in used if date)
         if _owner(before)["kind"] == "SandboxClaim":
             told = self._recent(self._used[_owner(before)["uid"]])
@@ -239,16 +241,30 @@ class Courtesies:
         now_s = self._now_s()
         # A claim that finds no member may ask for one more.
         explained = 2 * self._claims[after["metadata"]["namespace"], after["metadata"]["name"]] + 1
-        least, most = (_whole(_notes(before).get(key)) for key in (LEAST, MOST))
-        is_too_large = most is None or size > most or size > max(explained, least or 1, was)
-        is_too_small = size < (1 if least is None else least)
-        if was <= (most or 0) and size < was:
+        bounds = _bounds(before)
+        if bounds is None:
+            self._break(Courtesy.SIZED, change)
+            return
+        least, most = bounds
+        is_too_large = size > most or size > max(explained, least, was)
+        is_too_small = size < least
+        if size < was <= most:
             is_too_small |= size < min(was - 1, 3 * was // 4)
             is_too_small |= now_s + _DATES_AGREE_S < self._shrunk_s.get(uid, 0.0) + _LASTS_S
             self._shrunk_s[uid] = now_s
         is_too_soon = now_s + _DATES_AGREE_S < self._sized_s.get(uid, 0.0) + _LASTS_S
         if is_too_large or is_too_small or is_too_soon:
             self._break(Courtesy.SIZED, change)
+
+    def rest(self) -> list[str]:
+        """Return what was broken, now that everything has come to rest."""
+        for pool in self._plane.store.list(POOLS):
+            bounds = _bounds(pool)
+            if bounds is not None and "deletionTimestamp" not in pool["metadata"]:
+                size = pool["spec"].get("replicas", 1)
+                if not bounds[0] <= size <= bounds[1]:
+                    self.found.append(f"{Courtesy.SIZED.name}: {size} is not within {bounds}")
+        return self.found
 
     def _recent(self, versions: list[V]) -> list[V]:
         """Return what a companion may hold for the last of versions that begin with their times."""
@@ -276,8 +292,14 @@ def _pool_of(claim: Json) -> tuple[str, str]:
     return claim["metadata"]["namespace"], claim["spec"]["warmPoolRef"]["name"]
 
 
-def _whole(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdigit() else None
+def _bounds(pool: Json) -> tuple[int, int] | None:
+    """Return the bounds of a pool; None if it has none, or wrong ones."""
+    notes = _notes(pool)
+    least = notes.get(LEAST, "1")
+    most = notes.get(MOST, "")
+    if not (least.isdigit() and most.isdigit() and int(most) >= max(1, int(least))):
+        return None
+    return int(least), int(most)
 
 
 def _permitted(pool: Json) -> int | None:

@@ -46,7 +46,7 @@ class Accompanied(Story):
         for _ in range(4):
             self.run_all()
             self.time(30.0)
-        return self.courtesies.found
+        return self.courtesies.rest()
 
 
 class Races(Users):

@@ -12,7 +12,7 @@ from lean_sandbox.config.options import Settings
 from lean_sandbox.model.times import format_rfc3339
 from lean_sandbox.runtime import controller as runtime_controller
 from tests.support.builders import claim, pool, template
-from tests.support.extensions import open_claims, passes, ready_of
+from tests.support.extensions import open_claims
 from tests.support.names import CLAIMS
 from tests.support.volumes import volume
 from tests.support.world import NS, World, condition, open_world, running_status, sandbox
@@ -78,42 +78,6 @@ async def test_what_is_final_is_not_looked_at() -> None:
         assert not world.reports
 
 
-async def test_claims_that_nothing_can_be_done_about_are_not_looked_at() -> None:
-    """Whatever they wait for wakes them."""
-    strict = template("strict", envVarsInjectionPolicy="Disallowed")
-    free = template("free", volumeClaimTemplates=[volume("a"), volume("a")])
-    before = (strict, free, template("bad", service=True))
-    waiting = {
-        "env": (
-            "EnvVarsInjectionRejected",
-            claim(pool="strict", env=[{"name": "A", "value": "b"}]),
-        ),
-        "volumes": ("VolumeClaimTemplatesError", claim(pool="free")),
-        "metadata": ("InvalidMetadata", claim(additionalPodMetadata={"labels": {"a.b/c": "d"}})),
-        "in.valid": ("InvalidConfiguration", claim(pool="bad")),
-        "suspended": ("SandboxSuspended", claim()),
-        "failed": ("PodFailed", claim()),
-        "succeeded": ("PodSucceeded", claim()),
-    }
-    async with open_claims(before=before) as world:
-        for name in ("strict", "free", "bad"):
-            await world.create(pool(name, template=name))
-        for name, (_, body) in waiting.items():
-            await world.create({**body, "metadata": {**body["metadata"], "name": name}})
-        await world.run_pod("suspended")
-        await world.patch("sandboxes", "suspended", {"spec": {"operatingMode": "Suspended"}})
-        await world.delete("pods", "suspended")
-        await world.pod_status("failed", phase="Failed")
-        await world.pod_status("succeeded", phase="Succeeded")
-        await world.advance(60.0)
-        assert {name: ready_of(world, name)[1] for name in waiting} == {
-            name: reason for name, (reason, _) in waiting.items()
-        }
-        looks = passes(world)
-        await world.advance(3600.0)
-        assert passes(world) == looks
-
-
 async def test_looks_become_rare() -> None:
     """A Pod that stays pending is looked at ever less, and fetched each 300 seconds at most."""
     async with open_world(AT_ONCE) as world:
@@ -161,7 +125,9 @@ async def test_a_change_whose_event_comes_during_a_reconcile_of_the_net_is_not_c
 async def test_a_claim_that_waits_for_somebody_is_not_looked_at() -> None:
     """Its Sandbox is suspended, finished or expired, or it is refused: no reconcile for an hour."""
     over = {"shutdownTime": "2020-01-01T00:00:00Z", "shutdownPolicy": "Retain"}
-    async with open_claims(replicas=0) as world:
+    templates = (template(), template("served", service=True))
+    async with open_claims(replicas=0, templates=templates) as world:
+        await world.create(pool("served", template="served"))
         for name in ("asleep", "done", "failed"):
             await world.create(claim(name))
             await world.run_pod(name)
@@ -173,6 +139,8 @@ async def test_a_claim_that_waits_for_somebody_is_not_looked_at() -> None:
         await world.patch("sandboxes", "over", {"spec": over})
         await world.create(claim("refused", additionalPodMetadata={"labels": {"a b": ""}}))
         await world.create(claim("environment", env=[{"name": "A", "value": "b"}]))
+        await world.create(claim("volumes", volumeClaimTemplates=[volume()]))
+        await world.create(claim("in.valid", pool="served"))
         await world.advance(60.0)
         claims = world.plane.store.list(CLAIMS, NS)
         assert {one["metadata"]["name"]: condition(one, "Ready")["reason"] for one in claims} == {
@@ -182,6 +150,8 @@ async def test_a_claim_that_waits_for_somebody_is_not_looked_at() -> None:
             "over": "SandboxExpired",
             "refused": "InvalidMetadata",
             "environment": "EnvVarsInjectionRejected",
+            "volumes": "VolumeClaimTemplatesError",
+            "in.valid": "InvalidConfiguration",
         }
         world.forget_requests()
         before = world.whole.activity().reconciles

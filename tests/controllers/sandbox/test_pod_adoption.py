@@ -135,7 +135,7 @@ async def test_a_pod_that_its_owner_lets_go_is_adopted_at_once() -> None:
     """It stood in the way; that it is free now shows in its metadata alone."""
     async with open_world() as world:
         labels = {**LEAVE, **tracking()}
-        await world.create(pod_body(labels=labels, owners=(world.stranger(),)))
+        await world.create(pod_body(labels=labels, owners=(world.foreign_owner(),)))
         await world.create(sandbox())
         await world.advance(60.0)
         assert ready_of(world)[1] == "ReconcilerError"
