@@ -29,7 +29,8 @@ from lean_sandbox.kube.limits import Limits
 from lean_sandbox.kube.resources import PODS, SANDBOXCLAIMS, SANDBOXES, PartialObject
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.controlplane import ControlPlane
-from lean_sandbox.local.kubelet.kubelet import Kubelet, KubeletSettings
+from lean_sandbox.local.kubelet.kubelet import Kubelet
+from lean_sandbox.local.kubelet.pods import KubeletSettings
 from lean_sandbox.model import names
 from lean_sandbox.model.conditions import Condition
 from lean_sandbox.model.meta import controller_reference

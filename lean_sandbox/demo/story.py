@@ -43,7 +43,8 @@ from lean_sandbox.kube.kubeconfig import load
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.files import CLAIM, SANDBOX, TEMPLATE, WARM_POOL
-from lean_sandbox.local.kubelet.kubelet import Kubelet, KubeletSettings
+from lean_sandbox.local.kubelet.kubelet import Kubelet
+from lean_sandbox.local.kubelet.pods import KubeletSettings
 from lean_sandbox.manager.manager import Manager
 from lean_sandbox.manager.server import Scraper
 from lean_sandbox.metrics.registry import render

@@ -29,7 +29,8 @@ from lean_sandbox.kube.kubeconfig import load
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.local.files import NAME, LocalCluster, as_it_is, clusters, current_context, listed
-from lean_sandbox.local.kubelet.kubelet import Kubelet, KubeletSettings
+from lean_sandbox.local.kubelet.kubelet import Kubelet
+from lean_sandbox.local.kubelet.pods import KubeletSettings
 from lean_sandbox.local.request import AuditEntry
 from lean_sandbox.program import called
 from lean_sandbox.version import __version__

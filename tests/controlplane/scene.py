@@ -21,7 +21,8 @@ from lean_sandbox.clock import SystemClock
 from lean_sandbox.config.options import Settings
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.kubeconfig import load
-from lean_sandbox.local.kubelet.kubelet import Delay, Kubelet, KubeletSettings
+from lean_sandbox.local.kubelet.kubelet import Kubelet
+from lean_sandbox.local.kubelet.pods import Delay, KubeletSettings
 from tests.conformance.api import Api, Room
 from tests.controlplane.server import KUBELET, RealServer
 from tests.support.clients import connected, controlling

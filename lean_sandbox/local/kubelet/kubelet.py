@@ -30,22 +30,22 @@ from lean_sandbox.kube.resources import NODES, PODS, ObjectReference
 from lean_sandbox.local.kubelet.follow import follow
 from lean_sandbox.local.kubelet.pods import (
     Delay,
+    Json,
     KubeletSettings,
     PodStep,
+    PodView,
     next_step,
-    perform,
     read_script,
 )
-from lean_sandbox.local.kubelet.podstatus import FAILED_SCHEDULING, status_patch
-from lean_sandbox.local.kubelet.podview import (
+from lean_sandbox.local.kubelet.podstatus import FAILED_SCHEDULING, perform, status_patch
+from lean_sandbox.local.kubelet.scheduling import (
     NODE_ADDRESS,
     SIMULATED_LABEL,
-    Json,
     NodeView,
-    PodView,
+    Scheduler,
+    next_binding,
     node_object,
 )
-from lean_sandbox.local.kubelet.scheduling import Scheduler, next_binding
 from lean_sandbox.model.meta import as_version
 from lean_sandbox.watch.failures import pause_s
 

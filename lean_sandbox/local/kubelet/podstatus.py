@@ -8,29 +8,30 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from datetime import datetime
 
 import msgspec
 from msgspec.structs import replace
 
 from lean_sandbox.kube.events import Severity
-from lean_sandbox.local.kubelet.podview import (
-    NODE_ADDRESS,
+from lean_sandbox.local.kubelet.pods import (
     Container,
     ContainerStatus,
     Json,
     PodStatus,
+    PodStep,
     PodView,
     Stage,
+    are_gates_open,
     condition,
-    condition_is,
+    read_script,
+    restart_delay_s,
     stage_of,
 )
-from lean_sandbox.model.times import format_duration
+from lean_sandbox.local.kubelet.scheduling import NODE_ADDRESS
+from lean_sandbox.model.times import format_duration, format_rfc3339
 
 FAILED_SCHEDULING = "FailedScheduling"
-# The first wait before a failed pull or a crashed container is tried again; it doubles.
-BACKOFF_S = 10.0
-BACKOFF_CAP_S = 300.0
 # The exit code of a container that was stopped by SIGKILL.
 _KILLED = 137
 _PULL = (
@@ -86,11 +87,6 @@ class _Row:
     change: _Change = lambda _moment, container: container
     pod: Callable[[Moment], _PodChange] = lambda _moment: ({}, {})
     event: Told | None = None
-
-
-def restart_delay_s(restarts: int) -> float:
-    """Return how long a crashed container waits for its next start."""
-    return float(min(BACKOFF_CAP_S, BACKOFF_S * 2.0 ** min(max(0, restarts - 1), 30)))
 
 
 # What becomes of the Pod.
@@ -275,12 +271,6 @@ def status_patch(old: PodStatus, new: PodStatus) -> Json:
     return patch
 
 
-def are_gates_open(pod: PodView, status: PodStatus) -> bool:
-    """Whether every readiness gate of the Pod has its condition True."""
-    gates = pod.spec.readinessGates or ()
-    return all(condition_is(status, gate.get("conditionType", ""), "True") for gate in gates)
-
-
 def _judge_readiness(moment: Moment, status: PodStatus) -> PodStatus:
     """Set ContainersReady and Ready from the containers, the phase and the readiness gates."""
     unready = [c for c in status.containerStatuses if not c.ready]
@@ -321,3 +311,17 @@ def _listed(containers: Iterable[Container | ContainerStatus]) -> str:
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def perform(
+    pod: PodView, step: PodStep, now: datetime, address: str = ""
+) -> tuple[PodStatus, set[Told]]:
+    """Return the Pod's status after ``step``, and the Events that tell of it.
+
+    A Pod gets ``address`` with the step "network".
+    """
+    stamp = format_rfc3339(now)
+    if step.name == "unschedulable":
+        return refuse(pod, stamp, step.detail)
+    code = 0 if read_script(pod.metadata.annotations).crash_loop is None else 1
+    return advance(Moment(pod, stamp, code, address), step.name)

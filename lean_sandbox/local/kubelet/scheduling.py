@@ -1,8 +1,8 @@
-"""Which simulated Node takes a Pod, or what the scheduler says when none does: pure functions.
+"""The simulated Nodes, and which of them takes a Pod, or what the scheduler says when none does.
 
-Filters, their order and their words are those of kube-scheduler. A Pod that demands what is not
-simulated is bound nowhere, and its condition names the field. Volumes, preemption and preferences
-are left out: none of them decides whether a Pod may run here.
+Pure functions. Filters, their order and their words are those of kube-scheduler. A Pod that demands
+what is not simulated is bound nowhere, and its condition names the field. Volumes, preemption and
+preferences are left out: none of them decides whether a Pod may run here.
 """
 
 from __future__ import annotations
@@ -10,13 +10,107 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from fractions import Fraction
 from functools import lru_cache
 from math import ceil
 
-from lean_sandbox.local.kubelet.pods import KubeletSettings, PodStep
-from lean_sandbox.local.kubelet.podview import Container, Json, NodeView, PodView, condition
+import msgspec
+
+from lean_sandbox.local.kubelet.pods import (
+    Container,
+    Json,
+    KubeletSettings,
+    PodStep,
+    PodView,
+    condition,
+)
 from lean_sandbox.model.comparison import parse_quantity
+from lean_sandbox.model.meta import ObjectMeta
+from lean_sandbox.model.times import format_rfc3339
+
+_ROOM = {"cpu": "100000", "memory": "100000Gi", "ephemeral-storage": "100000Gi", "pods": "5000"}
+_CONDITIONS = (
+    ("MemoryPressure", "False", "KubeletHasSufficientMemory", "memory is sufficient"),
+    ("DiskPressure", "False", "KubeletHasNoDiskPressure", "disks have room"),
+    ("PIDPressure", "False", "KubeletHasSufficientPID", "process ids are left"),
+    ("Ready", "True", "KubeletReady", "the simulated kubelet is ready"),
+)
+_INFO = {
+    "architecture": "amd64",
+    "bootID": "",
+    "containerRuntimeVersion": "simulated://0",
+    "kernelVersion": "simulated",
+    "kubeProxyVersion": "",
+    "kubeletVersion": "v0.0.0-simulated",
+    "machineID": "",
+    "operatingSystem": "linux",
+    "osImage": "simulated",
+    "systemUUID": "",
+}
+# Marks what must never be mistaken for a machine that runs anything.
+SIMULATED_LABEL = "kubelet.lean-sandbox/simulated"
+NODE_ADDRESS = "127.0.0.1"
+
+
+class NodeSpec(msgspec.Struct, frozen=True):
+    """What keeps Pods away from a Node."""
+
+    unschedulable: bool = False
+    taints: tuple[Json, ...] | None = None
+
+
+class NodeStatus(msgspec.Struct, frozen=True):
+    """What a Node can hold."""
+
+    allocatable: Json | None = None
+
+
+class NodeView(msgspec.Struct, frozen=True):
+    """A Node without what the scheduling of simulated Pods has no use for."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+
+def node_object(name: str, now: datetime) -> Json:
+    """Return the Node ``name`` as its kubelet registers it: Ready, roomy, labelled like others."""
+    stamp = format_rfc3339(now)
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": name,
+            "labels": {
+                "kubernetes.io/hostname": name,
+                "kubernetes.io/os": "linux",
+                "kubernetes.io/arch": "amd64",
+                SIMULATED_LABEL: "true",
+            },
+        },
+        "status": {
+            "capacity": _ROOM,
+            "allocatable": _ROOM,
+            "conditions": [
+                {
+                    "type": kind,
+                    "status": status,
+                    "reason": reason,
+                    "message": message,
+                    "lastHeartbeatTime": stamp,
+                    "lastTransitionTime": stamp,
+                }
+                for kind, status, reason, message in _CONDITIONS
+            ],
+            "addresses": [
+                {"type": "InternalIP", "address": NODE_ADDRESS},
+                {"type": "Hostname", "address": name},
+            ],
+            "nodeInfo": _INFO,
+        },
+    }
+
 
 _SCHEDULER_NAMES = ("", "default-scheduler")
 _CORDON: Json = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}

@@ -8,10 +8,16 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from lean_sandbox.local.kubelet.kubelet import Delay, KubeletSettings
-from lean_sandbox.local.kubelet.pods import PREFIX, PodStep, next_step, perform
-from lean_sandbox.local.kubelet.podstatus import Told, status_patch
-from lean_sandbox.local.kubelet.podview import PodView, condition_is
+from lean_sandbox.local.kubelet.pods import (
+    PREFIX,
+    Delay,
+    KubeletSettings,
+    PodStep,
+    PodView,
+    condition_is,
+    next_step,
+)
+from lean_sandbox.local.kubelet.podstatus import Told, perform, status_patch
 from tests.support.clock import EPOCH
 
 ADDRESS = "10.64.0.1"

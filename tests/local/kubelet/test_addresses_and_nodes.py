@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lean_sandbox.local.kubelet import kubelet
-from lean_sandbox.local.kubelet.podview import age_s, node_object
+from lean_sandbox.local.kubelet.pods import age_s
+from lean_sandbox.local.kubelet.scheduling import node_object
 from tests.support.clock import EPOCH
 
 

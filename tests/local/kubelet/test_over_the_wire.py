@@ -14,8 +14,8 @@ import pytest
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.resources import NODES, PODS
 from lean_sandbox.local.controlplane import ControlPlane
-from lean_sandbox.local.kubelet.kubelet import Delay, Kubelet, KubeletSettings
-from lean_sandbox.local.kubelet.pods import PREFIX
+from lean_sandbox.local.kubelet.kubelet import Kubelet
+from lean_sandbox.local.kubelet.pods import PREFIX, Delay, KubeletSettings
 from tests.local.kubelet.life import SWIFT, is_ready
 from tests.support.clients import connected, connection_to
 from tests.support.clock import FakeClock

@@ -7,8 +7,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from lean_sandbox.local.kubelet.pods import Delay, KubeletSettings, PodStep, next_step
-from lean_sandbox.local.kubelet.podview import PodView, condition, condition_is
+from lean_sandbox.local.kubelet.pods import (
+    Delay,
+    KubeletSettings,
+    PodStep,
+    PodView,
+    condition,
+    condition_is,
+    next_step,
+)
 from tests.local.kubelet.life import SETTINGS, Life, pod
 from tests.support.clock import EPOCH
 
@@ -77,7 +84,7 @@ def test_init_containers_are_done_before_containers_run() -> None:
 
 def test_a_never_ready_pod_runs_and_stays_unready() -> None:
     """The message of its conditions names the containers."""
-    life = Life(pod(container("a"), container("b"), script={"never-ready": "true"})).run()
+    life = Life(pod(container("a"), container("b"), script={"ready-delay": "true"})).run()
     assert life.steps == FULL_START[:3]
     assert life.pod.status.phase == "Running"
     assert not life.is_ready
@@ -86,17 +93,11 @@ def test_a_never_ready_pod_runs_and_stays_unready() -> None:
 
 
 def test_readiness_is_lost_when_the_script_says_so() -> None:
-    """Once without unready-for, and the Pod stays unready."""
+    """Once, and the Pod stays unready."""
     life = Life(pod(script={"unready-after": "5s"})).run()
     assert life.steps == [*FULL_START, "unready"]
     assert 5 <= life.elapsed_s < 6
     assert life.planned() is None
-
-
-def test_readiness_flaps_with_unready_for() -> None:
-    """It comes back after unready-for, and goes again."""
-    life = Life(pod(script={"unready-after": "5s", "unready-for": "2s"})).run(8)
-    assert life.steps == [*FULL_START, "unready", "ready", "unready", "ready"]
 
 
 def test_a_missing_image_flaps_between_error_and_backoff() -> None:
@@ -125,17 +126,16 @@ def test_a_pull_that_heals_starts_the_pod() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "policy", "phase"),
+    ("end", "policy", "phase"),
     [
-        ("0", "Never", "Succeeded"),
-        ("3", "Never", "Failed"),
-        ("0", "OnFailure", "Succeeded"),
+        ("complete-after", "Never", "Succeeded"),
+        ("crash-loop", "Never", "Failed"),
+        ("complete-after", "OnFailure", "Succeeded"),
     ],
 )
-def test_containers_that_end_complete_the_pod(code: str, policy: str, phase: str) -> None:
+def test_containers_that_end_complete_the_pod(end: str, policy: str, phase: str) -> None:
     """Exit code and restart policy decide the phase, after which nothing moves."""
-    script = {"complete-after": "2s", "exit-code": code}
-    life = Life(pod(script=script, restartPolicy=policy)).run(4)
+    life = Life(pod(script={end: "2s"}, restartPolicy=policy)).run(4)
     assert life.is_ready
     life.run()
     assert 2 <= life.elapsed_s < 4
@@ -146,11 +146,12 @@ def test_containers_that_end_complete_the_pod(code: str, policy: str, phase: str
     assert reason == ("PodCompleted" if phase == "Succeeded" else "PodFailed")
 
 
-@pytest.mark.parametrize(("policy", "code"), [("Always", "0"), ("OnFailure", "1")])
-def test_containers_that_must_not_end_crash_loop(policy: str, code: str) -> None:
+@pytest.mark.parametrize(
+    ("policy", "end"), [("Always", "complete-after"), ("OnFailure", "crash-loop")]
+)
+def test_containers_that_must_not_end_crash_loop(policy: str, end: str) -> None:
     """Restarted at once the first time, then after waits of 10, 20, 40 seconds up to 5 minutes."""
-    script = {"complete-after": "3s", "exit-code": code}
-    life = Life(pod(script=script, restartPolicy=policy)).run(6)
+    life = Life(pod(script={end: "3s"}, restartPolicy=policy)).run(6)
     assert life.steps == [*FULL_START, "exit", "restart"]
     (first,) = life.pod.status.containerStatuses
     assert (first.restartCount, "terminated" in first.lastState) == (1, True)
@@ -174,11 +175,10 @@ def test_containers_that_must_not_end_crash_loop(policy: str, code: str) -> None
 
 
 def test_a_crash_loop_ends_a_pod_that_never_restarts() -> None:
-    """With the code that is asked for."""
-    script = {"crash-loop": "3s", "exit-code": "42"}
-    life = Life(pod(script=script, restartPolicy="Never")).run()
+    """With exit code 1."""
+    life = Life(pod(script={"crash-loop": "3s"}, restartPolicy="Never")).run()
     assert life.pod.status.phase == "Failed"
-    assert life.pod.status.containerStatuses[0].exit_code == 42
+    assert life.pod.status.containerStatuses[0].exit_code == 1
 
 
 def test_an_evicted_pod_fails_for_that_reason() -> None:
@@ -265,7 +265,7 @@ def test_a_deletion_is_finished_within_its_grace_period() -> None:
 def test_a_pod_stops_as_long_as_its_script_says() -> None:
     """Within the grace period."""
     meta = {"deletionTimestamp": "2026-01-02T03:04:05Z", "deletionGracePeriodSeconds": 30}
-    for asked, base_s in (("7s", 7), ("2m", 30)):
+    for asked, base_s in (("7s", 7), ("2m", 30), ("true", 30)):
         found = pod(meta=meta, status=STARTED, script={"termination-delay": asked})
         step = next_step(found, SETTINGS, EPOCH)
         assert step is not None
@@ -294,11 +294,14 @@ def test_a_deleted_pod_fails_before_it_is_removed(policy: str) -> None:
 
 
 @pytest.mark.parametrize("last", ["exit", "backoff"])
-@pytest.mark.parametrize(("code", "phase"), [(0, "Succeeded"), (3, "Failed")])
-def test_a_deleted_pod_keeps_the_codes_its_containers_had(last: str, code: int, phase: str) -> None:
+@pytest.mark.parametrize(
+    ("end", "code", "phase"), [("complete-after", 0, "Succeeded"), ("crash-loop", 1, "Failed")]
+)
+def test_a_deleted_pod_keeps_the_codes_its_containers_had(
+    last: str, end: str, code: int, phase: str
+) -> None:
     """A container that waits for its restart has ended already; its code decides the phase."""
-    script = {"complete-after": "1s", "exit-code": str(code)}
-    life = Life(pod(script=script, restartPolicy="Always"))
+    life = Life(pod(script={end: "1s"}, restartPolicy="Always"))
     while life.steps[-1:] != [last]:
         assert life.step()
     _deleted(life)

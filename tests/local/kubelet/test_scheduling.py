@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from lean_sandbox.local.kubelet.pods import PodStep, perform
-from lean_sandbox.local.kubelet.podview import NodeView, PodView, condition
-from lean_sandbox.local.kubelet.scheduling import Use, demand_of, next_binding
+from lean_sandbox.local.kubelet.pods import PodStep, PodView, condition
+from lean_sandbox.local.kubelet.podstatus import perform
+from lean_sandbox.local.kubelet.scheduling import NodeView, Use, demand_of, next_binding
 from tests.local.kubelet.life import SETTINGS
 from tests.local.kubelet.placements import (
     PLACEMENTS,
