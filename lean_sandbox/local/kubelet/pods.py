@@ -36,7 +36,6 @@ class Container(msgspec.Struct, frozen=True):
     image: str = ""
     restartPolicy: str | None = None
     resources: Json | None = None
-    ports: tuple[Json, ...] | None = None
 
     @property
     def requests(self) -> Json:

@@ -17,14 +17,7 @@ from math import ceil
 
 import msgspec
 
-from lean_sandbox.local.kubelet.pods import (
-    Container,
-    Json,
-    KubeletSettings,
-    PodStep,
-    PodView,
-    condition,
-)
+from lean_sandbox.local.kubelet.pods import Json, KubeletSettings, PodStep, PodView, condition
 from lean_sandbox.model.comparison import parse_quantity
 from lean_sandbox.model.meta import ObjectMeta
 from lean_sandbox.model.times import format_rfc3339
@@ -116,21 +109,12 @@ _SCHEDULER_NAMES = ("", "default-scheduler")
 _CORDON: Json = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 _KEEPS_OUT = ("NoSchedule", "NoExecute")
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-_ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - a host port of every address
 # What a Pod may ask for as a whole, whatever its containers ask for.
 _OF_WHOLE_PODS = ("cpu", "memory")
 
-# Address, protocol and number.
-_Port = tuple[str, str, int]
+Demand = Mapping[str, int]
+"""What a Pod takes of its Node; CPU counts in thousandths."""
 _Amounts = dict[str, Fraction]
-
-
-@dataclass(frozen=True, slots=True)
-class Demand:
-    """What a Pod takes of its Node; CPU counts in thousandths."""
-
-    resources: Mapping[str, int]
-    ports: frozenset[_Port]
 
 
 @dataclass(slots=True)
@@ -143,15 +127,14 @@ class Use:
     def add(self, uid: str, demand: Demand) -> None:
         """Count a Pod, which is not counted yet."""
         self.pods[uid] = demand
-        self.resources.update(demand.resources)
+        self.resources.update(demand)
 
     def remove(self, uid: str) -> None:
         """Count a Pod no longer."""
-        self.resources.subtract(self.pods.pop(uid).resources)
+        self.resources.subtract(self.pods.pop(uid))
 
 
 _UNUSED = Use()
-_NOTHING = Demand({}, frozenset())
 
 
 class Scheduler:
@@ -203,14 +186,12 @@ def demand_of(pod: PodView) -> Demand:
     total: _Amounts = {}
     sidecars: _Amounts = {}
     at_start: _Amounts = {}
-    ports = list(_host_ports(spec.containers))
     for container in spec.containers:
         _add(total, container.requests)
     for container in spec.initContainers or ():
         needed = dict(sidecars)
         _add(needed, container.requests)
         if container.restartPolicy == "Always":
-            ports += _host_ports((container,))
             _add(total, container.requests)
             sidecars = needed
         at_start |= {name: max(at, at_start.get(name, at)) for name, at in needed.items()}
@@ -219,7 +200,7 @@ def demand_of(pod: PodView) -> Demand:
         if name in _OF_WHOLE_PODS or name.startswith("hugepages-"):
             total[name] = _quantity(text)
     _add(total, spec.overhead or {})
-    return Demand(_whole(total), frozenset(ports))
+    return _whole(total)
 
 
 def next_binding(
@@ -274,15 +255,12 @@ def _misfits(pod: PodView, demand: Demand, node: NodeView, use: Use) -> list[str
         return ["node(s) didn't match Pod's node affinity/selector"]
     # What is held for the Pod itself does not stand in its way.
     uid = pod.metadata.uid
-    held = use.pods.get(uid, _NOTHING)
-    others = (other.ports for of, other in use.pods.items() if of != uid)
-    if demand.ports and any(_collide(demand.ports, ports) for ports in others):
-        return ["node(s) didn't have free ports for the requested pod ports"]
+    held = use.pods.get(uid, {})
     room = _whole({name: _quantity(text) for name, text in (node.status.allocatable or {}).items()})
     count = len(use.pods) - (uid in use.pods)
     reasons = ["Too many pods"] if count >= room.get("pods", 0) else []
-    for name, amount in demand.resources.items():
-        left = room.get(name, 0) - use.resources[name] + held.resources.get(name, 0)
+    for name, amount in demand.items():
+        left = room.get(name, 0) - use.resources[name] + held.get(name, 0)
         if amount > max(0, left):
             reasons.append(f"Insufficient {name}")
     return reasons
@@ -366,22 +344,7 @@ def _not_simulated(pod: PodView) -> Iterator[str]:
         yield "spec.resourceClaims"
 
 
-# Resources and ports.
-
-
-def _host_ports(containers: Iterable[Container]) -> Iterator[_Port]:
-    for container in containers:
-        for port in container.ports or ():
-            if number := port.get("hostPort"):
-                yield (port.get("hostIP") or _ANY_ADDRESS, port.get("protocol") or "TCP", number)
-
-
-def _collide(ours: Iterable[_Port], theirs: Iterable[_Port]) -> bool:
-    return any(
-        mine[1:] == other[1:] and (mine[0] == other[0] or _ANY_ADDRESS in (mine[0], other[0]))
-        for mine in ours
-        for other in theirs
-    )
+# Resources.
 
 
 def _add(into: _Amounts, more: Mapping[str, object]) -> None:

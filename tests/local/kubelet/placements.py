@@ -12,7 +12,6 @@ PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 _TAINTED = "node(s) had untolerated taint(s)"
 _MISMATCH = "node(s) didn't match Pod's node affinity/selector"
-_PORTS = "node(s) didn't have free ports for the requested pod ports"
 
 
 @dataclass(frozen=True)
@@ -42,14 +41,13 @@ def taint(effect: str = "NoSchedule", key: str = "dedicated", value: str = "me")
     return {"key": key, "value": value, "effect": effect}
 
 
-def container(*ports: Json, name: str = "main", restart: str = "", **requests: str) -> Json:
-    """Return a container with host ports and requests; ``gpu`` stands for ``example.com/gpu``."""
+def container(name: str = "main", restart: str = "", **requests: str) -> Json:
+    """Return a container with requests; ``gpu`` stands for ``example.com/gpu``."""
     asked = {{"gpu": "example.com/gpu"}.get(key, key): value for key, value in requests.items()}
     limits = {key: value for key, value in asked.items() if "/" in key}
     return {
         "name": name,
         "image": "busybox",
-        "ports": list(ports),
         "resources": {"requests": asked, "limits": limits},
         **({"restartPolicy": restart} if restart else {}),
     }
@@ -72,12 +70,6 @@ def labelled(*requirements: tuple[str, str, list[str]]) -> Json:
         for key, operator, values in requirements
     ]
     return {"matchExpressions": found}
-
-
-def port(number: int, address: str = "", protocol: str = "TCP") -> Json:
-    """Return a host port."""
-    found = {"containerPort": number, "hostPort": number, "protocol": protocol}
-    return found | ({"hostIP": address} if address else {})
 
 
 def no_fit(reasons: str, nodes: int) -> str:
@@ -225,18 +217,6 @@ PLACEMENTS = {
         alone("Too many pods"),
         {"a": node(room={"pods": "1"})},
         {"a": [pod()]},
-    ),
-    "a port that is taken": Placement(
-        pod(container(port(80))),
-        alone(_PORTS),
-        {"a": node()},
-        {"a": [pod(container(port(80, "10.0.0.1")))]},
-    ),
-    "a port of another address or protocol": Placement(
-        pod(container(port(80, "10.0.0.2"), port(81))),
-        "a",
-        {"a": node()},
-        {"a": [pod(container(port(80, "10.0.0.1"), port(81, "", "UDP")))]},
     ),
     "each reason is counted": Placement(
         pod(container(cpu="3", memory="3Gi"), nodeSelector={"disk": "fast"}),
