@@ -17,7 +17,6 @@ _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _SCHEMA = "spec.validation.openAPIV3Schema.properties[spec].properties[a]"
 _TEXT: Json = {"type": "string"}
 _RULED: Json = {"type": "object", "properties": {"b": _TEXT}}
-_HOOK = {"conversionReviewVersions": ["v9"], "clientConfig": {"url": "https://a.dev"}}
 
 
 def definition(**spec: Any) -> Json:
@@ -97,17 +96,9 @@ _REFUSED: list[tuple[Json, str, str]] = [
     ({"versions": None}, "spec.versions", "exactly one version marked as storage version"),
     ({"preserveUnknownFields": True}, "spec.preserveUnknownFields", "cannot set to true"),
     ({"conversion": {"strategy": "Nope"}}, "spec.conversion.strategy", '"None", "Webhook"'),
-    ({"conversion": {"strategy": "Webhook"}},
-     "spec.conversion.webhookClientConfig", "required when strategy is set to Webhook"),
-    ({"conversion": {"strategy": "Webhook", "webhook": _HOOK}},
-     "spec.conversion.conversionReviewVersions", "must include at least one of v1, v1beta1"),
-    ({"conversion": {"strategy": "None", "webhook": {"conversionReviewVersions": ["v1"]}}},
-     "spec.conversion.conversionReviewVersions", "should not be set"),
     ({"versions": version(name="V1")}, "spec.versions[0].name", "DNS-1035 label"),
     ({"versions": version(schema=None)},
      "spec.versions[0].schema.openAPIV3Schema", "Required value"),
-    ({"versions": version(deprecationWarning="x")},
-     "spec.versions[0].deprecationWarning", "can only be set for deprecated versions"),
     ({"versions": version(additionalPrinterColumns=[
         {"name": "a", "type": "string", "format": "nope", "jsonPath": ".a"}])},
      "spec.additionalPrinterColumns[0].format", "must be one of byte,date"),

@@ -1,26 +1,236 @@
-"""CustomResourceDefinitions: defaults, names, versions."""
+"""CustomResourceDefinitions: what they may say, and whether their schemas are structural.
+
+Rules are compiled, so an unknown function or a syntax error shows here and not at the first object.
+"""
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Iterator
 from typing import Any, Final
 
 from lean_sandbox.local.errors import ErrorCause
 from lean_sandbox.local.schema import checks, errors
-from lean_sandbox.local.schema.checks import Check, broken, named, needed, one_of
-from lean_sandbox.local.schema.definedschema import check_schema
-from lean_sandbox.local.schema.structural import OPEN
+from lean_sandbox.local.schema.checks import Check, broken, named, needed, never, one_of
+from lean_sandbox.local.schema.expressions import RuleError
+from lean_sandbox.local.schema.structural import (
+    EMBEDDED,
+    OPEN,
+    PatternError,
+    compile_pattern,
+    prune,
+)
+from lean_sandbox.local.schema.validation import check_rule, validate
 
 Json = dict[str, Any]
 
-_APPROVAL: Final = "api-approved.kubernetes.io"
-_COLUMN_FORMATS: Final = (
-    *("byte", "date", "date-time", "double", "float", "int32", "int64", "password"),
+
+# ------------------------------------------------------------------ schemas
+
+_reason: Final = one_of(
+    *(f"FieldValue{word}" for word in ("Duplicate", "Forbidden", "Invalid", "Required"))
 )
 
 
+def _unset(text: str, *, is_absent: bool = False) -> Check:
+    """Return a check that nothing is said, ``false`` included if ``is_absent``."""
+
+    def check(value: Any, where: str) -> Iterator[ErrorCause]:
+        if value or (is_absent and value is not None):
+            yield errors.forbidden(where, text)
+
+    return check
+
+
+def _pattern(pattern: Any, where: str) -> Iterator[ErrorCause]:
+    try:
+        compile_pattern(pattern or "")
+    except PatternError as error:
+        text = f"must be a valid regular expression, but isn't: {error}"
+        yield errors.invalid(where, pattern, text)
+
+
+_UNKNOWN: Final = (
+    *("$ref", "definitions", "id", "patternProperties", "dependencies", "additionalItems"),
+)
+_KEYWORDS: Final[Json] = {
+    **{name: _unset(f"{name} is not supported", is_absent=True) for name in _UNKNOWN},
+    "uniqueItems": _unset(
+        "uniqueItems cannot be set to true since the runtime complexity becomes quadratic"
+    ),
+    "pattern": _pattern,
+    "type": one_of("array", "boolean", "integer", "number", "object", "string"),
+    "x-kubernetes-list-type": one_of("atomic", "set", "map"),
+    "x-kubernetes-map-type": one_of("atomic", "granular"),
+    OPEN: never(lambda value: value is False, "must be true or undefined"),
+}
+# Within anyOf, oneOf, allOf and not these say nothing that a value could be pruned by.
+_BRANCH: Final[Json] = {
+    "type": _unset("must be empty to be structural"),
+    "default": _unset("must be undefined to be structural"),
+    "additionalProperties": _unset("must be undefined to be structural"),
+    "nullable": _unset("must be false to be structural"),
+    "pattern": _pattern,
+}
+
+
+def _check_type(schema: Json, path: str, *, is_root: bool) -> Iterator[ErrorCause]:
+    kind = schema.get("type") or ""
+    where = f"{path}.type"
+    if not kind and is_root:
+        yield errors.required(where, "must not be empty at the root")
+    elif not kind and not (schema.get("x-kubernetes-int-or-string") or schema.get(OPEN)):
+        yield errors.required(where, "must not be empty for specified object fields")
+    elif is_root and kind and kind != "object":
+        yield errors.invalid(where, kind, "must be object at the root")
+    elif schema.get(EMBEDDED) and kind != "object":
+        yield errors.invalid(where, kind, f"must be object if {EMBEDDED} is true")
+    elif kind != "array" and schema.get("x-kubernetes-list-type"):
+        text = "must be array if x-kubernetes-list-type is specified"
+        yield errors.invalid(where, kind, text)
+    if schema.get(EMBEDDED) and not schema.get("properties") and not schema.get(OPEN):
+        text = f"must not be empty if {EMBEDDED} is true without {OPEN}"
+        yield errors.required(f"{path}.properties", text)
+
+
+def _check_items(schema: Json, path: str) -> Iterator[ErrorCause]:
+    items = schema.get("items")
+    kind = schema.get("x-kubernetes-list-type")
+    if schema.get("type") == "array" and items is None:
+        yield errors.required(f"{path}.items", "must be specified")
+    if isinstance(items, list):
+        text = "items must be a schema object and not an array"
+        yield errors.forbidden(f"{path}.items", text)
+    if not isinstance(items, dict):
+        items = {}
+    map_type = items.get("x-kubernetes-map-type")
+    if kind == "set" and items.get("type") == "object" and map_type != "atomic":
+        text = "must be atomic as item of a list with x-kubernetes-list-type=set"
+        yield errors.invalid(f"{path}.items.x-kubernetes-map-type", map_type, text)
+    if kind == "map":
+        yield from _check_keys(schema.get("x-kubernetes-list-map-keys") or [], items, path)
+
+
+def _check_keys(keys: list[str], items: Json, path: str) -> Iterator[ErrorCause]:
+    where = f"{path}.x-kubernetes-list-map-keys"
+    yield from needed("must not be empty if x-kubernetes-list-type is map")(keys, where)
+    for key in keys:
+        field = (items.get("properties") or {}).get(key)
+        if field is None:
+            yield errors.invalid(where, key, "entries must all be names of item properties")
+        elif "default" not in field and key not in (items.get("required") or ()):
+            text = (
+                "this property is in x-kubernetes-list-map-keys, "
+                "so it must have a default or be a required property"
+            )
+            yield errors.required(f"{path}.items.properties[{key}].default", text)
+
+
+def _check_default(schema: Json, path: str) -> Iterator[ErrorCause]:
+    if "default" not in schema:
+        return
+    where = f"{path}.default"
+    given = {"value": schema["default"]}
+    around = {"properties": {"value": schema}}
+    for error in validate(given, around):
+        yield ErrorCause(error.reason, error.message.replace("value in body", " in body"), where)
+    if prune(copy.deepcopy(given), around):
+        yield errors.invalid(where, schema["default"], "must not have unknown fields")
+
+
+def _check_branches(schema: Json, path: str) -> Iterator[ErrorCause]:
+    if schema.get("x-kubernetes-int-or-string"):
+        return
+    for name in ("allOf", "anyOf", "oneOf"):
+        for position, branch in enumerate(schema.get(name) or ()):
+            yield from _check_branch(branch or {}, f"{path}.{name}[{position}]")
+    yield from _check_branch(schema.get("not") or {}, f"{path}.not")
+
+
+def _check_branch(branch: Json, path: str) -> Iterator[ErrorCause]:
+    yield from broken(branch, path, _BRANCH)
+    if branch:
+        yield from _check_branches(branch, path)
+    for name, field in (branch.get("properties") or {}).items():
+        yield from _check_branch(field or {}, f"{path}.properties[{name}]")
+
+
+def _check_metadata(field: Json, where: str) -> Iterator[ErrorCause]:
+    if field.get("type") not in (None, "object"):
+        yield errors.invalid(f"{where}.type", field["type"], "must be object")
+    if set(field.get("properties") or ()) - {"name", "generateName"}:
+        text = "must not specify anything other than name and generateName"
+        yield errors.forbidden(where, f"{text}, but metadata is implicitly specified")
+
+
+def _check_rule(rule: Json, schema: Json, where: str, *, is_root: bool) -> Iterator[ErrorCause]:
+    text = rule.get("rule") or ""
+    expression = rule.get("messageExpression") or ""
+    if not text.strip():
+        yield errors.required(f"{where}.rule", "rule is not specified")
+        return
+    if "\n" in (message := rule.get("message") or ""):
+        yield errors.invalid(f"{where}.message", message, "must not contain line breaks")
+    if expression and not expression.strip():
+        problem = "messageExpression must be non-empty if specified"
+        yield errors.required(f"{where}.messageExpression", problem)
+        expression = ""
+    yield from _reason(rule.get("reason"), f"{where}.reason")
+    if (field := rule.get("fieldPath")) and not _has_field(schema, field):
+        yield errors.invalid(f"{where}.fieldPath", field, "must be a valid path")
+    for name, source in (("rule", text), ("messageExpression", expression)):
+        try:
+            check_rule(source or "true", schema, is_root=is_root)
+        except RuleError as error:
+            what = "" if name == "rule" else f"{name} "
+            yield errors.invalid(f"{where}.{name}", source, f"{what}compilation failed: {error}")
+
+
+def _has_field(schema: Json, path: str) -> bool:
+    """Say whether a path such as `.a['b']` names a declared field."""
+    steps = re.findall(r"\.(\w+)|\['([^']*)'\]", path)
+    if "".join(f".{a}" if a else f"['{b}']" for a, b in steps) != path:
+        return False
+    for a, b in steps:
+        others = schema.get("additionalProperties")
+        inner = (schema.get("properties") or {}).get(a or b, others)
+        if not isinstance(inner, dict):
+            return False
+        schema = inner
+    return True
+
+
+def check_schema(schema: Json, path: str, *, is_root: bool = False) -> Iterator[ErrorCause]:
+    """Give what keeps a schema from being structural, and its rules from being compiled."""
+    yield from broken(schema, path, _KEYWORDS)
+    yield from _check_type(schema, path, is_root=is_root)
+    yield from _check_items(schema, path)
+    yield from _check_default(schema, path)
+    yield from _check_branches(schema, path)
+    for position, rule in enumerate(schema.get("x-kubernetes-validations") or ()):
+        where = f"{path}.x-kubernetes-validations[{position}]"
+        yield from _check_rule(rule or {}, schema, where, is_root=is_root)
+    properties: Json = schema.get("properties") or {}
+    others = schema.get("additionalProperties")
+    items = schema.get("items")
+    if properties and others is not None:
+        text = "additionalProperties and properties are mutual exclusive"
+        yield errors.forbidden(f"{path}.additionalProperties", text)
+    for name, field in properties.items():
+        where = f"{path}.properties[{name}]"
+        if name == "metadata" and (is_root or schema.get(EMBEDDED)):
+            yield from _check_metadata(field or {}, where)
+        else:
+            yield from check_schema(field or {}, where)
+    for name, inner in (("additionalProperties", others), ("items", items)):
+        if isinstance(inner, dict):
+            yield from check_schema(inner, f"{path}.{name}")
+
+
 # ------------------------------------------------------------------ names
+
+_APPROVAL: Final = "api-approved.kubernetes.io"
 
 
 def _mixed_case(text: str) -> list[str]:
@@ -45,8 +255,7 @@ def _check_name(crd: Json) -> Iterator[ErrorCause]:
 
 
 def _check_approval(crd: Json) -> Iterator[ErrorCause]:
-    group = crd["spec"].get("group") or ""
-    is_protected = re.search(r"(^|\.)(k8s|kubernetes)\.io$", group)
+    is_protected = re.search(r"(^|\.)(k8s|kubernetes)\.io$", crd["spec"].get("group") or "")
     if is_protected and _APPROVAL not in (crd["metadata"].get("annotations") or {}):
         text = (
             f'protected groups must have approval annotation "{_APPROVAL}", '
@@ -55,36 +264,14 @@ def _check_approval(crd: Json) -> Iterator[ErrorCause]:
         yield errors.required(f"metadata.annotations[{_APPROVAL}]", text)
 
 
-def _conversion(conversion: Any, where: str) -> Iterator[ErrorCause]:
-    webhook: Json = conversion.get("webhook") or {}
-    versions = webhook.get("conversionReviewVersions") or []
-    given = {"webhookClientConfig": webhook.get("clientConfig") is not None}
-    given["conversionReviewVersions"] = bool(versions)
-    for name, is_given in given.items():
-        if conversion.get("strategy") != "Webhook":
-            if is_given:
-                text = "should not be set when strategy is not set to Webhook"
-                yield errors.forbidden(f"{where}.{name}", text)
-        elif not is_given:
-            text = "required when strategy is set to Webhook"
-            yield errors.required(f"{where}.{name}", text)
-    if versions and not {"v1", "v1beta1"} & set(versions):
-        text = "must include at least one of v1, v1beta1"
-        yield errors.invalid(f"{where}.conversionReviewVersions", versions, text)
-
-
-def _not_preserved(value: Any, where: str) -> Iterator[ErrorCause]:
-    if value:
-        text = f"cannot set to true, set {OPEN} to true in spec.versions[*].schema instead"
-        yield errors.invalid(where, value, text)
-
-
 _LABEL: Final = (needed(), named(checks.rfc1035_label_problems))
 _MIXED: Final = (needed(), named(_mixed_case))
 _SPEC: Final[Json] = {
     "group": _group,
-    "preserveUnknownFields": _not_preserved,
-    "conversion": (_conversion, {"strategy": (needed(), one_of("None", "Webhook"))}),
+    "preserveUnknownFields": never(
+        bool, f"cannot set to true, set {OPEN} to true in spec.versions[*].schema instead"
+    ),
+    "conversion": {"strategy": (needed(), one_of("None", "Webhook"))},
     "scope": (needed(), one_of("Cluster", "Namespaced")),
     "names": {
         "plural": _LABEL,
@@ -128,7 +315,9 @@ _VERSION: Final[Json] = {
         {
             "name": needed(),
             "type": _word("boolean", "date", "integer", "number", "string", is_needed=True),
-            "format": _word(*_COLUMN_FORMATS),
+            "format": _word(
+                *("byte", "date", "date-time", "double", "float", "int32", "int64", "password")
+            ),
         },
     ),
     "subresources": {
@@ -143,16 +332,11 @@ _VERSION: Final[Json] = {
 
 def _check_selectable(version: Json, path: str) -> Iterator[ErrorCause]:
     root = (version.get("schema") or {}).get("openAPIV3Schema") or {}
-    seen: set[str] = set()
     for position, item in enumerate(version.get("selectableFields") or ()):
         where = f"{path}[{position}].jsonPath"
         text = item.get("jsonPath") or ""
-        if not text:
-            yield errors.required(where)
-        elif not text.startswith("."):
-            problem = f"is an invalid path: expected [ or . but got: {text.partition('.')[0]}"
-            yield errors.invalid(where, text, problem)
-        elif (field := _field_at(root, text)) is None:
+        field = _field_at(root, text)
+        if field is None:
             problem = "is an invalid path: does not refer to a valid field"
             yield errors.invalid(where, text, problem)
         elif field.get("type") not in ("string", "boolean", "integer"):
@@ -161,9 +345,6 @@ def _check_selectable(version: Json, path: str) -> Iterator[ErrorCause]:
                 " strings with formats are allowed."
             )
             yield errors.invalid(where, text, problem)
-        elif text in seen:
-            yield errors.duplicate(where, text)
-        seen.add(text)
 
 
 def _field_at(schema: Json, path: str) -> Json | None:
@@ -172,14 +353,6 @@ def _field_at(schema: Json, path: str) -> Json | None:
     for name in path.split(".")[1:]:
         found = ((found or {}).get("properties") or {}).get(name)
     return None if path.startswith(".metadata") else found
-
-
-def _check_deprecation(version: Json, path: str) -> Iterator[ErrorCause]:
-    warning = version.get("deprecationWarning")
-    if warning is not None and not version.get("deprecated"):
-        yield errors.invalid(path, warning, "can only be set for deprecated versions")
-    elif warning is not None and not warning:
-        yield errors.invalid(path, warning, "must not be an empty string")
 
 
 def _check_versions(versions: list[Json]) -> Iterator[ErrorCause]:
@@ -198,26 +371,19 @@ def _check_versions(versions: list[Json]) -> Iterator[ErrorCause]:
             yield errors.required(f"{path}.schema.openAPIV3Schema")
             continue
         # A server with one version reports as if all of it stood at the top of the spec.
-        top = path
-        where = f"{path}.schema.openAPIV3Schema"
-        if len(versions) == 1:
-            top = "spec"
-            where = "spec.validation.openAPIV3Schema"
+        is_only = len(versions) == 1
+        top = "spec" if is_only else path
+        where = f"{top}.{'validation' if is_only else 'schema'}.openAPIV3Schema"
         yield from check_schema(schema, where, is_root=True)
         yield from broken(version, top, _VERSION)
         yield from _check_selectable(version, f"{top}.selectableFields")
-        yield from _check_deprecation(version, f"{path}.deprecationWarning")
 
 
 # ------------------------------------------------------------------ the whole
 
 
 def check_definition(crd: Json, _where: str = "") -> Iterator[ErrorCause]:
-    """Give what is wrong with a CustomResourceDefinition (defaults must be in place).
-
-    Rules are compiled, so an unknown function or a syntax error shows here and not at the first
-    object.
-    """
+    """Give what is wrong with a CustomResourceDefinition (defaults must be in place)."""
     spec: Json = crd["spec"]
     yield from broken(spec, "spec", _SPEC)
     yield from _check_name(crd)
