@@ -218,7 +218,6 @@ class AuditEntry(Target):
     code: int = 0
     request_bytes: int = 0
     response_bytes: int = 0
-    latency_s: float = 0.0
 
     @property
     def what(self) -> str:

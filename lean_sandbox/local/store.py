@@ -148,9 +148,8 @@ class Collection:
         """Version of the newest forgotten event: history is complete after it."""
         self.changed: int = 0
         """Version of the newest event."""
-        self.watchers: dict[int, Callable[[Event], None]] = {}
-        self.enders: dict[int, Callable[[], None]] = {}
-        """What ends each watcher, when the kind is served no more."""
+        self.watchers: dict[Callable[[Event], None], Callable[[], None]] = {}
+        """Who is told of each change, and what ends it when the kind is served no more."""
 
     def _range(self, namespace: str) -> tuple[int, int]:
         if not namespace:
@@ -212,7 +211,7 @@ class Collection:
         self._events.append(event)
         self.changed = event.version
         self.compact(HISTORY)
-        for deliver in list(self.watchers.values()):
+        for deliver in list(self.watchers):
             deliver(event)
 
     def compact(self, keep_last: int) -> None:
@@ -228,7 +227,7 @@ class Collection:
 
     def end_watches(self) -> None:
         """End every watcher once it has seen everything."""
-        for end in list(self.enders.values()):
+        for end in list(self.watchers.values()):
             end()
 
     def restore(self, entries: list[Entry], floor: int) -> None:

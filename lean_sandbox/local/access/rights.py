@@ -9,11 +9,11 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from filters.selectors import LabelSelector, LabelTerm
 from lean_sandbox.local import recorded
 from lean_sandbox.local.errors import StatusError, bad_request, forbidden, not_found
 from lean_sandbox.local.kinds import Kind
 from lean_sandbox.local.request import Target, UserInfo
+from lean_sandbox.local.schema.metadata import selector_of
 from lean_sandbox.local.store import Collection, Event, Store
 from lean_sandbox.local.write.bodies import WriteOptions
 from lean_sandbox.local.write.verbs import Verbs
@@ -224,7 +224,6 @@ _WORDS: Final = {
     "resourceNames": "ResourceNames",
     "nonResourceURLs": "NonResourceURLs",
 }
-_OPERATORS: Final = {"In": "in", "NotIn": "notin", "Exists": "", "DoesNotExist": "!"}
 
 
 def first_roles() -> Iterator[Json]:
@@ -242,20 +241,6 @@ def first_roles() -> Iterator[Json]:
                     {"apiGroup": GROUP, "kind": "Group", "name": group} for group in groups
                 ],
             }
-
-
-def selector_of(selector: Json) -> LabelSelector:
-    """Return a label selector as objects write it; terms of an unknown operator select all."""
-    equal = [
-        LabelTerm(key, "=", frozenset((value,)))
-        for key, value in (selector.get("matchLabels") or {}).items()
-    ]
-    terms = [
-        LabelTerm(one["key"], _OPERATORS[one["operator"]], frozenset(one.get("values") or ()))
-        for one in selector.get("matchExpressions") or ()
-        if one["operator"] in _OPERATORS
-    ]
-    return LabelSelector((*equal, *terms))
 
 
 class Aggregation:

@@ -262,21 +262,11 @@ class Faults:
         self._speak.set()
         self._speak = anyio.Event()
 
-    async def arrive(self, entry: AuditEntry, clock: Clock) -> None:
-        """Do to a request what waits for it before it is carried out.
+    async def meet(self, entry: AuditEntry, clock: Clock, *, after: bool = False) -> None:
+        """Do to a request what waits for it, or to its answer once it has been carried out.
 
         Raises ChosenFailure: it is answered with this instead; AnswerLostError: it is not answered.
         """
-        await self._meet(entry, clock, after=False)
-
-    async def leave(self, entry: AuditEntry, clock: Clock) -> None:
-        """Do to an answer what waits for it, now that the request has been carried out.
-
-        Raises as :meth:`arrive` does.
-        """
-        await self._meet(entry, clock, after=True)
-
-    async def _meet(self, entry: AuditEntry, clock: Clock, *, after: bool) -> None:
         for held in list(self._requests):
             if held.takes(entry, after=after):
                 await held.wait(entry)

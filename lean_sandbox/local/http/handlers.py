@@ -67,14 +67,11 @@ class Handlers:
         """Answer a request that is not a watch. Raises StatusError: the refusal."""
         self._verbs.store.writer = ask.user
         try:
-            return self._answer(ask)
+            self.check_path(ask.target, ask.kind)
+            special = self._subresources.handler(ask.kind, ask.target.subresource)
+            return special(ask) if special else self._by_verb[ask.target.verb](ask, self._form(ask))
         finally:
             self._verbs.store.writer = None
-
-    def _answer(self, ask: Ask) -> EncodedAnswer:
-        self.check_path(ask.target, ask.kind)
-        special = self._subresources.handler(ask.kind, ask.target.subresource)
-        return special(ask) if special else self._by_verb[ask.target.verb](ask, self._form(ask))
 
     def check_path(self, target: Target, kind: Kind) -> None:
         """Refuse a path that is not there, and a verb that it does not have.

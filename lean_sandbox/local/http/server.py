@@ -73,7 +73,6 @@ class ApiServer:
             del self.pending[id(entry)]
 
     async def _handle(self, request: web.BaseRequest, entry: AuditEntry) -> web.StreamResponse:
-        start = self.clock.monotonic()
         try:
             answer = await self._answer(request, entry)
         except StatusError as error:
@@ -90,12 +89,11 @@ class ApiServer:
         # Entered before anything can happen to the answer: the request has been carried out.
         self.audit.add(entry)
         try:
-            await self.faults.leave(entry, self.clock)
+            await self.faults.meet(entry, self.clock, after=True)
         except ChosenFailure as failure:
             answer = _failed(failure)
         entry.code = answer.code
         entry.response_bytes = len(answer.body)
-        entry.latency_s = self.clock.monotonic() - start
         response = _response(answer)
         response.headers["Date"] = f"{self.clock.now():%a, %d %b %Y %H:%M:%S} GMT"
         return response
@@ -112,7 +110,7 @@ class ApiServer:
         user = impersonated(user, request.headers, self.authorizer)
         body = await self._read(request)
         entry.request_bytes = len(body)
-        await self.faults.arrive(entry, self.clock)
+        await self.faults.meet(entry, self.clock)
         self.authorizer.check(user, entry)
         kind = self.registry.get(entry.group, entry.version, entry.resource)
         if kind is None:

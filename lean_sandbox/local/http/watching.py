@@ -171,8 +171,7 @@ class Watches:
         """Stream events until the client leaves, the timeout passes, or the watch is cut."""
         watch = Watch(plan, request.transport)
         # Registered before the first await: no change can slip between the state and the stream.
-        plan.collection.watchers[id(watch)] = watch.deliver
-        plan.collection.enders[id(watch)] = watch.end
+        plan.collection.watchers[watch.deliver] = watch.end
         self._open[watch] = None
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         response.enable_chunked_encoding()
@@ -184,9 +183,8 @@ class Watches:
         except ConnectionError:
             pass  # the client left; nobody is there to be told
         finally:
-            plan.collection.watchers.pop(id(watch), None)
-            plan.collection.enders.pop(id(watch), None)
-            self._open.pop(watch, None)
+            del plan.collection.watchers[watch.deliver]
+            del self._open[watch]
         return response
 
     async def _run(self, response: web.StreamResponse, watch: Watch, audit: AuditEntry) -> None:

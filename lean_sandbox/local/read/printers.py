@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from filters.events import condition_of, pod_columns, sidecars_of
+from lean_sandbox.local.schema.metadata import selector_of
 
 Json = dict[str, Any]
 
@@ -202,17 +203,8 @@ def _labels(path: str) -> Cell:
 
 def _selector(path: str) -> Cell:
     def cell(obj: Json, _now: datetime) -> str:
-        selector = at(obj, path, {})
-        terms = {key: f"{key}={value}" for key, value in at(selector, "matchLabels", {}).items()}
-        for term in selector.get("matchExpressions") or ():
-            key = term.get("key", "")
-            values = ",".join(sorted(term.get("values") or ()))
-            terms[key] = {
-                "In": f"{key} in ({values})",
-                "NotIn": f"{key} notin ({values})",
-                "DoesNotExist": f"!{key}",
-            }.get(term.get("operator", ""), key)
-        return ",".join(terms[key] for key in sorted(terms)) or NONE
+        terms = selector_of(at(obj, path, {})).terms
+        return ",".join(map(str, sorted(terms, key=lambda term: term.key))) or NONE
 
     return cell
 

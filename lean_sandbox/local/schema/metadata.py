@@ -1,10 +1,11 @@
-"""ObjectMeta: names, labels, owner references; what writes keep of it, and its generation."""
+"""ObjectMeta: names, labels and their selectors, owners; what writes keep, and its generation."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any, Final
 
+from filters.selectors import LabelSelector, LabelTerm
 from lean_sandbox.local import recorded
 from lean_sandbox.local.errors import ErrorCause
 from lean_sandbox.local.kinds import Kind
@@ -20,6 +21,7 @@ _ANNOTATIONS_LIMIT_BYTES: Final = 256 * 1024
 _IMMUTABLE: Final = (
     *("namespace", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"),
 )
+_OPERATORS: Final = {"In": "in", "NotIn": "notin", "Exists": "", "DoesNotExist": "!"}
 _OWNER_ORDER: Final = ("apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion")
 NAME_RULES: Final[dict[str, checks.NameRule]] = {
     "Namespace": checks.rfc1123_label_problems,
@@ -217,3 +219,17 @@ def _counted(kind: Kind, obj: Json) -> Json:
 def is_unchanged(old: Json, new: Json) -> bool:
     """Return whether a write changes nothing, so that the version stays."""
     return is_same({**old, "metadata": ordered_metadata(old["metadata"])}, new)
+
+
+def selector_of(selector: Json) -> LabelSelector:
+    """Return a label selector as objects write it; terms of an unknown operator select all."""
+    equal = [
+        LabelTerm(key, "=", frozenset((value,)))
+        for key, value in (selector.get("matchLabels") or {}).items()
+    ]
+    terms = [
+        LabelTerm(one["key"], _OPERATORS[one["operator"]], frozenset(one.get("values") or ()))
+        for one in selector.get("matchExpressions") or ()
+        if one["operator"] in _OPERATORS
+    ]
+    return LabelSelector((*equal, *terms))

@@ -79,18 +79,7 @@ def difference(left: Fields, right: Fields) -> Fields:
 
 def intersection(left: Fields, right: Fields) -> Fields:
     """Return the paths in both sets."""
-    shared: Fields = {}
-    for key, below in left.items():
-        other = right.get(key)
-        if other is None:
-            continue
-        if key == _SELF:
-            shared[_SELF] = {}
-        else:
-            both = intersection(below, other)
-            if both:
-                shared[key] = both
-    return shared
+    return difference(left, difference(left, right))
 
 
 def members(tree: Fields, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
