@@ -20,6 +20,7 @@ from lean_sandbox.local.request import Ask, EncodedAnswer, LocalSettings, Target
 from lean_sandbox.local.schema.events import check_event_change, check_new_event, to_core, to_events
 from lean_sandbox.local.store import Entry
 from lean_sandbox.local.write import bodies
+from lean_sandbox.local.write.admission import structure_of
 from lean_sandbox.local.write.bodies import WriteOptions, read_deletion, read_options
 from lean_sandbox.local.write.verbs import Verbs
 
@@ -221,7 +222,7 @@ class Handlers:
         if bodies.media_type(ask.target.content_type) == bodies.APPLY:
             return self._apply(ask, form, options)
         kind = self._stored_kind(ask.kind)
-        node = None if kind.is_custom else self._verbs.admission.structure(ask.kind)
+        node = None if kind.is_custom else structure_of(ask.kind)
         change = bodies.patch_function(ask.kind, ask.body, ask.target.content_type, node)
         if kind is not ask.kind:
             shown = change

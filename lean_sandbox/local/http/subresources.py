@@ -24,6 +24,7 @@ from lean_sandbox.local.request import Ask, EncodedAnswer
 from lean_sandbox.local.schema import errors
 from lean_sandbox.local.store import Entry
 from lean_sandbox.local.write import bodies
+from lean_sandbox.local.write.admission import structure_of
 from lean_sandbox.local.write.bodies import WriteOptions, deletion_of, read_body, read_options
 from lean_sandbox.local.write.objects import check_preconditions
 from lean_sandbox.local.write.verbs import Verbs, check_identity
@@ -131,7 +132,7 @@ class Subresources:
             wanted = read_body(_SCALE, ask, options, self._verbs.admission)
         entry = self._verbs.entry(ask.kind, ask.namespace, ask.target.name)
         if not is_put:
-            node = None if ask.kind.is_custom else self._verbs.admission.structure(_SCALE)
+            node = None if ask.kind.is_custom else structure_of(_SCALE)
             change = bodies.patch_function(_SCALE, ask.body, ask.target.content_type, node)
             try:
                 current = self._scale_of(ask.kind, entry)

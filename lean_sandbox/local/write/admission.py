@@ -45,7 +45,8 @@ def _rules_of(kind: Kind) -> RuleSet:
 
 
 @lru_cache(maxsize=128)
-def _structure_of(kind: Kind) -> Node:
+def structure_of(kind: Kind) -> Node:
+    """Return how objects of a kind merge."""
     return with_metadata(schema_of(kind))
 
 
@@ -63,10 +64,6 @@ class Admission:
 
     def mutate(self, kind: Kind, obj: Json) -> None:
         """Change an object that is created or updated, as webhooks do; here there are none."""
-
-    def structure(self, kind: Kind) -> Node:
-        """Return how objects of a kind merge."""
-        return _structure_of(kind)
 
     def decode(
         self,

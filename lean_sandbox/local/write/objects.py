@@ -20,7 +20,13 @@ from lean_sandbox.local.schema.assigned import (
 from lean_sandbox.local.schema.errors import warning_header
 from lean_sandbox.local.schema.metadata import is_unchanged, ordered_metadata, tidy_metadata
 from lean_sandbox.local.store import Collection, Entry, Store, field_cells
-from lean_sandbox.local.write.admission import DEFINITIONS, Admission, prepare_create, unowned
+from lean_sandbox.local.write.admission import (
+    DEFINITIONS,
+    Admission,
+    prepare_create,
+    structure_of,
+    unowned,
+)
 from lean_sandbox.local.write.bodies import Deletion, WriteOptions, check_namespace
 from lean_sandbox.local.write.ownership import FieldManager, track_update
 
@@ -305,7 +311,7 @@ class Creating(Objects):
         metadata["managedFields"], _ = track_update(
             unowned(kind, obj, sent),
             obj,
-            self.admission.structure(kind),
+            structure_of(kind),
             FieldManager.of(kind, options, "Update"),
             metadata["creationTimestamp"],
             is_new=True,

@@ -22,7 +22,7 @@ from lean_sandbox.local.kinds import Kind
 from lean_sandbox.local.schema import errors
 from lean_sandbox.local.schema.metadata import count_generation, keep_system, tidy_metadata
 from lean_sandbox.local.store import Entry
-from lean_sandbox.local.write.admission import DEFINITIONS, prepare_update
+from lean_sandbox.local.write.admission import DEFINITIONS, prepare_update, structure_of
 from lean_sandbox.local.write.bodies import WriteOptions, check_address
 from lean_sandbox.local.write.objects import Creating
 from lean_sandbox.local.write.ownership import (
@@ -142,7 +142,7 @@ class Verbs(Creating):
             metadata["namespace"] = entry.namespace
         self._admit_changed(kind, new, old, options)
         metadata = new["metadata"]
-        node = self.admission.structure(kind)
+        node = structure_of(kind)
         writer = FieldManager.of(kind, options, "Update")
         metadata["managedFields"], changed = track_update(old, new, node, writer, self.now())
         count_generation(kind, old, new)
@@ -190,7 +190,7 @@ class Verbs(Creating):
             raise bad_request("metadata.managedFields must be nil")
         entry = self.find(kind, namespace, name)
         writer = FieldManager.of(kind, options, "Apply")
-        node = self.admission.structure(kind)
+        node = structure_of(kind)
         hide = hidden_from(kind, options.subresource)
         if entry is None:
             if options.subresource:
@@ -235,7 +235,7 @@ class Verbs(Creating):
         self, kind: Kind, namespace: str, obj: Json, writer: FieldManager, options: WriteOptions
     ) -> Entry:
         # Before defaults: the applier owns what it said and no more.
-        claimed = claimed_by(obj, self.admission.structure(kind), hide=hidden_from(kind, ""))
+        claimed = claimed_by(obj, structure_of(kind), hide=hidden_from(kind, ""))
         trial = WriteOptions(
             options.manager, dry_run=True, validation="Ignore", warnings=options.warnings
         )
