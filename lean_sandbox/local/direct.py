@@ -10,7 +10,7 @@ from lean_sandbox.local.errors import StatusError
 from lean_sandbox.local.kinds import Kind
 from lean_sandbox.local.store import Collection, Entry, Event, field_cells
 from lean_sandbox.local.write.bodies import Deletion, WriteOptions
-from lean_sandbox.local.write.patch import merge_patch
+from lean_sandbox.local.write.changes import merge_patch
 from lean_sandbox.local.write.verbs import Verbs
 
 Json = dict[str, Any]

@@ -10,17 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lean_sandbox.local.read.printers import human_duration, pod_cells
-from lean_sandbox.local.write.ownership import (
+from lean_sandbox.local.write.changes import (
     changes,
     difference,
     fields_of,
     from_wire,
     intersection,
     members,
+    merge_patch,
     to_wire,
     union,
 )
-from lean_sandbox.local.write.patch import merge_patch
 
 Json = dict[str, Any]
 

@@ -22,7 +22,7 @@ from lean_sandbox.local.request import Ask, Target, flag, number
 from lean_sandbox.local.schema import errors
 from lean_sandbox.local.schema.structural import Node
 from lean_sandbox.local.write.admission import Admission
-from lean_sandbox.local.write.patch import json_patch, merge_patch, strategic_patch
+from lean_sandbox.local.write.changes import json_patch, merge_patch, strategic_patch
 from lean_sandbox.local.write.protobuf import PROTOBUF, decode_body
 
 Json = dict[str, Any]
