@@ -64,8 +64,7 @@ LOCAL: dict[str, set[str]] = {
     "write": {"schema", "store"},
     "read": {"schema", "store"},
     "access": {"schema", "store", "write"},
-    "control": {"schema", "store", "write", "read"},
-    "http": {"schema", "store", "write", "read", "access", "control"},
+    "http": {"schema", "store", "write", "read", "access"},
     "kubelet": set(),
 }
 LOCAL_LEAVES = {"errors", "files", "kinds", "recorded", "request"}

@@ -22,8 +22,6 @@ from lean_sandbox.clock import Clock, SystemClock
 from lean_sandbox.errors import ConfigError
 from lean_sandbox.local.access.identity import Authenticator, Reviews
 from lean_sandbox.local.access.rights import Aggregation, Authorizer, RoleGuard, first_roles
-from lean_sandbox.local.control.gc import GarbageCollector
-from lean_sandbox.local.control.lifecycle import Budgets, ClaimProtection, NamespaceLifecycle
 from lean_sandbox.local.direct import DirectAccess
 from lean_sandbox.local.files import write_kubeconfig
 from lean_sandbox.local.http.documents import Documents
@@ -46,6 +44,8 @@ from lean_sandbox.local.request import (
 )
 from lean_sandbox.local.store import Collection, Entry, StateFile, Store
 from lean_sandbox.local.write.bodies import WriteOptions
+from lean_sandbox.local.write.gc import GarbageCollector
+from lean_sandbox.local.write.lifecycle import Budgets, ClaimProtection, NamespaceLifecycle
 from lean_sandbox.local.write.verbs import Verbs
 from lean_sandbox.program import called
 

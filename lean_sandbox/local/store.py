@@ -124,13 +124,19 @@ class Event:
         return self._left
 
 
+def at(obj: Mapping[str, Any], path: str, default: Any = "") -> Any:
+    """Return the member at a path, ``default`` where it is absent or empty text."""
+    value: Any = obj
+    for part in path.removeprefix(".").split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return default if value is None or value == "" else value
+
+
 def field_cells(obj: Mapping[str, Any], paths: tuple[str, ...]) -> dict[str, str]:
     """Return the values field selectors can ask for, as text, without those that are absent."""
     cells = {}
     for path in paths:
-        value: Any = obj
-        for part in path.split("."):
-            value = value.get(part) if isinstance(value, dict) else None
+        value = at(obj, path, None)
         if isinstance(value, str | int):
             cells[path] = str(value).lower() if isinstance(value, bool) else str(value)
     return cells

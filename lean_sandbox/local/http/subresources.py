@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import msgspec
 
-from lean_sandbox.local.control.lifecycle import check_budget
 from lean_sandbox.local.errors import (
     StatusError,
     bad_request,
@@ -19,13 +18,13 @@ from lean_sandbox.local.errors import (
     status_success,
 )
 from lean_sandbox.local.kinds import Kind, make_kind
-from lean_sandbox.local.read.printers import at
 from lean_sandbox.local.request import Ask, EncodedAnswer
 from lean_sandbox.local.schema import errors
-from lean_sandbox.local.store import Entry
+from lean_sandbox.local.store import Entry, at
 from lean_sandbox.local.write import bodies
 from lean_sandbox.local.write.admission import structure_of
 from lean_sandbox.local.write.bodies import WriteOptions, deletion_of, read_body, read_options
+from lean_sandbox.local.write.lifecycle import check_budget
 from lean_sandbox.local.write.objects import check_preconditions
 from lean_sandbox.local.write.verbs import Verbs, check_identity
 

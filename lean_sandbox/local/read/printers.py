@@ -10,18 +10,11 @@ from typing import Any, Final
 
 from filters.events import condition_of, pod_columns, sidecars_of
 from lean_sandbox.local.schema.metadata import selector_of
+from lean_sandbox.local.store import at
 
 Json = dict[str, Any]
 
 NONE: Final = "<none>"
-
-
-def at(obj: Json, path: str, default: Any = "") -> Any:
-    """Return the member at a path, ``default`` where it is absent or empty text."""
-    value: Any = obj
-    for part in path.removeprefix(".").split("."):
-        value = value.get(part) if isinstance(value, dict) else None
-    return default if value is None or value == "" else value
 
 
 # ------------------------------------------------------------------ ages

@@ -1,1 +1,1 @@
-"""Writes: reading bodies, checking, patching, applying, storing, deleting."""
+"""Writes: reading bodies, checking, patching, applying, storing, deleting; and what follows."""

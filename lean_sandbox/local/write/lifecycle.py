@@ -13,11 +13,10 @@ from anyio.lowlevel import checkpoint
 from filters.events import condition_of
 from lean_sandbox.local.errors import ErrorCause, StatusError, invalid, too_many_requests
 from lean_sandbox.local.kinds import Definition, Kind, read_definition
-from lean_sandbox.local.read.printers import at
 from lean_sandbox.local.schema import errors
 from lean_sandbox.local.schema.metadata import selector_of
 from lean_sandbox.local.schema.structural import is_same
-from lean_sandbox.local.store import Collection, Entry, Event, Store
+from lean_sandbox.local.store import Collection, Entry, Event, Store, at
 from lean_sandbox.local.write.admission import DEFINITIONS
 from lean_sandbox.local.write.bodies import Deletion, WriteOptions
 from lean_sandbox.local.write.objects import CLEANUP, PROTECTED

@@ -1,1 +1,0 @@
-"""The controllers that the server brings along."""
