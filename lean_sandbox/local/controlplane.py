@@ -26,8 +26,7 @@ from lean_sandbox.local.direct import DirectAccess
 from lean_sandbox.local.files import write_kubeconfig
 from lean_sandbox.local.http.documents import Documents
 from lean_sandbox.local.http.faults import Faults
-from lean_sandbox.local.http.handlers import Handlers
-from lean_sandbox.local.http.server import ApiServer
+from lean_sandbox.local.http.server import ApiServer, Handlers
 from lean_sandbox.local.http.subresources import Subresources
 from lean_sandbox.local.http.watching import Watches
 from lean_sandbox.local.kinds import Registry

@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl, unquote
 
-from lean_sandbox.local.errors import bad_request
+from lean_sandbox.local import errors
 from lean_sandbox.local.kinds import Kind
 
 _VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch"}
 _NAMESPACE_PARTS: Final = frozenset(("status", "finalize"))
+_ON_COLLECTIONS: Final = frozenset(("list", "watch", "create", "deletecollection"))
+_EVERYWHERE: Final = frozenset(("list", "watch"))
+_ON_OBJECTS: Final = frozenset(("get", "update", "patch", "delete"))
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 
 
@@ -152,6 +155,51 @@ def _verb(target: Target) -> str:
     return _VERBS.get(target.method, target.method.lower())
 
 
+def check_path(target: Target, kind: Kind) -> None:
+    """Refuse a path that is not there, and a verb that it does not have.
+
+    Raises StatusError: 404 or 405; PageNotFoundError: the path of a custom kind is not there.
+    """
+    if not kind.is_custom:
+        _check_built_in(target, kind)
+        return
+    elsewhere = bool(target.namespace) is not kind.namespaced
+    if elsewhere and (target.namespace or target.verb not in _EVERYWHERE):
+        raise errors.PageNotFoundError
+    part = target.subresource
+    if part and part not in kind.subresources:
+        raise errors.not_found(kind.group, kind.plural, target.name)
+    if target.verb not in (kind.subresources[part] if part else kind.verbs):
+        raise errors.not_supported(kind.group, kind.plural, target.verb)
+    if not target.name and target.verb in _ON_OBJECTS:
+        raise errors.bad_request("name must be provided")
+
+
+def _check_built_in(target: Target, kind: Kind) -> None:
+    inside = bool(target.namespace) and kind.storage != "namespaces"
+    there = inside is kind.namespaced
+    if kind.is_review:
+        there &= not target.name
+    else:
+        there |= kind.namespaced and not target.name
+    found = kind.subresources.get(target.subresource) or kind.unserved.get(target.subresource)
+    # Only a proxy has paths of its own below.
+    if (
+        not there
+        or (target.subresource and not found)
+        or (target.below and target.subresource != "proxy")
+    ):
+        raise errors.unknown_resource()
+    verbs = frozenset(found or kind.verbs)
+    if not found:
+        everywhere = kind.namespaced and not inside
+        of_path = _EVERYWHERE if everywhere else _ON_COLLECTIONS
+        verbs &= _ON_OBJECTS if target.name else of_path
+    is_head = target.method == "HEAD" and target.subresource != "proxy"
+    if is_head or target.verb not in verbs:
+        raise errors.not_allowed()
+
+
 def flag(query: Mapping[str, str], name: str) -> bool:
     """Say whether a parameter is there and says neither 0 nor false."""
     return query.get(name, "0").lower() not in ("0", "false")
@@ -167,10 +215,10 @@ def number(query: Mapping[str, str], name: str) -> int | None:
         return None
     shown = f'strconv.ParseInt: parsing "{text}"'
     if not _INTEGER.fullmatch(text):
-        raise bad_request(f"{shown}: invalid syntax")
+        raise errors.bad_request(f"{shown}: invalid syntax")
     found = int(text) if len(text) < 25 else 1 << 63
     if not -(1 << 63) <= found < 1 << 63:
-        raise bad_request(f"{shown}: value out of range")
+        raise errors.bad_request(f"{shown}: value out of range")
     return found
 
 

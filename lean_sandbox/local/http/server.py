@@ -1,11 +1,14 @@
-"""The HTTP face of the embedded API server."""
+"""The API over HTTP: from a request to a verb, from its outcome to an answer."""
 
 from __future__ import annotations
 
+import copy
+import random
 import re
 import traceback
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 import structlog
 from aiohttp import web
@@ -17,9 +20,11 @@ from lean_sandbox.local.access.rights import Authorizer
 from lean_sandbox.local.errors import StatusError
 from lean_sandbox.local.http.documents import Documents
 from lean_sandbox.local.http.faults import AnswerLostError, ChosenFailure, Faults
-from lean_sandbox.local.http.handlers import Handlers
-from lean_sandbox.local.http.watching import Watches
-from lean_sandbox.local.kinds import Registry
+from lean_sandbox.local.http.subresources import Subresources
+from lean_sandbox.local.http.watching import Watches, WatchPlan
+from lean_sandbox.local.kinds import Kind, Registry
+from lean_sandbox.local.read.paging import ListPage, check_options, list_page, matcher, version_of
+from lean_sandbox.local.read.represent import Accepted, Renderer, choose_form
 from lean_sandbox.local.request import (
     HOST,
     MAX_BODY_BYTES,
@@ -29,8 +34,241 @@ from lean_sandbox.local.request import (
     EncodedAnswer,
     LocalSettings,
     Target,
+    check_path,
+    flag,
+    number,
     read_target,
 )
+from lean_sandbox.local.schema.events import check_event_change, check_new_event, to_core, to_events
+from lean_sandbox.local.store import Entry
+from lean_sandbox.local.write import bodies
+from lean_sandbox.local.write.admission import structure_of
+from lean_sandbox.local.write.bodies import WriteOptions, read_deletion, read_options
+from lean_sandbox.local.write.verbs import Verbs
+
+# ------------------------------------------------------------------ resources
+
+
+Json = dict[str, Any]
+
+_WATCH_TIMEOUT_S: Final = 1800.0
+_NOTHING_RUNS: Final = (
+    "the nodes of this server are simulated: no container runs, so there is nothing to reach in it;"
+    " use a cluster with real nodes, such as kind or minikube"
+)
+
+
+@dataclass(slots=True)
+class Handlers:
+    """Answers requests to resources, except for the streaming part of watches."""
+
+    verbs: Verbs
+    renderer: Renderer
+    settings: LocalSettings
+    subresources: Subresources
+    authorizer: Authorizer
+    rng: random.Random
+
+    def answer(self, ask: Ask) -> EncodedAnswer:
+        """Answer a request that is not a watch. Raises StatusError: the refusal."""
+        self.verbs.store.writer = ask.user
+        try:
+            self._check(ask)
+            special = self.subresources.handler(ask.kind, ask.target.subresource)
+            return special(ask) if special else self._handler(ask)(ask, self._form(ask))
+        finally:
+            self.verbs.store.writer = None
+
+    def _handler(self, ask: Ask) -> Callable[[Ask, Accepted], EncodedAnswer]:
+        return {
+            "get": self._get,
+            "list": self._list,
+            "create": self._create,
+            "update": self._update,
+            "patch": self._patch,
+            "delete": self._delete,
+            "deletecollection": self._delete_collection,
+        }[ask.target.verb]
+
+    def _check(self, ask: Ask) -> None:
+        """Refuse what is not there, and what needs a running container. Raises StatusError."""
+        check_path(ask.target, ask.kind)
+        if ask.target.subresource in ask.kind.unserved:
+            self.verbs.entry(ask.kind, ask.namespace, ask.target.name)
+            raise StatusError(501, "NotImplemented", _NOTHING_RUNS)
+
+    # ------------------------------------------------------------------ reading
+
+    def _form(self, ask: Ask) -> Accepted:
+        target = ask.target
+        is_list = target.verb in ("list", "deletecollection")
+        include = target.query.get("includeObject", "")
+        return choose_form(target.accept, include, self.settings, is_list=is_list)
+
+    def _get(self, ask: Ask, form: Accepted) -> EncodedAnswer:
+        asked = version_of(ask.target.query.get("resourceVersion", ""), is_list=False)
+        if asked > self.verbs.store.version:
+            raise errors.too_large_version(asked, self.verbs.store.version)
+        entry = self.verbs.entry(ask.kind, ask.namespace, ask.target.name)
+        return EncodedAnswer(200, self.renderer.single(ask.kind, entry, form))
+
+    def _list(self, ask: Ask, form: Accepted) -> EncodedAnswer:
+        page = self._page(ask)
+        return EncodedAnswer(
+            200, self.renderer.listing(ask.kind, page.entries, form, page.metadata)
+        )
+
+    def _page(self, ask: Ask) -> ListPage:
+        return list_page(
+            ask.kind,
+            self.verbs.collection(ask.kind),
+            ask.namespace,
+            ask.target.query,
+            self.verbs.store.version,
+            is_sharding=self.settings.sharded_lists,
+        )
+
+    def plan_watch(self, ask: Ask) -> WatchPlan:
+        """Return what a watch request asked for.
+
+        Raises StatusError: the refusal, before the stream begins.
+        """
+        kind = ask.kind
+        target = ask.target
+        query = target.query
+        self._check(ask)
+        form = self._form(ask)
+        matches = matcher(kind, query, is_sharding=self.settings.sharded_lists)
+        check_options(query, is_watch=True)
+        asked_s = number(query, "timeoutSeconds")
+        asked = version_of(query.get("resourceVersion", ""), is_list=False)
+        collection = self.verbs.collection(kind)
+        current = self.verbs.store.version
+        namespace = ask.namespace
+        plan = WatchPlan(
+            kind=kind,
+            collection=collection,
+            form=form,
+            namespace=namespace,
+            matches=matches,
+            bookmarks=flag(query, "allowWatchBookmarks"),
+            start=current,
+            timeout_s=float(asked_s) if asked_s else _WATCH_TIMEOUT_S * (1.0 + self.rng.random()),
+        )
+        is_any = asked == 0 and "sendInitialEvents" not in query
+        if is_any or flag(query, "sendInitialEvents"):
+            entries = collection.scan(namespace)
+            plan.initial = [entry for entry in entries if matches is None or matches(entry)]
+            plan.ends_initial = plan.bookmarks
+        elif asked > current:
+            # Nothing is sent until the store gets there; then whatever comes later.
+            plan.start = asked
+        elif asked:
+            try:
+                plan.backlog = collection.since(asked)
+            except StatusError as error:
+                plan.failure = error
+        return plan
+
+    # ------------------------------------------------------------------ writing
+
+    def _written(
+        self, ask: Ask, form: Accepted, entry: Entry, options: WriteOptions, code: int = 200
+    ) -> EncodedAnswer:
+        body = self.renderer.single(ask.kind, entry, form)
+        return EncodedAnswer(code, body, warnings=options.warnings)
+
+    def _create(self, ask: Ask, form: Accepted) -> EncodedAnswer:
+        options = read_options(ask)
+        kind, obj = self._read(ask, options)
+        entry = self.verbs.create(kind, ask.namespace, obj, options)
+        return self._written(ask, form, entry, options, 201)
+
+    def _read(self, ask: Ask, options: WriteOptions) -> tuple[Kind, Json]:
+        """Return the object of a body in the version it is stored in: Events have two faces."""
+        obj = bodies.read_object(ask.kind, ask.body, ask.target.content_type)
+        kind = self._stored_kind(ask.kind)
+        if kind is not ask.kind:
+            self.verbs.decode(ask.kind, obj, options)
+            held = self.verbs.find(kind, ask.namespace, ask.target.name)
+            obj = self._check_event(to_core(obj), None if held is None else held.load())
+        return kind, obj
+
+    def _stored_kind(self, kind: Kind) -> Kind:
+        is_event = kind.group == "events.k8s.io"
+        return self.verbs.registry.by_resource("events") if is_event else kind
+
+    @staticmethod
+    def _check_event(obj: Json, old: Json | None) -> Json:
+        """Refuse, as events.k8s.io/v1 does, what core/v1 lets pass."""
+        found = list(check_new_event(obj) if old is None else check_event_change(obj, old))
+        if found:
+            raise errors.invalid("", "Event", obj["metadata"].get("name", ""), found)
+        return obj
+
+    def _update(self, ask: Ask, form: Accepted) -> EncodedAnswer:
+        options = read_options(ask)
+        kind, obj = self._read(ask, options)
+        entry = self.verbs.replace(kind, ask.namespace, ask.target.name, obj, options)
+        return self._written(ask, form, entry, options)
+
+    def _patch(self, ask: Ask, form: Accepted) -> EncodedAnswer:
+        options = read_options(ask)
+        namespace = ask.namespace
+        name = ask.target.name
+        if bodies.media_type(ask.target.content_type) == bodies.APPLY:
+            return self._apply(ask, form, options)
+        kind = self._stored_kind(ask.kind)
+        node = None if kind.is_custom else structure_of(ask.kind)
+        change = bodies.patch_function(ask.kind, ask.body, ask.target.content_type, node)
+        if kind is not ask.kind:
+            shown = change
+
+            def change(obj: Json) -> Json:
+                return self._check_event(to_core(shown(to_events(copy.deepcopy(obj)))), obj)
+
+        entry = self.verbs.update(kind, namespace, name, change, options)
+        return self._written(ask, form, entry, options)
+
+    def _apply(self, ask: Ask, form: Accepted, options: WriteOptions) -> EncodedAnswer:
+        obj = bodies.read_object(ask.kind, ask.body, "application/yaml")
+        options.subresource = ask.target.subresource
+        namespace = ask.namespace
+        name = ask.target.name
+        if self.verbs.find(ask.kind, namespace, name) is None:
+            self.authorizer.check(ask.user, replace(ask.target, verb="create"))
+        entry, created = self.verbs.apply(ask.kind, namespace, name, obj, options)
+        return self._written(ask, form, entry, options, 201 if created else 200)
+
+    # ------------------------------------------------------------------ deleting
+
+    def _delete(self, ask: Ask, form: Accepted) -> EncodedAnswer:
+        kind = ask.kind
+        how = read_deletion(ask, self.verbs.admission)
+        entry, gone = self.verbs.delete(kind, ask.namespace, ask.target.name, how)
+        if gone and not kind.returns_deleted:
+            details = {"name": entry.name}
+            if kind.group:
+                details["group"] = kind.group
+            details |= {"kind": kind.plural, "uid": entry.uid}
+            return EncodedAnswer(200, errors.status_success(details))
+        return EncodedAnswer(200, self.renderer.single(kind, entry, form))
+
+    def _delete_collection(self, ask: Ask, form: Accepted) -> EncodedAnswer:
+        """Delete what a list with the same query shows: a page, if it asks for pages."""
+        how = read_deletion(ask, self.verbs.admission)
+        page = self._page(ask)
+        present = self.verbs.collection(ask.kind).entries
+        for entry in page.entries:
+            if entry.key in present:  # a page of an older version shows what may be gone
+                self.verbs.delete(ask.kind, entry.namespace, entry.name, how)
+        return EncodedAnswer(
+            200, self.renderer.listing(ask.kind, page.entries, form, page.metadata)
+        )
+
+
+# ------------------------------------------------------------------ requests
+
 
 _HEALTH: Final = frozenset(("/healthz", "/livez", "/readyz"))
 _HOST: Final = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]*)(?::\d{1,5})?", re.ASCII)
