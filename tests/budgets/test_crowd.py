@@ -8,6 +8,7 @@ import pytest
 
 from lean_sandbox.config.options import Settings
 from lean_sandbox.local.request import Target
+from tests.support.conditions import is_ready
 from tests.support.extensions import start
 from tests.support.world import World, condition, open_world, sandbox
 
@@ -18,12 +19,6 @@ MANY = 200
 def placed(name: str) -> Json:
     """Return a Sandbox whose Pod needs no scheduler."""
     return sandbox(name, pod_spec={"nodeName": "node-1"})
-
-
-def ready(world: World, name: str) -> bool:
-    """Tell whether a Sandbox is Ready."""
-    stored = world.get(name)
-    return "status" in stored and condition(stored, "Ready")["status"] == "True"
 
 
 async def test_two_hundred_cold_sandboxes_cost_two_writes_each_and_no_conflict() -> None:
@@ -37,7 +32,7 @@ async def test_two_hundred_cold_sandboxes_cost_two_writes_each_and_no_conflict()
         for number in range(MANY):
             start(world, f"sb-{number}")
         await world.settle()
-        assert all(ready(world, f"sb-{number}") for number in range(MANY))
+        assert all(is_ready(world, f"sb-{number}") for number in range(MANY))
         assert world.asked() == {
             "get sandboxes": MANY,
             "get pods": MANY,
@@ -69,7 +64,7 @@ async def test_pods_that_start_while_their_create_is_answered_cost_no_more() -> 
 
         await world.until(kubelet)
         await world.settle()
-        assert all(ready(world, name) for name in names)
+        assert all(is_ready(world, name) for name in names)
         assert world.writes() == {
             "create pods": len(names),
             "patch sandboxes/status": len(names),
@@ -87,7 +82,7 @@ async def crowd_gets_ready(world: World) -> None:
     for name in names:
         start(world, name)
     await world.settle()
-    assert all(ready(world, name) for name in names)
+    assert all(is_ready(world, name) for name in names)
 
 
 async def test_a_sandbox_that_the_server_refuses_delays_nobody_and_is_not_repeated() -> None:

@@ -7,14 +7,9 @@ import pytest
 from lean_sandbox.config.options import Settings
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from tests.support.clock import FakeClock
+from tests.support.conditions import is_ready
 from tests.support.names import SANDBOXES
-from tests.support.world import NS, World, condition, open_world, sandbox
-
-
-def is_ready(world: World, name: str = "sb-1") -> bool:
-    """Tell whether a Sandbox is Ready."""
-    stored = world.get(name)
-    return "status" in stored and condition(stored, "Ready")["status"] == "True"
+from tests.support.world import NS, open_world, sandbox
 
 
 async def test_a_launch_goes_on_when_every_watch_is_cut_at_every_step() -> None:

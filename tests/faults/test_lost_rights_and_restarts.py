@@ -16,6 +16,7 @@ from lean_sandbox.config.options import Settings
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from tests.support.builders import claim, placed, pool
 from tests.support.clock import EPOCH, FakeClock
+from tests.support.conditions import is_ready
 from tests.support.world import CONTROLLER, NS, World, condition, open_world, sandbox
 
 Json = dict[str, Any]
@@ -75,12 +76,6 @@ def narrow(*without: tuple[str, str]) -> Callable[[ControlPlane], None]:
 def revoke(world: World, *without: tuple[str, str]) -> None:
     """Take some rights away, or with none give them all back."""
     world.plane.store.patch(ROLES, "", ROLE, {"rules": rules(*without)})
-
-
-def is_ready(world: World, name: str = "sb-1") -> bool:
-    """Tell whether a Sandbox is Ready."""
-    stored = world.get(name)
-    return "status" in stored and condition(stored, "Ready")["status"] == "True"
 
 
 def refusals(world: World) -> int:

@@ -8,17 +8,12 @@ import pytest
 
 from lean_sandbox.config.options import Settings
 from tests.support.clock import FakeClock, on_clock
+from tests.support.conditions import is_ready
 from tests.support.world import NS, World, condition, controlled_by, open_world, sandbox, tracking
 
 Json = dict[str, Any]
 CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
 WHOLE = {"service": True, "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": CLAIM}]}
-
-
-def is_ready(world: World) -> bool:
-    """Tell whether the Sandbox is Ready."""
-    stored = world.get()
-    return "status" in stored and condition(stored, "Ready")["status"] == "True"
 
 
 async def launch(world: World) -> None:

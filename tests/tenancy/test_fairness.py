@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from tests.support.builders import claim, placed, pool
+from tests.support.crowd import is_ready
 from tests.support.extensions import member_names, open_pools
-from tests.support.names import CLAIMS, SANDBOXES, TEMPLATES
+from tests.support.names import SANDBOXES, TEMPLATES
 from tests.support.tenants import BURST, MEMBERS, inside, open_tenants, run_pods, step, there
-from tests.support.world import NS, World, condition, sandbox
+from tests.support.world import World, sandbox
 
 Json = dict[str, Any]
 
@@ -32,12 +33,6 @@ async def time_of_claim(world: World, name: str) -> float:
     while not is_ready(world, name):
         await step(world)
     return world.clock.monotonic() - began_s
-
-
-def is_ready(world: World, name: str) -> bool:
-    """Tell whether a single claim is Ready."""
-    stored = world.plane.store.get(CLAIMS, NS, name)
-    return "status" in stored and condition(stored, "Ready")["status"] == "True"
 
 
 bursts = pytest.mark.parametrize(

@@ -103,7 +103,7 @@ async def test_a_label_lost_just_before_our_own_patch_comes_back() -> None:
 
 @pytest.mark.case(42, 116)
 async def test_a_pod_that_changes_while_its_status_is_being_written_is_told_next() -> None:
-    """Case 42, 116: the write that was overtaken is followed by one that facts the truth."""
+    """Case 42, 116: the write that was overtaken is followed by one that tells the truth."""
     async with open_world() as world:
         await world.create(sandbox())
         stopped = {**container_status("main"), "ready": False, "state": {"running": {}}}

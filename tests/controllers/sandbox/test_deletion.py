@@ -55,20 +55,6 @@ async def test_a_sandbox_that_is_gone_when_its_turn_comes_is_no_error() -> None:
         assert all(report.error is None for report in world.reports)
 
 
-@pytest.mark.case(131)
-async def test_deleting_a_sandbox_costs_the_controller_nothing() -> None:
-    """Case 131: the children go by their owner references; no request of the controller is due."""
-    async with open_world() as world:
-        await world.ready_sandbox(sandbox(spec={"service": True}))
-        world.forget_requests()
-        await world.delete("sandboxes", "sb-1")
-        await world.plane.settled()
-        await world.delete("pods", "sb-1")
-        await world.advance(60.0)
-        assert world.find("services") is None
-        assert not world.asked(events=True)
-
-
 @pytest.mark.case(131, 64)
 async def test_a_successor_of_the_same_name_gets_a_pod_of_its_own() -> None:
     """Case 131: what is remembered of the predecessor does not count for its successor."""
@@ -90,7 +76,7 @@ async def test_a_successor_of_the_same_name_gets_a_pod_of_its_own() -> None:
 
 @pytest.mark.case(152)
 async def test_sandboxes_with_the_same_name_hash_keep_to_their_own_pods() -> None:
-    """Case 152: ownership facts Pods apart where the tracking label does not."""
+    """Case 152: ownership tells Pods apart where the tracking label does not."""
     one, two = COLLIDING
     async with open_world() as world:
         await world.ready_sandbox(sandbox(one))

@@ -14,8 +14,9 @@ from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from tests.metrics.scrape import scraping
 from tests.support.builders import claim
 from tests.support.clock import FakeClock
+from tests.support.conditions import types
 from tests.support.extensions import bound_name, open_claims, ready_of
-from tests.support.world import World, condition, open_world, pod_conditions, write_pod_status
+from tests.support.world import condition, open_world, pod_conditions, write_pod_status
 
 Json = dict[str, Any]
 FORMS = [
@@ -38,11 +39,6 @@ def ended(phase: str = "Failed", *, target: str = "True", reason: str = KUBELET)
     }
     conditions = [disruption, *pod_conditions(ready=False)]
     return {"phase": phase, "reason": "Terminated", "conditions": conditions}
-
-
-def types(world: World) -> list[str]:
-    """Return the types of the conditions, sorted."""
-    return sorted(one["type"] for one in world.get()["status"]["conditions"])
 
 
 @pytest.mark.parametrize("server", FORMS)

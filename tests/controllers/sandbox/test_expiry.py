@@ -13,6 +13,7 @@ from lean_sandbox.local.kinds import Kind
 from tests.support.clock import EPOCH, FakeClock
 from tests.support.expiry import at, dying, reason
 from tests.support.names import SANDBOXES
+from tests.support.volumes import volume
 from tests.support.webhooks import add_webhook
 from tests.support.world import (
     NS,
@@ -28,7 +29,6 @@ Json = dict[str, Any]
 
 # The reconcile that tears down follows the one that marks after a millisecond.
 MARKED_S = 0.001
-CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
 
 
 @pytest.mark.case(118)
@@ -73,9 +73,8 @@ async def test_a_sandbox_without_a_time_is_never_looked_at_again() -> None:
 @pytest.mark.case(119)
 async def test_a_retained_sandbox_is_marked_first_and_torn_down_in_the_next_reconcile() -> None:
     """Case 119: one write marks it; then Pod and Service go and only conditions are left."""
-    template = {"metadata": {"name": "data"}, "spec": CLAIM}
     async with open_world() as world:
-        await world.ready_sandbox(dying(60.0, service=True, volumeClaimTemplates=[template]))
+        await world.ready_sandbox(dying(60.0, service=True, volumeClaimTemplates=[volume()]))
         world.forget_requests()
         await world.advance(60.0)
         stored = world.get()
@@ -338,7 +337,7 @@ async def test_a_machine_that_slept_does_not_delay_expiry_by_more_than_a_minute(
 
 
 async def test_a_server_that_is_away_when_a_machine_has_slept_is_asked_again() -> None:
-    """A minute later, until it answers and so facts the time."""
+    """A minute later, until it answers and so tells the time."""
     async with open_world() as world:
         await world.ready_sandbox(dying(3600.0))
         for clock in (world.clock, world.server_clock):

@@ -15,6 +15,8 @@ import pytest
 from lean_sandbox.config.options import Settings
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from tests.support.clock import FakeClock
+from tests.support.conditions import is_ready
+from tests.support.volumes import volume
 from tests.support.world import (
     CONTROLLER,
     NS,
@@ -42,16 +44,9 @@ POD_NAME = "agents.x-k8s.io/pod-name"
 SLOW_STEPS = Settings(sandbox_status_window=1.0, sandbox_status_step_window=60.0)
 
 
-def claim_template(name: str) -> Json:
-    """Return an entry of ``spec.volumeClaimTemplates``."""
-    resources = {"requests": {"storage": "1Gi"}}
-    spec = {"accessModes": ["ReadWriteOnce"], "resources": resources}
-    return {"metadata": {"name": name}, "spec": spec}
-
-
 def rich(name: str = "sb-1", *claims: str) -> Json:
     """Return a Sandbox with a Service and claims."""
-    templates = [claim_template(claim) for claim in claims or ("data",)]
+    templates = [volume(claim) for claim in claims or ("data",)]
     return sandbox(name, spec={"service": True, "volumeClaimTemplates": templates})
 
 
@@ -79,11 +74,6 @@ async def spent(world: World, *, reconciles: int) -> Json:
     assert not world.asked(events=True)
     world.forget_requests()
     return asked
-
-
-def is_ready(world: World) -> bool:
-    """Tell whether the Sandbox is Ready."""
-    return bool(condition(world.get(), "Ready")["status"] == "True")
 
 
 # -- creation ------------------------------------------------------------------------------------
@@ -354,7 +344,7 @@ async def test_an_adopted_world_costs_one_write_for_each_child() -> None:
         for kind, name in (("Service", "sb-1"), ("PersistentVolumeClaim", "data-sb-1")):
             metadata = {"name": name, "namespace": NS, "labels": tracking()}
             headless = {"clusterIP": "None", "ports": [{"port": 80}]}
-            spec = headless if kind == "Service" else claim_template("data")["spec"]
+            spec = headless if kind == "Service" else volume("data")["spec"]
             body = {"apiVersion": "v1", "kind": kind, "metadata": metadata, "spec": spec}
             plane.store.create(body)
 
@@ -366,10 +356,10 @@ async def test_an_adopted_world_costs_one_write_for_each_child() -> None:
         assert writes == {"patch persistentvolumeclaims": 1, "patch services": 1}
 
 
-@pytest.mark.case(130)
+@pytest.mark.case(130, 131)
 @pytest.mark.parametrize("policy", ["Background", "Foreground"])
 async def test_a_sandbox_deleted_by_its_user_costs_nothing(policy: str) -> None:
-    """Case 130: its children go by their owner references; the controller only forgets it."""
+    """Case 130, 131: its children go by their owner references; the controller only forgets it."""
     async with open_world() as world:
         await world.ready_sandbox(rich())
         world.forget_requests()

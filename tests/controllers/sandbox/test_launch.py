@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from lean_sandbox.config.options import Settings
+from tests.support.volumes import VOLUME_SPEC, volume
 from tests.support.world import (
     HASH_LABEL,
     NS,
@@ -90,8 +89,7 @@ async def test_a_quick_launch_costs_one_post_and_one_status_patch() -> None:
 async def test_a_wanted_service_is_made_headless_and_reported() -> None:
     """Case 15: Service, its name and FQDN, and readiness that counts it; POSTs say who we are."""
     async with open_world() as world:
-        template = {"metadata": {"name": "data"}, "spec": STORAGE}
-        wanted = {"service": True, "volumeClaimTemplates": [template]}
+        wanted = {"service": True, "volumeClaimTemplates": [volume()]}
         port = {"containerPort": 8080, "name": "http"}
         container = {"name": "main", "image": "busybox", "ports": [port]}
         made = await world.create(sandbox(spec=wanted, pod_spec={"containers": [container]}))
@@ -165,8 +163,8 @@ async def test_the_pod_carries_the_templates_metadata_and_lists_its_keys(
 async def test_claims_are_made_first_and_become_volumes_of_the_pod() -> None:
     """Case 20, 21: a claim per template, owned and tracked; its volume replaces a namesake."""
     async with open_world() as world:
-        extra = {"labels": {"tier": "fast", HASH_LABEL: "x"}, "annotations": {"note": "mine"}}
-        template = {"metadata": {"name": "data", **extra}, "spec": STORAGE}
+        labels = {"tier": "fast", HASH_LABEL: "x"}
+        template = volume(labels=labels, annotations={"note": "mine"})
         volumes = [
             {"name": "data", "emptyDir": {}},
             {"name": "cfg", "configMap": {"name": "settings"}},
@@ -180,7 +178,7 @@ async def test_claims_are_made_first_and_become_volumes_of_the_pod() -> None:
         assert claim["metadata"]["labels"] == {"tier": "fast", **tracking()}
         assert claim["metadata"]["annotations"] == {"note": "mine"}
         assert claim["metadata"]["ownerReferences"] == [controlled_by(made)]
-        assert claim["spec"]["accessModes"] == STORAGE["accessModes"]
+        assert claim["spec"]["accessModes"] == VOLUME_SPEC["accessModes"]
         first, second, token = world.pod()["spec"]["volumes"]
         assert token["name"].startswith("kube-api-access-")
         assert first["name"] == "cfg"
@@ -387,12 +385,6 @@ async def test_the_creator_label_of_a_pod_is_one_of_few_words() -> None:
             assert world.pod(given)["metadata"]["labels"][created_by] == shown
             stored = world.plane.store.get("sandboxes.agents.x-k8s.io", NS, given)
             assert stored["metadata"]["labels"] == labels
-
-
-STORAGE: dict[str, Any] = {
-    "accessModes": ["ReadWriteOnce"],
-    "resources": {"requests": {"storage": "1Gi"}},
-}
 
 
 def condition_types(obj: dict[str, object]) -> list[str]:

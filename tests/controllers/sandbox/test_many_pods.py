@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from lean_sandbox.runtime.workers import ReconcileOutcome
+from tests.support.volumes import volume
 from tests.support.world import (
     HASH_LABEL,
     NS,
@@ -20,10 +21,6 @@ from tests.support.world import (
 )
 
 TEXT = "multiple Pods (2) are controlled by this Sandbox; refusing to choose or create a Pod"
-CLAIM = {
-    "metadata": {"name": "data"},
-    "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
-}
 
 
 async def second_pod(world: World, **more: Any) -> None:
@@ -123,7 +120,7 @@ async def test_a_pod_without_the_tracking_label_counts_as_one_of_two() -> None:
 async def test_many_pods_hide_other_errors_but_do_not_end_their_repetition() -> None:
     """Case 61: Ready speaks of the Pods alone; the failing claim is still tried again."""
     async with open_world() as world:
-        await world.ready_sandbox(sandbox(spec={"volumeClaimTemplates": [CLAIM]}))
+        await world.ready_sandbox(sandbox(spec={"volumeClaimTemplates": [volume()]}))
         await second_pod(world)
         await world.delete("persistentvolumeclaims", "data-sb-1")
         world.plane.fail_next("create", "persistentvolumeclaims", 500)

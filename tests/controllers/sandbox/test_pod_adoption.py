@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.conditions import says
 from tests.support.world import (
     HASH_LABEL,
     NS,
@@ -40,12 +41,6 @@ def pod_names(world: World) -> list[str]:
     return [pod["metadata"]["name"] for pod in world.plane.store.list("pods", NS)]
 
 
-def ready_of(world: World) -> tuple[str, str, str]:
-    """Return status, reason and message of Ready as stored."""
-    found = condition(world.get(), "Ready")
-    return found["status"], found["reason"], found["message"]
-
-
 @pytest.mark.case(48)
 async def test_an_unowned_pod_with_leave_is_adopted_in_one_patch() -> None:
     """Case 48: reference, tracking label and template metadata come in one write; leave stays."""
@@ -70,7 +65,7 @@ async def test_an_unowned_pod_with_leave_is_adopted_in_one_patch() -> None:
         assert patch.content_type == "application/merge-patch+json"
         assert [request.code for request in world.requests("create", "pods")] == [409]
         await world.run_pod()
-        assert ready_of(world) == ("True", "DependenciesReady", "Pod is Ready")
+        assert says(world) == ("True", "DependenciesReady", "Pod is Ready")
         assert world.pod()["spec"]["containers"][0]["name"] == "theirs"
 
 
@@ -100,7 +95,7 @@ async def test_an_unowned_pod_without_leave_is_refused(labels: dict[str, str]) -
     async with open_world() as world:
         theirs = await world.create(pod_body(labels=labels))
         await world.create(named("sb-1"))
-        status, reason, message = ready_of(world)
+        status, reason, message = says(world)
         assert (status, reason) == ("False", "ReconcilerError")
         assert message == (
             'Error seen: cannot adopt unowned pod "sb-1": missing required pool authorization label'
@@ -156,7 +151,7 @@ async def test_the_annotation_names_the_pod_to_adopt() -> None:
         assert warm["metadata"]["ownerReferences"] == [controlled_by(world.get())]
         assert warm["spec"]["containers"][0]["name"] == "theirs"
         assert annotation(world) == "warm-1"
-        assert ready_of(world) == ("True", "DependenciesReady", "Pod is Ready")
+        assert says(world) == ("True", "DependenciesReady", "Pod is Ready")
         assert world.get()["status"]["nodeName"] == "node-7"
         assert world.asked() == {
             "get sandboxes": 1,
@@ -173,7 +168,7 @@ async def test_an_empty_annotation_means_the_name_of_the_sandbox() -> None:
         await world.create(named(""))
         assert pod_names(world) == ["sb-1"]
         await world.run_pod()
-        assert ready_of(world)[0] == "True"
+        assert says(world)[0] == "True"
 
 
 @pytest.mark.case(55)
@@ -194,7 +189,7 @@ async def test_an_annotation_that_points_at_a_foreign_pod_is_dropped() -> None:
         assert pod_names(world) == ["sb-1", "warm-1"]
         assert world.pod("warm-1") == theirs
         await world.run_pod()
-        assert ready_of(world)[0] == "True"
+        assert says(world)[0] == "True"
 
 
 @pytest.mark.case(56)
@@ -220,7 +215,7 @@ async def test_an_owned_pod_under_another_name_is_found_by_ownership() -> None:
         await world.poke()
         assert pod_names(world) == ["warm-2"]
         assert annotation(world) is None
-        assert ready_of(world) == ("True", "DependenciesReady", "Pod is Ready")
+        assert says(world) == ("True", "DependenciesReady", "Pod is Ready")
         assert world.writes() == {"patch sandboxes": 1}
 
 
@@ -234,7 +229,7 @@ async def test_an_owned_pod_beats_the_one_that_the_annotation_names() -> None:
         await world.patch("sandboxes", "sb-1", {"metadata": {"annotations": {POD_NAME: "warm-1"}}})
         assert world.pod("warm-1") == offered
         assert annotation(world) is None
-        assert ready_of(world)[0] == "True"
+        assert says(world)[0] == "True"
         assert world.writes() == {"patch sandboxes": 1}
 
 
@@ -249,12 +244,12 @@ async def test_a_pod_that_lost_its_tracking_label_gets_it_back() -> None:
         assert world.pod()["metadata"]["labels"] == tracking()
         assert world.pod()["metadata"]["uid"] == uid
         assert world.asked() == {"get pods": 1, "patch pods": 1}
-        assert ready_of(world)[0] == "True"
+        assert says(world)[0] == "True"
         await world.patch("pods", "sb-1", {"metadata": {"labels": tracking("other")}})
         assert world.pod()["metadata"]["labels"] == tracking()
         assert world.asked() == {"get pods": 1, "patch pods": 2}
         await world.run_pod(ready=False)
-        assert ready_of(world)[0] == "False"
+        assert says(world)[0] == "False"
 
 
 @pytest.mark.case(59, 108, 109)
@@ -289,9 +284,9 @@ async def test_a_terminating_pod_is_waited_for() -> None:
         assert world.pod()["metadata"]["deletionTimestamp"]
         await world.advance(10.0)
         await world.poke()
-        assert ready_of(world) == ("False", "PodTerminating", "Pod is terminating")
+        assert says(world) == ("False", "PodTerminating", "Pod is terminating")
         await world.run_pod(ready=False)
-        assert ready_of(world) == ("False", "PodTerminating", "Pod is terminating")
+        assert says(world) == ("False", "PodTerminating", "Pod is terminating")
         assert world.writes() == {"patch sandboxes/status": 1}
         await world.delete("pods", "sb-1")
         assert world.pod()["metadata"]["uid"] != old
@@ -299,7 +294,7 @@ async def test_a_terminating_pod_is_waited_for() -> None:
         assert "podIPs" not in world.get()["status"]
         assert "nodeName" not in world.get()["status"]
         await world.run_pod()
-        assert ready_of(world)[0] == "True"
+        assert says(world)[0] == "True"
 
 
 @pytest.mark.case(64)
@@ -312,7 +307,7 @@ async def test_the_pod_of_a_predecessor_is_waited_out() -> None:
         assert world.pod()["metadata"]["deletionTimestamp"]
         newer = await world.create(sandbox())
         uid = older["metadata"]["uid"]
-        assert ready_of(world) == (
+        assert says(world) == (
             "False",
             "ReconcilerError",
             f'Error seen: pod "sb-1" is owned by Sandbox/sb-1 (UID: {uid}), not by sandbox "sb-1"',
@@ -321,7 +316,7 @@ async def test_the_pod_of_a_predecessor_is_waited_out() -> None:
         await world.delete("pods", "sb-1")
         assert world.pod()["metadata"]["ownerReferences"] == [controlled_by(newer)]
         await world.run_pod()
-        assert ready_of(world)[0] == "True"
+        assert says(world)[0] == "True"
 
 
 @pytest.mark.case(65)
@@ -333,9 +328,9 @@ async def test_a_reference_of_another_version_is_ownership_all_the_same() -> Non
         await world.patch("pods", "sb-1", {"metadata": {"ownerReferences": [old]}})
         world.forget_requests()
         await world.run_pod()
-        assert ready_of(world)[0] == "True"
+        assert says(world)[0] == "True"
         await world.run_pod(ready=False)
-        assert ready_of(world)[0] == "False"
+        assert says(world)[0] == "False"
         assert world.pod()["metadata"]["ownerReferences"] == [old]
         assert world.writes() == {"patch sandboxes/status": 2}
 
@@ -346,7 +341,7 @@ async def test_a_pod_that_cannot_be_read_leaves_its_state_unknown() -> None:
     async with open_world() as world:
         world.plane.fail_next("get", "pods", 500, times=2)
         await world.create(named("warm-1"))
-        assert ready_of(world) == (
+        assert says(world) == (
             "False",
             "ReconcilerError",
             "Error seen: pod get failed: injected failure",
@@ -358,7 +353,7 @@ async def test_a_pod_that_cannot_be_read_leaves_its_state_unknown() -> None:
         await world.advance(1.0)
         assert pod_names(world) == ["sb-1"]
         await world.run_pod()
-        assert ready_of(world)[0] == "True"
+        assert says(world)[0] == "True"
 
 
 @pytest.mark.case(66)
@@ -368,7 +363,7 @@ async def test_a_pod_behind_a_collision_that_cannot_be_read_is_an_error() -> Non
         await world.create(pod_body(labels=LEAVE))
         world.plane.fail_next("get", "pods", 503)
         await world.create(sandbox())
-        assert ready_of(world)[2] == (
+        assert says(world)[2] == (
             "Error seen: pod already exists but failed to fetch: injected failure"
         )
         await world.advance(0.005)

@@ -88,25 +88,6 @@ async def test_pods_are_asked_for_by_label_always_and_services_when_told(*, flag
         assert selectors(world, "sandboxes") == {("list", ""), ("watch", "")}
 
 
-@pytest.mark.case(145)
-async def test_a_pod_that_lost_its_tracking_label_gets_it_back_and_is_not_doubled() -> None:
-    """Case 145: the watch no longer shows the Pod; a GET finds it and the label is restored.
-
-    (The reference controller waits for the next unrelated reconcile; here the loss itself wakes.)
-    """
-    async with open_world() as world:
-        await world.ready_sandbox()
-        uid = world.pod()["metadata"]["uid"]
-        world.forget_requests()
-        await world.patch("pods", "sb-1", {"metadata": {"labels": {HASH_LABEL: None}}})
-        await world.advance(60.0)
-        pod = world.pod()
-        assert pod["metadata"]["labels"] == tracking()
-        assert pod["metadata"]["uid"] == uid
-        assert world.asked() == {"get pods": 1, "patch pods": 1}
-        assert condition(world.get(), "Ready")["status"] == "True"
-
-
 @pytest.mark.case(147)
 async def test_a_pod_name_annotation_removed_by_hand_is_not_missed() -> None:
     """Case 147: since v1.0.0 nobody writes the annotation; the owned Pod is found without it."""
@@ -120,32 +101,6 @@ async def test_a_pod_name_annotation_removed_by_hand_is_not_missed() -> None:
         assert POD_NAME not in (world.get()["metadata"].get("annotations") or {})
         assert world.pod()["metadata"]["uid"] == uid
         assert not world.writes()
-
-
-@pytest.mark.case(148)
-async def test_a_label_without_value_reaches_new_pods_only_but_is_always_managed() -> None:
-    """Case 148: on an existing Pod a missing label already equals an empty one."""
-    empty = {"metadata": {"labels": {"flag": ""}}}
-    async with open_world() as world:
-        await world.create(sandbox(template=empty))
-        assert world.pod()["metadata"]["labels"] == {**tracking(), "flag": ""}
-        await world.create(sandbox("sb-2"))
-        await world.patch("sandboxes", "sb-2", {"spec": {"podTemplate": empty}})
-        metadata = world.pod("sb-2")["metadata"]
-        assert metadata["labels"] == tracking("sb-2")
-        assert metadata["annotations"] == {"agents.x-k8s.io/propagated-labels": "flag"}
-
-
-@pytest.mark.case(149)
-async def test_a_pod_without_managed_metadata_is_not_patched_to_say_so() -> None:
-    """Case 149: no empty list is written where there was none."""
-    async with open_world() as world:
-        await world.ready_sandbox()
-        world.forget_requests()
-        await world.patch("sandboxes", "sb-1", {"spec": {"shutdownTime": "2099-01-01T00:00:00Z"}})
-        await world.poke()
-        assert "annotations" not in world.pod()["metadata"]
-        assert "patch pods" not in world.asked()
 
 
 @pytest.mark.case(151)

@@ -9,6 +9,7 @@ import pytest
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.runtime.workers import ReconcileOutcome
 from tests.support.clock import FakeClock
+from tests.support.conditions import says
 from tests.support.refusals import BY_SCHEMA
 from tests.support.world import (
     NS,
@@ -23,19 +24,13 @@ from tests.support.world import (
 Json = dict[str, Any]
 
 
-def ready_of(world: World) -> tuple[str, str, str]:
-    """Return status, reason and message of Ready as stored."""
-    found = condition(world.get(), "Ready")
-    return found["status"], found["reason"], found["message"]
-
-
 @pytest.mark.case(29, 30, 31, 35)
 async def test_a_pod_that_does_not_serve_yet_is_described() -> None:
     """Case 29, 30, 31, 35: the message says how far the Pod is; none of it counts as ready."""
     async with open_world() as world:
         await world.create(sandbox())
         await world.advance(1.0)
-        assert ready_of(world)[2] == "Pod exists with phase: Pending"
+        assert says(world)[2] == "Pod exists with phase: Pending"
         steps: tuple[tuple[Json, str], ...] = (
             (running_status(ready=False, ips=("10.0.0.1",)), "Pod is Running but not Ready"),
             (running_status(ready=True, ips=()), "Pod is Ready but has no podIPs yet"),
@@ -44,7 +39,7 @@ async def test_a_pod_that_does_not_serve_yet_is_described() -> None:
         for status, message in steps:
             await world.pod_status(**status)
             await world.advance(1.0)
-            assert ready_of(world) == ("False", "DependenciesNotReady", message)
+            assert says(world) == ("False", "DependenciesNotReady", message)
 
 
 @pytest.mark.case(32, 42)
@@ -61,7 +56,7 @@ async def test_a_serving_pod_makes_its_sandbox_ready_with_addresses_and_node() -
         assert unready["lastTransitionTime"] == before
         await world.run_pod(ips=("10.244.0.5", "fd00::5"))
         stored = world.get()
-        assert ready_of(world) == ("True", "DependenciesReady", "Pod is Ready")
+        assert says(world) == ("True", "DependenciesReady", "Pod is Ready")
         assert stored["status"]["podIPs"] == ["10.244.0.5", "fd00::5"]
         assert stored["status"]["nodeName"] == "node-1"
         assert condition(stored, "Ready")["lastTransitionTime"] > before
@@ -76,7 +71,7 @@ async def test_a_service_kept_from_before_still_counts_for_readiness() -> None:
         await world.ready_sandbox(sandbox(spec={"service": True}))
         await world.patch("sandboxes", "sb-1", {"spec": {"service": None}})
         assert world.find("services") is not None
-        assert ready_of(world) == ("True", "DependenciesReady", "Pod is Ready; Service Exists")
+        assert says(world) == ("True", "DependenciesReady", "Pod is Ready; Service Exists")
         assert condition(world.get(), "Ready")["observedGeneration"] == 2
 
 
@@ -86,9 +81,9 @@ async def test_a_failed_service_shows_its_error_and_blocks_readiness() -> None:
     async with open_world() as world:
         world.plane.fail_next("create", "services", 500, times=1_000)
         await world.create(sandbox(spec={"service": True}))
-        assert ready_of(world) == ("False", "ReconcilerError", "Error seen: injected failure")
+        assert says(world) == ("False", "ReconcilerError", "Error seen: injected failure")
         await world.run_pod()
-        assert ready_of(world) == ("False", "ReconcilerError", "Error seen: injected failure")
+        assert says(world) == ("False", "ReconcilerError", "Error seen: injected failure")
         assert "service" not in world.get()["status"]
         assert world.get()["status"]["podIPs"] == ["10.244.0.5"]
 
@@ -111,7 +106,7 @@ async def test_a_finished_pod_is_reported_and_replaced_only_when_deleted(
         stored = world.get()
         ended = condition(stored, "Finished")
         assert (ended["status"], ended["reason"], ended["message"]) == ("True", reason, message)
-        assert ready_of(world) == ("False", reason, message)
+        assert says(world) == ("False", reason, message)
         world.forget_requests()
         await world.advance(600.0)
         assert not world.writes(events=True)
@@ -122,7 +117,7 @@ async def test_a_finished_pod_is_reported_and_replaced_only_when_deleted(
         types = {one["type"] for one in world.get()["status"]["conditions"]}
         assert types == {"Suspended", "PodScheduled", "Ready"}
         assert "podIPs" not in world.get()["status"]
-        assert ready_of(world)[2] == "Pod exists with phase: Pending"
+        assert says(world)[2] == "Pod exists with phase: Pending"
 
 
 @pytest.mark.case(36)
@@ -132,7 +127,7 @@ async def test_a_quick_end_is_reported_without_waiting_for_the_window() -> None:
         await world.create(sandbox())
         await world.bind()
         await world.pod_status(phase="Failed")
-        assert ready_of(world) == ("False", "PodFailed", "Pod failed")
+        assert says(world) == ("False", "PodFailed", "Pod failed")
         assert world.writes() == {"create pods": 1, "patch sandboxes/status": 1}
 
 
@@ -153,7 +148,7 @@ async def test_the_schedulers_finding_is_mirrored() -> None:
             found = condition(world.get(), "PodScheduled")
             assert (found["status"], found["reason"], found["message"]) == ("False", shown, message)
             because = f" ({reason})" if reason else ""
-            assert ready_of(world)[2] == f"Pod exists with phase: Pending{because}"
+            assert says(world)[2] == f"Pod exists with phase: Pending{because}"
         await world.run_pod()
         found = condition(world.get(), "PodScheduled")
         assert (found["status"], found["reason"], found["message"]) == ("True", "PodScheduled", "")
@@ -221,7 +216,7 @@ async def test_the_node_of_a_ready_sandbox_is_written_at_once() -> None:
     async with open_world() as world:
         await world.create(sandbox())
         await world.pod_status(**running_status(ready=True, ips=("10.0.0.1",)))
-        assert ready_of(world)[0] == "True"
+        assert says(world)[0] == "True"
         assert "nodeName" not in world.get()["status"]
         world.forget_requests()
         await world.bind()
@@ -250,7 +245,7 @@ async def test_a_status_that_the_server_could_not_take_is_written_again() -> Non
         await world.run_pod()
         assert "status" not in world.get()
         await world.advance(0.005)
-        assert ready_of(world) == ("True", "DependenciesReady", "Pod is Ready")
+        assert says(world) == ("True", "DependenciesReady", "Pod is Ready")
         codes = [request.code for request in world.requests("patch", "sandboxes")]
         assert codes == [500, 200]
 
@@ -268,7 +263,7 @@ async def test_a_status_computed_from_an_older_version_is_still_taken() -> None:
         )
         await world.run_pod()
         assert world.get()["metadata"]["labels"] == {"team": "x"}
-        assert ready_of(world)[0] == "True"
+        assert says(world)[0] == "True"
         assert not world.conflicts()
         assert len(world.requests("patch", "sandboxes")) == 1
 
@@ -303,9 +298,9 @@ async def test_a_server_that_knows_no_lean_forms_is_served_as_well(server: Local
         await world.patch("pods", "sb-1", {"spec": {"schedulingGates": None}})
         await world.run_pod(ready=False)
         await world.advance(1.0)
-        assert ready_of(world)[2] == "Pod is Running but not Ready"
+        assert says(world)[2] == "Pod is Running but not Ready"
         await world.run_pod(ips=("10.244.0.5", "fd00::5"))
-        assert ready_of(world) == ("True", "DependenciesReady", "Pod is Ready")
+        assert says(world) == ("True", "DependenciesReady", "Pod is Ready")
         assert world.get()["status"]["podIPs"] == ["10.244.0.5", "fd00::5"]
         assert world.get()["status"]["nodeName"] == "node-1"
         world.forget_requests()
@@ -313,7 +308,7 @@ async def test_a_server_that_knows_no_lean_forms_is_served_as_well(server: Local
         await world.advance(60.0)
         assert not world.writes()
         await world.pod_status(phase="Failed", conditions=pod_conditions(ready=False))
-        assert ready_of(world) == ("False", "PodFailed", "Pod failed")
+        assert says(world) == ("False", "PodFailed", "Pod failed")
 
 
 async def test_lost_readiness_and_a_new_address_are_written_at_once() -> None:
@@ -321,9 +316,9 @@ async def test_lost_readiness_and_a_new_address_are_written_at_once() -> None:
     async with open_world() as world:
         await world.ready_sandbox()
         await world.run_pod(ready=False)
-        assert ready_of(world) == ("False", "DependenciesNotReady", "Pod is Running but not Ready")
+        assert says(world) == ("False", "DependenciesNotReady", "Pod is Running but not Ready")
         await world.run_pod(ips=("10.244.0.6",))
-        assert ready_of(world)[0] == "True"
+        assert says(world)[0] == "True"
         assert world.get()["status"]["podIPs"] == ["10.244.0.6"]
         await world.run_pod(ips=("10.244.0.7",))
         assert world.get()["status"]["podIPs"] == ["10.244.0.7"]

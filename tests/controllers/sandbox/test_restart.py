@@ -10,6 +10,7 @@ from lean_sandbox.kube.telemetry import RequestRecord
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from tests.support.clock import FakeClock
 from tests.support.names import SANDBOXES
+from tests.support.volumes import volume
 from tests.support.world import (
     NS,
     World,
@@ -23,11 +24,6 @@ from tests.support.world import (
     write_pod_status,
 )
 
-CLAIM = {
-    "metadata": {"name": "data"},
-    "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
-}
-
 PAST: dict[str, Any] = {"spec": {"shutdownTime": "2026-01-01T00:00:00Z"}}
 
 
@@ -35,7 +31,7 @@ async def every_kind(world: World) -> None:
     """Bring Sandboxes into every state in which nothing is left to do."""
     await world.ready_sandbox(sandbox("ready"))
     await world.ready_sandbox(
-        sandbox("whole", spec={"service": True, "volumeClaimTemplates": [CLAIM]})
+        sandbox("whole", spec={"service": True, "volumeClaimTemplates": [volume()]})
     )
     await world.ready_sandbox(sandbox("failed"))
     await world.pod_status("failed", phase="Failed", conditions=pod_conditions(ready=False))
@@ -224,7 +220,7 @@ async def test_a_pod_whose_create_got_no_answer_goes_at_expiry_whoever_sees_to_i
 
 @pytest.mark.case(119, 126)
 async def test_a_pod_made_since_an_expiry_goes_at_the_next() -> None:
-    """Case 126: the status still facts of the first expiry, after which there was no Pod."""
+    """Case 126: the status still tells of the first expiry, after which there was no Pod."""
     async with ControlPlane(clock=FakeClock()) as plane:
         async with open_world(plane=plane) as world:
             await world.create(sandbox(spec=PAST["spec"]))

@@ -12,9 +12,9 @@ import pytest
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from tests.metrics.scrape import scraping
 from tests.support.clock import FakeClock
+from tests.support.conditions import says, types
 from tests.support.world import (
     World,
-    condition,
     open_world,
     pod_conditions,
     running_status,
@@ -31,17 +31,6 @@ FORMS = [
 ]
 TERMINATING = ("False", "PodTerminating", "Pod is terminating")
 LAST_PHASES = ["Failed", "Succeeded"]
-
-
-def told(world: World, type_: str) -> tuple[str, str, str]:
-    """Return status, reason and message of a condition."""
-    found = condition(world.get(), type_)
-    return found["status"], found["reason"], found["message"]
-
-
-def types(world: World) -> list[str]:
-    """Return the types of the conditions, sorted."""
-    return sorted(one["type"] for one in world.get()["status"]["conditions"])
 
 
 async def last_phase(world: World, phase: str) -> None:
@@ -72,18 +61,18 @@ async def test_a_deleted_pod_is_replaced_and_never_finished(
         await world.ready_sandbox()
         old = world.pod()["metadata"]["uid"]
         await world.delete("pods", "sb-1", grace_s=None)
-        assert told(world, "Ready") == TERMINATING
+        assert says(world) == TERMINATING
         assert world.get()["status"]["podIPs"] == ["10.244.0.5"]
         await world.advance(3.0)
         await last_phase(world, phase)
-        assert told(world, "Ready") == TERMINATING
+        assert says(world) == TERMINATING
         assert types(world) == ["PodScheduled", "Ready", "Suspended"]
         await world.delete("pods", "sb-1")
         assert world.pod()["metadata"]["uid"] != old
-        assert told(world, "Ready")[1] == "DependenciesNotReady"
+        assert says(world)[1] == "DependenciesNotReady"
         assert "podIPs" not in world.get()["status"]
         await world.run_pod(ips=("10.244.0.6",))
-        assert told(world, "Ready")[0] == "True"
+        assert says(world)[0] == "True"
         assert world.get()["status"]["podIPs"] == ["10.244.0.6"]
         found = await scraping(world)
     assert not found.find("agent_sandbox_finished_total")
@@ -99,7 +88,7 @@ async def test_a_deletion_learned_together_with_the_last_phase_is_no_end(phase: 
         write_pod_status(world.plane, "sb-1", {"phase": phase})
         world.plane.compact()
         await world.recover()
-        assert told(world, "Ready") == TERMINATING
+        assert says(world) == TERMINATING
         assert types(world) == ["PodScheduled", "Ready", "Suspended"]
 
 
@@ -109,9 +98,9 @@ async def test_a_finished_pod_that_is_deleted_is_finished_no_more() -> None:
         await world.ready_sandbox()
         await world.patch("pods", "sb-1", {"metadata": {"finalizers": ["example.com/keep"]}})
         await world.pod_status(phase="Failed", conditions=pod_conditions(ready=False))
-        assert told(world, "Finished")[1] == "PodFailed"
+        assert says(world, "Finished")[1] == "PodFailed"
         await world.delete("pods", "sb-1")
-        assert told(world, "Ready") == TERMINATING
+        assert says(world) == TERMINATING
         assert types(world) == ["PodScheduled", "Ready", "Suspended"]
 
 
@@ -122,12 +111,12 @@ async def test_the_work_of_a_finished_pod_that_is_gone_is_done_again(phase: str)
         await world.ready_sandbox()
         old = world.pod()["metadata"]["uid"]
         await world.pod_status(phase=phase, conditions=pod_conditions(ready=False))
-        assert told(world, "Finished")[1] == f"Pod{phase}"
+        assert says(world, "Finished")[1] == f"Pod{phase}"
         await world.delete("pods", "sb-1")
         assert world.pod()["metadata"]["uid"] != old
         assert "Finished" not in types(world)
         await world.run_pod()
-        assert told(world, "Ready")[0] == "True"
+        assert says(world)[0] == "True"
 
 
 async def test_resumed_during_the_termination_a_sandbox_is_never_finished() -> None:
@@ -135,16 +124,16 @@ async def test_resumed_during_the_termination_a_sandbox_is_never_finished() -> N
     async with open_world() as world:
         await world.ready_sandbox()
         await world.patch("sandboxes", "sb-1", {"spec": {"operatingMode": "Suspended"}})
-        assert told(world, "Suspended")[:2] == ("False", "PodTerminating")
+        assert says(world, "Suspended")[:2] == ("False", "PodTerminating")
         await world.patch("sandboxes", "sb-1", {"spec": {"operatingMode": "Running"}})
-        assert told(world, "Suspended")[:2] == ("False", "NotSuspended")
-        assert told(world, "Ready") == TERMINATING
+        assert says(world, "Suspended")[:2] == ("False", "NotSuspended")
+        assert says(world) == TERMINATING
         await last_phase(world, "Failed")
-        assert told(world, "Ready") == TERMINATING
+        assert says(world) == TERMINATING
         assert types(world) == ["PodScheduled", "Ready", "Suspended"]
         await world.delete("pods", "sb-1")
         await world.run_pod()
-        assert told(world, "Ready")[0] == "True"
+        assert says(world)[0] == "True"
 
 
 async def test_suspension_keeps_its_own_words_and_is_no_end() -> None:
@@ -154,8 +143,8 @@ async def test_suspension_keeps_its_own_words_and_is_no_end() -> None:
         await world.patch("sandboxes", "sb-1", {"spec": {"operatingMode": "Suspended"}})
         await last_phase(world, "Failed")
         await world.poke()
-        assert told(world, "Suspended")[:2] == ("False", "PodTerminating")
-        assert told(world, "Ready")[1:] == ("SandboxSuspended", "Sandbox is suspending")
+        assert says(world, "Suspended")[:2] == ("False", "PodTerminating")
+        assert says(world)[1:] == ("SandboxSuspended", "Sandbox is suspending")
         assert types(world) == ["PodScheduled", "Ready", "Suspended"]
 
 
@@ -170,7 +159,7 @@ async def test_a_restart_over_a_terminating_pod_writes_nothing() -> None:
         async with open_world(plane=plane) as world:
             await world.settle()
             assert not world.writes(events=True)
-            assert told(world, "Ready") == TERMINATING
+            assert says(world) == TERMINATING
             await world.delete("pods", "sb-1")
             assert "deletionTimestamp" not in world.pod()["metadata"]
 
@@ -181,7 +170,7 @@ async def test_an_address_that_comes_during_the_termination_is_told() -> None:
         await world.ready_sandbox()
         await world.delete("pods", "sb-1", grace_s=None)
         await world.run_pod(ips=("10.244.0.9",))
-        assert told(world, "Ready") == TERMINATING
+        assert says(world) == TERMINATING
         assert world.get()["status"]["podIPs"] == ["10.244.0.9"]
 
 
@@ -192,7 +181,7 @@ async def test_a_pod_deleted_before_it_was_ready_is_told_of_too() -> None:
         await world.bind()
         await world.pod_status(**running_status(ready=False))
         await world.delete("pods", "sb-1", grace_s=None)
-        assert told(world, "Ready") == TERMINATING
+        assert says(world) == TERMINATING
         await world.delete("pods", "sb-1")
         await world.run_pod()
-        assert told(world, "Ready")[0] == "True"
+        assert says(world)[0] == "True"

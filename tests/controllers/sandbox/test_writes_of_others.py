@@ -89,7 +89,7 @@ async def test_a_volume_claim_that_goes_is_made_again() -> None:
 
 
 async def test_a_volume_claim_in_the_way_is_told_of_when_it_goes() -> None:
-    """One that nobody controls names no Sandbox: its own name facts who may have waited for it."""
+    """One that nobody controls names no Sandbox: its own name tells who may have waited for it."""
     async with open_world(AT_ONCE) as world:
         world.plane.store.create(volume_claim("my-data-sb-1"))
         await world.create(sandbox(spec={"volumeClaimTemplates": [volume("my-data")]}))

@@ -32,14 +32,11 @@ from tests.support.names import (
     TEMPLATE_REF,
     WARM_POOL,
 )
+from tests.support.volumes import volume
 from tests.support.world import NS, controlled_by, open_world
 
 Json = dict[str, Any]
 SAFE = "cluster-autoscaler.kubernetes.io/safe-to-evict"
-DISK = {
-    "metadata": {"name": "data"},
-    "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
-}
 POLICY: Json = {"networkPolicy": {}}
 
 
@@ -100,11 +97,11 @@ async def test_metadata_of_the_template_comes_along_and_reaches_the_pod() -> Non
 @pytest.mark.pool_case(12)
 async def test_volumes_and_service_are_copied_and_made() -> None:
     """Pool case 12: the Sandbox has both, and so has the cluster."""
-    body = placed(volumeClaimTemplates=[DISK], service=True)
+    body = placed(volumeClaimTemplates=[volume()], service=True)
     async with open_pools(body) as world:
         await world.create(pool(replicas=1))
         (one,) = members(world)
-        assert one["spec"]["volumeClaimTemplates"] == [DISK]
+        assert one["spec"]["volumeClaimTemplates"] == [volume()]
         assert one["spec"]["service"] is True
         name = one["metadata"]["name"]
         assert world.find("persistentvolumeclaims", f"data-{name}") is not None

@@ -198,20 +198,6 @@ def names_of(members: list[SandboxEntry]) -> list[str]:
     return [one.key.name for one in members]
 
 
-@pytest.mark.pool_case(38)
-def test_the_newest_of_the_ready_goes_first() -> None:
-    """Pool case 38: four ready ones of different ages, one too many."""
-    members = [member(f"m{age}", age, READY) for age in (3, 1, 4, 2)]
-    assert names_of(to_delete(members, 1)) == ["m1"]
-
-
-@pytest.mark.pool_case(39)
-def test_a_member_that_is_not_ready_goes_before_any_ready_one() -> None:
-    """Pool case 39: even when it is the oldest."""
-    members = [member(f"m{age}", age, READY if age < 9 else UNREADY) for age in (1, 2, 3, 9)]
-    assert names_of(to_delete(members, 1)) == ["m9"]
-
-
 @pytest.mark.pool_case(40, 41)
 def test_as_many_as_asked_for_go() -> None:
     """Pool cases 40, 41: all when all are too many, at most a batch, none for none."""

@@ -1,0 +1,22 @@
+"""What the conditions of a Sandbox say."""
+
+from __future__ import annotations
+
+from tests.support.world import World, condition
+
+
+def says(world: World, type_: str = "Ready") -> tuple[str, str, str]:
+    """Return status, reason and message of a condition of the Sandbox."""
+    found = condition(world.get(), type_)
+    return found["status"], found["reason"], found["message"]
+
+
+def types(world: World) -> list[str]:
+    """Return the types of the conditions of the Sandbox, sorted."""
+    return sorted(one["type"] for one in world.get()["status"]["conditions"])
+
+
+def is_ready(world: World, name: str = "sb-1") -> bool:
+    """Tell whether a Sandbox is Ready."""
+    stored = world.get(name)
+    return "status" in stored and condition(stored, "Ready")["status"] == "True"
