@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import permutations
 from pathlib import Path
 from typing import Any, cast
 
@@ -68,32 +69,16 @@ async def take(user: DemoUser, what: str, key: str) -> None:
     await user.until(f"m without {key}", is_gone)
 
 
-@pytest.mark.parametrize("is_label_first", [True, False])
-async def test_a_claim_can_be_used_once_its_pod_has_lost_both_marks(
-    tmp_path: Path, *, is_label_first: bool
+@pytest.mark.parametrize("order", list(permutations(("ready", "labels", "annotations"))))
+async def test_a_claim_can_be_used_once_it_is_ready_and_its_pod_has_lost_both_marks(
+    tmp_path: Path, order: tuple[str, ...]
 ) -> None:
-    """Ready alone is not enough, and neither is one of the two."""
-    marks = [("labels", _LABEL), ("annotations", _EVICT)]
-    first, last = marks if is_label_first else reversed(marks)
+    """Whichever of the three comes last, and no sooner."""
+    marks = {"labels": _LABEL, "annotations": _EVICT}
     async with watching(tmp_path) as user:
-        assert not user.can_use("c")
-        await bind(user)
-        assert not user.can_use("c")
-        await take(user, *first)
-        assert not user.can_use("c")
-        await take(user, *last)
-        assert user.can_use("c")
-
-
-async def test_a_claim_whose_pod_was_taken_first_can_be_used_when_it_is_ready(
-    tmp_path: Path,
-) -> None:
-    """And no sooner."""
-    async with watching(tmp_path) as user:
-        await take(user, "labels", _LABEL)
-        await take(user, "annotations", _EVICT)
-        assert not user.can_use("c")
-        await bind(user)
+        for step in order:
+            assert not user.can_use("c")
+            await (bind(user) if step == "ready" else take(user, step, marks[step]))
         assert user.can_use("c")
 
 
