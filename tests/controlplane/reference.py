@@ -14,7 +14,7 @@ from lean_sandbox.model.names import name_hash
 from tests.controlplane.objects import condition, extension
 from tests.controlplane.scene import Scene
 
-__all__ = ["DOMAIN", "NEW", "OLD", "VOLUME", "Reference", "go_hash", "owner"]
+__all__ = ["DOMAIN", "NEW", "OLD", "Reference", "go_hash", "owner"]
 
 Json = dict[str, Any]
 
@@ -24,10 +24,6 @@ NEW = "v1beta1"
 _SINCE = "2026-10-01T08:00:00Z"
 # As a typed client sends it: empty structs that are held by value stay.
 _CONTAINER: Json = {"name": "main", "image": "busybox", "resources": {}}
-VOLUME: Json = {
-    "metadata": {"name": "data"},
-    "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
-}
 _SECURE: Json = {
     "automountServiceAccountToken": False,
     "dnsPolicy": "None",

@@ -13,8 +13,9 @@ import pytest
 from lean_sandbox.model.names import name_hash
 from tests.controlplane.objects import all_ready, condition, extension, fill, sandbox
 from tests.controlplane.plugin import REAL
-from tests.controlplane.reference import DOMAIN, VOLUME, owner
+from tests.controlplane.reference import DOMAIN, owner
 from tests.controlplane.scene import Scene
+from tests.support.volumes import VOLUME
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), REAL]
 

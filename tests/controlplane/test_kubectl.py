@@ -16,16 +16,13 @@ from tests.controlplane.objects import all_ready, extension, fill, sandbox
 from tests.controlplane.plugin import REAL
 from tests.controlplane.scene import Scene
 from tests.support.patience import PATIENCE_S, patient
+from tests.support.volumes import VOLUME
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), REAL]
 
 Json = dict[str, Any]
 Run = Callable[..., Coroutine[Any, Any, str]]
 
-VOLUME: Json = {
-    "metadata": {"name": "data"},
-    "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
-}
 PATIENTLY = f"--timeout={PATIENCE_S}s"
 
 

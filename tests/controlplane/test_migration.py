@@ -13,10 +13,11 @@ from lean_sandbox.manager.preflight import LEASE_NAME
 from tests.controlplane.handover import SETTINGS, everything, reference_scene, taken_over, versions
 from tests.controlplane.objects import all_ready, condition, extension, sandbox
 from tests.controlplane.plugin import REAL
-from tests.controlplane.reference import DOMAIN, NEW, OLD, VOLUME, Reference
+from tests.controlplane.reference import DOMAIN, NEW, OLD, Reference
 from tests.controlplane.scene import HOME, controllers_client, permitted
 from tests.controlplane.server import RealServer
 from tests.support.patience import PATIENCE_S
+from tests.support.volumes import VOLUME
 
 pytestmark = REAL
 

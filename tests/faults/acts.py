@@ -23,10 +23,11 @@ from tests.faults.scope import EVERYTHING, Scope
 from tests.support.clock import ClockLoop, EndlessError, FakeClock, settle
 from tests.support.kubelets import Kubelets
 from tests.support.names import EXTENSIONS
+from tests.support.volumes import VOLUME
 from tests.support.webhooks import Webhook, add_webhook
 from tests.support.world import NS, running_status, write_pod_status
 
-__all__ = ["NAMESPACES", "VOLUME", "Acts"]
+__all__ = ["NAMESPACES", "Acts"]
 
 Json = dict[str, Any]
 # Each of two shards serves one of them.
@@ -40,12 +41,6 @@ def _pod_template(image: str) -> Json:
     # On a node from the beginning: no scheduler is needed.
     container = {"name": "main", "image": image}
     return {"spec": {"containers": [container], "nodeName": "node-1"}}
-
-
-VOLUME: Json = {
-    "metadata": {"name": "data"},
-    "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
-}
 
 
 class Acts(ABC):

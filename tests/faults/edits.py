@@ -10,7 +10,7 @@ import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from lean_sandbox.model.times import format_rfc3339
-from tests.faults.acts import NAMESPACES, VOLUME
+from tests.faults.acts import NAMESPACES
 from tests.faults.details import MARK, NOTE, TEAM, owner_of
 from tests.faults.ending import Ending
 from tests.faults.oracle import CLAIMS, POOLS, SANDBOXES, TEMPLATES
@@ -23,6 +23,7 @@ from tests.support.names import (
     REF_HASH,
     TEMPLATE_HASH,
 )
+from tests.support.volumes import VOLUME
 
 __all__ = [
     "CLAIM",

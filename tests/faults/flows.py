@@ -25,6 +25,7 @@ from tests.support.clock import EPOCH, FakeClock
 from tests.support.extensions import settings
 from tests.support.kubelets import Kubelets
 from tests.support.names import CLAIMS, POOLS, SANDBOXES, TEMPLATES
+from tests.support.volumes import VOLUME
 from tests.support.world import NS, World, open_world, running_status, sandbox, write_pod_status
 
 __all__ = ["FLOWS", "Flow", "Run", "begun"]
@@ -41,10 +42,6 @@ _TIMES = re.compile(
     r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z|(?<=claim-first-ready-at\": \")unknown"
 )
 _TOKENS = re.compile(r"kube-api-access-\w+")
-_VOLUME: Json = {
-    "metadata": {"name": "data"},
-    "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
-}
 
 
 def create(*objects: Json) -> Act:
@@ -100,7 +97,7 @@ def _users(body: Json) -> Json:
 
 def _whole(name: str = "sb-1", **spec: Any) -> Json:
     """Return a Sandbox with everything that it can have."""
-    more = {"service": True, "volumeClaimTemplates": [_VOLUME], **spec}
+    more = {"service": True, "volumeClaimTemplates": [VOLUME], **spec}
     return _users(sandbox(name, spec=more, pod_spec={"nodeName": "node-1"}))
 
 
@@ -172,7 +169,7 @@ FLOWS: dict[str, Flow] = {
     "claim-conflict": Flow(together(conflict, create(claim("c"))), delete(CLAIMS, "c"), _POOL),
     "claim-cold": Flow(create(claim("c")), delete(CLAIMS, "c"), _COLD),
     "claim-own": Flow(
-        create(claim("c", env=[{"name": "A", "value": "b"}], volumeClaimTemplates=[_VOLUME])),
+        create(claim("c", env=[{"name": "A", "value": "b"}], volumeClaimTemplates=[VOLUME])),
         delete(CLAIMS, "c"),
         (create(placed(**_OPEN), pool(replicas=1)),),
     ),

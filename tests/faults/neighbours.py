@@ -28,6 +28,7 @@ from tests.support.names import (
     REF_HASH,
     WARM_POOL,
 )
+from tests.support.volumes import VOLUME_SPEC
 from tests.support.world import pod_conditions, write_pod_status
 
 __all__ = ["Neighbours"]
@@ -184,10 +185,7 @@ class Neighbours(Edits):
             "Pod": {"containers": [{"name": "main", "image": "busybox"}]},
             "Service": {"ports": [{"port": 80}]}
             | ({} if how == "address" else {"clusterIP": "None"}),
-            "PersistentVolumeClaim": {
-                "accessModes": ["ReadWriteOnce"],
-                "resources": {"requests": {"storage": "1Gi"}},
-            },
+            "PersistentVolumeClaim": VOLUME_SPEC,
             "NetworkPolicy": {"podSelector": {}, "egress": []},
         }
         metadata = {"name": full, "namespace": where, "labels": labels}

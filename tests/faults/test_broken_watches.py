@@ -32,7 +32,7 @@ async def test_a_launch_goes_on_when_every_watch_is_cut_at_every_step() -> None:
         await world.run_pod()
         await world.cut_watches()
         await world.recover()
-        assert is_ready(world)
+        assert world.is_ready()
         assert world.asked()["create pods"] == 1
         assert world.writes()["patch sandboxes/status"] <= 3
         lists = {what: count for what, count in world.asked().items() if what.startswith("list ")}
@@ -54,8 +54,8 @@ async def test_what_happens_while_no_watch_is_open_is_seen_when_they_are_back() 
         await world.advance(5.0)
         assert world.find("pods", "made") is not None
         assert world.pod("lost")["metadata"]["uid"] != lost
-        assert is_ready(world, "started")
-        assert not is_ready(world, "lost")
+        assert world.is_ready("started")
+        assert not world.is_ready("lost")
 
 
 async def test_a_label_lost_in_a_gap_comes_back_when_a_get_has_seen_the_loss() -> None:
@@ -135,7 +135,7 @@ async def test_a_pod_replaced_in_a_compacted_gap_is_told_from_its_predecessor() 
         world.plane.compact()
         await world.recover()
         await world.advance(2.0)
-        assert not is_ready(world)
+        assert not world.is_ready()
         await world.run_pod(ips=("10.244.0.99",))
         assert world.get()["status"]["podIPs"] == ["10.244.0.99"]
 

@@ -6,12 +6,9 @@ import pytest
 
 from tests.support.builders import claim, placed, pool
 from tests.support.extensions import bound_name, members, open_pools, ready_of
+from tests.support.volumes import WHOLE
 from tests.support.world import World, condition, open_world, sandbox
 
-VOLUME = {
-    "metadata": {"name": "data"},
-    "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
-}
 # How often the quota refuses before somebody raises it.
 TIMES = 4
 
@@ -40,7 +37,7 @@ async def test_a_child_that_a_quota_refuses_comes_once_there_is_room(plural: str
     """Ready says what the quota says; pauses grow, and no edit is needed."""
     async with open_world() as world:
         message = use_up(world, plural)
-        await world.create(sandbox(spec={"service": True, "volumeClaimTemplates": [VOLUME]}))
+        await world.create(sandbox(spec=WHOLE))
         await world.advance(0.01)
         told = condition(world.get(), "Ready")
         assert (told["status"], told["reason"]) == ("False", "ReconcilerError")

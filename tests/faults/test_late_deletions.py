@@ -13,14 +13,11 @@ import pytest
 from tests.support.builders import claim, placed, pool
 from tests.support.extensions import change_pool, change_template, member_names, open_pools
 from tests.support.names import CLAIMS, POOLS, SANDBOXES, TEMPLATES
+from tests.support.volumes import WHOLE
 from tests.support.world import NS, World, condition, sandbox
 
 Json = dict[str, Any]
 TEMPLATE_REF = "agents.x-k8s.io/sandbox-template-ref"
-VOLUME: Json = {
-    "metadata": {"name": "data"},
-    "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
-}
 
 
 async def end_unseen(world: World, resource: str, name: str) -> dict[str, int]:
@@ -64,8 +61,7 @@ async def test_the_service_of_a_sandbox_whose_end_and_whose_pods_are_told_late()
 async def test_the_children_of_a_sandbox_whose_end_is_told_late() -> None:
     """Pod, Service and volume claim are not made over and over, and do not stay."""
     async with open_pools() as world:
-        spec = {"service": True, "volumeClaimTemplates": [VOLUME]}
-        await world.ready_sandbox(sandbox(spec=spec))
+        await world.ready_sandbox(sandbox(spec=WHOLE))
         created = await end_unseen(world, SANDBOXES, "sb-1")
         assert max(created.values(), default=0) <= 1
         for resource in ("pods", "services", "persistentvolumeclaims"):
@@ -77,8 +73,7 @@ async def test_a_shared_child_of_a_sandbox_whose_end_is_told_late(resource: str)
     """It is not taken back when the garbage collector takes the owner that is gone out of it."""
     async with open_pools() as world:
         store = world.plane.store
-        spec = {"service": True, "volumeClaimTemplates": [VOLUME]}
-        await world.ready_sandbox(sandbox(spec=spec))
+        await world.ready_sandbox(sandbox(spec=WHOLE))
         kind = {"apiVersion": "v1", "kind": "ConfigMap"}
         other = store.create({**kind, "metadata": {"name": "other"}}, NS)
         owner = {**kind, "name": "other", "uid": other["metadata"]["uid"]}

@@ -170,7 +170,7 @@ async def test_a_watch_that_is_no_longer_allowed_stops_nothing_else(kind: str) -
         await world.pass_time(36.0)
         await world.run_pod()
         await world.advance(2.0)
-        assert is_ready(world)
+        assert world.is_ready()
         assert world.controller.problems == {}
 
 
@@ -198,7 +198,7 @@ async def test_a_request_that_is_not_allowed_is_named_and_repeated_ever_less_oft
             if world.find("pods") is not None:
                 await world.run_pod()
             await world.advance(1.0)
-        assert not is_ready(world)
+        assert not world.is_ready()
         errors = [line["error"] for line in logs if line["event"] == "reconcile_failed"]
         assert any(f'cannot {verb} resource "{resource}"' in error for error in errors)
         if resource in ("pods", "services") and verb == "create":
@@ -215,10 +215,10 @@ async def test_a_request_that_is_not_allowed_is_named_and_repeated_ever_less_oft
             assert condition(world.get("sb-0"), "Suspended")["status"] == "True"
         revoke(world)
         await world.advance(1000.0)
-        if not is_ready(world):
+        if not world.is_ready():
             await world.run_pod()
             await world.advance(2.0)
-        assert is_ready(world)
+        assert world.is_ready()
         assert len(world.plane.store.list("pods", NS)) <= 2
 
 
@@ -230,7 +230,7 @@ async def test_a_pool_that_may_not_make_members_holds_up_no_sandbox() -> None:
         await world.create(pool(replicas=2))
         await world.ready_sandbox()
         await world.advance(60.0)
-        assert is_ready(world)
+        assert world.is_ready()
         world.forget_requests()
         await world.advance(600.0)
         # One attempt in four seconds, so that it goes on within five once the right is there.
@@ -317,7 +317,7 @@ async def test_a_token_that_is_renewed_in_time_is_never_noticed(tmp_path: Path) 
             await world.advance(2880.0)
         await world.poke()
         assert not refusals(world)
-        assert is_ready(world)
+        assert world.is_ready()
 
 
 async def test_an_expired_token_is_named_and_the_renewed_one_is_used_at_once(
@@ -347,8 +347,8 @@ async def test_an_expired_token_is_named_and_the_renewed_one_is_used_at_once(
         await world.advance(6.0)
         await world.run_pod("sb-2")
         await world.advance(2.0)
-        assert is_ready(world)
-        assert is_ready(world, "sb-2")
+        assert world.is_ready()
+        assert world.is_ready("sb-2")
         assert world.controller.problems == {}
 
 
@@ -382,8 +382,8 @@ async def test_a_server_that_is_restarted_is_come_back_to(tmp_path: Path, away_s
             await world.advance(30.0)
             await world.run_pod("sb-2")
             await world.advance(5.0)
-            assert is_ready(world)
-            assert is_ready(world, "sb-2")
+            assert world.is_ready()
+            assert world.is_ready("sb-2")
             assert len(second.store.list("pods", NS)) == 2
             assert second.audit.counts(CONTROLLER)["create pods"] <= 6
             assert world.controller.problems == {}

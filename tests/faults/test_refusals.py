@@ -8,12 +8,10 @@ import pytest
 
 from lean_sandbox.config.options import Settings
 from tests.support.clock import FakeClock, on_clock
-from tests.support.conditions import is_ready
+from tests.support.volumes import VOLUME_SPEC, WHOLE
 from tests.support.world import NS, World, condition, controlled_by, open_world, sandbox, tracking
 
 Json = dict[str, Any]
-CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
-WHOLE = {"service": True, "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": CLAIM}]}
 
 
 async def launch(world: World) -> None:
@@ -22,7 +20,7 @@ async def launch(world: World) -> None:
     await world.advance(2.0)
     await world.run_pod()
     await world.advance(2.0)
-    assert is_ready(world)
+    assert world.is_ready()
     assert condition(world.get(), "Ready")["message"] == "Pod is Ready; Service Exists"
     assert len(world.plane.store.list("pods", NS)) == 1
 
@@ -63,7 +61,7 @@ async def test_claims_that_cannot_be_listed_at_first_are_made_later(code: int) -
         await world.recover()
         await world.run_pod()
         await world.advance(2.0)
-        assert is_ready(world)
+        assert world.is_ready()
         assert world.find("persistentvolumeclaims", "data-sb-1") is not None
         assert world.asked()["create persistentvolumeclaims"] == 1
 
@@ -105,7 +103,7 @@ async def test_a_request_that_is_never_answered_ends_at_its_deadline(
         await world.advance(2.0)
         await world.run_pod()
         await world.advance(2.0)
-        assert is_ready(world)
+        assert world.is_ready()
 
 
 @on_clock
@@ -136,7 +134,7 @@ async def test_a_child_that_appears_while_it_is_created_is_taken_as_it_is(kind: 
     specs: dict[str, Json] = {
         "Pod": {"containers": [{"name": "main", "image": "busybox"}]},
         "Service": {"clusterIP": "None", "selector": tracking()},
-        "PersistentVolumeClaim": CLAIM,
+        "PersistentVolumeClaim": VOLUME_SPEC,
     }
     async with open_world() as world:
 

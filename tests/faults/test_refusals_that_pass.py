@@ -17,11 +17,10 @@ from tests.support.clock import EPOCH
 from tests.support.extensions import bound_name, members, open_claims, open_pools, ready_of
 from tests.support.names import CLAIMS
 from tests.support.refusals import BY_POLICY, BY_SCHEMA, BY_WEBHOOK, INVALID_BY_WEBHOOK
+from tests.support.volumes import WHOLE
 from tests.support.world import World, condition, open_world, sandbox
 
 Json = dict[str, Any]
-CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
-WHOLE = {"service": True, "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": CLAIM}]}
 LONG_S = 1200.0
 SOON = format_rfc3339(EPOCH + timedelta(seconds=20.0))
 passing = pytest.mark.parametrize(

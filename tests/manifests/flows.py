@@ -9,23 +9,21 @@ from tests.support.builders import claim, pool, template
 from tests.support.clock import EPOCH
 from tests.support.extensions import member_names, ready_of, run_members
 from tests.support.names import CLAIMS, POLICIES, POOLS, TEMPLATES
+from tests.support.volumes import ADOPTABLE, VOLUME_SPEC, WHOLE
 from tests.support.world import NS, World, condition, pod_body, sandbox
 
 __all__ = ["live_of_claims", "live_of_sandboxes"]
 
 Json = dict[str, Any]
-_ADOPTABLE = {"agents.x-k8s.io/adoptable": "true"}
-_VOLUME = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
 _PAST = format_rfc3339(EPOCH)
 
 
 def _whole(name: str, **spec: Any) -> Json:
-    volumes = [{"metadata": {"name": "data"}, "spec": _VOLUME}]
-    return sandbox(name, spec={"service": True, "volumeClaimTemplates": volumes, **spec})
+    return sandbox(name, spec={**WHOLE, **spec})
 
 
 def _child(kind: str, name: str, spec: Json) -> Json:
-    metadata = {"name": name, "namespace": NS, "labels": _ADOPTABLE}
+    metadata = {"name": name, "namespace": NS, "labels": ADOPTABLE}
     return {"apiVersion": "v1", "kind": kind, "metadata": metadata, "spec": spec}
 
 
@@ -60,9 +58,9 @@ async def live_of_sandboxes(world: World) -> None:
 
 async def _adopt(world: World) -> None:
     store = world.plane.store
-    store.create(pod_body("sb-2", labels=_ADOPTABLE))
+    store.create(pod_body("sb-2", labels=ADOPTABLE))
     store.create(_child("Service", "sb-2", {"clusterIP": "None"}))
-    store.create(_child("PersistentVolumeClaim", "data-sb-2", _VOLUME))
+    store.create(_child("PersistentVolumeClaim", "data-sb-2", VOLUME_SPEC))
     await world.create(_whole("sb-2"))
     await world.run_pod("sb-2")
     assert condition(world.get("sb-2"), "Ready")["message"] == "Pod is Ready; Service Exists"
@@ -70,7 +68,7 @@ async def _adopt(world: World) -> None:
 
 async def _collide(world: World) -> None:
     """Let a volume claim appear between look and create, and refuse a Pod again and again."""
-    claim = _child("PersistentVolumeClaim", "data-sb-5", _VOLUME)
+    claim = _child("PersistentVolumeClaim", "data-sb-5", VOLUME_SPEC)
     world.meanwhile("create", "persistentvolumeclaims", lambda: world.plane.store.create(claim))
     world.plane.fail_next("create", "pods", 500, times=3)
     await world.create(_whole("sb-5"))

@@ -9,6 +9,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from tests.support.builders import claim, pool, template
+from tests.support.volumes import volume
 from tests.support.world import NS, controlled_by, pod_body, running_status, sandbox, tracking
 
 __all__ = ["JSON_VALUES", "KINDS", "Odd", "change", "odd_bytes", "odd_objects"]
@@ -48,10 +49,7 @@ _POD_TEMPLATE = {
     "metadata": {"labels": {"app": "x"}, "annotations": {"a": "b"}},
     "spec": {"containers": _CONTAINERS, "initContainers": _CONTAINERS, "volumes": []},
 }
-_DISK = {
-    "metadata": {"name": "data", "labels": {"a": "b"}},
-    "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
-}
+_DISK = volume(labels={"a": "b"})
 _SPEC: Json = {"podTemplate": _POD_TEMPLATE, "volumeClaimTemplates": [_DISK], "service": True}
 
 

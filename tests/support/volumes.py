@@ -16,6 +16,11 @@ def volume(name: str = "data", **metadata: Any) -> Json:
     return {"metadata": {"name": name, **metadata}, "spec": VOLUME_SPEC}
 
 
+VOLUME = volume()
+WHOLE: Json = {"service": True, "volumeClaimTemplates": [VOLUME]}
+"""What the spec of a Sandbox may ask for besides its Pod."""
+
+
 def volume_claim(
     name: str = "data-sb-1", *, labels: dict[str, str] | None = None, owners: tuple[Json, ...] = ()
 ) -> Json:

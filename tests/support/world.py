@@ -159,6 +159,11 @@ class World(Rest):
         """Return a Sandbox."""
         return self.plane.store.get(_QUALIFIED["sandboxes"], NS, name)
 
+    def is_ready(self, name: str = "sb-1") -> bool:
+        """Tell whether a Sandbox is Ready."""
+        stored = self.get(name)
+        return "status" in stored and condition(stored, "Ready")["status"] == "True"
+
     def find(self, resource: str, name: str = "sb-1") -> Json | None:
         """Return an object, ``None`` when there is none."""
         return self.plane.store.find(_QUALIFIED.get(resource, resource), NS, name)
