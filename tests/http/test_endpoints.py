@@ -37,8 +37,8 @@ async def test_a_connection_serves_one_request() -> None:
 
 
 async def test_a_head_of_a_byte_too_many_is_refused_however_it_arrives() -> None:
-    """It may have 8,191 bytes, whatever the sizes of its pieces."""
-    for number, code in ((8191, b"200"), (8193, b"431")):
+    """It may have 8 KiB, line, headers and the empty line, whatever the sizes of its pieces."""
+    for number, code in ((8192, b"200"), (8193, b"431")):
         start, end = b"GET /a HTTP/1.1\r\nHost: x\r\nA: ", b"\r\n\r\n"
         head = start + b"a" * (number - len(start) - len(end)) + end
         async with serve() as served, await served.connect() as stream:

@@ -8,15 +8,7 @@ from hypothesis import given
 from prometheus_client.parser import text_string_to_metric_families as read_classic
 
 from lean_sandbox.kube.telemetry import RequestCounters, RequestRecord
-from lean_sandbox.metrics.registry import (
-    Counters,
-    Exposition,
-    Family,
-    Histograms,
-    Living,
-    dropped_series,
-    render,
-)
+from lean_sandbox.metrics.registry import Counters, Exposition, Family, Histograms, render
 from tests.metrics.scrape import Scraped, scraping
 from tests.support.world import open_world, sandbox
 
@@ -150,45 +142,6 @@ def test_a_histogram_reads_back_as_it_was_filled(values: list[int]) -> None:
     assert counts == [sum(value <= bound for value in values) for bound in bounds]
     totals = {one.name: one.value for one in samples if one.name != "h_bucket"}
     assert totals == {"h_sum": sum(values), "h_count": len(values)}
-
-
-def test_too_many_series_are_dropped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """New label values always count; beyond the limit the one counted longest ago gives way."""
-    monkeypatch.setattr(Counters, "most", 2)
-    monkeypatch.setattr(Histograms, "most", 1)
-    counters = Counters(COUNTER)
-    histograms = Histograms(HISTOGRAM)
-    before = dropped_series()
-    for name in ("a", "b", "c", "a", "d"):
-        counters.add(name, "")
-        histograms.observe(1.0, name)
-    found = Exposition()
-    counters.collect(found)
-    histograms.collect(found)
-    assert found.families["a_total"][1] == [(("a", ""), 1), (("d", ""), 1)]
-    assert [labels for labels, _ in found.families["h"][1]] == [("d",)]
-    assert dropped_series() - before == 3 + 4
-
-
-@pytest.mark.parametrize("place", ["namespace", "sandbox_template"])
-def test_series_go_an_hour_after_the_last_sandbox(place: str) -> None:
-    """What still has Sandboxes, or has them again, keeps its series; others lose them in time."""
-    counters = Counters(Family("a_total", ("x", place), "Counts."))
-    for name in ("here", "away", "back"):
-        counters.add("x", name)
-
-    def shown(now_s: float, *names: str) -> list[str]:
-        found = Exposition()
-        alive = frozenset(names)
-        found.living = Living(now_s=now_s, namespaces=alive, templates=alive)
-        counters.collect(found)
-        return sorted(labels[1] for labels, _ in found.families["a_total"][1])
-
-    assert shown(0.0, "here") == ["away", "back", "here"]
-    assert shown(3000.0, "here", "back") == ["away", "back", "here"]
-    assert shown(3600.0, "here") == ["back", "here"]
-    assert shown(7000.0, "here") == ["back", "here"]
-    assert shown(7200.0, "here") == ["here"]
 
 
 @pytest.mark.parametrize(

@@ -16,13 +16,10 @@ from lean_sandbox.metrics.registry import (
     dropped_series,
     render,
 )
-from tests.http.listeners import serve
 from tests.support.world import NS, open_world
 
 COUNTER = Family("lean_sandbox_probe_total", ("namespace", "name"), "Of a test.")
-OF_TEMPLATES = Family("lean_sandbox_probe_total", ("sandbox_template",), "Of a test.")
 HISTOGRAM = Family("lean_sandbox_probe_seconds", ("namespace", "name"), "Of a test.", (1.0,))
-HOUR_S = 3600.0
 
 
 def found_in(series: Counters | Histograms) -> Exposition:
@@ -65,41 +62,22 @@ def test_a_histogram_has_two_thousand_series_at_most() -> None:
     assert dropped_series() - before == 1
 
 
-@pytest.mark.parametrize(
-    ("family", "labels", "alive"),
-    [
-        (COUNTER, ("gone", "a"), Living(0.0, frozenset({"gone"}), frozenset())),
-        (OF_TEMPLATES, ("gone",), Living(0.0, frozenset(), frozenset({"gone"}))),
-    ],
-)
-def test_the_series_of_what_has_no_sandbox_go_after_an_hour(
-    family: Family, labels: tuple[str, ...], alive: Living
-) -> None:
+@pytest.mark.parametrize("place", ["namespace", "sandbox_template"])
+def test_the_series_of_what_has_no_sandbox_go_after_an_hour(place: str) -> None:
     """By its namespace, or by its template where the family has none; one that is back stays."""
-    counters = Counters(family)
-    counters.add(*labels)
+    counters = Counters(Family("a_total", ("x", place), "Counts."))
+    for name in ("here", "away", "back"):
+        counters.add("x", name)
 
-    def at(now_s: float, *, lives: bool = False) -> bool:
-        places = (alive.namespaces, alive.templates) if lives else (frozenset(), frozenset())
-        return labels in held(counters, Living(now_s, *places))
+    def shown(now_s: float, *names: str) -> list[str]:
+        living = Living(now_s, *[frozenset(names)] * 2)
+        return sorted(labels[1] for labels in held(counters, living))
 
-    assert at(0.0, lives=True)
-    assert at(10.0)
-    assert at(10.0 + HOUR_S - 1.0)
-    assert at(10.0 + HOUR_S, lives=True)
-    assert at(20.0 + HOUR_S)
-    assert at(20.0 + 2 * HOUR_S - 1.0)
-    assert not at(20.0 + 2 * HOUR_S)
-
-
-async def test_a_head_of_eight_kib_is_read_and_no_larger_one() -> None:
-    """Request line, headers and the empty line together."""
-    start = b"GET /a HTTP/1.1\r\nHost: x\r\nA: "
-    end = b"\r\n\r\n"
-    filler = b"a" * (8192 - len(start) - len(end))
-    async with serve() as served:
-        assert (await served.say(start + filler + end)).startswith(b"HTTP/1.1 200 ")
-        assert (await served.say(start + filler + b"a" + end)).startswith(b"HTTP/1.1 431 ")
+    assert shown(0.0, "here") == ["away", "back", "here"]
+    assert shown(3599.0, "here", "back") == ["away", "back", "here"]
+    assert shown(3600.0, "here") == ["back", "here"]
+    assert shown(7199.0, "here") == ["back", "here"]
+    assert shown(7200.0, "here") == ["here"]
 
 
 @pytest.mark.parametrize("kib", [900, 1100, 10_000])

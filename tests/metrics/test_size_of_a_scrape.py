@@ -51,25 +51,6 @@ async def test_a_name_of_a_template_is_a_label() -> None:
     assert [value for _, value in found.find("agent_sandboxes", sandbox_template="py.3-11")] == [1]
 
 
-async def test_a_page_serves_everybody_for_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Scrapes within a second get the same page; the next one after that is made anew."""
-    made = 0
-    begin = Exposition.__init__
-
-    def counted(self: Exposition) -> None:
-        nonlocal made
-        made += 1
-        begin(self)
-
-    monkeypatch.setattr(Exposition, "__init__", counted)
-    async with open_world() as world, serving(world) as served:
-        pages = {(await served.get("/metrics")).content for _ in range(5)}
-        assert (len(pages), made) == (1, 1)
-        await world.clock.advance(1.0)
-        await served.get("/metrics")
-        assert made == 2
-
-
 async def test_a_large_page_is_made_once_for_all_its_readers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
