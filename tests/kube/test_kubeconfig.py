@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import pwd
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -420,15 +418,6 @@ def test_an_unknown_context_lists_those_there_are(home: Home) -> None:
     home.write()
     with pytest.raises(ConfigError, match=r"'other'.*main"):
         home.load(context="other")
-
-
-def test_the_client_side_imports_without_lightkube() -> None:
-    """A process in a cluster never pays for lightkube's package and its HTTP library."""
-    code = (
-        "import sys, lean_sandbox.kube.kubeconfig, lean_sandbox.kube.events\n"
-        "assert not {'lightkube', 'httpx2', 'yaml'} & set(sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)  # noqa: S603 -- our own interpreter
 
 
 def test_the_namespace_of_a_pod_is_told_by_its_service_account(

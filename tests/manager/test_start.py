@@ -40,6 +40,9 @@ def test_a_start_imports_nothing_that_it_does_not_need() -> None:
         loaded
         & {
             *("argparse", "filters.replay", "tempfile", "lzma", "secrets", "hashlib"),
+            *("prometheus_client", "http.server", "wsgiref", "socketserver", "email.message"),
+            *("encodings.idna", "stringprep", "h11", "gzip"),
+            *("lean_sandbox.http.tls", "lean_sandbox.http.pprof"),
             *("lightkube", "yaml", "httpx2", "aiohttp", "pygments", "pydantic", "opentelemetry"),
         }
         == set()

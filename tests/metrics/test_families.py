@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -193,23 +190,3 @@ async def test_every_scraper_gets_the_classic_text(accept: str) -> None:
     assert found.value("lean_sandbox_cache_objects", resource="sandboxes") == 1
     assert 'le="1"' in page.text
     assert "# EOF" not in page.text
-
-
-def test_metrics_cost_no_library() -> None:
-    """What the listeners import: nothing of the ready-made client, of HTTP servers or of mail."""
-    program = (
-        "import sys; sys.modules['rich'] = None; import lean_sandbox.manager.server;"
-        " print(' '.join(sys.modules))"
-    )
-    ended = subprocess.run(  # noqa: S603 -- our own program
-        [sys.executable, "-c", program], check=True, capture_output=True, text=True
-    )
-    loaded = set(ended.stdout.split())
-    assert "lean_sandbox.http.server" in loaded
-    heavy = {
-        *("prometheus_client", "http.server", "wsgiref", "socketserver", "email.message"),
-        *("encodings.idna", "stringprep", "h11", "gzip"),
-        # Only for those who ask for them.
-        *("lean_sandbox.http.tls", "lean_sandbox.http.pprof"),
-    }
-    assert loaded & heavy == set()

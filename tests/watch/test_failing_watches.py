@@ -63,32 +63,6 @@ async def test_a_watch_that_ends_at_once_is_not_asked_in_a_loop() -> None:
         assert rig.reflector.problem == "the server ended the watch at once"
 
 
-async def test_a_watch_that_is_cut_each_half_minute_is_soon_back() -> None:
-    """A load balancer cuts what is idle for less than the minute between two bookmarks."""
-    watches: list[Exchange] = []
-
-    async def respond(exchange: Exchange) -> None:
-        if not exchange.is_watch:
-            await exchange.reply(200, page([sandbox("a", 1)], 100))
-            return
-        await exchange.begin()
-        watches.append(exchange)
-        await exchange.is_done.wait()
-
-    cuts = 60
-    lasted_s = 35.0
-    away_s = 0.0
-    async with open_sandboxes(responder=respond) as rig:
-        for _ in range(cuts):
-            while not watches:
-                await rig.clock.advance(0.1)
-                away_s += 0.1
-            await rig.clock.advance(lasted_s)
-            watches.pop().cut()
-            await settle()
-        assert away_s < cuts
-
-
 @pytest.mark.parametrize("between_pages", [True, False])
 @pytest.mark.parametrize("takes_s", [0.0, 60.0])
 async def test_a_version_that_always_expires_is_not_listed_in_a_loop(

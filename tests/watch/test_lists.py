@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 
 import anyio
@@ -12,10 +13,12 @@ from structlog.testing import capture_logs
 from filters import Change
 from lean_sandbox.kube.limits import Limits
 from lean_sandbox.kube.resources import PODS
+from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.watch.resources.children import pvc_kind
 from lean_sandbox.watch.resources.pod import pod_kind
 from lean_sandbox.watch.resources.sandbox import sandbox_kind
-from tests.support.clock import settle
+from tests.support.clock import FakeClock, on_clock, settle
+from tests.support.world import open_world
 from tests.watch.hand import Hand
 from tests.watch.objects import page, pod, problem, sandbox, sandbox_row
 from tests.watch.rig import open_rig, open_sandboxes, until
@@ -371,3 +374,40 @@ async def test_a_server_that_ignores_the_selector_of_a_shard_is_told_of_once_a_l
         assert await told("other", "own", "other", "third") == [3]
         assert await told("own", "other") == [1]
         assert await told("own", "own") == []
+
+
+@pytest.mark.parametrize(("more_bytes", "limits"), [(-16_384, ["25"]), (16_384, ["25", "6"])])
+async def test_a_page_above_four_mib_is_asked_for_again_with_fewer(
+    more_bytes: int, limits: list[str]
+) -> None:
+    """A quarter of the objects; the rest is as with any page."""
+    large = sandbox("large", 1)
+    large["spec"]["note"] = "x" * (4 * 1024 * 1024 + more_bytes)
+    asked = []
+    async with open_sandboxes() as rig:
+        for obj in (large, sandbox("a", 1))[: len(limits)]:
+            exchange = await rig.server.next(watch=False)
+            asked.append(exchange.query["limit"])
+            # Whoever has read enough closes the connection.
+            with suppress(OSError, anyio.BrokenResourceError):
+                await exchange.reply(200, page([obj], 100))
+        await rig.server.next(watch=True)
+        assert asked == limits
+        assert rig.names() == [obj["metadata"]["name"]]
+
+
+@on_clock
+async def test_a_page_of_a_list_is_given_up_after_half_a_minute(clock: FakeClock) -> None:
+    """A connection went silent: the page is asked for again, and what follows is seen."""
+
+    def stall(plane: ControlPlane) -> None:
+        plane.hold("list", "services", times=1)
+
+    async with open_world(clock=clock, prepare=stall, is_served=False) as world:
+        await world.pass_time(29.75)
+        assert not world.controller.problems
+        await world.pass_time(0.5)
+        assert "services" in world.controller.problems
+        await world.pass_time(5.0)
+        assert len(world.requests("list", "services")) == 2
+        assert world.controller.not_ready is None
