@@ -8,7 +8,6 @@ import pytest
 
 from lean_sandbox.config.options import Settings
 from lean_sandbox.local.request import Target
-from tests.support.conditions import is_ready
 from tests.support.extensions import start
 from tests.support.world import World, condition, open_world, sandbox
 
@@ -32,7 +31,7 @@ async def test_two_hundred_cold_sandboxes_cost_two_writes_each_and_no_conflict()
         for number in range(MANY):
             start(world, f"sb-{number}")
         await world.settle()
-        assert all(is_ready(world, f"sb-{number}") for number in range(MANY))
+        assert all(world.is_ready(f"sb-{number}") for number in range(MANY))
         assert world.asked() == {
             "get sandboxes": MANY,
             "get pods": MANY,
@@ -64,7 +63,7 @@ async def test_pods_that_start_while_their_create_is_answered_cost_no_more() -> 
 
         await world.until(kubelet)
         await world.settle()
-        assert all(is_ready(world, name) for name in names)
+        assert all(world.is_ready(name) for name in names)
         assert world.writes() == {
             "create pods": len(names),
             "patch sandboxes/status": len(names),
@@ -82,7 +81,7 @@ async def crowd_gets_ready(world: World) -> None:
     for name in names:
         start(world, name)
     await world.settle()
-    assert all(is_ready(world, name) for name in names)
+    assert all(world.is_ready(name) for name in names)
 
 
 async def test_a_sandbox_that_the_server_refuses_delays_nobody_and_is_not_repeated() -> None:

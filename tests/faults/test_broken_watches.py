@@ -7,7 +7,6 @@ import pytest
 from lean_sandbox.config.options import Settings
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from tests.support.clock import FakeClock
-from tests.support.conditions import is_ready
 from tests.support.names import SANDBOXES
 from tests.support.world import NS, open_world, sandbox
 

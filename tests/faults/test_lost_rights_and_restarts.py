@@ -16,7 +16,6 @@ from lean_sandbox.config.options import Settings
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from tests.support.builders import claim, placed, pool
 from tests.support.clock import EPOCH, FakeClock
-from tests.support.conditions import is_ready
 from tests.support.world import CONTROLLER, NS, World, condition, open_world, sandbox
 
 Json = dict[str, Any]

@@ -14,9 +14,3 @@ def says(world: World, type_: str = "Ready") -> tuple[str, str, str]:
 def types(world: World) -> list[str]:
     """Return the types of the conditions of the Sandbox, sorted."""
     return sorted(one["type"] for one in world.get()["status"]["conditions"])
-
-
-def is_ready(world: World, name: str = "sb-1") -> bool:
-    """Tell whether a Sandbox is Ready."""
-    stored = world.get(name)
-    return "status" in stored and condition(stored, "Ready")["status"] == "True"

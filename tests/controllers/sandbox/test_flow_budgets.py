@@ -15,7 +15,6 @@ import pytest
 from lean_sandbox.config.options import Settings
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from tests.support.clock import FakeClock
-from tests.support.conditions import is_ready
 from tests.support.volumes import volume
 from tests.support.world import (
     CONTROLLER,
@@ -107,7 +106,7 @@ async def test_a_launch_longer_than_the_window_costs_one_status_more() -> None:
         await world.advance(1.0)
         assert await spent(world, reconciles=2) == {**LOOK, "create pods": 1, **STATUS}
         await world.run_pod()
-        assert is_ready(world)
+        assert world.is_ready()
         assert await spent(world, reconciles=1) == {"get pods": 1, **STATUS}
 
 
@@ -124,7 +123,7 @@ async def test_an_address_waits_for_the_first_window_only() -> None:
         assert message == "Pod is Running but not Ready"
         assert await spent(world, reconciles=3) == {"get pods": 1, **STATUS}
         await world.run_pod()
-        assert is_ready(world)
+        assert world.is_ready()
 
 
 # -- suspension ----------------------------------------------------------------------------------
@@ -190,7 +189,7 @@ async def test_resumption_costs_what_a_launch_costs_and_one_status() -> None:
         await change(world, **RUNNING)
         assert await spent(world, reconciles=1) == {**LOOK, "create pods": 1, **STATUS}
         await world.run_pod()
-        assert is_ready(world)
+        assert world.is_ready()
         assert await spent(world, reconciles=1) == {"get pods": 1, **STATUS}
 
 
@@ -205,7 +204,7 @@ async def test_a_sandbox_born_suspended_costs_one_look_at_the_name_and_one_statu
         assert await spent(world, reconciles=1) == {**LOOK, **STATUS}
         await change(world, **RUNNING)
         await world.run_pod()
-        assert is_ready(world)
+        assert world.is_ready()
         assert await spent(world, reconciles=2) == {**LAUNCH, "patch sandboxes/status": 2}
 
 
@@ -260,7 +259,7 @@ async def test_a_change_of_the_spec_before_the_first_status_waits_with_it() -> N
         await change(world, shutdownPolicy="Delete")
         assert "status" not in world.get()
         await world.run_pod()
-        assert is_ready(world)
+        assert world.is_ready()
         assert world.writes() == {"create pods": 1, **STATUS}
 
 
@@ -315,7 +314,7 @@ async def test_a_pod_deleted_by_others_costs_a_launch_and_a_status_a_loss(
         await world.delete("pods", "sb-1")
         assert await spent(world, reconciles=1) == {**LOOK, "create pods": 1, **STATUS}
         await world.run_pod()
-        assert is_ready(world)
+        assert world.is_ready()
         assert await spent(world, reconciles=1) == {"get pods": 1, **STATUS}
 
 
@@ -351,7 +350,7 @@ async def test_an_adopted_world_costs_one_write_for_each_child() -> None:
     async with open_world(prepare=older) as world:
         await world.run_pod()
         await world.advance(1.0)
-        assert is_ready(world)
+        assert world.is_ready()
         writes = {what: n for what, n in world.writes().items() if "status" not in what}
         assert writes == {"patch persistentvolumeclaims": 1, "patch services": 1}
 

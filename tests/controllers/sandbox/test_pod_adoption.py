@@ -133,7 +133,7 @@ async def test_a_pod_that_its_owner_lets_go_is_adopted_at_once() -> None:
         await world.create(pod_body(labels=labels, owners=(world.foreign_owner(),)))
         await world.create(sandbox())
         await world.advance(60.0)
-        assert ready_of(world)[1] == "ReconcilerError"
+        assert says(world)[1] == "ReconcilerError"
         await world.patch("pods", "sb-1", {"metadata": {"ownerReferences": None}})
         assert world.pod()["metadata"]["ownerReferences"] == [controlled_by(world.get())]
 
