@@ -10,6 +10,8 @@ from typing import Final
 
 import msgspec
 
+from lean_sandbox.watch.kind import Key
+
 # Below that many claims, one in a hundred is none of them.
 _LEAST_FOR_P99: Final = 100
 
@@ -146,3 +148,10 @@ def until_ready(took_s: Sequence[float]) -> UntilReady:
 def _ms(ranked: Sequence[float], percent: int) -> float:
     rank = max(1, -(-len(ranked) * percent // 100))
     return round(ranked[rank - 1] * 1000.0, 3)
+
+
+class Scraped(msgspec.Struct, frozen=True):
+    """What one page says; ``causes`` are why pools make no progress."""
+
+    controller: ControllerFigures
+    causes: dict[Key, str]

@@ -6,7 +6,7 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import msgspec
@@ -18,12 +18,14 @@ from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.top.board import Board
-from lean_sandbox.top.figures import Figures
+from lean_sandbox.top.figures import Figures, Scraped
 from lean_sandbox.top.kinds import build_top_caches
-from lean_sandbox.top.scrape import MetricsReader, Scraped
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.kind import METADATA_LIST_ACCEPT
 from lean_sandbox.watch.reflector import Reflector
+
+if TYPE_CHECKING:
+    from lean_sandbox.top.scrape import MetricsReader
 
 #: How often the metrics are read.
 METRICS_INTERVAL_S: Final = 5.0
@@ -170,6 +172,9 @@ async def opened(connection: Connection, clock: Clock, wanted: Wanted) -> AsyncI
     async with AsyncExitStack() as ends:
         reader = None
         if wanted.url:
+            # Not for those who read no page: its parser takes 4 MiB.
+            from lean_sandbox.top.scrape import MetricsReader  # noqa: PLC0415
+
             reader = MetricsReader(wanted.url, wanted.ca_file, clock)
             ends.push_async_callback(reader.aclose)
         transport = Transport(connection, clock=clock, user_agent=_USER_AGENT)

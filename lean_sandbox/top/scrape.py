@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.kube.connection import to_listener
 from lean_sandbox.kube.errors import ControlPlaneError
 from lean_sandbox.kube.transport import Transport
-from lean_sandbox.top.figures import ControllerFigures
+from lean_sandbox.top.figures import ControllerFigures, Scraped
 from lean_sandbox.watch.kind import Key
 
 _PATH: Final = "/metrics"
 _TIMEOUT_S: Final = 5.0
 _MOST_BYTES: Final = 64 * 1024 * 1024
-_SERIES: Final = re.compile(r'([a-z_]+)(?:\{((?:[^"}]|"(?:[^"\\]|\\.)*")*)\})? ([^ ]+)')
-_LABEL: Final = re.compile(r'([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)"')
-_ESCAPED: Final = re.compile(r"\\(.)")
 
 _CREATIONS: Final = "agent_sandbox_claim_creation_total"
 _STUCK: Final = "lean_sandbox_warmpool_not_progressing"
@@ -31,21 +29,6 @@ _MEMORY: Final = "process_resident_memory_bytes"
 _CPU: Final = "process_cpu_seconds_total"
 _QUEUED: Final = "workqueue_depth"
 _WANTED: Final = (_CREATIONS, _STUCK, _FAILING, _LEADING, _MEMORY, _CPU, _QUEUED)
-
-
-class Series(NamedTuple):
-    """One line of a page of metrics."""
-
-    name: str
-    labels: dict[str, str]
-    value: float
-
-
-class Scraped(msgspec.Struct, frozen=True):
-    """What one page says; ``causes`` are why pools make no progress."""
-
-    controller: ControllerFigures
-    causes: dict[Key, str]
 
 
 class MetricsReader:
@@ -69,7 +52,10 @@ class MetricsReader:
             return f"{self._url}{_PATH} cannot be read: {error}"
         if answer.status != 200:
             return f"{self._url}{_PATH} cannot be read: it answers {answer.status}"
-        found = scraped(self._url, answer.body.decode("utf-8", "replace"))
+        try:
+            found = scraped(self._url, answer.body.decode("utf-8", "replace"))
+        except ValueError as error:
+            return f"{self._url}{_PATH} cannot be read: it is no page of metrics: {error}"
         return msgspec.structs.replace(found, controller=self._with_cores(found.controller))
 
     def _with_cores(self, found: ControllerFigures) -> ControllerFigures:
@@ -90,12 +76,15 @@ class MetricsReader:
 
 
 def scraped(url: str, page: str) -> Scraped:
-    """Return what a page of metrics says; lines that cannot be understood are passed over."""
+    """Return what a page of metrics says. Raises ValueError for lines that break the format."""
     sums: dict[str, float] = {}
     launches: dict[str, float] = {}
     causes = {}
     failing = set()
-    for name, labels, value in _series(page):
+    for sample in _samples(page):
+        name = sample.name
+        labels = sample.labels
+        value = sample.value
         sums[name] = sums.get(name, 0.0) + value
         if name == _CREATIONS:
             launch = labels.get("launch_type", "")
@@ -118,21 +107,10 @@ def scraped(url: str, page: str) -> Scraped:
     return Scraped(controller, causes)
 
 
-def _series(page: str) -> Iterator[Series]:
-    for line in page.splitlines():
-        if not line.startswith(_WANTED):
-            continue
-        found = _SERIES.match(line)
-        if found is None or found[1] not in _WANTED:
-            continue
-        labels = {
-            name: _ESCAPED.sub(_character, text) for name, text in _LABEL.findall(found[2] or "")
-        }
-        try:
-            yield Series(found[1], labels, float(found[3]))
-        except ValueError:
-            continue
-
-
-def _character(escaped: re.Match[str]) -> str:
-    return "\n" if escaped[1] == "n" else escaped[1]
+def _samples(page: str) -> Iterator[Sample]:
+    # The parser takes 16 us a line, and a page has 10,000 lines of which a dozen count here.
+    lines = "".join(line for line in page.splitlines(keepends=True) if line.startswith(_WANTED))
+    for family in text_string_to_metric_families(lines):
+        for sample in family.samples:
+            if sample.name in _WANTED:
+                yield sample

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from lean_sandbox.top.scrape import scraped
 from lean_sandbox.watch.kind import Key
 
@@ -36,13 +38,22 @@ def test_a_page_is_summed_up() -> None:
 
 def test_what_is_not_on_the_page_is_not_known() -> None:
     """A page of something else leaves everything open."""
-    said = scraped(URL, "go_goroutines 7\n<html>\nworkqueue_depth not-a-number\n").controller
+    said = scraped(URL, "go_goroutines 7\n<html>\n").controller
     assert said.memory_bytes is None
     assert said.cpu_seconds is None
     assert said.queued is None
     assert said.warm is None
     assert said.is_leading is None
     assert said.failing_watches == ()
+
+
+@pytest.mark.parametrize(
+    ("line", "wrong"), [("workqueue_depth many", "'many'"), ('workqueue_depth{name="x" 2', "name")]
+)
+def test_a_line_that_breaks_the_format_is_no_figure(line: str, wrong: str) -> None:
+    """It is an error, not passed over: a sum without it would be wrong."""
+    with pytest.raises(ValueError, match=wrong):
+        scraped(URL, f"{line}\n")
 
 
 def test_labels_are_read_as_they_are_written() -> None:
