@@ -9,8 +9,10 @@ import msgspec
 from filters import keep
 from lean_sandbox.companions.annotations import KEPT
 from lean_sandbox.model import names
+from lean_sandbox.model.claim import SandboxClaimStatus
 from lean_sandbox.model.conditions import Condition
 from lean_sandbox.model.meta import ObjectMeta, Reference
+from lean_sandbox.model.sandbox import SandboxStatus
 from lean_sandbox.model.warmpool import PoolView, SandboxWarmPool, view_of_pool
 from lean_sandbox.model.wire import Lenient, OrNull
 from lean_sandbox.watch.kind import Key, OwnedEntry, identity, shared_owner
@@ -96,16 +98,12 @@ class _SandboxSpec(Lenient, frozen=True):
     operatingMode: OrNull[str] = names.OPERATING_MODE_RUNNING
 
 
-class _SandboxStatus(Lenient, frozen=True):
-    conditions: OrNull[tuple[Condition, ...]] = ()
-
-
 class SandboxItem(Lenient, frozen=True):
     """What is decoded of a Sandbox."""
 
     metadata: OrNull[ObjectMeta] = ObjectMeta()
     spec: OrNull[_SandboxSpec] = _SandboxSpec()
-    status: OrNull[_SandboxStatus] = _SandboxStatus()
+    status: OrNull[SandboxStatus] = SandboxStatus()
 
 
 class _ClaimSpec(Lenient, frozen=True):
@@ -115,16 +113,12 @@ class _ClaimSpec(Lenient, frozen=True):
     volumeClaimTemplates: OrNull[tuple[msgspec.Raw, ...]] = ()
 
 
-class _ClaimStatus(Lenient, frozen=True):
-    sandbox: OrNull[Reference] = Reference()
-
-
 class ClaimItem(Lenient, frozen=True):
     """What is decoded of a claim."""
 
     metadata: OrNull[ObjectMeta] = ObjectMeta()
     spec: OrNull[_ClaimSpec] = _ClaimSpec()
-    status: OrNull[_ClaimStatus] = _ClaimStatus()
+    status: OrNull[SandboxClaimStatus] = SandboxClaimStatus()
 
 
 class _Terminated(Lenient, frozen=True):
@@ -220,7 +214,7 @@ def build_claim(
         has_lifecycle = is_made_to_order = True
     else:
         pool = item.spec.warmPoolRef.name
-        sandbox = item.status.sandbox.name
+        sandbox = item.status.bound.name
         has_lifecycle = item.spec.lifecycle is not None
         is_made_to_order = bool(item.spec.env or item.spec.volumeClaimTemplates)
     return CompanionClaimEntry(

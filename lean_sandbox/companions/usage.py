@@ -83,11 +83,20 @@ class PodUsage:
     async def sample(self, now_s: float) -> float:
         """Read what all tracked Pods use; return how long to wait for the next sample.
 
-        One LIST by pages for each namespace that is watched, or for all. Raises ControlPlaneError.
+        One LIST for each namespace that is watched, or for all. Raises ControlPlaneError.
         """
         try:
             for namespace in self._namespaces:
-                await self._read(namespace, now_s)
+                found = await self._client.list(
+                    POD_METRICS,
+                    Page[PodMetrics],
+                    namespace=namespace,
+                    # Samples are stored nowhere, so servers of them have no pages.
+                    chunk_size=None,
+                    labels=NAME_HASH_LABEL,
+                )
+                for one in found.items:
+                    self._note(one, now_s)
         except (NotFound, NotServed):
             self.is_served = False
             self._quiet.clear()
@@ -96,22 +105,6 @@ class PodUsage:
         known = self._quiet.items()
         self._quiet = {key: one for key, one in known if now_s - one.seen_at <= GAP_S}
         return SAMPLE_S
-
-    async def _read(self, namespace: str | None, now_s: float) -> None:
-        continue_: str | None = None
-        while True:
-            page = await self._client.list(
-                POD_METRICS,
-                Page[PodMetrics],
-                namespace=namespace,
-                continue_=continue_,
-                labels=NAME_HASH_LABEL,
-            )
-            for one in page.items:
-                self._note(one, now_s)
-            continue_ = page.metadata.continue_
-            if not continue_:
-                return
 
     def _note(self, one: PodMetrics, now_s: float) -> None:
         key = key_of(one.metadata.namespace, one.metadata.name)

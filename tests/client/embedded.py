@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,9 @@ from lean_sandbox.local.kubelet.kubelet import Kubelet
 from tests.client.cluster import CONTROLLER, Cluster, Room
 from tests.controlplane.scene import SWIFT
 from tests.support.clients import cluster_admin, connected, connection_to, controlling
+from tests.support.observable import Observable
 
-__all__ = ["open_embedded"]
+__all__ = ["open_embedded", "with_nodes"]
 
 Json = dict[str, Any]
 
@@ -71,19 +72,27 @@ def open_embedded(folder: Path) -> Iterator[Cluster]:
 
 @asynccontextmanager
 async def _running(folder: Path) -> AsyncIterator[ControlPlane]:
-    clock = SystemClock()
-    async with ControlPlane() as plane:
+    async with ControlPlane() as plane, with_nodes(plane) as controller:
         plane.kubeconfig(folder / "admin")
-        plane.store.create(cluster_admin(CONTROLLER, "kubelet"))
-        async with (
-            connected(connection_to(plane, CONTROLLER)) as client,
-            connected(connection_to(plane, "kubelet")) as nodes,
-            anyio.create_task_group() as group,
-        ):
-            kubelet = Kubelet(nodes, SWIFT, clock=clock, chance=random.Random(1))  # noqa: S311
-            await group.start(kubelet.run)
-            async with controlling(client, Settings(extensions=True), clock=clock) as controller:
-                yield plane
-                caught = controller.activity().caught
-                assert not any(caught.values()), f"clients waited for the safety net: {caught}"
-            group.cancel_scope.cancel()
+        async with controller() as running:
+            yield plane
+            caught = running.activity().caught
+            assert not any(caught.values()), f"clients waited for the safety net: {caught}"
+
+
+@asynccontextmanager
+async def with_nodes(
+    plane: ControlPlane,
+) -> AsyncIterator[Callable[[], AbstractAsyncContextManager[Observable]]]:
+    """Run the kubelet, and give what runs the controller, again and again."""
+    clock = SystemClock()
+    plane.store.create(cluster_admin(CONTROLLER, "kubelet"))
+    async with (
+        connected(connection_to(plane, CONTROLLER)) as client,
+        connected(connection_to(plane, "kubelet")) as nodes,
+        anyio.create_task_group() as group,
+    ):
+        kubelet = Kubelet(nodes, SWIFT, clock=clock, chance=random.Random(1))  # noqa: S311
+        await group.start(kubelet.run)
+        yield lambda: controlling(client, Settings(extensions=True), clock=clock)
+        group.cancel_scope.cancel()

@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import os
-import random
 import shutil
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import anyio
 import pytest
 
-from lean_sandbox.clock import SystemClock
-from lean_sandbox.config.options import Settings
 from lean_sandbox.local.controlplane import ControlPlane
-from lean_sandbox.local.kubelet.kubelet import Kubelet
-from tests.client.cluster import CONTROLLER
-from tests.controlplane.scene import SWIFT
+from tests.client.embedded import with_nodes
 from tests.docs.pages import ROOT, blocks
-from tests.support.clients import cluster_admin, connected, connection_to, controlling
 from tests.support.names import SANDBOXES
 
 _MARK = "<!-- run by: tests/docs/test_restore.py -->"
@@ -36,24 +27,6 @@ _CHECK = """
 kubectl wait --for=condition=Ready sandboxclaim/mine
 kubectl wait sandboxwarmpool/python --for=jsonpath='{.status.readyReplicas}'=5
 """
-
-
-@asynccontextmanager
-async def _nodes(
-    plane: ControlPlane,
-) -> AsyncIterator[Callable[[], AbstractAsyncContextManager[Any]]]:
-    """Run the kubelet, and give what runs the controller, again and again."""
-    clock = SystemClock()
-    plane.store.create(cluster_admin(CONTROLLER, "kubelet"))
-    async with (
-        connected(connection_to(plane, CONTROLLER)) as client,
-        connected(connection_to(plane, "kubelet")) as nodes,
-        anyio.create_task_group() as group,
-    ):
-        kubelet = Kubelet(nodes, SWIFT, clock=clock, chance=random.Random(1))  # noqa: S311
-        await group.start(kubelet.run)
-        yield lambda: controlling(client, Settings(extensions=True), clock=clock)
-        group.cancel_scope.cancel()
 
 
 async def _type(script: str, folder: Path) -> None:
@@ -76,7 +49,7 @@ async def test_what_is_restored_as_the_page_says_has_its_owners_again(tmp_path: 
     page = blocks(ROOT / "docs" / "recipes.md", "sh")
     save, create, label = (one.text for one in page if one.mark == _MARK)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    async with ControlPlane() as plane, _nodes(plane) as controller:
+    async with ControlPlane() as plane, with_nodes(plane) as controller:
         plane.kubeconfig(tmp_path / "admin")
         async with controller():
             await _type(_FILL, tmp_path)
