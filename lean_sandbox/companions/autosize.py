@@ -52,19 +52,13 @@ class Autosize(Companion[CompanionPoolEntry]):
             self.wake(delta.key, reason=self.name)
 
     def on_claim(self, delta: Delta[CompanionClaimEntry]) -> None:
-        """Count a new claim, and one that has got a Sandbox which is no member."""
+        """Count a new claim."""
         old = delta.old
         new = delta.new
         past = None if new is None else self._pasts.get(Key(new.key.namespace, new.pool))
-        if new is None or past is None:
-            return
-        if old is None or old.uid != new.uid:
+        if new is not None and past is not None and (old is None or old.uid != new.uid):
             self._note_claim(past, new)
-        elif _has_missed(new) and not _has_missed(old):
-            past.demand.note_miss(self._made_s(new))
-        else:
-            return
-        self.wake(Key(new.key.namespace, new.pool), reason=self.name)
+            self.wake(Key(new.key.namespace, new.pool), reason=self.name)
 
     def on_sandbox(self, delta: Delta[CompanionSandboxEntry]) -> None:
         """Learn how long a member took to become ready."""
@@ -131,16 +125,9 @@ class Autosize(Companion[CompanionPoolEntry]):
         return past
 
     def _note_claim(self, past: Past, claim: CompanionClaimEntry) -> None:
-        if claim.is_made_to_order:
-            return
-        made_s = self._made_s(claim)
-        past.demand.note_claim(made_s)
-        if _has_missed(claim):
-            past.demand.note_miss(made_s)
-
-    def _made_s(self, claim: CompanionClaimEntry) -> float:
-        time = self._kit.server_time
-        return time.now_s() - time.age_s(claim.created_at)
+        if not claim.is_made_to_order:
+            time = self._kit.server_time
+            past.demand.note_claim(time.now_s() - time.age_s(claim.created_at))
 
     async def _resize(self, pool: CompanionPoolEntry, past: Past, size: int, now_s: float) -> None:
         """Set the size of a pool, if nobody has written it since. One PATCH of its scale."""
@@ -173,7 +160,7 @@ class Autosize(Companion[CompanionPoolEntry]):
         demand = past.demand
         note = (
             f"Resized from {before} to {size} free members: up to {demand.peak(now_s)} claims came"
-            f" in {demand.window_s:.0f} s, and {demand.misses(now_s)} of the last hour found none"
+            f" in {demand.window_s:.0f} s, and {demand.in_last_hour(now_s)} in the last hour"
         )
         self.report(self.cache, pool, "PoolResized", note)
 
@@ -195,11 +182,6 @@ def _least_for(most: int | None) -> Callable[[str], int]:
         return least
 
     return read
-
-
-def _has_missed(claim: CompanionClaimEntry) -> bool:
-    """Return whether a claim has got a Sandbox that was made for it, which has its name."""
-    return claim.sandbox == claim.key.name and not claim.is_made_to_order
 
 
 def _note_start(past: Past, member: CompanionSandboxEntry) -> None:

@@ -2,7 +2,9 @@
 
 A claim takes a free member, and the next one is ready only after a while. So a pool needs as many
 free members as claims come in that time: the most that came in any such time of the last minutes,
-or of the minutes an hour ago, since much of what comes in bursts comes by the hour.
+or of the minutes an hour ago, since much of what comes in bursts comes by the hour. Claims also
+come by chance, now and then more of them than the last minutes have seen: so a pool has at least
+what is enough for nearly all that come by chance as often as in the last hour.
 """
 
 from __future__ import annotations
@@ -27,8 +29,8 @@ LONGEST_START_S: Final = 1200.0
 _SAMPLES: Final = 20
 # One sample in five may take longer than what is counted on.
 _SHARE: Final = 0.8
-# So many claims in an hour that find no member are answered by one more.
-_MISSES: Final = 5
+# The share of claims that may find no member if they come by chance.
+_MISSED: Final = 0.005
 # How often a pool is looked at that has claims; that takes no request.
 LOOK_S: Final = 10.0
 # How long a size lasts at least: before a larger one, before a smaller one, and where somebody else
@@ -45,16 +47,11 @@ class Demand:
 
     def __init__(self) -> None:
         self._claims: Counter[int] = Counter()
-        self._misses: Counter[int] = Counter()
         self._starts_s: deque[float] = deque(maxlen=_SAMPLES)
 
     def note_claim(self, at_s: float) -> None:
         """Count a claim that wanted a member."""
         self._claims[_step(at_s)] += 1
-
-    def note_miss(self, at_s: float) -> None:
-        """Count a claim that wanted a member and found none."""
-        self._misses[_step(at_s)] += 1
 
     def note_start(self, took_s: float) -> None:
         """Remember how long a member took to become ready."""
@@ -64,9 +61,8 @@ class Demand:
     def forget_before(self, now_s: float) -> None:
         """Forget what is too old to say anything about ``now_s`` and later."""
         first = _step(now_s - _HOUR_S - _SLACK_S) - self._steps
-        for counts in (self._claims, self._misses):
-            for step in [step for step in counts if step < first]:
-                del counts[step]
+        for step in [step for step in self._claims if step < first]:
+            del self._claims[step]
 
     def __bool__(self) -> bool:
         return bool(self._claims)
@@ -95,19 +91,19 @@ class Demand:
         again = self._most(hour_ago_s - _SLACK_S, hour_ago_s + self.window_s + _SLACK_S)
         return max(recent, again)
 
-    def misses(self, now_s: float) -> int:
-        """Return how many claims of the last hour found no member."""
+    def in_last_hour(self, now_s: float) -> int:
+        """Return how many claims came in the last hour."""
         first = _step(now_s - _HOUR_S)
-        return sum(count for step, count in self._misses.items() if step >= first)
+        return sum(count for step, count in self._claims.items() if step >= first)
 
     def needed(self, now_s: float) -> int:
-        """Return how many free members are needed: one more than the peak, or more after misses.
+        """Return how many free members are needed: one more than the peak, or more by chance.
 
-        Without any claim that is 0.
+        Without any claim that is to be expected it is 0.
         """
         peak = self.peak(now_s)
-        spare = 1 + min(self.misses(now_s) // _MISSES, peak)
-        return peak + spare if peak else 0
+        load = self.in_last_hour(now_s) * self.start_s / _HOUR_S
+        return max(peak + 1, enough_for(load)) if peak else 0
 
     def _most(self, first_s: float, last_s: float) -> int:
         """Return the most claims in the time of a start, of all that lie between two moments."""
@@ -125,6 +121,20 @@ class Demand:
 
 def _step(at_s: float) -> int:
     return math.floor(at_s / _STEP_S)
+
+
+def enough_for(load: float) -> int:
+    """Return how many free members do for claims that come by chance.
+
+    ``load`` is how many come on average while a member starts. By Erlang's formula for what finds
+    no free place: at most one claim in 200 finds none.
+    """
+    size = 0
+    missed = 1.0
+    while missed > _MISSED:
+        size += 1
+        missed = load * missed / (size + load * missed)
+    return size
 
 
 class Bounds(msgspec.Struct, frozen=True):

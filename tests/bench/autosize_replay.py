@@ -138,7 +138,6 @@ def replay(claims: list[float], fixed: int | None = None) -> Replay:
                 members.ready -= 1
             else:
                 cold += 1
-                past.demand.note_miss(now_s)
         if fixed is None:
             past.demand.forget_before(now_s)
             past.size = plan(past, BOUNDS, now_s).size

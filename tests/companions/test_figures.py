@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
-from tests.bench.autosize_replay import Compared, compared
+from tests.bench.autosize_replay import Compared, compared, replay, steady
 from tests.bench.companions_pictures import FOLDER, PAGE, pictures, table
 
 
@@ -28,6 +30,14 @@ def test_loads_that_change_leave_a_tenth_of_the_cold_claims(loads: list[Compared
     _, bursts, day = loads
     assert bursts.sized.cold <= 0.1 * bursts.same.cold
     assert day.sized.cold <= 0.1 * day.same.cold
+
+
+def test_after_an_hour_a_steady_load_is_served_as_by_a_fixed_pool(loads: list[Compared]) -> None:
+    """Of the mean size, rounded down: the size is found, and chance cannot be foreseen."""
+    sized = loads[0].sized
+    claims = steady()
+    while_learning = replay([at_s for at_s in claims if at_s < 3600.0]).cold
+    assert sized.cold - while_learning <= replay(claims, math.floor(sized.mean)).cold
 
 
 def test_a_steady_load_leaves_a_tenth_of_what_a_pool_that_is_too_small_leaves(
