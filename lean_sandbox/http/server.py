@@ -164,7 +164,7 @@ class Endpoint:
         self.clock = clock
         self.tls = tls
         self._handler = handler
-        #: By age.
+        #: Those that are being served.
         self.open: dict[_Connection, None] = {}
         self._broken = Counters(families.ENDPOINT_BROKEN)
 

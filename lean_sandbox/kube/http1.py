@@ -77,8 +77,9 @@ class HttpConnection:
         self._pieces: list[bytes] = []
         # Bytes of the body that the head announces (0 if it does not), and that have arrived.
         self._length = self._body_bytes = 0
+        # Bytes since the last of the body: of the head, of chunk sizes, of trailers.
         self._overhead_bytes = 0
-        # Whether any byte of the response has come, and all of it; with its head comes the status.
+        # Whether the first byte of the response has come, and whether the last has.
         self._has_begun = self._is_complete = False
 
     async def send(self, data: bytes, fence: Callable[[], None] | None = None) -> None:

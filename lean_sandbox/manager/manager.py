@@ -18,10 +18,9 @@ from lean_sandbox.controllers.common import Shared
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.limits import Limits
-from lean_sandbox.kube.resources import PVCS, SANDBOXES, Resource
+from lean_sandbox.kube.resources import PVCS, SANDBOXES
 from lean_sandbox.kube.telemetry import RequestCounters
 from lean_sandbox.kube.transport import Transport
-from lean_sandbox.manager.standby import list_what_changed
 from lean_sandbox.manager.wallclock import WallClock
 from lean_sandbox.manager.wiring import build_controllers, build_shared
 from lean_sandbox.metrics import families
@@ -97,9 +96,9 @@ class Manager:
         for controller in self.controllers:
             controller.is_ending = self._client.ending.__contains__
             if settings.namespaces:
-                controller.is_unlisted = self._is_unlisted
+                controller.is_unlisted = partial(self.reflectors.lacks, self._own)
         for companion in companions:
-            companion.is_unlisted = partial(self._lacks, _names([companion]))
+            companion.is_unlisted = partial(self.reflectors.lacks, _names([companion]))
         caches = self.caches
         for made in (caches.sandboxes, caches.claims, caches.pools, caches.templates):
             made.handlers.append(self._seen)
@@ -108,13 +107,6 @@ class Manager:
         # A namespace in which somebody makes something is not ending.
         if delta.is_new:
             self._client.ending.forget(delta.key.namespace)
-
-    def _is_unlisted(self, namespace: str) -> bool:
-        """Return whether a namespace was passed over, and has not been listed since."""
-        return self._lacks(self._own, namespace)
-
-    def _lacks(self, kinds: list[str], namespace: str) -> bool:
-        return self.reflectors.lacks(namespace, *kinds)
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Watch, wait until the caches are in sync, then reconcile until stopped.
@@ -147,18 +139,16 @@ class Manager:
         self._may_extend.set()
         await self.reflectors.synced()
         self.synced.set()
-        log.info("caches_synced", sandboxes=max(map(len, self._caches_of(SANDBOXES)), default=0))
+        # Those of the controllers, of the companions, or of both.
+        known = [len(cache) for cache in self.all_caches if cache.kind.resource is SANDBOXES]
+        log.info("caches_synced", sandboxes=max(known, default=0))
         task_status.started()
-
-    def _caches_of(self, resource: Resource) -> list[Cache[Any]]:
-        """Return the caches of a resource: of the controllers, of the companions, or of both."""
-        return [cache for cache in self.all_caches if cache.kind.resource is resource]
 
     async def _work_when_elected(self, elector: Elector) -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(self._contend, elector, group.cancel_scope)
             await elector.acquired.wait()
-            await list_what_changed(self.caches, self.reflectors, self._page_size)
+            await self._list_what_changed()
             for controller in self.controllers:
                 controller.enqueue_all("elected")
             await self._work()
@@ -168,6 +158,23 @@ class Manager:
             ):
                 await elector.release()
             group.cancel_scope.cancel()
+
+    async def _list_what_changed(self) -> None:
+        """List kinds again if the watch has shown of many objects only that they changed.
+
+        That takes a request for each page of them; reconciles would take one for each object.
+        """
+        sandboxes = self.caches.sandboxes
+        for sandbox in list(sandboxes):
+            # Of two writes of its status within a second rows show but one.
+            if sandbox.version > sandboxes.gate.listed_at(sandbox.key.namespace):
+                sandboxes.mark(sandbox, status=None)
+        unknown = (
+            (sandboxes, sum(sandbox.needs_fetch for sandbox in sandboxes)),
+            (self.caches.pods, sum(pod.needs_fetch for pod in self.caches.pods)),
+        )
+        many = (cache for cache, number in unknown if number > self._page_size)
+        await self.reflectors.list_anew(*many)
 
     async def _contend(self, elector: Elector, work: anyio.CancelScope) -> None:
         await elector.run()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -96,8 +96,8 @@ class ReflectorGroup:
             if not (one.synced.is_set() or (may_pass and first.is_forbidden))
         ]
 
-    def lacks(self, namespace: str, *plurals: str) -> bool:
-        """Whether a namespace has not had the first list of a kind."""
+    def lacks(self, plurals: Sequence[str], namespace: str) -> bool:
+        """Return whether a namespace has not had the first list of one of these kinds."""
         at = self._namespaces.index(namespace) if namespace in self._namespaces else 0
         return not all(self._reflectors[plural][at].synced.is_set() for plural in plurals)
 

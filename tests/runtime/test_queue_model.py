@@ -90,7 +90,7 @@ class QueueMachine(RuleBasedStateMachine):
     def move(self, seconds: float) -> None:
         """Let time pass."""
         self.clock.move(seconds)
-        # The queue joins the due keys when it is next asked; asking for counters is one.
+        # As the task that keeps the time does.
         self.queue._schedule.release_due(self.clock.monotonic())
         self.line_up()
 

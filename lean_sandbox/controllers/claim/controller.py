@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from filters import Change
 from lean_sandbox.controllers.claim.annotations import AnnotationWriter
@@ -61,7 +62,8 @@ class ClaimController(Controller[ClaimEntry]):
         workers = settings.sandbox_claim_concurrent_workers
         super().__init__("sandboxclaim", caches.claims, shared.clock, workers=workers)
         self.warm = build_warm_queue(caches, shared.resolver)
-        self.waiting = WaitingClaims(self._wake_for_member, self.warm.to_take)
+        wake = partial(self.queue.add, reason="member available")
+        self.waiting = WaitingClaims(wake, self.warm.to_take)
         self.warm.available.append(self.waiting.available)
         self.warm.released.append(self.waiting.level)
         self._by_pool: Index[ClaimEntry] = Index(_pool_of)
@@ -88,9 +90,6 @@ class ClaimController(Controller[ClaimEntry]):
             ),
             annotator=self.annotator,
         )
-
-    def _wake_for_member(self, claim: Key) -> None:
-        self.queue.add(claim, reason="member available")
 
     def enqueue_all(self, reason: str) -> None:
         """Queue everything, as after a start; claims wait again for members not fetched yet."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from lean_sandbox.controllers.sandbox import plans
 from lean_sandbox.controllers.sandbox.run import Lacking, SandboxRun
 from lean_sandbox.kube.errors import AlreadyExists
@@ -88,19 +86,14 @@ class ServiceOfSandbox:
         if not self._run.owns(service):
             raise ReconcileError(plans.disowned("service", service))
 
-    def _service_lacks(self, service: ServiceEntry) -> tuple[bool, dict[str, Any]] | None:
+    def _service_lacks(self, service: ServiceEntry) -> Lacking | None:
         """Return whether a Service lacks its owner, and what else; ``None`` if nothing."""
-        wanted = (
-            not self._run.owns(service),
-            self._missing_in(service) or {},
-        )
-        return wanted if any(wanted) else None
-
-    def _missing_in(self, service: ServiceEntry) -> dict[str, Any] | None:
-        # The Sandbox decides on the ports only where spec.service asks for a Service.
-        return owned_service_patch(
+        missing = owned_service_patch(
             service.labels,
             service.spec or ServiceSpec(),
             names.name_hash(self._run.key.name),
+            # The Sandbox decides on the ports only where spec.service asks for a Service.
             self._run.view.ports if self._run.view.service else None,
         )
+        lacking: Lacking = not self._run.owns(service), missing or {}
+        return lacking if any(lacking) else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from lean_sandbox.controllers.common import ObjectEvents, Shared, Undone
 from lean_sandbox.controllers.warm import WarmQueue
@@ -56,7 +57,7 @@ class PoolController(Controller[PoolEntry]):
             caches=caches,
             clock=shared.clock,
             events=ObjectEvents(shared, caches.pools.kind.resource, "sandboxwarmpool-controller"),
-            refusals=Refusals(self._states, self._try_again),
+            refusals=Refusals(self._states, partial(self.wake, reason="another gets on")),
             resolver=shared.resolver,
             server_time=shared.server_time,
             settings=shared.settings,
@@ -85,9 +86,6 @@ class PoolController(Controller[PoolEntry]):
             ReplenishHold(settings.sandbox_warm_pool_replenish_delay),
             TokenBucket(settings.sandbox_warm_pool_max_refill_rate),
         )
-
-    def _try_again(self, pool: Key) -> None:
-        self.wake(pool, reason="another gets on")
 
     def collect(self, into: Exposition) -> None:
         """Add the series of this controller, and of the pools that make no progress."""
