@@ -64,11 +64,12 @@ class Controller(Generic[E]):
         self.cache = cache
         #: The caches of the kinds whose changes wake it.
         self.watched: list[Cache[Any]] = []
-        self.queue: WorkQueue[Key] = WorkQueue(clock, group_of=lambda key: key.namespace)
+        self.queue: WorkQueue[Key] = WorkQueue(
+            clock, group_of=lambda key: key.namespace, most_running=workers
+        )
         self.workers: Workers[Key] = Workers(
             self.queue,
             self._unless_ending,
-            count=workers,
             clock=clock,
             retry_no_later_than_s=self.due_in_s,
             name=name,

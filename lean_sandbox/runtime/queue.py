@@ -14,6 +14,7 @@ The rules, as in the queues of Kubernetes' own controllers:
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from enum import IntFlag
 from typing import Final, Generic, TypeVar
@@ -136,10 +137,17 @@ class WorkQueue(Generic[K]):
     """
 
     def __init__(
-        self, clock: Clock, *, group_of: Callable[[K], Hashable] = lambda _key: None
+        self,
+        clock: Clock,
+        *,
+        group_of: Callable[[K], Hashable] = lambda _key: None,
+        most_running: int = sys.maxsize,
     ) -> None:
         """``group_of`` returns the group of a key; groups take turns."""
         self._clock = clock
+        #: How many keys are worked on at once, at most, but for the eighth of other groups. The
+        #: others stay in the queue, where their rank may still be raised.
+        self.most_running = most_running
         self._slots: dict[K, _Slot[K]] = {}
         self._running: dict[K, Item[K]] = {}
         # How often in a row keys have failed.
@@ -147,7 +155,7 @@ class WorkQueue(Generic[K]):
         # The tasks that wait in get.
         self._waiting = Waiters()
         # Which of the keys may run now, and which goes first.
-        self._schedule: Schedule[K] = Schedule(clock, group_of, self._waiting)
+        self._schedule: Schedule[K] = Schedule(clock, group_of, self._waiting, most_running)
         #: Set by :meth:`close`.
         self.closed = anyio.Event()
         #: Whether adds are ignored, as on a standby, which adds all objects when it takes over.
@@ -157,15 +165,6 @@ class WorkQueue(Generic[K]):
     def __len__(self) -> int:
         """Return the number of keys that wait, whether ready, delayed or locked."""
         return len(self._slots)
-
-    @property
-    def most_running(self) -> int:
-        """How many keys are worked on at once, at most, but for the eighth of other groups."""
-        return self._schedule.most_running
-
-    @most_running.setter
-    def most_running(self, most: int) -> None:
-        self._schedule.most_running = most
 
     @property
     def depths(self) -> dict[Rank, int]:

@@ -103,29 +103,26 @@ class Schedule(Generic[K]):
     """The keys that may not run yet, those that may, and how many are worked on.
 
     ``group_of`` returns the group of a key. ``waiting`` are the tasks that wait for a key: one is
-    called for each that may run.
+    called for each that may run. At most ``most_running`` keys are worked on at once, and an eighth
+    more of other groups.
     """
 
-    def __init__(self, clock: Clock, group_of: Callable[[K], Hashable], waiting: Waiters) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        group_of: Callable[[K], Hashable],
+        waiting: Waiters,
+        most_running: int,
+    ) -> None:
         self._clock = clock
         self._group_of = group_of
         self._waiting = waiting
         # The keys that are worked on, and those that may run now.
-        self._turns: Slots[K] = Slots()
+        self._turns: Slots[K] = Slots(most_running, most_running + max(1, most_running // 8))
         # The keys that may not run yet.
         self._delays: Delays[K] = Delays()
         # Set when the first delay now ends earlier than keep_time knows.
         self._is_earlier = anyio.Event()
-
-    @property
-    def most_running(self) -> int:
-        """How many keys are worked on at once, at most, but for the eighth of other groups."""
-        return self._turns.shared
-
-    @most_running.setter
-    def most_running(self, most: int) -> None:
-        self._turns.shared = most
-        self._turns.most = most + max(1, most // 8)
 
     @property
     def depths(self) -> dict[Rank, int]:

@@ -132,7 +132,7 @@ class ReconcileResult(msgspec.Struct, Generic[K], frozen=True):
 
 
 class Workers(Generic[K]):
-    """Takes keys from a queue and reconciles them, at most ``count`` at once.
+    """Takes keys from a queue and reconciles them, as many at once as the queue hands out.
 
     A reconcile that overruns its deadline is cancelled and retried. ``retry_no_later_than_s`` is
     called after a failure: the seconds until something falls due for the key, such as its expiry,
@@ -144,14 +144,11 @@ class Workers(Generic[K]):
         queue: WorkQueue[K],
         reconcile: Callable[[Item[K]], Awaitable[Result]],
         *,
-        count: int,
         clock: Clock,
         retry_no_later_than_s: Callable[[K], float | None] = lambda _key: None,
         name: str = "",
     ) -> None:
         self._queue = queue
-        # Without room a key stays in the queue, where its rank may still be raised.
-        queue.most_running = count
         self._reconcile = reconcile
         self._clock = clock
         #: Called in the task of each reconcile when it begins, and after it; must not block.

@@ -272,11 +272,9 @@ def test_under_a_steady_stream_of_clients_spare_keys_have_every_other_turn_of_on
     assert served == ["0", "spare0", "0-more", "spare1", "1", "spare2"]
 
 
-def test_while_clients_wait_one_spare_key_is_worked_on_and_otherwise_a_share(
-    queue: WorkQueue[str],
-) -> None:
-    """The share is 4, and 1 while a client's key waits in line for a worker."""
-    queue.most_running = 4
+def test_while_clients_wait_one_spare_key_is_worked_on(clock: HandClock) -> None:
+    """That is, while a client's key waits in line for a worker."""
+    queue: WorkQueue[str] = WorkQueue(clock, most_running=4)
     for n in range(20):
         queue.add(f"spare{n}", rank=Rank.SPARE)
     for n in range(4):
@@ -288,8 +286,15 @@ def test_while_clients_wait_one_spare_key_is_worked_on_and_otherwise_a_share(
     assert taken(queue) == ["client3"]
     queue.done("client1")
     assert taken(queue) == ["spare2"], "nobody waits who is waited for"
-    queue.most_running = 20
-    assert taken(queue) == ["spare3", "spare4"], "the share, however many workers there are"
+
+
+@pytest.mark.parametrize("most", [4, 20])
+def test_a_share_is_for_spare_keys_while_no_client_waits(clock: HandClock, most: int) -> None:
+    """It is 4, however many workers there are."""
+    queue: WorkQueue[str] = WorkQueue(clock, most_running=most)
+    for n in range(20):
+        queue.add(f"spare{n}", rank=Rank.SPARE)
+    assert taken(queue) == [f"spare{n}" for n in range(min(4, most))]
 
 
 # -- groups ---------------------------------------------------------------------------------------

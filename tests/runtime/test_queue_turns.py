@@ -19,9 +19,7 @@ STEPS = st.lists(st.sampled_from([*"aaabcd", "take", "take", "take", "end"]), ma
 
 def new_queue(most: int) -> WorkQueue[Key]:
     """Return an empty queue that works on so many keys at once."""
-    queue = WorkQueue[Key](HandClock(), group_of=lambda key: key.namespace)
-    queue.most_running = most
-    return queue
+    return WorkQueue[Key](HandClock(), group_of=lambda key: key.namespace, most_running=most)
 
 
 def taken(queue: WorkQueue[Key]) -> list[Key]:

@@ -198,19 +198,18 @@ async def test_every_key_is_handed_out_once_as_time_passes() -> None:
 
 async def test_the_last_client_in_line_wakes_a_task_for_each_key_that_may_run_with_it() -> None:
     """While a client's key waits one other is in hand; then as many as their share allows."""
-    queue: WorkQueue[str] = WorkQueue(FakeClock())
-    queue.most_running = 1
+    queue: WorkQueue[str] = WorkQueue(FakeClock(), most_running=8)
     takers = [Taker(queue) for _ in range(15)]
-    queue.add("client0")
-    assert taken(queue) == ["client0"]
-    queue.add("client1")
+    for n in range(9):
+        queue.add(f"client{n}")
+    assert taken(queue, most=9) == [f"client{n}" for n in range(8)]
     for n in range(15):
         queue.add(f"{n}", rank=Rank.SPARE)
     async with at_work(*takers):
         assert not any(taker.got for taker in takers)
-        queue.most_running = 20
-        queue.done("client0")
-        assert taken(queue, most=2) == ["0", "client1"]
+        for n in range(5):
+            queue.done(f"client{n}")
+        assert taken(queue, most=2) == ["0", "client8"]
         await settle()
         assert sorted(key for taker in takers for key in taker.got) == ["1", "2", "3"]
 

@@ -37,16 +37,15 @@ class ExpectedError(Exception):
 class Bench:
     """Workers on a clock moved by hand."""
 
-    def __init__(self, reconcile: Reconcile, **options: object) -> None:
+    def __init__(self, reconcile: Reconcile, *, count: int = 4, **options: object) -> None:
         self.clock = FakeClock()
-        self.queue: WorkQueue[str] = WorkQueue(self.clock)
+        self.queue: WorkQueue[str] = WorkQueue(self.clock, most_running=count)
         self.reports: list[ReconcileResult[str]] = []
-        settings = {"count": 4, **options}
         self.workers: Workers[str] = Workers(
             self.queue,
             reconcile,
             clock=self.clock,
-            **settings,  # type: ignore[arg-type]
+            **options,  # type: ignore[arg-type]
         )
         self.workers.on_end.append(self.reports.append)
 
