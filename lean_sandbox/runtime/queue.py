@@ -15,7 +15,7 @@ The rules, as in the queues of Kubernetes' own controllers:
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable
 from enum import IntFlag
 from typing import Final, Generic, TypeVar
 
@@ -91,44 +91,6 @@ class _Slot(Scheduled[K], Generic[K], gc=False, eq=False, kw_only=True):
                 self.reasons += (reason,)
 
 
-class QueueMetrics:
-    """What a queue counts: adds that took a slot, and retries; and its durations."""
-
-    def __init__(self) -> None:
-        self.adds = 0
-        self.retries = 0
-        self.queue_duration = Histogram(families.QUEUE_DURATION.buckets)
-        self.work_duration = Histogram(families.WORK_DURATION.buckets)
-
-    def collect(
-        self,
-        into: Exposition,
-        controller: str,
-        *,
-        depths: Mapping[Rank, int],
-        counts: Mapping[str, int],
-        running_s: Sequence[float],
-    ) -> None:
-        """Add the series, under the name of the queue's controller.
-
-        ``depths`` and ``counts`` are those of the queue, ``running_s`` for how long each key is
-        worked on.
-        """
-        labels = (controller, controller)
-        into.add(
-            families.QUEUE_DEPTH,
-            [((*labels, str(rank.value)), size) for rank, size in depths.items()],
-        )
-        into.one(families.UNFINISHED_WORK, sum(running_s), *labels)
-        into.one(families.LONGEST_RUNNING, max(running_s, default=0.0), *labels)
-        states = ("delayed", "locked", "failing")
-        into.add(families.QUEUE_WAITING, [((controller, one), counts[one]) for one in states])
-        into.one(families.QUEUE_ADDS, self.adds, *labels)
-        into.add(families.QUEUE_DURATION, [(labels, self.queue_duration)])
-        into.add(families.WORK_DURATION, [(labels, self.work_duration)])
-        into.one(families.QUEUE_RETRIES, self.retries, *labels)
-
-
 class WorkQueue(Generic[K]):
     """Keys to work on: deduplicated, delayed, in turns, locked while they are worked on.
 
@@ -160,7 +122,11 @@ class WorkQueue(Generic[K]):
         self.closed = anyio.Event()
         #: Whether adds are ignored, as on a standby, which adds all objects when it takes over.
         self.is_paused = False
-        self.metrics = QueueMetrics()
+        #: Adds that took a slot.
+        self.adds = 0
+        self.retries = 0
+        self.queue_duration = Histogram(families.QUEUE_DURATION.buckets)
+        self.work_duration = Histogram(families.WORK_DURATION.buckets)
 
     def __len__(self) -> int:
         """Return the number of keys that wait, whether ready, delayed or locked."""
@@ -231,7 +197,7 @@ class WorkQueue(Generic[K]):
         if no_later_than_s is not None:
             delay_s = min(delay_s, max(0.0, no_later_than_s))
         delay_s = max(delay_s, not_before_s)
-        self.metrics.retries += 1
+        self.retries += 1
         failed = self._running.get(key)
         rank = Rank.CLIENT if failed is None else failed.rank
         reasons = ("retry",) if failed is None else failed.reasons
@@ -272,7 +238,7 @@ class WorkQueue(Generic[K]):
             started_at=now,
         )
         self._running[key] = item
-        self.metrics.queue_duration.observe(now - slot.due)
+        self.queue_duration.observe(now - slot.due)
         return item
 
     def done(self, key: K) -> None:
@@ -280,7 +246,7 @@ class WorkQueue(Generic[K]):
         item = self._running.pop(key)
         self._schedule.give_back(item.rank, key)
         now = self._clock.monotonic()
-        self.metrics.work_duration.observe(now - item.started_at)
+        self.work_duration.observe(now - item.started_at)
         slot = self._slots.get(key)
         if slot is not None and not self.closed.is_set():
             self._schedule.place(slot, now)
@@ -295,13 +261,19 @@ class WorkQueue(Generic[K]):
     def collect(self, into: Exposition, controller: str) -> None:
         """Add the series of this queue, under the name of its controller."""
         now = self._clock.monotonic()
-        self.metrics.collect(
-            into,
-            controller,
-            depths=self.depths,
-            counts=self.counts(),
-            running_s=[now - item.started_at for item in self._running.values()],
-        )
+        labels = (controller, controller)
+        depths = [((*labels, str(rank.value)), size) for rank, size in self.depths.items()]
+        into.add(families.QUEUE_DEPTH, depths)
+        running_s = [now - item.started_at for item in self._running.values()]
+        into.one(families.UNFINISHED_WORK, sum(running_s), *labels)
+        into.one(families.LONGEST_RUNNING, max(running_s, default=0.0), *labels)
+        counts = self.counts()
+        states = ("delayed", "locked", "failing")
+        into.add(families.QUEUE_WAITING, [((controller, one), counts[one]) for one in states])
+        into.one(families.QUEUE_ADDS, self.adds, *labels)
+        into.add(families.QUEUE_DURATION, [(labels, self.queue_duration)])
+        into.add(families.WORK_DURATION, [(labels, self.work_duration)])
+        into.one(families.QUEUE_RETRIES, self.retries, *labels)
 
     def _admit(
         self, key: K, rank: Rank, reasons: tuple[str, ...], causes: Cause, after_s: float
@@ -312,7 +284,7 @@ class WorkQueue(Generic[K]):
         due = now + max(0.0, after_s)
         slot = self._slots.get(key)
         if slot is None:
-            self.metrics.adds += 1
+            self.adds += 1
             slot = self._slots[key] = _Slot(key, rank, due, reasons=reasons, causes=causes)
             if key not in self._running:
                 self._schedule.place(slot, now)
