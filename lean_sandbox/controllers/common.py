@@ -138,16 +138,14 @@ class ServerTime:
         return self._clock.now().timestamp() - (self._clock.monotonic() - moment_s)
 
     def age_s(self, created_at: str) -> float:
-        """Return how old an object is, at least 0.
+        """Return how old an object is, at least 0."""
+        return max(0.0, self.now_s() - parse_rfc3339(created_at).timestamp())
 
-        No object is created in the future: a date that is later than our time corrects it.
-        """
+    def saw(self, created_at: str) -> None:
+        """Correct our time by an object that is there: none is created in the future."""
         created_s = parse_rfc3339(created_at).timestamp()
-        age_s = self.now_s() - created_s
-        if age_s < 0:
+        if self.now_s() < created_s:
             self._zero_s = created_s - self._clock.monotonic()
-            return 0.0
-        return age_s
 
     def made_now(self, created_at: str) -> None:
         """Correct our time by an object that the server has just created."""

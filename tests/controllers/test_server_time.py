@@ -59,5 +59,9 @@ def test_no_object_is_created_in_the_future() -> None:
     """The date of one that seems to be corrects the time."""
     clock = FakeClock()
     time = ServerTime(clock)
-    assert time.age_s(format_rfc3339(EPOCH + timedelta(seconds=60.0))) == 0.0
+    created_at = format_rfc3339(EPOCH + timedelta(seconds=60.0))
+    assert time.age_s(created_at) == 0.0
+    assert time.now() == EPOCH, "a question changes nothing"
+    time.saw(created_at)
+    assert time.age_s(created_at) == 0.0
     assert abs((time.now() - EPOCH).total_seconds() - 60.0) < 1e-3

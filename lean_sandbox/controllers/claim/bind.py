@@ -83,6 +83,7 @@ class Binding:
     def _wait_while_young(self) -> None:
         if self._entry.created_at:
             context = self._context
+            context.server_time.saw(self._entry.created_at)
             age_s = context.server_time.age_s(self._entry.created_at)
             waited_s = min(age_s, context.clock.monotonic() - context.began_at)
             left_s = context.settings.sandbox_claim_warm_candidate_grace_period - waited_s

@@ -239,7 +239,7 @@ class SandboxController(Controller[SandboxEntry]):
                 # The window of a step starts when it is first seen.
                 now = self._context.clock.monotonic()
                 throttle = self._context.throttle
-                after_s = throttle.remaining_s(key, now, is_news=is_news, facts=facts)
+                after_s = throttle.hold_step(key, now, is_news=is_news, facts=facts)
             self.wake(key, after_s=after_s, reason=reason)
 
 

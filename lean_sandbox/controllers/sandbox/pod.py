@@ -166,7 +166,7 @@ class PodOfSandbox:
         is_step = pod.state is not None and pod.hint in (WAITING, RUNNING)
         if not (is_step and is_before_ready(self._run.old)):
             return 0.0
-        return self._context.throttle.held_s(self._run.key, self._context.clock.monotonic())
+        return self._context.throttle.hold_fetch(self._run.key, self._context.clock.monotonic())
 
     async def _fetch_state(self, pod: PodEntry) -> None:
         # A stale state is not reported when the fetch fails; and if the Pod has gone between the

@@ -247,7 +247,7 @@ class SandboxReconcile:
         is_step = is_going_up and sandbox_status.status_patch(old, new) is not None
         facts = facts_of(trouble=observation.pod and observation.pod.trouble, address=new.podIPs)
         if is_step and not self._run.failures and not acknowledges(old, new):
-            wait_s = throttle.remaining_s(
+            wait_s = throttle.hold_step(
                 key, clock.monotonic(), is_news=is_unplaced(old, new), facts=facts
             )
             if wait_s > 0:

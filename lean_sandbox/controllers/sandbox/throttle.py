@@ -152,7 +152,7 @@ class StatusThrottle:
         grown_s = _WINDOW_PER_LAUNCH_S * few + _WINDOW_PER_LATER_LAUNCH_S * (others - few)
         return max(self._window_s, min(self._window_s + grown_s, _LONGEST_WINDOW_S))
 
-    def remaining_s(
+    def hold_step(
         self,
         key: Key,
         now: float,
@@ -160,7 +160,7 @@ class StatusThrottle:
         is_news: bool = False,
         facts: frozenset[str] = frozenset(),
     ) -> float:
-        """Return how many seconds the step may still wait; a new step starts its window.
+        """Begin the window of a new step, give it its turn, and return for how long it waits.
 
         An important step waits for ``window_s`` alone, however many Sandboxes launch. It is one
         that ``is_news``, such as that no node fits, or that shows one of the ``facts`` that the
@@ -191,12 +191,15 @@ class StatusThrottle:
             due = step.turn_at
         return max(0.0, due - now)
 
-    def held_s(self, key: Key, now: float) -> float:
-        """Return for how long fetching the Pod is useless: its step is not published before."""
+    def hold_fetch(self, key: Key, now: float) -> float:
+        """Hold back the GET of the Pod, and return for how long: its step is not published before.
+
+        It has its turn from then on.
+        """
         step = self._steps.get(key)
         if step is None or step.since is None or step.may_be_news:
             return 0.0
-        return self.remaining_s(key, now)
+        return self.hold_step(key, now)
 
     def fetched(self, key: Key) -> None:
         """Note that the Pod was fetched, so that all its news is known."""

@@ -39,7 +39,7 @@ def test_no_more_steps_are_told_than_there_are_turns(starts: list[float], window
     told: list[float] = []
     while waiting:
         now, key = heapq.heappop(waiting)
-        left_s = launches.remaining_s(key, now)
+        left_s = launches.hold_step(key, now)
         if left_s > 0.0:
             heapq.heappush(waiting, (now + left_s, key))
         else:
@@ -75,25 +75,25 @@ def test_what_the_scheduler_found_waits_for_no_turn(before: int) -> None:
     launches = StatusThrottle(2.0)
     keys = [Key("ns", f"sb-{n}") for n in range(before)]
     for key in keys:
-        launches.remaining_s(key, 0.0)
+        launches.hold_step(key, 0.0)
     for key in keys:
-        launches.remaining_s(key, 100.0)
+        launches.hold_step(key, 100.0)
     one = Key("ns", "one")
-    assert launches.remaining_s(one, 0.0, is_news=True) > 0.0
-    assert launches.remaining_s(one, 100.0, is_news=True) == 0.0
-    assert launches.held_s(one, 100.0) == 0.0
+    assert launches.hold_step(one, 0.0, is_news=True) > 0.0
+    assert launches.hold_step(one, 100.0, is_news=True) == 0.0
+    assert launches.hold_fetch(one, 100.0) == 0.0
 
 
 def test_the_launches_of_a_tenant_delay_no_step_of_another() -> None:
     """Alone in its namespace one has the window and the turn of one that is alone."""
     launches = StatusThrottle(2.0)
     for number in range(1000):
-        launches.remaining_s(Key("busy", f"sb-{number}"), 0.0)
+        launches.hold_step(Key("busy", f"sb-{number}"), 0.0)
     for number in range(1000):
-        launches.remaining_s(Key("busy", f"sb-{number}"), 100.0)
+        launches.hold_step(Key("busy", f"sb-{number}"), 100.0)
     one = Key("quiet", "one")
-    assert launches.remaining_s(one, 100.0) < 2.1
-    assert launches.remaining_s(one, 102.1) == 0.0
+    assert launches.hold_step(one, 100.0) < 2.1
+    assert launches.hold_step(one, 102.1) == 0.0
 
 
 def test_the_launches_of_many_tenants_make_each_window_longer() -> None:
@@ -101,9 +101,9 @@ def test_the_launches_of_many_tenants_make_each_window_longer() -> None:
     together = StatusThrottle(2.0)
     apart = StatusThrottle(2.0)
     for number in range(300):
-        together.remaining_s(Key("ns", f"sb-{number}"), 0.0)
-        apart.remaining_s(Key(f"ns-{number}", "sb"), 0.0)
-    assert apart.remaining_s(Key("ns-0", "sb"), 0.0) == together.remaining_s(Key("ns", "sb-0"), 0.0)
+        together.hold_step(Key("ns", f"sb-{number}"), 0.0)
+        apart.hold_step(Key(f"ns-{number}", "sb"), 0.0)
+    assert apart.hold_step(Key("ns-0", "sb"), 0.0) == together.hold_step(Key("ns", "sb-0"), 0.0)
 
 
 async def test_many_slow_launches_are_told_and_looked_at_in_turns() -> None:
