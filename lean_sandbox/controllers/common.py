@@ -149,14 +149,14 @@ class ServerTime:
 
     def made_now(self, created_at: str) -> None:
         """Correct our time by an object that the server has just created."""
-        self._was(parse_rfc3339(created_at), self._clock.monotonic())
+        self._correct(parse_rfc3339(created_at), self._clock.monotonic())
 
     def answered(self, date: bytes, moment_s: float) -> None:
         """Correct our time by the HTTP date of an answer, which came at this monotonic time."""
         with suppress(ValueError):
-            self._was(parse_http_date(date.decode("latin-1")), moment_s)
+            self._correct(parse_http_date(date.decode("latin-1")), moment_s)
 
-    def _was(self, date: datetime, moment_s: float) -> None:
+    def _correct(self, date: datetime, moment_s: float) -> None:
         ours_s = self._at_s(moment_s)
         theirs_s = date.timestamp()
         agrees = abs(ours_s - theirs_s) <= _CLOCKS_AGREE_S

@@ -109,7 +109,7 @@ async def another_controller(
     )
 
 
-async def may_contend(client: Client, clock: Clock, *, namespace: str, lease: str) -> bool:
+async def make_lease(client: Client, clock: Clock, *, namespace: str, lease: str) -> bool:
     """Create the Lease, and its namespace, if they are missing; return whether that was allowed.
 
     Rights in other namespaces are enough for a run, which then goes on without a Lease.

@@ -279,14 +279,14 @@ async def _check_alone(
     """
     if settings.leader_elect or settings.allow_second_controller:
         return
-    from lean_sandbox.manager.preflight import another_controller, may_contend  # noqa: PLC0415 -- seldom used
+    from lean_sandbox.manager.preflight import another_controller, make_lease  # noqa: PLC0415 -- seldom used
 
     elector = manager.elector
     home = settings.leader_election_namespace if elector is None else elector.namespace
     refused = await another_controller(client, clock, namespace=home) if alone else None
     if refused is not None:
         raise refused
-    if elector is not None and not await may_contend(
+    if elector is not None and not await make_lease(
         client, clock, namespace=home, lease=elector.lease
     ):
         manager.elector = None

@@ -193,7 +193,7 @@ def apply_response(
     new = cache.kind.build_on(kept, row, item)
     if status is not None:
         new = msgspec.structs.replace(new, status=status)
-    if _is_over(cache, row, age, is_cached=kept is not None):
+    if _note_end(cache, row, age, is_cached=kept is not None):
         return new, Change.GONE
     decision, seen = cache.detector.examine(kept.seen if kept else (), row, is_event=False)
     cache.advance(new, version, seen)
@@ -224,8 +224,8 @@ def _as_merge_patch(body: dict[str, Any] | list[dict[str, Any]]) -> dict[str, An
     return written
 
 
-def _is_over(cache: Cache[E], row: ObjectMeta, age: Age, *, is_cached: bool) -> bool:
-    """Return whether an object has ended or left the selector, having noted that."""
+def _note_end(cache: Cache[E], row: ObjectMeta, age: Age, *, is_cached: bool) -> bool:
+    """Note that an object has ended or left the selector, if it has; return whether."""
     if age is Age.ENDED:
         # Nothing would ever remove it.
         return True

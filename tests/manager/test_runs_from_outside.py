@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 from lean_sandbox.clock import SystemClock
 from lean_sandbox.config.sources import EXIT_CONFIG, EXIT_OK
 from lean_sandbox.local.controlplane import ControlPlane
-from lean_sandbox.manager.preflight import DEPLOYMENT, HOME, LEASE_NAME, may_contend
+from lean_sandbox.manager.preflight import DEPLOYMENT, HOME, LEASE_NAME, make_lease
 from lean_sandbox.model.times import format_micro_time
 from tests.manager.onlooker import cluster
 from tests.support.clients import cluster_admin
@@ -183,7 +183,7 @@ async def test_what_is_missing_of_the_lease_is_made(missing: str) -> None:
             here.plane.store.delete("namespaces", "", HOME)
             await here.plane.settled()
         here.plane.audit.reset()
-        assert await may_contend(here.client, here.clock, namespace=HOME, lease=LEASE_NAME)
+        assert await make_lease(here.client, here.clock, namespace=HOME, lease=LEASE_NAME)
         assert here.plane.store.get(LEASES, HOME, LEASE_NAME)
         wanted = {"create leases": 1}
         if missing == "the namespace":
@@ -195,7 +195,7 @@ async def test_who_may_make_no_lease_goes_on_without_and_is_told() -> None:
     """Rights in one namespace are enough for a run; nobody can see it, and that is said."""
     async with cluster("system:serviceaccount:ns:narrow") as here:
         with capture_logs() as logs:
-            assert not await may_contend(here.client, here.clock, namespace=HOME, lease=LEASE_NAME)
+            assert not await make_lease(here.client, here.clock, namespace=HOME, lease=LEASE_NAME)
         assert here.plane.store.find(LEASES, HOME, LEASE_NAME) is None
     assert {line["event"] for line in logs} == {"running_without_lease"}
     assert "leases.coordination.k8s.io" in logs[0]["problem"]

@@ -32,7 +32,7 @@ class PodMetadata:
         if lacking is None:
             return pod
         if not self._run.is_in_vain(pod, lacking):
-            if not adopts and self._is_deferred():
+            if not adopts and self._defer():
                 return pod
             metadata = lacking[1]
             if adopts:
@@ -73,8 +73,8 @@ class PodMetadata:
         lacking: Lacking = not self._run.owns(pod), missing or {}
         return lacking if any(lacking) else None
 
-    def _is_deferred(self) -> bool:
-        # A drift of the Pod's metadata may wait, as it may in the reference controller.
+    def _defer(self) -> bool:
+        """Put the write off while it may wait, as in the reference controller; return whether."""
         now = self._context.clock.monotonic()
         state = self._run.state
         window_s = min(self._context.settings.sandbox_write_behind_window, LONGEST_WRITE_BEHIND_S)
