@@ -82,17 +82,13 @@ def build_companion_caches(
     """Return empty caches; see :class:`lean_sandbox.watch.cache.Cache` for the options."""
     cache = partial(Cache, monotonic=monotonic, admits_namespace=admits_namespace)
     sandboxes = cache(_kind(SANDBOXES, SandboxItem, build_sandbox, owner_of=_owner_uid))
-    by_template: Index[CompanionSandboxEntry] = Index(lambda sandbox: sandbox.template or None)
-    sandboxes.listeners.append(by_template.follow)
     pools = cache(_kind(SANDBOXWARMPOOLS, SandboxWarmPool, build_pool))
-    pools_by_template: Index[CompanionPoolEntry] = Index(_rolling_template)
-    pools.listeners.append(pools_by_template.follow)
     return CompanionCaches(
         sandboxes=sandboxes,
-        by_template=by_template,
+        by_template=sandboxes.index(lambda sandbox: sandbox.template or None),
         templates=cache(_kind(SANDBOXTEMPLATES, PartialObject, build_wishes)),
         pools=pools,
-        pools_by_template=pools_by_template,
+        pools_by_template=pools.index(_rolling_template),
         claims=cache(_kind(SANDBOXCLAIMS, ClaimItem, build_claim, owner_of=_pool_name)),
         autoscalers=cache(_kind(HPAS, AutoscalerItem, build_autoscaler, owner_of=_pool_name)),
         failed_pods=cache(

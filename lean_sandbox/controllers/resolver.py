@@ -35,7 +35,6 @@ from lean_sandbox.model.warmpool import (
 )
 from lean_sandbox.model.wire import ODD
 from lean_sandbox.runtime.workers import UNSEEN_S
-from lean_sandbox.watch.index import Index
 from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources import Caches
 from lean_sandbox.watch.resources.extensions import PoolEntry, TemplateEntry
@@ -78,8 +77,7 @@ class TemplateResolver:
         # The verdicts by templates that are cached.
         self._staleness: dict[Key, Staleness] = {}
         caches.templates.listeners.append(self._forget_verdicts)
-        self._by_template: Index[PoolEntry] = Index(_template_of)
-        caches.pools.listeners.append(self._by_template.follow)
+        self._by_template = caches.pools.index(_template_of)
 
     def known_pool(self, key: Key) -> PoolView | None:
         """Return the pool if the cache has it."""

@@ -54,6 +54,15 @@ class Store(Generic[E]):
         """Return the entries of a namespace that are controlled by the owner ``uid``."""
         return [self._entries[key] for key in self._owners.find(namespace, uid)]
 
+    def index(self, value_of: Callable[[E], str | None]) -> Index[E]:
+        """Return an index of the entries by another value, which follows from now on.
+
+        ``value_of`` returns the value of an entry, ``None`` for one that is not to be found.
+        """
+        made = Index(value_of)
+        self.listeners.append(made.follow)
+        return made
+
     def put(self, entry: E) -> None:
         """Insert or replace an entry."""
         old = self._entries.get(entry.key)

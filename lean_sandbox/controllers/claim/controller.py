@@ -25,7 +25,6 @@ from lean_sandbox.runtime.states import States
 from lean_sandbox.runtime.tracing import in_span
 from lean_sandbox.runtime.workers import Result
 from lean_sandbox.turns import Rank
-from lean_sandbox.watch.index import Index
 from lean_sandbox.watch.kind import Delta, Key
 from lean_sandbox.watch.resources.extensions import ClaimEntry, PoolEntry, TemplateEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
@@ -66,10 +65,8 @@ class ClaimController(Controller[ClaimEntry]):
         self.waiting = WaitingClaims(wake, self.warm.to_take)
         self.warm.available.append(self.waiting.available)
         self.warm.released.append(self.waiting.level)
-        self._by_pool: Index[ClaimEntry] = Index(_pool_of)
-        self.cache.listeners.append(self._by_pool.follow)
-        self._by_assigned: Index[ClaimEntry] = Index(_awaited_name)
-        self.cache.listeners.append(self._by_assigned.follow)
+        self._by_pool = self.cache.index(_pool_of)
+        self._by_assigned = self.cache.index(_awaited_name)
         self._states: States[ClaimState] = States(ClaimState)
         self.annotator = AnnotationWriter(shared, self._states)
         self._context = ClaimContext(

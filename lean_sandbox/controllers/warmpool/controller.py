@@ -22,7 +22,6 @@ from lean_sandbox.runtime.queue import Cause, Item
 from lean_sandbox.runtime.states import States
 from lean_sandbox.runtime.workers import Result
 from lean_sandbox.turns import Rank
-from lean_sandbox.watch.index import Index
 from lean_sandbox.watch.kind import Delta, Key
 from lean_sandbox.watch.resources.extensions import PoolEntry, TemplateEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
@@ -51,8 +50,7 @@ class PoolController(Controller[PoolEntry]):
         super().__init__("sandboxwarmpool", caches.pools, shared.clock, workers=workers)
         self._is_waited_for = is_waited_for
         self._states: States[PoolState] = States(self._new_state)
-        self._by_hash: Index[PoolEntry] = Index(_hash_of)
-        self.cache.listeners.append(self._by_hash.follow)
+        self._by_hash = self.cache.index(_hash_of)
         self._context = PoolContext(
             caches=caches,
             clock=shared.clock,
