@@ -1,4 +1,7 @@
-"""The kinds the server knows: built-in ones as kube-apiserver has them, custom ones as defined."""
+"""The kinds the server knows: built-in ones as kube-apiserver has them, custom ones as defined.
+
+Events are stored as core/v1, and shown as events.k8s.io/v1 to who asks there.
+"""
 
 from __future__ import annotations
 
@@ -346,3 +349,34 @@ class Registry:
     def of_storage(self, storage: str) -> Kind | None:
         """Return the first kind whose objects live in a collection."""
         return self._by_storage.get(storage)
+
+
+# ------------------------------------------------------------------ Events, which have two kinds
+
+_TO_EVENTS: Final = {
+    "involvedObject": "regarding",
+    "message": "note",
+    "reportingComponent": "reportingController",
+    "source": "deprecatedSource",
+    "firstTimestamp": "deprecatedFirstTimestamp",
+    "lastTimestamp": "deprecatedLastTimestamp",
+    "count": "deprecatedCount",
+}
+_TO_CORE: Final = {new: old for old, new in _TO_EVENTS.items()}
+# Written in core/v1 even when empty.
+_LEFT_OUT: Final = ("reportingComponent", "reportingInstance")
+
+
+def to_events(obj: Json) -> Json:
+    """Return a core/v1 Event under the names of events.k8s.io/v1."""
+    return {
+        _TO_EVENTS.get(key, key): value
+        for key, value in obj.items()
+        if value != "" or key not in _LEFT_OUT
+    }
+
+
+def to_core(obj: Json) -> Json:
+    """Return an events.k8s.io/v1 Event under the names of core/v1."""
+    converted = {_TO_CORE.get(key, key): value for key, value in obj.items()}
+    return {"source": {}, "firstTimestamp": None, "lastTimestamp": None, **converted}

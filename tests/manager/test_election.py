@@ -10,8 +10,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from lean_sandbox.kube.errors import NotLeaderError
+from lean_sandbox.local.kinds import to_events
 from lean_sandbox.local.request import Target
-from lean_sandbox.local.schema.events import to_events
 from lean_sandbox.manager.leaderelection import (
     ATTEMPT_S,
     DURATION_S,

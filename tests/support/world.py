@@ -25,8 +25,8 @@ from lean_sandbox.kube.kubeconfig import load
 from lean_sandbox.kube.resources import PODS
 from lean_sandbox.kube.telemetry import RequestRecord
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
+from lean_sandbox.local.kinds import to_events
 from lean_sandbox.local.request import AuditEntry, Target
-from lean_sandbox.local.schema.events import to_events
 from lean_sandbox.manager.server import open_trace
 from lean_sandbox.model.names import name_hash
 from lean_sandbox.model.times import format_rfc3339

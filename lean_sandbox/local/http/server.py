@@ -22,7 +22,7 @@ from lean_sandbox.local.http.documents import Documents
 from lean_sandbox.local.http.faults import AnswerLostError, ChosenFailure, Faults
 from lean_sandbox.local.http.subresources import Subresources
 from lean_sandbox.local.http.watching import Watches, WatchPlan
-from lean_sandbox.local.kinds import Kind, Registry
+from lean_sandbox.local.kinds import Kind, Registry, to_core, to_events
 from lean_sandbox.local.read.paging import ListPage, check_options, list_page, matcher, version_of
 from lean_sandbox.local.read.represent import Accepted, Renderer, choose_form
 from lean_sandbox.local.request import (
@@ -39,7 +39,7 @@ from lean_sandbox.local.request import (
     number,
     read_target,
 )
-from lean_sandbox.local.schema.events import check_event_change, check_new_event, to_core, to_events
+from lean_sandbox.local.schema.core import check_event_change, check_new_event
 from lean_sandbox.local.store import Entry
 from lean_sandbox.local.write import bodies
 from lean_sandbox.local.write.admission import structure_of

@@ -23,23 +23,13 @@ from lean_sandbox.model.meta import ObjectMeta
 from lean_sandbox.model.times import format_rfc3339
 
 _ROOM = {"cpu": "100000", "memory": "100000Gi", "ephemeral-storage": "100000Gi", "pods": "5000"}
-_CONDITIONS = (
-    ("MemoryPressure", "False", "KubeletHasSufficientMemory", "memory is sufficient"),
-    ("DiskPressure", "False", "KubeletHasNoDiskPressure", "disks have room"),
-    ("PIDPressure", "False", "KubeletHasSufficientPID", "process ids are left"),
-    ("Ready", "True", "KubeletReady", "the simulated kubelet is ready"),
-)
 _INFO = {
     "architecture": "amd64",
-    "bootID": "",
     "containerRuntimeVersion": "simulated://0",
     "kernelVersion": "simulated",
-    "kubeProxyVersion": "",
     "kubeletVersion": "v0.0.0-simulated",
-    "machineID": "",
     "operatingSystem": "linux",
     "osImage": "simulated",
-    "systemUUID": "",
 }
 # Marks what must never be mistaken for a machine that runs anything.
 SIMULATED_LABEL = "kubelet.lean-sandbox/simulated"
@@ -87,14 +77,13 @@ def node_object(name: str, now: datetime) -> Json:
             "allocatable": _ROOM,
             "conditions": [
                 {
-                    "type": kind,
-                    "status": status,
-                    "reason": reason,
-                    "message": message,
+                    "type": "Ready",
+                    "status": "True",
+                    "reason": "KubeletReady",
+                    "message": "the simulated kubelet is ready",
                     "lastHeartbeatTime": stamp,
                     "lastTransitionTime": stamp,
                 }
-                for kind, status, reason, message in _CONDITIONS
             ],
             "addresses": [
                 {"type": "InternalIP", "address": NODE_ADDRESS},

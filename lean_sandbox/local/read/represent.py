@@ -12,10 +12,9 @@ import msgspec
 
 from lean_sandbox.local import recorded
 from lean_sandbox.local.errors import bad_request, not_acceptable
-from lean_sandbox.local.kinds import Kind
+from lean_sandbox.local.kinds import Kind, to_events
 from lean_sandbox.local.read.printers import PRINTERS, plain_cells, since
 from lean_sandbox.local.request import LocalSettings
-from lean_sandbox.local.schema.events import to_events
 from lean_sandbox.local.store import Entry, Event
 
 Json = dict[str, Any]

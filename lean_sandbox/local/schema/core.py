@@ -14,14 +14,18 @@ from lean_sandbox.local.schema.checks import (
     broken,
     named,
     needed,
+    never,
     one_of,
     parsed_network,
     port,
     selector,
 )
 from lean_sandbox.local.schema.definition import check_definition, check_definition_change
-from lean_sandbox.local.schema.events import check_event_place
-from lean_sandbox.local.schema.metadata import NAME_RULES, validate_metadata
+from lean_sandbox.local.schema.metadata import (
+    NAME_RULES,
+    check_standard_finalizers,
+    validate_metadata,
+)
 from lean_sandbox.local.schema.pods import (
     POD,
     POD_STATUS,
@@ -90,15 +94,11 @@ def _secret(obj: Json, _where: str) -> Iterator[ErrorCause]:
         yield errors.too_long("data", _MIBI)
 
 
-def _storage(spec: Json) -> Any:
-    return ((spec.get("resources") or {}).get("requests") or {}).get("storage")
-
-
 def _claim(spec: Json, where: str) -> Iterator[ErrorCause]:
     modes = one_of("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
     for mode in spec.get("accessModes") or ():
         yield from modes(mode, f"{where}.accessModes")
-    size = _storage(spec)
+    size = ((spec.get("resources") or {}).get("requests") or {}).get("storage")
     if size is None:
         yield errors.required(f"{where}.resources[storage]")
     elif (parse_quantity(size) or 0) <= 0:
@@ -194,22 +194,8 @@ def _policy_rule(rule: Json, where: str) -> Iterator[ErrorCause]:
         yield from needed(problem)(rule.get(name), f"{where}.{name}")
 
 
-def _no_urls(urls: Any, where: str) -> Iterator[ErrorCause]:
-    if urls:
-        text = "namespaced rules cannot apply to non-resource URLs"
-        yield errors.invalid(where, urls, text)
-
-
-_RULE: Final[Any] = (
-    _policy_rule,
-    {"verbs": needed("verbs must contain at least one value")},
-)
-
-
-def _aggregation(rule: Any, where: str) -> Iterator[ErrorCause]:
-    if rule is not None and not rule.get("clusterRoleSelectors"):
-        text = "at least one clusterRoleSelector required if aggregationRule is non-nil"
-        yield errors.required(f"{where}.clusterRoleSelectors", text)
+_NO_URLS: Final = never(bool, "namespaced rules cannot apply to non-resource URLs")
+_RULE: Final[Any] = (_policy_rule, {"verbs": needed("verbs must contain at least one value")})
 
 
 def _subject(subject: Json, where: str) -> Iterator[ErrorCause]:
@@ -250,10 +236,68 @@ def _priority(obj: Json, _where: str) -> Iterator[ErrorCause]:
         yield errors.forbidden("value", text)
 
 
+# ------------------------------------------------------------------ Events
+
+_LIMITS: Final = {"reportingInstance": 128, "action": 128, "reason": 128, "message": 1024}
+_REQUIRED: Final = ("eventTime", "reportingInstance", "action", "reason")
+_MAY_CHANGE: Final = ("apiVersion", "kind", "metadata", "series")
+
+
+def check_event_place(obj: Json, _where: str) -> Iterator[ErrorCause]:
+    """Give what is wrong with where an Event is: beside the object it is about.
+
+    Events about cluster-wide objects are in the default namespace.
+    """
+    here = obj["metadata"].get("namespace", "")
+    there = (obj.get("involvedObject") or {}).get("namespace") or ""
+    if there != here and (there or here != "default"):
+        yield errors.invalid("involvedObject.namespace", there, "does not match event.namespace")
+
+
+def check_event_change(obj: Json, old: Json) -> Iterator[ErrorCause]:
+    """Give what events.k8s.io/v1 refuses in the change of an Event under its core names.
+
+    The older core/v1 asks for none of it, and neither of what is new.
+    """
+    for key in sorted((obj.keys() | old.keys()) - set(_MAY_CHANGE)):
+        if (obj.get(key) or None) != (old.get(key) or None):
+            name = "reportingController" if key == "reportingComponent" else key
+            yield errors.immutable(name, obj.get(key) or "")
+
+
+def check_new_event(obj: Json) -> Iterator[ErrorCause]:
+    """Give what events.k8s.io/v1 refuses in a new Event under its core names."""
+    series = obj.get("series")
+    if series is not None:
+        if (series.get("count") or 0) < 2:
+            yield errors.invalid("series.count", "", "should be at least 2")
+        if not series.get("lastObservedTime"):
+            yield errors.required("series.lastObservedTime")
+    controller = obj.get("reportingComponent") or ""
+    yield from needed()(controller, "reportingController")
+    for text in checks.label_key_problems(controller):
+        yield errors.invalid("reportingController", controller, text)
+    for key in _REQUIRED:
+        yield from needed()(obj.get(key), key)
+    for key, limit in _LIMITS.items():
+        if len(obj.get(key) or "") > limit:
+            yield errors.invalid(key, "", f"can have at most {limit} characters")
+    kind = obj.get("type") or ""
+    if kind not in ("Normal", "Warning"):
+        yield errors.invalid("type", "", f"has invalid value: {kind}")
+
+
+# ------------------------------------------------------------------ all kinds
+
 _CHECKS: Final[Mapping[str, Any]] = {
     "ClusterRole": {
         "rules[*]": _RULE,
-        "aggregationRule": (_aggregation, {"clusterRoleSelectors[*]": selector}),
+        "aggregationRule": {
+            "clusterRoleSelectors": needed(
+                "at least one clusterRoleSelector required if aggregationRule is non-nil"
+            ),
+            "clusterRoleSelectors[*]": selector,
+        },
     },
     "ClusterRoleBinding": _binding("ClusterRole"),
     "ConfigMap": (_config_map, {"data": _keys, "binaryData": _keys}),
@@ -290,7 +334,7 @@ _CHECKS: Final[Mapping[str, Any]] = {
         _priority,
         {"preemptionPolicy": one_of("PreemptLowerPriority", "Never")},
     ),
-    "Role": {"rules[*]": (_RULE, {"nonResourceURLs": _no_urls})},
+    "Role": {"rules[*]": (_RULE, {"nonResourceURLs": _NO_URLS})},
     "RoleBinding": _binding("Role", "ClusterRole"),
     "RuntimeClass": {"handler": (needed(), named(checks.rfc1123_label_problems))},
     "Secret": (_secret, {"data": _keys}),
@@ -327,31 +371,17 @@ def _priority_change(obj: Json, old: Json) -> Iterator[ErrorCause]:
         yield errors.forbidden(name, "may not be changed in an update.")
 
 
-def _fixed_part(spec: Json, *, is_bound: bool) -> Json:
-    """Return what must stay. The volume may be set once, the request of a bound claim grow."""
-    fixed = {key: value for key, value in spec.items() if key != "volumeName"}
-    if is_bound:
-        fixed["resources"] = {**(fixed.get("resources") or {}), "requests": None}
-        fixed.pop("volumeAttributesClassName", None)
-    return fixed
-
-
 def _claim_change(obj: Json, old: Json) -> Iterator[ErrorCause]:
+    """Only the volume may be set, once: no claim is ever bound here, so that none may grow."""
     spec = obj["spec"]
     before = old.get("spec") or {}
-    is_bound = (old.get("status") or {}).get("phase") == "Bound"
-    is_moved = bool(before.get("volumeName")) and _changed(spec, before, "volumeName")
-    now = parse_quantity(_storage(spec))
-    was = parse_quantity(_storage(before))
-    if is_moved or _fixed_part(spec, is_bound=is_bound) != _fixed_part(before, is_bound=is_bound):
+    fixed = (spec.keys() | before.keys()) - (set() if before.get("volumeName") else {"volumeName"})
+    if _changed(spec, before, *fixed):
         text = (
             "spec is immutable after creation except resources.requests and"
             " volumeAttributesClassName for bound claims"
         )
         yield errors.forbidden("spec", text)
-    elif is_bound and now is not None and was is not None and now < was:
-        text = "field can not be less than status.capacity"
-        yield errors.forbidden("spec.resources.requests.storage", text)
 
 
 _CHANGES: Final[Mapping[str, Callable[[Json, Json], Iterator[ErrorCause]]]] = {
@@ -367,14 +397,6 @@ _CHANGES: Final[Mapping[str, Callable[[Json, Json], Iterator[ErrorCause]]]] = {
 }
 
 
-def _check_finalizers(obj: Json) -> Iterator[ErrorCause]:
-    text = "name is neither a standard finalizer name nor is it fully qualified"
-    for position, name in enumerate(obj["metadata"].get("finalizers") or ()):
-        is_plain = "/" not in name and not checks.label_key_problems(name)
-        if is_plain and name not in checks.STANDARD_FINALIZERS:
-            yield errors.invalid(f"metadata.finalizers[{position}]", name, text)
-
-
 def core_validate(
     kind: Kind, obj: Json, old: Json | None = None, *, is_status: bool = False
 ) -> list[ErrorCause]:
@@ -387,7 +409,7 @@ def core_validate(
     rule = NAME_RULES.get(kind.kind, checks.subdomain_problems)
     found = validate_metadata(obj, old, rule=rule, namespaced=kind.namespaced)
     if not kind.group and kind.kind != "Event":
-        found += _check_finalizers(obj)
+        found += check_standard_finalizers(obj)
     if is_status:
         return [*found, *broken(obj, "", POD_STATUS)] if kind.kind == "Pod" else found
     found += broken(obj, "", _CHECKS.get(kind.kind, {}))

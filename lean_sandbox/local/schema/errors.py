@@ -8,8 +8,7 @@ from typing import Any, Final
 
 from lean_sandbox.local.errors import ErrorCause
 
-OMITTED: Final = object()
-"""Marks an error that does not quote the bad value."""
+_OMITTED: Final = object()
 
 
 def child(path: str, name: str) -> str:
@@ -29,12 +28,12 @@ def _quoted(value: Any) -> str:
 
 
 def _error(field: str, reason: str, head: str, value: Any, detail: str) -> ErrorCause:
-    text = head if value is OMITTED else f"{head}: {_quoted(value)}"
+    text = head if value is _OMITTED else f"{head}: {_quoted(value)}"
     return ErrorCause(reason, f"{text}: {detail}" if detail else text, field)
 
 
 def invalid(field: str, value: Any, detail: str) -> ErrorCause:
-    """Return ``Invalid value: <value>: <detail>`` (pass OMITTED to leave the value out)."""
+    """Return ``Invalid value: <value>: <detail>``."""
     return _error(field, "FieldValueInvalid", "Invalid value", value, detail)
 
 
@@ -45,12 +44,12 @@ def type_invalid(field: str, value: Any, detail: str) -> ErrorCause:
 
 def required(field: str, detail: str = "") -> ErrorCause:
     """Return ``Required value``."""
-    return _error(field, "FieldValueRequired", "Required value", OMITTED, detail)
+    return _error(field, "FieldValueRequired", "Required value", _OMITTED, detail)
 
 
 def forbidden(field: str, detail: str) -> ErrorCause:
     """Return ``Forbidden: <detail>``."""
-    return _error(field, "FieldValueForbidden", "Forbidden", OMITTED, detail)
+    return _error(field, "FieldValueForbidden", "Forbidden", _OMITTED, detail)
 
 
 def duplicate(field: str, value: Any) -> ErrorCause:
@@ -73,7 +72,7 @@ def not_supported(field: str, value: Any, supported: Iterable[Any]) -> ErrorCaus
 def too_long(field: str, limit_bytes: int, unit: str = "bytes") -> ErrorCause:
     """Return ``Too long: may not be more than N bytes``."""
     detail = f"may not be more than {limit_bytes} {unit}"
-    return _error(field, "FieldValueTooLong", "Too long", OMITTED, detail)
+    return _error(field, "FieldValueTooLong", "Too long", _OMITTED, detail)
 
 
 def too_many(field: str, count: int, limit: int) -> ErrorCause:

@@ -147,6 +147,15 @@ def validate_metadata(
     return found
 
 
+def check_standard_finalizers(obj: Json) -> Iterator[ErrorCause]:
+    """Give the finalizers that the core group does not take: of no domain, and unknown."""
+    text = "name is neither a standard finalizer name nor is it fully qualified"
+    for position, name in enumerate(obj["metadata"].get("finalizers") or ()):
+        is_plain = "/" not in name and not checks.label_key_problems(name)
+        if is_plain and name not in checks.STANDARD_FINALIZERS:
+            yield errors.invalid(f"metadata.finalizers[{position}]", name, text)
+
+
 def tidy_metadata(kind: Kind, metadata: Json, old: Json) -> Iterator[str]:
     """Drop repeated owners, in place; give the warnings that a write of ``metadata`` earns."""
     owners = metadata.get("ownerReferences")

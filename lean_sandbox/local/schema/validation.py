@@ -153,14 +153,10 @@ def _view(value: Any, schema: Json, wanted: Wanted, *, is_root: bool = False) ->
 
 def _failure(rule: Json, path: str, message: str) -> ErrorCause:
     where = (path + (rule.get("fieldPath") or "")).lstrip(".") or "<nil>"
-    reason = rule.get("reason")
-    if reason == "FieldValueForbidden":
-        return errors.forbidden(where, message)
-    if reason == "FieldValueRequired":
-        return errors.required(where, message)
-    if reason == "FieldValueDuplicate":
-        return ErrorCause(reason, f"Duplicate value: {message}", where)
-    return errors.invalid(where, errors.OMITTED, message)
+    reason = rule.get("reason") or "FieldValueInvalid"
+    word = reason.removeprefix("FieldValue")
+    head = word if word == "Forbidden" else f"{word} value"
+    return ErrorCause(reason, f"{head}: {message}", where)
 
 
 class RuleSet:
@@ -406,10 +402,9 @@ def validate(
     """Return what is wrong with an object: structure, then duplicates in lists, then CEL rules.
 
     Metadata of the root is not looked at. With `old` (the stored object) transition rules run, and
-    parts that did not change are not checked again. `before` are errors found in the metadata: when
-    one of them is blocking, the CEL rules are left out. `rules` are those of the schema, made anew
-    if there are none. `is_status` is for writes to `/status`, of which only the status and the CEL
-    rules are checked.
+    parts that did not change are not checked again. One blocking error, also `before` in the
+    metadata, leaves out the CEL rules. `rules` are those of the schema, if they are made already.
+    Of a write to `/status` (`is_status`) only the status and the CEL rules are checked.
     """
     was = MISSING if old is None else old
     if is_status:
