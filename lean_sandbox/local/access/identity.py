@@ -25,7 +25,7 @@ from lean_sandbox.local.request import (
     Target,
     UserInfo,
 )
-from lean_sandbox.local.schema.errors import invalid as invalid_value
+from lean_sandbox.local.schema.causes import invalid as invalid_value
 from lean_sandbox.local.write.bodies import read_body, read_options
 from lean_sandbox.local.write.verbs import Verbs
 

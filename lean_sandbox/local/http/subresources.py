@@ -19,7 +19,7 @@ from lean_sandbox.local.errors import (
 )
 from lean_sandbox.local.kinds import Kind, make_kind
 from lean_sandbox.local.request import Ask, EncodedAnswer
-from lean_sandbox.local.schema import errors
+from lean_sandbox.local.schema import causes
 from lean_sandbox.local.store import Entry, at
 from lean_sandbox.local.write import bodies
 from lean_sandbox.local.write.admission import structure_of
@@ -114,7 +114,7 @@ class Subresources:
         if replicas < 0:
             field = path if kind.is_custom else "spec.replicas"
             shown = kind if kind.is_custom else _SCALE
-            cause = errors.invalid(field, replicas, "should be a non-negative integer")
+            cause = causes.invalid(field, replicas, "should be a non-negative integer")
             raise invalid(shown.group, shown.kind, target.name, [cause])
 
         def change(obj: Json) -> Json:

@@ -21,7 +21,7 @@ from lean_sandbox.local.errors import (
 )
 from lean_sandbox.local.kinds import Kind
 from lean_sandbox.local.request import number
-from lean_sandbox.local.schema.errors import forbidden, not_supported
+from lean_sandbox.local.schema.causes import forbidden, not_supported
 from lean_sandbox.local.store import Collection, Entry
 from lean_sandbox.model.names import shard_hash
 

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from lean_sandbox.local.errors import ErrorCause
 from lean_sandbox.local.kinds import Kind
-from lean_sandbox.local.schema import checks, errors
-from lean_sandbox.local.schema.checks import (
+from lean_sandbox.local.schema import causes
+from lean_sandbox.local.schema.causes import (
     at_least,
     broken,
     named,
@@ -60,14 +60,14 @@ def _key_problems(key: str) -> list[str]:
 def _keys(value: Any, where: str) -> Iterator[ErrorCause]:
     for key in sorted(value or {}):
         for text in _key_problems(key):
-            yield errors.invalid(f"{where}[{key}]", key, text)
+            yield causes.invalid(f"{where}[{key}]", key, text)
 
 
 def _config_map(obj: Json, _where: str) -> Iterator[ErrorCause]:
     texts = sum(len(text.encode()) for text in (obj.get("data") or {}).values())
     octets = sum(len(text) * 3 // 4 for text in (obj.get("binaryData") or {}).values())
     if texts + octets > _MIBI:
-        yield errors.too_long("[]", _MIBI)
+        yield causes.too_long("[]", _MIBI)
 
 
 _SECRET_KEYS: Final = {
@@ -83,15 +83,15 @@ def _secret(obj: Json, _where: str) -> Iterator[ErrorCause]:
     data = obj.get("data") or {}
     for key in _SECRET_KEYS.get(kind, ()):
         if key not in data:
-            yield errors.required(f"data[{key}]")
+            yield causes.required(f"data[{key}]")
     if kind == "kubernetes.io/basic-auth" and not {"username", "password"} & data.keys():
-        yield from (errors.required(f"data[{key}]") for key in ("username", "password"))
+        yield from (causes.required(f"data[{key}]") for key in ("username", "password"))
     account = (obj["metadata"].get("annotations") or {}).get("kubernetes.io/service-account.name")
     if kind == "kubernetes.io/service-account-token" and not account:
-        yield errors.required("metadata.annotations[kubernetes.io/service-account.name]")
+        yield causes.required("metadata.annotations[kubernetes.io/service-account.name]")
     # Four letters of base64 are three bytes.
     if sum(len(text) * 3 // 4 for text in data.values()) > _MIBI:
-        yield errors.too_long("data", _MIBI)
+        yield causes.too_long("data", _MIBI)
 
 
 def _claim(spec: Json, where: str) -> Iterator[ErrorCause]:
@@ -100,16 +100,16 @@ def _claim(spec: Json, where: str) -> Iterator[ErrorCause]:
         yield from modes(mode, f"{where}.accessModes")
     size = ((spec.get("resources") or {}).get("requests") or {}).get("storage")
     if size is None:
-        yield errors.required(f"{where}.resources[storage]")
+        yield causes.required(f"{where}.resources[storage]")
     elif (parse_quantity(size) or 0) <= 0:
-        yield errors.invalid(f"{where}.resources[storage]", size, "must be greater than zero")
+        yield causes.invalid(f"{where}.resources[storage]", size, "must be greater than zero")
 
 
 _CLAIM: Final[Any] = (
     _claim,
     {
         "accessModes": needed("at least 1 access mode is required"),
-        "storageClassName": named(checks.subdomain_problems),
+        "storageClassName": named(causes.subdomain_problems),
         "volumeMode": one_of("Block", "Filesystem"),
     },
 )
@@ -122,7 +122,7 @@ def _budget(spec: Json, where: str) -> Iterator[ErrorCause]:
     if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
         members = ("MinAvailable", "Selector", "MaxUnavailable", "UnhealthyPodEvictionPolicy")
         shown = {name: spec.get(name[0].lower() + name[1:]) for name in members}
-        yield errors.invalid(where, shown, "minAvailable and maxUnavailable cannot be both set")
+        yield causes.invalid(where, shown, "minAvailable and maxUnavailable cannot be both set")
 
 
 def _share(value: Any, where: str) -> Iterator[ErrorCause]:
@@ -133,18 +133,18 @@ def _share(value: Any, where: str) -> Iterator[ErrorCause]:
             "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%', "
             " or '93%', regex used for validation is '[0-9]+%')"
         )
-        yield errors.invalid(where, value, text)
+        yield causes.invalid(where, value, text)
     elif isinstance(value, str) and int(value[:-1]) > 100:
-        yield errors.invalid(where, value, "must not be greater than 100%")
+        yield causes.invalid(where, value, "must not be greater than 100%")
 
 
 def _peer(value: Json, where: str) -> Iterator[ErrorCause]:
     block = value.get("ipBlock")
     others = [key for key in ("podSelector", "namespaceSelector") if value.get(key) is not None]
     if block is None and not others:
-        yield errors.required(where, "must specify a peer")
+        yield causes.required(where, "must specify a peer")
     if block is not None and others:
-        yield errors.forbidden(where, "may not specify both ipBlock and another peer")
+        yield causes.forbidden(where, "may not specify both ipBlock and another peer")
 
 
 def _block(block: Json | None, where: str) -> Iterator[ErrorCause]:
@@ -154,18 +154,18 @@ def _block(block: Json | None, where: str) -> Iterator[ErrorCause]:
     whole = parsed_network(cidr)
     text = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
     if not cidr:
-        yield errors.required(f"{where}.cidr")
+        yield causes.required(f"{where}.cidr")
     elif whole is None:
-        yield errors.invalid(f"{where}.cidr", cidr, text)
+        yield causes.invalid(f"{where}.cidr", cidr, text)
     for position, given in enumerate(block.get("except") or ()):
         part = parsed_network(given)
         if part is None:
-            yield errors.invalid(f"{where}.except[{position}]", given, text)
+            yield causes.invalid(f"{where}.except[{position}]", given, text)
         elif whole is not None and not (
             part.version == whole.version and part != whole and part.subnet_of(whole)
         ):
             problem = "must be a strict subset of `cidr`"
-            yield errors.invalid(f"{where}.except[{position}]", given, problem)
+            yield causes.invalid(f"{where}.except[{position}]", given, problem)
 
 
 def _port_range(value: Json, where: str) -> Iterator[ErrorCause]:
@@ -173,10 +173,10 @@ def _port_range(value: Json, where: str) -> Iterator[ErrorCause]:
     last = value.get("endPort")
     if last is not None and first is None:
         text = "may not be specified when `port` is not specified"
-        yield errors.invalid(f"{where}.endPort", last, text)
+        yield causes.invalid(f"{where}.endPort", last, text)
     elif last is not None and isinstance(first, int) and last < first:
         text = "must be greater than or equal to `port`"
-        yield errors.invalid(f"{where}.endPort", first, text)
+        yield causes.invalid(f"{where}.endPort", first, text)
 
 
 _PEERS: Final[Any] = (
@@ -202,15 +202,15 @@ def _subject(subject: Json, where: str) -> Iterator[ErrorCause]:
     kind = subject.get("kind")
     group = subject.get("apiGroup") or ""
     if kind == "ServiceAccount":
-        yield from named(checks.subdomain_problems)(subject.get("name"), f"{where}.name")
+        yield from named(causes.subdomain_problems)(subject.get("name"), f"{where}.name")
     wanted = {"ServiceAccount": "", "User": _RBAC, "Group": _RBAC}
     if kind in wanted and group != wanted[kind]:
-        yield errors.not_supported(f"{where}.apiGroup", group, [wanted[kind]])
+        yield causes.not_supported(f"{where}.apiGroup", group, [wanted[kind]])
 
 
 def _place(subject: Json, where: str) -> Iterator[ErrorCause]:
     if subject.get("kind") == "ServiceAccount" and not subject.get("namespace"):
-        yield errors.required(f"{where}.namespace")
+        yield causes.required(f"{where}.namespace")
 
 
 def _binding(*kinds: str) -> Json:
@@ -230,10 +230,10 @@ def _priority(obj: Json, _where: str) -> Iterator[ErrorCause]:
     if name.startswith("system-"):
         text = "priority class names with 'system-' prefix are reserved for system use only"
         problem = f"{text}. error: {name} is not a known system priority class"
-        yield errors.forbidden("metadata.name", problem)
+        yield causes.forbidden("metadata.name", problem)
     elif (obj.get("value") or 0) > 10**9:
         text = f"maximum allowed value of a user defined priority is {10**9}"
-        yield errors.forbidden("value", text)
+        yield causes.forbidden("value", text)
 
 
 # ------------------------------------------------------------------ Events
@@ -251,7 +251,7 @@ def check_event_place(obj: Json, _where: str) -> Iterator[ErrorCause]:
     here = obj["metadata"].get("namespace", "")
     there = (obj.get("involvedObject") or {}).get("namespace") or ""
     if there != here and (there or here != "default"):
-        yield errors.invalid("involvedObject.namespace", there, "does not match event.namespace")
+        yield causes.invalid("involvedObject.namespace", there, "does not match event.namespace")
 
 
 def check_event_change(obj: Json, old: Json) -> Iterator[ErrorCause]:
@@ -262,7 +262,7 @@ def check_event_change(obj: Json, old: Json) -> Iterator[ErrorCause]:
     for key in sorted((obj.keys() | old.keys()) - set(_MAY_CHANGE)):
         if (obj.get(key) or None) != (old.get(key) or None):
             name = "reportingController" if key == "reportingComponent" else key
-            yield errors.immutable(name, obj.get(key) or "")
+            yield causes.immutable(name, obj.get(key) or "")
 
 
 def check_new_event(obj: Json) -> Iterator[ErrorCause]:
@@ -270,21 +270,21 @@ def check_new_event(obj: Json) -> Iterator[ErrorCause]:
     series = obj.get("series")
     if series is not None:
         if (series.get("count") or 0) < 2:
-            yield errors.invalid("series.count", "", "should be at least 2")
+            yield causes.invalid("series.count", "", "should be at least 2")
         if not series.get("lastObservedTime"):
-            yield errors.required("series.lastObservedTime")
+            yield causes.required("series.lastObservedTime")
     controller = obj.get("reportingComponent") or ""
     yield from needed()(controller, "reportingController")
-    for text in checks.label_key_problems(controller):
-        yield errors.invalid("reportingController", controller, text)
+    for text in causes.label_key_problems(controller):
+        yield causes.invalid("reportingController", controller, text)
     for key in _REQUIRED:
         yield from needed()(obj.get(key), key)
     for key, limit in _LIMITS.items():
         if len(obj.get(key) or "") > limit:
-            yield errors.invalid(key, "", f"can have at most {limit} characters")
+            yield causes.invalid(key, "", f"can have at most {limit} characters")
     kind = obj.get("type") or ""
     if kind not in ("Normal", "Warning"):
-        yield errors.invalid("type", "", f"has invalid value: {kind}")
+        yield causes.invalid("type", "", f"has invalid value: {kind}")
 
 
 # ------------------------------------------------------------------ all kinds
@@ -336,7 +336,7 @@ _CHECKS: Final[Mapping[str, Any]] = {
     ),
     "Role": {"rules[*]": (_RULE, {"nonResourceURLs": _NO_URLS})},
     "RoleBinding": _binding("Role", "ClusterRole"),
-    "RuntimeClass": {"handler": (needed(), named(checks.rfc1123_label_problems))},
+    "RuntimeClass": {"handler": (needed(), named(causes.rfc1123_label_problems))},
     "Secret": (_secret, {"data": _keys}),
     "Service": SERVICE,
 }
@@ -353,22 +353,22 @@ def _data_change(obj: Json, old: Json) -> Iterator[ErrorCause]:
     if old.get("immutable"):
         text = "field is immutable when `immutable` is set"
         for name in _changed(obj, old, "data", "binaryData", "immutable"):
-            yield errors.forbidden(name, text)
+            yield causes.forbidden(name, text)
 
 
 def _secret_change(obj: Json, old: Json) -> Iterator[ErrorCause]:
-    yield from (errors.immutable(name, obj.get(name)) for name in _changed(obj, old, "type"))
+    yield from (causes.immutable(name, obj.get(name)) for name in _changed(obj, old, "type"))
     yield from _data_change(obj, old)
 
 
 def _binding_change(obj: Json, old: Json) -> Iterator[ErrorCause]:
     for name in _changed(obj, old, "roleRef"):
-        yield errors.invalid(name, obj.get(name), "cannot change roleRef")
+        yield causes.invalid(name, obj.get(name), "cannot change roleRef")
 
 
 def _priority_change(obj: Json, old: Json) -> Iterator[ErrorCause]:
     for name in _changed(obj, old, "value"):
-        yield errors.forbidden(name, "may not be changed in an update.")
+        yield causes.forbidden(name, "may not be changed in an update.")
 
 
 def _claim_change(obj: Json, old: Json) -> Iterator[ErrorCause]:
@@ -381,7 +381,7 @@ def _claim_change(obj: Json, old: Json) -> Iterator[ErrorCause]:
             "spec is immutable after creation except resources.requests and"
             " volumeAttributesClassName for bound claims"
         )
-        yield errors.forbidden("spec", text)
+        yield causes.forbidden("spec", text)
 
 
 _CHANGES: Final[Mapping[str, Callable[[Json, Json], Iterator[ErrorCause]]]] = {
@@ -406,7 +406,7 @@ def core_validate(
     their own get the metadata rules only; JSON types are the matter of ``decode``. With
     `is_status` nothing but the status is new.
     """
-    rule = NAME_RULES.get(kind.kind, checks.subdomain_problems)
+    rule = NAME_RULES.get(kind.kind, causes.subdomain_problems)
     found = validate_metadata(obj, old, rule=rule, namespaced=kind.namespaced)
     if not kind.group and kind.kind != "Event":
         found += check_standard_finalizers(obj)

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from lean_sandbox.local.errors import ErrorCause
-from lean_sandbox.local.schema import checks, errors
-from lean_sandbox.local.schema.checks import Check, broken, named, needed, never, one_of
+from lean_sandbox.local.schema import causes
+from lean_sandbox.local.schema.causes import Check, broken, named, needed, never, one_of
 from lean_sandbox.local.schema.expressions import RuleError
 from lean_sandbox.local.schema.structural import (
     EMBEDDED,
@@ -38,7 +38,7 @@ def _unset(text: str, *, is_absent: bool = False) -> Check:
 
     def check(value: Any, where: str) -> Iterator[ErrorCause]:
         if value or (is_absent and value is not None):
-            yield errors.forbidden(where, text)
+            yield causes.forbidden(where, text)
 
     return check
 
@@ -48,7 +48,7 @@ def _pattern(pattern: Any, where: str) -> Iterator[ErrorCause]:
         compile_pattern(pattern or "")
     except PatternError as error:
         text = f"must be a valid regular expression, but isn't: {error}"
-        yield errors.invalid(where, pattern, text)
+        yield causes.invalid(where, pattern, text)
 
 
 _UNKNOWN: Final = (
@@ -79,35 +79,35 @@ def _check_type(schema: Json, path: str, *, is_root: bool) -> Iterator[ErrorCaus
     kind = schema.get("type") or ""
     where = f"{path}.type"
     if not kind and is_root:
-        yield errors.required(where, "must not be empty at the root")
+        yield causes.required(where, "must not be empty at the root")
     elif not kind and not (schema.get("x-kubernetes-int-or-string") or schema.get(OPEN)):
-        yield errors.required(where, "must not be empty for specified object fields")
+        yield causes.required(where, "must not be empty for specified object fields")
     elif is_root and kind and kind != "object":
-        yield errors.invalid(where, kind, "must be object at the root")
+        yield causes.invalid(where, kind, "must be object at the root")
     elif schema.get(EMBEDDED) and kind != "object":
-        yield errors.invalid(where, kind, f"must be object if {EMBEDDED} is true")
+        yield causes.invalid(where, kind, f"must be object if {EMBEDDED} is true")
     elif kind != "array" and schema.get("x-kubernetes-list-type"):
         text = "must be array if x-kubernetes-list-type is specified"
-        yield errors.invalid(where, kind, text)
+        yield causes.invalid(where, kind, text)
     if schema.get(EMBEDDED) and not schema.get("properties") and not schema.get(OPEN):
         text = f"must not be empty if {EMBEDDED} is true without {OPEN}"
-        yield errors.required(f"{path}.properties", text)
+        yield causes.required(f"{path}.properties", text)
 
 
 def _check_items(schema: Json, path: str) -> Iterator[ErrorCause]:
     items = schema.get("items")
     kind = schema.get("x-kubernetes-list-type")
     if schema.get("type") == "array" and items is None:
-        yield errors.required(f"{path}.items", "must be specified")
+        yield causes.required(f"{path}.items", "must be specified")
     if isinstance(items, list):
         text = "items must be a schema object and not an array"
-        yield errors.forbidden(f"{path}.items", text)
+        yield causes.forbidden(f"{path}.items", text)
     if not isinstance(items, dict):
         items = {}
     map_type = items.get("x-kubernetes-map-type")
     if kind == "set" and items.get("type") == "object" and map_type != "atomic":
         text = "must be atomic as item of a list with x-kubernetes-list-type=set"
-        yield errors.invalid(f"{path}.items.x-kubernetes-map-type", map_type, text)
+        yield causes.invalid(f"{path}.items.x-kubernetes-map-type", map_type, text)
     if kind == "map":
         yield from _check_keys(schema.get("x-kubernetes-list-map-keys") or [], items, path)
 
@@ -118,13 +118,13 @@ def _check_keys(keys: list[str], items: Json, path: str) -> Iterator[ErrorCause]
     for key in keys:
         field = (items.get("properties") or {}).get(key)
         if field is None:
-            yield errors.invalid(where, key, "entries must all be names of item properties")
+            yield causes.invalid(where, key, "entries must all be names of item properties")
         elif "default" not in field and key not in (items.get("required") or ()):
             text = (
                 "this property is in x-kubernetes-list-map-keys, "
                 "so it must have a default or be a required property"
             )
-            yield errors.required(f"{path}.items.properties[{key}].default", text)
+            yield causes.required(f"{path}.items.properties[{key}].default", text)
 
 
 def _check_default(schema: Json, path: str) -> Iterator[ErrorCause]:
@@ -136,7 +136,7 @@ def _check_default(schema: Json, path: str) -> Iterator[ErrorCause]:
     for error in validate(given, around):
         yield ErrorCause(error.reason, error.message.replace("value in body", " in body"), where)
     if prune(copy.deepcopy(given), around):
-        yield errors.invalid(where, schema["default"], "must not have unknown fields")
+        yield causes.invalid(where, schema["default"], "must not have unknown fields")
 
 
 def _check_branches(schema: Json, path: str) -> Iterator[ErrorCause]:
@@ -158,33 +158,33 @@ def _check_branch(branch: Json, path: str) -> Iterator[ErrorCause]:
 
 def _check_metadata(field: Json, where: str) -> Iterator[ErrorCause]:
     if field.get("type") not in (None, "object"):
-        yield errors.invalid(f"{where}.type", field["type"], "must be object")
+        yield causes.invalid(f"{where}.type", field["type"], "must be object")
     if set(field.get("properties") or ()) - {"name", "generateName"}:
         text = "must not specify anything other than name and generateName"
-        yield errors.forbidden(where, f"{text}, but metadata is implicitly specified")
+        yield causes.forbidden(where, f"{text}, but metadata is implicitly specified")
 
 
 def _check_rule(rule: Json, schema: Json, where: str, *, is_root: bool) -> Iterator[ErrorCause]:
     text = rule.get("rule") or ""
     expression = rule.get("messageExpression") or ""
     if not text.strip():
-        yield errors.required(f"{where}.rule", "rule is not specified")
+        yield causes.required(f"{where}.rule", "rule is not specified")
         return
     if "\n" in (message := rule.get("message") or ""):
-        yield errors.invalid(f"{where}.message", message, "must not contain line breaks")
+        yield causes.invalid(f"{where}.message", message, "must not contain line breaks")
     if expression and not expression.strip():
         problem = "messageExpression must be non-empty if specified"
-        yield errors.required(f"{where}.messageExpression", problem)
+        yield causes.required(f"{where}.messageExpression", problem)
         expression = ""
     yield from _reason(rule.get("reason"), f"{where}.reason")
     if (field := rule.get("fieldPath")) and not _has_field(schema, field):
-        yield errors.invalid(f"{where}.fieldPath", field, "must be a valid path")
+        yield causes.invalid(f"{where}.fieldPath", field, "must be a valid path")
     for name, source in (("rule", text), ("messageExpression", expression)):
         try:
             check_rule(source or "true", schema, is_root=is_root)
         except RuleError as error:
             what = "" if name == "rule" else f"{name} "
-            yield errors.invalid(f"{where}.{name}", source, f"{what}compilation failed: {error}")
+            yield causes.invalid(f"{where}.{name}", source, f"{what}compilation failed: {error}")
 
 
 def _has_field(schema: Json, path: str) -> bool:
@@ -216,7 +216,7 @@ def check_schema(schema: Json, path: str, *, is_root: bool = False) -> Iterator[
     items = schema.get("items")
     if properties and others is not None:
         text = "additionalProperties and properties are mutual exclusive"
-        yield errors.forbidden(f"{path}.additionalProperties", text)
+        yield causes.forbidden(f"{path}.additionalProperties", text)
     for name, field in properties.items():
         where = f"{path}.properties[{name}]"
         if name == "metadata" and (is_root or schema.get(EMBEDDED)):
@@ -235,15 +235,15 @@ _APPROVAL: Final = "api-approved.kubernetes.io"
 
 def _mixed_case(text: str) -> list[str]:
     prefix = "may have mixed case, but should otherwise match: "
-    return [prefix + problem for problem in checks.rfc1035_label_problems(text.lower())]
+    return [prefix + problem for problem in causes.rfc1035_label_problems(text.lower())]
 
 
 def _group(group: Any, where: str) -> Iterator[ErrorCause]:
     yield from needed()(group, where)
-    problems = checks.subdomain_problems(group) if group else []
-    yield from (errors.invalid(where, group, text) for text in problems)
+    problems = causes.subdomain_problems(group) if group else []
+    yield from (causes.invalid(where, group, text) for text in problems)
     if group and not problems and "." not in group:
-        yield errors.invalid(where, group, "should be a domain with at least one dot")
+        yield causes.invalid(where, group, "should be a domain with at least one dot")
 
 
 def _check_name(crd: Json) -> Iterator[ErrorCause]:
@@ -251,7 +251,7 @@ def _check_name(crd: Json) -> Iterator[ErrorCause]:
     group = spec.get("group") or ""
     name = crd["metadata"].get("name") or ""
     if name != f"{spec['names'].get('plural', '')}.{group}":
-        yield errors.invalid("metadata.name", name, 'must be spec.names.plural+"."+spec.group')
+        yield causes.invalid("metadata.name", name, 'must be spec.names.plural+"."+spec.group')
 
 
 def _check_approval(crd: Json) -> Iterator[ErrorCause]:
@@ -261,10 +261,10 @@ def _check_approval(crd: Json) -> Iterator[ErrorCause]:
             f'protected groups must have approval annotation "{_APPROVAL}", '
             "see https://github.com/kubernetes/enhancements/pull/1111"
         )
-        yield errors.required(f"metadata.annotations[{_APPROVAL}]", text)
+        yield causes.required(f"metadata.annotations[{_APPROVAL}]", text)
 
 
-_LABEL: Final = (needed(), named(checks.rfc1035_label_problems))
+_LABEL: Final = (needed(), named(causes.rfc1035_label_problems))
 _MIXED: Final = (needed(), named(_mixed_case))
 _SPEC: Final[Json] = {
     "group": _group,
@@ -287,7 +287,7 @@ _SPEC: Final[Json] = {
 # ------------------------------------------------------------------ versions
 
 
-def _below(*parents: str) -> checks.NameRule:
+def _below(*parents: str) -> causes.NameRule:
     """Return a rule for paths of fields below some parents."""
     shown = " or ".join(f".{parent}" for parent in parents)
     pattern = rf"\.(?:{'|'.join(parents)})\.[^\[]+$"
@@ -297,7 +297,7 @@ def _below(*parents: str) -> checks.NameRule:
 def _word(*allowed: str, is_needed: bool = False) -> Check:
     def check(value: Any, where: str) -> Iterator[ErrorCause]:
         if (value or is_needed) and value not in allowed:
-            yield errors.invalid(where, value or "", f"must be one of {','.join(allowed)}")
+            yield causes.invalid(where, value or "", f"must be one of {','.join(allowed)}")
 
     return check
 
@@ -306,7 +306,7 @@ def _column_path(column: Json, where: str) -> Iterator[ErrorCause]:
     path = column.get("jsonPath") or ""
     if not path.startswith("."):
         text = "must be a simple json path starting with ."
-        yield errors.invalid(f"{where}.JSONPath", path, text)
+        yield causes.invalid(f"{where}.JSONPath", path, text)
 
 
 _VERSION: Final[Json] = {
@@ -338,13 +338,13 @@ def _check_selectable(version: Json, path: str) -> Iterator[ErrorCause]:
         field = _field_at(root, text)
         if field is None:
             problem = "is an invalid path: does not refer to a valid field"
-            yield errors.invalid(where, text, problem)
+            yield causes.invalid(where, text, problem)
         elif field.get("type") not in ("string", "boolean", "integer"):
             problem = (
                 "must point to a field of type string, boolean or integer. Enum string fields and"
                 " strings with formats are allowed."
             )
-            yield errors.invalid(where, text, problem)
+            yield causes.invalid(where, text, problem)
 
 
 def _field_at(schema: Json, path: str) -> Json | None:
@@ -359,16 +359,16 @@ def _check_versions(versions: list[Json]) -> Iterator[ErrorCause]:
     given = [version.get("name") or "" for version in versions]
     if sum(bool(version.get("storage")) for version in versions) != 1:
         text = "must have exactly one version marked as storage version"
-        yield errors.invalid("spec.versions", given, text)
+        yield causes.invalid("spec.versions", given, text)
     for position, version in enumerate(versions):
         path = f"spec.versions[{position}]"
-        for text in checks.rfc1035_label_problems(given[position]):
-            yield errors.invalid(f"{path}.name", given[position], text)
+        for text in causes.rfc1035_label_problems(given[position]):
+            yield causes.invalid(f"{path}.name", given[position], text)
         if given[position] in given[:position]:
-            yield errors.invalid(path, given[position], "must contain unique version names")
+            yield causes.invalid(path, given[position], "must contain unique version names")
         schema = (version.get("schema") or {}).get("openAPIV3Schema")
         if schema is None:
-            yield errors.required(f"{path}.schema.openAPIV3Schema")
+            yield causes.required(f"{path}.schema.openAPIV3Schema")
             continue
         # A server with one version reports as if all of it stood at the top of the spec.
         is_only = len(versions) == 1
@@ -396,7 +396,7 @@ def _check_stored(crd: Json) -> Iterator[ErrorCause]:
     stored = (crd.get("status") or {}).get("storedVersions") or []
     if not stored:
         text = "must have at least one stored version"
-        yield errors.invalid("status.storedVersions", None, text)
+        yield causes.invalid("status.storedVersions", None, text)
     known = {version.get("name") for version in crd["spec"].get("versions") or ()}
     for position, name in enumerate(stored):
         if name not in known:
@@ -405,7 +405,7 @@ def _check_stored(crd: Json) -> Iterator[ErrorCause]:
                 "remain in spec.versions until a storage migration ensures no data remains "
                 f"persisted in {name} and removes {name} from status.storedVersions"
             )
-            yield errors.invalid(f"status.storedVersions[{position}]", name, text)
+            yield causes.invalid(f"status.storedVersions[{position}]", name, text)
 
 
 def check_definition_change(crd: Json, before: Json) -> Iterator[ErrorCause]:
@@ -414,7 +414,7 @@ def check_definition_change(crd: Json, before: Json) -> Iterator[ErrorCause]:
     old = before["spec"]
     for name in ("group", "scope"):
         if spec.get(name) != old.get(name):
-            yield errors.immutable(f"spec.{name}", spec.get(name) or "")
+            yield causes.immutable(f"spec.{name}", spec.get(name) or "")
     for name in ("kind", "plural"):
         if spec["names"].get(name) != old["names"].get(name):
-            yield errors.immutable(f"spec.names.{name}", spec["names"].get(name) or "")
+            yield causes.immutable(f"spec.names.{name}", spec["names"].get(name) or "")

@@ -9,9 +9,8 @@ from filters.selectors import LabelSelector, LabelTerm
 from lean_sandbox.local import recorded
 from lean_sandbox.local.errors import ErrorCause
 from lean_sandbox.local.kinds import Kind
-from lean_sandbox.local.schema import checks, errors
-from lean_sandbox.local.schema.checks import broken, labels
-from lean_sandbox.local.schema.errors import warning_header
+from lean_sandbox.local.schema import causes
+from lean_sandbox.local.schema.causes import broken, labels, warning_header
 from lean_sandbox.local.schema.structural import METADATA, is_same
 
 Json = dict[str, Any]
@@ -23,12 +22,12 @@ _IMMUTABLE: Final = (
 )
 _OPERATORS: Final = {"In": "in", "NotIn": "notin", "Exists": "", "DoesNotExist": "!"}
 _OWNER_ORDER: Final = ("apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion")
-NAME_RULES: Final[dict[str, checks.NameRule]] = {
-    "Namespace": checks.rfc1123_label_problems,
+NAME_RULES: Final[dict[str, causes.NameRule]] = {
+    "Namespace": causes.rfc1123_label_problems,
     # Services of Kubernetes 1.36 still have RFC 1035 names.
-    "Service": checks.rfc1035_label_problems,
+    "Service": causes.rfc1035_label_problems,
     **dict.fromkeys(
-        ("Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"), checks.path_segment_problems
+        ("Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"), causes.path_segment_problems
     ),
 }
 """The rules for names of built-in kinds whose names are no subdomains."""
@@ -38,15 +37,15 @@ def _annotations(annotations: Any, path: str) -> Iterator[ErrorCause]:
     total = 0
     for key, value in sorted((annotations or {}).items()):
         total += len(key.encode()) + len(value.encode())
-        for text in checks.label_key_problems(key.lower()):
-            yield errors.invalid(path, key, text)
+        for text in causes.label_key_problems(key.lower()):
+            yield causes.invalid(path, key, text)
     if total > _ANNOTATIONS_LIMIT_BYTES:
-        yield errors.too_long(path, _ANNOTATIONS_LIMIT_BYTES)
+        yield causes.too_long(path, _ANNOTATIONS_LIMIT_BYTES)
 
 
 def _finalizers(finalizers: Any, path: str) -> Iterator[ErrorCause]:
     for name in finalizers or ():
-        yield from (errors.invalid(path, name, text) for text in checks.label_key_problems(name))
+        yield from (causes.invalid(path, name, text) for text in causes.label_key_problems(name))
 
 
 def _ordered(owner: Json) -> Json:
@@ -57,13 +56,13 @@ def _owner(owner: Json, path: str) -> Iterator[ErrorCause]:
     api_version = owner.get("apiVersion") or ""
     group, _, version = api_version.rpartition("/")
     if not version:
-        yield errors.invalid(f"{path}.apiVersion", api_version, "version must not be empty")
+        yield causes.invalid(f"{path}.apiVersion", api_version, "version must not be empty")
     for name in ("kind", "name", "uid"):
         if not owner.get(name):
-            yield errors.invalid(f"{path}.{name}", "", "must not be empty")
+            yield causes.invalid(f"{path}.{name}", "", "must not be empty")
     if owner.get("kind") == "Event" and group in {"", "events.k8s.io"}:
         text = f"{group}/{version}, Kind=Event is disallowed from being an owner"
-        yield errors.invalid(path, _ordered(owner), text)
+        yield causes.invalid(path, _ordered(owner), text)
 
 
 def _owners(owners: Any, path: str) -> Iterator[ErrorCause]:
@@ -77,7 +76,7 @@ def _owners(owners: Any, path: str) -> Iterator[ErrorCause]:
             "Only one reference can have Controller set to true. "
             f'Found "true" in references for {controllers[0]} and {controllers[1]}'
         )
-        yield errors.invalid(path, [_ordered(item) for item in owners], text)
+        yield causes.invalid(path, [_ordered(item) for item in owners], text)
 
 
 _METADATA: Final[Json] = {
@@ -88,37 +87,37 @@ _METADATA: Final[Json] = {
 }
 
 
-def _check_name(meta: Json, rule: checks.NameRule) -> Iterator[ErrorCause]:
+def _check_name(meta: Json, rule: causes.NameRule) -> Iterator[ErrorCause]:
     name = meta.get("name") or ""
     prefix = meta.get("generateName") or ""
     if prefix:
         # The random suffix ends the name, so a last hyphen is fine; it is not counted either.
         is_open = len(prefix) > 1 and prefix.endswith("-")
         for text in rule(prefix[:-2] + "a" if is_open else prefix):
-            yield errors.invalid("metadata.generateName", prefix, text)
+            yield causes.invalid("metadata.generateName", prefix, text)
     if not name:
-        yield errors.required("metadata.name", "name or generateName is required")
+        yield causes.required("metadata.name", "name or generateName is required")
         return
     for text in rule(name):
-        yield errors.invalid("metadata.name", name, text)
+        yield causes.invalid("metadata.name", name, text)
 
 
 def _check_namespace(namespace: str, *, is_new: bool, namespaced: bool) -> Iterator[ErrorCause]:
     where = "metadata.namespace"
     if namespaced and not namespace:
-        yield errors.required(where)
+        yield causes.required(where)
     elif not namespaced and namespace:
-        yield errors.forbidden(where, "not allowed on this type")
+        yield causes.forbidden(where, "not allowed on this type")
     elif namespace and is_new:
-        for text in checks.rfc1123_label_problems(namespace):
-            yield errors.invalid(where, namespace, text)
+        for text in causes.rfc1123_label_problems(namespace):
+            yield causes.invalid(where, namespace, text)
 
 
 def _check_update(meta: Json, old: Json) -> Iterator[ErrorCause]:
     for name in _IMMUTABLE:
         # The server fills in what a client leaves out.
         if (now := meta.get(name)) is not None and now != old.get(name):
-            yield errors.immutable(f"metadata.{name}", now)
+            yield causes.immutable(f"metadata.{name}", now)
     added = sorted(set(meta.get("finalizers") or ()) - set(old.get("finalizers") or ()))
     if added and old.get("deletionTimestamp"):
         shown = ", ".join(f'"{name}"' for name in added)
@@ -126,14 +125,14 @@ def _check_update(meta: Json, old: Json) -> Iterator[ErrorCause]:
             "no new finalizers can be added if the object is being deleted, found new finalizers"
             f" []string{{{shown}}}"
         )
-        yield errors.forbidden("metadata.finalizers", text)
+        yield causes.forbidden("metadata.finalizers", text)
 
 
 def validate_metadata(
     obj: Json,
     old: Json | None = None,
     *,
-    rule: checks.NameRule = checks.subdomain_problems,
+    rule: causes.NameRule = causes.subdomain_problems,
     namespaced: bool = True,
 ) -> list[ErrorCause]:
     """Return what is wrong with an object's metadata; `old` is the stored object of an update."""
@@ -151,9 +150,9 @@ def check_standard_finalizers(obj: Json) -> Iterator[ErrorCause]:
     """Give the finalizers that the core group does not take: of no domain, and unknown."""
     text = "name is neither a standard finalizer name nor is it fully qualified"
     for position, name in enumerate(obj["metadata"].get("finalizers") or ()):
-        is_plain = "/" not in name and not checks.label_key_problems(name)
-        if is_plain and name not in checks.STANDARD_FINALIZERS:
-            yield errors.invalid(f"metadata.finalizers[{position}]", name, text)
+        is_plain = "/" not in name and not causes.label_key_problems(name)
+        if is_plain and name not in causes.STANDARD_FINALIZERS:
+            yield causes.invalid(f"metadata.finalizers[{position}]", name, text)
 
 
 def tidy_metadata(kind: Kind, metadata: Json, old: Json) -> Iterator[str]:
@@ -172,7 +171,7 @@ def tidy_metadata(kind: Kind, metadata: Json, old: Json) -> Iterator[str]:
             )
     before = old.get("finalizers") or ()
     for name in (metadata.get("finalizers") or ()) if kind.is_custom else ():
-        if "/" not in name and name not in checks.STANDARD_FINALIZERS and name not in before:
+        if "/" not in name and name not in causes.STANDARD_FINALIZERS and name not in before:
             yield warning_header(
                 f'metadata.finalizers: "{name}": prefer a domain-qualified finalizer name to avoid'
                 " accidental conflicts with other finalizer writers"

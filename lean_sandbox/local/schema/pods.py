@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from lean_sandbox.local.errors import ErrorCause
-from lean_sandbox.local.schema import checks, errors
-from lean_sandbox.local.schema.checks import (
+from lean_sandbox.local.schema import causes
+from lean_sandbox.local.schema.causes import (
     amounts,
     at_least,
     between,
@@ -50,7 +50,7 @@ _UPDATE: Final = (
 
 
 def _container_port(value: Any, where: str) -> Iterator[ErrorCause]:
-    yield from port(value, where) if value else [errors.required(where)]
+    yield from port(value, where) if value else [causes.required(where)]
 
 
 def _variable_name(name: str) -> list[str]:
@@ -72,18 +72,18 @@ def _variable(variable: Json, where: str) -> Iterator[ErrorCause]:
     elif len(given) > 1:
         text = "may not have more than one field specified at a time"
     if text:
-        yield errors.invalid(f"{where}.valueFrom", "", text)
+        yield causes.invalid(f"{where}.valueFrom", "", text)
 
 
 def _resource_names(resources: Any, where: str) -> Iterator[ErrorCause]:
     for name in resources or ():
         inner = f"{where}[{name}]"
-        for text in checks.label_key_problems(name):
-            yield errors.invalid(inner, name, text)
+        for text in causes.label_key_problems(name):
+            yield causes.invalid(inner, name, text)
         if not ("/" in name or name in _STANDARD_RESOURCES or name.startswith("hugepages-")):
             text = "must be a standard resource type or fully qualified"
-            yield errors.invalid(inner, name, text)
-            yield errors.invalid(inner, name, "must be a standard resource for containers")
+            yield causes.invalid(inner, name, text)
+            yield causes.invalid(inner, name, "must be a standard resource for containers")
 
 
 def _requests(resources: Any, where: str) -> Iterator[ErrorCause]:
@@ -93,7 +93,7 @@ def _requests(resources: Any, where: str) -> Iterator[ErrorCause]:
         limit = parse_quantity(limits.get(name))
         if wanted is not None and limit is not None and wanted > limit:
             text = f"must be less than or equal to {name} limit of {limits[name]}"
-            yield errors.invalid(f"{where}.requests", str(value), text)
+            yield causes.invalid(f"{where}.requests", str(value), text)
 
 
 def _handler(probe: Any, where: str) -> Iterator[ErrorCause]:
@@ -101,9 +101,9 @@ def _handler(probe: Any, where: str) -> Iterator[ErrorCause]:
         return
     given = [name for name in _HANDLERS if probe.get(name) is not None]
     if not given:
-        yield errors.required(where, "must specify a handler type")
+        yield causes.required(where, "must specify a handler type")
     for name in given[1:]:
-        yield errors.forbidden(f"{where}.{name}", "may not specify more than 1 handler type")
+        yield causes.forbidden(f"{where}.{name}", "may not specify more than 1 handler type")
     for name in given:
         yield from port(probe[name].get("port"), f"{where}.{name}.port")
 
@@ -134,21 +134,21 @@ _CONTAINER: Final[Json] = {
     "startupProbe": _OTHER_PROBE,
     "ports": unique("name"),
     "ports[*]": {
-        "name": named(checks.port_name_problems),
+        "name": named(causes.port_name_problems),
         "containerPort": _container_port,
         "protocol": one_of(*PROTOCOLS),
         "hostPort": port,
     },
     "env[*]": (_variable, {"name": (needed(), named(_variable_name))}),
     "volumeMounts": unique(
-        "mountPath", lambda where, path: errors.invalid(where, path, "must be unique")
+        "mountPath", lambda where, path: causes.invalid(where, path, "must be unique")
     ),
     "volumeMounts[*]": {"name": needed(), "mountPath": needed()},
     "resources": (
         _requests,
         {"limits": (_resource_names, amounts), "requests": (_resource_names, amounts)},
     ),
-    "name": (needed(), named(checks.rfc1123_label_problems)),
+    "name": (needed(), named(causes.rfc1123_label_problems)),
 }
 
 
@@ -160,10 +160,10 @@ def _host_ports(container: Json, where: str, taken: set[str], spec: Json) -> Ite
         inner = f"{where}.ports[{position}].hostPort"
         if spec.get("hostNetwork") and number != one.get("containerPort"):
             text = "must match `containerPort` when `hostNetwork` is true"
-            yield errors.invalid(inner, number, text)
+            yield causes.invalid(inner, number, text)
         key = f"{one.get('protocol')}/{one.get('hostIP') or ''}/{number}"
         if key in taken:
-            yield errors.duplicate(inner, key)
+            yield causes.duplicate(inner, key)
         taken.add(key)
 
 
@@ -176,12 +176,12 @@ def _containers(spec: Json, path: str) -> Iterator[ErrorCause]:
         where = f"{path}.{list_name}[{position}]"
         name = container.get("name")
         if name and name in seen:
-            yield errors.duplicate(f"{where}.name", name)
+            yield causes.duplicate(f"{where}.name", name)
         seen.add(name)
         yield from broken(container, where, _CONTAINER)
         for number, mount in enumerate(container.get("volumeMounts") or ()):
             if mount.get("name") not in volumes:
-                yield errors.not_found(f"{where}.volumeMounts[{number}].name", mount.get("name"))
+                yield causes.not_found(f"{where}.volumeMounts[{number}].name", mount.get("name"))
         taken = host_ports if list_name == "containers" else set()
         yield from _host_ports(container, where, taken, spec)
 
@@ -192,7 +192,7 @@ def _containers(spec: Json, path: str) -> Iterator[ErrorCause]:
 def _one_source(volume: Json, where: str) -> Iterator[ErrorCause]:
     sources = [key for key in volume if key != "name" and volume[key] is not None]
     for extra in sources[1:]:
-        yield errors.forbidden(f"{where}.{extra}", "may not specify more than 1 volume type")
+        yield causes.forbidden(f"{where}.{extra}", "may not specify more than 1 volume type")
 
 
 def _toleration(toleration: Json, where: str) -> Iterator[ErrorCause]:
@@ -202,10 +202,10 @@ def _toleration(toleration: Json, where: str) -> Iterator[ErrorCause]:
             'operator must be Exists when `key` is empty, which means "match all values and '
             'all keys"'
         )
-        yield errors.invalid(f"{where}.operator", operator, text)
+        yield causes.invalid(f"{where}.operator", operator, text)
     if operator == "Exists" and toleration.get("value"):
         text = "value must be empty when `operator` is 'Exists'"
-        yield errors.invalid(f"{where}.operator", toleration["value"], text)
+        yield causes.invalid(f"{where}.operator", toleration["value"], text)
 
 
 _SPEC: Final[Any] = (
@@ -215,12 +215,12 @@ _SPEC: Final[Any] = (
         "restartPolicy": one_of("Always", "OnFailure", "Never"),
         "dnsPolicy": one_of("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"),
         "activeDeadlineSeconds": between(1, _MAX_INT32),
-        "hostname": named(checks.rfc1123_label_problems),
-        "subdomain": named(checks.rfc1123_label_problems),
-        "nodeName": named(checks.subdomain_problems),
-        "serviceAccountName": named(checks.subdomain_problems),
-        "priorityClassName": named(checks.subdomain_problems),
-        "runtimeClassName": named(checks.subdomain_problems),
+        "hostname": named(causes.rfc1123_label_problems),
+        "subdomain": named(causes.rfc1123_label_problems),
+        "nodeName": named(causes.subdomain_problems),
+        "serviceAccountName": named(causes.subdomain_problems),
+        "priorityClassName": named(causes.subdomain_problems),
+        "runtimeClassName": named(causes.subdomain_problems),
         "nodeSelector": labels,
         "securityContext": dict.fromkeys(
             ("runAsUser", "runAsGroup", "fsGroup"), between(0, _MAX_INT32)
@@ -228,7 +228,7 @@ _SPEC: Final[Any] = (
         "tolerations[*]": (
             _toleration,
             {
-                "key": named(checks.label_key_problems),
+                "key": named(causes.label_key_problems),
                 "operator": one_of("Equal", "Exists"),
                 "effect": one_of("NoSchedule", "PreferNoSchedule", "NoExecute"),
             },
@@ -242,7 +242,7 @@ _SPEC: Final[Any] = (
         "volumes[*]": (
             _one_source,
             {
-                "name": (needed(), named(checks.rfc1123_label_problems)),
+                "name": (needed(), named(causes.rfc1123_label_problems)),
                 "persistentVolumeClaim": {"claimName": needed()},
                 "hostPath": {"path": needed()},
             },
@@ -257,7 +257,7 @@ def _pod_addresses(addresses: Any, where: str) -> Iterator[ErrorCause]:
     if len({":" in address for address in given}) < len(given):
         shown = [{"IP": address} for address in given]
         text = "may specify no more than one IP for each IP family"
-        yield errors.invalid(where, shown, text)
+        yield causes.invalid(where, shown, text)
 
 
 POD_STATUS: Final[Any] = {"status": {"podIPs": _pod_addresses}}
@@ -306,21 +306,21 @@ def check_pod_change(obj: Json, before: Json) -> Iterator[ErrorCause]:
     for name in CONTAINER_LISTS:
         if len(spec.get(name) or ()) != len(old.get(name) or ()):
             text = "pod updates may not add or remove containers"
-            yield errors.forbidden(f"spec.{name}", text)
+            yield causes.forbidden(f"spec.{name}", text)
             return
     kept = [_toleration_key(item) for item in spec.get("tolerations") or ()]
     if any(_toleration_key(item) not in kept for item in old.get("tolerations") or ()):
         text = "existing toleration can not be modified except its tolerationSeconds"
-        yield errors.forbidden("spec.tolerations", text)
+        yield causes.forbidden("spec.tolerations", text)
     was = old.get("activeDeadlineSeconds")
     now = spec.get("activeDeadlineSeconds")
     if was is not None and (now is None or now > was):
         text = "must be less than or equal to previous value"
         if now is None:
             text = "must not update from a positive integer to nil value"
-        yield errors.invalid("spec.activeDeadlineSeconds", now, text)
+        yield causes.invalid("spec.activeDeadlineSeconds", now, text)
     if _updatable(spec, old) != _without_empty(old):
-        yield errors.forbidden("spec", _UPDATE)
+        yield causes.forbidden("spec", _UPDATE)
 
 
 # ------------------------------------------------------------------ Services
@@ -331,11 +331,11 @@ _IP_TEXT: Final = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)
 def _ports(spec: Json, where: str) -> Iterator[ErrorCause]:
     ports: list[Json] = spec.get("ports") or []
     if not ports and spec.get("clusterIP") != "None" and spec.get("type") != "ExternalName":
-        yield errors.required(f"{where}.ports")
+        yield causes.required(f"{where}.ports")
     seen: set[tuple[Any, Any]] = set()
     for position, one in enumerate(ports):
         if len(ports) > 1 and not one.get("name"):
-            yield errors.required(f"{where}.ports[{position}].name")
+            yield causes.required(f"{where}.ports[{position}].name")
         key = (one.get("protocol"), one.get("port"))
         if key in seen:
             shown = {
@@ -346,7 +346,7 @@ def _ports(spec: Json, where: str) -> Iterator[ErrorCause]:
                 "TargetPort": 0,
                 "NodePort": 0,
             }
-            yield errors.duplicate(f"{where}.ports[{position}]", shown)
+            yield causes.duplicate(f"{where}.ports[{position}]", shown)
         seen.add(key)
 
 
@@ -354,17 +354,17 @@ def _addresses(spec: Json, where: str) -> Iterator[ErrorCause]:
     addresses: list[str] = spec.get("clusterIPs") or []
     kind = spec.get("type")
     if kind == "ExternalName" and not spec.get("externalName"):
-        yield errors.required(f"{where}.externalName")
+        yield causes.required(f"{where}.externalName")
     if addresses[:1] == ["None"] and kind in {"NodePort", "LoadBalancer"}:
         text = f"may not be set to 'None' for {kind} services"
-        yield errors.invalid(f"{where}.clusterIPs[0]", "None", text)
+        yield causes.invalid(f"{where}.clusterIPs[0]", "None", text)
     for position, address in enumerate(addresses):
         is_address = any(matches_format(address, form) for form in ("ipv4", "ipv6"))
         if address not in {"None", ""} and not is_address:
-            yield errors.invalid(f"{where}.clusterIPs[{position}]", address, _IP_TEXT)
+            yield causes.invalid(f"{where}.clusterIPs[{position}]", address, _IP_TEXT)
     if addresses and spec.get("clusterIP") != addresses[0]:
         text = "first value must match `clusterIP`"
-        yield errors.invalid(f"{where}.clusterIPs", addresses, text)
+        yield causes.invalid(f"{where}.clusterIPs", addresses, text)
 
 
 SERVICE: Final[Any] = {
@@ -377,7 +377,7 @@ SERVICE: Final[Any] = {
             "selector": labels,
             "ports": unique("name"),
             "ports[*]": {
-                "name": named(checks.rfc1123_label_problems),
+                "name": named(causes.rfc1123_label_problems),
                 "port": between(1, 65535),
                 "protocol": one_of(*PROTOCOLS),
                 "targetPort": port,
@@ -395,4 +395,4 @@ def check_service_change(obj: Json, before: Json) -> Iterator[ErrorCause]:
     was = old.get("clusterIPs") or []
     is_named = "ExternalName" in (spec.get("type"), old.get("type"))
     if now and was and now[0] != was[0] and not is_named:
-        yield errors.invalid("spec.clusterIPs[0]", now, "may not change once set")
+        yield causes.invalid("spec.clusterIPs[0]", now, "may not change once set")

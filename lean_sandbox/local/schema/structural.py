@@ -22,7 +22,7 @@ import re2
 
 from lean_sandbox.local import recorded
 from lean_sandbox.local.errors import ErrorCause
-from lean_sandbox.local.schema import errors
+from lean_sandbox.local.schema import causes
 from lean_sandbox.model.comparison import parse_quantity
 
 Json = dict[str, Any]
@@ -241,7 +241,7 @@ def repeated(value: list[Any], schema: Json, path: str) -> Iterator[ErrorCause]:
         seen[_encode(key)] += 1
         # Each repeated value is reported once, however often it comes back.
         if seen[_encode(key)] == 2:
-            yield errors.duplicate(f"{path}[{position}]", key)
+            yield causes.duplicate(f"{path}[{position}]", key)
 
 
 def prune(obj: Json, schema: Json) -> list[str]:
@@ -265,10 +265,10 @@ def _prune(value: Any, schema: Json, path: str, dropped: list[str]) -> None:
         if not schema.get(OPEN) and schema.get("additionalProperties") in (None, False):
             for name in value.keys() - properties.keys():
                 del value[name]
-                dropped.append(errors.child(path, name))
+                dropped.append(causes.child(path, name))
     for key, item, field in members(value, schema):
         if isinstance(item, dict | list):
-            _prune(item, field, errors.member(path, key), dropped)
+            _prune(item, field, causes.member(path, key), dropped)
 
 
 def apply_defaults(value: Any, schema: Json) -> None:

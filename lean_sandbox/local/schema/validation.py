@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from lean_sandbox.local.errors import ErrorCause
-from lean_sandbox.local.schema import errors
+from lean_sandbox.local.schema import causes
 from lean_sandbox.local.schema.expressions import TEXT, RuleError, compile_rule, execute
 from lean_sandbox.local.schema.structural import (
     EMBEDDED,
@@ -188,7 +188,7 @@ class RuleSet:
             before = former(old, self._schema)
             for key, item, field in members(value, self._schema):
                 if inner := self._inner.get(id(field)):
-                    yield from inner.check(item, before(key, item), errors.member(path, key))
+                    yield from inner.check(item, before(key, item), causes.member(path, key))
 
     def _apply(self, rule: Json, value: Any, old: Any, path: str) -> ErrorCause | None:
         asked = (rule["rule"], rule.get("messageExpression") or "true")
@@ -205,7 +205,7 @@ class RuleSet:
         except ValueError as error:
             text = f"{error} evaluating rule: {rule.get('message') or rule['rule']}"
             kinds: dict[type, str] = {dict: "object", list: "array"}
-            return errors.invalid(path or "<nil>", kinds.get(type(value), value), text)
+            return causes.invalid(path or "<nil>", kinds.get(type(value), value), text)
         message = rule.get("message") or f"failed rule: {' '.join(rule['rule'].split())}"
         if expression := rule.get("messageExpression"):
             with suppress(ValueError):
@@ -241,7 +241,7 @@ _SIZES: Final[dict[type, tuple[str, str, str]]] = {
 
 def _wrong_type(path: str, wanted: str, found: str) -> ErrorCause:
     detail = f'{path} in body must be of type {wanted}: "{found}"'
-    return errors.type_invalid(path, found, detail)
+    return causes.type_invalid(path, found, detail)
 
 
 def _type_error(value: Any, schema: Json, path: str) -> ErrorCause | None:
@@ -259,7 +259,7 @@ def _type_error(value: Any, schema: Json, path: str) -> ErrorCause | None:
 
 
 def _unplaced(detail: str) -> ErrorCause:
-    return errors.invalid(_NOWHERE, "", detail)
+    return causes.invalid(_NOWHERE, "", detail)
 
 
 def _check_int_or_string(value: Any, schema: Json, path: str) -> Iterator[ErrorCause]:
@@ -288,10 +288,10 @@ def _check_number(value: float, schema: Json, path: str) -> Iterator[ErrorCause]
             continue
         if is_beyond(value, limit) or (is_strict and value == limit):
             shown = text if is_strict else f"{text} or equal to"
-            yield errors.invalid(path, value, f"{path} in body should be {shown} {limit}")
+            yield causes.invalid(path, value, f"{path} in body should be {shown} {limit}")
     step = schema.get("multipleOf")
     if step and value % step:
-        yield errors.invalid(path, value, f"{path} in body should be a multiple of {step}")
+        yield causes.invalid(path, value, f"{path} in body should be a multiple of {step}")
 
 
 def _check_string(value: str, schema: Json, path: str) -> Iterator[ErrorCause]:
@@ -301,15 +301,15 @@ def _check_string(value: str, schema: Json, path: str) -> Iterator[ErrorCause]:
     form = schema.get("format")
     # One answer about length and pattern: the first that applies.
     if longest is not None and len(value) > longest:
-        yield errors.too_long(path, longest)
+        yield causes.too_long(path, longest)
     elif shortest is not None and len(value) < shortest:
         detail = f"{path} in body should be at least {shortest} chars long"
-        yield errors.invalid(path, value, detail)
+        yield causes.invalid(path, value, detail)
     elif pattern and not compile_pattern(pattern).search(value):
-        yield errors.invalid(path, value, f"{path} in body should match '{pattern}'")
+        yield causes.invalid(path, value, f"{path} in body should match '{pattern}'")
     if form and schema.get("type") == "string" and not matches_format(value, form):
         shown = json.dumps(value, ensure_ascii=False)
-        yield errors.type_invalid(path, value, f"{path} in body must be of type {form}: {shown}")
+        yield causes.type_invalid(path, value, f"{path} in body must be of type {form}: {shown}")
 
 
 def _check_container(value: Any, schema: Json, path: str, old: Any) -> Iterator[ErrorCause]:
@@ -317,17 +317,17 @@ def _check_container(value: Any, schema: Json, path: str, old: Any) -> Iterator[
     least, most, noun = _SIZES[type(value)]
     count = len(value)
     if (limit := schema.get(most)) is not None and count > limit:
-        yield errors.too_many(path, count, limit)
+        yield causes.too_many(path, count, limit)
     if (limit := schema.get(least)) is not None and count < limit:
-        yield errors.invalid(path, count, f"{path} in body should have at least {limit} {noun}")
+        yield causes.invalid(path, count, f"{path} in body should have at least {limit} {noun}")
     if isinstance(value, list):
         yield from repeated(value, schema, path)
     else:
         missing = (name for name in schema.get("required", ()) if name not in value)
-        yield from (errors.required(errors.child(path, name)) for name in missing)
+        yield from (causes.required(causes.child(path, name)) for name in missing)
     before = former(old, schema)
     for key, item, field in members(value, schema):
-        yield from _check(item, field, errors.member(path, key), before(key, item))
+        yield from _check(item, field, causes.member(path, key), before(key, item))
 
 
 def _check(value: Any, schema: Json, path: str, old: Any = MISSING) -> Iterator[ErrorCause]:
@@ -344,7 +344,7 @@ def _check(value: Any, schema: Json, path: str, old: Any = MISSING) -> Iterator[
         yield error
         if not isinstance(value, float) or schema.get("type") != "integer":
             if (allowed := schema.get("enum")) is not None:
-                yield errors.not_supported(path, value, allowed)
+                yield causes.not_supported(path, value, allowed)
             return
     if isinstance(value, str):
         yield from _check_string(value, schema, path)
@@ -353,7 +353,7 @@ def _check(value: Any, schema: Json, path: str, old: Any = MISSING) -> Iterator[
     elif isinstance(value, int | float) and not isinstance(value, bool):
         yield from _check_number(value, schema, path)
     if (allowed := schema.get("enum")) is not None and not _is_one_of(value, allowed):
-        yield errors.not_supported(path, value, allowed)
+        yield causes.not_supported(path, value, allowed)
     yield from _check_combinations(value, schema, path)
 
 
@@ -386,7 +386,7 @@ def _check_status(obj: Json, schema: Json, old: Json | None) -> Iterator[ErrorCa
     """Check the status alone; detail texts name paths below `status`, as Kubernetes words them."""
     part = (schema.get("properties") or {}).get("status") or {}
     for error in _check(obj["status"], part, "", (old or {}).get("status", MISSING)):
-        where = errors.child("status", error.field) if error.field else "status"
+        where = causes.child("status", error.field) if error.field else "status"
         yield error if error.field == _NOWHERE else error._replace(field=where)
 
 
@@ -414,6 +414,6 @@ def validate(
         found = list(_check(root, schema, "", was))
     if rules := RuleSet(schema) if rules is None else rules:
         if any(error.reason in _BLOCKING for error in [*found, *before]):
-            return [*found, errors.invalid(_NOWHERE, None, _UNCHECKED)]
+            return [*found, causes.invalid(_NOWHERE, None, _UNCHECKED)]
         found += rules.check(obj, was)
     return found

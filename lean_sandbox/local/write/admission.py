@@ -11,6 +11,7 @@ from typing import Any, Final
 from lean_sandbox.local.errors import StatusError, bad_request, invalid
 from lean_sandbox.local.kinds import Kind
 from lean_sandbox.local.schema.assigned import first_status, keep_allocated
+from lean_sandbox.local.schema.causes import warning_header
 from lean_sandbox.local.schema.core import core_validate
 from lean_sandbox.local.schema.decoding import (
     DecodeError,
@@ -20,7 +21,6 @@ from lean_sandbox.local.schema.decoding import (
     decode_metadata,
 )
 from lean_sandbox.local.schema.defaults import core_defaults
-from lean_sandbox.local.schema.errors import warning_header
 from lean_sandbox.local.schema.metadata import validate_metadata
 from lean_sandbox.local.schema.structural import OPEN, Node, apply_defaults, prune, with_metadata
 from lean_sandbox.local.schema.validation import RuleSet, validate

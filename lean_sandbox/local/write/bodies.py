@@ -19,7 +19,7 @@ from lean_sandbox.local.errors import (
 )
 from lean_sandbox.local.kinds import Kind, make_kind
 from lean_sandbox.local.request import Ask, Target, flag, number
-from lean_sandbox.local.schema import errors
+from lean_sandbox.local.schema import causes
 from lean_sandbox.local.schema.structural import Node
 from lean_sandbox.local.write.admission import Admission
 from lean_sandbox.local.write.changes import json_patch, merge_patch, strategic_patch
@@ -122,7 +122,7 @@ def _check_claims(kind: Kind, obj: Json, body: bytes) -> None:
             )
         if claimed != kind.kind:
             name = str((obj.get("metadata") or {}).get("name") or "")
-            cause = errors.invalid("kind", claimed, f"must be {kind.kind}")
+            cause = causes.invalid("kind", claimed, f"must be {kind.kind}")
             raise invalid(kind.group, claimed, name, [cause])
         return
     if (claimed and claimed != kind.kind) or (version and version != kind.api_version):
@@ -207,12 +207,12 @@ def _check_patched(kind: Kind, changed: Json) -> None:
     name = str((changed.get("metadata") or {}).get("name") or "")
     group = str(version or "").rpartition("/")[0]
     wanted = {"kind": kind.kind, "apiVersion": kind.api_version}
-    causes = [
-        errors.invalid(member, changed.get(member), f"must be {right}")
+    found = [
+        causes.invalid(member, changed.get(member), f"must be {right}")
         for member, right in wanted.items()
         if changed.get(member) != right
     ]
-    raise invalid(group, claimed, name, causes)
+    raise invalid(group, claimed, name, found)
 
 
 _DELETE_OPTIONS: Final = make_kind("", "v1", "deleteoptions", "DeleteOptions")
@@ -286,22 +286,22 @@ def _mistakes(target: Target, *, is_apply: bool, is_patch: bool) -> Iterator[Err
     query = target.query
     manager = query.get("fieldManager", "")
     if is_apply and not manager:
-        yield errors.required("fieldManager", "is required for apply patch")
+        yield causes.required("fieldManager", "is required for apply patch")
     if len(manager.encode()) > _MANAGER_LIMIT_BYTES:
-        yield errors.too_long("fieldManager", _MANAGER_LIMIT_BYTES)
+        yield causes.too_long("fieldManager", _MANAGER_LIMIT_BYTES)
     if not manager.isprintable():
-        yield errors.invalid("fieldManager", manager, "should only contain printable characters")
+        yield causes.invalid("fieldManager", manager, "should only contain printable characters")
     if is_patch and flag(query, "force") and not is_apply:
-        yield errors.forbidden("force", "may not be specified for non-apply patch")
+        yield causes.forbidden("force", "may not be specified for non-apply patch")
     yield from _dry_run_mistakes(target.dry_run)
     validation = query.get("fieldValidation", "")
     if validation not in _VALIDATIONS:
-        yield errors.not_supported("fieldValidation", validation, _VALIDATIONS)
+        yield causes.not_supported("fieldValidation", validation, _VALIDATIONS)
 
 
 def _dry_run_mistakes(values: Sequence[str]) -> Iterator[ErrorCause]:
     if set(values) - {"All"}:
-        yield errors.not_supported("dryRun", list(values), ("All",))
+        yield causes.not_supported("dryRun", list(values), ("All",))
 
 
 def read_deletion(ask: Ask, admission: Admission) -> Deletion:
@@ -343,10 +343,10 @@ def deletion_of(options: dict[str, Any]) -> Deletion:
     dry_run = options.get("dryRun") or ()
     found = list(_dry_run_mistakes(dry_run))
     if policy is not None and policy not in _POLICIES:
-        found.append(errors.not_supported("propagationPolicy", policy, (*_POLICIES, "nil")))
+        found.append(causes.not_supported("propagationPolicy", policy, (*_POLICIES, "nil")))
     if orphans is not None and policy is not None:
         why = "orphanDependents and deletionPropagation cannot be both set"
-        found.append(errors.invalid("propagationPolicy", policy, why))
+        found.append(causes.invalid("propagationPolicy", policy, why))
     if found:
         raise invalid("meta.k8s.io", "DeleteOptions", "", found)
     if orphans is not None:

@@ -13,7 +13,7 @@ from anyio.lowlevel import checkpoint
 from filters.events import condition_of
 from lean_sandbox.local.errors import ErrorCause, StatusError, invalid, too_many_requests
 from lean_sandbox.local.kinds import Definition, Kind, read_definition
-from lean_sandbox.local.schema import errors
+from lean_sandbox.local.schema import causes
 from lean_sandbox.local.schema.metadata import selector_of
 from lean_sandbox.local.schema.structural import is_same
 from lean_sandbox.local.store import Collection, Entry, Event, Store, at
@@ -63,7 +63,7 @@ class Definitions:
     def _taken(self, group: str, wanted: Json, own: str) -> Iterator[ErrorCause]:
         """Give the names that are not free, for a definition that is called ``own``."""
         if group and self._registry.serves_built_in(group):
-            yield errors.invalid("spec.group", group, "has kinds of the server itself")
+            yield causes.invalid("spec.group", group, "has kinds of the server itself")
         for other in self._stored.scan():
             spec = _definition(other).spec
             if spec["group"] != group or other.name == own:
@@ -73,7 +73,7 @@ class Definitions:
                 for member in members:
                     for name in set(_listed(wanted, member)).intersection(names):
                         why = f"is already in use by {other.name}"
-                        yield errors.invalid(f"spec.names.{member}", name, why)
+                        yield causes.invalid(f"spec.names.{member}", name, why)
 
     def follow(self, event: Event) -> None:
         """Do what a change of a definition brings: kinds, the end of its watches."""

@@ -17,7 +17,7 @@ from lean_sandbox.local.schema.assigned import (
     resolve_priority,
     resolve_runtime,
 )
-from lean_sandbox.local.schema.errors import warning_header
+from lean_sandbox.local.schema.causes import warning_header
 from lean_sandbox.local.schema.metadata import is_unchanged, ordered_metadata, tidy_metadata
 from lean_sandbox.local.store import Collection, Entry, Store, field_cells
 from lean_sandbox.local.write.admission import (

@@ -19,7 +19,7 @@ from lean_sandbox.local.errors import (
     unreadable_patch,
 )
 from lean_sandbox.local.kinds import Kind
-from lean_sandbox.local.schema import errors
+from lean_sandbox.local.schema import causes
 from lean_sandbox.local.schema.metadata import count_generation, keep_system, tidy_metadata
 from lean_sandbox.local.store import Entry
 from lean_sandbox.local.write.admission import DEFINITIONS, prepare_update, structure_of
@@ -64,14 +64,14 @@ def check_identity(
         if version != str(entry.version):
             raise conflict(kind.group, kind.plural, entry.name)
     elif is_conditional and (kind.is_custom or kind.storage in _CONDITIONAL):
-        cause = errors.invalid("metadata.resourceVersion", 0, "must be specified for an update")
+        cause = causes.invalid("metadata.resourceVersion", 0, "must be specified for an update")
         raise invalid(kind.group, kind.plural, entry.name, [cause])
     uid = metadata.get("uid")
     if uid and uid != entry.uid:
         if is_put:
             why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: "
             raise conflict(kind.group, kind.plural, entry.name, why + entry.uid)
-        raise invalid(kind.group, kind.kind, entry.name, [errors.immutable("metadata.uid", uid)])
+        raise invalid(kind.group, kind.kind, entry.name, [causes.immutable("metadata.uid", uid)])
 
 
 class Verbs(Creating):

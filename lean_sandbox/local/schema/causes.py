@@ -1,22 +1,109 @@
-"""Checks of members: the syntax of names, and trees of what has to hold.
+"""What is wrong with a member: causes of a refusal (422), and the checks that give them.
 
-A rule of names returns what keeps a text from being such a name. In a tree `name[*]` stands for
-every item of a list.
+Paths and words are those of Kubernetes. A rule of names returns what keeps a text from being such
+a name. In a tree `name[*]` stands for every item of a list.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from lean_sandbox.local.errors import ErrorCause
-from lean_sandbox.local.schema import errors
 from lean_sandbox.model.comparison import parse_quantity
 
 Json = dict[str, Any]
 
+
+_OMITTED: Final = object()
+
+
+def child(path: str, name: str) -> str:
+    """Return the path of a named field."""
+    return f"{path}.{name}" if path else name
+
+
+def member(path: str, key: str | int) -> str:
+    """Return the path of a field or of a list item."""
+    return f"{path}[{key}]" if isinstance(key, int) else child(path, key)
+
+
+def _quoted(value: Any) -> str:
+    if value is None:
+        return "null"
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _error(field: str, reason: str, head: str, value: Any, detail: str) -> ErrorCause:
+    text = head if value is _OMITTED else f"{head}: {_quoted(value)}"
+    return ErrorCause(reason, f"{text}: {detail}" if detail else text, field)
+
+
+def invalid(field: str, value: Any, detail: str) -> ErrorCause:
+    """Return ``Invalid value: <value>: <detail>``."""
+    return _error(field, "FieldValueInvalid", "Invalid value", value, detail)
+
+
+def type_invalid(field: str, value: Any, detail: str) -> ErrorCause:
+    """Return an invalid-value error whose cause says that the JSON type is wrong."""
+    return _error(field, "FieldValueTypeInvalid", "Invalid value", value, detail)
+
+
+def required(field: str, detail: str = "") -> ErrorCause:
+    """Return ``Required value``."""
+    return _error(field, "FieldValueRequired", "Required value", _OMITTED, detail)
+
+
+def forbidden(field: str, detail: str) -> ErrorCause:
+    """Return ``Forbidden: <detail>``."""
+    return _error(field, "FieldValueForbidden", "Forbidden", _OMITTED, detail)
+
+
+def duplicate(field: str, value: Any) -> ErrorCause:
+    """Return ``Duplicate value: <value>``."""
+    return _error(field, "FieldValueDuplicate", "Duplicate value", value, "")
+
+
+def not_found(field: str, value: Any) -> ErrorCause:
+    """Return ``Not found: <value>``."""
+    return _error(field, "FieldValueNotFound", "Not found", value, "")
+
+
+def not_supported(field: str, value: Any, supported: Iterable[Any]) -> ErrorCause:
+    """Return ``Unsupported value: <value>: supported values: ...``."""
+    names = ", ".join(_quoted(item) for item in supported)
+    detail = f"supported values: {names}"
+    return _error(field, "FieldValueNotSupported", "Unsupported value", value, detail)
+
+
+def too_long(field: str, limit_bytes: int, unit: str = "bytes") -> ErrorCause:
+    """Return ``Too long: may not be more than N bytes``."""
+    detail = f"may not be more than {limit_bytes} {unit}"
+    return _error(field, "FieldValueTooLong", "Too long", _OMITTED, detail)
+
+
+def too_many(field: str, count: int, limit: int) -> ErrorCause:
+    """Return ``Too many: <count>: must have at most <limit> items``."""
+    noun = "item" if limit == 1 else "items"
+    detail = f"must have at most {limit} {noun}"
+    return _error(field, "FieldValueTooMany", "Too many", count, detail)
+
+
+def immutable(field: str, value: Any) -> ErrorCause:
+    """Return the refusal to change a field that is fixed at creation."""
+    return invalid(field, value, "field is immutable")
+
+
+def warning_header(text: str) -> str:
+    """Return the value of one Warning header (RFC 7234 warn-code 299, unknown agent)."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'299 - "{escaped}"'
+
+
+# ------------------------------------------------------------------ names
 
 NameRule = Callable[[str], list[str]]
 
@@ -139,7 +226,7 @@ def broken(value: Any, where: str, rule: Any) -> Iterator[ErrorCause]:
     elif isinstance(value, dict):
         for key, inner in rule.items():
             name = key.removesuffix("[*]")
-            place = errors.child(where, name)
+            place = child(where, name)
             if name == key:
                 yield from broken(value.get(name), place, inner)
                 continue
@@ -155,7 +242,7 @@ def needed(detail: str = "") -> Check:
 
     def check(value: Any, where: str) -> Iterator[ErrorCause]:
         if value in (None, "", [], {}):
-            yield errors.required(where, detail)
+            yield required(where, detail)
 
     return check
 
@@ -165,7 +252,7 @@ def one_of(*allowed: str, is_needed: bool = False) -> Check:
 
     def check(value: Any, where: str) -> Iterator[ErrorCause]:
         if (value or is_needed) and value not in allowed:
-            yield errors.not_supported(where, value or "", allowed)
+            yield not_supported(where, value or "", allowed)
 
     return check
 
@@ -175,7 +262,7 @@ def never(is_bad: Callable[[Any], Any], text: str) -> Check:
 
     def check(value: Any, where: str) -> Iterator[ErrorCause]:
         if value not in (None, "", [], {}) and is_bad(value):
-            yield errors.invalid(where, value, text)
+            yield invalid(where, value, text)
 
     return check
 
@@ -195,12 +282,12 @@ def named(rule: NameRule) -> Check:
     """Return a check for the syntax of a name."""
 
     def check(value: Any, where: str) -> Iterator[ErrorCause]:
-        yield from (errors.invalid(where, value, text) for text in (rule(value) if value else ()))
+        yield from (invalid(where, value, text) for text in (rule(value) if value else ()))
 
     return check
 
 
-def unique(member: str, error: Callable[[str, Any], ErrorCause] = errors.duplicate) -> Check:
+def unique(member: str, error: Callable[[str, Any], ErrorCause] = duplicate) -> Check:
     """Return a check that no two items of a list have the same value of a member."""
 
     def check(value: Any, where: str) -> Iterator[ErrorCause]:
@@ -226,14 +313,14 @@ def amounts(value: Any, where: str) -> Iterator[ErrorCause]:
     for name, amount in (value or {}).items():
         if (parse_quantity(amount) or 0) < 0:
             text = "must be greater than or equal to 0"
-            yield errors.invalid(f"{where}[{name}]", amount, text)
+            yield invalid(f"{where}[{name}]", amount, text)
 
 
 def labels(value: Any, where: str) -> Iterator[ErrorCause]:
     """Check each key and value of labels."""
     for key, text in sorted((value or {}).items()):
-        yield from (errors.invalid(where, key, why) for why in label_key_problems(key))
-        yield from (errors.invalid(where, text, why) for why in label_value_problems(text))
+        yield from (invalid(where, key, why) for why in label_key_problems(key))
+        yield from (invalid(where, text, why) for why in label_value_problems(text))
 
 
 def selector(value: Any, where: str) -> Iterator[ErrorCause]:
@@ -246,14 +333,14 @@ def selector(value: Any, where: str) -> Iterator[ErrorCause]:
         listed = one.get("values") or []
         if sign in ("In", "NotIn") and not listed:
             text = "must be specified when `operator` is 'In' or 'NotIn'"
-            yield errors.required(f"{inner}.values", text)
+            yield required(f"{inner}.values", text)
         elif sign in ("Exists", "DoesNotExist") and listed:
             text = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-            yield errors.forbidden(f"{inner}.values", text)
+            yield forbidden(f"{inner}.values", text)
         elif sign not in ("In", "NotIn", "Exists", "DoesNotExist"):
-            yield errors.invalid(f"{inner}.operator", sign, "not a valid selector operator")
+            yield invalid(f"{inner}.operator", sign, "not a valid selector operator")
         for text in label_key_problems(one.get("key") or ""):
-            yield errors.invalid(f"{inner}.key", one.get("key") or "", text)
+            yield invalid(f"{inner}.key", one.get("key") or "", text)
 
 
 def parsed_network(text: str) -> Any:
