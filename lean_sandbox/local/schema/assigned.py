@@ -14,8 +14,7 @@ from lean_sandbox.local.schema.defaults import containers_of
 
 Json = dict[str, Any]
 
-
-# ------------------------------------------------------------------ new Pods
+# ------------------------------------------------------------------ Pods
 
 _MOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 # An hour, and the 7 s by which the server knows a token that it asked for itself.

@@ -17,7 +17,7 @@ from lean_sandbox.model.comparison import parse_quantity
 
 Json = dict[str, Any]
 
-
+# Stands for a value that is not shown.
 _OMITTED: Final = object()
 
 

@@ -25,7 +25,6 @@ from lean_sandbox.local.schema.validation import check_rule, validate
 
 Json = dict[str, Any]
 
-
 # ------------------------------------------------------------------ schemas
 
 _reason: Final = one_of(

@@ -10,7 +10,7 @@ from lean_sandbox.local import recorded
 from lean_sandbox.local.errors import ErrorCause
 from lean_sandbox.local.kinds import Kind
 from lean_sandbox.local.schema import causes
-from lean_sandbox.local.schema.causes import broken, labels, warning_header
+from lean_sandbox.local.schema.causes import broken, labels, named, needed, warning_header
 from lean_sandbox.local.schema.structural import METADATA, is_same
 
 Json = dict[str, Any]
@@ -95,11 +95,8 @@ def _check_name(meta: Json, rule: causes.NameRule) -> Iterator[ErrorCause]:
         is_open = len(prefix) > 1 and prefix.endswith("-")
         for text in rule(prefix[:-2] + "a" if is_open else prefix):
             yield causes.invalid("metadata.generateName", prefix, text)
-    if not name:
-        yield causes.required("metadata.name", "name or generateName is required")
-        return
-    for text in rule(name):
-        yield causes.invalid("metadata.name", name, text)
+    yield from needed("name or generateName is required")(name, "metadata.name")
+    yield from named(rule)(name, "metadata.name")
 
 
 def _check_namespace(namespace: str, *, is_new: bool, namespaced: bool) -> Iterator[ErrorCause]:
@@ -108,9 +105,8 @@ def _check_namespace(namespace: str, *, is_new: bool, namespaced: bool) -> Itera
         yield causes.required(where)
     elif not namespaced and namespace:
         yield causes.forbidden(where, "not allowed on this type")
-    elif namespace and is_new:
-        for text in causes.rfc1123_label_problems(namespace):
-            yield causes.invalid(where, namespace, text)
+    elif is_new:
+        yield from named(causes.rfc1123_label_problems)(namespace, where)
 
 
 def _check_update(meta: Json, old: Json) -> Iterator[ErrorCause]:

@@ -1,4 +1,4 @@
-"""Checks of Pods and of the Services before them: those whose answers users of Sandboxes meet."""
+"""Checks of Pods and Services: those whose answers users of Sandboxes meet."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ from lean_sandbox.model.comparison import parse_quantity
 
 Json = dict[str, Any]
 
-
-PROTOCOLS: Final = ("SCTP", "TCP", "UDP")
+_PROTOCOLS: Final = ("SCTP", "TCP", "UDP")
 _MAX_INT32: Final = 2**31 - 1
 _HANDLERS: Final = ("exec", "httpGet", "tcpSocket", "grpc")
 _ENV_NAME: Final = (
@@ -136,7 +135,7 @@ _CONTAINER: Final[Json] = {
     "ports[*]": {
         "name": named(causes.port_name_problems),
         "containerPort": _container_port,
-        "protocol": one_of(*PROTOCOLS),
+        "protocol": one_of(*_PROTOCOLS),
         "hostPort": port,
     },
     "env[*]": (_variable, {"name": (needed(), named(_variable_name))}),
@@ -379,7 +378,7 @@ SERVICE: Final[Any] = {
             "ports[*]": {
                 "name": named(causes.rfc1123_label_problems),
                 "port": between(1, 65535),
-                "protocol": one_of(*PROTOCOLS),
+                "protocol": one_of(*_PROTOCOLS),
                 "targetPort": port,
             },
         },

@@ -27,7 +27,6 @@ from lean_sandbox.model.comparison import parse_quantity
 
 Json = dict[str, Any]
 
-
 METADATA: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 INTEGER_RANGES = {
     "int32": (-(2**31), 2**31 - 1),
