@@ -249,7 +249,7 @@ class Script:
         return _CRASH_AFTER_S if self.crash_loop == math.inf else self.crash_loop
 
 
-_NAMES = {field.name.replace("_", "-"): field.name for field in fields(Script)[:-1]}
+_NAMES = {one.name.replace("_", "-"): one.name for one in fields(Script) if one.name != "mistakes"}
 _NOTHING = Script()
 
 
