@@ -9,14 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
-from lean_sandbox.local.errors import (
-    StatusError,
-    bad_request,
-    conflict,
-    internal,
-    invalid,
-    status_success,
-)
+from lean_sandbox.local import errors
+from lean_sandbox.local.errors import StatusError
 from lean_sandbox.local.kinds import Kind, make_kind
 from lean_sandbox.local.request import Ask, EncodedAnswer
 from lean_sandbox.local.schema import causes
@@ -84,7 +78,7 @@ class Subresources:
         paths = kind.scale or {}
         wanted = at(obj, paths["spec"], None)
         if wanted is None:
-            raise internal(f'the spec replicas field "{paths["spec"]}" does not exist')
+            raise errors.internal(f'the spec replicas field "{paths["spec"]}" does not exist')
         status: Json = {"replicas": at(obj, paths["status"], 0)}
         if not kind.is_custom:
             labels = at(obj, "spec.selector.matchLabels", {})
@@ -115,7 +109,7 @@ class Subresources:
             field = path if kind.is_custom else "spec.replicas"
             shown = kind if kind.is_custom else _SCALE
             cause = causes.invalid(field, replicas, "should be a non-negative integer")
-            raise invalid(shown.group, shown.kind, target.name, [cause])
+            raise errors.invalid(shown.group, shown.kind, target.name, [cause])
 
         def change(obj: Json) -> Json:
             _set_path(obj, path, replicas)
@@ -153,7 +147,7 @@ class Subresources:
         metadata = body["metadata"]
         place = body.get("target") or {}
         if metadata.get("name") != target.name:
-            raise bad_request("name in URL does not match name in Binding object")
+            raise errors.bad_request("name in URL does not match name in Binding object")
         # A bare list of field errors, which API servers take for a failure of their own.
         if place.get("kind") not in (None, "", "Node"):
             kinds = 'supported values: "Node", "<empty>"'
@@ -179,7 +173,7 @@ class Subresources:
             elif version and version != held["resourceVersion"]:
                 why = f"the resourceVersion is {held['resourceVersion']}, not {version}"
             if why:
-                raise conflict("", "pods/binding", target.name, why)
+                raise errors.conflict("", "pods/binding", target.name, why)
             obj["spec"]["nodeName"] = place["name"]
             return _set_condition(obj, {**_SCHEDULED, "lastTransitionTime": now})
 
@@ -188,13 +182,13 @@ class Subresources:
         return self._created(options)
 
     def _created(self, options: WriteOptions) -> EncodedAnswer:
-        return EncodedAnswer(201, status_success(code=201), warnings=options.warnings)
+        return EncodedAnswer(201, errors.status_success(code=201), warnings=options.warnings)
 
     def _evict(self, ask: Ask) -> EncodedAnswer:
         options = read_options(ask)
         body = read_body(_EVICTION, ask, options, self._verbs.admission)
         if body["metadata"].get("name") != ask.target.name:
-            raise bad_request("name in URL does not match name in Eviction object")
+            raise errors.bad_request("name in URL does not match name in Eviction object")
         how = deletion_of(body.get("deleteOptions") or {})
         if options.dry_run:
             how = replace(how, dry_run=True)

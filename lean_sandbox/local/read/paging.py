@@ -11,14 +11,8 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 
 from filters import SelectorError, parse_labels
-from lean_sandbox.local.errors import (
-    ErrorCause,
-    StatusError,
-    bad_request,
-    expired,
-    invalid,
-    too_large_version,
-)
+from lean_sandbox.local import errors
+from lean_sandbox.local.errors import ErrorCause, StatusError
 from lean_sandbox.local.kinds import Kind
 from lean_sandbox.local.request import number
 from lean_sandbox.local.schema.causes import forbidden, not_supported
@@ -74,7 +68,7 @@ def version_of(text: str, *, is_list: bool = True) -> int:
         f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": {why}'
     )
     raise (
-        bad_request(f"invalid resource version: {problem}")
+        errors.bad_request(f"invalid resource version: {problem}")
         if is_list
         else StatusError(500, "", problem)
     )
@@ -90,7 +84,7 @@ def check_options(query: Mapping[str, str], *, is_watch: bool) -> None:
         number(query, name)
     found = list(_watch_mistakes(query) if is_watch else _list_mistakes(query))
     if found:
-        raise invalid("meta.k8s.io", "ListOptions", "", found)
+        raise errors.invalid("meta.k8s.io", "ListOptions", "", found)
 
 
 def _list_mistakes(query: Mapping[str, str]) -> Iterator[ErrorCause]:
@@ -163,8 +157,8 @@ def _field_test(kind: Kind, term: FieldTerm) -> Callable[[Entry], bool]:
     if selector is None:
         if not kind.is_custom and not kind.selectors:
             known = ", ".join(f'"{name}"' for name in _ALWAYS)
-            raise bad_request(f'"{field}" is not a known field selector: only {known}')
-        raise bad_request(f"field label not supported: {field}")
+            raise errors.bad_request(f'"{field}" is not a known field selector: only {known}')
+        raise errors.bad_request(f"field label not supported: {field}")
     paths, default = selector
 
     def matches(entry: Entry) -> bool:
@@ -202,7 +196,7 @@ def matcher(
         labels = parse_labels(query.get("labelSelector", ""))
         fields = parse_fields(query.get("fieldSelector", ""))
     except SelectorError as error:
-        raise bad_request(str(error)) from None
+        raise errors.bad_request(str(error)) from None
     if labels.terms:
         tests.append(lambda entry: labels.matches(entry.labels))
     tests.extend(_field_test(kind, term) for term in fields)
@@ -230,7 +224,7 @@ def _read_token(text: str, namespace: str) -> tuple[int, str]:
 
     Raises StatusError: 400.
     """
-    refused = bad_request(f"invalid continue token: continue key is not valid: {text}")
+    refused = errors.bad_request(f"invalid continue token: continue key is not valid: {text}")
     if not _BASE64.fullmatch(text):  # padding is none either
         raise refused
     try:
@@ -265,7 +259,7 @@ def list_page(
     token = query.get("continue", "")
     limit = max(0, number(query, "limit") or 0)
     if token and text not in ("", "0"):
-        raise bad_request("specifying resource version is not allowed when using continue")
+        raise errors.bad_request("specifying resource version is not allowed when using continue")
     version = version_of(text)
     start = ""
     is_exact = bool(token) or match == "Exact" or bool(version and limit and not match)
@@ -273,7 +267,7 @@ def list_page(
         said, start = _read_token(token, namespace)
         version = said if said > 0 else current
     if version > current:
-        raise too_large_version(version, current)
+        raise errors.too_large_version(version, current)
     if not is_exact:
         version = current
     try:
@@ -281,7 +275,7 @@ def list_page(
     except StatusError:
         if token:
             again = _token(-1, start.removesuffix("\0"), namespace)
-            raise expired(_TOO_OLD, again) from None
+            raise errors.expired(_TOO_OLD, again) from None
         raise
     if text == "0":
         limit = 0  # answered from a watch cache, which does not page

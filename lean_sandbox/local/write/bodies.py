@@ -9,14 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
-from lean_sandbox.local.errors import (
-    ErrorCause,
-    StatusError,
-    bad_request,
-    invalid,
-    unreadable_patch,
-    unsupported_media_type,
-)
+from lean_sandbox.local import errors
+from lean_sandbox.local.errors import ErrorCause, StatusError
 from lean_sandbox.local.kinds import Kind, make_kind
 from lean_sandbox.local.request import Ask, Target, flag, number
 from lean_sandbox.local.schema import causes
@@ -89,7 +83,7 @@ def decoded(kind: Kind, body: bytes, content_type: str) -> Json:
     known = ("application/json", "application/yaml")
     if media not in known and (kind.is_custom or media != PROTOBUF):
         accepted = ["application/json", "application/yaml"]
-        raise unsupported_media_type(accepted if kind.is_custom else [*accepted, PROTOBUF])
+        raise errors.unsupported_media_type(accepted if kind.is_custom else [*accepted, PROTOBUF])
     try:
         obj = decode(body, media)
     except msgspec.DecodeError as error:
@@ -104,7 +98,7 @@ def decoded(kind: Kind, body: bytes, content_type: str) -> Json:
 
 def _unreadable(kind: Kind, body: bytes, why: str) -> StatusError:
     shown = body[:200].decode("utf-8", "replace") or "<empty>"
-    return bad_request(
+    return errors.bad_request(
         f"the object provided is unrecognized (must be of type {kind.kind}): {why} ({shown})"
     )
 
@@ -116,18 +110,18 @@ def _check_claims(kind: Kind, obj: Json, body: bytes) -> None:
         if not claimed:
             raise _unreadable(kind, body, "Object 'Kind' is missing")
         if version != kind.api_version:
-            raise bad_request(
+            raise errors.bad_request(
                 f"the API version in the data ({version}) does not match the expected API version"
                 f" ({kind.api_version})"
             )
         if claimed != kind.kind:
             name = str((obj.get("metadata") or {}).get("name") or "")
             cause = causes.invalid("kind", claimed, f"must be {kind.kind}")
-            raise invalid(kind.group, claimed, name, [cause])
+            raise errors.invalid(kind.group, claimed, name, [cause])
         return
     if (claimed and claimed != kind.kind) or (version and version != kind.api_version):
         shown_version = version.rpartition("/")[2] or kind.version
-        raise bad_request(
+        raise errors.bad_request(
             f'{claimed or kind.kind} in version "{shown_version}" cannot be handled as a'
             f" {kind.kind}: the object is of another kind or version"
         )
@@ -137,12 +131,12 @@ def check_address(namespace: str, name: str, metadata: Json) -> None:
     """Refuse with 400 an object that is for another place than its path."""
     said = metadata.get("name")
     if not said:
-        raise bad_request(
+        raise errors.bad_request(
             f"the name of the object ({name} based on URL) was undeterminable: name must be"
             " provided"
         )
     if said != name:
-        raise bad_request(
+        raise errors.bad_request(
             f"the name of the object ({said}) does not match the name on the URL ({name})"
         )
     check_namespace(namespace, metadata)
@@ -151,7 +145,7 @@ def check_address(namespace: str, name: str, metadata: Json) -> None:
 def check_namespace(namespace: str, metadata: Json) -> None:
     """Refuse with 400 an object that names another namespace than its path."""
     if namespace and metadata.get("namespace") not in (None, "", namespace):
-        raise bad_request(
+        raise errors.bad_request(
             "the namespace of the provided object does not match the namespace sent on the request"
         )
 
@@ -168,13 +162,13 @@ def patch_function(
     if media not in known:
         if node is not None:
             raise StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type")
-        raise unsupported_media_type((*known, APPLY))
+        raise errors.unsupported_media_type((*known, APPLY))
     try:
         patch = _decode(body)
     except msgspec.DecodeError as error:
-        raise bad_request(f"error decoding patch: {error}") from None
+        raise errors.bad_request(f"error decoding patch: {error}") from None
     if media != JSON_PATCH and not isinstance(patch, dict):
-        raise bad_request("error decoding patch: the patch is no object")
+        raise errors.bad_request("error decoding patch: the patch is no object")
 
     def change(obj: Json) -> Json:
         """Let the patch see kind and apiVersion, and refuse one that changes them."""
@@ -201,9 +195,11 @@ def _check_patched(kind: Kind, changed: Json) -> None:
         return
     text = msgspec.json.encode(changed).decode()
     if not claimed:
-        raise unreadable_patch(text, f"Object 'Kind' is missing in '{text}'")
+        raise errors.unreadable_patch(text, f"Object 'Kind' is missing in '{text}'")
     if not kind.is_custom:
-        raise unreadable_patch(text, f'no kind "{claimed}" is registered for version "{version}"')
+        raise errors.unreadable_patch(
+            text, f'no kind "{claimed}" is registered for version "{version}"'
+        )
     name = str((changed.get("metadata") or {}).get("name") or "")
     group = str(version or "").rpartition("/")[0]
     wanted = {"kind": kind.kind, "apiVersion": kind.api_version}
@@ -212,7 +208,7 @@ def _check_patched(kind: Kind, changed: Json) -> None:
         for member, right in wanted.items()
         if changed.get(member) != right
     ]
-    raise invalid(group, claimed, name, found)
+    raise errors.invalid(group, claimed, name, found)
 
 
 _DELETE_OPTIONS: Final = make_kind("", "v1", "deleteoptions", "DeleteOptions")
@@ -258,7 +254,7 @@ def read_options(ask: Ask) -> WriteOptions:
     is_apply = media_type(target.content_type) == APPLY
     found = list(_mistakes(target, is_apply=is_apply, is_patch=is_patch))
     if found:
-        raise invalid("meta.k8s.io", _KINDS[target.verb], "", found)
+        raise errors.invalid("meta.k8s.io", _KINDS[target.verb], "", found)
     agent = target.user_agent.partition("/")[0].partition(" ")[0]
     return WriteOptions(
         manager=query.get("fieldManager") or agent or "unknown",
@@ -314,7 +310,7 @@ def read_deletion(ask: Ask, admission: Admission) -> Deletion:
         return deletion_of(_from_query(ask.target))
     options = decoded(_DELETE_OPTIONS, ask.body, ask.target.content_type)
     if options.pop("kind", None) not in (None, "", "DeleteOptions"):
-        raise bad_request("the body of a deletion is of kind DeleteOptions")
+        raise errors.bad_request("the body of a deletion is of kind DeleteOptions")
     options.pop("apiVersion", None)
     admission.decode(_DELETE_OPTIONS, options, "Ignore", [])
     return deletion_of(options)
@@ -348,7 +344,7 @@ def deletion_of(options: dict[str, Any]) -> Deletion:
         why = "orphanDependents and deletionPropagation cannot be both set"
         found.append(causes.invalid("propagationPolicy", policy, why))
     if found:
-        raise invalid("meta.k8s.io", "DeleteOptions", "", found)
+        raise errors.invalid("meta.k8s.io", "DeleteOptions", "", found)
     if orphans is not None:
         policy = "Orphan" if orphans else "Background"
     conditions = options.get("preconditions") or {}

@@ -10,14 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
-from lean_sandbox.local.errors import (
-    StatusError,
-    bad_request,
-    conflict,
-    invalid,
-    not_found,
-    unreadable_patch,
-)
+from lean_sandbox.local import errors
+from lean_sandbox.local.errors import StatusError
 from lean_sandbox.local.kinds import Kind
 from lean_sandbox.local.schema import causes
 from lean_sandbox.local.schema.metadata import count_generation, keep_system, tidy_metadata
@@ -62,16 +56,18 @@ def check_identity(
         raise StatusError(500, "", f'strconv.ParseUint: parsing "{version}": invalid syntax')
     if int(version):
         if version != str(entry.version):
-            raise conflict(kind.group, kind.plural, entry.name)
+            raise errors.conflict(kind.group, kind.plural, entry.name)
     elif is_conditional and (kind.is_custom or kind.storage in _CONDITIONAL):
         cause = causes.invalid("metadata.resourceVersion", 0, "must be specified for an update")
-        raise invalid(kind.group, kind.plural, entry.name, [cause])
+        raise errors.invalid(kind.group, kind.plural, entry.name, [cause])
     uid = metadata.get("uid")
     if uid and uid != entry.uid:
         if is_put:
             why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: "
-            raise conflict(kind.group, kind.plural, entry.name, why + entry.uid)
-        raise invalid(kind.group, kind.kind, entry.name, [causes.immutable("metadata.uid", uid)])
+            raise errors.conflict(kind.group, kind.plural, entry.name, why + entry.uid)
+        raise errors.invalid(
+            kind.group, kind.kind, entry.name, [causes.immutable("metadata.uid", uid)]
+        )
 
 
 class Verbs(Creating):
@@ -161,7 +157,7 @@ class Verbs(Creating):
             # A patch is not to blame by itself: the refusal shows what came of it.
             shown = {"kind": kind.kind, "apiVersion": kind.api_version, **new}
             why = error.message.partition(f"cannot be handled as a {kind.kind}: ")[2]
-            raise unreadable_patch(msgspec.json.encode(shown).decode(), why) from None
+            raise errors.unreadable_patch(msgspec.json.encode(shown).decode(), why) from None
 
     def _admit_changed(self, kind: Kind, new: Json, old: Json, options: WriteOptions) -> None:
         """Prepare and check an update; webhooks come first, so a generation counts their edits."""
@@ -187,14 +183,14 @@ class Verbs(Creating):
         asked = applied["metadata"] = {"name": name, **(applied.get("metadata") or {})}
         check_address(namespace, name, asked)
         if "managedFields" in asked:
-            raise bad_request("metadata.managedFields must be nil")
+            raise errors.bad_request("metadata.managedFields must be nil")
         entry = self.find(kind, namespace, name)
         writer = FieldManager.of(kind, options, "Apply")
         node = structure_of(kind)
         hide = hidden_from(kind, options.subresource)
         if entry is None:
             if options.subresource:
-                raise not_found(kind.group, kind.plural, name)
+                raise errors.not_found(kind.group, kind.plural, name)
             return self._apply_new(kind, namespace, applied, writer, options), True
         old = entry.load()
         new = apply_onto(
