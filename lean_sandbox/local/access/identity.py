@@ -29,13 +29,22 @@ from lean_sandbox.local.schema.causes import invalid as invalid_value
 from lean_sandbox.local.write.bodies import read_body, read_options
 from lean_sandbox.local.write.verbs import Verbs
 
+Json = dict[str, Any]
+Handler = Callable[[Ask], EncodedAnswer]
+_Review = Callable[[Json, Ask], Json]
+
 ISSUER: Final = "https://kubernetes.default.svc"
 """Who signs the tokens of service accounts, and the audience that the server itself is."""
 _AUTHENTICATION: Final = "authentication.k8s.io"
+_AUTHORIZATION: Final = "authorization.k8s.io"
 _IMPERSONATE: Final = "impersonate-"
 _EXTRA: Final = "impersonate-extra-"
 _PLACE: Final = "kubernetes.io"
 _CREDENTIAL: Final = "authentication.kubernetes.io/credential-id"
+_TOKEN_REQUEST: Final = make_kind(_AUTHENTICATION, "v1", "tokenrequests", "TokenRequest")
+_LIFETIME_S: Final = 3600
+_SHORTEST_S: Final = 600
+_LONGEST_S: Final = 1 << 32
 
 
 def account_groups(namespace: str) -> tuple[str, ...]:
@@ -223,17 +232,6 @@ def _account(name: str) -> tuple[str, str]:
 
 
 # ------------------------------------------------------------------ reviews
-
-
-Json = dict[str, Any]
-Handler = Callable[[Ask], EncodedAnswer]
-_Review = Callable[[Json, Ask], Json]
-
-_AUTHORIZATION: Final = "authorization.k8s.io"
-_TOKEN_REQUEST: Final = make_kind(_AUTHENTICATION, "v1", "tokenrequests", "TokenRequest")
-_LIFETIME_S: Final = 3600
-_SHORTEST_S: Final = 600
-_LONGEST_S: Final = 1 << 32
 
 
 class Reviews:

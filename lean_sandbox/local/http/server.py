@@ -46,9 +46,6 @@ from lean_sandbox.local.write.admission import structure_of
 from lean_sandbox.local.write.bodies import WriteOptions, read_deletion, read_options
 from lean_sandbox.local.write.verbs import Verbs
 
-# ------------------------------------------------------------------ resources
-
-
 Json = dict[str, Any]
 
 _WATCH_TIMEOUT_S: Final = 1800.0
@@ -56,6 +53,13 @@ _NOTHING_RUNS: Final = (
     "the nodes of this server are simulated: no container runs, so there is nothing to reach in it;"
     " use a cluster with real nodes, such as kind or minikube"
 )
+_HEALTH: Final = frozenset(("/healthz", "/livez", "/readyz"))
+_HOST: Final = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]*)(?::\d{1,5})?", re.ASCII)
+_OWN_NAMES: Final = (HOST, "localhost", "[::1]")
+_log = structlog.get_logger("local.server")
+
+
+# ------------------------------------------------------------------ resources
 
 
 @dataclass(slots=True)
@@ -268,12 +272,6 @@ class Handlers:
 
 
 # ------------------------------------------------------------------ requests
-
-
-_HEALTH: Final = frozenset(("/healthz", "/livez", "/readyz"))
-_HOST: Final = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]*)(?::\d{1,5})?", re.ASCII)
-_OWN_NAMES: Final = (HOST, "localhost", "[::1]")
-_log = structlog.get_logger("local.server")
 
 
 @dataclass(slots=True)
