@@ -97,18 +97,31 @@ def test_the_program_ends_with_2_and_says_why(
     assert "http://127.0.0.1:1 cannot be reached" in capsys.readouterr().err
 
 
-def test_without_the_libraries_of_the_embedded_server_the_extra_is_named() -> None:
-    """The default install has no aiohttp."""
+@pytest.mark.parametrize(
+    ("missing", "line", "code", "said"),
+    [
+        ("aiohttp", "bench one", EXIT_CONFIG, ("aiohttp", "pip install '.[local]'")),
+        (
+            "matplotlib",
+            "bench burst --plots x",
+            EXIT_USAGE,
+            ("install the extra bench",),
+        ),
+    ],
+)
+def test_without_a_library_its_extra_is_named_before_anything_runs(
+    missing: str, line: str, code: int, said: tuple[str, ...]
+) -> None:
+    """The default install has neither the embedded server's nor those that draw."""
     program = (
-        "import sys; sys.modules['aiohttp'] = None;"
-        "from lean_sandbox.cli import main; sys.exit(main(['bench', 'one']))"
+        f"import sys; sys.modules[{missing!r}] = None;"
+        f"from lean_sandbox.cli import main; sys.exit(main({line.split()}))"
     )
     ended = subprocess.run(  # noqa: S603
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
-    assert ended.returncode == EXIT_CONFIG
-    assert "aiohttp" in ended.stderr
-    assert "pip install '.[local]'" in ended.stderr
+    assert ended.returncode == code
+    assert all(text in ended.stderr for text in said)
 
 
 async def test_a_server_without_the_kinds_is_refused(tmp_path: Path) -> None:
@@ -158,19 +171,6 @@ def test_every_scenario_can_be_asked_for_by_its_name() -> None:
     """And all of them together."""
     assert all(name in wanted(parse([name])) for name in SCENARIOS)
     assert set(wanted(parse(["all", "search", "soak", "memory"]))) == set(SCENARIOS)
-
-
-def test_pictures_without_matplotlib_are_refused_before_anything_runs() -> None:
-    """The message names the extra."""
-    program = (
-        "import sys; sys.modules['matplotlib'] = None;"
-        "from lean_sandbox.cli import main; sys.exit(main(['bench', 'burst', '--plots', 'x']))"
-    )
-    ended = subprocess.run(  # noqa: S603
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
-    assert ended.returncode == EXIT_USAGE
-    assert "install the extra bench" in ended.stderr
 
 
 def test_pools_are_as_large_as_their_scenario_needs_unless_told() -> None:

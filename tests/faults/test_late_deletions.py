@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.builders import claim, placed, pool
 from tests.support.extensions import change_pool, change_template, member_names, open_pools
-from tests.support.names import CLAIMS, POOLS, SANDBOXES, TEMPLATES
+from tests.support.names import CLAIMS, POLICIES, POOLS, SANDBOXES, TEMPLATES
 from tests.support.volumes import WHOLE
 from tests.support.world import NS, World, condition, sandbox
 
@@ -38,13 +38,26 @@ async def end_unseen(world: World, resource: str, name: str) -> dict[str, int]:
     return written
 
 
-async def test_the_policy_of_a_template_whose_end_is_told_late() -> None:
+@pytest.mark.parametrize(
+    ("before", "owner", "made", "many"),
+    [
+        ([], (TEMPLATES, "tpl"), POLICIES, 1),
+        ([pool(replicas=1)], (POOLS, "pool"), SANDBOXES, 1),
+        ([pool(replicas=3)], (POOLS, "pool"), SANDBOXES, 3),
+        ([pool(replicas=0), claim()], (CLAIMS, "c"), SANDBOXES, 1),
+    ],
+)
+async def test_what_is_made_for_an_owner_whose_end_is_told_late(
+    before: list[Json], owner: tuple[str, str], made: str, many: int
+) -> None:
     """It is not made over and over, and does not stay."""
     async with open_pools() as world:
-        await world.create(placed())
-        assert len(world.plane.store.list("networkpolicies.networking.k8s.io", NS)) == 1
-        assert not await end_unseen(world, TEMPLATES, "tpl")
-        assert not world.plane.store.list("networkpolicies.networking.k8s.io", NS)
+        for body in (placed(), *before):
+            await world.create(body)
+        await world.advance(5.0)
+        assert len(world.plane.store.list(made, NS)) == many
+        assert not await end_unseen(world, *owner)
+        assert not world.plane.store.list(made, NS)
 
 
 async def test_the_service_of_a_sandbox_whose_end_and_whose_pods_are_told_late() -> None:
@@ -85,17 +98,6 @@ async def test_a_shared_child_of_a_sandbox_whose_end_is_told_late(resource: str)
         assert f"patch {resource}" not in await end_unseen(world, SANDBOXES, "sb-1")
 
 
-@pytest.mark.parametrize("replicas", [1, 3])
-async def test_the_members_of_a_pool_whose_end_is_told_late(replicas: int) -> None:
-    """They are not made over and over, and do not stay."""
-    async with open_pools() as world:
-        await world.create(placed())
-        await world.create(pool(replicas=replicas))
-        assert len(world.plane.store.list(SANDBOXES, NS)) == replicas
-        assert not await end_unseen(world, POOLS, "pool")
-        assert not world.plane.store.list(SANDBOXES, NS)
-
-
 async def test_the_members_of_a_pool_whose_end_is_one_of_many_things_that_happen() -> None:
     """They are not made anew, whatever else the reconcile is for by then."""
     async with open_pools(sandbox_warm_pool_concurrent_workers=1) as world:
@@ -124,18 +126,6 @@ async def test_the_members_of_a_pool_whose_end_is_one_of_many_things_that_happen
         assert world.asked()["get sandboxwarmpools"] == 1
         held.release()
         await world.settle()
-
-
-async def test_the_sandbox_of_a_claim_whose_end_is_told_late() -> None:
-    """It is not made over and over, and does not stay."""
-    async with open_pools() as world:
-        await world.create(placed())
-        await world.create(pool(replicas=0))
-        await world.create(claim())
-        await world.advance(5.0)
-        assert world.plane.store.list(SANDBOXES, NS)
-        assert not await end_unseen(world, CLAIMS, "c")
-        assert not world.plane.store.list(SANDBOXES, NS)
 
 
 async def test_a_sandbox_that_took_a_name_unseen_gets_one_status_of_another_at_most() -> None:

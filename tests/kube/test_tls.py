@@ -269,37 +269,23 @@ async def test_an_authority_without_key_identifiers_is_trusted(
         assert await ask(Connection(url, tls_context(file=old.authority))) == 200
 
 
-async def test_without_key_identifiers_the_chain_is_verified(
-    plain: Callable[..., Certificates],
+@pytest.mark.parametrize(
+    ("host", "hours", "trusted", "said"),
+    [
+        ("localhost", 1, "other", "signature failure"),
+        ("localhost", -1, "old", "certificate has expired"),
+        ("127.0.0.1", 1, "old", r"expected name '127\.0\.0\.1'"),
+    ],
+)
+async def test_without_key_identifiers_chain_dates_and_name_are_verified(
+    plain: Callable[..., Certificates], host: str, hours: int, trusted: str, said: str
 ) -> None:
-    """An authority with the same name and another key has signed nothing."""
-    old = plain("old")
-    other = plain("other")
-    async with serve(in_turn(), tls=old.server_context()) as server:
-        url = server.url.replace("127.0.0.1", "localhost")
-        with pytest.raises(ConnectFailed, match="signature failure"):
-            await ask(Connection(url, tls_context(file=other.authority)))
-
-
-async def test_without_key_identifiers_the_dates_are_verified(
-    plain: Callable[..., Certificates],
-) -> None:
-    """A certificate that has ended is refused."""
-    old = plain("old", ends=timedelta(hours=-1))
-    async with serve(in_turn(), tls=old.server_context()) as server:
-        url = server.url.replace("127.0.0.1", "localhost")
-        with pytest.raises(ConnectFailed, match="certificate has expired"):
-            await ask(Connection(url, tls_context(file=old.authority)))
-
-
-async def test_without_key_identifiers_the_name_is_verified(
-    plain: Callable[..., Certificates],
-) -> None:
-    """A certificate for another host is refused."""
-    old = plain("old")
-    async with serve(in_turn(), tls=old.server_context()) as server:
-        with pytest.raises(ConnectFailed, match=r"expected name '127\.0\.0\.1'"):
-            await ask(Connection(server.url, tls_context(file=old.authority)))
+    """Another authority of the same name has signed nothing; what has ended is refused."""
+    made = {name: plain(name, ends=timedelta(hours=hours)) for name in ("old", "other")}
+    async with serve(in_turn(), tls=made["old"].server_context()) as server:
+        url = server.url.replace("127.0.0.1", host)
+        with pytest.raises(ConnectFailed, match=said):
+            await ask(Connection(url, tls_context(file=made[trusted].authority)))
 
 
 async def test_a_rotated_authority_is_trusted_without_a_restart(

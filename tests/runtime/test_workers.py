@@ -64,6 +64,17 @@ class Bench:
             self.queue.close()
 
 
+def requeueing(*after_s: float) -> Reconcile:
+    """Return a reconcile that asks for another one after each of these times, then for none."""
+    left = list(after_s)
+
+    async def reconcile(_: Item[str]) -> Result:
+        await anyio.lowlevel.checkpoint()
+        return Result(requeue_after_s=left.pop(0)) if left else Result()
+
+    return reconcile
+
+
 def failing(*errors: Exception) -> Reconcile:
     """Return a reconcile that fails with each of the errors in turn, then succeeds."""
     left = list(errors)
@@ -117,13 +128,7 @@ async def test_a_successful_reconcile_forgets_the_failures_of_its_key() -> None:
 
 async def test_requeue_after_asks_for_one_more_reconcile_at_its_time() -> None:
     """A result names the time of the next reconcile, which keeps the priority of this one."""
-    results = [Result(requeue_after_s=30), Result(requeue_after_s=30), Result()]
-
-    async def reconcile(_: Item[str]) -> Result:
-        await anyio.lowlevel.checkpoint()
-        return results.pop(0)
-
-    bench = Bench(reconcile)
+    bench = Bench(requeueing(30, 30))
     async with bench.running():
         bench.queue.add("a", rank=Rank.SPARE)
         await bench.clock.advance(29)
@@ -135,13 +140,7 @@ async def test_requeue_after_asks_for_one_more_reconcile_at_its_time() -> None:
 
 async def test_requeue_without_a_time_follows_the_backoff() -> None:
     """Zero means: look again soon, but ever less often."""
-    results = [Result(requeue_after_s=0.0), Result(requeue_after_s=0.0), Result()]
-
-    async def reconcile(_: Item[str]) -> Result:
-        await anyio.lowlevel.checkpoint()
-        return results.pop(0)
-
-    bench = Bench(reconcile)
+    bench = Bench(requeueing(0, 0))
     async with bench.running():
         bench.queue.add("a")
         await bench.clock.advance(1)
