@@ -15,6 +15,7 @@ from tests.controlplane.objects import all_ready, condition, extension, fill, sa
 from tests.controlplane.plugin import REAL
 from tests.controlplane.reference import DOMAIN, owner
 from tests.controlplane.scene import Scene
+from tests.support.names import SAFE_TO_EVICT
 from tests.support.volumes import VOLUME
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), REAL]
@@ -29,7 +30,6 @@ LAUNCH = f"{DOMAIN}/launch-type"
 CREATED_BY = f"{DOMAIN}/created-by"
 REF = f"{DOMAIN}/sandbox-template-ref"
 HASHES = (f"{DOMAIN}/sandbox-template-hash", f"{DOMAIN}/sandbox-pod-template-hash")
-EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 PODS = {"conditions", "selector", "podIPs", "nodeName"}
 UP = {"Suspended": "NotSuspended", "PodScheduled": "PodScheduled", "Ready": "DependenciesReady"}
 
@@ -159,13 +159,13 @@ async def test_templates_pools_and_members(scene: Scene) -> None:
         assert member["metadata"]["ownerReferences"] == owner(pool)
         pod_template = member["spec"]["podTemplate"]
         assert labels(pod_template) == {**shared, **hashes}
-        assert notes(pod_template) == {EVICT: "true"}
+        assert notes(pod_template) == {SAFE_TO_EVICT: "true"}
         secured = {"automountServiceAccountToken": False, "dnsPolicy": "None"}
         assert pod_template["spec"].items() >= secured.items()
         name = member["metadata"]["name"]
         pod = await one(scene, "pods", name)
         assert labels(pod) == {**shared, CREATED_BY: "controller", TRACKING: name_hash(name)}
-        assert notes(pod).items() >= {EVICT: "true"}.items()
+        assert notes(pod).items() >= {SAFE_TO_EVICT: "true"}.items()
         assert reasons(member) == UP
 
 

@@ -19,19 +19,18 @@ from lean_sandbox.demo import story
 from lean_sandbox.demo.story import NAMESPACE, DemoUser, NotReachedError
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.local.files import CLAIM
+from tests.support.names import SAFE_TO_EVICT, WARM_POOL
 
 Json = dict[str, Any]
 
 MERGE = PatchType.MERGE
-_LABEL = "agents.x-k8s.io/warm-pool-sandbox"
-_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 _READY = {"type": "Ready", "status": "True", "reason": "Ready", "message": ""}
 
 
 @asynccontextmanager
 async def watching(folder: Path) -> AsyncIterator[DemoUser]:
     """Give a user who watches a server on which a claim and a free Pod are."""
-    metadata = {"name": "m", "labels": {_LABEL: "p"}, "annotations": {_EVICT: "true"}}
+    metadata = {"name": "m", "labels": {WARM_POOL: "p"}, "annotations": {SAFE_TO_EVICT: "true"}}
     spec = {"containers": [{"name": "main", "image": "busybox"}]}
     pod = cast("Pod", Pod.from_dict({"metadata": metadata, "spec": spec}))
     async with ControlPlane(LocalSettings()) as plane:
@@ -74,7 +73,7 @@ async def test_a_claim_can_be_used_once_it_is_ready_and_its_pod_has_lost_both_ma
     tmp_path: Path, order: tuple[str, ...]
 ) -> None:
     """Whichever of the three comes last, and no sooner."""
-    marks = {"labels": _LABEL, "annotations": _EVICT}
+    marks = {"labels": WARM_POOL, "annotations": SAFE_TO_EVICT}
     async with watching(tmp_path) as user:
         for step in order:
             assert not user.can_use("c")

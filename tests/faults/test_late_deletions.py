@@ -12,12 +12,11 @@ import pytest
 
 from tests.support.builders import claim, placed, pool
 from tests.support.extensions import change_pool, change_template, member_names, open_pools
-from tests.support.names import CLAIMS, POLICIES, POOLS, SANDBOXES, TEMPLATES
+from tests.support.names import CLAIMS, POLICIES, POOLS, SANDBOXES, TEMPLATE_REF, TEMPLATES
 from tests.support.volumes import WHOLE
 from tests.support.world import NS, World, condition, sandbox
 
 Json = dict[str, Any]
-TEMPLATE_REF = "agents.x-k8s.io/sandbox-template-ref"
 
 
 async def end_unseen(world: World, resource: str, name: str) -> dict[str, int]:

@@ -13,7 +13,7 @@ import pytest
 from lean_sandbox.local.kinds import Kind
 from tests.support.builders import claim, placed, pool
 from tests.support.extensions import bound_name, members, open_claims, open_pools
-from tests.support.names import TEMPLATES
+from tests.support.names import CREATED_BY, LAUNCH_TYPE, POD_NAME, REF_HASH, TEMPLATES
 from tests.support.volumes import WHOLE
 from tests.support.webhooks import add_webhook
 from tests.support.world import World, condition, open_world, sandbox
@@ -23,10 +23,6 @@ Force = Callable[[Json], None]
 # As many writes as the reference controller makes before it waits.
 MOST = 4
 HOUR_S = 3600.0
-POD_NAME = "agents.x-k8s.io/pod-name"
-REF_HASH = "agents.x-k8s.io/sandbox-template-ref-hash"
-LAUNCH_TYPE = "agents.x-k8s.io/launch-type"
-CREATED_BY = "agents.x-k8s.io/created-by"
 NOTE = "example.com/team"
 TEAM = {"metadata": {"labels": {"team": "blue"}}}
 PORT = {"containers": [{"name": "main", "image": "busybox", "ports": [{"containerPort": 80}]}]}

@@ -9,11 +9,10 @@ import pytest
 
 from tests.support.builders import claim, pool
 from tests.support.extensions import bound_name, get_claim, open_claims, ready_of
-from tests.support.names import ANNOTATION
+from tests.support.names import ANNOTATION, POD_NAME
 from tests.support.world import CONTROLLER, World, condition, open_world, sandbox
 
 Json = dict[str, Any]
-POD_NAME = "agents.x-k8s.io/pod-name"
 ODD = [
     "p1/proxy/admin",
     "p1%2Flog",
