@@ -116,6 +116,25 @@ async def served() -> AsyncIterator[Scene]:
 
 
 @asynccontextmanager
+async def claimed() -> AsyncIterator[Scene]:
+    """Start a control plane with the claim ``one``, which owns the Sandbox ``sb``."""
+    async with scene() as at:
+        made = at.plane.store.create(claim("one"))
+        at.plane.store.create(sandbox("sb"))
+        await at.own("sb", made)
+        yield at
+
+
+@asynccontextmanager
+async def with_pod() -> AsyncIterator[Scene]:
+    """Start a control plane with the Sandbox ``sb-1``, which has a Pod that does not run."""
+    async with scene() as at:
+        made = at.plane.store.create(sandbox())
+        at.plane.store.create(pod_body(owners=(owner_of(made),)))
+        yield at
+
+
+@asynccontextmanager
 async def scene() -> AsyncIterator[Scene]:
     """Start a control plane without a controller."""
     async with ControlPlane(clock=FakeClock()) as plane:
@@ -143,17 +162,12 @@ async def test_a_controller_that_comes_later_is_judged_by_what_was_before_it() -
 
 async def test_a_sandbox_that_goes_from_claim_to_claim_is_told() -> None:
     """By its owner reference, or because another claim names it."""
-    async with scene() as at:
-        one, two = (at.plane.store.create(claim(name)) for name in ("one", "two"))
-        at.plane.store.create(sandbox("sb"))
-        await at.own("sb", one)
+    async with claimed() as at:
         assert not at.broken()
-        await at.own("sb", two)
+        await at.own("sb", at.plane.store.create(claim("two")))
         assert Promise.BOUND_ONCE.name in at.broken()
-    async with scene() as at:
-        one, two = (at.plane.store.create(claim(name)) for name in ("one", "two"))
-        at.plane.store.create(sandbox("sb"))
-        await at.own("sb", one)
+    async with claimed() as at:
+        at.plane.store.create(claim("two"))
         await at.bind("one", "sb")
         assert not at.broken()
         await at.bind("two", "sb")
@@ -175,24 +189,14 @@ async def test_a_ready_claim_whose_sandbox_was_never_its_own_is_told() -> None:
 
 async def test_a_binding_that_is_taken_back_is_told_unless_its_sandbox_goes() -> None:
     """A name once told stays while the Sandbox does, and the Sandbox stays with its claim."""
-    async with scene() as at:
-        made = at.plane.store.create(claim("one"))
-        at.plane.store.create(sandbox("sb"))
-        await at.own("sb", made)
+    async with claimed() as at:
         await at.bind("one", "sb")
         await at.bind("one", "")
         assert at.broken() == [Promise.NEVER_UNDONE.name]
-    async with scene() as at:
-        made = at.plane.store.create(claim("one"))
-        owner = at.plane.store.create(pool())
-        at.plane.store.create(sandbox("sb"))
-        await at.own("sb", made)
-        await at.own("sb", owner)
+    async with claimed() as at:
+        await at.own("sb", at.plane.store.create(pool()))
         assert at.broken() == [Promise.NEVER_UNDONE.name]
-    async with scene() as at:
-        made = at.plane.store.create(claim("one"))
-        at.plane.store.create(sandbox("sb"))
-        await at.own("sb", made)
+    async with claimed() as at:
         await at.bind("one", "sb")
         at.plane.store.delete(SANDBOXES, NS, "sb")
         await at.bind("one", "")
@@ -220,9 +224,7 @@ async def test_a_child_without_an_owner_is_told_and_one_whose_owner_is_gone() ->
 
 async def test_a_status_that_was_never_true_is_told() -> None:
     """Ready before any Pod was, or at an address that no Pod had."""
-    async with scene() as at:
-        made = at.plane.store.create(sandbox())
-        at.plane.store.create(pod_body(owners=(owner_of(made),)))
+    async with with_pod() as at:
         await at.ready("sb-1", "Pod does not exist")
         assert not at.broken()
         await at.ready("sb-1", "Pod is Ready", "10.0.0.1")
@@ -232,9 +234,7 @@ async def test_a_status_that_was_never_true_is_told() -> None:
 
 async def test_a_lagging_view_is_no_fault_and_one_that_goes_back_is() -> None:
     """Ready, not Ready, Ready again: told late it is true, told in another order it is not."""
-    async with scene() as at:
-        made = at.plane.store.create(sandbox())
-        at.plane.store.create(pod_body(owners=(owner_of(made),)))
+    async with with_pod() as at:
         for number in (1, 2, 3):
             at.run("sb-1", f"10.0.0.{number}")
         for number in (1, 2, 3):
