@@ -32,7 +32,7 @@ async def launched(scene: Scene, **spec: Any) -> Spent:
 
 
 async def test_a_cold_sandbox_costs_one_post_and_one_status(scene: Scene) -> None:
-    """Case 20: a look at Sandbox and Pod, POST Pod, one status at Ready."""
+    """Case 20: a GET of Sandbox and Pod, POST Pod, one status at Ready."""
     spent = await launched(scene)
     assert spent.asked == LAUNCH
     assert not spent.refused

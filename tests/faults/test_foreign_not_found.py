@@ -92,7 +92,7 @@ async def test_a_claim_gets_the_ready_member(asked: str, body: bytes) -> None:
 
 
 async def test_a_claim_does_not_report_a_pool_as_missing() -> None:
-    """The look at a pool that no watch has shown yet is repeated until the server answers."""
+    """The GET of a pool that no watch has shown yet is repeated until the server answers."""
     async with open_pools() as world:
         held = world.plane.hold_events("sandboxwarmpools")
         await world.create(placed())

@@ -292,13 +292,13 @@ async def test_an_odd_object_is_logged_once_for_each_version_and_never_whole() -
         await still_serves(world)
 
 
-async def test_a_bug_in_a_handler_costs_one_notice() -> None:
+async def test_a_bug_in_a_handler_costs_one_delta() -> None:
     """The other handlers are called, the object is remembered, and the watch goes on."""
     async with open_claims() as world:
         fails = [True]
         cache = world.whole.caches.sandboxes
 
-        def broken(_notice: object) -> None:
+        def broken(_delta: object) -> None:
             if fails:
                 raise KeyError("a bug")
 

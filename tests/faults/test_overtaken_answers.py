@@ -266,7 +266,7 @@ async def test_an_overtaken_answer_is_no_end(
     ids=["annotation", "finalizer"],
 )
 async def test_readiness_is_reported_whatever_form_the_watch_has(form: str, change: Json) -> None:
-    """The look at a ready Pod is overtaken, and no window is left that would look again."""
+    """The GET of a ready Pod is overtaken, and no window is left that would look again."""
     settings = Settings(
         sandbox_status_window=0.0, watch_representation=Representation(form), namespaces=(NS,)
     )

@@ -47,7 +47,7 @@ class Watched:
         self.pods.full(EventType.ADDED, msgspec.json.decode(raw, type=Pod), initial=True)
 
     def live(self, number: int, *, is_claimed: bool) -> None:
-        """Take a pair as it comes to life under watch: rows, a look, rows again."""
+        """Take a pair as it comes to life under watch: rows, a GET, rows again."""
         box = sandbox(number, is_claimed=is_claimed)
         body = pod(number)
         at = 3_000_000 + 10 * number

@@ -192,7 +192,7 @@ async def test_a_process_without_rights_says_at_its_start_which_are_missing(
 
 
 async def test_a_second_signal_ends_it_at_once_with_1(tmp_path: Path) -> None:
-    """A pass that gets no answer is not waited for; the Lease is left to expire."""
+    """A reconcile that gets no answer is not waited for; the Lease is left to expire."""
     async with cluster(tmp_path) as running, running.process() as one:
         await running.until(lambda: running.holder)
         running.plane.delay("create", "pods", 1000.0)

@@ -142,7 +142,7 @@ async def test_who_takes_over_healthy_sandboxes_writes_nothing() -> None:
 
 
 async def test_the_lease_is_released_after_the_last_write() -> None:
-    """A pass in the middle of its requests is finished first, however long that takes."""
+    """A reconcile in the middle of its requests is finished first, however long that takes."""
     async with open_replicas("one", "two") as replicas:
         one, two = replicas.all
         replicas.plane.delay("create", "pods", 5.0)
@@ -162,7 +162,7 @@ async def test_the_lease_is_released_after_the_last_write() -> None:
 
 
 async def test_a_lease_is_not_given_up_while_a_write_may_still_be_carried_out() -> None:
-    """A pass that was cut off after its grace has left a request behind: the Lease expires."""
+    """A reconcile that was cut off after its grace has left a request behind: the Lease expires."""
     async with open_replicas("one", "two") as replicas:
         one, two = replicas.all
         replicas.plane.delay("create", "pods", 1000.0)

@@ -187,7 +187,7 @@ def test_a_delayed_key_that_becomes_due_keeps_its_highest_rank(
 def test_a_delay_asked_for_during_a_reconcile_counts_from_the_asking(
     clock: HandClock, queue: WorkQueue[str]
 ) -> None:
-    """A pass that takes long does not postpone the next one."""
+    """A reconcile that takes long does not postpone the next one."""
     queue.add("a")
     queue.get_nowait()
     queue.add("a", after_s=5)

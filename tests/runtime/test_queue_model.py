@@ -125,7 +125,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.running)
     @rule(data=st.data(), fails=st.booleans())
-    def end_pass(self, data: st.DataObject, *, fails: bool) -> None:
+    def end_reconcile(self, data: st.DataObject, *, fails: bool) -> None:
         """End a running reconcile, well or badly."""
         key = data.draw(st.sampled_from(sorted(self.running)))
         item = self.running[key]

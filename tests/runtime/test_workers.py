@@ -89,7 +89,7 @@ def failing(*errors: Exception) -> Reconcile:
 
 
 class Gate:
-    """Passes that stay until they are let go, counting how many there are."""
+    """Reconciles that stay until they are let go, counting how many there are."""
 
     def __init__(self) -> None:
         self.entered: list[str] = []
@@ -226,7 +226,7 @@ async def test_a_crash_of_one_reconcile_never_ends_the_others() -> None:
 
 
 async def test_a_group_of_errors_is_a_bug() -> None:
-    """A pass judges what its own tasks meet; a group that leaves it is logged, and retried."""
+    """A reconcile judges what its own tasks meet; a group that leaves it is logged, and retried."""
     bench = Bench(failing(ExceptionGroup("", [ExpectedError(retryable=False)])))
     with capture_logs() as logs:
         async with bench.running():
@@ -278,7 +278,7 @@ async def test_a_reconcile_that_overruns_is_cancelled_and_retried() -> None:
 
 
 async def test_each_reconcile_has_its_own_deadline() -> None:
-    """Passes started at different times are cut off at different times."""
+    """Reconciles started at different times are cut off at different times."""
     gate = Gate()
     bench = Bench(gate.reconcile)
     async with bench.running():
@@ -380,7 +380,7 @@ async def test_shutdown_lets_running_reconciles_finish() -> None:
     assert bench.queue.counts()["running"] == 0
 
 
-async def test_shutdown_cancels_passes_that_outlast_the_grace() -> None:
+async def test_shutdown_cancels_reconciles_that_outlast_the_grace() -> None:
     """The grace is an upper bound; the cut reconciles clean up and are counted."""
     gate = Gate()
     bench = Bench(gate.reconcile, count=2)
@@ -411,7 +411,7 @@ async def test_cancellation_reaches_the_reconciles_at_once() -> None:
 
 
 async def test_the_time_of_each_reconcile_is_counted() -> None:
-    """Pass times are summed and sorted into the buckets of Kubernetes' dashboards."""
+    """Times of reconciles are summed and sorted into the buckets of Kubernetes' dashboards."""
     gate = Gate()
     bench = Bench(gate.reconcile)
     async with bench.running():

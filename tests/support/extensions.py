@@ -298,7 +298,7 @@ def writes_in_order(world: World) -> list[str]:
 
 
 def failed(world: World) -> list[str]:
-    """Return the controller's requests that were refused, a look that finds nothing included."""
+    """Return the controller's requests that were refused, a GET that finds nothing included."""
     return [
         f"{entry.code} {entry.what} {entry.name}" for entry in _requests(world) if entry.code >= 400
     ]

@@ -425,7 +425,7 @@ def test_forgetting_names_the_very_object(boxes: Hand[SandboxEntry]) -> None:
     assert boxes.saw(sandbox_row("MODIFIED", "a", 40)) == [Change.FIRST_SEEN]
 
 
-def test_deleted_and_created_again_is_two_notices(boxes: Hand[SandboxEntry]) -> None:
+def test_deleted_and_created_again_is_two_deltas(boxes: Hand[SandboxEntry]) -> None:
     """Each with what was known and what is known; nothing of the old one clings to the new."""
     boxes.saw(
         sandbox_row("DELETED", "a", 30, deletionTimestamp="2026-01-02T03:04:05Z"),
@@ -461,7 +461,7 @@ def test_the_end_of_an_object_never_seen_is_told(boxes: Hand[SandboxEntry]) -> N
     assert not delta.saw_deletion
 
 
-def test_a_foreign_status_contradicts_and_asks_for_a_look(boxes: Hand[SandboxEntry]) -> None:
+def test_a_foreign_status_contradicts_and_asks_for_a_get(boxes: Hand[SandboxEntry]) -> None:
     """Somebody else wrote the status: the entry admits that it no longer knows it."""
     assert not boxes.get("a").needs_fetch
     changes = boxes.saw(sandbox_row("MODIFIED", "a", 30, ready="True", reason="Forged"))
