@@ -55,17 +55,22 @@ def tuned(
 # -- its place among the sources -------------------------------------------------------------------
 
 
-@given(entries=assignments(), flags=assignments())
-def test_a_config_map_beats_the_defaults_and_nothing_else(
-    entries: dict[str, Any], flags: dict[str, Any]
+@given(entries=assignments(), variables=assignments(), flags=assignments())
+def test_the_strongest_source_that_names_an_option_gives_its_value(
+    entries: dict[str, Any], variables: dict[str, Any], flags: dict[str, Any]
 ) -> None:
-    """For any values in it but an empty list: flags win, and the source of each is told."""
+    """Flags before variables before the ConfigMap, whatever they say but an empty list in it."""
     values = {
         name.replace("_", "-"): written(name, value)
         for name, value in entries.items()
         if name.replace("_", "-") in TUNABLE
     }
-    found = tuned(values, *(f"{flag_of(n)}={written(n, v)}" for n, v in flags.items()))
+    environment = {
+        variable_of(name.replace("_", "-")): written(name, value)
+        for name, value in variables.items()
+    }
+    arguments = [f"{flag_of(name)}={written(name, value)}" for name, value in flags.items()]
+    found = tuned(values, *arguments, environment=environment)
     origins = {name: given.origin for name, given in found.given.items()}
     for name, option in OPTIONS.items():
         origin = None
@@ -73,21 +78,13 @@ def test_a_config_map_beats_the_defaults_and_nothing_else(
         if name.replace("_", "-") in values and entries[name] != ():
             origin = Origin.CONFIG_MAP
             value = entries[name]
-        if name in flags:
-            origin = Origin.FLAG
-            value = flags[name]
+        for candidate, named in ((Origin.ENVIRONMENT, variables), (Origin.FLAG, flags)):
+            if name in named:
+                origin = candidate
+                value = named[name]
         assert getattr(found.settings, name) == value
         assert origins.get(name) is origin
     assert {remark.flag for remark in found.remarks}.isdisjoint(values)
-
-
-def test_a_variable_wins_over_the_config_map(tmp_path: Path) -> None:
-    """What is told to one process is nearer to it than what is told to all."""
-    environment = {variable_of("page-size"): "7"}
-    values = {"page-size": "9", "kube-api-burst": "11"}
-    found = tuned(values, environment=environment, folder=tmp_path)
-    assert (found.settings.page_size, found.settings.kube_api_burst) == (7, 11)
-    assert str(found.given["kube_api_burst"]) == f"ConfigMap {tmp_path}/kube-api-burst"
 
 
 @pytest.mark.parametrize("is_there", [True, False], ids=["empty", "absent"])

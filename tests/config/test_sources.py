@@ -2,45 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
-from hypothesis import given
 
 from lean_sandbox.config import sources
-from lean_sandbox.config.declare import flag_of
 from lean_sandbox.config.options import Settings
-from lean_sandbox.config.sources import Effective, Origin, scan, variable_of
+from lean_sandbox.config.sources import Effective, scan
 from lean_sandbox.errors import ConfigError
-from tests.config.strategies import OPTIONS, assignments, written
 
 
 def effective(*arguments: str, environment: dict[str, str] | None = None) -> Effective:
     """Return what a command line makes of an environment."""
     return sources.effective(scan(arguments), environment or {})
-
-
-@given(flags=assignments(), variables=assignments())
-def test_the_strongest_source_that_names_an_option_gives_its_value(
-    flags: dict[str, Any], variables: dict[str, Any]
-) -> None:
-    """For any values in any sources, and the source is told as well."""
-    environment = {
-        variable_of(name.replace("_", "-")): written(name, value)
-        for name, value in variables.items()
-    }
-    arguments = [f"{flag_of(name)}={written(name, value)}" for name, value in flags.items()]
-    found = effective(*arguments, environment=environment)
-    origins = {name: given.origin for name, given in found.given.items()}
-    for name, option in OPTIONS.items():
-        origin = None
-        value = option.default
-        for candidate, values in ((Origin.ENVIRONMENT, variables), (Origin.FLAG, flags)):
-            if name in values:
-                origin = candidate
-                value = values[name]
-        assert getattr(found.settings, name) == value
-        assert origins.get(name) is origin
 
 
 @pytest.mark.parametrize(
