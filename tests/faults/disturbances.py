@@ -24,63 +24,31 @@ Json = dict[str, Any]
 # A restored store leads to states that the model of the end does not know yet: only by request.
 # ``watch/test_restored_store.py`` has what is certain.
 RESTORES = "SANDBOX_TESTS_RESTORES" in os.environ
-PLURALS = (
-    "pods",
-    "sandboxes",
-    "sandboxclaims",
-    "sandboxwarmpools",
-    "sandboxtemplates",
-    "services",
-    "networkpolicies",
-    "persistentvolumeclaims",
+
+
+def _requests(**by_verb: str) -> list[tuple[str, str]]:
+    return [(verb, what) for verb, named in by_verb.items() for what in named.split()]
+
+
+WRITES = _requests(
+    create="pods sandboxes services persistentvolumeclaims networkpolicies",
+    patch="pods services persistentvolumeclaims networkpolicies sandboxes sandboxes/status"
+    " sandboxclaims sandboxclaims/status sandboxtemplates sandboxwarmpools/status",
+    delete="pods services networkpolicies sandboxes sandboxclaims",
 )
-WRITES = (
-    ("create", "pods"),
-    ("delete", "pods"),
-    ("patch", "pods"),
-    ("create", "sandboxes"),
-    ("patch", "sandboxes"),
-    ("delete", "sandboxes"),
-    ("patch", "sandboxes/status"),
-    ("patch", "sandboxclaims"),
-    ("patch", "sandboxclaims/status"),
-    ("patch", "sandboxwarmpools/status"),
-    ("create", "services"),
-    ("delete", "services"),
-    ("create", "persistentvolumeclaims"),
-    ("patch", "persistentvolumeclaims"),
-    ("delete", "sandboxclaims"),
-    ("create", "networkpolicies"),
-    ("patch", "networkpolicies"),
-    ("delete", "networkpolicies"),
-    ("patch", "sandboxtemplates"),
-    ("patch", "services"),
+READS = _requests(
+    get="pods sandboxes sandboxclaims sandboxwarmpools sandboxtemplates services"
+    " persistentvolumeclaims networkpolicies",
+    list="pods sandboxes sandboxclaims",
 )
-READS = (
-    ("get", "pods"),
-    ("get", "sandboxes"),
-    ("get", "sandboxclaims"),
-    ("get", "sandboxwarmpools"),
-    ("get", "sandboxtemplates"),
-    ("get", "persistentvolumeclaims"),
-    ("get", "networkpolicies"),
-    ("get", "services"),
-    ("list", "pods"),
-    ("list", "sandboxes"),
-    ("list", "sandboxclaims"),
-)
+PLURALS = tuple(plural for verb, plural in READS if verb == "get")
 REQUEST = st.sampled_from((*WRITES, *READS, READS[0], READS[1]))
 # What most stories ask for: a fault of it is met.
-COMMON = (
-    ("create", "pods"),
-    ("create", "sandboxes"),
-    ("patch", "sandboxes"),
-    ("patch", "sandboxes/status"),
-    ("patch", "sandboxclaims/status"),
-    ("patch", "sandboxwarmpools/status"),
-    ("delete", "sandboxes"),
-    ("get", "pods"),
-    ("get", "sandboxes"),
+COMMON = _requests(
+    create="pods sandboxes",
+    patch="sandboxes sandboxes/status sandboxclaims/status sandboxwarmpools/status",
+    delete="sandboxes",
+    get="pods sandboxes",
 )
 ANY = st.sampled_from((*COMMON, *[("*", "*")] * len(COMMON)))
 PATCHES = st.sampled_from([one for one in WRITES if one[0] == "patch"])
