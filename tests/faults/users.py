@@ -155,9 +155,8 @@ class Users(Neighbours):
     @act(where=WHERE, which=WHICH)
     def delete_volume_claim(self, where: str, which: int) -> None:
         """Delete a volume claim; it goes once no Pod has it."""
-        names = self.story.names("persistentvolumeclaims", where)
-        if names:
-            self.story.delete("persistentvolumeclaims", where, names[which % len(names)])
+        if name := self._pick("persistentvolumeclaims", where, which):
+            self.story.delete("persistentvolumeclaims", where, name)
 
     @act(
         where=WHERE,
@@ -178,18 +177,14 @@ class Users(Neighbours):
     @act(where=WHERE, which=WHICH, kind=st.sampled_from(KINDS), value=WHICH)
     def annotate(self, where: str, which: int, kind: str, value: int) -> None:
         """Change what concerns nobody."""
-        names = self.story.names(kind, where)
-        if names:
-            body = {"metadata": {"annotations": {"example.com/noise": str(value)}}}
-            self.story.patch(kind, where, names[which % len(names)], body)
+        body = {"metadata": {"annotations": {"example.com/noise": str(value)}}}
+        self._patch(kind, where, self._pick(kind, where, which), body)
 
     @act(where=WHERE, which=WHICH, kind=st.sampled_from(("pods", "services")))
     def strip_labels(self, where: str, which: int, kind: str) -> None:
         """Take all labels from a child."""
-        names = self.story.names(kind, where)
-        if names:
-            body = {"metadata": {"labels": None}}
-            self.story.patch(kind, where, names[which % len(names)], body)
+        body = {"metadata": {"labels": None}}
+        self._patch(kind, where, self._pick(kind, where, which), body)
 
     # -- kubelets --------------------------------------------------------------------------------
 
@@ -202,9 +197,7 @@ class Users(Neighbours):
     )
     def run_pod(self, where: str, which: int, *, ready: bool, moves: bool, has_ip: bool) -> None:
         """Run a Pod, Ready or not."""
-        names = self.story.names("pods", where)
-        if names:
-            name = names[which % len(names)]
+        if name := self._pick("pods", where, which):
             self.story.run_pod(where, name, ready=ready, moves=moves, has_ip=has_ip)
 
     @act(where=WHERE, which=WHICH, phase=st.sampled_from(("Succeeded", "Failed")))
@@ -226,9 +219,7 @@ class Users(Neighbours):
         """Let changes pass, relevant or not, while an answer about an object is on its way."""
         story = self.story
         resource = "pods" if kind == "pods" else SANDBOXES
-        names = story.names(resource, where)
-        if names:
-            name = names[which % len(names)]
+        if name := self._pick(resource, where, which):
             story.hold("get", kind, answers=True)
             for turn in turns:
                 if kind == "pods":
@@ -244,9 +235,8 @@ class Users(Neighbours):
     @act(where=WHERE, which=WHICH, grace=st.sampled_from((0, 30)))
     def delete_pod(self, where: str, which: int, grace: int) -> None:
         """Delete a Pod, as a user, a drain, or the kubelet that has ended it."""
-        names = self.story.names("pods", where)
-        if names:
-            self.story.delete("pods", where, names[which % len(names)], grace_s=grace)
+        if name := self._pick("pods", where, which):
+            self.story.delete("pods", where, name, grace_s=grace)
 
     def teardown(self) -> None:
         """Let all faults end: what is stored has to be what the specification asks."""
