@@ -266,6 +266,7 @@ class TestWarmMachine(WarmMachine.TestCase):  # type: ignore[misc,valid-type]
     settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
 
 
+@pytest.mark.claim_case(120)
 @pytest.mark.parametrize("seed", range(4))
 def test_the_laws_hold_over_a_long_life(seed: int) -> None:
     """Fifty members on five nodes, thousands of changes: everything is swept many times."""
