@@ -55,23 +55,23 @@ def test_the_first_window_grows_with_the_launches_that_have_told_nothing_yet() -
     """By little for each of the first hundred others, then by more; what has ended is none."""
     launches = StatusThrottle(2.0)
     keys = [Key("ns", f"sb-{n}") for n in range(300)]
-    windows_s = [launches.remaining_s(key, 0.0) for key in keys]
+    windows_s = [launches.hold_step(key, 0.0) for key in keys]
     assert windows_s[:2] == pytest.approx([2.0, 2.005])
     assert windows_s[100:102] == pytest.approx([2.5, 2.55])
     assert windows_s[-1] == pytest.approx(2.5 + 199 * 0.05)
     # Another namespace counts as if each had as many launches as it has itself.
-    assert launches.remaining_s(Key("other", "one"), 0.0) == pytest.approx(2.005)
+    assert launches.hold_step(Key("other", "one"), 0.0) == pytest.approx(2.005)
     launches.settled(Key("other", "one"))
     for key in keys[:150]:
         launches.published(key, 0.0, facts=frozenset())
     for key in keys[:200]:
         launches.settled(key)
-    assert launches.remaining_s(keys[-1], 0.0) == pytest.approx(2.0 + 99 * 0.005)
+    assert launches.hold_step(keys[-1], 0.0) == pytest.approx(2.0 + 99 * 0.005)
 
 
 @given(before=st.integers(0, 300))
 def test_what_the_scheduler_found_waits_for_no_turn(before: int) -> None:
-    """However many steps wait, news is told when its window has passed, and looked at then."""
+    """However many steps wait, news is told when its window has passed, and read then."""
     launches = StatusThrottle(2.0)
     keys = [Key("ns", f"sb-{n}") for n in range(before)]
     for key in keys:
