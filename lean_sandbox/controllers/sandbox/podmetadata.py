@@ -25,7 +25,8 @@ class PodMetadata:
     async def sync(self, pod: PodEntry, *, adopts: bool = False) -> PodEntry:
         """Patch the metadata that the Pod lacks, at once if it is adopted; return the patched Pod.
 
-        Raises ReconcileError if that fails, or if somebody has undone the adoption.
+        One GET of the Sandbox before a Pod looks free again that did not. Raises OvertakenError if
+        the Sandbox has changed, ReconcileError if the patch fails or somebody undid the adoption.
         """
         self._run.check_template()
         lacking = self._lacks(pod)
@@ -34,6 +35,11 @@ class PodMetadata:
         if not self._run.is_in_vain(pod, lacking):
             if not adopts and self._defer():
                 return pod
+            if lacking[1].get("labels", {}).get(names.WARM_POOL_LABEL):
+                # Another process may have handed the Sandbox over; its Pod was shown first then.
+                await self._run.confirm()
+                if (lacking := self._lacks(pod)) is None:
+                    return pod
             metadata = lacking[1]
             if adopts:
                 metadata = metadata | await self._run.ownership(self._context.caches.pods, pod)

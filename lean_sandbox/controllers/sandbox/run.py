@@ -111,6 +111,16 @@ class SandboxRun:
         self.old = fresh.status
         return True
 
+    async def confirm(self) -> None:
+        """Fetch the Sandbox once more; raise OvertakenError if it is gone or its spec has changed.
+
+        For what a child shows that the Sandbox may only have caused by a change not seen yet. At
+        most one GET.
+        """
+        generation = self.entry.generation
+        if not await self.fetch() or self.entry.generation != generation:
+            raise OvertakenError
+
     def owns(self, child: OwnedEntry) -> bool:
         """Return whether an object is controlled by this Sandbox."""
         return is_controlled_by(child.owner, self.entry.uid)

@@ -28,7 +28,7 @@ from tests.support.extensions import (
     run_members,
     writes_in_order,
 )
-from tests.support.names import ANNOTATION, CLAIMS, POOLS, SANDBOXES, WARM_POOL
+from tests.support.names import ANNOTATION, CLAIMS, POOLS, SAFE_TO_EVICT, SANDBOXES, WARM_POOL
 from tests.support.world import NS, World, condition, controlled_by
 
 Json = dict[str, Any]
@@ -407,6 +407,30 @@ async def test_a_shutdown_within_an_adoption_says_nothing_and_loses_nothing(mome
             assert ready_of(second)[0] == "True"
             await second.advance(3.0)
             assert get_claim(second)["metadata"]["annotations"][ANNOTATION] == expected
+
+
+async def test_a_pod_that_another_process_has_handed_over_keeps_the_metadata_it_was_given() -> None:
+    """Its events may come before those of its Sandbox, which is fetched before the Pod is written.
+
+    Otherwise the Pod would look free again, while its claim says Ready.
+    """
+    async with open_claims("m1") as world:
+        store = world.plane.store
+        held = [world.plane.hold_events(kind) for kind in ("sandboxes", "sandboxclaims")]
+        owners = [controlled_by(store.create(claim()))]
+        taken = {"ownerReferences": owners, "labels": {WARM_POOL: None}}
+        pod_template = {"metadata": {"labels": {WARM_POOL: None}, "annotations": None}}
+        spec = {"podTemplate": pod_template}
+        store.patch(SANDBOXES, NS, "m1", {"metadata": taken, "spec": spec})
+        freed = {"labels": {WARM_POOL: None}, "annotations": {SAFE_TO_EVICT: None}}
+        store.patch("pods", NS, "m1", {"metadata": freed})
+        await world.moments(300)
+        assert not {WARM_POOL} & world.pod("m1")["metadata"]["labels"].keys()
+        assert SAFE_TO_EVICT not in world.pod("m1")["metadata"].get("annotations", {})
+        for events in held:
+            events.release()
+        await world.advance(2.0)
+        assert bound_name(world) == "m1"
 
 
 @pytest.mark.claim_case(76, 96)
