@@ -110,6 +110,8 @@ class PodOfSandbox:
             case plans.Refuse(text):
                 raise ReconcileError(text)
             case plans.Delete(pod):
+                # Another process may have made it for a resumption that is not seen yet.
+                await self._run.whole()
                 await self._delete_pod(await self._metadata.keep_in_sight(pod))
             case plans.Adopt(pod):
                 # Until it is adopted, the Pod is not the Sandbox's.

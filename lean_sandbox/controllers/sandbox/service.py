@@ -63,6 +63,8 @@ class ServiceOfSandbox:
             case plans.Refuse(text):
                 raise ReconcileError(text)
             case plans.Delete(service):
+                # Another process may have made it for a change of the spec that is not seen yet.
+                await self._run.whole()
                 await self._requests.delete_service(service)
             case plans.Adopt(service) | plans.Keep(service) if lacking := self._service_lacks(
                 service

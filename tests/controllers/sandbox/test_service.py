@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from lean_sandbox.config.options import Settings
+from tests.support.names import SANDBOXES
 from tests.support.world import (
     HASH_LABEL,
     NS,
@@ -558,3 +559,21 @@ async def test_a_name_that_no_service_may_have_is_told_once_and_the_pod_runs() -
         assert not world.asked()
         await world.patch("sandboxes", "1-sb", {"spec": {"service": False}})
         assert condition(world.get("1-sb"), "Ready")["status"] == "True"
+
+
+async def test_a_service_that_another_process_has_made_is_not_deleted() -> None:
+    """Its events may come before those of its Sandbox, which is fetched before the Service goes."""
+    async with open_world() as world:
+        await world.ready_sandbox(sandbox(spec={"service": False}))
+        held = world.plane.hold_events("sandboxes")
+        wanted = {"spec": {"service": True}}
+        owner = controlled_by(world.plane.store.patch(SANDBOXES, NS, "sb-1", wanted))
+        metadata = {"name": "sb-1", "namespace": NS, "labels": tracking()}
+        body = {"metadata": {**metadata, "ownerReferences": [owner]}}
+        body["spec"] = {"clusterIP": "None", "selector": tracking()}
+        made = world.plane.store.create({"apiVersion": "v1", "kind": "Service", **body})
+        await world.moments(300)
+        held.release()
+        await world.settle()
+        found = world.plane.store.get("services", NS, "sb-1")
+        assert found["metadata"]["uid"] == made["metadata"]["uid"]

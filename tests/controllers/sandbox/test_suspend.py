@@ -9,6 +9,7 @@ import pytest
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from tests.support.clock import FakeClock
 from tests.support.conditions import says, types
+from tests.support.names import SANDBOXES
 from tests.support.volumes import volume
 from tests.support.world import (
     NS,
@@ -518,3 +519,20 @@ async def test_a_restart_during_the_termination_sends_no_second_delete() -> None
             await world.delete("pods", "sb-1")
             assert state(world) == IS_SUSPENDED
             assert world.asked() == {"patch sandboxes/status": 1}
+
+
+async def test_a_pod_that_another_process_has_made_after_a_resumption_is_not_deleted() -> None:
+    """Its events may come before those of its Sandbox, which is fetched before the Pod goes."""
+    async with open_world() as world:
+        await world.ready_sandbox()
+        await suspend(world)
+        await world.delete("pods", "sb-1")
+        held = world.plane.hold_events("sandboxes")
+        running = {"spec": {"operatingMode": "Running"}}
+        owner = controlled_by(world.plane.store.patch(SANDBOXES, NS, "sb-1", running))
+        made = world.plane.store.create(pod_body(labels=tracking(), owners=(owner,)))
+        await world.moments(300)
+        held.release()
+        await world.settle()
+        assert world.pod()["metadata"]["uid"] == made["metadata"]["uid"]
+        assert "deletionTimestamp" not in world.pod()["metadata"]
