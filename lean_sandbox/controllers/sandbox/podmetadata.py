@@ -36,7 +36,7 @@ class PodMetadata:
             if not adopts and self._defer():
                 return pod
             if lacking[1].get("labels", {}).get(names.WARM_POOL_LABEL):
-                # Another process may have handed the Sandbox over; its Pod was shown first then.
+                # Another process may have handed the Sandbox over, and its Pod be shown first.
                 await self._run.confirm()
                 if (lacking := self._lacks(pod)) is None:
                     return pod

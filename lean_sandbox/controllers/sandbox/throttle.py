@@ -194,7 +194,7 @@ class StatusThrottle:
     def hold_fetch(self, key: Key, now: float) -> float:
         """Hold back the GET of the Pod, and return for how long: its step is not published before.
 
-        It has its turn from then on.
+        The step is given its turn, as by :meth:`hold_step`.
         """
         step = self._steps.get(key)
         if step is None or step.since is None or step.may_be_news:
