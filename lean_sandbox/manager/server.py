@@ -239,13 +239,11 @@ async def run_until_signalled(settings: Settings, *, companions_only: bool = Fal
         async with anyio.create_task_group() as group:
             group.start_soon(listeners.run)
             group.start_soon(_stop_on_signal, manager, group, hurried)
-            if not (settings.extensions or companions_only):
-                log.info("extensions_off", unserved=SANDBOXCLAIMS.group, fix="--extensions")
             group.start_soon(trim_when_idle, manager, clock)
             if not connection.in_cluster:
                 await _check_alone(settings, client, clock, manager, alone=not companions_only)
             if not companions_only:
-                group.start_soon(_tell_missing_rights, connection, settings, clock)
+                group.start_soon(_tell_what_is_missing, connection, settings, clock)
             await manager.run()
             group.cancel_scope.cancel()
     finally:
@@ -292,9 +290,11 @@ async def _check_alone(
         manager.elector = None
 
 
-async def _tell_missing_rights(connection: Connection, settings: Settings, clock: Clock) -> None:
+async def _tell_what_is_missing(connection: Connection, settings: Settings, clock: Clock) -> None:
     from lean_sandbox.manager.rights import tell_missing_rights  # noqa: PLC0415 -- only wanted once
 
+    if not settings.extensions:
+        log.info("extensions_off", unserved=SANDBOXCLAIMS.group, fix="--extensions")
     await tell_missing_rights(connection, settings, clock)
 
 
