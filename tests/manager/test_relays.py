@@ -80,16 +80,17 @@ class Relays(Users):
                 for name in ("c", "d"):
                     story.claim(where, name)
             elif what == "members":
-                self.scale(where, "p", 3, 0)
+                self.scale(where=where, name="p", replicas=3, pause=0)
             elif what == "rollout":
-                self.edit_template(where, "alpine", 0)
+                self.edit_template(where=where, image="alpine", pause=0)
             elif what == "modes":
                 # Pools look after their members themselves.
                 for name in story.names(SANDBOXES, where, _is_no_member):
-                    self.set_mode(where, name, "Suspended", 0)
+                    self.set_mode(where=where, name=name, mode="Suspended", pause=0)
             elif what == "labels":
                 for name in story.names(CLAIMS, where):
-                    self.edit_claim_metadata(where, name, "v1", "v2", True, 0)  # noqa: FBT003
+                    marks = {"label": "v1", "note": "v2", "is_valid": True}
+                    self.edit_claim_metadata(where=where, name=name, **marks, pause=0)
             elif what == "pods":
                 for name in story.names("pods", where):
                     story.delete("pods", where, name, grace_s=0)
