@@ -22,6 +22,7 @@ from lean_sandbox.manager.rights import (
     missing,
     tell_missing_rights,
 )
+from tests.kube.server import in_turn, reply, serve
 from tests.manifests.files import ROOT, Grant, grants
 from tests.manifests.roles import CORE, EXTENSIONS, FOR_ADMISSION, bind, bind_in_namespace
 from tests.support.clients import cluster_admin, connection_to
@@ -119,3 +120,13 @@ async def test_missing_rights_are_told_with_the_manifests_that_grant_them() -> N
 async def test_a_server_that_does_not_answer_is_not_waited_for() -> None:
     """Whatever needs it says so."""
     assert await said(Connection("http://127.0.0.1:9")) == []
+
+
+@pytest.mark.parametrize(("incomplete", "told"), [(True, 0), (False, 1)])
+async def test_what_a_server_cannot_list_is_not_told_to_be_missing(
+    *, incomplete: bool, told: int
+) -> None:
+    """As with an authorizer that is a webhook: its rules are in no list."""
+    answer = {"status": {"resourceRules": [], "incomplete": incomplete}}
+    async with serve(in_turn(reply(201, answer))) as server:
+        assert len(await said(Connection(server.url))) == told
