@@ -57,7 +57,7 @@ def test_a_line_that_breaks_the_format_is_no_figure(line: str, wrong: str) -> No
 
 
 def test_labels_are_read_as_they_are_written() -> None:
-    """Quotes, braces and line breaks in the value of a label do not end it."""
-    label = r'namespace="a\"b}",warmpool_name="p\\n\n",cause="x"'
+    """Quotes, braces and line breaks of any kind in the value of a label do not end it."""
+    label = r'namespace="a\"b}",warmpool_name="p\\n\n",cause="x' + '\u2028y"'
     found = scraped(URL, f"lean_sandbox_warmpool_not_progressing{{{label}}} 1\n")
-    assert found.causes == {Key('a"b}', "p\\n\n"): "x"}
+    assert found.causes == {Key('a"b}', "p\\n\n"): "x\u2028y"}
