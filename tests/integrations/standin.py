@@ -33,13 +33,16 @@ class StandIn:
     Attributes:
         url: that of the router.
         folder: what holds the folders of the Sandboxes.
+        tmp: the path by which a command finds the folder of its Sandbox, whichever that is.
 
     """
 
     def __init__(self, cluster: Cluster, folder: Path, url: str) -> None:
         self.url = url
         self.folder = folder
+        self.tmp = folder / "tmp"
         self._cluster = cluster
+        self._turn = threading.Lock()
 
     def pod(self, namespace: str, name: str) -> Json | None:
         """Return the Pod of a Sandbox, None unless it is Ready."""
@@ -55,16 +58,20 @@ class StandIn:
     def run(self, pod: Json, command: str) -> Json:
         """Run a command with the variables of a Sandbox, and return what it answers."""
         variables = pod["spec"]["containers"][0].get("env", [])
-        done = subprocess.run(  # noqa: S602 -- the tests' own commands
-            command,
-            cwd=self.home(pod),
-            env={"PATH": os.environ["PATH"]} | {one["name"]: one["value"] for one in variables},
-            shell=True,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=PATIENCE_S,
-        )
+        home = self.home(pod)
+        with self._turn:
+            self.tmp.unlink(missing_ok=True)
+            self.tmp.symlink_to(home)
+            done = subprocess.run(  # noqa: S602 -- the tests' own commands
+                command,
+                cwd=home,
+                env={"PATH": os.environ["PATH"]} | {one["name"]: one["value"] for one in variables},
+                shell=True,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=PATIENCE_S,
+            )
         return {"stdout": done.stdout, "stderr": done.stderr, "exit_code": done.returncode}
 
 
