@@ -28,12 +28,13 @@ def run(installed: Environment, *arguments: str, **variables: str) -> str:
     """
     with subprocess.Popen(  # noqa: S603 -- programs that are pinned
         [installed.python, *arguments],
-        env={**os.environ, **variables},
+        # What does not end shows where each of its threads is.
+        env={**os.environ, "PYTHONFAULTHANDLER": "1", **variables},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     ) as process:
-        ends = threading.Timer(PATIENCE_S, process.send_signal, [signal.SIGINT])
+        ends = threading.Timer(PATIENCE_S, process.send_signal, [signal.SIGABRT])
         ends.start()
         said, _ = process.communicate()
         ends.cancel()
