@@ -84,8 +84,7 @@ def environment(program: str, *, at_least: tuple[int, int] = (3, 11)) -> Environ
     complete = folder / "complete"
     with _alone(folder.parent):
         if not complete.exists():
-            for former in folder.parent.glob("*/"):
-                shutil.rmtree(former)
+            shutil.rmtree(folder, ignore_errors=True)
             _run(program, interpreter, "-m", "venv", "--without-pip", str(folder))
             _pip(found, "install", "--no-deps", f"--requirement={lock}")
             complete.touch()
@@ -104,9 +103,12 @@ def _locked_lines(program: str) -> str:
 
 
 def _interpreter(program: str, at_least: tuple[int, int]) -> str:
-    """Return this interpreter, or the oldest of the machine that is new enough."""
+    """Return this interpreter, or the oldest of the machine that is new enough.
+
+    Not the path of this environment: another checkout has the same interpreter.
+    """
     if sys.version_info >= at_least:
-        return sys.executable
+        return str(Path(sys.executable).resolve())
     listed = _run(program, str(_ROOT / ".ci" / "tasks"), "interpreters").split()
     for one in listed:
         found = re.search(r"python(\d+)\.(\d+)$", one)
