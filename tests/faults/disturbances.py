@@ -6,17 +6,18 @@ import os
 from typing import Any
 
 import hypothesis.strategies as st
-from hypothesis.stateful import precondition, rule
+from hypothesis.stateful import initialize, precondition, rule
 
 from filters import parse_labels
 from lean_sandbox.local.http.faults import Loss
 from lean_sandbox.watch.kind import Representation
 from tests.faults.acts import NAMESPACES
-from tests.faults.edits import WHICH, act
+from tests.faults.edits import CLAIM, STOLEN, WHERE, WHICH, act
+from tests.faults.oracle import CLAIMS
 from tests.faults.proxy import Break, Grain
 from tests.faults.scope import SELECTORS
 from tests.faults.story import Story
-from tests.faults.users import Users
+from tests.faults.users import BEGUN, REPLICAS, Users
 
 __all__ = ["Disturbances"]
 
@@ -113,6 +114,14 @@ class Disturbances(Users):
         super().__init__()
         self.story = Story()
 
+    @initialize(replicas=REPLICAS, begun=BEGUN, options=OPTIONS)
+    def begin(self, replicas: int, begun: int, options: Json) -> None:
+        """Begin with what an operator has set, and what there may be a backup of."""
+        if options:
+            self.story.restart(options)
+        self.furnish(replicas, begun)
+        self.story.save()
+
     # -- time ------------------------------------------------------------------------------------
 
     @rule(seconds=st.sampled_from((-3600.0, -2.0, 2.0, 3600.0)))
@@ -194,6 +203,28 @@ class Disturbances(Users):
     def restart_with(self, options: Json) -> None:
         """Kill the controller and start it with other options."""
         self.story.restart(options)
+
+    @act(
+        where=WHERE,
+        which=WHICH,
+        count=st.sampled_from((1, 10)),
+        grace=st.sampled_from((0, 30)),
+        name=CLAIM,
+        is_new=st.booleans(),
+    )
+    def be_away(
+        self, where: str, which: int, count: int, grace: int, name: str, *, is_new: bool
+    ) -> None:
+        """Let Pods go while no controller runs, and a claim wait for the next one."""
+        story = self.story
+        story.kill()
+        for pod in story.names("pods", where)[which % 3 :][:count]:
+            story.delete("pods", where, pod, grace_s=grace)
+        if is_new:
+            story.claim(where, name)
+        else:
+            story.patch(CLAIMS, where, name, {"status": {"conditions": [STOLEN]}}, "status")
+        story.start()
 
     # -- the server ------------------------------------------------------------------------------
 

@@ -81,21 +81,29 @@ async def test_suspension_survives_a_failed_delete(code: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("verb", "resource"),
-    [("get", "sandboxes"), ("create", "pods"), ("get", "pods"), ("patch", "sandboxes/status")],
+    ("asked", "answers", "options", "deadline_s"),
+    [
+        ("get sandboxes", False, {}, 15.0),
+        ("create pods", False, {}, 15.0),
+        ("create pods", True, {}, 15.0),
+        ("create pods", True, {"request_timeout": 3.0}, 3.0),
+        ("get pods", False, {}, 15.0),
+        ("patch sandboxes/status", False, {}, 15.0),
+    ],
 )
 @on_clock
 async def test_a_request_that_is_never_answered_ends_at_its_deadline(
-    clock: FakeClock, verb: str, resource: str
+    clock: FakeClock, asked: str, *, answers: bool, options: Json, deadline_s: float
 ) -> None:
-    """The pass gives up after the request's deadline and the next one succeeds."""
-    async with open_world(Settings(sandbox_status_window=0.0), clock=clock) as world:
-        world.plane.hold(verb, resource, answers=False, times=1)
+    """Carried out or not, the reconcile gives up after the flag's time, and the next succeeds."""
+    settings = Settings(sandbox_status_window=0.0, **options)
+    async with open_world(settings, clock=clock) as world:
+        world.plane.hold(*asked.split(), answers=answers, times=1)
         world.plane.store.create(sandbox())
-        if (verb, resource) == ("get", "pods"):
+        if asked == "get pods":
             await world.until(lambda: world.find("pods"))
             await world.run_pod()
-        await world.pass_time(14.5)
+        await world.pass_time(deadline_s - 0.5)
         assert not any(report.error for report in world.reports)
         await world.pass_time(1.0)
         assert any(report.error for report in world.reports)
@@ -104,6 +112,7 @@ async def test_a_request_that_is_never_answered_ends_at_its_deadline(
         await world.run_pod()
         await world.advance(2.0)
         assert world.is_ready()
+        assert len(world.plane.store.list("pods", NS)) == 1
 
 
 @on_clock

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.faults.interleavings import Interleavings
+from tests.faults.disturbances import Disturbances
 from tests.faults.telling import Stories
 
 STORIES = Stories("SANDBOX_TESTS_STORIES", 100)
@@ -22,4 +22,4 @@ def test_every_story_ends_as_its_specification_asks(part: int) -> None:
 
     At rest nothing is asked for, and a controller that starts anew writes nothing.
     """
-    STORIES.tell(Interleavings, part, acts=25)
+    STORIES.tell(Disturbances, part, acts=25)

@@ -7,13 +7,13 @@ import subprocess
 import sys
 
 from lean_sandbox.local.request import AuditEntry
-from tests.faults.interleavings import Interleavings
+from tests.faults.disturbances import Disturbances
 from tests.faults.telling import Stories
 
 _PROGRAM = "from tests.faults.test_stories_by_seed import tell_aloud; tell_aloud()"
 
 
-class _Aloud(Interleavings):
+class _Aloud(Disturbances):
     """A story that says who asked for what, at which moment of the clock."""
 
     def __init__(self) -> None:
