@@ -140,37 +140,11 @@ class ControlPlane:
             self._lifecycle.ca_pem = self.ca_pem.decode()
         self._load()
         self._bootstrap()
-        server = self._api = self._server()
-        loop = asyncio.get_running_loop()
-        # Cancelling the handler of a client that left frees its watch at once.
-        self._runner = web.ServerRunner(
-            web.Server(
-                server.handle,
-                request_factory=lambda message, body, protocol, writer, task: web.BaseRequest(
-                    message, body, protocol, writer, task, loop, client_max_size=MAX_BODY_BYTES
-                ),
-                handler_cancellation=True,
-                access_log=None,
-                tcp_keepalive=False,
-                keepalive_timeout=3600.0,
-            ),
-            access_log=None,
-            shutdown_timeout=_SHUTDOWN_S,
-        )
-        await self._runner.setup()
-        port = self.settings.port
-        site = web.TCPSite(self._runner, HOST, port, ssl_context=tls, backlog=1024)
+        self._api = self._server()
+        self._runner = await _listening(self._api, self.settings.port, tls)
         try:
-            await site.start()
             # Here, for at the end it is too late to learn that the state cannot be saved.
             self.save()
-        except OSError as error:
-            await self._runner.cleanup()
-            why = os.strerror(error.errno or 0)
-            raise ConfigError(
-                f"cannot listen on {HOST}:{port}: {why}",
-                way_out=f"--port 0 picks a free one; `{called()} local status` lists what runs",
-            ) from error
         except ConfigError:
             await self._runner.cleanup()
             raise
@@ -331,6 +305,37 @@ class ControlPlane:
         # Their tasks run whenever this one does not, so giving way is all there is to do.
         while not (self._collector.is_idle and self._lifecycle.is_idle):
             await checkpoint()
+
+
+async def _listening(server: ApiServer, port: int, tls: ssl.SSLContext | None) -> web.ServerRunner:
+    """Return what listens for requests. Raises ConfigError: the port is taken."""
+    loop = asyncio.get_running_loop()
+    # Cancelling the handler of a client that left frees its watch at once.
+    runner = web.ServerRunner(
+        web.Server(
+            server.handle,
+            request_factory=lambda message, body, protocol, writer, task: web.BaseRequest(
+                message, body, protocol, writer, task, loop, client_max_size=MAX_BODY_BYTES
+            ),
+            handler_cancellation=True,
+            access_log=None,
+            tcp_keepalive=False,
+            keepalive_timeout=3600.0,
+        ),
+        access_log=None,
+        shutdown_timeout=_SHUTDOWN_S,
+    )
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, HOST, port, ssl_context=tls, backlog=1024).start()
+    except OSError as error:
+        await runner.cleanup()
+        why = os.strerror(error.errno or 0)
+        raise ConfigError(
+            f"cannot listen on {HOST}:{port}: {why}",
+            way_out=f"--port 0 picks a free one; `{called()} local status` lists what runs",
+        ) from error
+    return runner
 
 
 @functools.lru_cache(maxsize=32)
