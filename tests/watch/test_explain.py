@@ -140,7 +140,7 @@ def words(kind: str, *log: Json) -> list[str]:
 
 NOTHING_CHANGED = (
     "nothing of [deletion, owners, labels, managed metadata, status, waiting reason, column IP, "
-    "column Node, unscheduled] changed"
+    "column Node, version while unscheduled] changed"
 )
 
 

@@ -46,7 +46,7 @@ class Gate:
 # -- events ----------------------------------------------------------------------------------------
 
 
-@given(VERSIONS, VERSIONS, st.booleans())
+@given(first=VERSIONS, second=VERSIONS, is_whole=st.booleans())
 def test_an_event_no_newer_than_the_entry_is_known(
     first: int, second: int, *, is_whole: bool
 ) -> None:
@@ -56,7 +56,7 @@ def test_an_event_no_newer_than_the_entry_is_known(
     assert here.gate.of_old_event(entry, min(first, second), is_whole=is_whole) is Age.KNOWN
 
 
-@given(VERSIONS, VERSIONS, VERSIONS, st.booleans())
+@given(cached=VERSIONS, item=VERSIONS, listed=VERSIONS, resync=st.booleans())
 def test_a_list_shows_that_a_store_was_restored_by_an_older_item_only(
     cached: int, item: int, listed: int, *, resync: bool
 ) -> None:
