@@ -233,15 +233,13 @@ async def run_until_signalled(settings: Settings, *, companions_only: bool = Fal
             tracing=tracing,
             companions_only=companions_only,
         )
-        listeners = Listeners(
-            manager, settings, clock, open_trace(settings, clock, manager, client)
-        )
+        trace = open_trace(settings, clock, manager, client)
+        listeners = Listeners(manager, settings, clock, trace)
         async with anyio.create_task_group() as group:
             group.start_soon(listeners.run)
             group.start_soon(_stop_on_signal, manager, group, hurried)
             group.start_soon(trim_when_idle, manager, clock)
-            if not connection.in_cluster:
-                await _check_alone(settings, client, clock, manager, alone=not companions_only)
+            await _check_alone(settings, client, clock, manager, alone=not companions_only)
             if not companions_only:
                 group.start_soon(_tell_what_is_missing, connection, settings, clock)
             await manager.run()
@@ -272,10 +270,11 @@ async def _check_alone(
 ) -> None:
     """Raise ConfigError if another controller is active, unless the settings have decided.
 
-    The process does without the Lease if it may not contend for it. In a cluster nobody calls this:
-    there the operator decides.
+    The process does without the Lease if it may not contend for it. In a cluster the operator
+    decides.
     """
-    if settings.leader_elect or settings.allow_second_controller:
+    decided = settings.leader_elect or settings.allow_second_controller
+    if decided or client.transport.connection.in_cluster:
         return
     from lean_sandbox.manager.preflight import another_controller, make_lease  # noqa: PLC0415 -- seldom used
 
