@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from lean_sandbox.metrics.families import FAMILIES
+from lean_sandbox.metrics.families import FAMILIES, RECONCILE_BUCKETS_S, WORKQUEUE_BUCKETS_S
 from lean_sandbox.metrics.registry import Family
 from tests.metrics.scrape import Scraped, scraping, serving
 from tests.support.builders import claim
@@ -190,3 +190,10 @@ async def test_every_scraper_gets_the_classic_text(accept: str) -> None:
     assert found.value("lean_sandbox_cache_objects", resource="sandboxes") == 1
     assert 'le="1"' in page.text
     assert "# EOF" not in page.text
+
+
+def test_the_bounds_are_those_of_the_dashboards() -> None:
+    """Bounds rise, and are the ones existing queries know."""
+    assert list(RECONCILE_BUCKETS_S) == sorted(set(RECONCILE_BUCKETS_S))
+    assert len(RECONCILE_BUCKETS_S) == 40
+    assert pytest.approx([10.0**n for n in range(-8, 4)]) == list(WORKQUEUE_BUCKETS_S)
