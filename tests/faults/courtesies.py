@@ -25,6 +25,7 @@ _CORE = "agents.x-k8s.io/"
 _OWN = "companions.lean-sandbox/"
 TIMEOUT = _CORE + "idle-timeout-seconds"
 ACTIVITY = _CORE + "last-activity-time"
+POLICY = _CORE + "pod-failure-policy"
 LIMIT = _OWN + "pod-failure-limit"
 COUNT = _OWN + "pod-failure-count"
 GIVEN = _OWN + "claim-defaults-applied"
@@ -34,6 +35,8 @@ MOST = _OWN + "max-replicas"
 _NEVER = "1970-01-01T00:00:00Z"
 # How long a size lasts that somebody else gave, or that is smaller.
 _LASTS_S = 60.0
+# For how long claims are watched before a pool is made smaller.
+_LEARNS_S = 1200.0
 # Dates are whole seconds.
 _DATES_AGREE_S = 1.0
 # For how long a companion may not know of a change of another object.
@@ -44,13 +47,13 @@ class Courtesy(Enum):
     """What companions never do."""
 
     IN_USE = "No Sandbox is suspended that a pool has, or that was used within its timeout."
-    DONE = "No Pod is deleted that has not failed, nor more failures made good than permitted."
+    DONE = "No Pod is deleted unasked, none that has not failed, and no more than is permitted."
     MISSING = "A rollout never deletes a ready member while as many are missing as may be."
     GIVEN = "Defaults are written once unless their mark is gone, and never over a lifecycle."
     SIZED = (
         "A pool comes to rest within its bounds, gets no size that its claims do not explain, none"
-        " within a minute of one that somebody else gave it, and loses no more than a quarter of"
-        " its members in a minute."
+        " within a minute of one that somebody else gave it, and loses nothing for 20 minutes, then"
+        " no more than a quarter of its members in a minute."
     )
     OTHERS = "Nothing else is written."
 
@@ -64,14 +67,16 @@ class Courtesies:
         self._plane = plane
         self._user = user
         self._timeouts: set[float] = set()
-        # By uid: the limits of a Sandbox, and the activity of a claim, each with its time.
+        # By uid: how many failures a Sandbox permits, less than none if it asks for no other Pod,
+        # and the activity of a claim, each with its time.
         self._limits: dict[str, list[tuple[float, float]]] = defaultdict(list)
         self._used: dict[str, list[tuple[float, float]]] = defaultdict(list)
         # How many claims have named a pool, by namespace and name.
         self._claims: Counter[tuple[str, str]] = Counter()
-        # By uid of the pool: the size that companions know, when somebody else gave it another, and
-        # when it was last made smaller.
+        # By uid of the pool: the size that companions know, since when they know it, when somebody
+        # else gave it another, and when it was last made smaller.
         self._sizes: dict[str, int] = {}
+        self._since_s: dict[str, float] = {}
         self._sized_s: dict[str, float] = {}
         self._shrunk_s: dict[str, float] = {}
         self._given: Counter[str] = Counter()
@@ -105,6 +110,8 @@ class Courtesies:
         if change.resource == SANDBOXES:
             limit = notes.get(LIMIT, "")
             most = float(limit) if limit.isdigit() else float("inf")
+            if notes.get(POLICY) != "Recreate":
+                most = -1.0
             self._limits[uid].append((self._now_s(), most))
             self._learn_member(change, one)
         if change.resource == CLAIMS:
@@ -126,6 +133,8 @@ class Courtesies:
         if change.by == self._user or uid not in self._sizes or MOST not in _notes(pool):
             self._sizes[uid] = size
             self._sized_s.pop(uid, None)
+            if MOST not in _notes(pool):
+                self._since_s[uid] = self._now_s()
         elif size == self._sizes[uid]:
             # It may have been another one for too short a time to be seen.
             self._sized_s.pop(uid, None)
@@ -134,6 +143,7 @@ class Courtesies:
 
     def forget(self) -> None:
         """Note that companions begin anew: they do not know who gave a pool its size."""
+        self._since_s = dict.fromkeys(self._sizes, self._now_s())
         self._sizes.clear()
         self._sized_s.clear()
 
@@ -205,12 +215,12 @@ class Courtesies:
             return
         owner = self._plane.store.find(SANDBOXES, pod["metadata"]["namespace"], _owner(pod)["name"])
         conditions = pod["status"].get("conditions", [])
-        if owner is None or any(one["type"] == "DisruptionTarget" for one in conditions):
+        if owner is None:
             return
         limits = self._recent(self._limits[owner["metadata"]["uid"]])
-        if int(_notes(owner).get(COUNT, "0")) > max(
-            (most for _, most in limits), default=float("inf")
-        ):
+        is_disrupted = any(one["type"] == "DisruptionTarget" for one in conditions)
+        counted = 0 if is_disrupted else int(_notes(owner).get(COUNT, "0"))
+        if counted > max(most for _, most in limits):
             self._break(Courtesy.DONE, change)
 
     def _of_claim(self, change: StoredChange) -> None:
@@ -251,6 +261,7 @@ class Courtesies:
         if size < was <= most:
             is_too_small |= size < min(was - 1, 3 * was // 4)
             is_too_small |= now_s + _DATES_AGREE_S < self._shrunk_s.get(uid, 0.0) + _LASTS_S
+            is_too_small |= now_s + _DATES_AGREE_S < self._since_s.get(uid, 0.0) + _LEARNS_S
             self._shrunk_s[uid] = now_s
         is_too_soon = now_s + _DATES_AGREE_S < self._sized_s.get(uid, 0.0) + _LASTS_S
         if is_too_large or is_too_small or is_too_soon:

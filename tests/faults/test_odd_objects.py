@@ -303,6 +303,7 @@ async def test_a_bug_in_a_handler_costs_one_delta() -> None:
                 raise KeyError("a bug")
 
         cache.handlers.insert(0, broken)
+        world.has_bugs = True
         with capture_logs() as logs:
             await still_serves(world)
         assert "handler_failed" in [entry["event"] for entry in logs]

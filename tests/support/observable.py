@@ -26,7 +26,8 @@ class Activity(msgspec.Struct, frozen=True):
 
     ``busy`` counts, by queue, the keys that are worked on or may be now, ``delayed`` those that
     wait for their time; ``reconciles``, ``errors`` and what the safety net has ``caught`` count by
-    controller, ``cached`` by resource.
+    controller, ``cached`` by resource. ``bugs`` are errors that nobody expects, of reconciles by
+    controller and of handlers by resource.
     """
 
     in_flight: int
@@ -36,6 +37,7 @@ class Activity(msgspec.Struct, frozen=True):
     reconciles: dict[str, int]
     errors: dict[str, int]
     caught: dict[str, int]
+    bugs: dict[str, int]
     cached: dict[str, int]
 
 
@@ -105,6 +107,10 @@ class ObservedManager(Manager):
             reconciles={one.name: _reconciles(one) for one in controllers},
             errors={one.name: one.workers.errors for one in controllers},
             caught={one.name: one.caught for one in controllers},
+            bugs={
+                **{one.name: one.workers.outcomes[ReconcileOutcome.PANIC] for one in controllers},
+                **{one.kind.name: one.handlers.failures for one in self.all_caches},
+            },
             cached={one.kind.name: len(one) for one in self.all_caches},
         )
 

@@ -117,6 +117,8 @@ class World(Rest):
         self.trace: Recorder | None = None
         #: Set by tests that lose a wake-up on purpose.
         self.net_may_catch = False
+        #: Set by tests that break a handler or a reconcile on purpose.
+        self.has_bugs = False
         self.admin = admin
         self.reports: list[ReconcileResult[Key]] = []
         self.scope = anyio.CancelScope()
@@ -420,7 +422,8 @@ async def open_world(
     With ``companions_only`` there is no controller but the companions.
     ``user`` is as whom the controller asks, with rights of the test's making if it is another one.
 
-    At the end no wake-up may have been lost, and no promise (``tests/faults/promises.py``) broken.
+    At the end no wake-up may have been lost, no handler or reconcile have raised what nobody
+    expects, and no promise (``tests/faults/promises.py``) be broken.
     """
     clock = clock or FakeClock()
     worlds: list[World] = []
@@ -486,6 +489,8 @@ async def open_world(
             group.cancel_scope.cancel()
         broken = history.broken()
         assert not broken, "promises were broken:\n" + "\n".join(broken)
+        activity = controller.activity()
+        assert world.has_bugs or not any(activity.bugs.values()), f"bugs: {activity.bugs}"
         if not world.net_may_catch:
-            caught = controller.activity().caught
+            caught = activity.caught
             assert not any(caught.values()), f"wake-ups were lost, the net caught {caught}"
