@@ -22,7 +22,12 @@ __all__ = ["Site", "blocks", "defined", "equivalent", "every_site", "modules", "
 _EQUIVALENT = Path(__file__).with_name("equivalent.txt")
 _PACKAGES = ("filters", "lean_sandbox")
 """What is changed, but for the rooms that serve tests and demonstrations."""
-_LEFT_OUT = ("lean_sandbox/local/", "lean_sandbox/bench/", "lean_sandbox/demo/")
+_LEFT_OUT = (
+    "lean_sandbox/local/",
+    "lean_sandbox/bench/",
+    "lean_sandbox/client.py",
+    "lean_sandbox/demo/",
+)
 _OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
     ast.LtE: ast.Lt,

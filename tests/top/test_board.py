@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from filters import Change
 from lean_sandbox.top.board import Board
-from lean_sandbox.top.figures import Figures, until_ready
+from lean_sandbox.top.figures import Figures, NotReady, until_ready
 from lean_sandbox.top.kinds import (
     TopCaches,
     TopClaimEntry,
@@ -139,6 +139,16 @@ def test_the_last_claims_come_first_and_those_that_are_gone_do_not() -> None:
     assert [one.name for one in shown(board).last_claims] == ["b", "a"]
 
 
+def test_a_claim_of_a_name_that_was_used_before_is_another_one() -> None:
+    """Its time counts as well, though the watch has shown no end of the one before."""
+    caches, board = opened()
+    for uid, took_s in (("1", 5.0), ("1", 5.0), ("2", 7.0)):
+        claim = keyed("c", uid)
+        caches.claims.put(TopClaimEntry(**claim, pool="p", ready_s=1.0, took_s=took_s))
+    took = shown(board).claims.until_ready
+    assert (took.claims, took.max_ms) == (2, 7000.0)
+
+
 def test_what_is_refused_comes_first_with_the_latest_example() -> None:
     """A refused claim is told before many that wait; the message is the claim's own."""
     caches, board = opened()
@@ -151,8 +161,16 @@ def test_what_is_refused_comes_first_with_the_latest_example() -> None:
             TopClaimEntry(**keyed(name, "1"), pool="p", reason="WarmPoolNotFound", message=why)
         )
     first, second = shown(board).not_ready
-    assert (first.reason, first.count, first.is_refused) == ("WarmPoolNotFound", 2, True)
-    assert (first.example_name, first.message) == ("y", "why y")
+    assert first == NotReady(
+        kind="claim",
+        reason="WarmPoolNotFound",
+        count=2,
+        is_refused=True,
+        example_namespace=NS,
+        example_name="y",
+        message="why y",
+    )
+    assert (second.kind, second.example_name) == ("claim", "w2")
     assert (second.reason, second.count, second.is_refused) == ("SandboxNotReady", 3, False)
 
 

@@ -101,21 +101,58 @@ def test_it_fits_into_any_window(
     assert len(lines) <= height
 
 
-def test_everything_that_is_known_is_told() -> None:
-    """Each table with its figures, one line for each of the others."""
-    told = "\n".join(line.rstrip() for line in drawn(figures(), 160))
-    for words in (
-        "9,712 of 10,000 Ready",
-        "39 of 41 Ready, 12.3 new a second",
-        "p50 12 ms, longest 12 ms, of the last 1 claims",
-        "59 MiB, 3.0% of a core, 98% of 100 claims warm since its start",
-        "the watch of pods is broken",
-        "team-a/python-0",
-        "   16  20         2      1       41   98%        1  create",
-        'team-a/lost: SandboxWarmPool "nowhere" not found',
-        "60s  python  python-4q4wm  warm          12 ms",
-    ):
-        assert words in told, told
+WIDE = """\
+lean-sandbox top  https://10.0.0.1:6443, all namespaces, 2026-01-02T03:05:05Z
+Sandboxes    9,712 of 10,000 Ready
+Claims       39 of 41 Ready, 12.3 new a second
+Until Ready  p50 12 ms, longest 12 ms, of the last 1 claims
+Controller   59 MiB, 3.0% of a core, 98% of 100 claims warm since its start
+the watch of pods is broken
+
+POOL                                       FREE  OF  STARTING  STUCK  CLAIMED  WARM  WAITING
+team-a/python-0  ###################+++!.    16  20         2      1       41   98%        1  create
+
+NOT READY     REASON
+claims     2  WarmPoolNotFound  team-a/lost: SandboxWarmPool "nowhere" not found
+
+LAST CLAIMS  AGE  POOL    SANDBOX       LAUNCH  READY AFTER
+team-a/c-0   60s  python  python-4q4wm  warm          12 ms
+"""
+NARROW = """\
+lean-sandbox top  https://10.0.0.1:6443, all namespaces, 2026-01-02T03:…
+Sandboxes    9,712 of 10,000 Ready
+Claims       39 of 41 Ready, 12.3 new a second
+Until Ready  p50 12 ms, longest 12 ms, of the last 1 claims
+Controller   59 MiB, 3.0% of a core, 98% of 100 claims warm since its s…
+the watch of pods is broken
+
+POOL              FREE  OF  STARTING  STUCK  CLAIMED  WARM  WAITING
+team-a/…  #####.    16  20         2      1       41   98%        1  cr…
+
+NOT READY     REASON
+claims     2  WarmPoolNotFound  team-a/lost: SandboxWarmPool "nowhere"…
+
+LAST CLAIMS  AGE  POOL    SANDBOX       LAUNCH  READY AFTER
+team-a/c-0   60s  python  python-4q4wm  warm          12 ms
+"""
+
+
+@pytest.mark.parametrize(("width", "expected"), [(150, WIDE), (72, NARROW)])
+def test_everything_that_is_known_is_told(width: int, expected: str) -> None:
+    """Each table with its figures, one line for each of the others; numbers and bars are whole."""
+    told = [line.rstrip() for line in drawn(figures(), width, is_plain=True)]
+    assert told == expected.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [(0.0124, "12 ms"), (0.9994, "999 ms"), (1.0, "1.0 s"), (59.94, "59.9 s"), (60.0, "60s")],
+)
+def test_a_time_has_the_unit_of_its_size(seconds: float, told: str) -> None:
+    """Milliseconds below a second, tenths below a minute."""
+    claims = msgspec.structs.replace(figures().claims, until_ready=until_ready([seconds]))
+    lines = drawn(msgspec.structs.replace(figures(), claims=claims), 150)
+    assert lines[3].rstrip() == f"Until Ready  p50 {told}, longest {told}, of the last 1 claims"
 
 
 def test_what_is_not_known_is_left_out() -> None:

@@ -115,7 +115,7 @@ class StatusThrottle:
     def __init__(
         self,
         window_s: float,
-        step_window_s: float = 30.0,
+        step_window_s: float,
         *,
         is_spare: Callable[[Key], bool] = lambda _key: False,
     ) -> None:

@@ -33,7 +33,7 @@ COUNT = 150
 )
 def test_no_more_steps_are_told_than_there_are_turns(starts: list[float], window_s: float) -> None:
     """In any stretch of time at most a hundred are told and five a second more; all at last."""
-    launches = StatusThrottle(window_s)
+    launches = StatusThrottle(window_s, 30.0)
     waiting = [(at, Key("ns", f"sb-{n}")) for n, at in enumerate(starts)]
     heapq.heapify(waiting)
     told: list[float] = []
@@ -53,7 +53,7 @@ def test_no_more_steps_are_told_than_there_are_turns(starts: list[float], window
 
 def test_the_first_window_grows_with_the_launches_that_have_told_nothing_yet() -> None:
     """By little for each of the first hundred others, then by more; what has ended is none."""
-    launches = StatusThrottle(2.0)
+    launches = StatusThrottle(2.0, 30.0)
     keys = [Key("ns", f"sb-{n}") for n in range(300)]
     windows_s = [launches.hold_step(key, 0.0) for key in keys]
     assert windows_s[:2] == pytest.approx([2.0, 2.005])
@@ -72,7 +72,7 @@ def test_the_first_window_grows_with_the_launches_that_have_told_nothing_yet() -
 @given(before=st.integers(0, 300))
 def test_what_the_scheduler_found_waits_for_no_turn(before: int) -> None:
     """However many steps wait, news is told when its window has passed, and read then."""
-    launches = StatusThrottle(2.0)
+    launches = StatusThrottle(2.0, 30.0)
     keys = [Key("ns", f"sb-{n}") for n in range(before)]
     for key in keys:
         launches.hold_step(key, 0.0)
@@ -86,7 +86,7 @@ def test_what_the_scheduler_found_waits_for_no_turn(before: int) -> None:
 
 def test_the_launches_of_a_tenant_delay_no_step_of_another() -> None:
     """Alone in its namespace one has the window and the turn of one that is alone."""
-    launches = StatusThrottle(2.0)
+    launches = StatusThrottle(2.0, 30.0)
     for number in range(1000):
         launches.hold_step(Key("busy", f"sb-{number}"), 0.0)
     for number in range(1000):
@@ -98,8 +98,8 @@ def test_the_launches_of_a_tenant_delay_no_step_of_another() -> None:
 
 def test_the_launches_of_many_tenants_make_each_window_longer() -> None:
     """A launch in each of many namespaces waits for the server as long as so many in one."""
-    together = StatusThrottle(2.0)
-    apart = StatusThrottle(2.0)
+    together = StatusThrottle(2.0, 30.0)
+    apart = StatusThrottle(2.0, 30.0)
     for number in range(300):
         together.hold_step(Key("ns", f"sb-{number}"), 0.0)
         apart.hold_step(Key(f"ns-{number}", "sb"), 0.0)
