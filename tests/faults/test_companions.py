@@ -15,7 +15,16 @@ from hypothesis.stateful import initialize, rule
 from lean_sandbox.config.options import COMPANIONS
 from lean_sandbox.model.times import format_rfc3339
 from tests.faults.acts import NAMESPACES
-from tests.faults.courtesies import ACTIVITY, LIMIT, ROLLING, TIMEOUT, Courtesies
+from tests.faults.courtesies import (
+    ACTIVITY,
+    LEAST,
+    LIMIT,
+    MOST,
+    POLICY,
+    ROLLING,
+    TIMEOUT,
+    Courtesies,
+)
 from tests.faults.edits import CLAIM, PAUSE, WHERE, WHICH, act
 from tests.faults.process import Process
 from tests.faults.story import Story
@@ -28,7 +37,6 @@ Json = dict[str, Any]
 STORIES = Stories("SANDBOX_TESTS_COURTESIES", 50)
 DEFAULTS = "companions.lean-sandbox/claim-defaults"
 STEPS = st.lists(st.sampled_from((0.3, 2.0, 10.0)), min_size=1, max_size=6)
-POLICY = "agents.x-k8s.io/pod-failure-policy"
 
 
 class Accompanied(Story):
@@ -64,13 +72,15 @@ class Races(Users):
         """Begin with pools that are full, and with what leads to one of the companions."""
         self.furnish(replicas + 2, 2)
         where = NAMESPACES[0]
-        match which % 4:
+        match which % 5:
             case 0:
                 self.renew(where, "alpine", wish, [0.3, 2.0, 2.0])
             case 1:
-                self.leave_alone(where, which, SANDBOXES, [2.0])
+                self.leave_alone(where, which, SANDBOXES, SANDBOXES, 0, [2.0])
             case 2:
-                self.fail(where, which, "Failed")
+                self.fail(where, 0, "Succeeded" if replicas else "Failed")
+            case 3:
+                self.need(where, "4", 4, 1300.0)
             case _:
                 self.claim_without(where=where, name="c", has_own=which > 4, between=60, pause=0)
 
@@ -105,6 +115,15 @@ class Races(Users):
         """Renew the activity of a Sandbox."""
         at = format_rfc3339(self.story.true_time() + timedelta(seconds=after_s))
         self._note(kind, where, self._pick(kind, where, which), {ACTIVITY: at})
+
+    @act(
+        where=WHERE,
+        least=st.sampled_from(("0", "2", "9", None)),
+        most=st.sampled_from(("1", "3", "many", None)),
+    )
+    def ask_for_size(self, where: str, least: str | None, most: str | None) -> None:
+        """Name bounds of a pool, or take them off."""
+        self._note(POOLS, where, "p", {LEAST: least, MOST: most})
 
     @act(
         where=WHERE,
@@ -148,15 +167,44 @@ class Races(Users):
         self.story.edit_image(where, image)
         self._live(*steps)
 
-    @rule(where=WHERE, which=WHICH, kind=st.sampled_from((SANDBOXES, TEMPLATES)), steps=STEPS)
-    def leave_alone(self, where: str, which: int, kind: str, steps: list[float]) -> None:
+    @rule(
+        where=WHERE,
+        most=st.sampled_from(("1", "4")),
+        size=st.sampled_from((0, 2, 4)),
+        seconds=st.sampled_from((30.0, 1300.0)),
+    )
+    def need(self, where: str, most: str, size: int, seconds: float) -> None:
+        """Let claims come for a pool with bounds, and give it a size that they do not ask for."""
+        self._note(POOLS, where, "p", {LEAST: "1", MOST: most})
+        for name in ("c", "d"):
+            self.story.claim(where, name)
+            self._live(2.0)
+        self._patch(POOLS, where, "p", {"spec": {"replicas": size}})
+        self._live(15.0, seconds, 62.0)
+
+    @rule(
+        where=WHERE,
+        which=WHICH,
+        kind=st.sampled_from((SANDBOXES, TEMPLATES)),
+        of=st.sampled_from((SANDBOXES, CLAIMS)),
+        after_s=st.sampled_from((0, 10)),
+        steps=STEPS,
+    )
+    def leave_alone(
+        self, where: str, which: int, kind: str, of: str, after_s: int, steps: list[float]
+    ) -> None:
         """Ask for suspension after a while, use it once, and let time pass."""
         self._note(kind, where, self._pick(kind, where, which), {TIMEOUT: "20"})
         self._live(12.0)
-        self.use(where=where, which=which, kind=SANDBOXES, after_s=0, pause=0)
+        self.use(where=where, which=which, kind=of, after_s=after_s, pause=0)
         self._live(12.0, *steps)
 
-    @rule(where=WHERE, which=WHICH, phase=st.sampled_from(("Failed", "Failed", "Succeeded")))
+    @rule(
+        where=WHERE,
+        # The first Pod is mostly that of a Sandbox which no pool has.
+        which=st.just(0) | WHICH,
+        phase=st.sampled_from(("Failed", "Failed", "Succeeded")),
+    )
     def fail(self, where: str, which: int, phase: str) -> None:
         """Let Pods of Sandboxes that ask for the next one end, more often than they permit."""
         for name in self.story.names(SANDBOXES, where):
@@ -190,6 +238,7 @@ class Races(Users):
         """Let the companions be away for a while."""
         self.story.kill(1)
         self.story.time(seconds)
+        self.story.courtesies.forget()
         self.story.start()
 
     def _note(self, kind: str, where: str, name: str, notes: Json) -> None:
