@@ -209,11 +209,10 @@ def _verdict_key(member: ObjectMeta) -> str:
 
 def _parts(spec: SandboxSpec) -> tuple[Any, ...]:
     claims = [
-        (entry.name, canonical(msgspec.json.decode(entry.spec) or {}))
+        (entry.name, canonical(msgspec.json.decode(entry.spec)))
         for entry in spec.volumeClaimTemplates or ()
     ]
-    pod_spec = msgspec.json.decode(spec.podTemplate.spec) or {}
-    return canonical(pod_spec), claims, spec.service
+    return canonical(msgspec.json.decode(spec.podTemplate.spec)), claims, spec.service
 
 
 def slow_start_groups(total: int, first: int = 1) -> Iterator[int]:

@@ -133,6 +133,22 @@ def test_the_namespaces_have_the_name_that_is_proposed_for_the_reference() -> No
         effective(scan(["--watch-namespaces=a", "--exclude-namespaces=a"]), {})
 
 
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--namespaces=c,a,b", "--exclude-namespaces=b,c,a"], "a, b, c cannot be both in"),
+        (
+            ["--companions=rollout,idle,defaults,autosize"],
+            "autosize, defaults, rollout, which need",
+        ),
+    ],
+)
+def test_what_cannot_be_together_is_named_in_order(flags: list[str], words: str) -> None:
+    """Two starts with the same mistake say the same."""
+    with pytest.raises(ConfigError, match=words):
+        effective(scan(flags), {})
+
+
 @pytest.mark.parametrize("name", sorted(REMOVED))
 def test_a_flag_that_was_removed_is_refused_as_the_reference_does(
     name: str, capsys: pytest.CaptureFixture[str]
