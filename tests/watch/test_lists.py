@@ -396,6 +396,20 @@ async def test_a_page_above_four_mib_is_asked_for_again_with_fewer(
         assert rig.names() == [obj["metadata"]["name"]]
 
 
+async def test_an_object_that_is_alone_on_its_page_may_be_larger() -> None:
+    """It cannot be had with fewer; two at a time are still too many."""
+    large = sandbox("large", 1)
+    large["spec"]["note"] = "x" * (4 * 1024 * 1024 + 16_384)
+    async with open_sandboxes(page_size=8) as rig:
+        for limit in ("8", "2", "1"):
+            exchange = await rig.server.next(watch=False)
+            assert exchange.query["limit"] == limit
+            with suppress(OSError, anyio.BrokenResourceError):
+                await exchange.reply(200, page([large], 100))
+        await rig.server.next(watch=True)
+        assert rig.names() == ["large"]
+
+
 @on_clock
 async def test_a_page_of_a_list_is_given_up_after_half_a_minute(clock: FakeClock) -> None:
     """A connection went silent: the page is asked for again, and what follows is seen."""
