@@ -500,3 +500,16 @@ async def test_each_member_that_a_claim_takes_has_its_own_event() -> None:
         assert bound_name(world) == "m2"
         told = sorted(note for _, _, note in events_of(world, "SandboxAdopted"))
         assert told == [f'Adopted warm pool Sandbox "{name}"' for name in ("m1", "m2")]
+
+
+async def test_a_sandbox_whose_end_was_seen_is_not_looked_for() -> None:
+    """The claim gets another member, and nobody asks for the one that its status still names."""
+    async with open_claims("m1", "m2") as world:
+        await world.create(claim())
+        before = bound_name(world)
+        await world.advance(5.0)
+        world.forget_requests()
+        await world.delete("sandboxes", before)
+        await world.advance(5.0)
+        assert bound_name(world) != before
+        assert world.requests("get", "sandboxes") == []
