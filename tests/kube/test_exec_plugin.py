@@ -257,6 +257,12 @@ async def test_a_printed_client_certificate_is_shown_and_replaced(
     assert all("authorization" not in request.headers for request in server.requests)
 
 
+async def test_a_printed_certificate_is_of_no_use_without_tls(plugin: Plugin) -> None:
+    """A proxy on the way may speak plain HTTP: nothing is loaded, and nothing fails."""
+    plugin.will_print(clientCertificateData="no", clientKeyData="no")
+    assert await ExecAuth(plugin.settings(), FakeClock()).authorization() is None
+
+
 async def test_a_printed_certificate_that_is_none_is_a_credential_fault(plugin: Plugin) -> None:
     """What OpenSSL refuses is told as the plugin's mistake."""
     plugin.will_print(clientCertificateData="no", clientKeyData="no")

@@ -8,7 +8,7 @@ from hypothesis import given
 from prometheus_client.parser import text_string_to_metric_families as read_classic
 
 from lean_sandbox.kube.telemetry import RequestCounters, RequestRecord
-from lean_sandbox.metrics.registry import Counters, Exposition, Family, Histograms, render
+from lean_sandbox.metrics.registry import Counters, Exposition, Family, Histograms, _Shares, render
 from tests.metrics.scrape import Scraped, scraping
 from tests.support.world import open_world, sandbox
 
@@ -110,6 +110,18 @@ async def test_scraping_makes_no_request() -> None:
 
 
 # -- the small parts -------------------------------------------------------------------------------
+
+
+def test_nothing_is_kept_of_a_tenant_that_has_nothing_left() -> None:
+    """There may be a namespace for each user, day after day."""
+    shares = _Shares()
+    for number in range(5000):
+        shares.add(f"tenant-{number}", 10)
+        shares.add(f"tenant-{number}", -10)
+    shares.add("large", 7)
+    assert shares.largest() == "large"
+    assert len(shares._of) == 1
+    assert len(shares._heap) < 100
 
 
 @given(st.text(st.characters(codec="utf-8")), st.text(st.characters(codec="utf-8"), max_size=5))
