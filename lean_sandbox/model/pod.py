@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
 from typing import Any
 
 import msgspec
@@ -166,7 +165,6 @@ def metadata_patch(
         held.annotations,
         template.annotations,
         recorded.get(names.PROPAGATED_ANNOTATIONS_ANNOTATION, ""),
-        kept=lists,
     )
     for key, listed in lists.items():
         # A list that becomes empty is written as an empty string; a list that never existed is not
@@ -191,7 +189,6 @@ def _propagated(
     present: dict[str, str] | None,
     wanted: dict[str, str] | None,
     recorded: str,
-    kept: Container[str] = (),
 ) -> dict[str, str]:
     desired = dict(present or {})
     wanted = wanted or {}
@@ -200,7 +197,7 @@ def _propagated(
         if desired.get(key, "") != value:
             desired[key] = value
     for key in recorded.split(","):
-        if key not in wanted and key not in kept:
+        if key not in wanted:
             desired.pop(key, None)
     return desired
 
