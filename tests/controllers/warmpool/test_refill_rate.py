@@ -136,3 +136,14 @@ async def test_a_rate_too_small_to_be_waited_for_makes_one_member_and_no_fault(r
         await world.advance(600.0)
         assert len(members(world)) == 1
         assert not world.controller.activity().errors["sandboxwarmpool"]
+
+
+async def test_a_create_that_fails_has_used_what_the_rate_grants() -> None:
+    """Otherwise a server that fails would be asked far more often than one that does not."""
+    async with open_pools(placed(), sandbox_warm_pool_max_refill_rate=0.1) as world:
+        world.plane.fail_next("create", "sandboxes", 500)
+        await world.create(pool(replicas=2))
+        await world.advance(8.0)
+        assert (created(world), len(members(world))) == (1, 0)
+        await world.advance(8.0)
+        assert (created(world), len(members(world))) == (2, 1)
