@@ -99,10 +99,10 @@ def view_of_pool(pool: SandboxWarmPool) -> PoolView:
         uid=meta.uid,
         generation=meta.generation,
         template=interned(names.clipped_name(spec.sandboxTemplateRef.name)),
-        replicas=spec.replicas,
+        # A server with an older definition does not refuse values below the minimum.
+        replicas=max(spec.replicas, 0),
         is_recreate=spec.updateStrategy.type == names.STRATEGY_RECREATE,
         pool_hash=names.name_hash(meta.name),
-        # A server with an older definition does not refuse values below the minimum.
         readiness_grace_s=None if grace_s is None else float(max(grace_s, LEAST_GRACE_S)),
     )
 
