@@ -101,6 +101,8 @@ async def test_the_second_flag_serves_what_has_a_meaning() -> None:
     assert found["cmdline"].text == "\0".join(sys.orig_argv)
     assert "http/server.py" in found["goroutine"].text
     assert "builtins.dict" in found["heap"].text
+    # A head, and the hundred types that take most.
+    assert len(found["heap"].text.splitlines()) == 101
     assert "profile" in found[""].text.split()
 
 

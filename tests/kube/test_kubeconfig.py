@@ -371,13 +371,27 @@ def test_nesting_without_end_is_said_so(home: Home) -> None:
     assert str(file) in str(caught.value)
 
 
-@pytest.mark.parametrize("content", [b"a: [", b"\xff\xfe", b"- a", b"", b"a: b: c"])
-def test_what_is_no_kubeconfig_is_said_so(home: Home, content: bytes) -> None:
-    """Broken YAML, other encodings, other documents: the file is named."""
+@pytest.mark.parametrize(
+    ("content", "problem", "way_out"),
+    [
+        (b"a: [", "is not YAML: line ", "correct"),
+        (b"a: b: c", "is not YAML: line 1, column 5: ", "correct"),
+        (b"\xff\xfe", "cannot be read: ", "point --kubeconfig or KUBECONFIG at"),
+        (b"- a", "is not a kubeconfig: ", "point --kubeconfig or KUBECONFIG at"),
+        (b"", "is not a kubeconfig: ", "point --kubeconfig or KUBECONFIG at"),
+    ],
+)
+def test_what_is_no_kubeconfig_is_said_so(
+    home: Home, content: bytes, problem: str, way_out: str
+) -> None:
+    """Broken YAML, other encodings, other documents: the file, what is wrong, and the way out."""
     file = home.write()
     file.write_bytes(content)
-    with pytest.raises(ConfigError, match=str(file)):
+    with pytest.raises(ConfigError) as caught:
         home.load()
+    told = str(caught.value)
+    assert told.startswith(f"{file}: {problem}")
+    assert way_out in told.removeprefix(f"{file}: {problem}")
 
 
 def test_missing_files_are_named(home: Home) -> None:

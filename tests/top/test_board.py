@@ -6,10 +6,11 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from filters import Change
+from filters import Change, EventType
 from lean_sandbox.top.board import Board
 from lean_sandbox.top.figures import Figures, NotReady, until_ready
 from lean_sandbox.top.kinds import (
@@ -194,6 +195,19 @@ def test_without_a_time_nothing_is_told_of_it() -> None:
     assert (found.claims, found.p50_ms, found.p99_ms, found.max_ms) == (0, None, None, None)
 
 
+def test_so_much_is_kept_of_a_message() -> None:
+    """It is as long as its writer likes, and there may be thousands."""
+    caches, _ = opened()
+    meta = {"name": "c", "namespace": NS, "uid": "1", "resourceVersion": "1"}
+    ready = {"type": "Ready", "status": "False", "reason": "Why", "message": "x" * 501}
+    body = {"metadata": meta, "status": {"conditions": [ready]}}
+    item = msgspec.convert(body, caches.claims.kind.item_type)
+    caches.claims.full(EventType.ADDED, item, initial=True)
+    entry = caches.claims.get(Key(NS, "c"))
+    assert entry is not None
+    assert entry.message == "x" * 500
+
+
 def test_the_rate_is_unknown_at_first_and_forgets_what_is_old() -> None:
     """Until a second has passed there is none; later it is that of the last ten seconds."""
     caches, board = opened()
@@ -202,7 +216,8 @@ def test_the_rate_is_unknown_at_first_and_forgets_what_is_old() -> None:
         board.arrived(Delta(new.key, Change.GENERATION, None, new), at)
     board.arrived(Delta(new.key, Change.GENERATION, None, new, initial=True), 108.0)
     board.arrived(Delta(new.key, Change.GENERATION, new, new), 108.0)
-    assert board.per_second(100.5, since_s=100.0) is None
+    assert board.per_second(100.9, since_s=100.0) is None
+    assert board.per_second(101.0, since_s=100.0) == 3.0
     assert board.per_second(108.0, since_s=100.0) == round(3 / 8, 1)
     assert board.per_second(111.0, since_s=100.0) == 0.1
     assert len(caches.claims) == 0
