@@ -122,6 +122,23 @@ async def test_a_change_whose_event_comes_during_a_reconcile_of_the_net_is_not_c
         assert caught(world) == {"sandbox": 0}
 
 
+async def test_a_pod_that_changed_during_its_look_is_looked_at_again() -> None:
+    """The Sandbox is Ready as far as is known, and nobody hears of its Pod any more."""
+    async with open_world(AT_ONCE) as world:
+        await world.ready_sandbox()
+        lose_wakes(world, "pods")
+        await world.pod_status(**running_status(ips=("10.0.0.9",)))
+        held = world.plane.hold("get", "pods", times=1)
+        await world.poke()
+        assert held.waiting
+        await world.pod_status(**running_status(ready=False))
+        held.release()
+        await world.settle()
+        assert condition(world.get(), "Ready")["status"] == "True"
+        await world.advance(10.5)
+        assert condition(world.get(), "Ready")["status"] == "False"
+
+
 async def test_a_claim_that_waits_for_somebody_is_not_looked_at() -> None:
     """Its Sandbox is suspended, finished or expired, or it is refused: no reconcile for an hour."""
     over = {"shutdownTime": "2020-01-01T00:00:00Z", "shutdownPolicy": "Retain"}
