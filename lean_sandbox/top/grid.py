@@ -21,7 +21,7 @@ class Piece(NamedTuple):
 
 
 class Column(NamedTuple):
-    """The title of a column; one that is fixed, of numbers or bars, is never cut."""
+    """The title of a column; one that is fixed, such as of numbers, is never cut."""
 
     title: str
     is_fixed: bool = False

@@ -172,7 +172,7 @@ def _pools(pools: Sequence[PoolFigures], shown: int, width: int, blocks: str) ->
     bar = max(_SHORTEST_BAR, min(_LONGEST_BAR, width - _POOL_CELLS - longest))
     columns = (
         _first("POOL", shown, len(pools)),
-        Column("", is_fixed=True),
+        Column(""),
         *map(number, ("FREE", "OF", "STARTING", "STUCK", "CLAIMED", "WARM", "WAITING")),
         Column(""),
     )
