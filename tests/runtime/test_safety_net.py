@@ -122,7 +122,7 @@ async def test_a_change_whose_event_comes_during_a_reconcile_of_the_net_is_not_c
         assert caught(world) == {"sandbox": 0}
 
 
-async def test_a_pod_that_changed_during_its_look_is_looked_at_again() -> None:
+async def test_a_pod_that_changed_while_it_was_read_is_read_again() -> None:
     """The Sandbox is Ready as far as is known, and nobody hears of its Pod any more."""
     async with open_world(AT_ONCE) as world:
         await world.ready_sandbox()
