@@ -71,33 +71,6 @@ def adopted(
     return patched(stored, adoption_patch(claim, touched, **known(stored, **facts_known)))
 
 
-@pytest.mark.claim_case(52)
-def test_adoption_of_a_plain_member() -> None:
-    """Claim case 52: pool labels gone, identity on both levels, one owner; the rest untouched."""
-    before = member()
-
-    after = adopted(before, view=template())
-
-    assert after["metadata"]["labels"] == {REF_HASH: H, LAUNCH_TYPE: "warm", CLAIM_UID: "u1"}
-    assert after["metadata"]["ownerReferences"] == [OWNER]
-    assert after["metadata"]["annotations"] == {TEMPLATE_REF: "tpl"}
-    inner = after["spec"]["podTemplate"]
-    assert inner["metadata"] == {"labels": {CLAIM_UID: "u1", REF_HASH: H}}
-    assert inner["spec"] == before["spec"]["podTemplate"]["spec"]
-
-
-@pytest.mark.claim_case(78, 84)
-def test_the_second_adopter_always_loses() -> None:
-    """Claim cases 78, 84: the guard is the pool's uid; other writes in between are no matter."""
-    before = member()
-    before["metadata"]["resourceVersion"] = "99"
-    operations = adoption_patch(facts(), None, **known(before))
-    after = patched(before, operations)
-
-    with pytest.raises(jsonpatch.JsonPatchTestFailed):
-        patched(after, operations)
-
-
 @pytest.mark.claim_case(78)
 def test_a_version_is_a_guard_where_the_pool_is_not_the_first_owner() -> None:
     """Claim case 78: the outcome is the same, and any write in between is noticed."""
@@ -112,15 +85,6 @@ def test_a_version_is_a_guard_where_the_pool_is_not_the_first_owner() -> None:
     before["metadata"]["resourceVersion"] = "42"
     with pytest.raises(jsonpatch.JsonPatchTestFailed):
         patched(before, operations)
-
-
-@pytest.mark.claim_case(68)
-def test_foreign_annotations_are_kept_and_the_pod_name_is_nobodys_business() -> None:
-    """Claim case 68: unrelated keys stay; the Sandbox's own controller looks after the Pod name."""
-    before = member()
-    before["metadata"]["annotations"].update({"x": "y", "agents.x-k8s.io/pod-name": "stale"})
-
-    assert adopted(before)["metadata"]["annotations"] == before["metadata"]["annotations"]
 
 
 def test_an_annotation_is_never_set_over_ones_that_may_exist() -> None:

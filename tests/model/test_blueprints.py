@@ -339,57 +339,18 @@ def member(view: TemplateView, stamped: str | None = None, *, edits: int = 0) ->
     return ObjectMeta(uid="u", generation=1 + edits, labels=labels)
 
 
-def decided(
-    judge: Staleness, found: ObjectMeta, spec: SandboxSpec, *, is_orphan: bool = False
-) -> Freshness:
+def decided(judge: Staleness, found: ObjectMeta, spec: SandboxSpec) -> Freshness:
     """Return the verdict as a reconcile finds it."""
-    verdict = judge.by_labels(found, is_orphan=is_orphan)
+    verdict = judge.by_labels(found, is_orphan=False)
     if verdict is Freshness.UNDECIDED:
-        verdict = judge.by_spec(found, spec, is_orphan=is_orphan)
+        verdict = judge.by_spec(found, spec, is_orphan=False)
     return verdict
-
-
-@pytest.mark.pool_case(82, 83)
-def test_another_template_of_the_same_content_makes_members_stale() -> None:
-    """Pool cases 82, 83: the name decides first; the other template's members stay fresh."""
-    a = template(name="a")
-    b = template(name="b")
-
-    assert Staleness(b).by_labels(member(a), is_orphan=False) is Freshness.STALE
-    assert Staleness(a).by_labels(member(a), is_orphan=False) is Freshness.FRESH
 
 
 @pytest.mark.pool_case(30)
 def test_an_orphan_without_the_template_label_is_stale() -> None:
     """Pool case 30: without the label nothing is compared."""
     assert Staleness(template()).by_labels(ObjectMeta(), is_orphan=True) is Freshness.STALE
-
-
-@pytest.mark.pool_case(28, 29)
-def test_labels_of_orphans_are_not_trusted() -> None:
-    """Pool cases 28, 29: an orphan with the right hash is compared; the right content is fresh."""
-    view = template()
-    judge = Staleness(view)
-
-    assert decided(judge, member(view), made_from(view), is_orphan=True) is Freshness.FRESH
-    changed = made_from(template({"containers": [{**MAIN, "image": "j"}]}))
-    assert decided(judge, member(view), changed, is_orphan=True) is Freshness.STALE
-    # What an orphan said about its hash does not decide about members.
-    assert judge.by_labels(member(view, "0badf00d"), is_orphan=False) is Freshness.UNDECIDED
-
-
-@pytest.mark.template_case(48)
-@pytest.mark.pool_case(75, 86)
-def test_a_mismatched_hash_is_settled_by_comparison() -> None:
-    """Template case 48, Pool cases 75, 86: unknown hashes with equal specs are fresh."""
-    view = template(metadata={"labels": {"new": "label"}})
-    old = template()
-    judge = Staleness(view)
-
-    assert decided(judge, member(old), made_from(old)) is Freshness.FRESH
-    assert decided(judge, member(view, ""), made_from(old)) is Freshness.FRESH
-    changed = template({"containers": [{**MAIN, "image": "j"}]})
-    assert decided(judge, member(changed), made_from(changed)) is Freshness.STALE
 
 
 @pytest.mark.pool_case(87)
@@ -422,29 +383,6 @@ def test_what_somebody_made_of_one_member_says_nothing_of_the_others() -> None:
         assert [judge.by_labels(found, is_orphan=False) for found, _, _ in order] == [
             verdict for _, _, verdict in order
         ]
-
-
-@pytest.mark.template_case(49)
-@pytest.mark.pool_case(85)
-def test_network_settings_count_in_the_comparison_but_not_in_the_hash() -> None:
-    """Template case 49, Pool case 85: a matching hash is fresh; compared, DNS None is stale."""
-    secured = template()
-    custom = template(networkPolicy={})
-
-    assert custom.blueprint_hash == secured.blueprint_hash
-    assert Staleness(custom).by_labels(member(secured), is_orphan=False) is Freshness.FRESH
-    assert not is_same_blueprint(custom, made_from(secured))
-
-
-@pytest.mark.claim_case(65)
-@pytest.mark.template_case(48)
-def test_a_claim_judges_a_candidate_by_hash_then_by_comparison() -> None:
-    """Claim case 65, Template case 48: the template's name and a missing hash are no obstacles."""
-    view = template()
-
-    assert Staleness(view).by_hash(member(view)) is Freshness.FRESH
-    assert Staleness(view).by_hash(member(view, "0badf00d")) is Freshness.UNDECIDED
-    assert Staleness(view).by_hash(member(view, "")) is Freshness.UNDECIDED
 
 
 @given(PODS)

@@ -96,28 +96,6 @@ def test_the_earlier_of_both_terms_wins() -> None:
     assert expire_at(view(**both), finished(0)) == (NOW + seconds(100)).timestamp()
 
 
-@pytest.mark.claim_case(102)
-def test_the_time_to_live_counts_from_finishing() -> None:
-    """Claim case 102: 120 s after a finish 30 s ago leaves 90 s."""
-    assert time_left_s(expire_at(view(ttlSecondsAfterFinished=120), finished(30)), NOW) == 90
-
-
-@pytest.mark.claim_case(103)
-def test_a_time_to_live_of_zero_expires_at_once() -> None:
-    """Claim case 103: the reconcile that mirrors Finished finds it expired."""
-    zero = view(ttlSecondsAfterFinished=0)
-    assert not has_come(expire_at(zero, None), NOW)
-    assert has_come(expire_at(zero, finished(0)), NOW)
-
-
-@pytest.mark.claim_case(105)
-def test_without_terms_nothing_expires() -> None:
-    """Claim case 105: a finished claim without a time to live stays, as does one without dates."""
-    assert expire_at(view(), finished(10)) is None
-    assert expire_at(view_of_claim(claim_object()), finished(10)) is None
-    assert time_left_s(expire_at(view(), finished(10)), NOW) is None
-
-
 @pytest.mark.parametrize(
     "mirrored",
     [
@@ -131,15 +109,6 @@ def test_without_terms_nothing_expires() -> None:
 def test_only_a_true_finished_with_a_time_counts(mirrored: Any) -> None:
     """A time to live without a known moment of finishing never runs."""
     assert expire_at(view(ttlSecondsAfterFinished=1), mirrored) is None
-
-
-@pytest.mark.claim_case(97, 106, 107)
-def test_expiry_is_not_latched() -> None:
-    """Claim cases 97, 106, 107: past is expired, from the very second on; the future is not."""
-    assert has_come(expire_at(view(shutdownTime=shutdown(-1)), None), NOW)
-    assert has_come(expire_at(view(shutdownTime=shutdown(0)), None), NOW)
-    assert not has_come(expire_at(view(shutdownTime=shutdown(1)), None), NOW)
-    assert time_left_s(expire_at(view(shutdownTime=shutdown(-1)), None), NOW) is None
 
 
 @pytest.mark.claim_case(4, 7)

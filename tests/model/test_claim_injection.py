@@ -57,23 +57,6 @@ def test_new_variables_are_appended(policy: str) -> None:
     assert before == pod(OLD)
 
 
-@pytest.mark.claim_case(34)
-def test_an_override_replaces_in_place() -> None:
-    """Claim case 34: the literal takes the index, valueFrom is gone."""
-    other = {"name": "Z", "value": "z"}
-    result = inject_env(pod(OLD, other), [var("OLD")], "Overrides")
-    assert result["containers"][0]["env"] == [{"name": "OLD", "value": "v"}, other]
-
-
-@pytest.mark.claim_case(36)
-def test_allowed_is_not_overriding() -> None:
-    """Claim case 36: an existing variable is an error worth a retry."""
-    assert refused(pod(OLD), [var("OLD")], "Allowed") == (
-        ClaimFault.OTHER,
-        'environment variable override is not allowed by the template policy for variable "OLD"',
-    )
-
-
 @pytest.mark.claim_case(37)
 @pytest.mark.parametrize("policy", ["Disallowed", "", "Other"])
 def test_no_policy_no_variables(policy: str) -> None:
@@ -96,14 +79,6 @@ def test_env_from_hides_what_would_be_overridden() -> None:
     inject_env(spec, [var("A", container="side")], "Allowed")
     inject_env(spec, [var("A")], "Overrides")
     assert inject_env(spec, [], "Allowed") is spec
-
-
-@pytest.mark.claim_case(40)
-def test_an_init_container_gets_its_own_only() -> None:
-    """Claim case 40: by its name, and never the nameless ones."""
-    result = inject_env(pod(), [var("A", container="init"), var("B")], "Allowed")
-    assert result["initContainers"] == [{"name": "init", "env": [{"name": "A", "value": "v"}]}]
-    assert [entry["name"] for entry in result["containers"][0]["env"]] == ["B"]
 
 
 @pytest.mark.claim_case(41)
@@ -176,13 +151,6 @@ def test_volumes_are_disallowed_by_default(policy: str) -> None:
     )
 
 
-@pytest.mark.claim_case(46)
-def test_allowed_volumes_follow_the_templates() -> None:
-    """Claim case 46: template order, then claim order."""
-    merged = merge_claim_templates(volumes("b", "a"), volumes("d", "c", mark="c"), "Allowed")
-    assert described(merged) == [("b", ""), ("a", ""), ("d", "c"), ("c", "c")]
-
-
 @pytest.mark.claim_case(47)
 def test_allowed_does_not_override_volumes() -> None:
     """Claim case 47: the clash is named."""
@@ -191,13 +159,6 @@ def test_allowed_does_not_override_volumes() -> None:
         MERGE + "overriding volume claim templates is forbidden by the template: "
         'cannot override template volume "a"',
     )
-
-
-@pytest.mark.claim_case(48)
-def test_overrides_replace_whole_entries_in_place() -> None:
-    """Claim case 48: the place stays the template's, new ones are appended."""
-    merged = merge_claim_templates(volumes("a", "b"), volumes("n", "a", mark="c"), "Overrides")
-    assert described(merged) == [("a", "c"), ("b", ""), ("n", "c")]
 
 
 @pytest.mark.claim_case(49)

@@ -16,12 +16,11 @@ from lean_sandbox.model.claim_status import (
     ClaimObservation,
     Retry,
     claim_status_patch,
-    expired_claim_status,
     next_claim_status,
     not_controlled,
     requeue_after_s,
 )
-from lean_sandbox.model.conditions import Condition, find, has_reason
+from lean_sandbox.model.conditions import Condition, find
 from lean_sandbox.model.sandbox import SandboxStatus
 from tests.model.extensions import EARLIER, NOW, claim_status, condition
 from tests.model.support import as_json, merged
@@ -29,7 +28,6 @@ from tests.model.support import as_json, merged
 NOW_TEXT = "2026-10-22T12:00:00Z"
 READY = condition("Ready", "True", "DependenciesReady", "Pod is Ready")
 FINISHED = condition("Finished", "True", "PodSucceeded", "Pod completed successfully")
-BOUND = claim_status({"sandbox": {"name": "m1", "podIPs": ["10.0.0.1"], "serviceFQDN": "f"}})
 
 
 def mirrored(*conditions: Condition, **fields: Any) -> SandboxStatus:
@@ -160,37 +158,6 @@ def test_a_conflict_is_logged_in_full_and_shown_without_the_servers_words() -> N
     assert "Operation" not in error.message
 
 
-@pytest.mark.claim_case(97)
-def test_expired_without_failure() -> None:
-    """Claim case 97: row 10, also while the Sandbox is still there."""
-    expected = ("False", "ClaimExpired", "Claim expired. Sandbox cleanup initiated.")
-    assert ready(after(is_expired=True)) == expected
-    gone = after(is_expired=True, sandbox_name="m1", sandbox_status=mirrored(READY))
-    assert ready(gone) == expected
-
-
-@pytest.mark.claim_case(1)
-def test_a_new_sandbox_is_not_ready() -> None:
-    """Claim case 1: row 14, and its name in the same write; row 11 without any."""
-    status = after(sandbox_name="c", sandbox_status=SandboxStatus())
-    assert ready(status) == ("False", "SandboxNotReady", "Sandbox is not ready")
-    assert status.bound.name == "c"
-    assert ready(after()) == ("False", "SandboxMissing", "Sandbox does not exist")
-
-
-@pytest.mark.claim_case(10)
-def test_ready_is_forwarded_with_the_claims_generation() -> None:
-    """Claim case 10: status, reason, message copied; name, IPs and FQDN in the same status."""
-    seen = mirrored(READY, podIPs=("10.0.0.1",), serviceFQDN="m1.default.svc.cluster.local")
-    status = after(sandbox_name="m1", sandbox_status=seen)
-    assert ready(status) == ("True", "DependenciesReady", "Pod is Ready")
-    assert as_json(status)["sandbox"] == {
-        "name": "m1",
-        "podIPs": ["10.0.0.1"],
-        "serviceFQDN": "m1.default.svc.cluster.local",
-    }
-
-
 @pytest.mark.parametrize(
     "reason",
     ["DependenciesNotReady", "SandboxSuspended", "PodSucceeded", "PodFailed", "MultiplePods"],
@@ -199,17 +166,6 @@ def test_every_reason_of_the_sandbox_is_forwarded(reason: str) -> None:
     """Clients stop on some of them, so they arrive unchanged."""
     seen = mirrored(condition("Ready", "False", reason, "why"))
     assert ready(after(sandbox_name="m1", sandbox_status=seen)) == ("False", reason, "why")
-
-
-@pytest.mark.claim_case(108)
-def test_a_sandbox_that_expired_by_itself() -> None:
-    """Claim case 108: row 12, the fixed message."""
-    seen = mirrored(condition("Ready", "False", "SandboxExpired", "Sandbox has expired"))
-    assert ready(after(sandbox_name="m1", sandbox_status=seen)) == (
-        "False",
-        "SandboxExpired",
-        "Underlying Sandbox resource has expired independently of the Claim.",
-    )
 
 
 def test_a_message_fits_the_schema() -> None:
@@ -248,14 +204,6 @@ def test_without_a_transition_the_time_stays() -> None:
 # --- Finished ------------------------------------------------------------------------------------
 
 
-@pytest.mark.claim_case(102)
-def test_finished_is_copied_verbatim_and_sorted_first() -> None:
-    """Claim case 102: the Sandbox's generation and time; Finished precedes Ready."""
-    status = after(sandbox_name="m1", sandbox_status=mirrored(READY, FINISHED))
-    assert [entry.type for entry in status.conditions] == ["Finished", "Ready"]
-    assert status.conditions[0] == FINISHED
-
-
 @pytest.mark.claim_case(32, 97, 103)
 def test_finished_leaves_with_its_sandbox_unless_the_claim_expired() -> None:
     """Claim cases 32, 97, 103: a failing reconcile removes it, a retained claim keeps it."""
@@ -267,54 +215,6 @@ def test_finished_leaves_with_its_sandbox_unless_the_claim_expired() -> None:
     assert find(resumed.conditions, "Finished") is None
     still = after(old, is_expired=True, sandbox_name="m1", sandbox_status=mirrored(READY))
     assert find(still.conditions, "Finished") is None
-
-
-# --- status.sandbox ------------------------------------------------------------------------------
-
-
-@pytest.mark.claim_case(18, 19, 20, 32)
-def test_a_binding_survives_failures() -> None:
-    """Claim cases 18, 19, 20, 32: with or without the Sandbox in hand."""
-    for error in (INVALID, POOL_NOT_FOUND, ClaimError(ClaimFault.OTHER, "500")):
-        assert after(BOUND, error=error).bound == BOUND.bound
-    held = after(BOUND, error=INVALID, sandbox_name="m1", sandbox_status=mirrored(READY))
-    assert held.bound.name == "m1"
-    assert held.bound.podIPs == ()
-
-
-@pytest.mark.claim_case(97, 99)
-def test_a_binding_ends_with_its_sandbox() -> None:
-    """Claim cases 97, 99: gone, or somebody else's; name, IPs and FQDN go together."""
-    for gone in (after(BOUND, is_expired=True), after(BOUND, error=NOT_OWNED)):
-        assert gone.bound == BoundSandbox()
-        patch = claim_status_patch(BOUND, gone)
-        assert patch is not None
-        assert patch["sandbox"] == {"name": None, "podIPs": None, "serviceFQDN": None}
-
-
-@pytest.mark.claim_case(11, 12)
-def test_waiting_for_the_cache_changes_nothing_that_is_bound() -> None:
-    """Claim cases 11, 12: with a name the status is left as it is, without one row 4 applies."""
-    assert after(BOUND, error=CREATE_PENDING) is BOUND
-    assert claim_status_patch(BOUND, after(BOUND, error=CREATE_PENDING)) is None
-    assert ready(after(error=CREATE_PENDING))[1] == "SandboxCreatePending"
-
-
-# --- expiry --------------------------------------------------------------------------------------
-
-
-@pytest.mark.claim_case(97, 103)
-def test_the_mark_of_expiry_changes_ready_only() -> None:
-    """Claim cases 97, 103: Sandbox and Finished stay; the mark is recognised."""
-    status = after(sandbox_name="m1", sandbox_status=mirrored(READY, FINISHED))
-    marked = expired_claim_status(status, 7, NOW)
-
-    assert ready(marked) == ("False", "ClaimExpired", "Claim expired. Sandbox cleanup initiated.")
-    assert moment(marked, "Ready") == NOW_TEXT
-    assert (marked.conditions[0], marked.bound) == (FINISHED, status.bound)
-    assert has_reason(marked.conditions, "Ready", "ClaimExpired")
-    assert not has_reason(status.conditions, "Ready", "ClaimExpired")
-    assert ready(after(error=NOT_OWNED))[1] == "ClaimExpired"
 
 
 # --- patches -------------------------------------------------------------------------------------

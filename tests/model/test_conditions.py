@@ -23,8 +23,6 @@ from lean_sandbox.model.sandbox_status import (
 )
 from tests.model.support import LATER, NOW, pod, seen
 
-TWO = "multiple Pods (2) are controlled by this Sandbox; refusing to choose or create a Pod"
-
 
 def told(condition: Condition | None) -> tuple[str, str, str]:
     """Return status, reason and message."""
@@ -45,16 +43,6 @@ def test_a_pod_not_running_shows_its_phase(phase: str) -> None:
         "False",
         "DependenciesNotReady",
         f"Pod exists with phase: {phase}",
-    )
-
-
-@pytest.mark.case(31)
-def test_a_ready_pod_needs_an_address() -> None:
-    """Case 31: Ready without podIPs cannot be reached, so it is not ready."""
-    assert readiness(pod=pod(ips=())) == (
-        "False",
-        "DependenciesNotReady",
-        "Pod is Ready but has no podIPs yet",
     )
 
 
@@ -79,16 +67,6 @@ def test_the_service_counts_when_it_is_required(
     assert (got[0], got[2]) == (status, f"Pod is Ready{part}")
 
 
-@pytest.mark.case(34)
-def test_nothing_there_is_told_in_both_parts() -> None:
-    """Case 34: neither Pod nor required Service."""
-    assert readiness(service_requested=True) == (
-        "False",
-        "DependenciesNotReady",
-        "Pod does not exist; Service does not exist",
-    )
-
-
 @pytest.mark.case(36, 37)
 @pytest.mark.parametrize(
     ("phase", "reason", "message"),
@@ -103,18 +81,6 @@ def test_a_finished_pod_is_told_twice(phase: str, reason: str, message: str) -> 
 
     assert told(finished(observation)) == ("True", reason, message)
     assert told(ready(observation)) == ("False", reason, message)
-
-
-@pytest.mark.case(38, 151)
-def test_finished_goes_with_the_pod() -> None:
-    """Cases 38, 151: no Pod, a running one or a foreign one is not finished."""
-    for observation in (
-        seen(),
-        seen(has_pod_failed=True),
-        seen(pod=pod()),
-        seen(pod=pod("Failed", is_owned=False)),
-    ):
-        assert finished(observation) is None
 
 
 def test_finished_shows_while_suspending() -> None:
@@ -217,16 +183,6 @@ def test_suspended_tells_how_far_it_is(fields: dict[str, Any], expected: tuple[s
     assert told(suspended(seen(**fields))) == expected
 
 
-@pytest.mark.case(60, 61)
-def test_multiple_pods_hide_every_other_error() -> None:
-    """Cases 60, 61: the text for several Pods stands alone, whatever else failed."""
-    assert readiness(many_pods=2, errors=("pvc broke",), invalid="refused") == (
-        "False",
-        "MultiplePods",
-        TWO,
-    )
-
-
 @pytest.mark.case(26, 66, 90, 102, 114)
 def test_errors_are_told_in_order() -> None:
     """Cases 26, 66, 90, 102, 114: the errors of a reconcile beat mode and Pod, line by line."""
@@ -293,18 +249,6 @@ def test_conditions_are_always_writable(observation: Observation) -> None:
         assert condition.observedGeneration == (observation.generation or None)
 
 
-@pytest.mark.case(42)
-def test_the_transition_time_follows_the_status_alone() -> None:
-    """Case 42: a new message or generation leaves the time; a new status moves it."""
-    first = upsert((), Condition("Ready", "False", "A", "one", observedGeneration=1), NOW)
-    second = upsert(first, Condition("Ready", "False", "B", "two", observedGeneration=2), LATER)
-    third = upsert(second, Condition("Ready", "True", "C", "three"), LATER)
-
-    assert first[0].lastTransitionTime == "2026-01-02T03:04:05Z"
-    assert second == (Condition("Ready", "False", "B", "two", "2026-01-02T03:04:05Z", 2),)
-    assert third[0].lastTransitionTime == "2026-01-02T03:05:05Z"
-
-
 def test_a_known_type_stays_in_place_and_a_new_one_is_appended() -> None:
     """The order of conditions is the order of their first appearance."""
     a = Condition("A", "True")
@@ -336,15 +280,3 @@ def test_a_pod_is_observed_by_its_own_status() -> None:
         node="node-1",
         scheduled=PodCondition("PodScheduled", "True"),
     )
-
-
-@pytest.mark.case(31)
-def test_a_single_pod_ip_does_not_count() -> None:
-    """Case 31: readiness looks at podIPs; podIP alone is no address."""
-    decoded = msgspec.json.decode(
-        b'{"status": {"phase": "Running", "podIP": "10.244.0.5",'
-        b' "conditions": [{"type": "Ready", "status": "True"}]}}',
-        type=Pod,
-    )
-
-    assert pod_state(decoded) == PodState(phase="Running", is_ready=True)

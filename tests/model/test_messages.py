@@ -6,10 +6,9 @@ import pytest
 
 from lean_sandbox.controllers.sandbox.plans import refusal
 from lean_sandbox.model.meta import controller_reference
-from lean_sandbox.model.sandbox_status import FailedStep, ready
+from lean_sandbox.model.sandbox_status import FailedStep
 from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.children import ServiceEntry
-from tests.model.support import seen
 
 LABELS = (
     'missing required pool authorization label ("agents.x-k8s.io/adoptable") or sandbox tracking '
@@ -35,14 +34,6 @@ def test_an_unauthorised_child_is_named_with_the_missing_labels(what: str) -> No
     """Cases 51, 94, 105: a child that may not be adopted says which labels would allow it."""
     child = ServiceEntry(Key("ns", "c-1"), "u-2", 1)
     assert refusal(what, child, "sb-1") == f'cannot adopt unowned {what} "c-1": {LABELS}'
-
-
-@pytest.mark.case(60)
-def test_multiple_pods_are_counted() -> None:
-    """Case 60: the text for several owned Pods carries their number."""
-    assert ready(seen(many_pods=2)).message == (
-        "multiple Pods (2) are controlled by this Sandbox; refusing to choose or create a Pod"
-    )
 
 
 @pytest.mark.case(66, 114)

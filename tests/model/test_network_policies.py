@@ -15,7 +15,6 @@ from lean_sandbox.model.template import (
     build_policy,
     desired_policy_spec,
     is_policy_as_desired,
-    policy_name,
     policy_refusal,
 )
 from tests.model.extensions import REF_HASH, template
@@ -127,22 +126,6 @@ def test_defaults_of_the_server_are_no_drift() -> None:
     assert not is_settled(view, stored)
 
 
-@pytest.mark.template_case(2, 17, 21, 22, 23)
-def test_drift_of_any_kind_replaces_the_spec() -> None:
-    """Template cases 2, 17, 21, 22, 23: edits on either side, and selectors, are put right."""
-    default = template()
-    custom = template(networkPolicy=RULE)
-
-    assert is_settled(default)
-    assert not is_settled(default, desired_policy_spec(custom))
-    assert not is_settled(custom, desired_policy_spec(default))
-    assert not is_settled(default, desired_policy_spec(template(name="old")))
-    edited = desired_policy_spec(default)
-    edited["egress"] = [*edited["egress"], {"to": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]}]
-    assert not is_settled(default, edited)
-    assert not is_settled(default, {})
-
-
 @pytest.mark.template_case(28)
 def test_the_refusal_names_both_objects() -> None:
     """Template case 28: the policy that is in the way, and the template that wants its name."""
@@ -150,15 +133,6 @@ def test_the_refusal_names_both_objects() -> None:
         'refusing to update NetworkPolicy "t-network-policy" '
         'as it is not controlled by SandboxTemplate "t"'
     )
-
-
-@pytest.mark.template_case(34)
-def test_policies_of_equal_names_select_alike_in_their_own_namespaces() -> None:
-    """Template case 34: the hash is that of the name alone."""
-    first = build_policy(template(name="t"))
-    second = build_policy(template({"containers": []}, name="t"))
-    assert first["spec"]["podSelector"] == second["spec"]["podSelector"]
-    assert first["metadata"]["name"] == policy_name("t")
 
 
 def test_an_empty_selector_is_not_a_missing_one() -> None:

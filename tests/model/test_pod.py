@@ -67,20 +67,6 @@ def test_key_lists_are_sorted_and_only_made_when_needed() -> None:
     assert metadata["annotations"] == {"agents.x-k8s.io/propagated-labels": "a,m,z"}
 
 
-@pytest.mark.case(72)
-def test_reserved_template_keys_never_reach_a_new_pod() -> None:
-    """Case 72: reserved keys are dropped and not listed; the real hash wins."""
-    reserved = template(
-        {HASH_KEY: "evil", "extensions.agents.x-k8s.io/x": "y"},
-        {"agents.x-k8s.io/pod-name": "p", "opentelemetry.io/trace-context": "{}"},
-    )
-
-    metadata = pod_of(sandbox({"podTemplate": reserved}))["metadata"]
-
-    assert metadata["labels"] == {HASH_KEY: HASH}
-    assert "annotations" not in metadata
-
-
 @pytest.mark.case(75, 76, 77, 79, 80, 81)
 @pytest.mark.parametrize(
     ("kind", "group", "expected"),
@@ -109,49 +95,6 @@ def test_system_labels_follow_the_owner(kind: str | None, group: str, expected: 
     assert got.pop(HASH_KEY) == HASH
     assert got.pop("agents.x-k8s.io/created-by") == "unknown"
     assert set(got.values()) == expected
-
-
-@pytest.mark.case(20, 21)
-def test_claims_become_volumes_behind_those_of_the_template() -> None:
-    """Cases 20, 21: a volume of a claim's name is replaced, other ones come first, in order."""
-    spec = {
-        "containers": [{"name": "main", "image": "i", "newField": {"x": [1.5, None]}}],
-        "volumes": [
-            {"name": "data", "emptyDir": {}},
-            {"name": "cfg", "configMap": {"name": "c"}},
-        ],
-        "somethingNew": True,
-    }
-    claims = [
-        {"metadata": {"name": "data"}, "spec": {}},
-        {"metadata": {"name": "logs"}, "spec": {}},
-    ]
-
-    got = pod_of(sandbox({"podTemplate": template(spec=spec), "volumeClaimTemplates": claims}))[
-        "spec"
-    ]
-
-    assert got == {
-        **spec,
-        "volumes": [
-            {"name": "cfg", "configMap": {"name": "c"}},
-            {"name": "data", "persistentVolumeClaim": {"claimName": "data-sb-1"}},
-            {"name": "logs", "persistentVolumeClaim": {"claimName": "logs-sb-1"}},
-        ],
-    }
-
-
-@pytest.mark.case(20)
-def test_null_volumes_are_no_obstacle() -> None:
-    """Case 20: claims become volumes also where the template says ``volumes: null``."""
-    claims = [{"metadata": {"name": "data"}, "spec": {}}]
-    spec: dict[str, Any] = {"containers": [], "volumes": None}
-
-    got = pod_of(sandbox({"podTemplate": template(spec=spec), "volumeClaimTemplates": claims}))[
-        "spec"
-    ]
-
-    assert [volume["name"] for volume in got["volumes"]] == ["data"]
 
 
 @pytest.mark.case(22)

@@ -10,15 +10,7 @@ from hypothesis import strategies as st
 from lean_sandbox.model.meta import ObjectMeta
 from lean_sandbox.model.pod import metadata_patch
 from lean_sandbox.model.sandbox import PodTemplateMetadata, visible
-from tests.model.support import (
-    HASH,
-    HASH_KEY,
-    merged,
-    owner,
-    pod_meta,
-    sandbox_meta,
-    template_metadata,
-)
+from tests.model.support import HASH_KEY, merged, owner, pod_meta, sandbox_meta, template_metadata
 
 NOTHING = PodTemplateMetadata()
 
@@ -35,74 +27,6 @@ def patch_of(
 ) -> dict[str, dict[str, str | None]] | None:
     """Return the patch of a Pod by what of the template's metadata is visible."""
     return metadata_patch(meta, visible(template), held)
-
-
-@pytest.mark.case(59, 145)
-def test_a_lost_tracking_label_is_restored() -> None:
-    """Cases 59, 145: the tracking label is put back, also over a foreign value."""
-    for labels in ({}, {HASH_KEY: "other"}):
-        pod = pod_meta(labels, is_tracked=False)
-        assert patch_of(sandbox_meta(), NOTHING, pod) == {"labels": {HASH_KEY: HASH}}
-
-
-@pytest.mark.case(69)
-def test_an_emptied_list_becomes_the_empty_string() -> None:
-    """Case 69: the list of the last label is emptied, not removed, and then stays quiet."""
-    pod = pod_meta({"a": "1"}, {LABELS: "a"})
-
-    assert patch_of(sandbox_meta(), NOTHING, pod) == {
-        "labels": {"a": None},
-        "annotations": {LABELS: ""},
-    }
-    assert patch_of(sandbox_meta(), NOTHING, pod_meta({}, {LABELS: ""})) is None
-
-
-@pytest.mark.case(72)
-def test_reserved_template_keys_never_reach_an_existing_pod() -> None:
-    """Case 72: reserved keys of the template are ignored on update as they are on create."""
-    reserved = template_metadata(
-        {HASH_KEY: "evil", "extensions.agents.x-k8s.io/x": "y"},
-        {"agents.x-k8s.io/pod-name": "p", "opentelemetry.io/trace-context": "{}"},
-    )
-
-    assert patch_of(sandbox_meta(), reserved, pod_meta()) is None
-
-
-@pytest.mark.case(73)
-def test_reserved_keys_an_old_controller_recorded_are_scrubbed() -> None:
-    """Case 73: recorded reserved keys leave the Pod and the lists."""
-    pod = pod_meta(
-        {"a": "1", "agents.x-k8s.io/evil": "e"},
-        {
-            "c": "1",
-            "agents.x-k8s.io/pod-name": "p",
-            "opentelemetry.io/trace-context": "{}",
-            LABELS: "a,agents.x-k8s.io/evil",
-            ANNOTATIONS: "c,agents.x-k8s.io/pod-name,opentelemetry.io/trace-context",
-        },
-    )
-
-    assert patch_of(sandbox_meta(), template_metadata({"a": "1"}, {"c": "1"}), pod) == {
-        "labels": {"agents.x-k8s.io/evil": None},
-        "annotations": {
-            "agents.x-k8s.io/pod-name": None,
-            "opentelemetry.io/trace-context": None,
-            LABELS: "a",
-            ANNOTATIONS: "c",
-        },
-    }
-
-
-@pytest.mark.case(74)
-def test_a_recorded_name_hash_is_kept() -> None:
-    """Case 74: the tracking label survives being listed; so do the lists themselves."""
-    pod = pod_meta(
-        {"a": "1"}, {"c": "1", LABELS: f"a,{HASH_KEY}", ANNOTATIONS: f"c,{LABELS},{ANNOTATIONS}"}
-    )
-
-    assert patch_of(sandbox_meta(), template_metadata({"a": "1"}, {"c": "1"}), pod) == {
-        "annotations": {LABELS: "a", ANNOTATIONS: "c"}
-    }
 
 
 def test_empty_entries_of_a_list_are_skipped() -> None:
@@ -177,22 +101,6 @@ def test_created_by_follows_the_sandbox() -> None:
     }
 
 
-@pytest.mark.case(81)
-def test_labels_of_the_sandbox_itself_stay_there() -> None:
-    """Case 81: a label of the Sandbox's own metadata is not copied."""
-    assert patch_of(sandbox_meta({"team": "x"}), NOTHING, pod_meta()) is None
-
-
-@pytest.mark.case(82)
-def test_a_removed_autoscaler_annotation_is_removed() -> None:
-    """Case 82: safe-to-evict is an ordinary managed key."""
-    key = "cluster-autoscaler.kubernetes.io/safe-to-evict"
-
-    assert patch_of(
-        sandbox_meta(), template_metadata(), pod_meta({}, {key: "true", ANNOTATIONS: key})
-    ) == {"annotations": {key: None, ANNOTATIONS: ""}}
-
-
 @pytest.mark.case(148)
 def test_an_empty_value_is_listed_but_not_added() -> None:
     """Case 148: an existing Pod does not get a label of empty value, but the list names it."""
@@ -206,20 +114,6 @@ def test_an_empty_value_is_listed_but_not_added() -> None:
         "labels": {"a": ""},
         "annotations": {"c": ""},
     }
-
-
-@pytest.mark.case(139)
-def test_the_patch_needs_no_more_than_the_kept_metadata() -> None:
-    """Case 139: a Pod without managedFields and finalizers gives the same patch as the full one."""
-    full = b"""{"labels": {"a": "1"}, "annotations": {"agents.x-k8s.io/propagated-labels": "a"},
-        "finalizers": ["f"], "managedFields": [{"manager": "m"}]}"""
-    decoded = msgspec.json.decode(full, type=ObjectMeta)
-    held = PodTemplateMetadata(decoded.labels, decoded.annotations)
-    pruned = PodTemplateMetadata({"a": "1"}, {LABELS: "a"})
-
-    from_full = patch_of(sandbox_meta(), NOTHING, held)
-
-    assert from_full == patch_of(sandbox_meta(), NOTHING, pruned)
 
 
 KEYS = st.sampled_from(

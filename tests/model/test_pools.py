@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,13 +11,7 @@ from hypothesis import strategies as st
 from lean_sandbox.model.conditions import whole_status
 from lean_sandbox.model.names import name_hash
 from lean_sandbox.model.template import TemplateView
-from lean_sandbox.model.warmpool import (
-    ReplacementPace,
-    SandboxWarmPool,
-    SandboxWarmPoolStatus,
-    build_member,
-    view_of_pool,
-)
+from lean_sandbox.model.warmpool import ReplacementPace, SandboxWarmPoolStatus, build_member
 from tests.model.extensions import (
     CREATED_BY,
     LAUNCH_TYPE,
@@ -51,15 +44,6 @@ def test_absent_replicas_are_one(spec: dict[str, Any]) -> None:
     """Pool case 2: objects that were never defaulted want one member; zero is zero."""
     assert pool(spec).replicas == 1
     assert pool({"replicas": 0}).replicas == 0
-
-
-@pytest.mark.pool_case(5)
-def test_an_empty_template_name_is_tolerated() -> None:
-    """Pool case 5: it reads as the name of a template that does not exist."""
-    for reference in ({"name": ""}, {"name": None}, None):
-        assert pool({"sandboxTemplateRef": reference}).template == ""
-    nothing = msgspec.json.decode(b'{"spec":null,"status":null}', type=SandboxWarmPool)
-    assert view_of_pool(nothing).template == ""
 
 
 @pytest.mark.pool_case(6, 76, 77)
@@ -140,14 +124,6 @@ def test_template_metadata_is_kept_under_the_stamps() -> None:
     assert len(metadata["labels"]) == 5
     assert metadata["annotations"] == {"c": "d", SAFE: "true"}
     assert view.pod_metadata.labels == {"a": "b", REF_HASH: "other"}
-
-
-@pytest.mark.pool_case(12)
-def test_volumes_and_service_come_along() -> None:
-    """Pool case 12: both are copied."""
-    volumes = [{"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}}]
-    spec = made(template(volumeClaimTemplates=volumes, service=True))["spec"]
-    assert (spec["volumeClaimTemplates"], spec["service"]) == (volumes, True)
 
 
 @pytest.mark.pool_case(17)

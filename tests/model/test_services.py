@@ -46,47 +46,12 @@ def ports_of(*containers: dict[str, Any], init: tuple[dict[str, Any], ...] = ())
     return [(port.name, port.port, port.protocol) for port in derived]
 
 
-@pytest.mark.case(95)
-def test_ports_are_sorted_and_named() -> None:
-    """Case 95: a key counts once, keeps its first name, and is sorted by number, then protocol."""
-    assert ports_of(
-        container(
-            ("", 9090, "UDP"), ("", 8080, "TCP"), ("http", 8080, ""), ("", 9090, "TCP"), ("", 0, "")
-        )
-    ) == [("http", 8080, "TCP"), ("p-9090-tcp", 9090, "TCP"), ("p-9090-udp", 9090, "UDP")]
-
-
 @pytest.mark.case(96)
 def test_a_taken_name_is_not_given_twice() -> None:
     """Case 96: the first port of a name keeps it; the second one is named by its number."""
     assert ports_of(container(("http", 9090, "")), container(("http", 8080, ""))) == [
         ("p-8080-tcp", 8080, "TCP"),
         ("http", 9090, "TCP"),
-    ]
-
-
-@pytest.mark.case(96)
-def test_a_later_free_name_of_the_same_port_is_used() -> None:
-    """Case 96: when a port's first name is taken, a later name for it may still serve."""
-    assert ports_of(
-        container(("http", 9090, ""), ("http", 8080, "")), container(("alt", 8080, ""))
-    ) == [("alt", 8080, "TCP"), ("http", 9090, "TCP")]
-
-
-@pytest.mark.case(97)
-def test_explicit_names_beat_generated_ones() -> None:
-    """Case 97: a generated name that is taken gets a suffix; the explicit one is not altered."""
-    assert ports_of(container(("p-8080-tcp", 9090, ""), ("", 8080, ""))) == [
-        ("p-8080-tcp-2", 8080, "TCP"),
-        ("p-8080-tcp", 9090, "TCP"),
-    ]
-    assert ports_of(
-        container(("p-1-tcp", 2, ""), ("p-1-tcp-2", 3, ""), ("", 1, ""), ("", 4, "SCTP"))
-    ) == [
-        ("p-1-tcp-3", 1, "TCP"),
-        ("p-1-tcp", 2, "TCP"),
-        ("p-1-tcp-2", 3, "TCP"),
-        ("p-4-sctp", 4, "SCTP"),
     ]
 
 
@@ -222,20 +187,6 @@ def test_drift_of_an_owned_service_is_repaired() -> None:
 def test_ports_nobody_wants_are_cleared() -> None:
     """When the template has no ports left, the Service's are removed."""
     assert repair(owned((HTTP,)), ()) == {"spec": {"ports": None}}
-
-
-@pytest.mark.case(86)
-def test_other_port_fields_are_no_drift() -> None:
-    """Case 86: ports that are equal except for appProtocol or nodePort are left alone."""
-    service = msgspec.json.decode(
-        b'{"metadata": {"labels": {"agents.x-k8s.io/sandbox-name-hash": "ae84b5b2"}}, "spec":'
-        b' {"clusterIP": "None", "selector": {"agents.x-k8s.io/sandbox-name-hash": "ae84b5b2"},'
-        b' "ports": [{"name": "http", "protocol": "TCP", "port": 8080, "targetPort": 8080,'
-        b' "appProtocol": "h2", "nodePort": 3}]}}',
-        type=Service,
-    )
-
-    assert repair(service, (HTTP,)) is None
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,7 @@ from hypothesis import strategies as st
 
 from lean_sandbox.model.conditions import Condition, find, has_reason
 from lean_sandbox.model.sandbox import EMPTY_STATUS, SandboxStatus
-from lean_sandbox.model.sandbox_status import (
-    Observation,
-    expired_cleared,
-    expired_mark,
-    next_status,
-    status_patch,
-)
+from lean_sandbox.model.sandbox_status import Observation, expired_mark, next_status, status_patch
 from tests.model.support import HASH, HASH_KEY, LATER, NOW, as_json, merged, pod, seen
 
 SELECTOR = f"{HASH_KEY}={HASH}"
@@ -59,42 +53,6 @@ def healthy() -> SandboxStatus:
     return after(EMPTY_STATUS, seen(pod=pod(), service_requested=True, service_present=True))
 
 
-@pytest.mark.case(15, 16, 32)
-def test_an_operational_sandbox_shows_addresses_node_and_service() -> None:
-    """Cases 15, 16, 32: every field of an owned, running Pod and of its Service."""
-    assert healthy() == SandboxStatus(
-        conditions=healthy().conditions,
-        selector=SELECTOR,
-        podIPs=("10.244.0.5",),
-        nodeName="node-1",
-        service="sb-1",
-        serviceFQDN=FQDN,
-    )
-    custom = next_status(
-        EMPTY_STATUS,
-        seen(service_present=True),
-        NOW,
-        name="sb-1",
-        namespace="ns",
-        cluster_domain="custom.domain",
-    )
-    assert custom.serviceFQDN == "sb-1.ns.svc.custom.domain"
-
-
-@pytest.mark.case(36, 38, 151)
-def test_finished_is_appended_and_comes_back_with_a_new_time() -> None:
-    """Cases 36, 38, 151: Finished stands last, goes when the Pod cannot be read, returns anew."""
-    done = after(healthy(), seen(pod=pod("Failed")))
-    unread = after(done, seen(has_pod_failed=True, errors=("pod get failed: x",)))
-    again = after(unread, seen(pod=pod("Failed")), LATER)
-
-    assert types(done) == ["Suspended", "PodScheduled", "Ready", "Finished"]
-    assert "Finished" not in types(unread)
-    finished = find(again.conditions, "Finished")
-    assert finished is not None
-    assert finished.lastTransitionTime == "2026-01-02T03:05:05Z"
-
-
 @pytest.mark.case(60)
 def test_several_pods_clear_the_pod_and_keep_the_service() -> None:
     """Case 60: no address, no node, scheduling unknown; what is said of the Service stays."""
@@ -113,23 +71,6 @@ def test_a_failed_service_step_keeps_what_is_known() -> None:
 
     assert (failed.service, failed.serviceFQDN) == ("sb-1", FQDN)
     assert (gone.service, gone.serviceFQDN) == ("", "")
-
-
-@pytest.mark.case(111)
-def test_resuming_moves_the_time_of_suspended() -> None:
-    """Case 111: Suspended becomes False anew, of the new generation."""
-    suspended = after(healthy(), seen(is_suspended=True))
-
-    resumed = find(after(suspended, seen(generation=3, pod=pod()), LATER).conditions, "Suspended")
-
-    assert resumed == Condition(
-        "Suspended",
-        "False",
-        "NotSuspended",
-        "Sandbox is not suspended",
-        "2026-01-02T03:05:05Z",
-        3,
-    )
 
 
 @pytest.mark.case(113)
@@ -174,28 +115,6 @@ def test_the_mark_of_expiry_touches_only_ready_and_scheduling() -> None:
     assert not is_marked_expired(EMPTY_STATUS)
 
 
-@pytest.mark.case(119, 125)
-def test_after_the_teardown_only_conditions_remain() -> None:
-    """Cases 119, 125: a retained Sandbox keeps its conditions, with Ready of the generation."""
-    marked = expired_mark(healthy(), 1, NOW)
-
-    cleared = expired_cleared(marked, 2, LATER)
-
-    assert cleared == SandboxStatus(conditions=cleared.conditions)
-    assert types(cleared) == ["Suspended", "Ready"]
-    assert [c.observedGeneration for c in cleared.conditions] == [1, 2]
-    assert patch_of(cleared, expired_cleared(cleared, 2, LATER)) is None
-
-
-@pytest.mark.case(126)
-def test_a_sandbox_may_come_back_from_expiry() -> None:
-    """Case 126: a normal reconcile overwrites the mark."""
-    back = after(expired_cleared(healthy(), 1, NOW), seen(generation=2, pod=pod()), LATER)
-
-    assert not is_marked_expired(back)
-    assert back.podIPs == ("10.244.0.5",)
-
-
 # --- the patch ---------------------------------------------------------------------------------
 
 
@@ -212,56 +131,12 @@ def test_a_node_alone_waits_while_not_ready() -> None:
     assert (patch["podIPs"], patch["nodeName"]) == (["1.2.3.4"], "node-1")
 
 
-@pytest.mark.case(44)
-def test_a_node_alone_is_written_when_ready() -> None:
-    """Case 44: on a ready Sandbox a changed node is written at once."""
-    old = after(EMPTY_STATUS, seen(pod=pod()))
-    moved = after(old, seen(pod=pod(node="node-2")))
-
-    assert (patch_of(old, moved) or {})["nodeName"] == "node-2"
-
-
-@pytest.mark.case(47)
-def test_a_status_is_written_as_a_whole() -> None:
-    """Case 47: one changed condition brings the array and all other fields, but no version."""
-    old = after(EMPTY_STATUS, seen(pod=pod("Pending")))
-    new = after(old, seen(pod=pod()), LATER)
-
-    patch = patch_of(old, new)
-
-    assert patch is not None
-    assert patch == {**plain(new), "service": None, "serviceFQDN": None}
-    assert [c["type"] for c in patch["conditions"]] == ["Suspended", "PodScheduled", "Ready"]
-    assert patch["conditions"][2] == {
-        "type": "Ready",
-        "status": "True",
-        "reason": "DependenciesReady",
-        "message": "Pod is Ready",
-        "lastTransitionTime": "2026-01-02T03:05:05Z",
-        "observedGeneration": 1,
-    }
-
-
 def test_an_empty_message_is_written_because_the_schema_requires_it() -> None:
     """A mirrored condition with no message still has the field."""
     patch = patch_of(EMPTY_STATUS, after(EMPTY_STATUS, seen(pod=pod())))
 
     assert patch is not None
     assert patch["conditions"][1]["message"] == ""
-
-
-@pytest.mark.case(109, 119)
-def test_cleared_fields_are_null() -> None:
-    """Cases 109, 119: what is gone is written as null."""
-    cleared = SandboxStatus(conditions=healthy().conditions)
-    assert patch_of(healthy(), cleared) == {
-        **plain(cleared),
-        "selector": None,
-        "podIPs": None,
-        "nodeName": None,
-        "service": None,
-        "serviceFQDN": None,
-    }
 
 
 def test_another_spelling_of_a_time_is_no_reason_to_write() -> None:

@@ -57,18 +57,6 @@ def test_null_parts_are_tolerated() -> None:
         assert as_json(blueprint_spec(view, pod_metadata()))["podTemplate"]["spec"]
 
 
-@pytest.mark.pool_case(12)
-def test_a_view_is_enough_to_make_a_sandbox() -> None:
-    """Pool case 12: claims and service come along, the Pod's metadata is the caller's."""
-    volumes = [{"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}}]
-    view = template(service=True, volumeClaimTemplates=volumes, metadata={"labels": {"own": "1"}})
-
-    spec = as_json(blueprint_spec(view, pod_metadata({"a": "b"}, {"c": "d"})))
-
-    assert spec.pop("podTemplate")["metadata"] == {"labels": {"a": "b"}, "annotations": {"c": "d"}}
-    assert spec == {"service": True, "volumeClaimTemplates": volumes}
-
-
 @pytest.mark.parametrize("service", [None, True, False])
 def test_service_keeps_its_three_states(service: bool | None) -> None:  # noqa: FBT001
     """Unset is left out, false is not."""

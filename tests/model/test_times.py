@@ -12,13 +12,11 @@ from lean_sandbox.model.sandbox import view_of
 from lean_sandbox.model.times import (
     format_duration,
     format_rfc3339,
-    has_come,
     parse_duration,
     parse_http_date,
     parse_rfc3339,
-    time_left_s,
 )
-from tests.model.support import NOW, sandbox
+from tests.model.support import sandbox
 
 
 @pytest.mark.case(146)
@@ -184,29 +182,6 @@ def test_durations_read_back(nanoseconds: int) -> None:
     seconds = nanoseconds / 1e9
 
     assert round(parse_duration(format_duration(seconds)) * 1e9) == round(seconds * 1e9)
-
-
-@pytest.mark.case(118)
-def test_a_moment_comes_with_the_very_instant() -> None:
-    """Case 118: at its moment an object is expired; before, the wait is what remains."""
-    now_s = NOW.timestamp()
-
-    assert has_come(now_s, NOW)
-    assert time_left_s(now_s, NOW) is None
-    assert time_left_s(now_s + 7200, NOW) == 7200.0
-    assert not has_come(now_s + 0.5, NOW)
-    assert not has_come(None, NOW)
-    assert time_left_s(None, NOW) is None
-
-
-@pytest.mark.case(146)
-def test_shutdown_time_is_compared_as_an_instant() -> None:
-    """Case 146: a shutdownTime with offset and fraction expires at that very instant."""
-    shutdown_time = view_of(sandbox({"shutdownTime": "2026-01-02T05:04:05.5+02:00"})).shutdown_time
-
-    assert not has_come(shutdown_time, NOW)
-    assert not has_come(shutdown_time, NOW + timedelta(seconds=0.4))
-    assert has_come(shutdown_time, NOW + timedelta(seconds=0.5))
 
 
 def test_a_bad_shutdown_time_names_its_field() -> None:
