@@ -82,8 +82,6 @@ def standing_in(cluster: Cluster, folder: Path) -> Iterator[StandIn]:
     class Handler(_Handler):
         """Has the stand-in of this server."""
 
-        standin: StandIn
-
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     Handler.standin = StandIn(cluster, folder, f"http://127.0.0.1:{server.server_port}")
     thread = threading.Thread(target=server.serve_forever, name="stand-in")
