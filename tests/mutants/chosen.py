@@ -19,10 +19,13 @@ _MOST_BYTES = 4 << 30
 
 
 def pytest_configure() -> None:
-    """Set the limits, which the processes that tests start inherit."""
+    """Set the limits, which the processes that tests start inherit.
+
+    Of memory only what can be written counts: a browser reserves far more than it uses.
+    """
     longest_s = int(os.environ[LONGEST])
     resource.setrlimit(resource.RLIMIT_CPU, (longest_s, longest_s))
-    resource.setrlimit(resource.RLIMIT_AS, (_MOST_BYTES, _MOST_BYTES))
+    resource.setrlimit(resource.RLIMIT_DATA, (_MOST_BYTES, _MOST_BYTES))
 
 
 @pytest.hookimpl(trylast=True)
