@@ -208,23 +208,11 @@ class ControlPlane:
         for storage, admitted in _first_objects(
             None if self._crds is None else tuple(map(msgspec.json.encode, self._crds))
         ):
-            self._furnish(self._store.collection(storage), admitted)
+            _furnish(self._verbs, self._store.collection(storage), admitted)
         Aggregation(self._verbs)
         ports = [{"name": "https", "port": 443, "targetPort": 6443}]
         self._ensure("services", "Service", "kubernetes", "default", spec={"ports": ports})
         self._store.compact()  # nobody can have seen a version of before
-
-    def _furnish(self, collection: Collection, admitted: Entry) -> None:
-        """Store what many servers begin with, with a uid and times of this one."""
-        if admitted.key in collection.entries:
-            return
-        now = self._verbs.now()
-        metadata: Json = msgspec.json.decode(admitted.metadata_raw())
-        metadata |= {"uid": self._verbs.new_uid(), "creationTimestamp": now}
-        for manager in metadata["managedFields"]:
-            manager["time"] = now
-        stored = {**admitted.members(), "metadata": metadata}
-        self._store.put(collection, admitted.key, stored, admitted.fields)
 
     def _ensure(self, plural: str, kind: str, name: str, namespace: str = "", **rest: Json) -> None:
         """Create an object of the core group unless there is one of this name."""
@@ -366,6 +354,19 @@ def _first_objects(definitions: tuple[bytes, ...] | None) -> tuple[tuple[str, En
         assert kind is not None
         found.append((kind.storage, verbs.create(kind, "", body, options)))
     return tuple(found)
+
+
+def _furnish(verbs: Verbs, collection: Collection, admitted: Entry) -> None:
+    """Store what many servers begin with, with a uid and times of this one."""
+    if admitted.key in collection.entries:
+        return
+    now = verbs.now()
+    metadata: Json = msgspec.json.decode(admitted.metadata_raw())
+    metadata |= {"uid": verbs.new_uid(), "creationTimestamp": now}
+    for manager in metadata["managedFields"]:
+        manager["time"] = now
+    stored = {**admitted.members(), "metadata": metadata}
+    verbs.store.put(collection, admitted.key, stored, admitted.fields)
 
 
 def _serving_context() -> tuple[ssl.SSLContext, bytes]:

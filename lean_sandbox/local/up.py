@@ -75,13 +75,7 @@ async def up(
     failure = 0
     async with AsyncExitStack() as undo, ControlPlane(settings.server, clock=clock) as plane:
         plane.audit.keep(_AUDIT_ENTRIES)
-        arrived = anyio.Event()
-
-        def see(entry: AuditEntry) -> None:
-            if entry.user_agent.startswith(_CONTROLLER_AGENT):
-                arrived.set()
-
-        plane.audit.listeners.append(see)
+        arrived = _first_request(plane)
         _check_unused(settings.kubeconfig)
         undo.callback(as_it_is(settings.kubeconfig))
         plane.kubeconfig(settings.kubeconfig)
@@ -105,16 +99,7 @@ async def up(
                     if process is not None:
                         group.start_soon(control, process)
                         await clock.wait(arrived, _GRACE_S)
-                    cluster = LocalCluster(
-                        pid=os.getpid(),
-                        port=int(plane.url.rpartition(":")[2]),
-                        url=plane.url,
-                        kubeconfig=str(settings.kubeconfig),
-                        nodes=settings.kubelet.nodes,
-                        has_controller=settings.controller is not None,
-                        log=settings.log,
-                        metrics=settings.metrics,
-                    )
+                    cluster = _described(settings, plane.url)
                     with listed(cluster):
                         undo.pop_all()
                         say(_greeting(cluster))
@@ -125,11 +110,42 @@ async def up(
                         group.cancel_scope.cancel()
     if settings.server.state_file is not None:
         say(f"State saved to {settings.server.state_file}; the next start continues with it.")
-    if failure < 0:
-        raise ConfigError(f"somebody has ended the controller by {signal.Signals(-failure).name}")
-    if failure:
+    _check_code(failure)
+
+
+def _first_request(plane: ControlPlane) -> anyio.Event:
+    """Return what is set once the controller has asked for something."""
+    arrived = anyio.Event()
+
+    def see(entry: AuditEntry) -> None:
+        if entry.user_agent.startswith(_CONTROLLER_AGENT):
+            arrived.set()
+
+    plane.audit.listeners.append(see)
+    return arrived
+
+
+def _described(settings: UpSettings, url: str) -> LocalCluster:
+    """Return what other commands are told of this cluster."""
+    return LocalCluster(
+        pid=os.getpid(),
+        port=int(url.rpartition(":")[2]),
+        url=url,
+        kubeconfig=str(settings.kubeconfig),
+        nodes=settings.kubelet.nodes,
+        has_controller=settings.controller is not None,
+        log=settings.log,
+        metrics=settings.metrics,
+    )
+
+
+def _check_code(code: int) -> None:
+    """Raise ConfigError if this code says that the controller has failed."""
+    if code < 0:
+        raise ConfigError(f"somebody has ended the controller by {signal.Signals(-code).name}")
+    if code:
         raise ConfigError(
-            f"the controller ended with code {failure}; it says above why",
+            f"the controller ended with code {code}; it says above why",
             way_out="flags for it go after --, as in"
             f" {called()} local up -- --metrics-bind-address=127.0.0.1:9090",
         )
