@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from lean_sandbox.model.pod import build_pod
+from lean_sandbox.model.pod import Pod, build_pod, stopped_reason
 from lean_sandbox.model.sandbox import Sandbox
 from tests.model.support import HASH, HASH_KEY, UID, owner, sandbox, template
 
@@ -110,3 +110,33 @@ def test_without_claims_the_spec_is_not_even_parsed(templates: list[object] | No
     spec = build_pod(msgspec.json.decode(body, type=Sandbox))["spec"]
 
     assert bytes(spec) == raw
+
+
+@pytest.mark.parametrize(
+    ("inits", "containers", "reason"),
+    [
+        ([], [], ""),
+        ([], [{"running": {}}], ""),
+        ([], [{"running": {}}, {"waiting": {"reason": "CrashLoopBackOff"}}], "CrashLoopBackOff"),
+        ([{"terminated": {"reason": "Completed"}}], [{"running": {}}], ""),
+        (
+            [{"terminated": {"reason": "Completed"}}],
+            [{"waiting": {"reason": "ImagePullBackOff"}}],
+            "ImagePullBackOff",
+        ),
+        (
+            [{"terminated": {"reason": "Error"}}],
+            [{"waiting": {"reason": "PodInitializing"}}],
+            "Error",
+        ),
+    ],
+)
+def test_a_pod_is_told_by_its_first_container_that_does_not_run(
+    inits: list[Any], containers: list[Any], reason: str
+) -> None:
+    """One that runs or has completed does not hide what another waits for."""
+    status = {
+        "initContainerStatuses": [{"state": state} for state in inits],
+        "containerStatuses": [{"state": state} for state in containers],
+    }
+    assert stopped_reason(msgspec.convert({"status": status}, Pod)) == reason
