@@ -33,6 +33,7 @@ from lean_sandbox.local.kinds import Registry
 from lean_sandbox.local.read.represent import Renderer
 from lean_sandbox.local.request import (
     ANONYMOUS,
+    AUTHENTICATED,
     HOST,
     MAX_BODY_BYTES,
     UNSECURED,
@@ -197,7 +198,7 @@ class ControlPlane:
         nobody = ANONYMOUS if self.settings.tls else UNSECURED
         self._authenticator = Authenticator(self._key, self._verbs, nobody=nobody)
         self._authenticator.add(
-            self._authenticator.derive(_ADMIN), UserInfo(_ADMIN, (_MASTERS, "system:authenticated"))
+            self._authenticator.derive(_ADMIN), UserInfo(_ADMIN, (_MASTERS, AUTHENTICATED))
         )
         self._lifecycle.rebuild()
         self._protection.rebuild()
@@ -251,7 +252,7 @@ class ControlPlane:
             return self._authenticator.issue(namespace, name, uid, lifetime_s)[0]
         token = self._authenticator.derive(user)
         if user != _ADMIN:
-            known = UserInfo(user, (*groups, "system:authenticated"))
+            known = UserInfo(user, (*groups, AUTHENTICATED))
             self._authenticator.add(token, known)
         return token
 

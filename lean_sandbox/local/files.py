@@ -53,11 +53,11 @@ def write_kubeconfig(
         raise ConfigError(problem, source=str(path), way_out=_WAY_OUT) from error
 
 
-def as_it_is(path: Path) -> Callable[[], None]:
-    """Return what makes a file as it is now again, or removes it and the folders made for it.
+def restorer_of(path: Path) -> Callable[[], None]:
+    """Return a function that restores a file as it is now, or removes one that is not there yet.
 
-    What cannot be removed, such as a folder with other files, stays. Raises OSError, as does what
-    is returned.
+    With a new file go the folders that were made for it. What cannot be removed, such as a folder
+    with other files, stays. Raises OSError, as does what is returned.
     """
     place = path.resolve()
     missing = [folder for folder in place.parents if not folder.exists()]

@@ -28,7 +28,14 @@ from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.kubeconfig import load
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
-from lean_sandbox.local.files import NAME, LocalCluster, as_it_is, clusters, current_context, listed
+from lean_sandbox.local.files import (
+    NAME,
+    LocalCluster,
+    clusters,
+    current_context,
+    listed,
+    restorer_of,
+)
 from lean_sandbox.local.kubelet.kubelet import Kubelet
 from lean_sandbox.local.kubelet.pods import KubeletSettings
 from lean_sandbox.local.request import AuditEntry
@@ -77,7 +84,7 @@ async def up(
         plane.audit.keep(_AUDIT_ENTRIES)
         arrived = _first_request(plane)
         _check_unused(settings.kubeconfig)
-        undo.callback(as_it_is(settings.kubeconfig))
+        undo.callback(restorer_of(settings.kubeconfig))
         plane.kubeconfig(settings.kubeconfig)
         connection = load(str(settings.kubeconfig), NAME)
         transport = Transport(connection, clock=clock, user_agent=_USER_AGENT)
@@ -114,7 +121,7 @@ async def up(
 
 
 def _first_request(plane: ControlPlane) -> anyio.Event:
-    """Return what is set once the controller has asked for something."""
+    """Return an event that is set once the controller has sent a request."""
     arrived = anyio.Event()
 
     def see(entry: AuditEntry) -> None:

@@ -135,6 +135,7 @@ async def tell_missing_rights(connection: Connection, settings: Settings, clock:
     One POST, or one for each namespace that is chosen. A server that does not answer is not waited
     for: whatever needs it says so.
     """
+    # The manager's own transport lets no POST pass before this process leads.
     async with aclosing(Transport(connection, clock=clock)) as transport:
         client = Client(transport)
         for namespace in settings.namespaces or ("",):

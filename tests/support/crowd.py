@@ -8,9 +8,9 @@ from typing import Any
 
 from lean_sandbox.local.controlplane import ControlPlane
 from tests.support.builders import claim, placed, pool
-from tests.support.extensions import add_member, open_pools
+from tests.support.extensions import add_member, is_ready, open_pools
 from tests.support.names import CLAIMS
-from tests.support.world import NS, World, condition, running_status, write_pod_status
+from tests.support.world import World, running_status, write_pod_status
 
 Json = dict[str, Any]
 MEMBERS = 96
@@ -50,12 +50,6 @@ async def crowded(*, member: Json | None = None, **first: Any) -> AsyncIterator[
         yield world
         for verb in VERBS:
             world.plane.delay(verb, "*", 0.0)
-
-
-def is_ready(world: World, name: str) -> bool:
-    """Tell whether a claim is Ready."""
-    stored = world.plane.store.get(CLAIMS, NS, name)
-    return "status" in stored and condition(stored, "Ready")["status"] == "True"
 
 
 def number_ready(world: World) -> int:

@@ -261,6 +261,11 @@ def ready_of(world: World, name: str = "c") -> tuple[str, str, str]:
     return ready["status"], ready["reason"], ready["message"]
 
 
+def is_ready(world: World, name: str = "c") -> bool:
+    """Tell whether a claim is Ready."""
+    return bool(get_claim(world, name).get("status")) and ready_of(world, name)[0] == "True"
+
+
 def member_names(world: World, pool: str = "pool") -> list[str]:
     """Return the Sandboxes that a pool owns."""
     return sorted(

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.builders import claim, placed, pool
-from tests.support.crowd import is_ready
-from tests.support.extensions import member_names, open_pools
+from tests.support.extensions import is_ready, member_names, open_pools
 from tests.support.names import SANDBOXES, TEMPLATES
 from tests.support.tenants import BURST, MEMBERS, inside, open_tenants, run_pods, step, there
 from tests.support.world import World, sandbox

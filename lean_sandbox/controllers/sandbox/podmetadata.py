@@ -25,8 +25,9 @@ class PodMetadata:
     async def sync(self, pod: PodEntry, *, adopts: bool = False) -> PodEntry:
         """Patch the metadata that the Pod lacks, at once if it is adopted; return the patched Pod.
 
-        One GET of the Sandbox before a Pod looks free again that did not. Raises OvertakenError if
-        the Sandbox has changed, ReconcileError if the patch fails or somebody undid the adoption.
+        One GET of the Sandbox before the Pod is labelled as a free member of a pool. Raises
+        OvertakenError if the Sandbox has changed, ReconcileError if the patch fails or somebody
+        undid the adoption.
         """
         self._run.check_template()
         lacking = self._lacks(pod)

@@ -12,7 +12,7 @@ import msgspec
 from lean_sandbox.local import recorded
 from lean_sandbox.local.errors import StatusError, bad_request, forbidden, not_found
 from lean_sandbox.local.kinds import Kind
-from lean_sandbox.local.request import Target, UserInfo
+from lean_sandbox.local.request import AUTHENTICATED, Target, UserInfo
 from lean_sandbox.local.schema.metadata import selector_of
 from lean_sandbox.local.store import Collection, Event, Store
 from lean_sandbox.local.write.bodies import WriteOptions
@@ -211,10 +211,10 @@ _EVERYTHING: Final[tuple[Rule, ...]] = (
 _PLURALS: Final = {"ClusterRole": "clusterroles", "Role": "roles"}
 _BOUND: Final = {
     "cluster-admin": ("system:masters",),
-    "system:basic-user": ("system:authenticated",),
-    "system:discovery": ("system:authenticated",),
+    "system:basic-user": (AUTHENTICATED,),
+    "system:discovery": (AUTHENTICATED,),
     "system:monitoring": ("system:monitoring",),
-    "system:public-info-viewer": ("system:authenticated", "system:unauthenticated"),
+    "system:public-info-viewer": (AUTHENTICATED, "system:unauthenticated"),
     "system:service-account-issuer-discovery": ("system:serviceaccounts",),
 }
 """The roles that are bound from the start, and the groups that have them."""

@@ -10,11 +10,10 @@ from tests.support.crowd import (
     Json,
     crowded,
     furnish,
-    is_ready,
     number_ready,
     seconds_until,
 )
-from tests.support.extensions import BIND, bound_name, members, open_pools, pool_status
+from tests.support.extensions import BIND, bound_name, is_ready, members, open_pools, pool_status
 from tests.support.names import POOLS, SANDBOXES
 from tests.support.world import NS, World, condition, running_status, write_pod_status
 

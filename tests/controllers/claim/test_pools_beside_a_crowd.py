@@ -8,8 +8,8 @@ from typing import Any
 
 from lean_sandbox.local.controlplane import ControlPlane
 from tests.support.builders import claim, placed, pool
-from tests.support.crowd import ANSWER_S, VERBS, is_ready
-from tests.support.extensions import add_member, bound_name, members, open_pools
+from tests.support.crowd import ANSWER_S, VERBS
+from tests.support.extensions import add_member, bound_name, is_ready, members, open_pools
 from tests.support.names import CLAIMS, POOLS, TEMPLATES
 from tests.support.tenants import open_tenants, step, there
 from tests.support.world import NS, World, running_status, write_pod_status

@@ -13,6 +13,7 @@ from tests.support.extensions import (
     BIND,
     bound_name,
     get_claim,
+    is_ready,
     open_claims,
     owner_of,
     ready_of,
@@ -27,11 +28,6 @@ Json = dict[str, Any]
 LABELS = {"sandbox.users.io/team": "blue"}
 ASKED: Json = {"labels": LABELS, "annotations": {"example.com/note": "x"}}
 WANTED = [{}, {"additionalPodMetadata": ASKED}]
-
-
-def is_ready(world: World, name: str = "c") -> bool:
-    """Tell whether a claim is Ready."""
-    return bool(get_claim(world, name).get("status")) and ready_of(world, name)[0] == "True"
 
 
 def assert_usable(world: World, pod: str, name: str = "c") -> None:

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.crowd import crowded, is_ready, seconds_until
+from tests.support.crowd import crowded, seconds_until
+from tests.support.extensions import is_ready
 from tests.support.names import SANDBOXES
 from tests.support.volumes import volume
 from tests.support.world import (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.support.crowd import CROWD, crowded, is_ready, number_ready, seconds_until
+from tests.support.crowd import CROWD, crowded, number_ready, seconds_until
 from tests.support.expiry import at, dying
-from tests.support.extensions import bound_name
+from tests.support.extensions import bound_name, is_ready
 from tests.support.names import SANDBOXES
 from tests.support.world import NS, condition, open_world, pod_conditions, sandbox
 
