@@ -1,8 +1,9 @@
 """Records what the README lets one do, as a picture that plays: `.ci/tasks recording`.
 
 The commands are run, and each line is shown when it came; waits are cut to a second, which the
-picture says. `python -m tests.docs.recording FILE COMMAND...` records other commands, such as those
-for a cluster with real nodes.
+picture says. They need kubectl and, in KUBECONFIG, a cluster with nodes that run containers, where
+the controller is installed and the default namespace is empty.
+`python -m tests.docs.recording FILE COMMAND...` records other commands.
 """
 
 from __future__ import annotations
@@ -22,14 +23,15 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 PICTURE: Final = ROOT / "docs" / "img" / "recording.svg"
 COMMANDS: Final = (
     "lean-sandbox demo",
-    "lean-sandbox local up -d --port 0 --kubeconfig kubeconfig",
-    "export KUBECONFIG=$PWD/kubeconfig",
+    "kubectl get nodes",
     "kubectl apply -f examples/pool.yaml",
     "kubectl wait sandboxwarmpool/python --for=jsonpath='{.status.readyReplicas}'=5",
     "kubectl apply -f examples/claim.yaml",
     "kubectl wait --for=condition=Ready sandboxclaim/mine",
-    "kubectl get sandboxes -o wide",
-    "lean-sandbox local down",
+    "name=$(kubectl get sandboxclaim mine -o jsonpath='{.status.sandbox.name}')",
+    "kubectl exec $name -- python -c 'import platform; print(platform.node(), 6 * 7)'",
+    "kubectl get sandboxclaims -o wide",
+    "kubectl get sandboxwarmpools",
 )
 COLUMNS: Final = 88
 ROWS: Final = 26
@@ -135,7 +137,7 @@ def as_svg(shown: Sequence[Shown]) -> str:
         f' values="{";".join(moves)}"/>'
     )
     return f"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img">
-<title>lean-sandbox demo, then a claim on a local cluster</title>
+<title>lean-sandbox demo, then a claim on a real node and a command in its container</title>
 <desc>{_NOTE}</desc>
 <style>
 rect {{ fill: #f6f8fa; stroke: #d1d9e0 }}
