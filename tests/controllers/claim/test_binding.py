@@ -6,11 +6,9 @@ from typing import Any
 
 import pytest
 
-from lean_sandbox.local.direct import StoredChange
 from lean_sandbox.local.http.faults import Loss
-from tests.support.builders import claim, pool
+from tests.support.builders import claim
 from tests.support.extensions import (
-    add_member,
     bound_name,
     claim_reconciles,
     events_of,
@@ -20,24 +18,11 @@ from tests.support.extensions import (
     open_claims,
     owner_of,
     ready_of,
-    run_members,
 )
 from tests.support.names import ANNOTATION, CLAIM_UID, CLAIMS, LAUNCH_TYPE, SANDBOXES, WARM_POOL
-from tests.support.world import NS, World, controlled_by, pod_conditions
+from tests.support.world import NS, World, controlled_by
 
 Json = dict[str, Any]
-
-
-def readiness_told(world: World) -> list[str]:
-    """Return a list that grows by the status of Ready with each version of a claim."""
-    told: list[str] = []
-
-    def take(change: StoredChange) -> None:
-        conditions = (change.after or {}).get("status", {}).get("conditions", ())
-        told.extend(one["status"] for one in conditions if one["type"] == "Ready")
-
-    world.plane.store.follow(take, (CLAIMS,))
-    return told
 
 
 def adoptions(world: World, name: str) -> int:
@@ -205,84 +190,6 @@ async def test_a_restart_after_the_status_stamps_the_time_as_unknown() -> None:
             assert held[ANNOTATION] == "m1"
 
 
-@pytest.mark.claim_case(85)
-async def test_an_annotation_without_adoption_is_completed_even_without_an_address() -> None:
-    """Claim case 85: another process wrote the annotation and died: m1 is taken, and no Event."""
-    async with open_claims("m1", "m2", ready=False) as world:
-        await world.create(claim(metadata={"annotations": {ANNOTATION: "m1"}}))
-        assert bound_name(world) == "m1"
-        assert owner_of(world, "m1") == "SandboxClaim/c"
-        await world.advance(3.0)
-        assert events_of(world) == []
-
-
-async def test_a_member_that_an_annotation_names_is_replaced_in_its_pool() -> None:
-    """The pool learns of it as of any other member that was taken."""
-    async with open_claims("m1", "m2") as world:
-        await world.create(claim(metadata={"annotations": {ANNOTATION: "m1"}}))
-        await world.advance(5.0)
-        assert owner_of(world, "m1") == "SandboxClaim/c"
-        assert len(member_names(world)) == 2
-
-
-@pytest.mark.claim_case(84, 90)
-@pytest.mark.parametrize("where", ["annotations", "labels"])
-async def test_a_reference_to_another_claims_sandbox_is_removed(where: str) -> None:
-    """Claim case 90: annotation or label of older days: the other owner stays, m2 is taken."""
-    async with open_claims("m1", "m2") as world:
-        await world.create(claim("first"))
-        assert bound_name(world, "first") == "m1"
-        await world.create(claim(metadata={where: {ANNOTATION: "m1"}}))
-        assert bound_name(world) == "m2"
-        assert owner_of(world, "m1") == "SandboxClaim/first"
-        await world.advance(3.0)
-        held = get_claim(world)["metadata"]
-        assert held["annotations"][ANNOTATION] == "m2"
-        assert ANNOTATION not in held.get("labels", {})
-
-
-@pytest.mark.claim_case(91)
-async def test_a_reference_to_a_member_of_another_pool_is_removed() -> None:
-    """Claim case 91: the member is not touched; the claim starts cold."""
-
-    def more(plane: Any) -> None:
-        plane.store.create(pool("other", 1))
-        add_member(plane, "o1", pool="other")
-
-    async with open_claims(prepare=more, ready=False) as world:
-        await run_members(world, "o1")
-        await world.create(claim(metadata={"annotations": {ANNOTATION: "o1"}}))
-        assert bound_name(world) == "c"
-        assert owner_of(world, "o1") == "SandboxWarmPool/other"
-        await world.advance(3.0)
-        assert ANNOTATION not in get_claim(world)["metadata"].get("annotations", {})
-
-
-@pytest.mark.claim_case(92)
-async def test_a_reference_to_nothing_is_removed_and_a_member_taken() -> None:
-    """Claim case 92: in the same reconcile."""
-    async with open_claims("m1") as world:
-        await world.create(claim(metadata={"annotations": {ANNOTATION: "gone"}}))
-        assert bound_name(world) == "m1"
-        assert claim_reconciles(world) == 1
-
-
-@pytest.mark.claim_case(93)
-async def test_a_label_of_older_days_becomes_the_annotation() -> None:
-    """Claim case 93: it names the claim's own Sandbox: annotation set, label removed, one patch."""
-    async with open_claims("m1") as world:
-        await world.create(claim())
-        await world.advance(3.0)
-        old = {"labels": {ANNOTATION: "m1"}, "annotations": {ANNOTATION: None}}
-        world.forget_requests()
-        await world.patch(CLAIMS, "c", {"metadata": old})
-        await world.advance(3.0)
-        held = get_claim(world)["metadata"]
-        assert held["annotations"][ANNOTATION] == "m1"
-        assert ANNOTATION not in held.get("labels", {})
-        assert len(world.requests("patch", "sandboxclaims")) == 1
-
-
 async def test_a_claim_deleted_while_it_is_bound_leaves_nothing_behind() -> None:
     """Law: the status finds no claim; the member it took goes with it, and is replaced."""
     async with open_claims("m1", "m2") as world:
@@ -415,80 +322,6 @@ async def test_the_member_that_the_status_names_by_now_is_the_one_that_stays() -
         assert owner_of(world, other) == "SandboxClaim/c"
         assert world.find("sandboxes", named) is None
         assert ready_of(world)[0] == "True"
-
-
-async def test_members_whose_pods_went_while_nobody_looked_are_not_handed_out() -> None:
-    """After a start, what the status of a member says may be of a Pod that is no more."""
-    async with open_claims("m1", "m2") as world:
-        plane = world.plane
-        world.controller.stop()
-        await world.settle()
-        plane.store.delete("pods", NS, "m1", grace_s=0)
-        plane.store.create(claim())
-        async with open_claims(plane=plane, clock=world.clock, ready=False) as second:
-            assert bound_name(second) == "m2"
-            assert ready_of(second)[0] == "True"
-            assert "m1" in member_names(second)
-
-
-@pytest.mark.parametrize("grace_s", [0, 30])
-async def test_no_claim_is_ready_with_a_pod_that_is_gone_or_going(grace_s: int) -> None:
-    """It waits for what is on its way up, as if its pool had never been ready."""
-    async with open_claims("m1") as world:
-        plane = world.plane
-        world.controller.stop()
-        await world.settle()
-        plane.store.delete("pods", NS, "m1", grace_s=grace_s)
-        plane.store.create(claim())
-        told = readiness_told(world)
-        async with open_claims(plane=plane, clock=world.clock, ready=False) as second:
-            await second.advance(1.0)
-            assert "True" not in told
-            assert "False" in told
-
-
-@pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
-async def test_a_member_whose_pod_has_ended_is_not_handed_out(phase: str) -> None:
-    """Also before its status says so: the claim would be told of that end, for good."""
-    async with open_claims("m1") as world:
-        # The pool would replace it at once.
-        world.plane.fail_next("delete", "sandboxes", 500, times=1000)
-        held = world.plane.hold("patch", "sandboxes/status", answers=False)
-        await world.pod_status("m1", phase=phase, conditions=pod_conditions(ready=False))
-        await world.create(claim())
-        held.release()
-        await world.advance(10.0)
-        assert bound_name(world) == "c"
-        assert owner_of(world, "m1") == "SandboxWarmPool/pool"
-
-
-async def test_a_member_whose_pod_is_going_is_not_handed_out() -> None:
-    """Also before its status says so."""
-    async with open_claims("m1", "m2") as world:
-        held = world.plane.hold("patch", "sandboxes/status")
-        await world.delete("pods", "m1", grace_s=30)
-        await world.create(claim())
-        assert bound_name(world) == "m2"
-        held.release()
-
-
-async def test_a_claim_that_has_its_sandbox_is_not_ready_with_a_pod_that_is_gone() -> None:
-    """Its Sandbox, whose status is of before, is looked at first."""
-    async with open_claims("m1") as world:
-        world.plane.fail_next("patch", "sandboxclaims/status", 500, times=1000)
-        await world.create(claim())
-        plane = world.plane
-        world.controller.stop()
-        await world.settle()
-        plane.faults.clear()
-        plane.store.delete("pods", NS, "m1", grace_s=0)
-        told = readiness_told(world)
-        async with open_claims(plane=plane, clock=world.clock, ready=False) as second:
-            await second.advance(1.0)
-            assert "True" not in told
-            await run_members(second, "m1")
-            await second.advance(2.0)
-            assert (bound_name(second), ready_of(second)[0]) == ("m1", "True")
 
 
 async def test_each_member_that_a_claim_takes_has_its_own_event() -> None:

@@ -11,16 +11,8 @@ from lean_sandbox.local.kinds import Kind
 from lean_sandbox.model.times import format_rfc3339
 from tests.support.builders import claim, placed, pool, template
 from tests.support.clock import EPOCH
-from tests.support.extensions import (
-    bound_name,
-    get_claim,
-    member_names,
-    open_claims,
-    open_pools,
-    owner_of,
-    ready_of,
-)
-from tests.support.names import ANNOTATION, CLAIM_UID, CLAIMS, POOLS, REF_HASH, SANDBOXES, TEMPLATES
+from tests.support.extensions import bound_name, open_claims, open_pools, owner_of, ready_of
+from tests.support.names import ANNOTATION, CLAIM_UID, CLAIMS, REF_HASH, SANDBOXES, TEMPLATES
 from tests.support.webhooks import add_webhook
 from tests.support.world import NS, World, condition, sandbox, write_pod_status
 
@@ -87,58 +79,6 @@ async def test_the_end_of_a_claim_that_was_edited_is_told_once() -> None:
         assert told <= 8, told
 
 
-async def test_a_pool_made_again_unseen_wakes_its_claims() -> None:
-    """Delete and create of the pool fall into a gap of the watch; both are generation 1."""
-    forbids = template("strict")
-    allows = template("open", envVarsInjectionPolicy="Allowed")
-    async with open_pools(forbids, allows) as world:
-        await world.create(pool(template="strict"))
-        await world.create(claim(env=[{"name": "A", "value": "1"}]))
-        await world.advance(3.0)
-        assert ready_of(world)[1] == "EnvVarsInjectionRejected"
-        for verb in ("list", "watch"):
-            world.plane.fail_next(verb, "sandboxwarmpools", 503, times=6)
-        await world.cut_watches()
-        world.plane.store.delete(POOLS, NS, "pool", grace_s=0)
-        world.plane.store.create(pool(template="open"))
-        await world.recover()
-        await world.advance(120.0)
-        assert bound_name(world) == "c"
-
-
-async def test_a_template_made_again_unseen_wakes_its_claims() -> None:
-    """The same of the template."""
-    async with open_pools(template("tpl", networkPolicyManagement="Unmanaged")) as world:
-        await world.create(pool())
-        await world.create(claim(env=[{"name": "A", "value": "1"}]))
-        await world.advance(3.0)
-        assert ready_of(world)[1] == "EnvVarsInjectionRejected"
-        for verb in ("list", "watch"):
-            world.plane.fail_next(verb, "sandboxtemplates", 503, times=6)
-        await world.cut_watches()
-        world.plane.store.delete(TEMPLATES, NS, "tpl", grace_s=0)
-        world.plane.store.create(
-            template("tpl", networkPolicyManagement="Unmanaged", envVarsInjectionPolicy="Allowed")
-        )
-        await world.recover()
-        await world.advance(120.0)
-        assert bound_name(world) == "c"
-
-
-async def test_a_template_made_again_in_sight_wakes_its_claims() -> None:
-    """As of one that is made anew while nobody looks."""
-    async with open_pools(template("tpl", networkPolicyManagement="Unmanaged")) as world:
-        await world.create(pool())
-        await world.create(claim(env=[{"name": "A", "value": "1"}]))
-        await world.advance(3.0)
-        world.plane.store.delete(TEMPLATES, NS, "tpl", grace_s=0)
-        world.plane.store.create(
-            template("tpl", networkPolicyManagement="Unmanaged", envVarsInjectionPolicy="Allowed")
-        )
-        await world.advance(120.0)
-        assert bound_name(world) == "c"
-
-
 async def test_a_finished_claim_is_not_run_again() -> None:
     """The status of the Sandbox is unknown for a moment while the claim is retired."""
     async with open_claims("m1", templates=(placed(),)) as world:
@@ -166,60 +106,6 @@ async def test_a_finished_claim_is_not_run_again() -> None:
         await world.advance(30.0)
         assert ready_of(world)[1] == "ClaimExpired"
         assert world.find(SANDBOXES, "c") is None
-
-
-async def test_an_annotation_of_a_sandbox_that_is_gone_is_not_written() -> None:
-    """The annotation that names m1 waits; m1 goes, and the claim starts cold."""
-    unmanaged = placed(networkPolicyManagement="Unmanaged")
-    async with open_claims("m1", templates=(unmanaged,)) as world:
-        world.plane.fail_next("patch", "sandboxclaims", 500, times=11)
-        await world.create(claim())
-        assert bound_name(world) == "m1"
-        await world.advance(1.0)
-        assert not get_claim(world)["metadata"].get("annotations")
-        for name in member_names(world):
-            world.plane.store.delete(SANDBOXES, NS, name, grace_s=0)
-        await world.delete(SANDBOXES, "m1")
-        await world.advance(30.0)
-        assert bound_name(world) == "c"
-        named = get_claim(world)["metadata"].get("annotations", {})
-        assert named.get("agents.x-k8s.io/sandbox-name") in (None, "c"), named
-
-
-async def test_a_claim_that_lost_its_sandbox_is_woken_by_the_policy_it_waits_for() -> None:
-    """Its status still names the Sandbox that is gone."""
-    async with open_claims("m1", replicas=1, templates=(placed(),)) as world:
-        await world.create(claim())
-        assert bound_name(world) == "m1"
-        await world.advance(3.0)
-        held = world.plane.hold("create", "networkpolicies")
-        for name in member_names(world):
-            world.plane.store.delete(SANDBOXES, NS, name, grace_s=0)
-        world.plane.store.delete("networkpolicies.networking.k8s.io", NS, "tpl-network-policy")
-        await world.delete(SANDBOXES, "m1")
-        await world.advance(1.0)
-        assert "NetworkPolicy" in ready_of(world)[2]
-        held.release()
-        await world.advance(2.0)
-        assert bound_name(world) == "c"
-
-
-async def test_a_refused_claim_that_lost_its_sandbox_is_woken_by_its_pool() -> None:
-    """Refused by the template, it still names the Sandbox that is gone; the pool changes."""
-    allows = template("tpl", networkPolicyManagement="Unmanaged", envVarsInjectionPolicy="Allowed")
-    other = template("other", networkPolicyManagement="Unmanaged", envVarsInjectionPolicy="Allowed")
-    async with open_pools(allows, other) as world:
-        await world.create(pool())
-        await world.create(claim(env=[{"name": "A", "value": "1"}]))
-        await world.advance(3.0)
-        assert bound_name(world) == "c"
-        await world.patch(TEMPLATES, "tpl", {"spec": {"envVarsInjectionPolicy": "Disallowed"}})
-        await world.delete(SANDBOXES, "c")
-        await world.advance(3.0)
-        assert ready_of(world)[1] == "EnvVarsInjectionRejected"
-        await world.patch(POOLS, "pool", {"spec": {"sandboxTemplateRef": {"name": "other"}}})
-        await world.advance(600.0)
-        assert world.find(SANDBOXES, "c") is not None
 
 
 async def test_nothing_is_kept_of_a_claim_that_goes_while_its_patch_fails() -> None:
@@ -293,45 +179,6 @@ async def test_a_name_that_its_user_frees_is_taken_soon() -> None:
         assert owner_of(world, "c") == "SandboxClaim/c"
 
 
-async def test_a_claim_that_lost_its_sandbox_is_woken_by_a_member() -> None:
-    """The template is gone, so it cannot start cold; a member becomes Ready."""
-    unmanaged = placed(networkPolicyManagement="Unmanaged")
-    async with open_pools(unmanaged) as world:
-        await world.create(pool(replicas=1))
-        await world.advance(3.0)
-        (first,) = member_names(world)
-        await world.run_pod(first)
-        await world.advance(3.0)
-        await world.create(claim())
-        assert bound_name(world) == first
-        await world.advance(3.0)
-        (second,) = member_names(world)
-        await world.advance(3.0)
-        world.plane.store.delete(TEMPLATES, NS, "tpl", grace_s=0)
-        await world.delete(SANDBOXES, first)
-        await world.advance(5.0)
-        assert ready_of(world)[1] == "TemplateNotFound"
-        await world.run_pod(second)
-        await world.advance(10.0)
-        assert bound_name(world) == second
-
-
-async def test_a_new_claim_is_woken_by_a_member() -> None:
-    """As one that never had a Sandbox is."""
-    unmanaged = placed(networkPolicyManagement="Unmanaged")
-    async with open_pools(unmanaged) as world:
-        await world.create(pool(replicas=1))
-        await world.advance(3.0)
-        (second,) = member_names(world)
-        world.plane.store.delete(TEMPLATES, NS, "tpl", grace_s=0)
-        await world.create(claim())
-        await world.advance(5.0)
-        assert ready_of(world)[1] == "TemplateNotFound"
-        await world.run_pod(second)
-        await world.advance(10.0)
-        assert bound_name(world) == second
-
-
 async def test_a_member_refused_as_stale_is_handed_out_once_it_is_fresh_again() -> None:
     """An edit of the template is taken back before the pool has deleted anybody."""
     spec = {"updateStrategy": {"type": "Recreate"}}
@@ -352,28 +199,6 @@ async def test_a_member_refused_as_stale_is_handed_out_once_it_is_fresh_again() 
         await world.create(claim("late"))
         await world.advance(3.0)
         assert bound_name(world, "late") == "m1"
-
-
-async def test_a_claim_made_anew_is_not_told_what_its_predecessor_had() -> None:
-    """Law: its client would take a Sandbox that goes with the one before, and is Ready still."""
-    async with open_claims("m1", "m2") as world:
-        await world.create(claim())
-        await world.advance(3.0)
-        store = world.plane.store
-        had = bound_name(world)
-
-        def make_anew() -> None:
-            store.delete(CLAIMS, NS, "c")
-            store.create(claim())
-
-        said: list[Json] = []
-        store.follow(lambda change: said.append(change.after or {}), (CLAIMS,))
-        world.meanwhile("patch", "sandboxclaims/status", make_anew)
-        await world.run_pod(had, ready=False)
-        await world.advance(3.0)
-        named = [one.get("status", {}).get("sandbox", {}).get("name") for one in said]
-        assert had not in named
-        assert bound_name(world) not in ("", had)
 
 
 async def test_a_claim_edited_during_its_binding_keeps_its_sandbox() -> None:

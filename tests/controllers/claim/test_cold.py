@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from lean_sandbox.local.request import Target
 from tests.support.builders import claim, pool, template
 from tests.support.extensions import (
     bound_name,
@@ -24,13 +23,12 @@ from tests.support.names import (
     CLAIM_UID,
     CLAIMS,
     LAUNCH_TYPE,
-    POLICIES,
     POOLS,
     REF_HASH,
     SANDBOXES,
     TEMPLATES,
 )
-from tests.support.world import NS, condition, controlled_by, sandbox
+from tests.support.world import NS, condition
 
 Json = dict[str, Any]
 
@@ -153,37 +151,6 @@ async def test_the_end_of_a_claim_comes_before_the_next_try() -> None:
         assert ready_of(world)[1] == "ClaimExpired"
 
 
-@pytest.mark.claim_case(8)
-async def test_a_sandbox_of_the_claims_name_is_not_taken_from_nobody() -> None:
-    """Claim case 8: ReconcilerError with the way out, and the Sandbox is left as it is."""
-    async with open_claims(before=(sandbox("c"),)) as world:
-        await world.create(claim())
-        assert ready_of(world)[1] == "ReconcilerError"
-        assert ready_of(world)[2] == (
-            'Error seen: sandbox "c" is not controlled by claim "c". Please use a different'
-            " claim name or delete the sandbox manually"
-        )
-        assert "ownerReferences" not in world.get("c")["metadata"]
-        await world.delete("sandboxes", "c")
-        await world.advance(10.0)
-        assert owner_of(world, "c") == "SandboxClaim/c"
-
-
-@pytest.mark.claim_case(9)
-async def test_a_sandbox_that_is_the_claims_already_gets_its_missing_marks() -> None:
-    """Claim case 9: bound; launch-type cold and the template's hash are added."""
-    async with open_claims() as world:
-        held = world.plane.store.create(claim(pool="later"))
-        await world.settle()
-        body = sandbox("c", metadata={"ownerReferences": [controlled_by(held)]})
-        world.plane.store.create(body)
-        await world.create(pool("later"))
-        assert bound_name(world) == "c"
-        labels = world.get("c")["metadata"]["labels"]
-        assert labels[LAUNCH_TYPE] == "cold"
-        assert REF_HASH in labels
-
-
 @pytest.mark.claim_case(10)
 async def test_ready_is_mirrored_with_the_claims_generation() -> None:
     """Claim case 10: podIPs copied, observedGeneration is the claim's."""
@@ -196,84 +163,6 @@ async def test_ready_is_mirrored_with_the_claims_generation() -> None:
         status = get_claim(world)["status"]
         assert status["sandbox"]["podIPs"] == world.get("c")["status"]["podIPs"] != []
         assert condition(get_claim(world), "Ready")["observedGeneration"] == 2
-
-
-@pytest.mark.claim_case(11)
-async def test_a_create_that_collides_with_our_own_is_used_in_the_same_reconcile() -> None:
-    """Claim case 11: AlreadyExists, a live GET shows the claim's own Sandbox: bound."""
-    async with open_claims() as world:
-
-        def somebody() -> None:
-            owner = controlled_by(get_claim(world))
-            world.plane.store.create(sandbox("c", metadata={"ownerReferences": [owner]}))
-
-        world.meanwhile("create", "sandboxes", somebody)
-        await world.create(claim())
-        assert bound_name(world) == "c"
-        assert claim_reconciles(world) <= 2
-
-
-@pytest.mark.parametrize("code", [429, 503])
-async def test_a_collision_is_looked_at_when_a_busy_server_says(code: int) -> None:
-    """Retry-After is honoured where it is longer than the usual wait."""
-    async with open_claims() as world:
-        world.plane.fail_next("create", "sandboxes", 409, body=ALREADY_EXISTS)
-        world.plane.fail_next("get", "sandboxes", code, retry_after=7)
-        await world.create(claim())
-        assert ready_of(world)[1] == "SandboxCreatePending"
-        await world.advance(6.9)
-        assert (len(world.requests("create", "sandboxes")), bound_name(world)) == (1, "")
-        await world.advance(0.2)
-        assert bound_name(world) == "c"
-
-
-@pytest.mark.claim_case(11)
-async def test_collisions_in_a_row_are_looked_at_ever_more_rarely() -> None:
-    """Claim case 11: 200 ms, doubled each time up to five seconds; a successor begins anew."""
-    async with open_claims() as world:
-        for verb, code in (("create", 409), ("get", 500)):
-            body = ALREADY_EXISTS if code == 409 else None
-            world.plane.fail_next(verb, "sandboxes", code, times=1000, body=body)
-        await world.create(claim())
-        waits = []
-        for _ in range(8):
-            tried = len(world.requests("create", "sandboxes"))
-            began = world.clock.monotonic()
-            while len(world.requests("create", "sandboxes")) == tried:
-                await world.advance(0.1)
-            waits.append(round(world.clock.monotonic() - began, 1))
-        assert waits == [0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0]
-        waits_for = "Sandbox already created; waiting for cache to converge"
-        assert ready_of(world) == ("False", "SandboxCreatePending", waits_for)
-        world.plane.store.delete(CLAIMS, NS, "c", grace_s=0)
-        await world.create(claim())
-        tried = len(world.requests("create", "sandboxes"))
-        await world.advance(0.3)
-        assert len(world.requests("create", "sandboxes")) == tried + 1
-
-
-@pytest.mark.claim_case(12)
-async def test_a_collision_says_nothing_where_a_sandbox_is_named_already() -> None:
-    """Claim case 12: the whole status stays as it is, byte for byte, until the GET succeeds."""
-    async with open_claims() as world:
-        await world.create(claim())
-        await run_members(world, "c")
-        await world.advance(3.0)
-        told = get_claim(world)["status"]
-        assert ready_of(world)[0] == "True"
-        world.plane.fail_next("create", "sandboxes", 409, times=2, body=ALREADY_EXISTS)
-
-        def has_collided(_: Target) -> bool:
-            return len(world.requests("create", "sandboxes")) > 1
-
-        world.plane.fail_next("get", "sandboxes", 500, times=2, match=has_collided)
-        await world.delete("sandboxes", "c")
-        await world.advance(0.1)
-        assert len(world.requests("create", "sandboxes")) == 2
-        assert get_claim(world)["status"] == told
-        await world.advance(2.0)
-        assert ready_of(world)[0] == "False"
-        assert owner_of(world, "c") == "SandboxClaim/c"
 
 
 @pytest.mark.claim_case(20)
@@ -435,75 +324,3 @@ async def test_metadata_that_cannot_be_written_is_an_error_of_a_bound_claim() ->
         await world.advance(1.0)
         assert ready_of(world)[0] == "True"
         assert world.get("m1")["spec"]["podTemplate"]["metadata"]["annotations"]["mine"] == "1"
-
-
-@pytest.mark.claim_case(110)
-async def test_policies_of_older_days_go_with_the_first_pass() -> None:
-    """Claim case 110: one that the claim controls is deleted, even without a template.
-
-    One of the same name that nobody controls is kept, and so is a template's.
-    """
-    async with open_claims(templates=()) as world:
-        await world.create(template("e"))
-        for name in ("c", "d", "e"):
-            world.plane.store.create(claim(name, pool="missing"))
-        world.plane.store.create(old_policy("c", controlled_by(get_claim(world, "c"))))
-        world.plane.store.create(old_policy("d"))
-        await world.settle()
-        await world.advance(61.0)
-        assert world.find(POLICIES, "c-network-policy") is None
-        assert world.find(POLICIES, "d-network-policy") is not None
-        assert world.find(POLICIES, "e-network-policy") is not None
-        assert len(world.requests("delete", "networkpolicies")) == 1
-
-
-@pytest.mark.claim_case(109)
-async def test_a_claim_on_its_way_out_still_loses_its_old_policy() -> None:
-    """Claim case 109: that is the only write it gets."""
-    async with open_claims() as world:
-        made = world.plane.store.create(claim(metadata={"finalizers": ["example.com/hold"]}))
-        world.plane.store.delete(CLAIMS, NS, "c")
-        world.plane.store.create(old_policy("c", controlled_by(made)))
-        await world.settle()
-        await world.patch(CLAIMS, "c", {"metadata": {"labels": {LAUNCH_TYPE: "x"}}})
-        await world.advance(3.0)
-        assert world.find(POLICIES, "c-network-policy") is None
-        assert writes_in_order(world) == ["delete networkpolicies"]
-
-
-async def test_a_policy_that_a_delete_has_not_found_is_not_deleted_again() -> None:
-    """Law: what answered 404 is known to be absent, however often the claim changes."""
-    async with open_claims(templates=()) as world:
-        world.plane.fail_next("delete", "networkpolicies", 404)
-        world.plane.store.create(claim(pool="missing"))
-        world.plane.store.create(old_policy("c", controlled_by(get_claim(world))))
-        await world.settle()
-        await world.advance(61.0)
-        for turn in range(3):
-            await world.patch(CLAIMS, "c", {"metadata": {"labels": {LAUNCH_TYPE: f"{turn}"}}})
-            await world.advance(2.0)
-        assert len(world.requests("delete", "networkpolicies")) == 1
-
-
-def old_policy(name: str, *owners: Json) -> Json:
-    """Return a policy as releases of older days made them for each claim."""
-    return {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": {
-            "name": f"{name}-network-policy",
-            "namespace": NS,
-            "ownerReferences": list(owners),
-        },
-        "spec": {"podSelector": {}},
-    }
-
-
-ALREADY_EXISTS: Json = {
-    "kind": "Status",
-    "apiVersion": "v1",
-    "status": "Failure",
-    "reason": "AlreadyExists",
-    "message": 'sandboxes.agents.x-k8s.io "c" already exists',
-    "code": 409,
-}
