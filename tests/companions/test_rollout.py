@@ -2,122 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from lean_sandbox.companions.freemembers import (
-    COMPLETE,
-    FreeMembers,
-    Share,
-    choose,
-    read_share,
-    state_of,
-)
-from lean_sandbox.companions.kinds import CompanionSandboxEntry
 from lean_sandbox.local.http.faults import Loss
-from lean_sandbox.metrics.registry import Exposition
-from lean_sandbox.watch.kind import Key
-from tests.companions.support import PREFIX, annotate, counts, notes, reports
-from tests.support.builders import claim, placed, pool
-from tests.support.clock import FakeClock
+from tests.companions.rolling import (
+    NEW,
+    change_template,
+    image_of,
+    images,
+    make_ready,
+    members,
+    old_members,
+    open_rolling,
+    ready,
+    status,
+    told,
+)
+from tests.companions.support import PREFIX, annotate, counts, reports
+from tests.support.builders import claim, placed
 from tests.support.extensions import settings
 from tests.support.names import CLAIMS, POOLS, SANDBOXES, TEMPLATES
-from tests.support.world import NS, World, open_world
+from tests.support.world import NS, open_world
 
 Json = dict[str, Any]
-STATUS = PREFIX + "rollout-status"
-NEW = "busybox:2"
-
-
-@asynccontextmanager
-async def open_rolling(
-    wish: str | None = "1", *, replicas: int = 4, strategy: str | None = None, **more: Any
-) -> AsyncIterator[World]:
-    """Open a world with a pool whose members are all Ready; one clock for all."""
-    owner = pool(replicas=replicas, strategy=strategy)
-    if wish is not None:
-        owner["metadata"]["annotations"] = {PREFIX + "rolling-update": wish}
-    given_ = settings(companions=("rollout",), **more)
-    before = (placed(), owner)
-    async with open_world(given_, clock=FakeClock(), one_time=True, before=before) as world:
-        await make_ready(world)
-        await world.advance(5.0)
-        world.forget_requests()
-        yield world
-
-
-def members(world: World) -> list[Json]:
-    """Return the free members that nobody deletes."""
-    found = world.plane.store.list(SANDBOXES, NS)
-    return [one for one in found if owner_of(one) == "SandboxWarmPool" and not is_ending(one)]
-
-
-def owner_of(body: Json) -> str:
-    """Return the kind of the owner of an object."""
-    return str((body["metadata"].get("ownerReferences") or [{"kind": ""}])[0]["kind"])
-
-
-def is_ending(body: Json) -> bool:
-    """Return whether an object is being deleted."""
-    return "deletionTimestamp" in body["metadata"]
-
-
-def images(world: World) -> list[str]:
-    """Return the images of the free members."""
-    return sorted(image_of(one) for one in members(world))
-
-
-def image_of(body: Json) -> str:
-    """Return the image of a Sandbox."""
-    return str(body["spec"]["podTemplate"]["spec"]["containers"][0]["image"])
-
-
-def ready(world: World) -> int:
-    """Return how many free members are ready."""
-    return sum(is_ready(one) for one in members(world))
-
-
-def is_ready(body: Json) -> bool:
-    """Return whether a Sandbox is Ready."""
-    conditions = body.get("status", {}).get("conditions", [])
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
-
-
-async def make_ready(world: World, image: str | None = None) -> None:
-    """Run the Pods that do not run, of one image or of all, as their kubelets do."""
-    for pod in world.plane.store.list("pods", NS):
-        is_new = not is_ending(pod) and pod.get("status", {}).get("phase") != "Running"
-        if is_new and image in (None, pod["spec"]["containers"][0]["image"]):
-            await world.run_pod(pod["metadata"]["name"])
-
-
-async def change_template(world: World, image: str = NEW) -> None:
-    """Write another image into the template."""
-    body = placed(image=image)
-    await world.patch(TEMPLATES, "tpl", {"spec": body["spec"]})
-
-
-def status(world: World) -> str | None:
-    """Return what the annotation of the pool says of the rollout."""
-    return notes(world.plane.store.get(POOLS, NS, "pool")).get(STATUS)
-
-
-def told(world: World) -> list[str]:
-    """Return the reasons of the Events of companions."""
-    return [reason for _, reason, _ in reports(world)]
-
-
-def old_members(world: World) -> float:
-    """Return how many members the metric says are old."""
-    found = Exposition()
-    world.whole.collect(found)
-    _, series = found.families["lean_sandbox_companion_rollout_old_members"]
-    return sum(float(str(number)) for _, number in series)
 
 
 async def test_old_members_are_replaced_one_after_the_other() -> None:
@@ -417,65 +326,3 @@ async def test_a_change_of_the_template_that_the_watch_has_not_shown_deletes_no_
         world.meanwhile("get", "sandboxes", change_back)
         await world.advance(30.0)
         assert {one["metadata"]["uid"] for one in members(world)} == before
-
-
-# -- decisions -------------------------------------------------------------------------------------
-
-
-def entries(kind: str, count: int) -> list[CompanionSandboxEntry]:
-    """Return members of a kind."""
-    return [
-        CompanionSandboxEntry(Key(NS, f"{kind}-{number}"), f"{kind}-{number}", 1)
-        for number in range(count)
-    ]
-
-
-COUNTS = st.integers(0, 6)
-
-
-@given(
-    wanted=st.integers(0, 12),
-    renewed=COUNTS,
-    starting=COUNTS,
-    old=COUNTS,
-    unready=COUNTS,
-    permitted=st.integers(1, 12),
-)
-def test_no_choice_leaves_more_missing_than_permitted(
-    wanted: int, renewed: int, starting: int, old: int, unready: int, permitted: int
-) -> None:
-    """Unless they are missing without it; and while any old member is left, some time one goes."""
-    census = FreeMembers(
-        wanted,
-        entries("renewed", renewed),
-        entries("starting", starting),
-        entries("old", old),
-        entries("unready", unready),
-    )
-    chosen = choose(census, permitted)
-    assert all(one in census.old + census.old_unready for one in chosen)
-    gone = [one for one in chosen if one in census.old]
-    after = max(0, wanted - renewed - (old - len(gone)))
-    assert after <= max(permitted, census.missing)
-    if gone:
-        assert after <= permitted
-    if len(chosen) > len(gone):
-        assert max(0, wanted - renewed - old - unready) + len(chosen) - len(gone) <= permitted
-    if old + unready and census.missing == 0:
-        assert chosen
-    is_over = state_of(census, permitted, is_stuck=False) == COMPLETE
-    assert not (is_over and (chosen or census.missing >= permitted))
-
-
-@given(number=st.integers(1, 999_999_999), replicas=st.integers(0, 10_000))
-def test_a_number_is_what_it_says(number: int, replicas: int) -> None:
-    """However many members there are."""
-    assert read_share(str(number)).of(replicas) == number
-
-
-@given(percent=st.integers(1, 100), replicas=st.integers(0, 10_000))
-def test_a_part_is_rounded_down_and_at_least_one(percent: int, replicas: int) -> None:
-    """A rollout always goes on."""
-    share = read_share(f"{percent}%")
-    assert share == Share(percent=percent)
-    assert share.of(replicas) == max(1, replicas * percent // 100)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -16,6 +17,9 @@ from tests.support.clock import FakeClock
 from tests.support.patience import PATIENCE_S
 
 FLAG = "--metrics-bind-address"
+GET = b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n"
+# Its body never comes.
+SILENT = b"POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n"
 
 
 async def echo(request: Request) -> Answer:
@@ -79,3 +83,21 @@ async def serve(handler: Handler = echo) -> AsyncIterator[Served]:
         group.start_soon(endpoint.serve, listening)
         yield Served(endpoint, clock, listening.getsockname()[1])
         group.cancel_scope.cancel()
+
+
+async def settle(served: Served) -> None:
+    """Let the server read what was sent."""
+    for _ in range(50):
+        await anyio.lowlevel.checkpoint()
+
+
+def connect_at_once(served: Served, number: int, source: str = "127.0.0.1") -> list[socket.socket]:
+    """Open connections while the server has no turn to accept them."""
+    address = ("127.0.0.1", served.port)
+    return [socket.create_connection(address, 10.0, (source, 0)) for _ in range(number)]
+
+
+def close_all(crowd: list[socket.socket]) -> None:
+    """Close connections."""
+    for one in crowd:
+        one.close()

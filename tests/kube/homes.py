@@ -12,6 +12,10 @@ from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.kubeconfig import load
 from tests.kube.certificates import Certificates
 
+# A credential plugin as a kubeconfig names it.
+V1 = "client.authentication.k8s.io/v1"
+EXEC = {"apiVersion": V1, "command": "tool", "interactiveMode": "Never"}
+
 
 class Home:
     """A home folder with a kubeconfig, a service account, and an environment."""

@@ -1,4 +1,3 @@
-# ruff: noqa: D102 -- the methods of the fakes are those of SocketStream and Auth.
 """The transport over the wire: reuse, repetition, deadlines, credentials, telemetry."""
 
 from __future__ import annotations
@@ -6,9 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -19,44 +15,17 @@ from lean_sandbox.kube import sockets
 from lean_sandbox.kube import transport as transport_module
 from lean_sandbox.kube.auth import Auth
 from lean_sandbox.kube.connection import Connection
-from lean_sandbox.kube.errors import Asked, ConnectFailed, Gone, ProtocolFault, RequestTimeout
+from lean_sandbox.kube.errors import Asked, ConnectFailed, ProtocolFault, RequestTimeout
 from lean_sandbox.kube.limits import Limits
 from lean_sandbox.kube.sockets import SocketStream
 from lean_sandbox.kube.telemetry import RequestRecord
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.turns import RANK, Rank
 from lean_sandbox.version import __version__
-from tests.kube.server import (
-    Answer,
-    Request,
-    Script,
-    Server,
-    chunked,
-    first_piece,
-    in_turn,
-    reply,
-    serve,
-)
+from tests.kube.peers import Breakable, Gated, Turning, running
+from tests.kube.server import Answer, Request, chunked, first_piece, in_turn, reply, serve
 from tests.support.clock import FakeClock, on_clock, settle
 from tests.support.patience import PATIENCE_S
-
-THINGS = Asked("watch", "things.g")
-
-
-@asynccontextmanager
-async def running(
-    script: Script, **options: Any
-) -> AsyncIterator[tuple[Server, Transport, list[RequestRecord]]]:
-    """Run a server and a transport to it; ``base`` is appended to the URL."""
-    records: list[RequestRecord] = []
-    auth = options.pop("auth", None)
-    base = options.pop("base", "")
-    async with serve(script) as server:
-        connection = Connection(server.url + base, **({"auth": auth} if auth else {}))
-        transport = Transport(connection, **options)
-        transport.observer = records.append
-        yield server, transport, records
-        await transport.aclose()
 
 
 async def test_a_request_is_sent_as_asked_and_its_answer_returned() -> None:
@@ -148,33 +117,6 @@ async def test_an_answer_that_began_is_never_repeated() -> None:
         assert not transport._idle
     assert len(server.requests) == 2
     assert (records[-1].code, records[-1].error) == (200, "ProtocolFault")
-
-
-class Breakable(SocketStream):
-    """A peer that answers each request, until sending to it fails."""
-
-    def __init__(self) -> None:
-        self.broken = False
-        self.sent = 0
-
-    async def send(self, data: bytes, fence: Callable[[], None] | None = None) -> None:
-        await anyio.lowlevel.checkpoint()
-        if self.broken:
-            raise BrokenPipeError
-        self.sent += 1
-
-    async def follow(self, take: Callable[[bytes | OSError], bool]) -> None:
-        await anyio.lowlevel.checkpoint()
-        take(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-
-    def limit(self, seconds: float) -> None:
-        pass
-
-    def is_quiet(self) -> bool:
-        return True
-
-    def close(self) -> None:
-        self.broken = True
 
 
 async def test_a_request_that_could_not_be_written_is_repeated_whatever_its_method(
@@ -313,24 +255,6 @@ async def test_where_no_address_answers_each_says_why(monkeypatch: pytest.Monkey
         await Transport(Connection(f"http://api.test:{port}")).request("GET", "/")
 
 
-class Turning(Auth):
-    """A credential that has a newer one after each refusal."""
-
-    def __init__(self, *tokens: str) -> None:
-        super().__init__()
-        self.tokens = list(tokens)
-
-    async def authorization(self) -> str | None:
-        return self.tokens[0]
-
-    async def refresh(self, refused: str | None, /) -> bool:
-        assert refused == self.tokens[0]
-        if len(self.tokens) > 1:
-            self.tokens.pop(0)
-            return True
-        return False
-
-
 async def test_after_a_401_a_fresh_credential_is_tried_once() -> None:
     """The request is repeated with the new credential, POST included: a 401 did nothing."""
     script = in_turn(reply(401), reply(), reply(401), reply(401))
@@ -382,107 +306,10 @@ async def test_the_pool_is_bounded_and_streams_are_outside_of_it() -> None:
     assert server.opened == 4
 
 
-async def test_a_stream_takes_over_a_connection_that_nobody_uses() -> None:
-    """A watch that follows a list needs no new one."""
-    script = in_turn(reply(200, b"x" * 5000), chunked([b"one\n"], end=False), reply())
-    async with running(script) as (server, transport, _):
-        await transport.request("GET", "/1")
-        async with transport.stream("/2", asked=THINGS) as stream:
-            assert await first_piece(stream) == b"one\n"
-            await transport.request("GET", "/3")
-        assert len(transport._idle) == 1
-    assert [request.connection for request in server.requests] == [1, 1, 2]
-
-
-async def test_a_stream_on_a_dying_connection_is_an_error() -> None:
-    """The server took the request on a reused connection and closed without a byte: told once."""
-    async with running(in_turn(reply(), Answer(close=True))) as (server, transport, records):
-        await transport.request("GET", "/1")
-        with pytest.raises(ProtocolFault, match="without an answer"):
-            async with transport.stream("/2", asked=THINGS):
-                raise AssertionError("the stream began")
-    assert [request.connection for request in server.requests] == [1, 1]
-    assert (records[-1].code, records[-1].error) == (0, "Disconnected")
-
-
 async def call(transport: Transport, target: str, rank: Rank) -> None:
     """Make one call; each task has a rank of its own."""
     RANK.set(rank)
     await transport.request("GET", target)
-
-
-async def test_a_stream_ends_cleanly_or_says_that_it_broke() -> None:
-    """It ends behind the last chunk; a connection that ends before it is a ProtocolFault."""
-    cut = chunked([b"three\n"], end=False, close=True)
-    got: list[bytes] = []
-    async with running(in_turn(chunked([b"one\n", b"two\n"]), cut)) as (_, transport, records):
-        async with transport.stream("/api/v1/pods?watch=1", asked=Asked("watch", "pods")) as stream:
-            await stream.feed(got.append)
-        with pytest.raises(ProtocolFault, match="truncated"):
-            async with transport.stream("/apis/g/v1/things?watch=1", asked=THINGS) as stream:
-                await stream.feed(got.append)
-    assert b"".join(got) == b"one\ntwo\nthree\n"
-    assert [(r.verb, r.resource, r.code, r.error) for r in records] == [
-        ("watch", "pods", 200, ""),
-        ("watch", "things.g", 200, "ProtocolFault"),
-    ]
-
-
-async def test_what_the_reader_of_a_stream_raises_ends_the_stream() -> None:
-    """It is called by the event loop, but the task that opened the stream gets its error."""
-
-    def take(piece: bytes) -> None:
-        if b"two" in piece:
-            raise ValueError("not a line")
-
-    script = in_turn(chunked([b"one\n", b"two\n"], end=False), reply())
-    async with running(script) as (server, transport, _):
-        with pytest.raises(ValueError, match="not a line"):
-            async with transport.stream("/x", asked=THINGS) as stream:
-                await stream.feed(take)
-        await transport.request("GET", "/1")
-        assert transport.counted.streams == 0
-    assert server.opened == 2
-
-
-async def test_a_stream_that_is_refused_is_an_error() -> None:
-    """It has the words of the server, and the connection serves on."""
-    script = in_turn(reply(410, b'{"kind":"Status","message":"too old"}'), reply())
-    async with running(script) as (server, transport, records):
-        with pytest.raises(Gone, match=r"watch things\.g: 410: too old"):
-            async with transport.stream("/x", asked=THINGS):
-                raise AssertionError("the stream began")
-        await transport.request("GET", "/1")
-        assert transport.counted.streams == 0
-    assert server.opened == 1
-    assert [record.code for record in records] == [410, 200]
-
-
-async def test_a_stream_refreshes_its_credential_too() -> None:
-    """A watch opened with an old token is opened again with the new one."""
-    script = in_turn(reply(401), chunked([b"x"]))
-    auth = Turning("a", "b")
-    async with (
-        running(script, auth=auth) as (server, way, _),
-        way.stream("/x", asked=THINGS) as stream,
-    ):
-        assert await first_piece(stream) == b"x"
-        assert way.counted.retries == {("GET", 401): 1}
-    assert [request.headers["authorization"] for request in server.requests] == ["a", "b"]
-
-
-REFUSAL_WITHOUT_END = b"HTTP/1.1 500 No\r\nContent-Length: 10\r\n\r\nab"
-
-
-@pytest.mark.parametrize("begins", [[], [REFUSAL_WITHOUT_END]])
-async def test_a_stream_that_never_begins_times_out(begins: list[bytes]) -> None:
-    """The deadline of a stream covers all up to the head of the answer, and a whole refusal."""
-    async with running(in_turn(Answer(begins, hang=True))) as (_, transport, records):
-        with pytest.raises(RequestTimeout):
-            async with transport.stream("/x", asked=THINGS, connect_timeout_s=0.05):
-                raise AssertionError("the stream began")
-        assert transport.counted.streams == 0
-    assert records[0].error == "RequestTimeout"
 
 
 def size(request: Request) -> int:
@@ -561,14 +388,3 @@ async def test_waiting_for_a_slot_does_not_use_up_the_deadline(
         gate.set()
     assert done == [200, 200]
     await transport.aclose()
-
-
-class Gated:
-    """Connects when the gate is open."""
-
-    def __init__(self, gate: anyio.Event) -> None:
-        self.gate = gate
-
-    async def connect(self, connection: Connection) -> SocketStream:
-        await self.gate.wait()
-        return Breakable()

@@ -12,38 +12,10 @@ from lean_sandbox.runtime.queue import Cause, WorkQueue
 from lean_sandbox.turns import Rank
 from lean_sandbox.watch.kind import Key
 from tests.runtime.hand_clock import HandClock
+from tests.runtime.taking import drain, taken
 
 # How many reasons of a key are kept for the log.
 MOST_REASONS = 4
-
-
-@pytest.fixture
-def clock() -> HandClock:
-    """Return a clock that stands still."""
-    return HandClock()
-
-
-@pytest.fixture
-def queue(clock: HandClock) -> WorkQueue[str]:
-    """Return an empty queue."""
-    return WorkQueue(clock)
-
-
-def drain(queue: WorkQueue[str]) -> list[str]:
-    """Work on everything that may run now; return the keys in their order."""
-    keys = []
-    while (item := queue.get_nowait()) is not None:
-        keys.append(item.key)
-        queue.done(item.key)
-    return keys
-
-
-def taken(queue: WorkQueue[str]) -> list[str]:
-    """Take all that may run now; return it in its order."""
-    keys = []
-    while (item := queue.get_nowait()) is not None:
-        keys.append(item.key)
-    return keys
 
 
 def test_a_key_added_many_times_is_handed_out_once(queue: WorkQueue[str]) -> None:
@@ -139,126 +111,6 @@ def test_done_of_a_key_not_worked_on_is_an_error(queue: WorkQueue[str]) -> None:
     """Unlocking twice is a bug that shows."""
     with pytest.raises(KeyError):
         queue.done("a")
-
-
-def test_a_delayed_key_waits_until_it_is_due(clock: HandClock, queue: WorkQueue[str]) -> None:
-    """A delay holds a key back, to the moment and no longer."""
-    queue.add("a", after_s=5)
-    assert drain(queue) == []
-    clock.move(4.999)
-    assert drain(queue) == []
-    clock.move(0.001)
-    assert drain(queue) == ["a"]
-
-
-@pytest.mark.parametrize("delays", [(9, 3), (3, 9)])
-def test_the_earliest_due_time_wins(
-    clock: HandClock, queue: WorkQueue[str], delays: tuple[float, float]
-) -> None:
-    """Of two delays of one key the shorter one counts, and the key runs once."""
-    for delay in delays:
-        queue.add("a", after_s=delay)
-    clock.move(3)
-    assert drain(queue) == ["a"]
-    clock.move(100)
-    assert drain(queue) == []
-
-
-def test_an_add_pulls_a_delayed_key_forward(clock: HandClock, queue: WorkQueue[str]) -> None:
-    """An event does not wait for a timer, and the timer is used up by its reconcile."""
-    queue.add("a", after_s=3600)
-    queue.add("a")
-    assert drain(queue) == ["a"]
-    clock.move(3600)
-    assert drain(queue) == []
-
-
-def test_a_delayed_key_that_becomes_due_keeps_its_highest_rank(
-    clock: HandClock, queue: WorkQueue[str]
-) -> None:
-    """The rank is merged during the delay too."""
-    queue.add("a", after_s=5, rank=Rank.SPARE)
-    queue.add("a", after_s=9, rank=Rank.CLIENT)
-    queue.add("b", rank=Rank.SPARE)
-    clock.move(5)
-    assert drain(queue) == ["a", "b"]
-
-
-def test_a_delay_asked_for_during_a_reconcile_counts_from_the_asking(
-    clock: HandClock, queue: WorkQueue[str]
-) -> None:
-    """A reconcile that takes long does not postpone the next one."""
-    queue.add("a")
-    queue.get_nowait()
-    queue.add("a", after_s=5)
-    clock.move(4)
-    queue.done("a")
-    assert queue.counts()["delayed"] == 1
-    clock.move(1)
-    assert drain(queue) == ["a"]
-
-
-# -- failures -------------------------------------------------------------------------------------
-
-
-def test_retries_double_from_5_ms_to_1000_s_until_forgotten(queue: WorkQueue[str]) -> None:
-    """The n-th failure in a row waits 5 ms * 2^(n-1), at most 1000 s."""
-    delays = [queue.retry("a") for _ in range(25)]
-    assert delays[:4] == [0.005, 0.01, 0.02, 0.04]
-    assert delays[17] == pytest.approx(655.36)
-    assert delays[18:] == [1000.0] * 7
-    queue.forget("a")
-    assert queue.retry("a") == 0.005
-
-
-def test_backoff_never_overflows(queue: WorkQueue[str]) -> None:
-    """However often a key fails, the delay is the cap."""
-    assert max(queue.retry("a") for _ in range(5000)) == 1000.0
-    assert queue.counts()["failing"] == 1
-    queue.forget("a")
-    queue.forget("a")
-    assert queue.counts()["failing"] == 0
-
-
-def test_attempts_tell_the_failures_in_a_row(clock: HandClock, queue: WorkQueue[str]) -> None:
-    """An item says how often its key failed before."""
-    queue.add("a")
-    for attempts in range(3):
-        item = queue.get_nowait()
-        assert item is not None
-        assert item.attempts == attempts
-        queue.retry("a")
-        queue.done("a")
-        clock.move(1)
-
-
-def test_a_retried_reconcile_keeps_what_it_was_for(clock: HandClock, queue: WorkQueue[str]) -> None:
-    """Causes, reasons and rank of a failed reconcile are not lost, whatever comes meanwhile."""
-    queue.add("a", cause=Cause.CHILD_GONE, reason="spec", rank=Rank.CLIENT)
-    queue.get_nowait()
-    queue.add("a", rank=Rank.SPARE, cause=Cause.LISTED, reason="later", after_s=1.0)
-    queue.retry("a")
-    queue.done("a")
-    clock.move(1)
-    item = queue.get_nowait()
-    assert item is not None
-    assert item.causes == Cause.CHILD_GONE | Cause.LISTED
-    assert (item.reasons, item.rank) == (("later", "spec"), Rank.CLIENT)
-
-
-def test_a_retry_is_not_later_than_what_falls_due(queue: WorkQueue[str]) -> None:
-    """A long backoff does not delay an expiry."""
-    for _ in range(20):
-        queue.retry("a")
-    assert queue.retry("a", no_later_than_s=7.5) == 7.5
-    assert queue.retry("b", no_later_than_s=7.5) == 0.005
-    assert queue.retry("a", no_later_than_s=-3) == 0.0
-
-
-def test_retry_after_lengthens_a_backoff(queue: WorkQueue[str]) -> None:
-    """Retry-After lengthens a backoff and wins over what falls due."""
-    assert queue.retry("a", not_before_s=2) == 2
-    assert queue.retry("b", not_before_s=2, no_later_than_s=1) == 2
 
 
 # -- what nobody waits for -----------------------------------------------------------------------

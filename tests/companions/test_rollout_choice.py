@@ -1,0 +1,77 @@
+"""Which members a step of a rollout chooses, and what its annotation asks for."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lean_sandbox.companions.freemembers import (
+    COMPLETE,
+    FreeMembers,
+    Share,
+    choose,
+    read_share,
+    state_of,
+)
+from lean_sandbox.companions.kinds import CompanionSandboxEntry
+from lean_sandbox.watch.kind import Key
+from tests.support.world import NS
+
+
+def entries(kind: str, count: int) -> list[CompanionSandboxEntry]:
+    """Return members of a kind."""
+    return [
+        CompanionSandboxEntry(Key(NS, f"{kind}-{number}"), f"{kind}-{number}", 1)
+        for number in range(count)
+    ]
+
+
+COUNTS = st.integers(0, 6)
+
+
+@given(
+    wanted=st.integers(0, 12),
+    renewed=COUNTS,
+    starting=COUNTS,
+    old=COUNTS,
+    unready=COUNTS,
+    permitted=st.integers(1, 12),
+)
+def test_no_choice_leaves_more_missing_than_permitted(
+    wanted: int, renewed: int, starting: int, old: int, unready: int, permitted: int
+) -> None:
+    """Unless they are missing without it; and while any old member is left, some time one goes."""
+    census = FreeMembers(
+        wanted,
+        entries("renewed", renewed),
+        entries("starting", starting),
+        entries("old", old),
+        entries("unready", unready),
+    )
+    chosen = choose(census, permitted)
+    assert all(one in census.old + census.old_unready for one in chosen)
+    gone = [one for one in chosen if one in census.old]
+    after = max(0, wanted - renewed - (old - len(gone)))
+    assert after <= max(permitted, census.missing)
+    if gone:
+        assert after <= permitted
+    if len(chosen) > len(gone):
+        assert max(0, wanted - renewed - old - unready) + len(chosen) - len(gone) <= permitted
+    if old + unready and census.missing == 0:
+        assert chosen
+    is_over = state_of(census, permitted, is_stuck=False) == COMPLETE
+    assert not (is_over and (chosen or census.missing >= permitted))
+
+
+@given(number=st.integers(1, 999_999_999), replicas=st.integers(0, 10_000))
+def test_a_number_is_what_it_says(number: int, replicas: int) -> None:
+    """However many members there are."""
+    assert read_share(str(number)).of(replicas) == number
+
+
+@given(percent=st.integers(1, 100), replicas=st.integers(0, 10_000))
+def test_a_part_is_rounded_down_and_at_least_one(percent: int, replicas: int) -> None:
+    """A rollout always goes on."""
+    share = read_share(f"{percent}%")
+    assert share == Share(percent=percent)
+    assert share.of(replicas) == max(1, replicas * percent // 100)

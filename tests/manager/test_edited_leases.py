@@ -1,0 +1,99 @@
+"""A Lease that somebody edits, deletes or takes by force."""
+
+from __future__ import annotations
+
+from structlog.testing import capture_logs
+
+from lean_sandbox.manager.preflight import LEASE_NAME
+from tests.manager.rig import NS, open_rig
+
+
+async def test_what_else_a_lease_holds_stays() -> None:
+    """Labels, annotations and fields that are not of the election survive every write."""
+    async with open_rig() as rig:
+        rig.put(holderIdentity="", strategy="OldestEmulationVersion", preferredHolder="x")
+        marks = {"labels": {"team": "red"}, "annotations": {"note": "keep"}}
+        rig.plane.store.patch("leases.coordination.k8s.io", NS, LEASE_NAME, {"metadata": marks})
+        one = rig.contend("one")
+        await rig.advance(10.0)
+        await one.elector.release()
+        lease = rig.lease()
+        assert lease is not None
+        assert lease["metadata"]["labels"] == marks["labels"]
+        assert lease["metadata"]["annotations"] == marks["annotations"]
+        assert lease["spec"]["strategy"] == "OldestEmulationVersion"
+        assert lease["spec"]["preferredHolder"] == "x"
+
+
+async def test_an_edit_of_something_else_is_no_sign_of_life_and_no_loss() -> None:
+    """A label put on the Lease costs the holder one GET, and prolongs nothing."""
+    async with open_rig() as rig:
+        one = await rig.begin("one")
+        two = rig.contend("two")
+        label = {"metadata": {"labels": {"team": "red"}}}
+        rig.plane.store.patch("leases.coordination.k8s.io", NS, LEASE_NAME, label)
+        rig.plane.audit.reset()
+        await rig.advance(4.0)
+        assert one.leads
+        assert rig.asked(one) == {"update leases": 3, "get leases": 1}
+        one.kill()
+        await rig.advance(8.0)
+        label["metadata"]["labels"]["team"] = "blue"
+        rig.plane.store.patch("leases.coordination.k8s.io", NS, LEASE_NAME, label)
+        assert await rig.until(lambda: two.leads, within_s=9.0)
+
+
+async def test_a_lease_deleted_under_its_holder_is_made_again() -> None:
+    """As client-go does; nobody else was told to lead, and this process goes on."""
+    async with open_rig() as rig:
+        one = rig.contend("one")
+        await rig.advance(3.0)
+        rig.plane.store.delete("leases.coordination.k8s.io", NS, LEASE_NAME)
+        await rig.advance(2.0)
+        assert one.leads
+        assert rig.spec["holderIdentity"] == "one"
+        await rig.advance(20.0)
+        assert one.leads
+
+
+async def test_a_standby_leaves_a_deleted_lease_to_its_holder() -> None:
+    """The holder leads on by its clock and makes it again; else another may once it has expired."""
+    async with open_rig() as rig:
+        one = await rig.begin("one")
+        await rig.advance(1.0)
+        two = await rig.begin("two")
+        await rig.advance(1.5)
+        rig.plane.store.delete("leases.coordination.k8s.io", NS, LEASE_NAME)
+        await rig.advance(30.0)
+        assert one.leads
+        rig.plane.store.delete("leases.coordination.k8s.io", NS, LEASE_NAME)
+        one.kill()
+        assert await rig.until(two.elector.acquired.is_set, 15.0) > 10.0
+
+
+async def test_a_lease_deleted_and_taken_by_another_is_lost_at_the_next_renewal() -> None:
+    """There is no second leader for longer than one period after such an intervention."""
+    async with open_rig() as rig:
+        one = rig.contend("one")
+        await rig.advance(3.0)
+        rig.plane.store.delete("leases.coordination.k8s.io", NS, LEASE_NAME)
+        rig.put(holderIdentity="other", leaseDurationSeconds=15, leaseTransitions=0)
+        with capture_logs() as logs:
+            await rig.advance(1.0)
+        assert not one.leads
+        assert one.is_done
+        assert "'other' holds the Lease" in str(one.elector.loss)
+        assert [line["log_level"] for line in logs if line["event"] == "leadership_lost"] == [
+            "error"
+        ]
+
+
+async def test_a_lease_taken_by_force_is_lost_and_not_written_again() -> None:
+    """An administrator who edits the holder gets what was asked for."""
+    async with open_rig() as rig:
+        one = rig.contend("one")
+        await rig.advance(1.0)
+        rig.edit(holderIdentity="chosen")
+        await rig.advance(30.0)
+        assert one.is_done
+        assert rig.spec["holderIdentity"] == "chosen"
