@@ -16,6 +16,7 @@ from urllib.parse import urlencode
 
 import aiohttp
 
+from tests.conformance.objects import WIDGETS, config, pod, widget
 from tests.support.patience import PATIENCE_S
 
 Json = dict[str, Any]
@@ -27,83 +28,6 @@ APPLY = "application/apply-patch+yaml"
 TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
 PARTIAL = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 PARTIAL_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-
-GROUP = "laws.lean-sandbox.dev"
-WIDGETS = f"/apis/{GROUP}/v1"
-
-WIDGET_DEFINITION: Json = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": f"widgets.{GROUP}"},
-    "spec": {
-        "group": GROUP,
-        "scope": "Namespaced",
-        "names": {"plural": "widgets", "singular": "widget", "kind": "Widget"},
-        "versions": [
-            {
-                "name": "v1",
-                "served": True,
-                "storage": True,
-                "subresources": {
-                    "status": {},
-                    "scale": {
-                        "specReplicasPath": ".spec.replicas",
-                        "statusReplicasPath": ".status.replicas",
-                        "labelSelectorPath": ".status.selector",
-                    },
-                },
-                "selectableFields": [{"jsonPath": ".spec.mode"}],
-                "additionalPrinterColumns": [
-                    {
-                        "name": "Ready",
-                        "type": "string",
-                        "jsonPath": ".status.conditions[?(@.type=='Ready')].status",
-                    },
-                    {"name": "Replicas", "type": "integer", "jsonPath": ".spec.replicas"},
-                    {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
-                ],
-                "schema": {
-                    "openAPIV3Schema": {
-                        "type": "object",
-                        "properties": {
-                            "spec": {
-                                "type": "object",
-                                "required": ["size"],
-                                "properties": {
-                                    "size": {"type": "integer"},
-                                    "replicas": {"type": "integer"},
-                                    "mode": {
-                                        "type": "string",
-                                        "default": "Fast",
-                                        "enum": ["Fast", "Slow"],
-                                    },
-                                    "tags": {"type": "array", "items": {"type": "string"}},
-                                },
-                            },
-                            "status": {
-                                "type": "object",
-                                "properties": {
-                                    "replicas": {"type": "integer"},
-                                    "selector": {"type": "string"},
-                                    "conditions": {
-                                        "type": "array",
-                                        "items": {
-                                            "type": "object",
-                                            "properties": {
-                                                "type": {"type": "string"},
-                                                "status": {"type": "string"},
-                                            },
-                                        },
-                                    },
-                                },
-                            },
-                        },
-                    }
-                },
-            }
-        ],
-    },
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,41 +275,6 @@ async def open_room(api: Api) -> AsyncIterator[Room]:
     await api.delete(f"/api/v1/namespaces/{name}")
 
 
-def widget(name: str, *, metadata: Json | None = None, **spec: Any) -> Json:
-    """Return a Widget."""
-    return {
-        "apiVersion": f"{GROUP}/v1",
-        "kind": "Widget",
-        "metadata": {"name": name, **(metadata or {})},
-        "spec": {"size": 1, **spec},
-    }
-
-
-def config(
-    name: str, data: Mapping[str, str] | None = None, *, metadata: Json | None = None
-) -> Json:
-    """Return a ConfigMap."""
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": name, **(metadata or {})},
-        "data": dict(data or {}),
-    }
-
-
-def pod(name: str, **metadata: Any) -> Json:
-    """Return a Pod that no scheduler of a real cluster touches."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, **metadata},
-        "spec": {
-            "schedulerName": "nobody",
-            "containers": [{"name": "main", "image": "busybox"}],
-        },
-    }
-
-
 async def until(check: Callable[[], Awaitable[bool]], *, every_s: float = 0.02) -> None:
     """Ask until it is so; the time limit of the test is the limit of patience."""
     while not await check():  # noqa: ASYNC110 - a server over HTTP has no event to wait for
@@ -404,17 +293,6 @@ async def answers(api: Api, path: str, status: int = 200) -> None:
 async def is_deleting(api: Api, path: str) -> bool:
     """Say whether an object has been deleted but is held."""
     return "deletionTimestamp" in (await api.get(path)).ok()["metadata"]
-
-
-def owner(obj: Json, **more: Any) -> Json:
-    """Return a reference to an owner."""
-    return {
-        "apiVersion": obj["apiVersion"],
-        "kind": obj["kind"],
-        "name": obj["metadata"]["name"],
-        "uid": obj["metadata"]["uid"],
-        **more,
-    }
 
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -442,3 +320,14 @@ async def bound(room: Room, account: str, *rules: Json, cluster: bool = False) -
     }
     (await room.api.post(f"{base}/{kind.lower()}bindings", binding)).ok()
     return room.api.as_user(await token(room, account))
+
+
+def warnings(reply: Reply) -> str:
+    """Return the warnings of an answer."""
+    return " ".join(reply.headers.getall("Warning", []))  # type: ignore[attr-defined]
+
+
+def cause(reply: Reply) -> tuple[str, str]:
+    """Return field and message of the first cause."""
+    found = reply.json["details"]["causes"][0]
+    return found["field"], found["message"]

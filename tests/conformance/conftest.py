@@ -12,7 +12,8 @@ import pytest
 import pytest_asyncio
 
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
-from tests.conformance.api import WIDGET_DEFINITION, Api, Room, open_room
+from tests.conformance.api import Api, Room, open_room
+from tests.conformance.objects import WIDGET_DEFINITION
 from tests.conformance.servers import Embedded, Real, Server
 from tests.controlplane.binaries import KUBERNETES
 from tests.controlplane.plugin import REAL

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.api import APPLY, Reply, Room, config, widget
+from tests.conformance.api import APPLY, Reply, Room
+from tests.conformance.objects import config, widget
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

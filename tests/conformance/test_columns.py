@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from lean_sandbox.local import recorded
-from tests.conformance.api import GROUP, TABLE, Api, Room, answers
+from tests.conformance.api import TABLE, Api, Room, answers
 from tests.conformance.kinds import Sample, samples
+from tests.conformance.objects import GROUP
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tests.conformance.api import GROUP, WIDGET_DEFINITION, WIDGETS, Api, Reply, Room, answers
+from tests.conformance.api import Api, Reply, Room, answers
+from tests.conformance.objects import GROUP, WIDGET_DEFINITION, WIDGETS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

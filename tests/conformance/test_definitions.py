@@ -7,17 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.api import (
-    GROUP,
-    WIDGET_DEFINITION,
-    WIDGETS,
-    Api,
-    Reply,
-    Room,
-    answers,
-    is_deleting,
-    until,
-)
+from tests.conformance.api import Api, Reply, Room, answers, is_deleting, until
+from tests.conformance.objects import GROUP, WIDGET_DEFINITION, WIDGETS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

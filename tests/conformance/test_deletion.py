@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.api import Api, Room, answers, config, is_deleting, owner, pod, until, widget
+from tests.conformance.api import Api, Room, answers, is_deleting, until
+from tests.conformance.objects import config, owner, pod, widget
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

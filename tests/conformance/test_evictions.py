@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.api import MERGE, Room, pod, until
+from tests.conformance.api import MERGE, Room, until
+from tests.conformance.objects import pod
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

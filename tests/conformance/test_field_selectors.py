@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from lean_sandbox.local import recorded
-from tests.conformance.api import GROUP, Api, Room, answers, pod
+from tests.conformance.api import Api, Room, answers
 from tests.conformance.kinds import Json, Sample, samples
+from tests.conformance.objects import GROUP, pod
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -7,18 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.api import (
-    GROUP,
-    JSON_PATCH,
-    MERGE,
-    STRATEGIC,
-    WIDGETS,
-    Api,
-    Room,
-    until,
-    widget,
-)
+from tests.conformance.api import JSON_PATCH, MERGE, STRATEGIC, Api, Room, until
 from tests.conformance.kinds import Sample, samples
+from tests.conformance.objects import GROUP, WIDGETS, widget
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.api import APPLY, Api, Room, pod
+from tests.conformance.api import APPLY, Api, Room
 from tests.conformance.kinds import CASES
+from tests.conformance.objects import pod
 
 Json = dict[str, Any]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.api import widget
+from tests.conformance.objects import widget
 from tests.conformance.servers import Server
 from tests.support.patience import PATIENCE_S
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.api import GROUP, JSON_PATCH, Api, Room, answers, config, until
+from tests.conformance.api import JSON_PATCH, Api, Room, answers, until
+from tests.conformance.objects import GROUP, config
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conformance.api import Api, Room, config, pod, widget
+from tests.conformance.api import Api, Room
+from tests.conformance.objects import config, pod, widget
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

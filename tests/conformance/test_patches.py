@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.api import JSON_PATCH, STRATEGIC, Room, owner
+from tests.conformance.api import JSON_PATCH, STRATEGIC, Room
+from tests.conformance.objects import owner
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from lean_sandbox.local.read.printers import pod_cells
-from tests.conformance.api import PARTIAL, PARTIAL_LIST, TABLE, Room, pod
+from tests.conformance.api import PARTIAL, PARTIAL_LIST, TABLE, Room
+from tests.conformance.objects import pod
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

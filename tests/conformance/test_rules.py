@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.api import GROUP, WIDGETS, Api, Room, answers, until
+from tests.conformance.api import Api, Room, answers, until
+from tests.conformance.objects import GROUP, WIDGETS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

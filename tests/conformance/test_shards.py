@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from lean_sandbox.model.shard import Shard, parse_shard
-from tests.conformance.api import Api, Room, widget
+from tests.conformance.api import Api, Room
+from tests.conformance.objects import widget
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conformance.api import JSON_PATCH, Room, widget
+from tests.conformance.api import JSON_PATCH, Room
+from tests.conformance.objects import widget
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.api import WIDGET_DEFINITION
+from tests.conformance.objects import WIDGET_DEFINITION
 from tests.controlplane.binaries import MissingProgramsError, Programs, provide
 from tests.controlplane.server import RealServer, started
 from tests.model.crds.definitions import definitions

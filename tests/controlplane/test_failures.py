@@ -5,16 +5,13 @@ They break the server they run on, so it is one of their own, shared by the test
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import json
 import os
 import signal
 import time
-import urllib.error
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
-from http import HTTPStatus
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -22,33 +19,44 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import pytest
-from anyio.abc import Process
 
 from lean_sandbox.clock import SystemClock
 from lean_sandbox.config.options import Settings
 from lean_sandbox.config.sources import EXIT_CONFIG, EXIT_FAILED, EXIT_OK
-from lean_sandbox.kube.kubeconfig import load
 from lean_sandbox.manager.preflight import LEASE_NAME
 from lean_sandbox.model.times import format_micro_time
 from tests.controlplane.binaries import provide
+from tests.controlplane.breaking import (
+    BY_NAME,
+    CRDS,
+    EVERYTHING,
+    HOME,
+    RBAC,
+    account,
+    apply,
+    ask,
+    controller,
+    create,
+    defined,
+    gone,
+    has_pod,
+    namespace,
+    pods,
+    process,
+    refused,
+    role,
+    until,
+)
 from tests.controlplane.plugin import REAL
 from tests.controlplane.server import RealServer, started
-from tests.model.crds.definitions import definitions
 from tests.support.builders import claim, pool, template
-from tests.support.clients import connected
 from tests.support.names import SANDBOXES
-from tests.support.observable import ObservedManager
 from tests.support.patience import PATIENCE_S
-from tests.support.process import controller_process
 from tests.support.world import running_status
 
 pytestmark = REAL
 
 Json = dict[str, Any]
-BY_NAME: dict[str, Json] = {one["metadata"]["name"]: one for one in definitions().values()}
-HOME = "agent-sandbox-system"
-_CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-_RBAC = "/apis/rbac.authorization.k8s.io/v1"
 _LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{HOME}/leases"
 _MEMBERS = 5
 
@@ -63,159 +71,6 @@ def server() -> Iterator[RealServer]:
     ):
         made.ask("POST", "/api/v1/namespaces", {"metadata": {"name": HOME}})
         yield made
-
-
-class RefusedError(Exception):
-    """The server said no to the test; ``code`` is its status."""
-
-    def __init__(self, code: int) -> None:
-        super().__init__(code)
-        self.code = code
-
-
-async def ask(server: RealServer, method: str, path: str, body: Json | None = None) -> Json:
-    """Ask as the administrator, beside the event loop. Raises RefusedError."""
-    try:
-        return await anyio.to_thread.run_sync(server.ask, method, path, body)
-    except urllib.error.HTTPError as error:
-        with error:
-            raise RefusedError(error.code) from None
-
-
-def refused(made: ObservedManager) -> bool:
-    """Tell whether the server did not know the controller in a request."""
-    asked = made._client.transport.counted.requests
-    return any(code == HTTPStatus.UNAUTHORIZED for *_, code in asked)
-
-
-async def until(check: Callable[[], Awaitable[object]] | Callable[[], object]) -> None:
-    """Wait until something holds."""
-    with anyio.fail_after(PATIENCE_S):
-        while True:
-            found = check()
-            if await found if isinstance(found, Awaitable) else found:
-                return
-            await anyio.sleep(0.05)
-
-
-async def gone(server: RealServer, path: str) -> None:
-    """Wait until there is no such object."""
-
-    async def is_gone() -> bool:
-        try:
-            await ask(server, "GET", path)
-        except RefusedError as refused:
-            return refused.code == 404
-        return False
-
-    await until(is_gone)
-
-
-async def apply(server: RealServer, *names: str) -> None:
-    """Serve our definitions, replacing what is there."""
-    for name in names:
-        # It may not be there.
-        with contextlib.suppress(RefusedError):
-            await ask(server, "DELETE", f"{_CRDS}/{name}")
-        await gone(server, f"{_CRDS}/{name}")
-    await anyio.to_thread.run_sync(server.define, [BY_NAME[name] for name in names])
-
-
-async def defined(server: RealServer) -> None:
-    """Serve our definitions; a busy server may take a minute to end one that has objects."""
-    found = await ask(server, "GET", _CRDS)
-    there = {one["metadata"]["name"] for one in found["items"]}
-    missing = [one for name, one in BY_NAME.items() if name not in there]
-    await anyio.to_thread.run_sync(server.define, missing)
-
-
-@asynccontextmanager
-async def namespace(server: RealServer, name: str) -> AsyncIterator[str]:
-    """Give a namespace, which is deleted afterwards."""
-    await ask(server, "POST", "/api/v1/namespaces", {"metadata": {"name": name}})
-    try:
-        yield name
-    finally:
-        with anyio.CancelScope(shield=True):
-            await ask(server, "DELETE", f"/api/v1/namespaces/{name}")
-
-
-async def create(server: RealServer, place: str, name: str) -> None:
-    """Create a Sandbox."""
-    template = {"spec": {"containers": [{"name": "main", "image": "busybox"}]}}
-    body = {
-        "apiVersion": "agents.x-k8s.io/v1beta1",
-        "kind": "Sandbox",
-        "metadata": {"name": name},
-        "spec": {"podTemplate": template},
-    }
-    path = f"/apis/agents.x-k8s.io/v1beta1/namespaces/{place}/sandboxes"
-
-    async def is_taken() -> bool:
-        # Right after a definition was made the server answers 404 or 429 for a moment.
-        try:
-            await ask(server, "POST", path, body)
-        except RefusedError as refused:
-            return refused.code == 409
-        return True
-
-    await until(is_taken)
-
-
-async def pods(server: RealServer, place: str) -> set[str]:
-    """Return the names of the Pods."""
-    found = await ask(server, "GET", f"/api/v1/namespaces/{place}/pods")
-    return {pod["metadata"]["name"] for pod in found["items"]}
-
-
-async def has_pod(server: RealServer, place: str, name: str) -> None:
-    """Wait until a Sandbox was launched."""
-
-    async def is_there() -> bool:
-        return name in await pods(server, place)
-
-    await until(is_there)
-
-
-@asynccontextmanager
-async def controller(kubeconfig: Path, settings: Settings) -> AsyncIterator[ObservedManager]:
-    """Run a controller, whatever the server serves."""
-    async with connected(load(str(kubeconfig))) as client, anyio.create_task_group() as group:
-        made = ObservedManager(client, settings, clock=SystemClock())
-        group.start_soon(made.run)
-        yield made
-        group.cancel_scope.cancel()
-
-
-def process(kubeconfig: Path, log: Path, *flags: str) -> AbstractAsyncContextManager[Process]:
-    """Run a controller as a process."""
-    return controller_process(kubeconfig, "--context=real", *flags, log=log)
-
-
-def account(server: RealServer, name: str) -> str:
-    """Create a service account and return a token of it."""
-    path = f"/api/v1/namespaces/{HOME}/serviceaccounts"
-    server.ask("POST", path, {"metadata": {"name": name}})
-    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    return str(server.ask("POST", f"{path}/{name}/token", request)["status"]["token"])
-
-
-def role(server: RealServer, name: str, rules: list[Json]) -> None:
-    """Bind an account to rules of its own."""
-    server.ask("POST", f"{_RBAC}/clusterroles", {"metadata": {"name": name}, "rules": rules})
-    group = "rbac.authorization.k8s.io"
-    server.ask(
-        "POST",
-        f"{_RBAC}/clusterrolebindings",
-        {
-            "metadata": {"name": name},
-            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": name},
-            "subjects": [{"kind": "ServiceAccount", "namespace": HOME, "name": name}],
-        },
-    )
-
-
-EVERYTHING: list[Json] = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]
 
 
 # -- definitions -----------------------------------------------------------------------------------
@@ -244,8 +99,8 @@ async def test_missing_definitions_are_named_waited_for_and_taken_up(
         await create(server, place, "one")
         await has_pod(server, place, "one")
         await until(lambda: not made.problems)
-        await ask(server, "DELETE", f"{_CRDS}/{SANDBOXES}")
-        await gone(server, f"{_CRDS}/{SANDBOXES}")
+        await ask(server, "DELETE", f"{CRDS}/{SANDBOXES}")
+        await gone(server, f"{CRDS}/{SANDBOXES}")
         await until(lambda: "is missing" in made.problems.get("sandboxes", ""))
         assert set(made.problems) == {"sandboxes"}
         assert len(made.caches.sandboxes) == 0
@@ -264,7 +119,7 @@ async def test_a_right_that_is_missing_is_named_and_its_return_noticed(
     """A right to watch at the start, a right to create under way: named by verb and resource."""
     await defined(server)
     token = account(server, "narrow")
-    path = f"{_RBAC}/clusterroles/narrow"
+    path = f"{RBAC}/clusterroles/narrow"
     kinds = ("sandboxes", "sandboxes/status", "pods", "services", "events")
 
     def rules(without: str = "", *verbs: str) -> list[Json]:

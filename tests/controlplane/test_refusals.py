@@ -17,7 +17,8 @@ import trustme
 from aiohttp import web
 
 from lean_sandbox.kube.errors import ApiError, from_response
-from tests.conformance.api import JSON_PATCH, Reply, pod, until
+from tests.conformance.api import JSON_PATCH, Reply, until
+from tests.conformance.objects import pod
 from tests.controlplane.objects import all_ready, condition, extension, fill, sandbox
 from tests.controlplane.plugin import REAL
 from tests.controlplane.scene import Scene

@@ -17,8 +17,8 @@ from lean_sandbox.local.errors import StatusError
 from lean_sandbox.local.http.faults import HeldRequests, Loss
 from lean_sandbox.local.kinds import Kind
 from tests.faults.details import owner_of
+from tests.faults.history import OBJECTS
 from tests.faults.oracle import TEMPLATES
-from tests.faults.promises import OBJECTS
 from tests.faults.scope import EVERYTHING, Scope
 from tests.support.clock import ClockLoop, EndlessError, FakeClock, settle
 from tests.support.kubelets import Kubelets

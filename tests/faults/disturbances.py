@@ -12,9 +12,9 @@ from filters import parse_labels
 from lean_sandbox.local.http.faults import Loss
 from lean_sandbox.watch.kind import Representation
 from tests.faults.acts import NAMESPACES
+from tests.faults.breaks import Break, Grain
 from tests.faults.edits import CLAIM, STOLEN, WHERE, WHICH, act
 from tests.faults.oracle import CLAIMS
-from tests.faults.proxy import Break, Grain
 from tests.faults.scope import SELECTORS
 from tests.faults.story import Story
 from tests.faults.users import BEGUN, REPLICAS, Users

@@ -18,8 +18,8 @@ from typing import Any
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.model.names import name_hash
 from lean_sandbox.model.times import format_rfc3339
+from tests.faults.history import OBJECTS, history_of
 from tests.faults.oracle import violations
-from tests.faults.promises import OBJECTS, history_of
 from tests.support.builders import claim, placed, pool
 from tests.support.clock import EPOCH, FakeClock
 from tests.support.extensions import settings

@@ -14,13 +14,12 @@ import struct
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
-from enum import Enum
 from urllib.parse import urlsplit
 
 from httptools import HttpRequestParser, HttpResponseParser
 
 from lean_sandbox.local.request import Target, read_target
+from tests.faults.breaks import LAST_WORDS, Break, Fault, Grain
 
 __all__ = ["Break", "Grain", "Proxy", "open_proxy"]
 
@@ -29,64 +28,6 @@ _PIECES = 5
 _GATHERED = 8
 # The socket is closed by a reset, and not by a farewell.
 _LINGER = struct.pack("ii", 1, 0)
-
-
-class Break(Enum):
-    """How a connection ends."""
-
-    RESET = "reset"
-    CLOSED = "half-closed"
-    """Nothing more comes, and what the client says is still taken."""
-    MUTE = "mute"
-    """Nothing more comes, and nobody is told: a router has forgotten the connection."""
-    ENDED = "ended in good order"
-    """By the last chunk of a watch."""
-    GONE = "ended by an ERROR event 410"
-    FAILED = "ended by an ERROR event 500"
-    GARBLED = "ended by a line that is no JSON"
-
-
-class Grain(Enum):
-    """In what pieces watches arrive."""
-
-    WHOLE = "as they are sent"
-    TORN = "each event in many small writes"
-    JOINED = "several events in one write"
-
-
-def _error(code: int, reason: str) -> bytes:
-    said = '"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"injected"'
-    return f'{{"type":"ERROR","object":{{{said},"reason":"{reason}","code":{code}}}}}\n'.encode()
-
-
-_LAST_WORDS = {
-    Break.ENDED: b"",
-    Break.GONE: _error(410, "Expired"),
-    Break.FAILED: _error(500, "InternalError"),
-    Break.GARBLED: b'{"type":"MODIFIED","object":{"metadata":<html>\n',
-}
-
-
-@dataclass(slots=True)
-class _Fault:
-    """What befalls the next answers: they are late, or break after a share of their bytes.
-
-    ``verb`` and ``resource`` may both be ``*``.
-    """
-
-    verb: str
-    resource: str
-    left: int
-    late_s: float = 0.0
-    how: Break | None = None
-    share: float = 0.0
-
-    def takes(self, target: Target) -> bool:
-        full = target.resource + (f"/{target.subresource}" if target.subresource else "")
-        if not self.left or (self.verb, self.resource) not in (("*", "*"), (target.verb, full)):
-            return False
-        self.left -= 1
-        return True
 
 
 class Proxy:
@@ -103,17 +44,17 @@ class Proxy:
         self.done: Counter[str] = Counter()
         #: In the order in which they were opened.
         self.links: dict[_Link, None] = {}
-        self._faults: list[_Fault] = []
+        self._faults: list[Fault] = []
 
     # -- what is to happen -----------------------------------------------------------------------
 
     def break_answer(self, verb: str, resource: str, how: Break, share: float) -> None:
         """Break the connection after a share of the next such answer; what was asked is done."""
-        self._faults.append(_Fault(verb, resource, 1, how=how, share=share))
+        self._faults.append(Fault(verb, resource, 1, how=how, share=share))
 
     def delay(self, verb: str, resource: str, seconds: float, times: int) -> None:
         """Let the next such answers come late."""
-        self._faults.append(_Fault(verb, resource, times, late_s=seconds))
+        self._faults.append(Fault(verb, resource, times, late_s=seconds))
 
     def break_watches(self, plural: str, how: Break, share: float | None = None) -> None:
         """Break the watches of a kind, at once or after a share of the next piece that comes."""
@@ -165,7 +106,7 @@ class Proxy:
         """How many watches there are of which nothing will be heard."""
         return sum(link.is_mute and bool(link.plural) for link in self.links)
 
-    def fault_of(self, target: Target) -> _Fault | None:
+    def fault_of(self, target: Target) -> Fault | None:
         """Return, and count down, what befalls an answer."""
         return next((fault for fault in self._faults if fault.takes(target)), None)
 
@@ -354,8 +295,8 @@ class _Link(asyncio.Protocol):
         if self.is_over or self.is_mute:
             return
         self.proxy.done[how.value] += 1
-        if how in _LAST_WORDS and self.plural:
-            words = _LAST_WORDS[how]
+        if how in LAST_WORDS and self.plural:
+            words = LAST_WORDS[how]
             self._say((_chunk(words) if words else b"") + _chunk(b""))
         self.is_mute = True
         if how is Break.MUTE:

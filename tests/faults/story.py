@@ -12,9 +12,9 @@ from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.http.faults import HeldEvents
 from tests.faults.acts import NAMESPACES
 from tests.faults.ending import Ending
+from tests.faults.history import history_of
 from tests.faults.oracle import POOLS, SANDBOXES
 from tests.faults.process import Borders, Process
-from tests.faults.promises import history_of
 from tests.faults.proxy import Proxy, open_proxy
 from tests.faults.scope import EVERYTHING, Scope
 from tests.support.backup import Backup

@@ -13,7 +13,8 @@ from lean_sandbox.kube.errors import ApiError, Asked
 from lean_sandbox.kube.resources import PODS, SANDBOXCLAIMS, path
 from lean_sandbox.kube.resources import SANDBOXES as SANDBOX_KIND
 from lean_sandbox.local.controlplane import ControlPlane
-from tests.faults.promises import History, Promise
+from tests.faults.history import History
+from tests.faults.promises import Promise
 from tests.support.builders import claim, pool
 from tests.support.clients import cluster_admin, connected, connection_to
 from tests.support.clock import FakeClock

@@ -12,7 +12,8 @@ from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.errors import ControlPlaneError, RequestTimeout
 from lean_sandbox.kube.resources import PODS
 from lean_sandbox.local.controlplane import ControlPlane
-from tests.faults.proxy import Break, Grain, Proxy, open_proxy
+from tests.faults.breaks import Break, Grain
+from tests.faults.proxy import Proxy, open_proxy
 from tests.support.clients import connected, connection_to
 from tests.support.clock import ClockLoop, EndlessError, FakeClock, on_clock
 from tests.support.names import SANDBOXES

@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator
 import pytest_asyncio
 
 from lean_sandbox.local.controlplane import ControlPlane
-from tests.conformance.api import WIDGET_DEFINITION, Api, Room, open_room
+from tests.conformance.api import Api, Room, open_room
+from tests.conformance.objects import WIDGET_DEFINITION
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from lean_sandbox.local.controlplane import ControlPlane
-from tests.conformance.api import GROUP, WIDGET_DEFINITION, WIDGETS, Api, answers, widget
+from tests.conformance.api import Api, answers
+from tests.conformance.objects import GROUP, WIDGET_DEFINITION, WIDGETS, widget
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

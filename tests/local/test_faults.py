@@ -10,7 +10,8 @@ import pytest
 
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.http.faults import Loss
-from tests.conformance.api import Room, config, until
+from tests.conformance.api import Room, until
+from tests.conformance.objects import config
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -4,63 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import random
-import ssl
-import threading
-import urllib.request
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Any
+from datetime import UTC, datetime
 
-import aiohttp
 import httpx
 import pytest
-import structlog
-import yaml
-from cryptography import x509
-from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from lean_sandbox.clock import SystemClock
-from lean_sandbox.local import files, store
-from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
+from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.direct import StoredChange
-from lean_sandbox.local.http import watching
 from lean_sandbox.local.write.protobuf import PROTOBUF
-from tests.conformance.api import (
-    APPLY,
-    PARTIAL,
-    PARTIAL_LIST,
-    TABLE,
-    WIDGET_DEFINITION,
-    WIDGETS,
-    Api,
-    Room,
-    config,
-    pod,
-    until,
-    widget,
-)
+from tests.conformance.api import APPLY, PARTIAL, PARTIAL_LIST, TABLE, Api, Room
 from tests.conformance.encoding import encode
-from tests.support.patience import PATIENCE_S
+from tests.conformance.objects import config, pod, widget
+from tests.local.servers import LIVE, MAPS, running
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-MAPS = "/api/v1/namespaces/default/configmaps"
-LIVE = f"{WIDGETS}/namespaces/default/widgets"
-
-
-@asynccontextmanager
-async def running(**options: Any) -> AsyncIterator[tuple[ControlPlane, Api]]:
-    """Start a server with options of its own."""
-    settings = LocalSettings(**options)
-    async with (
-        ControlPlane(settings, crds=[WIDGET_DEFINITION]) as plane,
-        Api(plane.url, plane.create_token()) as api,
-    ):
-        yield plane, api
 
 
 @pytest.mark.parametrize("what", ["exec", "attach", "log", "portforward", "ephemeralcontainers"])
@@ -98,128 +57,6 @@ async def test_what_no_controller_serves_is_taken_with_a_warning(room: Room, kin
     for reply in (made, await room.api.patch(f"{path}/v", applied, APPLY, fieldManager="x")):
         reply.ok()
         assert f"nothing on this server acts on kind {kind}" in reply.headers["Warning"]
-
-
-async def test_compaction_forgets_older_versions(plane: ControlPlane, room: Room) -> None:
-    """A watch gets 410 as an ERROR event, an exact list and a page get 410 with a way on."""
-    for name in ("a", "b", "c"):
-        await room.widget(name)
-    page = (await room.api.get(room.widgets, limit=1)).ok()
-    old = page["metadata"]["resourceVersion"]
-    await room.widget("d")
-    plane.compact()
-    (event,) = await room.api.events_to_the_end(room.widgets, resourceVersion=old)
-    assert event["type"] == "ERROR"
-    assert (event["object"]["code"], event["object"]["reason"]) == (410, "Expired")
-    exact = {"resourceVersion": old, "resourceVersionMatch": "Exact"}
-    (await room.api.get(room.widgets, **exact)).refused(410, "Expired")
-    token = page["metadata"]["continue"]
-    expired = await room.api.get(room.widgets, limit=1, continue_=token)
-    hint = expired.refused(410, "Expired")["metadata"]["continue"]
-    rest = (await room.api.get(room.widgets, continue_=hint)).ok()
-    assert [item["metadata"]["name"] for item in rest["items"]] == ["b", "c", "d"]
-    now = (await room.api.get(room.widgets)).version
-    assert await room.widget_events(resourceVersion=now) == []
-
-
-async def test_a_short_history_forgets_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only so many events of a kind are kept; its oldest versions are gone."""
-    monkeypatch.setattr(store, "HISTORY", 3)
-    async with running() as (_, api):
-        start = (await api.get(LIVE)).version
-        for index in range(5):
-            (await api.post(LIVE, widget(f"w{index}"))).ok()
-        (event,) = await api.events_to_the_end(LIVE, resourceVersion=start)
-        assert event["object"]["code"] == 410
-
-
-async def test_dropped_watches_end_without_a_word(plane: ControlPlane, room: Room) -> None:
-    """The connection breaks; a watch from the last version goes on without a gap."""
-    async with room.api.watch(room.widgets, resourceVersion="") as stream:
-        await room.widget("a")
-        (event,) = await stream.take(1)
-        assert plane.open_watches == 1
-        assert plane.drop_watches() == 1
-        with pytest.raises(aiohttp.ClientError):
-            await stream.next()
-    await room.widget("b")
-    version = event["object"]["metadata"]["resourceVersion"]
-    (after,) = await room.api.events(room.widgets, 1, resourceVersion=version)
-    assert after["object"]["metadata"]["name"] == "b"
-
-
-async def test_a_client_that_leaves_frees_its_watch(plane: ControlPlane, room: Room) -> None:
-    """No watch is kept for nobody."""
-    async with room.api.watch(room.widgets):
-        assert plane.open_watches == 1
-
-    async def is_free() -> bool:
-        return plane.open_watches == 0
-
-    await until(is_free)
-
-
-async def test_a_slow_watcher_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A backlog beyond the limit costs the connection, not the server's memory."""
-    monkeypatch.setattr(watching, "BACKLOG", 3)
-    async with running() as (plane, api), api.watch(LIVE) as stream:
-        for index in range(8):
-            plane.store.create(widget(f"w{index}"))
-        with pytest.raises(aiohttp.ClientError):
-            await stream.rest()
-
-
-async def test_a_watcher_that_reads_nothing_can_be_cut_off() -> None:
-    """Its connection is full, so the server waits to write; the watch ends nevertheless."""
-    async with running() as (plane, _):
-        token = plane.create_token()
-        host, _, port = plane.url.removeprefix("http://").partition(":")
-        _, writer = await asyncio.open_connection(host, int(port), limit=1)
-        lines = (f"GET {LIVE}?watch=1 HTTP/1.1", f"Host: {host}", f"Authorization: Bearer {token}")
-        writer.write("\r\n".join([*lines, "", ""]).encode())
-
-        async def is_open() -> bool:
-            return plane.open_watches == 1
-
-        async def is_over() -> bool:
-            return plane.open_watches == 0
-
-        await until(is_open)
-        for index in range(12):
-            plane.store.create(widget(f"w{index}", tags=["x" * (1 << 20)]))
-            await asyncio.sleep(0)
-        plane.drop_watches()
-        await until(is_over)
-        writer.close()
-
-
-async def test_bookmarks_come_at_their_interval(room: Room) -> None:
-    """They carry the version of the store, also when the kind is quiet."""
-    del room
-    async with running(bookmark_interval_s=0.05) as (_, api):
-        start = (await api.get(LIVE)).version
-        quiet = {"resourceVersion": start, "allowWatchBookmarks": "true"}
-        async with api.watch(LIVE, **quiet) as stream:
-            (await api.post(MAPS, config("elsewhere"))).ok()
-            event = await stream.next()
-            while event and int(event["object"]["metadata"]["resourceVersion"]) <= int(start):
-                event = await stream.next()
-        assert event is not None
-        assert event["type"] == "BOOKMARK"
-        assert event["object"]["kind"] == "Widget"
-        assert "spec" not in event["object"]
-
-
-async def test_a_bookmark_can_be_sent_at_once(plane: ControlPlane, room: Room) -> None:
-    """bookmark_now tells every watcher that wants it where the store stands."""
-    version = (await room.api.get(room.widgets)).version
-    quiet = {"resourceVersion": version, "allowWatchBookmarks": "true"}
-    async with room.api.watch(room.widgets, **quiet) as stream:
-        await room.config("a")
-        newest = plane.bookmark_now()
-        event = await stream.next()
-    assert event is not None
-    assert event["object"]["metadata"]["resourceVersion"] == str(newest)
 
 
 async def test_failures_come_when_they_are_ordered(plane: ControlPlane, room: Room) -> None:
@@ -414,108 +251,6 @@ async def test_a_page_of_another_site_writes_nothing(media: str | None) -> None:
         assert (await client.get(f"{where}/made")).status_code == 404
 
 
-async def test_private_files_cannot_be_prepared(tmp_path: Path) -> None:
-    """Links and files that others put beside the state neither get it nor give it their mode."""
-    state = tmp_path / "state.json"
-    elsewhere = tmp_path / "elsewhere"
-    for name in ("state.json.new", f".state.json.{os.getpid()}"):
-        (tmp_path / name).symlink_to(elsewhere)
-    elsewhere.write_text("")
-    elsewhere.chmod(0o666)
-    async with running(state_file=state):
-        pass
-    assert state.stat().st_mode & 0o077 == 0
-    assert not state.is_symlink()
-    assert elsewhere.read_text() == ""
-    assert files_of(tmp_path) == ["elsewhere", "state.json"]
-
-
-def files_of(folder: Path) -> list[str]:
-    """Return the names of what is no link."""
-    return sorted(path.name for path in folder.iterdir() if not path.is_symlink())
-
-
-async def test_state_survives_a_restart(tmp_path: Path) -> None:
-    """Objects, kinds, versions and tokens outlive the process; history does not."""
-    state = tmp_path / "state.json"
-    async with running(state_file=state) as (plane, api):
-        made = (await api.post(LIVE, widget("a"))).ok()
-        token = plane.create_token("system:serviceaccount:default:default")
-        version = int((await api.get(LIVE)).version)
-        await api.delete(f"{MAPS}/kube-root-ca.crt")
-    assert state.stat().st_mode & 0o077 == 0
-    async with running(state_file=state) as (_, api):
-        assert (await api.get(f"{LIVE}/a")).ok() == made
-        again = await api.post(LIVE, widget("b"))
-        assert int(again.version) > version
-        assert (await api.as_user(token).get(LIVE)).status == 403
-        assert (await api.get(f"{MAPS}/kube-root-ca.crt")).status == 404
-        (event,) = await api.events_to_the_end(LIVE, resourceVersion=str(version - 1))
-        assert event["object"]["code"] == 410
-        changed = await api.patch(f"{LIVE}/a", {"spec": {"size": 5}})
-        assert changed.ok()["metadata"]["generation"] == 2
-
-
-async def test_state_is_saved_now_and_then(tmp_path: Path) -> None:
-    """A crash loses no more than an interval."""
-    state = tmp_path / "state.json"
-    async with running(state_file=state, save_interval_s=0.02) as (_, api):
-        (await api.post(LIVE, widget("kept"))).ok()
-
-        async def is_saved() -> bool:
-            return state.exists() and b'"kept"' in state.read_bytes()
-
-        await until(is_saved)
-        saved = tmp_path / "as-a-crash-leaves-it.json"
-        saved.write_bytes(state.read_bytes())
-    async with running(state_file=saved) as (_, api):
-        assert (await api.get(f"{LIVE}/kept")).status == 200
-
-
-async def test_a_save_that_fails_is_tried_again(tmp_path: Path) -> None:
-    """A disk that is full for a while costs nothing but the interval."""
-    state = tmp_path / "state.json"
-    async with running(state_file=state, save_interval_s=0.02) as (_, api):
-        state.unlink()
-        state.mkdir()
-        (await api.post(LIVE, widget("kept"))).ok()
-
-        async def was_tried() -> bool:
-            return "the state was not saved" in "".join(map(str, told))
-
-        with structlog.testing.capture_logs() as told:
-            await until(was_tried)
-        state.rmdir()
-
-        async def is_saved() -> bool:
-            return state.exists() and b'"kept"' in state.read_bytes()
-
-        await until(is_saved)
-
-
-async def test_the_server_answers_while_it_saves(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Files are written beside the loop; what is written last is the newest state."""
-    state = tmp_path / "state.json"
-    written = threading.Event()
-    is_writing = threading.Event()
-
-    def slowly(path: Path, data: bytes) -> None:
-        is_writing.set()
-        assert written.wait(10)
-        files.replace_private(path, data)
-
-    async with running(state_file=state, save_interval_s=0.02) as (_, api):
-        monkeypatch.setattr(store, "replace_private", slowly)
-        (await api.post(LIVE, widget("first"))).ok()
-        await asyncio.to_thread(is_writing.wait, 10)
-        (await api.post(LIVE, widget("second"))).ok()
-        written.set()
-    async with running(state_file=state) as (_, api):
-        assert (await api.get(f"{LIVE}/second")).status == 200
-
-
 async def test_of_the_audit_the_newest_requests_can_be_kept_alone() -> None:
     """What is kept ends with the newest; the total counts all."""
     async with running() as (plane, api):
@@ -527,86 +262,6 @@ async def test_of_the_audit_the_newest_requests_can_be_kept_alone() -> None:
         await api.get(f"{MAPS}/c")
         assert [entry.name for entry in plane.audit.entries] == ["b", "c"]
         assert plane.audit.total == 6
-
-
-async def test_owners_are_remembered_over_a_restart(tmp_path: Path) -> None:
-    """Dependents of an owner deleted after a restart are collected."""
-    state = tmp_path / "state.json"
-    async with running(state_file=state) as (plane, _):
-        made = plane.store.create(widget("o"))
-        keys = ("apiVersion", "kind")
-        reference = {key: made[key] for key in keys} | {
-            key: made["metadata"][key] for key in ("name", "uid")
-        }
-        plane.store.create(widget("d", metadata={"ownerReferences": [reference]}))
-    async with running(state_file=state) as (plane, api):
-        (await api.delete(f"{LIVE}/o")).ok()
-        await plane.settled()
-        assert (await api.get(f"{LIVE}/d")).status == 404
-
-
-async def test_tls_serves_with_a_certificate_of_its_own(tmp_path: Path) -> None:
-    """The kubeconfig carries the authority, a token and the address."""
-    settings = LocalSettings(tls=True)
-    async with ControlPlane(settings, crds=[]) as plane:
-        assert plane.url.startswith("https://127.0.0.1:")
-        assert plane.ca_pem is not None
-        path = plane.kubeconfig(tmp_path / "config", namespace="kube-system")
-        written = yaml.safe_load(path.read_text())
-        assert written["clusters"][0]["cluster"]["server"] == plane.url
-        assert written["contexts"][0]["context"]["namespace"] == "kube-system"
-        token = written["users"][0]["user"]["token"]
-        async with Api(plane.url, token, ca=plane.ca_pem.decode()) as api:
-            assert (await api.get("/version")).status == 200
-            assert (await api.as_user(None).get(MAPS)).status == 403
-
-
-async def test_strict_clients_accept_the_certificate() -> None:
-    """The default contexts of urllib and aiohttp, as strict as Python 3.13 makes them."""
-    async with ControlPlane(LocalSettings(tls=True), crds=[]) as plane:
-        assert plane.ca_pem is not None
-        context = ssl.create_default_context(cadata=plane.ca_pem.decode())
-        context.verify_flags |= ssl.VERIFY_X509_STRICT
-        urls = [f"{plane.url}/version", f"{plane.url}/version".replace("127.0.0.1", "localhost")]
-
-        def status(url: str) -> int:
-            with urllib.request.urlopen(url, context=context, timeout=PATIENCE_S) as answer:  # noqa: S310
-                return int(answer.status)
-
-        assert [await asyncio.to_thread(status, url) for url in urls] == [200, 200]
-        connector = aiohttp.TCPConnector(ssl=context)
-        async with aiohttp.ClientSession(connector=connector) as session:
-            for url in urls:
-                async with session.get(url) as answer:
-                    assert answer.status == 200
-
-
-async def test_the_certificates_say_what_they_are_for() -> None:
-    """The authority signs and is known by its key; the server names its hosts and its signer."""
-    async with ControlPlane(LocalSettings(tls=True), crds=[]) as plane:
-        assert plane.ca_pem is not None
-        port = int(plane.url.rpartition(":")[2])
-        address = ("127.0.0.1", port)
-        sent = await asyncio.to_thread(ssl.get_server_certificate, address, timeout=PATIENCE_S)
-        signer = x509.load_pem_x509_certificate(plane.ca_pem)
-        server = x509.load_pem_x509_certificate(sent.encode())
-    server.verify_directly_issued_by(signer)
-    told = signer.extensions
-    own = server.extensions
-    assert told.get_extension_for_class(x509.BasicConstraints).value.ca
-    use = told.get_extension_for_class(x509.KeyUsage).value
-    assert use.key_cert_sign
-    assert use.crl_sign
-    identifier = told.get_extension_for_class(x509.SubjectKeyIdentifier).value.digest
-    signed_by = own.get_extension_for_class(x509.AuthorityKeyIdentifier).value
-    assert signed_by.key_identifier == identifier
-    assert not own.get_extension_for_class(x509.KeyUsage).value.key_cert_sign
-    purposes = own.get_extension_for_class(x509.ExtendedKeyUsage).value
-    assert ExtendedKeyUsageOID.SERVER_AUTH in purposes
-    names = own.get_extension_for_class(x509.SubjectAlternativeName).value
-    assert names.get_values_for_type(x509.DNSName) == ["localhost", "kubernetes.default"]
-    assert [str(ip) for ip in names.get_values_for_type(x509.IPAddress)] == ["127.0.0.1"]
-    assert server.not_valid_after_utc - server.not_valid_before_utc < timedelta(days=825)
 
 
 async def test_a_seeded_server_repeats_its_names() -> None:

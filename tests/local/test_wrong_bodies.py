@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from lean_sandbox.local.controlplane import ControlPlane
-from tests.conformance.api import WIDGET_DEFINITION, Api
+from tests.conformance.api import Api
 from tests.conformance.kinds import CASES
+from tests.conformance.objects import WIDGET_DEFINITION
 from tests.model.crds.definitions import definitions
 
 Json = dict[str, Any]

@@ -17,8 +17,8 @@ from lean_sandbox.local.request import Target
 from tests.faults.acts import NAMESPACES
 from tests.faults.details import CANNOT_START, condition
 from tests.faults.ending import Ending
+from tests.faults.history import History
 from tests.faults.oracle import CLAIMS, POOLS, SANDBOXES
-from tests.faults.promises import History
 from tests.manager.ends import End
 from tests.manager.replicas import Replica, Replicas, replicas_of
 from tests.support.extensions import settings

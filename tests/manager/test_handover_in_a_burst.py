@@ -9,8 +9,8 @@ from itertools import count
 
 import pytest
 
+from tests.faults.history import History
 from tests.faults.oracle import violations
-from tests.faults.promises import History
 from tests.manager.ends import ENDS, End
 from tests.manager.replicas import open_replicas
 from tests.support.builders import claim, placed, pool

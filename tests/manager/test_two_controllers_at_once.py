@@ -11,8 +11,8 @@ from collections import Counter
 
 import pytest
 
+from tests.faults.history import History
 from tests.faults.oracle import violations
-from tests.faults.promises import History
 from tests.faults.telling import SEED
 from tests.manager.replicas import Replicas, open_replicas
 from tests.support.builders import claim, placed, pool

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lean_sandbox.local.controlplane import ControlPlane
-from tests.faults.promises import history_of
+from tests.faults.history import history_of
 
 __all__ = ["Backup"]
 

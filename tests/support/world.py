@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,16 +28,26 @@ from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.local.kinds import to_events
 from lean_sandbox.local.request import AuditEntry, Target
 from lean_sandbox.manager.server import open_trace
-from lean_sandbox.model.names import name_hash
-from lean_sandbox.model.times import format_rfc3339
 from lean_sandbox.runtime.tracing import Tracing
 from lean_sandbox.runtime.workers import ReconcileResult
 from lean_sandbox.trace.recorder import Recorder
 from lean_sandbox.watch.kind import Key, Representation
-from tests.faults.promises import history_of
+from tests.faults.history import history_of
 from tests.support.clients import cluster_admin, connected, connection_to
 from tests.support.clock import ClockLoop, FakeClock
 from tests.support.names import CONTROLLER
+from tests.support.objects import (
+    HASH_LABEL,
+    NS,
+    condition,
+    controlled_by,
+    pod_body,
+    pod_conditions,
+    running_status,
+    sandbox,
+    status_managers,
+    tracking,
+)
 from tests.support.observable import ObservedManager
 from tests.support.patience import PATIENCE_S
 from tests.support.rest import Rest
@@ -61,41 +71,12 @@ __all__ = [
 ]
 
 Json = dict[str, Any]
-NS = "ns"
 #: What the controllers of worlds make their requests with.
 CLIENT: type[Client] = Client
 # Read by the controller, reported nowhere: a change of it is worth a reconcile and no write.
 _POKE = "agents.x-k8s.io/sandbox-template-ref"
-HASH_LABEL = "agents.x-k8s.io/sandbox-name-hash"
 # What tests call by its plain name although its group has to be told.
 _QUALIFIED = {"sandboxes": "sandboxes.agents.x-k8s.io", "events": "events.events.k8s.io"}
-
-
-def sandbox(
-    name: str = "sb-1",
-    *,
-    spec: Mapping[str, Any] | None = None,
-    template: Mapping[str, Any] | None = None,
-    pod_spec: Mapping[str, Any] | None = None,
-    metadata: Mapping[str, Any] | None = None,
-    namespace: str = NS,
-) -> Json:
-    """Return a Sandbox: one container, mode Running, no service, changed as asked."""
-    body: Json = {"containers": [{"name": "main", "image": "busybox"}], **(pod_spec or {})}
-    return {
-        "apiVersion": "agents.x-k8s.io/v1beta1",
-        "kind": "Sandbox",
-        "metadata": {"name": name, "namespace": namespace, **(metadata or {})},
-        "spec": {"podTemplate": {**(template or {}), "spec": body}, **(spec or {})},
-    }
-
-
-def condition(obj: Json, type_: str) -> Json:
-    """Return a condition of an object's status; fails when there is none."""
-    found = [one for one in obj.get("status", {}).get("conditions", []) if one["type"] == type_]
-    assert len(found) == 1, f"{type_}: {obj.get('status')}"
-    result: Json = found[0]
-    return result
 
 
 class World(Rest):
@@ -301,91 +282,11 @@ def write_pod_status(plane: ControlPlane, name: str, status: Json, namespace: st
     )
 
 
-def status_managers(obj: Json) -> set[str]:
-    """Return who has written what the status of an object says."""
-    entries = obj["metadata"]["managedFields"]
-    return {one["manager"] for one in entries if one.get("subresource") == "status"}
-
-
-def running_status(*, ready: bool = True, ips: tuple[str, ...] = ("10.244.0.5",)) -> Json:
-    """Return the status of a running Pod, as its kubelet writes it."""
-    return {
-        "phase": "Running",
-        "podIP": ips[0] if ips else None,
-        "podIPs": [{"ip": ip} for ip in ips],
-        "conditions": pod_conditions(ready=ready),
-        "containerStatuses": [
-            {
-                "name": "main",
-                "image": "busybox",
-                "imageID": "",
-                "ready": ready,
-                "restartCount": 0,
-                "state": {"running": {}},
-            }
-        ],
-    }
-
-
-def pod_conditions(*, ready: bool, scheduled: bool = True) -> list[Json]:
-    """Return a Pod's conditions as scheduler and kubelet write them."""
-    at = format_rfc3339(FakeClock().now())
-    return [
-        {
-            "type": "PodScheduled",
-            "status": "True" if scheduled else "False",
-            "lastTransitionTime": at,
-        },
-        {"type": "Ready", "status": "True" if ready else "False", "lastTransitionTime": at},
-    ]
-
-
-def pod_body(
-    name: str = "sb-1",
-    *,
-    labels: Mapping[str, str] | None = None,
-    annotations: Mapping[str, str] | None = None,
-    owners: tuple[Json, ...] = (),
-) -> Json:
-    """Return a Pod that somebody else made, for the cases where one stands in the way."""
-    metadata: Json = {"name": name, "namespace": NS}
-    if labels:
-        metadata["labels"] = dict(labels)
-    if annotations:
-        metadata["annotations"] = dict(annotations)
-    if owners:
-        metadata["ownerReferences"] = list(owners)
-    container = {"name": "theirs", "image": "busybox"}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": metadata,
-        "spec": {"containers": [container]},
-    }
-
-
 def watched(form: str) -> Settings:
     """Return settings for a watch of one namespace in this form, from its beginning."""
     return Settings(
         sandbox_status_window=1.0, watch_representation=Representation(form), namespaces=(NS,)
     )
-
-
-def tracking(name: str = "sb-1") -> dict[str, str]:
-    """Return the tracking label of the children of a Sandbox."""
-    return {HASH_LABEL: name_hash(name)}
-
-
-def controlled_by(owner: Json, *, api_version: str | None = None) -> Json:
-    """Return the controller reference to an object."""
-    return {
-        "apiVersion": api_version or owner["apiVersion"],
-        "kind": owner["kind"],
-        "name": owner["metadata"]["name"],
-        "uid": owner["metadata"]["uid"],
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
 
 
 @asynccontextmanager

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lean_sandbox.local.http.faults import HeldEvents
-from tests.faults.promises import History
+from tests.faults.history import History
 from tests.support.builders import claim, template
 from tests.support.extensions import (
     BIND,
