@@ -19,6 +19,7 @@ from lean_sandbox.model.claim_additions import (
     inject_env,
     merge_claim_templates,
 )
+from lean_sandbox.model.podspec import shape_of
 from lean_sandbox.model.sandbox import PodTemplate, PodTemplateMetadata, visible
 from lean_sandbox.model.template import TemplateView, blueprint_spec
 
@@ -44,7 +45,7 @@ def build_cold_sandbox(claim: ClaimFacts, spec: SandboxClaimSpec, template: Temp
         blueprint.volumeClaimTemplates or (),
         spec.volumeClaimTemplates,
         template.claim_templates_policy,
-        _volumes(pod_spec) if spec.volumeClaimTemplates else (),
+        {one.name or "" for one in shape_of(pod_spec).volumes or ()},
     )
     metadata = desired_pod_metadata(template, claim, ref_hash=template.ref_hash)
     if spec.env:
@@ -136,12 +137,6 @@ def adoption_patch(
         path = "/spec/podTemplate/metadata"
         operations.append({"op": "add", "path": path, "value": template_metadata})
     return operations
-
-
-def _volumes(pod_spec: msgspec.Raw) -> frozenset[str]:
-    volumes = msgspec.json.decode(pod_spec).get("volumes")
-    held = volumes if isinstance(volumes, list) else ()
-    return frozenset(str(one.get("name")) for one in held if isinstance(one, dict))
 
 
 def _label_operations(

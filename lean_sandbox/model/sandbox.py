@@ -9,6 +9,7 @@ import msgspec
 from lean_sandbox.model import names
 from lean_sandbox.model.conditions import Condition
 from lean_sandbox.model.meta import ObjectMeta
+from lean_sandbox.model.podspec import shape_of
 from lean_sandbox.model.service import ServicePort, derive_ports
 from lean_sandbox.model.times import moment_s
 from lean_sandbox.model.wire import (
@@ -74,9 +75,10 @@ class PodTemplate(Lenient, frozen=True):
     spec: msgspec.Raw = NOTHING
 
     def read_spec(self) -> dict[str, Any] | None:
-        """Return the spec as plain data; raises ValueError when it cannot be read as an object."""
+        """Return the spec as plain data; raises ValueError if it is not shaped as core/v1 says."""
         try:
             spec: dict[str, Any] | None = _read_spec.decode(self.spec)
+            shape_of(self.spec)
         except ODD as error:
             raise ValueError(f"spec.podTemplate.spec: {error}") from None
         return spec
@@ -153,7 +155,7 @@ def view_of(sandbox: Sandbox) -> SandboxView:
     """Return what decisions need of ``sandbox``, detached from the message it came in.
 
     Raises ValueError for an unusable ``spec.shutdownTime`` or Pod spec, or for too many ports or
-    volume claims; msgspec.ValidationError for containers that are not shaped as core/v1 says.
+    volume claims.
     """
     spec = sandbox.spec
     spec.podTemplate.read_spec()

@@ -10,6 +10,7 @@ import msgspec
 
 from lean_sandbox.model import names
 from lean_sandbox.model.meta import ObjectMeta, changed_keys, child_metadata
+from lean_sandbox.model.podspec import ContainerPort, PodSpecShape, shape_of
 from lean_sandbox.model.wire import Lenient, OrNull
 
 DEFAULT_PROTOCOL = "TCP"
@@ -40,25 +41,6 @@ class Service(Lenient, frozen=True):
     spec: OrNull[ServiceSpec] = ServiceSpec()
 
 
-class _ContainerPort(msgspec.Struct, frozen=True, gc=False):
-    name: str | None = None
-    containerPort: int | None = None
-    protocol: str | None = None
-
-
-class _Container(msgspec.Struct, frozen=True, gc=False):
-    ports: tuple[_ContainerPort, ...] | None = None
-    restartPolicy: str | None = None
-
-
-class _PodSpec(msgspec.Struct, frozen=True, gc=False):
-    containers: tuple[_Container, ...] | None = None
-    initContainers: tuple[_Container, ...] | None = None
-
-
-_pod_spec_decoder = msgspec.json.Decoder(_PodSpec | None)
-
-
 def derive_ports(pod_spec: msgspec.Raw) -> tuple[ServicePort, ...]:
     """Return the Service ports for the container ports of a Pod spec, sorted by port and protocol.
 
@@ -68,9 +50,7 @@ def derive_ports(pod_spec: msgspec.Raw) -> tuple[ServicePort, ...]:
 
     Raises msgspec.ValidationError: the containers or their ports are not shaped as core/v1 says.
     """
-    spec = _pod_spec_decoder.decode(pod_spec)
-    if spec is None:
-        return ()
+    spec = shape_of(pod_spec)
     chosen: dict[tuple[int, str], str] = {}
     taken: set[str] = set()
     for port in _container_ports(spec):
@@ -128,7 +108,7 @@ def cluster_ip_refusal(name: str, spec: ServiceSpec) -> str | None:
     )
 
 
-def _container_ports(spec: _PodSpec) -> Iterator[_ContainerPort]:
+def _container_ports(spec: PodSpecShape) -> Iterator[ContainerPort]:
     init = (c for c in spec.initContainers or () if c.restartPolicy == "Always")
     for container in (*(spec.containers or ()), *init):
         for port in container.ports or ():

@@ -15,6 +15,7 @@ from tests.support.builders import claim, pool, template
 from tests.support.extensions import get_claim, open_claims, settings
 from tests.support.names import TEMPLATES
 from tests.support.refusals import BY_SCHEMA
+from tests.support.volumes import volume
 from tests.support.world import NS, World, condition, open_world, sandbox
 
 Json = dict[str, Any]
@@ -143,6 +144,10 @@ ODD_TEMPLATES: dict[str, tuple[Any, str]] = {
     "a text": ({"spec": "x"}, "spec.podTemplate.spec: Expected `object | null`, got `str`"),
     "a number": ({"spec": 5}, "spec.podTemplate.spec: Expected `object | null`, got `int`"),
     "a policy": (template()["spec"]["podTemplate"], "spec.networkPolicy: Expected `object`"),
+    "a container": ({"spec": {"containers": ["x"]}}, "got `str` - at `$.containers[0]`"),
+    "a name": ({"spec": {"containers": [{"name": ["x"]}]}}, "at `$.containers[0].name`"),
+    "a variable": ({"spec": {"initContainers": [{"env": ["x"]}]}}, "`$.initContainers[0].env[0]`"),
+    "volumes": ({"spec": {"volumes": {"a": "b"}}}, "got `object` - at `$.volumes`"),
     "no template": (7, "Expected `object | null`, got `int` - at `$.spec.podTemplate`"),
 }
 
@@ -183,17 +188,19 @@ async def test_a_template_outside_its_schema_costs_its_own_claims_alone(
         world.plane.store.create(template("well"))
         world.plane.store.create(pool("healthy", template="well"))
         world.plane.store.create(claim("c2", pool="healthy"))
-        await world.create(claim())
+        await world.create(claim(env=[{"name": "A", "value": "b"}]))
         ready = condition(get_claim(world), "Ready")
         assert ready["status"] == "False"
         assert said in ready["message"]
         assert len(ready["message"]) < 1000
         assert world.find("sandboxes", "c2") is not None
         await still_serves(world)
-        mended = template()
-        world.plane.store.patch(
-            TEMPLATES, NS, "tpl", {"spec": {"networkPolicy": None, **mended["spec"]}}
+        mended = template(
+            envVarsInjectionPolicy="Allowed",
+            networkPolicy=None,
+            pod_spec={"initContainers": None, "volumes": None},
         )
+        world.plane.store.patch(TEMPLATES, NS, "tpl", {"spec": mended["spec"]})
         await world.advance(120.0)
         assert world.find("sandboxes", "c") is not None
 
@@ -246,6 +253,22 @@ async def test_sandboxes_outside_their_schema_leave_the_others_alone(form: str) 
         await world.advance(600.0)
         # A few tries each at most: those that may come to be readable are asked for again.
         assert sum(world.asked().values()) <= 20 * 2 * len(specs)
+
+
+@pytest.mark.parametrize("volumes", [["x"], {"a": "b"}, [{"name": ["x"]}]], ids=str)
+async def test_volumes_outside_their_schema_are_told_of(volumes: object) -> None:
+    """Beside volume claims, which go among them: the condition names the field, no Pod is made."""
+    body = sandbox(spec={"volumeClaimTemplates": [volume()]}, pod_spec={"volumes": volumes})
+    async with open_world() as world:
+        world.plane.store.plant(body)
+        await world.settle()
+        ready = condition(world.get(), "Ready")
+        assert (ready["status"], ready["reason"]) == ("False", "InvalidConfiguration")
+        assert "spec.podTemplate.spec: " in ready["message"]
+        assert "$.volumes" in ready["message"]
+        assert world.find("pods") is None
+        await world.patch("sandboxes", "sb-1", {"spec": {"podTemplate": {"spec": {"volumes": []}}}})
+        assert world.find("pods") is not None
 
 
 async def test_annotations_that_no_pod_can_have_are_told_and_not_kept() -> None:
