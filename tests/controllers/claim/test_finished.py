@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.support.builders import claim
@@ -9,6 +11,7 @@ from tests.support.extensions import bound_name, get_claim, member_names, open_c
 from tests.support.names import CLAIMS, SANDBOXES
 from tests.support.world import condition, write_pod_status
 
+Json = dict[str, Any]
 ENDS = pytest.mark.parametrize(
     ("phase", "reason"), [("Succeeded", "PodSucceeded"), ("Failed", "PodFailed")]
 )
@@ -70,6 +73,35 @@ async def test_its_time_to_live_counts_from_the_end_of_the_work(phase: str, reas
         assert ready_of(world)[1] == reason
         await world.advance(200.0)
         assert world.find(CLAIMS, "c") is None
+
+
+@pytest.mark.parametrize(
+    ("edit", "mended"),
+    [
+        ({"additionalPodMetadata": {"labels": {"plain": "v"}}}, {"additionalPodMetadata": None}),
+        ({"lifecycle": {"shutdownTime": "2030-01-01T00:00:00x5Z"}}, {"lifecycle": None}),
+    ],
+    ids=["metadata", "time"],
+)
+async def test_an_edit_that_makes_no_sense_does_not_have_it_done_again(
+    edit: Json, mended: Json
+) -> None:
+    """The claim says what is wrong and goes on to say that the work has ended, then that alone."""
+    async with open_claims("m1", "m2") as world:
+        await world.create(claim())
+        write_pod_status(world.plane, "m1", {"phase": "Succeeded"})
+        await world.advance(3.0)
+        finished = condition(get_claim(world), "Finished")
+        await world.delete("sandboxes", "m1")
+        await world.advance(3.0)
+        await world.patch(CLAIMS, "c", {"spec": edit})
+        await world.advance(60.0)
+        assert ready_of(world)[1] in ("InvalidMetadata", "ReconcilerError")
+        assert condition(get_claim(world), "Finished") == finished
+        await world.patch(CLAIMS, "c", {"spec": mended})
+        await world.advance(60.0)
+        assert ready_of(world)[:2] == ("False", "PodSucceeded")
+        assert bound_name(world) == ""
 
 
 async def test_unfinished_work_begins_again() -> None:
