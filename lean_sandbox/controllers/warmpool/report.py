@@ -184,9 +184,10 @@ class PoolReport:
         """Return whether a status that differs may wait for the window."""
         old = self._run.entry.status
         is_full = new.replicas == new.readyReplicas == self._run.view.replicas
-        is_new = old is not None and not old.selector
+        # The first status of a pool, or of another spec of it.
+        is_first = old is not None and old.observedGeneration != new.observedGeneration
         is_failing = bool(self._run.errors or self._run.state.refusal)
-        return not (is_full or is_new or is_failing or self.reports_too_many(members))
+        return not (is_full or is_first or is_failing or self.reports_too_many(members))
 
     def reports_too_many(self, members: PoolMembers) -> bool:
         """Return whether the status reports far more ready members than there are."""

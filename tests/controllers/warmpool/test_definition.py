@@ -141,6 +141,18 @@ async def test_the_status_tells_counts_selector_and_generation() -> None:
             assert request.subresource == "status"
 
 
+@pytest.mark.pool_case(25)
+@pytest.mark.parametrize("replicas", [1, 4])
+async def test_another_generation_is_told_at_once(replicas: int) -> None:
+    """Pool case 25: whoever waits for it does not wait for the window as well."""
+    async with open_pools(sandbox_status_window=60.0) as world:
+        await fill(world, pool(replicas=2))
+        await change_pool(world, {"replicas": replicas})
+        status = pool_status(world)
+        assert (status["observedGeneration"], status["replicas"]) == (2, replicas)
+        assert world.writes()["patch sandboxwarmpools/status"] == 1
+
+
 @pytest.mark.pool_case(24)
 async def test_what_changes_nothing_is_not_written() -> None:
     """Pool case 24: metadata of the pool, a status written to a member: no patch."""
