@@ -14,7 +14,7 @@ from lean_sandbox.model import names
 from lean_sandbox.model.claim import ClaimFacts, EnvVar
 from lean_sandbox.model.claim_status import ClaimError, ClaimFault
 from lean_sandbox.model.pod import merge_patch_of
-from lean_sandbox.model.sandbox import PodTemplateMetadata, VolumeClaimTemplate
+from lean_sandbox.model.sandbox import PodTemplateMetadata, VolumeClaimTemplate, metadata_fault
 from lean_sandbox.model.template import TemplateView
 
 Json = dict[str, Any]
@@ -57,7 +57,8 @@ def desired_pod_metadata(
     The base is the template's, or, where none could be resolved, the Sandbox's ``current`` metadata
     without a safe-to-evict of ``true``, the pool's own mark.
 
-    Raises ClaimError: OTHER, when the claim asks for another value of a key of the base.
+    Raises ClaimError: OTHER, when the claim asks for another value of a key of the base;
+    INVALID_METADATA, when the two together are more than a Pod is given.
     """
     base = template.pod_metadata if template is not None else current or PodTemplateMetadata()
     labels = dict(base.labels or {})
@@ -72,7 +73,14 @@ def desired_pod_metadata(
         labels[names.CREATED_BY_LABEL] = claim.created_by
     _merge(labels, claim.additional.labels, "label")
     _merge(annotations, claim.additional.annotations, "annotation")
-    return PodTemplateMetadata(labels, annotations or None)
+    desired = PodTemplateMetadata(labels, annotations or None)
+    asks = bool(claim.additional.labels or claim.additional.annotations)
+    if asks and (fault := metadata_fault(desired, "spec.podTemplate.metadata")):
+        raise ClaimError(
+            ClaimFault.INVALID_METADATA,
+            f"invalid additionalPodMetadata: together with that of the template, {fault}",
+        )
+    return desired
 
 
 def bound_sync_patch(

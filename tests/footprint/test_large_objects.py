@@ -14,6 +14,7 @@ import pytest
 from tests.support.builders import claim, placed, pool, template
 from tests.support.extensions import get_claim, members, open_claims, pool_events, ready_of
 from tests.support.names import CLAIMS, POOLS, SANDBOXES, TEMPLATES
+from tests.support.volumes import volume
 from tests.support.world import NS, World, condition, sandbox
 
 Json = dict[str, Any]
@@ -90,8 +91,8 @@ async def test_a_template_above_the_limit_makes_no_members_and_is_not_kept() -> 
             assert len(members(world, "wide")) == 100
 
 
-async def test_what_is_created_is_kept_for_its_first_reconcile_only() -> None:
-    """Forty Sandboxes that are refused, for the sum of two halves, leave none of the responses."""
+async def test_claims_that_fit_no_pod_beside_their_template_make_nothing() -> None:
+    """Forty that are refused for the sum of two halves: what they ask for is kept, 100 kB each."""
     both = {"annotations": filler("template", 200_000)}
     async with open_claims(replicas=0, templates=(template(metadata=both),)) as world:
         with heap() as held:
@@ -100,11 +101,27 @@ async def test_what_is_created_is_kept_for_its_first_reconcile_only() -> None:
                 world.plane.store.create(claim(f"c-{number}", additionalPodMetadata=asked))
             await world.settle()
             await world.advance(10.0)
-            made = world.plane.store.list(SANDBOXES, NS)
-            assert {condition(one, "Ready")["reason"] for one in made} == {"InvalidConfiguration"}
-            assert len(made) == 40
-            # What the claims ask for is kept, 100 kB each.
+            found = {ready_of(world, f"c-{number}")[1] for number in range(40)}
+            assert found == {"InvalidMetadata"}
+            assert world.plane.store.list(SANDBOXES, NS) == []
             assert held() < 8 * MIB
+
+
+async def test_what_is_created_is_kept_for_its_first_reconcile_only() -> None:
+    """Thirty members of 50 kB whose volume claims cannot be listed leave none of the responses."""
+    env = [{"name": f"V{number}", "value": "x" * 10_000} for number in range(5)]
+    container = {"name": "main", "image": "busybox", "env": env}
+    large = template(pod_spec={"containers": [container]}, volumeClaimTemplates=[volume()])
+    async with open_claims(replicas=0, templates=(large,)) as world:
+        world.plane.fail_next("list", "persistentvolumeclaims", 403, times=1000)
+        with heap() as held:
+            world.plane.store.patch(POOLS, NS, "pool", {"spec": {"replicas": 30}})
+            await world.pass_time(30.0)
+            made = world.plane.store.list(SANDBOXES, NS)
+            assert {condition(one, "Ready")["reason"] for one in made} == {"ReconcilerError"}
+            assert len(made) == 30
+            world.forget_requests()
+            assert held() < MIB
 
 
 async def test_responses_of_two_mebibytes_are_kept_until_their_first_reconciles() -> None:

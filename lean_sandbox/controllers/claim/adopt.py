@@ -120,6 +120,9 @@ class Adoption:
                 if error.namespace_terminating:
                     raise
                 refused = error
+            except ClaimError:
+                # Nothing was sent.
+                raise
             except BaseException:
                 self._state.unanswered = held.key
                 raise

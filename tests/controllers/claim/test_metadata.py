@@ -24,6 +24,20 @@ from tests.support.world import NS, World
 Json = dict[str, Any]
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 SNAPSHOT = "podsnapshot.gke.io/ps-name"
+# Six annotations that fit a Pod, and five that do not fit the same one.
+SIX = {"annotations": {f"example.com/{number}": "x" * 30_000 for number in range(6)}}
+FIVE = {"annotations": {f"example.org/{number}": "x" * 30_000 for number in range(5)}}
+# The same with labels, which are counted.
+LABELS_OF_TEMPLATE = {"labels": {f"example.com/{number}": "" for number in range(600)}}
+LABELS_OF_CLAIM = {"labels": {f"sandbox.users.io/{number}": "" for number in range(600)}}
+together = pytest.mark.parametrize(
+    ("given", "asked", "said"),
+    [
+        (SIX, FIVE, "spec.podTemplate.metadata.annotations: 330143 bytes"),
+        (LABELS_OF_TEMPLATE, LABELS_OF_CLAIM, "spec.podTemplate.metadata.labels: 1202 entries"),
+    ],
+    ids=["bytes", "entries"],
+)
 
 
 def asking(labels: Json | None = None, annotations: Json | None = None) -> Json:
@@ -162,6 +176,44 @@ async def test_a_bound_claim_edited_into_nonsense_keeps_its_sandbox() -> None:
         bad = {"additionalPodMetadata": {"labels": {"plain": "v"}}}
         await world.patch(CLAIMS, "c", {"spec": bad})
         assert ready_of(world)[1] == "InvalidMetadata"
+        assert bound_name(world) == "m1"
+        assert world.get("m1") == before
+        await world.patch(CLAIMS, "c", {"spec": {"additionalPodMetadata": None}})
+        assert ready_of(world)[0] == "True"
+
+
+@together
+@pytest.mark.parametrize("names", [("m1",), ()], ids=["warm", "cold"])
+async def test_what_fits_a_pod_but_not_beside_the_templates_own_binds_nothing(
+    given: Json, asked: Json, said: str, names: tuple[str, ...]
+) -> None:
+    """InvalidMetadata, which names what is too much; no member is taken, no Sandbox created."""
+    async with open_claims(*names, templates=(template(metadata=given),)) as world:
+        await world.create(claim(additionalPodMetadata=asked))
+        await world.advance(60.0)
+        assert ready_of(world)[:2] == ("False", "InvalidMetadata")
+        assert said in ready_of(world)[2]
+        assert bound_name(world) == ""
+        assert member_names(world) == list(names)
+        assert world.find("sandboxes", "c") is None
+        assert world.asked()["get sandboxes"] == 0
+        await world.patch(CLAIMS, "c", {"spec": {"additionalPodMetadata": None}})
+        assert bound_name(world) == ("m1" if names else "c")
+
+
+@together
+async def test_a_bound_claim_edited_into_too_much_keeps_its_pod_as_it_is(
+    given: Json, asked: Json, said: str
+) -> None:
+    """The Sandbox runs on as it was, and the claim says why."""
+    async with open_claims("m1", templates=(template(metadata=given),)) as world:
+        await world.create(claim())
+        await world.advance(3.0)
+        before = world.get("m1")
+        await world.patch(CLAIMS, "c", {"spec": {"additionalPodMetadata": asked}})
+        await world.advance(60.0)
+        assert ready_of(world)[:2] == ("False", "InvalidMetadata")
+        assert said in ready_of(world)[2]
         assert bound_name(world) == "m1"
         assert world.get("m1") == before
         await world.patch(CLAIMS, "c", {"spec": {"additionalPodMetadata": None}})
