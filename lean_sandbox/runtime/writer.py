@@ -167,9 +167,14 @@ class ObjectWriter:
         return True
 
     async def remove(self, cache: Cache[E], entry: E) -> None:
-        """Delete an object and forget it at once, without waiting for its event."""
+        """Delete an object and forget it at once, unless an event has shown that it stays for now.
+
+        A finalizer keeps it then, and its end will be shown.
+        """
         await self.delete(cache, entry)
-        cache.forget(entry.key, entry.uid)
+        held = cache.latest(entry)
+        if held is not None and not held.is_deleting:
+            cache.forget(entry.key, entry.uid)
 
 
 def _form(cache: Cache[E], *, as_metadata: bool = False) -> tuple[Any, str]:

@@ -301,6 +301,31 @@ async def test_a_conflict_is_run_again_and_undoes_nothing() -> None:
         assert found["metadata"]["labels"] == {"a": "b"}
 
 
+async def test_a_policy_that_a_finalizer_keeps_is_used_again_while_it_is_there() -> None:
+    """One DELETE; opted in again, it gets the rules, claims are served, and another follows it."""
+    async with open_pools() as world:
+        await world.create(placed())
+        await world.create(pool(replicas=0))
+        await world.patch(POLICIES, NAME, {"metadata": {"finalizers": ["example.com/hold"]}})
+        await change_template(world, UNMANAGED)
+        await rest(world)
+        assert world.writes()["delete networkpolicies"] == 1
+        world.forget_requests()
+        anywhere: Json = {"egress": [{}]}
+        again = {"networkPolicyManagement": "Managed", "networkPolicy": anywhere}
+        await change_template(world, again)
+        await world.create(claim())
+        await rest(world)
+        assert spec_of(world)["egress"] == anywhere["egress"]
+        assert world.find(SANDBOXES, "c") is not None
+        assert world.writes()["create networkpolicies"] == 0
+        await world.patch(POLICIES, NAME, {"metadata": {"finalizers": None}})
+        found = policy(world)
+        assert found is not None
+        assert "deletionTimestamp" not in found["metadata"]
+        assert errors(world) == 0
+
+
 @pytest.mark.template_case(37)
 async def test_a_policy_that_is_gone_already_need_not_be_deleted() -> None:
     """Template case 37: 404 is what was wanted."""

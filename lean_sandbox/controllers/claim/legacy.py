@@ -21,7 +21,7 @@ async def delete_legacy_policy(context: ClaimContext, entry: ClaimEntry) -> None
     """
     key = Key(entry.key.namespace, f"{entry.key.name}-network-policy")
     held = context.caches.policies.get(key)
-    if held is None or not is_controlled(held, entry):
+    if held is None or held.is_deleting or not is_controlled(held, entry):
         return
     try:
         await context.writer.remove(context.caches.policies, held)

@@ -48,7 +48,7 @@ class SandboxExpiry:
     async def end_service(self) -> None:
         """Delete the Service of an expired Sandbox."""
         service = self._caches.services.get(self._run.key)
-        if service is not None and self._run.owns(service):
+        if service is not None and self._run.owns(service) and not service.is_deleting:
             await self._requests.delete_service(service)
 
     def _is_published_absent(self) -> bool:
