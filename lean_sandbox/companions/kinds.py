@@ -13,6 +13,7 @@ from lean_sandbox.model.claim import SandboxClaimStatus
 from lean_sandbox.model.conditions import Condition
 from lean_sandbox.model.meta import ObjectMeta, Reference
 from lean_sandbox.model.sandbox import SandboxStatus
+from lean_sandbox.model.times import parse_rfc3339
 from lean_sandbox.model.warmpool import PoolView, SandboxWarmPool, view_of_pool
 from lean_sandbox.model.wire import Lenient, OrNull
 from lean_sandbox.watch.kind import Key, OwnedEntry, identity, shared_owner
@@ -175,6 +176,9 @@ def build_sandbox(
                 ready_since = one.lastTransitionTime or ""
             is_finished = one.type == names.FINISHED and one.status == names.TRUE
             has_ended = has_ended or is_finished or one.reason == names.REASON_SANDBOX_EXPIRED
+    if not _is_date(ready_since):
+        is_running = False
+        ready_since = ""
     is_member = row.controller is not None and row.controller.kind == names.SANDBOX_WARM_POOL_KIND
     edits = [writer.time for writer in row.managed_fields or () if not writer.subresource]
     return CompanionSandboxEntry(
@@ -186,6 +190,14 @@ def build_sandbox(
         ready_since=ready_since,
         labels=keep(row.labels, _STAMPS) if is_member else None,
     )
+
+
+def _is_date(text: str) -> bool:
+    """Return whether a date that anybody may have written into a status can be read, or is none."""
+    try:
+        return not text or bool(parse_rfc3339(text))
+    except ValueError:
+        return False
 
 
 def build_pool(

@@ -67,6 +67,18 @@ async def test_a_sandbox_that_nobody_uses_is_suspended_in_time() -> None:
         assert "idle since 2026-01-02T03:04:05Z" in told
 
 
+@pytest.mark.parametrize("when", ["2026-01-02T03:04:05x5Z", "soon"])
+async def test_where_a_date_cannot_be_read_nothing_is_suspended(when: str) -> None:
+    """Anybody may write a status, and a definition lets in what is no date."""
+    async with open_idle() as world:
+        held = world.get()
+        for one in held["status"]["conditions"]:
+            one["lastTransitionTime"] = when
+        world.plane.store.plant(held)
+        await world.advance(3600.0)
+        assert mode(world) == "Running"
+
+
 async def test_without_the_annotation_nothing_is_suspended_or_asked() -> None:
     """Hours of a Sandbox that asks for nothing cost no request."""
     async with open_idle({}) as world:
