@@ -158,7 +158,7 @@ class ClaimReconcile:
         now = self._context.server_time.now()
         new = next_claim_status(self._old, self._observation(), now)
         if self._sandbox is not None and self._is_to_become_ready(new):
-            await self._attempt(make_usable(self._context, self._sandbox))
+            await self._attempt(make_usable(self._context, self._sandbox, self._state))
             now = self._context.server_time.now()
             new = next_claim_status(self._old, self._observation(), now)
         error = self._error

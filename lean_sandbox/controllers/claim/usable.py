@@ -10,6 +10,7 @@ late.
 from __future__ import annotations
 
 from lean_sandbox.controllers.claim.context import SOON_READY_S, ClaimContext
+from lean_sandbox.controllers.claim.state import ClaimState
 from lean_sandbox.controllers.resolver import NotYetError
 from lean_sandbox.kube.errors import Conflict, ControlPlaneError, NotFound, message_of
 from lean_sandbox.model.claim_status import ClaimError, ClaimFault
@@ -20,9 +21,12 @@ from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
 # How long a claim waits at most for the watch to show its Pod as it was written.
 _SHOWN_WITHIN_S = 1.0
+# The longest wait for a Pod that no watch shows: a policy may take away the label by which it does.
+_LONGEST_WAIT_S = 60.0
+_MOST_DOUBLINGS = 7
 
 
-async def make_usable(context: ClaimContext, sandbox: SandboxEntry) -> None:
+async def make_usable(context: ClaimContext, sandbox: SandboxEntry, state: ClaimState) -> None:
     """Bring the metadata of a ready Sandbox's Pod to what the Sandbox asks for.
 
     Makes no request if the Pod has it already; else one PATCH, and a GET if another Pod has taken
@@ -37,9 +41,12 @@ async def make_usable(context: ClaimContext, sandbox: SandboxEntry) -> None:
         owned = pods.owned_by(latest.key.namespace, latest.uid)
         found = [await _release(context, latest, pod) for pod in owned if pod.may_be_ready]
         if any(pod is not None and pod.may_be_ready for pod in found):
+            state.unusable = 0
             return
     context.wakes.launch(sandbox.key, None)
-    raise NotYetError(SOON_READY_S)
+    wait_s = min(SOON_READY_S * 2.0**state.unusable, _LONGEST_WAIT_S)
+    state.unusable = min(state.unusable + 1, _MOST_DOUBLINGS)
+    raise NotYetError(wait_s)
 
 
 async def _release(context: ClaimContext, sandbox: SandboxEntry, pod: PodEntry) -> PodEntry | None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from lean_sandbox.local.controlplane import ControlPlane
+from lean_sandbox.local.kinds import Kind
 from tests.support.builders import claim, template
 from tests.support.clock import FakeClock, on_clock
 from tests.support.extensions import (
@@ -22,7 +23,8 @@ from tests.support.extensions import (
     writes_in_order,
 )
 from tests.support.names import CLAIM_UID, SAFE_TO_EVICT, SANDBOXES, WARM_POOL
-from tests.support.world import NS, World, controlled_by, open_world
+from tests.support.webhooks import add_webhook
+from tests.support.world import HASH_LABEL, NS, World, controlled_by, open_world
 
 Json = dict[str, Any]
 LABELS = {"sandbox.users.io/team": "blue"}
@@ -296,6 +298,21 @@ async def test_a_watch_that_shows_nothing_holds_ready_up_for_a_second() -> None:
         events.release()
         await world.settle()
         assert_usable(world, "m1")
+
+
+async def test_a_pod_that_no_watch_shows_is_asked_for_ever_less_often() -> None:
+    """A policy takes away the label by which it is watched: no router can find it either."""
+
+    def strip(kind: Kind, one: Json) -> None:
+        if kind.plural == "pods":
+            one["metadata"].get("labels", {}).pop(HASH_LABEL, None)
+
+    async with open_claims(prepare=lambda plane: add_webhook(plane, strip)) as world:
+        await world.create(claim())
+        await world.run_pod("c")
+        await world.advance(3600.0)
+        assert not is_ready(world)
+        assert world.asked()["get pods"] <= 200
 
 
 def assert_pod_is_free_of_its_pool(world: World) -> None:
