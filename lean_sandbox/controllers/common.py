@@ -100,15 +100,20 @@ class Undone:
     """
 
     def __init__(self) -> None:
-        self._states: LRUCache[str, object] = LRUCache(_MOST_UNDONE)
+        # By uid, hashes: a state holds what tenants wrote, which may be large.
+        self._states: LRUCache[str, int] = LRUCache(_MOST_UNDONE)
 
     def is_in_vain(self, uid: str, state: object) -> bool:
         """Return whether a patch of an object in this state was undone; ``state`` says it all."""
-        return uid in self._states and bool(self._states[uid] == state)
+        return uid in self._states and self._states[uid] == _hash_of(state)
 
     def note(self, uid: str, state: object) -> None:
         """Note that a patch of an object was undone, which left it in this state."""
-        self._states[uid] = state
+        self._states[uid] = _hash_of(state)
+
+
+def _hash_of(state: object) -> int:
+    return hash(msgspec.json.encode(state, order="sorted"))
 
 
 class ServerTime:
