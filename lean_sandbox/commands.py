@@ -324,7 +324,8 @@ GROUPS: Final[Mapping[str, Mapping[str, Command]]] = {
             _act,
             "Asks a running controller: how long until Ready and in which requests, then events"
             " with the verdict of the predicates, reconciles and requests; of a claim with those of"
-            " its Sandbox and Pod. The controller has to run with --trace-entries.",
+            " its Sandbox and Pod. The controller has to run with --trace-entries."
+            " docs/troubleshooting.md has the meanings.",
             _flags_of("lean_sandbox.trace.client"),
         ),
         "explain": Command(
@@ -359,7 +360,9 @@ GROUPS: Final[Mapping[str, Mapping[str, Command]]] = {
                 "lean-sandbox completion fish > ~/.config/fish/completions/lean-sandbox.fish",
             ),
             _run_completion,
-            flags=lambda parser: parser.add_argument("shell", choices=("bash", "zsh", "fish")),
+            flags=lambda parser: parser.add_argument(
+                "shell", choices=("bash", "zsh", "fish"), help="the shell that reads the script"
+            ),
             extra="local",
         ),
         "version": Command("print version, revision and date", (), _run_version),

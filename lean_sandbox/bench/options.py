@@ -216,7 +216,7 @@ def read_flags(words: Sequence[str], scenarios: Mapping[str, str]) -> BenchOptio
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Add every flag of a run to a parser."""
     parser.add_argument(
-        "scenarios", nargs="*", default=[ALL], metavar="SCENARIO", help="what to run"
+        "scenarios", nargs="*", default=[ALL], metavar="SCENARIO", help="what to run: see above"
     )
     group = parser.add_argument_group()
     for one in fields(BenchOptions):

@@ -26,6 +26,7 @@ from lean_sandbox.model.meta import as_version
 from lean_sandbox.model.times import parse_rfc3339
 from lean_sandbox.runtime.workers import Result
 from lean_sandbox.watch.kind import Delta, Key
+from lean_sandbox.words import counted
 
 _WISHES: Final = frozenset({MIN_REPLICAS, MAX_REPLICAS})
 # The lower bound of a pool that names none.
@@ -159,8 +160,9 @@ class Autosize(Companion[CompanionPoolEntry]):
         past.wrote = as_version(scale.metadata.resource_version)
         demand = past.demand
         note = (
-            f"Resized from {before} to {size} free members: up to {demand.peak(now_s)} claims came"
-            f" in {demand.window_s:.0f} s, and {demand.in_last_hour(now_s)} in the last hour"
+            f"Resized from {before} to {counted(size, 'free member', 'free members')}: up to"
+            f" {counted(demand.peak(now_s), 'claim', 'claims')} came in {demand.window_s:.0f} s,"
+            f" and {demand.in_last_hour(now_s)} in the last hour"
         )
         self.report(self.cache, pool, "PoolResized", note)
 

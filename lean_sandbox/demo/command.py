@@ -28,7 +28,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     meaning = "tables for people, or one JSON object" + _SHOWN
     forms = ("table", "json")
     add("-o", "--output", choices=forms, default="table", help=meaning)
-    meaning = "of the controller's own log" + _SHOWN
+    meaning = "how much of the controller's log is shown" + _SHOWN
     levels = OPTIONS["log-level"].form.words
     add("--log-level", choices=levels, default="error", help=meaning)
 

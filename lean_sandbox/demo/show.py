@@ -18,6 +18,7 @@ from rich.table import Table
 
 from lean_sandbox.demo.bill import Account, Burst, Launch, Step
 from lean_sandbox.program import called
+from lean_sandbox.words import counted
 
 # Of the reference, for each of 2000 cold Sandboxes, and of 300 claims at once with their refill.
 _COLD_WRITES: Final = 10.6
@@ -64,13 +65,14 @@ class Show:
 
     def before_launch(self, count: int) -> None:
         """Say that many start at once."""
-        at_once = f"{_counted(count, 'Sandbox', 'Sandboxes')} at once, again without a pool"
+        at_once = f"{counted(count, 'Sandbox', 'Sandboxes')} at once, again without a pool"
         self.say(f"2. {at_once}: what each costs the API server.", style="bold")
 
     def before_burst(self, pool: int, claims: int) -> None:
         """Say what a pool is, and that it is claimed from."""
         self.say(
-            f"3. A pool keeps {pool} in reserve. One claim takes one, then {claims} more do.",
+            f"3. A pool keeps {pool} in reserve. One claim takes one, then"
+            f" {counted(claims, 'more does', 'more do')}.",
             style="bold",
         )
 
@@ -106,7 +108,7 @@ class Show:
         count = burst.claims
         found = f", {burst.cold} found the pool empty" if burst.cold else ""
         self.say(
-            f"  {_counted(count, 'claim', 'claims')} at once: usable after"
+            f"  {counted(count, 'claim', 'claims')} at once: usable after"
             f" {_seconds(burst.usable_p50_s)} (median){found}"
         )
         self._beside(
@@ -163,10 +165,6 @@ class Show:
             table.width = _TABLE_WIDTH
         self._console.print(table, crop=False)
         self.say()
-
-
-def _counted(count: int, one: str, many: str) -> str:
-    return f"{count} {one if count == 1 else many}"
 
 
 def _requests(burst: Burst) -> float:

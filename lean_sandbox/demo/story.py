@@ -381,7 +381,7 @@ class Story:
             for number in range(claims):
                 group.start_soon(self._claim, f"burst-{number}", seen)
         took_s = self._clock.monotonic() - began
-        with self._show.bar(f"{claims} claims are usable; members", pool) as advance:
+        with self._show.bar("all claims are usable; members", pool) as advance:
             await self._until_all("members of the pool", pool, user.ready_members, advance)
             refilled_s = self._clock.monotonic() - began
             bill = bill_of(await self._cost_since(before), took_s)

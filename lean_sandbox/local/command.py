@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from lean_sandbox.errors import ConfigError
 from lean_sandbox.local.request import HOST, LocalSettings
 from lean_sandbox.program import called
+from lean_sandbox.words import counted
 
 if TYPE_CHECKING:
     from lean_sandbox.local.files import LocalCluster
@@ -45,26 +46,37 @@ def add_flags(
     if action == "up":
         parser.set_defaults(action=lambda given: _up(given, parser, metrics_of))
         add("-d", "--detach", action="store_true", help="go on in the background once it is up")
-        meaning = "0 picks a free one" + _SHOWN
+        meaning = "where the server listens, on 127.0.0.1; 0 picks a free port" + _SHOWN
         add("--port", type=whole(0, 65535), default=PORT, metavar="PORT", help=meaning)
-        add("--tls", action="store_true", help="serve HTTPS")
-        add("--state", type=Path, metavar="FILE", help="keep the state over a restart")
+        add(
+            "--tls",
+            action="store_true",
+            help="serve HTTPS; without a credential nothing is told then",
+        )
+        add(
+            "--state",
+            type=Path,
+            metavar="FILE",
+            help="keep the cluster in this file over a restart",
+        )
         meaning = "where to write the kubeconfig; other clusters in the file stay" + _SHOWN
         kubeconfig = Path("lean-sandbox.kubeconfig")
         add("--kubeconfig", type=Path, default=kubeconfig, metavar="FILE", help=meaning)
         add("--nodes", type=whole(1), default=2, metavar="N", help="simulated nodes" + _SHOWN)
-        add("--no-controller", action="store_true", help="leave the controller to be run by hand")
+        add("--no-controller", action="store_true", help="start no controller: run your own")
         meaning = "after --: any flags of `lean-sandbox run`, for the controller"
         add("flags", nargs="*", metavar="FLAG", help=meaning)
     elif action == "status":
         parser.set_defaults(action=_status)
     elif action == "down":
         parser.set_defaults(action=_down)
-        meaning = "that of the cluster" + _SHOWN
+        meaning = "where the server of the cluster listens" + _SHOWN
         add("--port", type=whole(0, 65535), default=PORT, metavar="PORT", help=meaning)
     else:
         parser.set_defaults(action=_example)
-        add("name", nargs="?", choices=("sandbox", "pool", "claim"), default="sandbox")
+        meaning = "which manifest; a claim needs the pool" + _SHOWN
+        names = ("sandbox", "pool", "claim")
+        add("name", nargs="?", choices=names, default="sandbox", help=meaning)
 
 
 def whole(least: int, most: int = 1_000_000) -> Callable[[str], int]:
@@ -178,7 +190,8 @@ def _status(_given: argparse.Namespace) -> int:
     found = clusters()
     for one in found:
         controller = "with its controller" if one.has_controller else "no controller"
-        _say(f"{one.url}: {one.nodes} simulated nodes, {controller}, process {one.pid}")
+        nodes = counted(one.nodes, "simulated node", "simulated nodes")
+        _say(f"{one.url}: {nodes}, {controller}, process {one.pid}")
         _say(f"  kubeconfig: {one.kubeconfig}")
         if one.metrics:
             _say(f"  metrics: {one.metrics}")

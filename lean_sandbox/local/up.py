@@ -41,6 +41,7 @@ from lean_sandbox.local.kubelet.pods import KubeletSettings
 from lean_sandbox.local.request import AuditEntry
 from lean_sandbox.program import called
 from lean_sandbox.version import __version__
+from lean_sandbox.words import counted
 
 Say = Callable[[str], None]
 
@@ -201,8 +202,9 @@ async def _controller(settings: UpSettings) -> AsyncIterator[Process | None]:
 def _greeting(cluster: LocalCluster) -> str:
     file = shlex.quote(cluster.kubeconfig)
     program = called(elsewhere=not cluster.log)
+    nodes = counted(cluster.nodes, "simulated node", "simulated nodes")
     lines = [
-        f"Cluster is up at {cluster.url} with {cluster.nodes} simulated nodes"
+        f"Cluster is up at {cluster.url} with {nodes}"
         + (" and the controller." if cluster.has_controller else "; no controller runs."),
         "No image is pulled and no container runs: docs/local.md says what works.",
         "",

@@ -30,9 +30,11 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         metavar="URL",
         help="where a controller serves /metrics (default: none)",
     )
-    add("--ca-file", type=Path, metavar="FILE", help="authority of an https URL")
-    add("--kubeconfig", default="", metavar="FILE", help="kubeconfig to use")
-    add("--context", default="", metavar="NAME", help="context of the kubeconfig")
+    add("--ca-file", type=Path, metavar="FILE", help="certificate authority of an https URL")
+    meaning = "kubeconfig file (default: as of `lean-sandbox run`)"
+    add("--kubeconfig", default="", metavar="FILE", help=meaning)
+    meaning = "context of the kubeconfig (default: its current one)"
+    add("--context", default="", metavar="NAME", help=meaning)
 
 
 def _seconds(text: str) -> float:

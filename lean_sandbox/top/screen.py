@@ -21,6 +21,7 @@ from lean_sandbox.top.figures import (
     UntilReady,
 )
 from lean_sandbox.top.grid import Column, Piece, grid, number
+from lean_sandbox.words import counted
 
 _MIB: Final = 1024 * 1024
 # Above the rows of each table: a space and its titles.
@@ -111,7 +112,8 @@ def _until_ready(took: UntilReady) -> str:
         for name, value in (("p50", took.p50_ms), ("p99", took.p99_ms), ("longest", took.max_ms))
         if value is not None
     ]
-    return f"{', '.join(said)}, of the last {took.claims:,} claims"
+    last = "claim" if took.claims == 1 else counted(took.claims, "claim", "claims")
+    return f"{', '.join(said)}, of the last {last}"
 
 
 def _controller(said: ControllerFigures) -> str:
@@ -123,7 +125,8 @@ def _controller(said: ControllerFigures) -> str:
     if said.queued is not None:
         facts.append(f"{said.queued:.0f} queued")
     if said.warm is not None and said.cold is not None and (total := said.warm + said.cold):
-        facts.append(f"{said.warm / total:.0%} of {total:,.0f} claims warm since its start")
+        claims = counted(round(total), "claim", "claims")
+        facts.append(f"{said.warm / total:.0%} of {claims} warm since its start")
     if said.is_leading is False:
         facts.append("does not lead")
     if said.failing_watches:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from argparse import ArgumentTypeError
 from contextlib import aclosing
 from functools import partial
 from pathlib import Path
@@ -25,17 +26,23 @@ def add_flags(parser: ArgumentParser) -> None:
     """Add the flags of the command, and what it does as ``action``."""
     parser.set_defaults(action=_run)
     add = parser.add_argument
-    add("kind", type=_noun, choices=("claim", "sandbox", "pod", "pool"))
-    add("name", metavar="NAME")
-    add("-n", "--namespace", default="default", metavar="NS", help="of the object" + _SHOWN)
+    nouns = ("claim", "sandbox", "pod", "pool")
+    add("kind", type=_noun, choices=nouns, help="kind of the object, or as kubectl names it")
+    add("name", metavar="NAME", help="name of the object")
+    meaning = "namespace of the object" + _SHOWN
+    add("-n", "--namespace", default="default", metavar="NS", help=meaning)
     meaning = "where the controller serves /metrics" + _SHOWN
     add("--url", default="http://127.0.0.1:8080", help=meaning)
-    add("--ca-file", type=Path, metavar="FILE", help="authority of an https URL")
-    add("-o", "--output", choices=("table", "json"), default="table", help=_SHOWN.strip())
+    add("--ca-file", type=Path, metavar="FILE", help="certificate authority of an https URL")
+    meaning = "lines for people, or JSON" + _SHOWN
+    add("-o", "--output", choices=("table", "json"), default="table", help=meaning)
 
 
 def _noun(word: str) -> str:
     """Return the name `trace` has for a kind, given in the plural or as kubectl names it."""
+    word, slash, name = word.partition("/")
+    if slash:
+        raise ArgumentTypeError(f"a space stands between kind and name: {_noun(word)} {name}")
     one = word.removesuffix("es").removesuffix("s")
     return {"sandboxclaim": "claim", "sandboxwarmpool": "pool"}.get(one, one)
 

@@ -57,6 +57,14 @@ def test_help_of_a_command_says_how_it_is_used(
         assert f"lean-sandbox {name}" in examples[0]
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_argument_says_what_it_is(name: str) -> None:
+    """In words of its own: neither a default nor a list of choices tells what they are for."""
+    for action in COMMANDS[name].parser(name)._actions:
+        meaning = re.sub(r"\(default: .*\)", "", action.help or "")
+        assert len(meaning.split()) > 1, action.dest
+
+
 def test_the_help_of_run_begins_with_the_flags_that_are_needed_most(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import io
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from lean_sandbox.metrics.families import FAMILIES
 from tests.docs import api
 from tests.docs.pages import PAGES, ROOT, anchors, blocks, code, links, name
 
+FORMS = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
 README = (ROOT / "README.md").read_text()
 # Flags of kubectl, helm, docker, velero, pytest and pip that the prose names by themselves.
 _FOREIGN = {
@@ -120,6 +122,14 @@ def test_every_command_of_the_program_exists_with_its_flags(page: Path) -> None:
         told = help_of(*verb[0].split())
         assert told, call
         assert flags(call) <= flags(told), call
+
+
+@pytest.mark.parametrize("page", [*PAGES, *FORMS], ids=name)
+def test_every_command_of_the_program_is_understood(page: Path) -> None:
+    """With its words in their order, as whoever copies it types them."""
+    for call in calls(page):
+        words = shlex.split(call.partition(" -- ")[0])
+        assert help_of(*words), call
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

@@ -105,7 +105,7 @@ WIDE = """\
 lean-sandbox top  https://10.0.0.1:6443, all namespaces, 2026-01-02T03:05:05Z
 Sandboxes    9,712 of 10,000 Ready
 Claims       39 of 41 Ready, 12.3 new a second
-Until Ready  p50 12 ms, longest 12 ms, of the last 1 claims
+Until Ready  p50 12 ms, longest 12 ms, of the last claim
 Controller   59 MiB, 3.0% of a core, 98% of 100 claims warm since its start
 the watch of pods is broken
 
@@ -122,7 +122,7 @@ NARROW = """\
 lean-sandbox top  https://10.0.0.1:6443, all namespaces, 2026-01-02T03:…
 Sandboxes    9,712 of 10,000 Ready
 Claims       39 of 41 Ready, 12.3 new a second
-Until Ready  p50 12 ms, longest 12 ms, of the last 1 claims
+Until Ready  p50 12 ms, longest 12 ms, of the last claim
 Controller   59 MiB, 3.0% of a core, 98% of 100 claims warm since its s…
 the watch of pods is broken
 
@@ -152,7 +152,7 @@ def test_a_time_has_the_unit_of_its_size(seconds: float, told: str) -> None:
     """Milliseconds below a second, tenths below a minute."""
     claims = msgspec.structs.replace(figures().claims, until_ready=until_ready([seconds]))
     lines = drawn(msgspec.structs.replace(figures(), claims=claims), 150)
-    assert lines[3].rstrip() == f"Until Ready  p50 {told}, longest {told}, of the last 1 claims"
+    assert lines[3].rstrip() == f"Until Ready  p50 {told}, longest {told}, of the last claim"
 
 
 def test_what_is_not_known_is_left_out() -> None:

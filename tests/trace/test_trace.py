@@ -296,6 +296,13 @@ async def test_a_kind_is_named_in_short_or_as_kubectl_names_it() -> None:
                 assert (code, said.split(":")[0]) == (EXIT_OK, f"{kind} {NS}/{name}")
 
 
+def test_a_name_behind_a_slash_is_told_where_it_belongs(capsys: pytest.CaptureFixture[str]) -> None:
+    """Kubectl prints objects so."""
+    with pytest.raises(SystemExit):
+        main(["trace", "sandboxclaim/mine", "-n", "team-a"])
+    assert "a space stands between kind and name: claim mine" in capsys.readouterr().err
+
+
 async def test_the_life_of_a_pool_is_kept() -> None:
     """Its events and reconciles, and the requests of these."""
     async with open_claims(replicas=1, **ON) as world:
