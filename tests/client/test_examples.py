@@ -19,7 +19,12 @@ from tests.support.patience import PATIENCE_S
 Json = dict[str, Any]
 
 # Which example makes what another one needs.
-_NEEDED = {"claim": "pool", "keep-claim": "pool", "values-claim": "values"}
+_NEEDED = {
+    **dict.fromkeys(("claim", "keep-claim"), "pool"),
+    **dict.fromkeys(("autosize", "claim-defaults", "rolling"), "pool"),
+    "values-claim": "values",
+    "job": "runtime",
+}
 _RESOURCES = {"Sandbox": SANDBOXES, "SandboxClaim": CLAIMS, "SandboxWarmPool": POOLS}
 
 

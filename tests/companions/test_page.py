@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from tests.companions.support import reports
-from tests.docs.pages import ROOT, blocks
+from tests.docs.pages import ROOT
 from tests.support.builders import claim, placed
 from tests.support.clock import FakeClock
 from tests.support.extensions import get_claim, settings
@@ -15,15 +15,11 @@ from tests.support.names import CLAIMS, POOLS, SANDBOXES, TEMPLATES
 from tests.support.world import NS, World, open_world
 
 Json = dict[str, Any]
-EXAMPLES = {
-    block.text.partition("\n")[0].removeprefix("# "): yaml.safe_load(block.text)
-    for block in blocks(ROOT / "docs" / "companions.md", "yaml")
-}
 
 
 def example(name: str) -> Json:
-    """Return an example of the page, in the namespace of the tests."""
-    body: Json = EXAMPLES[name]
+    """Return a file that the page shows, in the namespace of the tests."""
+    body: Json = yaml.safe_load((ROOT / "examples" / name).read_text())
     return {**body, "metadata": {**body["metadata"], "namespace": NS}}
 
 
@@ -35,7 +31,7 @@ def told(world: World) -> list[str]:
 async def test_the_pool_of_the_page_that_sizes_itself_has_members_for_its_claims() -> None:
     """At least two; after ten claims at once some more than that came, or more after misses."""
     given = settings(companions=("autosize",))
-    before = (placed("template"), example("autosize.yaml"))
+    before = (placed("python"), example("autosize.yaml"))
     async with open_world(given, clock=FakeClock(), one_time=True, before=before) as world:
 
         def size() -> int:
@@ -54,9 +50,9 @@ async def test_the_pool_of_the_page_that_sizes_itself_has_members_for_its_claims
 async def test_the_pool_of_the_page_ends_its_claims() -> None:
     """The claim ends after its lifetime of eight hours."""
     given = settings(companions=("defaults",))
-    before = (placed("template"), example("pool.yaml"))
+    before = (placed("python"), example("claim-defaults.yaml"))
     async with open_world(given, clock=FakeClock(), one_time=True, before=before) as world:
-        await world.create(claim())
+        await world.create(claim(pool="ending"))
         await world.advance(10.0)
         lifecycle = get_claim(world)["spec"]["lifecycle"]
         assert lifecycle["ttlSecondsAfterFinished"] == 60
@@ -82,7 +78,7 @@ async def test_the_sandbox_of_the_page_that_nobody_uses_is_suspended() -> None:
 async def test_the_sandbox_of_the_page_whose_pod_fails_gets_another_five_times() -> None:
     """The sixth failure in a row stays."""
     given = settings(companions=("recreate",))
-    before = (example("sandbox.yaml"),)
+    before = (example("recreate.yaml"),)
     async with open_world(given, clock=FakeClock(), one_time=True, before=before) as world:
         for _ in range(5):
             failed = world.pod("agent")["metadata"]["uid"]
@@ -98,11 +94,11 @@ async def test_the_sandbox_of_the_page_whose_pod_fails_gets_another_five_times()
 async def test_the_pool_of_the_page_is_renewed_by_a_quarter_at_a_time() -> None:
     """Two of eight members are missing at most."""
     given = settings(companions=("rollout",))
-    before = (placed("template"), example("rolling.yaml"))
+    before = (placed("python"), example("rolling.yaml"))
     async with open_world(given, clock=FakeClock(), one_time=True, before=before) as world:
         await run_pods(world)
-        spec = placed("template", image="busybox:2")["spec"]
-        await world.patch(TEMPLATES, "template", {"spec": spec})
+        spec = placed("python", image="busybox:2")["spec"]
+        await world.patch(TEMPLATES, "python", {"spec": spec})
         for number in range(4):
             await world.advance(10.0)
             assert len(images(world)) == 8

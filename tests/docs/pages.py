@@ -16,7 +16,6 @@ __all__ = [
     "anchors",
     "blocks",
     "code",
-    "files",
     "links",
     "name",
 ]
@@ -59,17 +58,6 @@ def blocks(page: Path, *languages: str) -> list[Block]:
             mark = before if before.startswith("<!--") else ""
             found.append(Block(match["language"], textwrap.dedent(match["text"]), mark))
     return found
-
-
-def files(page: Path, folder: Path) -> dict[str, Path]:
-    """Write the blocks whose first line names a file (``# sandbox.yaml``), and return these."""
-    written = {}
-    for block in blocks(page, "yaml", "python"):
-        first = re.match(r"# ([\w-]+\.(?:yaml|py))\n", block.text)
-        if first is not None:
-            written[first[1]] = folder / first[1]
-            written[first[1]].write_text(block.text)
-    return written
 
 
 def prose(page: Path) -> str:

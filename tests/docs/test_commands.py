@@ -2,10 +2,8 @@
 
 A ``sh`` block is run unless the line before it is a comment: ``<!-- not run: why -->``, or
 ``<!-- run by: tests/... -->`` where another test carries it out. The blocks of one page are one
-script. It runs in a folder with the manifests and those blocks of the page whose first line names a
-file (``# sandbox.yaml``), against an embedded control plane with the controller, which
-``lean-sandbox local up -d`` of the page then does not start again. A block whose first line names a
-file of the project (``# examples/pool.yaml``) is that file.
+script. It runs in a folder with the examples and the manifests, against an embedded control plane
+with the controller, which ``lean-sandbox local up -d`` of the page then does not start again.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ import pytest
 import yaml
 
 from tests.client.embedded import open_embedded
-from tests.docs.pages import MARK, PAGES, ROOT, Block, blocks, files, name
+from tests.docs.pages import MARK, PAGES, ROOT, Block, blocks, name
 from tests.support.patience import PATIENCE_S
 
 Json = dict[str, Any]
@@ -76,7 +74,6 @@ def test_the_commands_of_a_page_do_what_it_says(page: Path, tmp_path: Path) -> N
     work.mkdir()
     for folder in ("examples", "manifests"):
         (work / folder).symlink_to(ROOT / folder)
-    files(page, work)
     script = _SHELL + "\n".join(block.text for block in blocks(page, "sh") if not block.mark)
     tools = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     with open_embedded(tmp_path) as cluster:
