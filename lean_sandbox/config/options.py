@@ -329,7 +329,7 @@ def _check_together(settings: Settings) -> None:
     unserved = sorted(OF_EXTENSIONS.intersection(settings.companions))
     if unserved and not settings.extensions:
         raise ConfigError(
-            f"--companions names {', '.join(unserved)}, which need --extensions",
+            f"--companions={','.join(unserved)} needs --extensions",
             way_out="add --extensions, or name others",
         )
     if settings.metrics_secure_serving and not settings.metrics_cert_dir:

@@ -140,9 +140,11 @@ def bind(flag: str, address: str) -> socket.socket:
                 ("", int(port)), family=family, backlog=BACKLOG, dualstack_ipv6=both
             )
     except OSError as error:
+        # Python adds the address once more.
+        why = f"{error.strerror or error}".partition(" (while")[0]
         raise ConfigError(
-            f"{flag}: cannot listen on {address}: {error.strerror or error}; choose another"
-            " address, or 0 to switch it off"
+            f"{flag}: cannot listen on {address}: {why}",
+            way_out="give another address, with port 0 for a free one, or 0 to switch it off",
         ) from error
     made.settimeout(0)
     return made

@@ -231,13 +231,13 @@ def _not_ready(groups: Sequence[NotReady], shown: int, width: int) -> list[Text]
     for one in groups[:shown]:
         style = _STUCK if one.is_refused else ""
         plural = {"claim": "claims", "sandbox": "Sandboxes"}[one.kind]
-        example = f"{one.example_namespace}/{one.example_name}: " if one.example_name else ""
+        example = f"{one.example_namespace}/{one.example_name}" if one.example_name else ""
         rows.append(
             (
                 _figure(plural, style),
                 _figure(f"{one.count:,}", style),
                 _words(one.reason or "no condition yet", style),
-                _words(f"{example}{one.message}", "dim"),
+                _words(": ".join(filter(None, (example, one.message))), "dim"),
             )
         )
     return grid(columns, rows, width)

@@ -155,6 +155,14 @@ def test_a_time_has_the_unit_of_its_size(seconds: float, told: str) -> None:
     assert lines[3].rstrip() == f"Until Ready  p50 {told}, longest {told}, of the last claim"
 
 
+def test_what_has_no_message_yet_is_named_alone() -> None:
+    """No colon announces what does not come."""
+    what = msgspec.structs.replace(figures().not_ready[0], reason="", message="")
+    lines = drawn(msgspec.structs.replace(figures(), not_ready=(what,)), 150)
+    (line,) = (one for one in lines if "no condition yet" in one)
+    assert line.split()[-1] == "team-a/lost"
+
+
 def test_what_is_not_known_is_left_out() -> None:
     """Without times, rates, pools or a controller nothing is said of them."""
     unknown = ClaimFigures(
