@@ -139,7 +139,7 @@ def test_the_namespaces_have_the_name_that_is_proposed_for_the_reference() -> No
         (["--namespaces=c,a,b", "--exclude-namespaces=b,c,a"], "a, b, c cannot be both in"),
         (
             ["--companions=rollout,idle,defaults,autosize"],
-            "autosize, defaults, rollout, which need",
+            "--companions=autosize,defaults,rollout needs",
         ),
     ],
 )
