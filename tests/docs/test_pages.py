@@ -179,6 +179,25 @@ def test_other_pages_show_the_figures_of_the_page_on_performance() -> None:
         assert {figure for figure in figures if figure not in page} == set()
 
 
+_FIGURE = re.compile(r"(?:[\d.]+ to )?[\d.]+(?:,\d+)* (?:s|ms|milliseconds)\b")
+
+
+@pytest.mark.parametrize(
+    ("page", "begin", "end"),
+    [
+        ("comparison.md", "## The reference", "## OpenKruise"),
+        ("faq.md", "**Is it faster,", "**Why Python?**"),
+    ],
+)
+def test_pages_compare_by_the_times_of_the_front_page(page: str, begin: str, end: str) -> None:
+    """Whoever reads two pages finds one figure for one thing, not one of each day."""
+    text = (ROOT / "docs" / page).read_text().split(begin)[1].split(end)[0]
+    front = README.split("## Try")[0]
+    found = set(_FIGURE.findall(" ".join(text.split())))
+    assert found
+    assert found <= set(_FIGURE.findall(" ".join(front.split())))
+
+
 def test_the_front_page_fits_on_two_screens() -> None:
     """Whoever opens the project reads what it is and how to begin; the rest has its pages."""
     assert len(README.splitlines()) <= 115
