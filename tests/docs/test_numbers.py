@@ -164,7 +164,8 @@ def test_the_ports_of_the_sidecar_are_those_of_the_page() -> None:
 def test_pages_name_this_version_and_the_pythons_that_it_supports() -> None:
     """A release changes them together."""
     named = (
-        r"(?:lean-sandbox|\$IMAGE):(\d[\w.]*\w)|image\.tag=(\d[\w.]*\w)|It is version ([\d.]+)\."
+        r"(?:lean-sandbox|\$IMAGE):(\d[\w.]*\w)|image\.tag=(\d[\w.]*\w)|newTag: (\d[\w.]*\w)"
+        r"|It is version ([\d.]+)\."
     )
     told = [one for one in PAGES for match in re.findall(named, one.read_text()) for one in match]
     assert {one for one in told if one} == {__version__}
