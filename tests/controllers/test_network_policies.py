@@ -8,9 +8,9 @@ import pytest
 
 from lean_sandbox.model.names import name_hash
 from tests.controllers.policies import NAME, ROUTER, RULES, UNMANAGED, errors, policy, spec_of
-from tests.support.builders import orphan, placed, pool
+from tests.support.builders import claim, orphan, placed, pool
 from tests.support.extensions import change_template, fill, members, open_pools, rest
-from tests.support.names import POLICIES, REF_HASH, TEMPLATES
+from tests.support.names import POLICIES, REF_HASH, SANDBOXES, TEMPLATES
 from tests.support.world import NS, controlled_by, sandbox
 
 Json = dict[str, Any]
