@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from lean_sandbox.local.kinds import Kind
 from lean_sandbox.model.names import name_hash
 from tests.controllers.policies import NAME, ROUTER, RULES, UNMANAGED, errors, policy, spec_of
 from tests.support.builders import claim, orphan, placed, pool
 from tests.support.extensions import change_template, fill, members, open_pools, rest
 from tests.support.names import POLICIES, REF_HASH, SANDBOXES, TEMPLATES
+from tests.support.webhooks import add_webhook
 from tests.support.world import NS, controlled_by, sandbox
 
 Json = dict[str, Any]
@@ -356,3 +358,43 @@ async def test_a_policy_that_cannot_be_read_is_not_written() -> None:
         assert not world.writes()
         await rest(world)
         assert spec_of(world) == before
+
+
+async def test_a_template_that_goes_before_it_is_labelled_costs_no_policy() -> None:
+    """The patch finds nothing; that is no error, and nothing is made for it."""
+    async with open_pools() as world:
+        world.meanwhile(
+            "patch",
+            "sandboxtemplates",
+            lambda: world.plane.store.delete(TEMPLATES, NS, "tpl", grace_s=0),
+        )
+        await world.create(placed())
+        await world.advance(60.0)
+        assert not errors(world)
+        assert policy(world) is None
+        assert world.writes() == {"patch sandboxtemplates": 1}
+
+
+async def test_rules_that_a_webhook_changes_back_are_not_written_over_and_over() -> None:
+    """Until the template or the policy is changed, one patch is enough to know."""
+    is_on: list[bool] = []
+
+    def change(kind: Kind, one: Json) -> None:
+        if kind.plural == "networkpolicies" and is_on:
+            one["spec"]["egress"] = [{}]
+
+    async with open_pools(placed(), prepare=lambda plane: add_webhook(plane, change)) as world:
+        await rest(world)
+        is_on.append(True)
+        world.forget_requests()
+        await world.patch(POLICIES, NAME, {"metadata": {"labels": {"mine": "yes"}}})
+        await world.advance(600.0)
+        assert 1 <= world.writes()["patch networkpolicies"] <= 2
+        # Somebody looks at the template again: it has the same generation, the policy its version.
+        await world.patch(TEMPLATES, "tpl", {"metadata": {"labels": {REF_HASH: None}}})
+        await world.advance(60.0)
+        assert world.writes()["patch networkpolicies"] <= 2
+        is_on.clear()
+        await change_template(world, {"networkPolicy": RULES})
+        await rest(world)
+        assert spec_of(world)["egress"][0]["to"] == RULES["egress"][0]["to"]

@@ -187,6 +187,26 @@ async def test_a_failed_create_ends_the_groups_of_a_reconcile() -> None:
         assert pool_status(world)["replicas"] == 12
 
 
+@pytest.mark.pool_case(20)
+async def test_a_refusal_ends_a_large_group_as_well() -> None:
+    """Pool case 20: of a group of 64, half is on its way and is refused; the rest is not sent."""
+    allowed = [63]
+
+    def is_beyond(_: object) -> bool:
+        allowed[0] -= 1
+        return allowed[0] < 0
+
+    async with open_pools(placed()) as world:
+        world.plane.fail_next("create", "sandboxes", 500, times=1000, match=is_beyond)
+        world.plane.store.create(pool(replicas=127))
+        await world.settle()
+        refused = [one for one in world.requests("create", "sandboxes") if one.code == 500]
+        assert 1 <= len(refused) <= 32
+        world.plane.faults.clear()
+        await rest(world, 30.0)
+        assert len(members(world)) == 127
+
+
 @pytest.mark.pool_case(9, 21)
 async def test_one_reconcile_creates_no_more_than_a_batch() -> None:
     """Pool case 9, 21: a huge pool grows batch by batch, and can be stopped in between."""

@@ -258,3 +258,64 @@ async def test_members_that_outlive_their_pool_are_adopted_by_the_next_of_that_n
         await change_pool(world, {"replicas": 0})
         await rest(world)
         assert not members(world)
+
+
+async def test_an_orphan_whose_adoption_a_webhook_undoes_is_not_patched_over_and_over() -> None:
+    """It is left as it is until somebody changes it; then it is tried once more."""
+    is_on = [True]
+
+    def strip(kind: Kind, one: Json) -> None:
+        if kind.plural == "sandboxes" and one["metadata"]["name"] == "a" and is_on:
+            one["metadata"].pop("ownerReferences", None)
+
+    async with open_pools(placed(), prepare=lambda plane: add_webhook(plane, strip)) as world:
+        await world.create(orphan("a"))
+        await world.create(pool(replicas=1))
+        await rest(world)
+        await change_pool(world, {"replicas": 2})
+        await rest(world)
+        tried = world.writes()["patch sandboxes"]
+        assert 1 <= tried <= 2
+        await world.advance(600.0)
+        assert world.writes()["patch sandboxes"] == tried
+        assert owner_uid(world, "a") is None
+        is_on.clear()
+        await change_pool(world, {"replicas": 3})
+        await rest(world)
+        assert world.writes()["patch sandboxes"] == tried
+        await world.patch("sandboxes", "a", {"spec": {"shutdownPolicy": "Delete"}})
+        await rest(world)
+        adopted = [one for one in world.requests("patch", "sandboxes") if one.name == "a"]
+        assert len([1 for one in adopted if one.what == "patch sandboxes"]) == tried + 1
+
+
+@pytest.mark.parametrize("act", ["delete", "own"])
+async def test_an_orphan_that_is_gone_or_owned_when_it_is_looked_at_is_left_alone(act: str) -> None:
+    """The watch is late; nothing is written to it."""
+    async with open_pools(placed()) as world:
+        foreign = {"metadata": {"ownerReferences": [world.foreign_owner()]}}
+        store = world.plane.store
+        held = world.plane.hold_events("sandboxes")
+
+        def meanwhile() -> None:
+            if act == "delete":
+                store.delete(SANDBOXES, NS, "a", grace_s=0)
+            else:
+                store.patch(SANDBOXES, NS, "a", foreign)
+
+        body = orphan("a")
+        # Its labels do not decide whether it fits.
+        body["metadata"]["labels"].pop("agents.x-k8s.io/sandbox-template-hash", None)
+        store.create(body)
+        held.release()
+        await world.settle()
+        held = world.plane.hold_events("sandboxes")
+        world.meanwhile("get", "sandboxes", meanwhile)
+        store.create(pool(replicas=1))
+        await world.until(lambda: world.requests("get", "sandboxes"))
+        await world.moments(300)
+        held.release()
+        await rest(world)
+        patches = [one for one in world.requests("patch", "sandboxes") if one.name == "a"]
+        assert all(one.what == "patch sandboxes/status" for one in patches)
+        assert len([one for one in members(world) if owner_uid(world, names_of([one])[0])]) >= 1
