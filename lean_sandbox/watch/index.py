@@ -23,9 +23,6 @@ class Index(Generic[E]):
         # a value has one object, as most owners have, its key is stored bare.
         self._keys: dict[str, dict[str, Key | dict[Key, None]]] = {}
 
-    def __bool__(self) -> bool:
-        return bool(self._keys)
-
     def find(self, namespace: str, value: str) -> list[Key]:
         """Return the keys of the entries that have a value, in the order in which they got it."""
         found = self._keys.get(namespace, {}).get(value, ())

@@ -122,6 +122,13 @@ def test_the_log_is_set_up_in_the_words_of_the_reference(
     assert not found.remarks
 
 
+@pytest.mark.parametrize("text", ["", "loud", "0", "-1", "1.5", "1e9"])
+def test_a_level_of_the_reference_that_is_none_is_refused(text: str) -> None:
+    """Neither a word of the list nor a verbosity above 0; the words are told."""
+    with pytest.raises(ConfigError, match="debug, info, error, panic, nor a verbosity above 0"):
+        effective(scan([f"--zap-log-level={text}"]), {})
+
+
 def test_the_namespaces_have_the_name_that_is_proposed_for_the_reference() -> None:
     """`--watch-namespaces` is `--namespaces`; two different lists contradict each other."""
     assert effective(scan(["--watch-namespaces=a,b"]), {}).settings.namespaces == ("a", "b")

@@ -32,6 +32,13 @@ def test_an_unknown_variable_with_our_prefix_is_refused(variable: str, near: str
     assert near in str(refused.value)
 
 
+def test_a_variable_that_cannot_be_decoded_is_refused() -> None:
+    """The message names the variable; what is not ours may hold any bytes."""
+    with pytest.raises(ConfigError, match=r"LEAN_SANDBOX_NAMESPACES.*not valid UTF-8"):
+        effective(environment={"LEAN_SANDBOX_NAMESPACES": "a\udcff"})
+    assert effective(environment={"OTHER": "a\udcff"}) == effective()
+
+
 def test_the_variables_of_a_service_of_our_name_are_nobodys_settings() -> None:
     """Kubernetes sets them in every Pod of a namespace that has a Service called lean-sandbox."""
     environment = {

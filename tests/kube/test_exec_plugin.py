@@ -167,6 +167,20 @@ async def test_a_relative_command_begins_at_the_kubeconfig(plugin: Plugin) -> No
     assert await credential.authorization() == "Bearer one"
 
 
+async def test_a_command_without_a_folder_is_looked_up_as_a_shell_does(
+    plugin: Plugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``plugin`` is a program of the PATH, also if the folder of the kubeconfig has one."""
+    home = plugin.folder / "home"
+    home.mkdir()
+    (home / "plugin").write_text("#!/bin/false\n")
+    (home / "plugin").chmod(0o700)
+    monkeypatch.chdir(home)
+    monkeypatch.setenv("PATH", f"{plugin.folder}{os.pathsep}{os.environ['PATH']}")
+    credential = ExecAuth(plugin.settings(command="plugin", folder=str(home)), FakeClock())
+    assert await credential.authorization() == "Bearer one"
+
+
 @pytest.mark.parametrize(
     ("output", "problem"),
     [

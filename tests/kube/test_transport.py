@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from contextlib import suppress
+from typing import Any
 
 import anyio
 import anyio.lowlevel
 import pytest
+from anyio.abc import ByteStream, SocketAttribute
 
 from lean_sandbox.errors import ConfigError
 from lean_sandbox.kube import sockets
@@ -184,6 +187,33 @@ async def test_a_peer_that_reads_nothing_ends_in_a_timeout() -> None:
         with pytest.raises(RequestTimeout), anyio.fail_after(PATIENCE_S):
             await transport.request("POST", "/", body=b"x" * 32_000_000, timeout_s=0.05)
         await transport.aclose()
+
+
+async def test_an_answer_that_comes_before_the_request_is_sent_is_taken() -> None:
+    """A server may refuse a large body by its head alone, and then read the rest of it."""
+    listener: Any = await anyio.create_tcp_listener(local_host="127.0.0.1")
+    port = listener.extra(SocketAttribute.local_port)  # noqa: S610 -- no SQL here
+    has_answered = anyio.Event()
+
+    async def refuse(stream: ByteStream) -> None:
+        async with stream:
+            await stream.receive()
+            await stream.send(b"HTTP/1.1 413 Too Large\r\nContent-Length: 4\r\n\r\nlong")
+            # The client's end of the connection has it before it can send on.
+            await anyio.wait_all_tasks_blocked()
+            has_answered.set()
+            with suppress(anyio.EndOfStream, anyio.BrokenResourceError):
+                while True:
+                    await stream.receive()
+
+    async with listener, anyio.create_task_group() as group:
+        group.start_soon(listener.serve, refuse)
+        transport = Transport(Connection(f"http://127.0.0.1:{port}"))
+        answer = await transport.request("POST", "/", body=b"x" * (32 << 20))
+        assert has_answered.is_set()
+        assert (answer.status, answer.body) == (413, b"long")
+        await transport.aclose()
+        group.cancel_scope.cancel()
 
 
 async def test_a_cancelled_request_frees_its_slot_and_its_connection() -> None:

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from filters.replay import LineOutcome, explain, replay
 from lean_sandbox.config.options import Settings
-from lean_sandbox.watch.explain import by_cache, caches_by_kind
+from lean_sandbox.errors import ConfigError
+from lean_sandbox.watch.explain import by_cache, by_kind, caches_by_kind
 from tests.support.world import open_world
 from tests.watch.hand import Hand
 from tests.watch.objects import (
@@ -176,6 +177,21 @@ def test_a_foreign_status_of_a_sandbox_contradicts_what_is_remembered() -> None:
     assert told[0] == "first sight"
     assert told[1].startswith("nothing of [")
     assert told[2] == "condition Ready True -> False"
+
+
+def test_a_kind_that_is_not_watched_is_told() -> None:
+    """As the kind to begin with it ends the command; as that of an object, it ends its line."""
+    with pytest.raises(ConfigError, match=r"Node is not watched.*use Sandbox"):
+        by_kind("Node")
+    log = [
+        event("ADDED", {"kind": "Node", "metadata": meta("n", 1)}),
+        partial("ADDED", meta("a", 2)),
+    ]
+    lines = [json.dumps(line) for line in log]
+    told = [(item.outcome, item.reason) for item in replay(lines, by_kind("Pod"))]
+    assert told[0][0] is LineOutcome.BROKEN
+    assert "Node is not watched" in told[0][1]
+    assert told[1][0] is LineOutcome.PASSED
 
 
 JSON_VALUES = st.recursive(

@@ -14,7 +14,15 @@ from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.transport import Transport
 from tests.support.clock import settle
 from tests.support.scripted import Exchange, failure, open_scripted
-from tests.watch.objects import SANDBOX_COLUMNS, page, problem, sandbox, sandbox_row, table_bookmark
+from tests.watch.objects import (
+    SANDBOX_COLUMNS,
+    event,
+    page,
+    problem,
+    sandbox,
+    sandbox_row,
+    table_bookmark,
+)
 from tests.watch.rig import open_sandboxes, until
 
 
@@ -37,6 +45,24 @@ async def test_a_clean_end_resumes_from_the_last_version() -> None:
         await rig.at(121)
         assert rig.news() == [("b", Change.FIRST_SEEN)]
         assert rig.cache.dropped_known == 1
+        assert rig.reflector.problem is None
+
+
+@pytest.mark.parametrize("form", ["table", "full"])
+@pytest.mark.parametrize(
+    "line", [{"type": 7, "object": {}}, {"type": "ADDED"}, {"object": {}}, [], "ADDED", 7, None]
+)
+async def test_a_line_that_is_no_event_costs_itself_alone(form: str, line: Any) -> None:
+    """It is counted; the watch goes on, and the events that follow are applied."""
+    async with open_sandboxes() as rig:
+        while rig.reflector.source.representation.value != form:
+            rig.reflector.source.fall_back()
+        watch = await rig.listed(sandbox("a", 1))
+        rig.news()
+        await watch.lines(line, event("ADDED", sandbox("b", 121)))
+        await rig.at(121)
+        assert rig.news() == [("b", Change.FIRST_SEEN)]
+        assert rig.reflector.steps["undecodable"] == 1
         assert rig.reflector.problem is None
 
 

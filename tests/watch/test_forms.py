@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 from structlog.testing import capture_logs
 
@@ -133,6 +135,13 @@ async def test_missing_columns_are_said_once_and_metadata_serves() -> None:
         assert [entry["columns"] for entry in said] == [["Ready", "Reason"]]
         assert len(rig.news()) == 1
         assert rig.get("a").status is not None
+        with capture_logs() as logs:
+            # A definition that has them is applied: they are used again, and nothing is said.
+            again: Any = {"ready": "False", "reason": "Other", "generation": 2, "first": True}
+            await watch.line(sandbox_row("MODIFIED", "a", 111, **again))
+            await rig.at(111)
+        assert not [entry for entry in logs if entry["event"] == "columns_missing"]
+        assert [name for name, _ in rig.news()] == ["a"]
 
 
 async def test_a_row_with_too_few_cells_has_no_columns() -> None:

@@ -96,3 +96,14 @@ async def test_an_object_that_is_alone_on_its_page_may_be_larger() -> None:
                 await exchange.reply(200, page([large], 100))
         await rig.server.next(watch=True)
         assert rig.names() == ["large"]
+
+
+async def test_an_object_larger_than_any_answer_is_a_failure_like_any_other() -> None:
+    """It is told and tried again after a pause, alone."""
+    async with open_sandboxes(page_size=1) as rig:
+        listing = await rig.server.next(watch=False)
+        await listing.head(300 << 20)
+        assert "above the limit" in await rig.failing()
+        await rig.clock.advance(60.0)
+        listing = await rig.server.next(watch=False)
+        assert listing.query["limit"] == "1"
