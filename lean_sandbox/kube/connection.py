@@ -99,6 +99,8 @@ def parse_server(server: str, *, source: str = "") -> ServerAddress:
 def to_listener(url: str, ca_file: Path | None) -> Connection:
     """Return how to reach the metrics listener of a controller, by the flags --url and --ca-file.
 
+    The address of its page /metrics is as good as that of the listener.
+
     Raises ConfigError, which names the flag.
     """
     if not url.startswith(("http://", "https://")):
@@ -107,7 +109,7 @@ def to_listener(url: str, ca_file: Path | None) -> Connection:
         context = tls_context(file=ca_file) if url.startswith("https://") else None
     except (OSError, ValueError) as error:
         raise ConfigError(f"--ca-file: {ca_file} is not a certificate: {error}") from error
-    return Connection(url.removesuffix("/"), context, source="--url")
+    return Connection(url.removesuffix("/").removesuffix("/metrics"), context, source="--url")
 
 
 def tls_context(*, file: Path | None = None, data: str | None = None) -> ssl.SSLContext:

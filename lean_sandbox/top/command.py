@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from filters import exclude_namespaces
+
 _SHOWN: Final = " (default: %(default)s)"
 _LEAST_INTERVAL_S: Final = 0.5
 _MOST_INTERVAL_S: Final = 3600.0
@@ -17,7 +19,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags of the command, and what it does as ``action``."""
     parser.set_defaults(action=_run)
     add = parser.add_argument
-    add("-n", "--namespace", default="", metavar="NS", help="look at one namespace (default: all)")
+    meaning = "look at one namespace (default: all)"
+    add("-n", "--namespace", type=_namespace, default="", metavar="NS", help=meaning)
     meaning = "print once, and end; so it is if the output is no terminal"
     add("--once", action="store_true", help=meaning)
     meaning = "json prints one object, and ends" + _SHOWN
@@ -35,6 +38,14 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add("--kubeconfig", default="", metavar="FILE", help=meaning)
     meaning = "context of the kubeconfig (default: its current one)"
     add("--context", default="", metavar="NAME", help=meaning)
+
+
+def _namespace(text: str) -> str:
+    try:
+        exclude_namespaces(*filter(None, (text,)))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{error}") from None
+    return text
 
 
 def _seconds(text: str) -> float:

@@ -36,9 +36,10 @@ class MetricsReader:
 
     def __init__(self, url: str, ca_file: Path | None, clock: Clock) -> None:
         """Raises ConfigError for an address that is none, and an authority that is unreadable."""
-        self._url = url
+        connection = to_listener(url, ca_file)
+        self._url = connection.server
         self._clock = clock
-        self._transport = Transport(to_listener(url, ca_file), clock=clock)
+        self._transport = Transport(connection, clock=clock)
         # The monotonic time of the page before, in seconds, and the CPU seconds that it showed.
         self._before: tuple[float, float] | None = None
 

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 _TIMEOUT_S: Final = 10.0
 _SHOWN: Final = " (default: %(default)s)"
-_SWITCH_ON: Final = "run it with --trace-entries=10000; it remembers from its start on"
+_SWITCH_ON: Final = (
+    "run the controller with --trace-entries=10000, which remembers from its start on, or give the"
+    " address of its metrics with --url"
+)
 
 
 def add_flags(parser: ArgumentParser) -> None:
@@ -77,7 +80,7 @@ async def ask(url: str, kind: str, key: Key, output: str, *, ca_file: Path | Non
     if page.startswith(NOTHING):
         raise ConfigError(f"{url}: {page.rstrip()}")
     if answer.status == 404:
-        raise ConfigError(f"{url}: tracing is off there", way_out=_SWITCH_ON)
+        raise ConfigError(f"{url}: no controller with a trace is there", way_out=_SWITCH_ON)
     if answer.status != 200:
         raise ConfigError(f"{url} answered {answer.status}")
     return page

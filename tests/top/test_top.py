@@ -148,11 +148,12 @@ async def test_it_lists_and_watches_and_asks_for_nothing_else(tmp_path: Path) ->
     assert not asked
 
 
-async def test_a_controller_says_of_itself_what_objects_do_not(tmp_path: Path) -> None:
-    """With --url: its memory, its claims since the start, and why a pool does not get on."""
+@pytest.mark.parametrize("path", ["", "/", "/metrics"])
+async def test_a_controller_says_of_itself_what_objects_do_not(tmp_path: Path, path: str) -> None:
+    """With --url, of the listener or of its page: memory, and why a pool does not get on."""
     async with open_pools() as world, serving(world) as scraper:
         await scraper.get("/metrics")
-        found = await figures(world.plane, tmp_path, "--url", scraper.url(""))
+        found = await figures(world.plane, tmp_path, "--url", scraper.url(path))
     said = found["controller"]
     assert said["memory_bytes"] > 1_000_000
     assert said["cores"] is None
@@ -248,7 +249,9 @@ def test_an_address_that_is_none_is_told(nowhere: str, url: str) -> None:
     assert "--url: " in one_sentence(typed("--kubeconfig", nowhere, "--url", url))
 
 
-@pytest.mark.parametrize("words", [("--interval", "0"), ("--interval", "x"), ("-o", "yaml")])
+@pytest.mark.parametrize(
+    "words", [("--interval", "0"), ("--interval", "x"), ("-o", "yaml"), ("-n", "A B")]
+)
 def test_wrong_usage_names_the_flag(words: tuple[str, str]) -> None:
     """With the bounds, or the choices."""
     complained = io.StringIO()

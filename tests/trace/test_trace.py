@@ -192,7 +192,7 @@ async def test_off_nothing_is_kept_and_the_way_to_switch_it_on_is_told() -> None
             assert (await scraper.get("/debug/trace")).status_code == 404
         code, said, told = await command(world, "sandbox", "sb-1")
     assert (code, said) == (EXIT_CONFIG, "")
-    assert "tracing is off" in told
+    assert "no controller with a trace is there" in told
     assert "--trace-entries=" in told
 
 
@@ -294,6 +294,15 @@ async def test_a_kind_is_named_in_short_or_as_kubectl_names_it() -> None:
             for word in forms:
                 code, said, _ = await command(world, word, name)
                 assert (code, said.split(":")[0]) == (EXIT_OK, f"{kind} {NS}/{name}")
+
+
+async def test_the_address_of_the_page_of_metrics_will_do() -> None:
+    """Whoever copies it from a browser or a scrape is understood."""
+    async with open_world(Settings(**ON)) as world, serving(world) as scraper:
+        await world.ready_sandbox()
+        words = ("trace", "sandbox", "sb-1", "-n", NS, "--url", scraper.url("/metrics"))
+        await scraper.get("/metrics")
+        assert await anyio.to_thread.run_sync(main, words) == EXIT_OK
 
 
 def test_a_name_behind_a_slash_is_told_where_it_belongs(capsys: pytest.CaptureFixture[str]) -> None:
