@@ -80,13 +80,13 @@ class Settings:
     kube_api_qps: float = number(
         -1.0, "requests a second at most; negative: no limit", "requests/s", not_nan
     )
-    kube_api_burst: int = count(10, "requests above the rate before it holds", "requests")
+    kube_api_burst: int = count(10, "requests at once that may exceed that rate", "requests")
     request_timeout: float = duration(
         15.0, "deadline of one request; one that takes longer is given up and retried", positive
     )
     namespaces: tuple[str, ...] = own(
-        "comma separated namespaces to watch; empty: all. Fewer need only Roles; one whose"
-        " Sandboxes may not be listed is passed over until they may",
+        "comma separated namespaces to watch; empty: all. With a list Roles are enough; a namespace"
+        " whose Sandboxes may not be listed is passed over until they may be",
         NAMESPACES,
         (),
     )
@@ -199,8 +199,8 @@ class Settings:
         not_negative,
     )
     leader_elect: bool | None = own(
-        "be active only while holding the Lease of the replicas. Automatic: yes; a run with a"
-        " kubeconfig refuses to start while another holds it, and does without if not permitted",
+        "be active only while holding the Lease of the replicas. Automatic: yes; with a kubeconfig,"
+        " do not start beside an active controller, and go without a Lease where none may be made",
         BOOLEAN,
         None,
     )
