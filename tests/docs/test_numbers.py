@@ -129,6 +129,13 @@ def test_the_targets_of_the_page_are_those_that_a_run_is_judged_by() -> None:
         assert numbers == [bounds[scenario, figure] for figure in figures], what
 
 
+def test_the_rate_of_the_answers_is_the_highest_that_was_measured() -> None:
+    """With a latency that stays flat, by the table of all figures."""
+    rate = re.compile(r"(\d+) claims a second")
+    measured = [rate.findall(row[0]) for row in rows("docs/performance.md", "All figures")]
+    assert rate.findall(page("docs/faq.md")) == [max((n for row in measured for n in row), key=int)]
+
+
 def test_the_sizes_of_the_page_are_those_of_the_manifests() -> None:
     """Requests and limits; and the Sandboxes that are enough for them, by the rule of the page."""
     told = page("manifests/README.md")
