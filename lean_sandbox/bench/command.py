@@ -33,6 +33,7 @@ from lean_sandbox.config.sources import (
 )
 from lean_sandbox.errors import ConfigError
 from lean_sandbox.kube.errors import ControlPlaneError
+from lean_sandbox.program import NAME
 
 _VERDICTS: Final = {True: "kept", False: "MISSED", None: "not measured"}
 _EXPECTED: Final = (BenchError, ConfigError, ControlPlaneError, OSError)
@@ -109,7 +110,7 @@ def _first(error: BaseException) -> BaseException:
 
 
 def _said(what: object, code: int) -> int:
-    print(f"bench: {what}", file=sys.stderr)  # noqa: T201
+    print(f"{NAME}: {what}", file=sys.stderr)  # noqa: T201
     return code
 
 

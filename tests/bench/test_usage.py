@@ -46,6 +46,14 @@ def test_what_cannot_be_is_refused_in_words(words: list[str], said: str) -> None
         parse(words)
 
 
+def test_a_failure_is_told_under_the_name_of_the_program(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """As that of every other command: what is searched for in a log is one name."""
+    assert main(["one", "--kubeconfig", "/no/such/file"]) == EXIT_USAGE
+    assert capsys.readouterr().err.startswith("lean-sandbox: /no/such/file: the kubeconfig does")
+
+
 def test_the_form_of_the_report_has_a_short_flag() -> None:
     """As that of every other command: -o is --output."""
     assert parse(["one", "-o", "json"]) == parse(["one", "--output=json"])
