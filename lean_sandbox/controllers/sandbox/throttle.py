@@ -168,28 +168,31 @@ class StatusThrottle:
         follow within the window.
         """
         step = self._step_of(key)
-        fresh = facts - step.published_facts if step.published else facts - {"address"}
-        is_news = is_news or bool(fresh)
         if step.since is None:
             step.since = now
-        if is_news:
+        fresh = facts - step.published_facts if step.published else facts - {"address"}
+        if is_news or fresh:
             step.may_be_news = True
-            return max(0.0, step.since + self._window_s - now)
-        if step.published:
+            due = step.since + self._window_s
+        elif step.published:
             hold_s = min(self._step_window_s * 2.0 ** (step.published - 1), _LONGEST_STEP_WINDOW_S)
-            due = step.published_at + hold_s
+            due = self._give_turn(key, step, step.published_at + hold_s, now)
         else:
-            due = step.since + self._first_window_s(key)
-        if due <= now and self._window_s > 0:
-            if step.turn_at is None:
-                unused = now - _TURNS_AT_ONCE / _TURNS_PER_S
-                # Turns of launches that have ended meanwhile are given to others.
-                latest = now + self._launches[key.namespace] / _TURNS_PER_S
-                last_at = max(self._last_turn_at.get(key.namespace, unused), unused)
-                step.turn_at = min(last_at + 1.0 / _TURNS_PER_S, latest)
-                self._last_turn_at[key.namespace] = step.turn_at
-            due = step.turn_at
+            due = self._give_turn(key, step, step.since + self._first_window_s(key), now)
         return max(0.0, due - now)
+
+    def _give_turn(self, key: Key, step: _Step, window_ends: float, now: float) -> float:
+        """Return when a step may be published: at its turn, which is given once its window ends."""
+        if window_ends > now or self._window_s <= 0:
+            return window_ends
+        if step.turn_at is None:
+            unused = now - _TURNS_AT_ONCE / _TURNS_PER_S
+            # Turns of launches that have ended meanwhile are given to others.
+            latest = now + self._launches[key.namespace] / _TURNS_PER_S
+            last_at = max(self._last_turn_at.get(key.namespace, unused), unused)
+            step.turn_at = min(last_at + 1.0 / _TURNS_PER_S, latest)
+            self._last_turn_at[key.namespace] = step.turn_at
+        return step.turn_at
 
     def hold_fetch(self, key: Key, now: float) -> float:
         """Hold back the GET of the Pod, and return for how long: its step is not published before.
