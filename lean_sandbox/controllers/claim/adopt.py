@@ -120,12 +120,6 @@ class Adoption:
                 if error.namespace_terminating:
                     raise
                 refused = error
-            except ClaimError:
-                # Nothing was sent.
-                raise
-            except BaseException:
-                self._state.unanswered = held.key
-                raise
             else:
                 if is_controlled(taken, self._entry):
                     return taken
@@ -139,13 +133,13 @@ class Adoption:
                 return fresh
             if pool_of(fresh) != self.pool:
                 return None
-            is_same = _metadata_of(fresh) == _metadata_of(held)
-            is_invalid = is_same and isinstance(refused, Invalid)
-            is_for_content = is_invalid and by_version and fresh.version == held.version
-            if is_for_content or (is_same and isinstance(refused, Forbidden)):
-                raise MemberRefusedError(message_of(refused)) from refused
-            # The pool may not be the first owner, the one that the patch tests.
-            by_version = by_version or is_invalid
+            if _metadata_of(fresh) == _metadata_of(held):
+                is_invalid = isinstance(refused, Invalid)
+                has_passed_its_test = by_version and fresh.version == held.version
+                if isinstance(refused, Forbidden) or (is_invalid and has_passed_its_test):
+                    raise MemberRefusedError(message_of(refused)) from refused
+                # The pool may not be the first owner, the one that the patch tests.
+                by_version = by_version or is_invalid
             held = fresh
         text = f"completing adoption of {held.key.name} for claim {self._entry.key.name}"
         raise ClaimError(ClaimFault.ADOPTION_CONFLICT, text, conflict=str(refused)) from refused
@@ -170,8 +164,14 @@ class Adoption:
             ref_hash=ref_hash,
             version=version,
         )
-        # The whole response: a webhook may have changed more, or somebody else the status.
-        written = await self._writer.patch(self._sandboxes, held, patch, as_metadata=False)
+        try:
+            # The whole response: a webhook may have changed more, or somebody else the status.
+            written = await self._writer.patch(self._sandboxes, held, patch, as_metadata=False)
+        except (NotFound, Invalid, Conflict, Forbidden):
+            raise
+        except BaseException:
+            self._state.unanswered = held.key
+            raise
         taken = written.entry
         if self.facts.trace_context and not held.annotations:
             annotations = {names.TRACE_CONTEXT_ANNOTATION: self.facts.trace_context}
