@@ -34,7 +34,6 @@ from lean_sandbox.model.claim_additions import validate_additional_metadata
 from lean_sandbox.model.claim_status import (
     ClaimError,
     ClaimFault,
-    ClaimObservation,
     Retry,
     expired_claim_status,
     next_claim_status,
@@ -152,35 +151,18 @@ class ClaimReconcile:
     # -- reporting -------------------------------------------------------------------------------
 
     async def _conclude(self) -> Result:
-        entry = self._entry
         if self._is_status_unknown():
             raise NotYetError
-        now = self._context.server_time.now()
-        new = next_claim_status(self._old, self._observation(), now)
+        new = self._next_status()
         if self._sandbox is not None and self._is_to_become_ready(new):
             await self._attempt(make_usable(self._context, self._sandbox, self._state))
-            now = self._context.server_time.now()
-            new = next_claim_status(self._old, self._observation(), now)
+            new = self._next_status()
         error = self._error
-        expires_now = error is None and self._expiry.is_due(new)
-        is_first = self._old == EMPTY_CLAIM_STATUS
-        if expires_now:
-            new = expired_claim_status(new, entry.generation, now)
-        elif is_first:
-            # Before the status, so that the annotations are sent in parallel.
-            self._annotate(new)
-        began = self._context.clock.monotonic()
-        written = await self._requests.write_status(new, has_sandbox=self._sandbox is not None)
-        if self._binding.taken is not None:
-            self._context.metrics.stage("status", began)
-        if expires_now:
+        if error is None and self._expiry.is_due(new):
+            now = self._context.server_time.now()
+            await self._write(expired_claim_status(new, self._entry.generation, now))
             return self._expiry.reported()
-        if written and not is_first:
-            # Not in parallel: they change the version that may guard this status.
-            self._annotate(new)
-        await self._drop_unnamed()
-        if written:
-            self._log_outcome(new)
+        await self._publish(new)
         if error is not None and self._expiry.is_due(new):
             return Result(requeue_after_s=AT_ONCE_S)
         collisions = self._count_collisions()
@@ -188,8 +170,36 @@ class ClaimReconcile:
             raise ReconcileError(str(error), error.__cause__)
         requeue = Requeue()
         requeue.within(requeue_after_s(error, collisions))
+        now = self._context.server_time.now()
         requeue.within(time_left_s(expire_at(self._view, new), now))
         return requeue.result
+
+    def _next_status(self) -> SandboxClaimStatus:
+        now = self._context.server_time.now()
+        seen = observed(self._entry, self._sandbox, self._error, is_over=self._is_over)
+        return next_claim_status(self._old, seen, now)
+
+    async def _publish(self, new: SandboxClaimStatus) -> None:
+        """Write the status, then the annotations, and drop what it does not name."""
+        is_first = self._old == EMPTY_CLAIM_STATUS
+        if is_first:
+            # Before the status, so that the annotations are sent in parallel.
+            self._annotate(new)
+        written = await self._write(new)
+        if written and not is_first:
+            # Not in parallel: they change the version that may guard this status.
+            self._annotate(new)
+        await self._drop_unnamed()
+        if written:
+            self._log_outcome(new)
+
+    async def _write(self, new: SandboxClaimStatus) -> bool:
+        """Write the status if it differs; false if the claim is gone, or bound elsewhere."""
+        began = self._context.clock.monotonic()
+        written = await self._requests.write_status(new, has_sandbox=self._sandbox is not None)
+        if self._binding.taken is not None:
+            self._context.metrics.stage("status", began)
+        return written
 
     def _log_outcome(self, new: SandboxClaimStatus) -> None:
         """Log, after the status was written, that the claim is ready or why it is not served."""
@@ -214,9 +224,6 @@ class ClaimReconcile:
             context.events.log(
                 entry, "Warning", "ClaimNotServed", reason=ready.reason, message=ready.message
             )
-
-    def _observation(self) -> ClaimObservation:
-        return observed(self._entry, self._sandbox, self._error, is_over=self._is_over)
 
     def _is_status_unknown(self) -> bool:
         """Return whether somebody else wrote the bound Sandbox's status, and it is not read yet.
