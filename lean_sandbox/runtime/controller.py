@@ -197,13 +197,18 @@ class Controller(Generic[E]):
         if item.is_safety_net and writes and not self.queue.has_event(key):
             self.caught += 1
             self._log.error("safety_net_caught", key=str(key), writes=writes)
+        self._schedule_look(report, is_quiet=item.is_safety_net and not writes)
+
+    def _schedule_look(self, report: ReconcileResult[Key], *, is_quiet: bool) -> None:
+        """Have the safety net look at a key that is not final; twice as late after a quiet look."""
+        key = report.item.key
         before_s = self._intervals_s.pop(key, None)
         entry = self.cache.get(key)
         is_final = entry is None or entry.is_deleting or self.is_final(entry)
         if is_final or (before_s is None and report.outcome is ReconcileOutcome.TERMINAL):
             return
         interval_s = _FIRST_S
-        if before_s is not None and item.is_safety_net and not writes:
+        if before_s is not None and is_quiet:
             interval_s = min(2.0 * before_s, _LONGEST_S)
         self._intervals_s[key] = interval_s
         after_s = max(interval_s, len(self._intervals_s) / _SAFETY_NET_PER_S)
