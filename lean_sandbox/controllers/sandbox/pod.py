@@ -48,7 +48,8 @@ class PodOfSandbox:
                 with failing_as(FailedStep.POD_GET):
                     fetched = await self._requests.get_pod(self._run.entry.pod_key)
             else:
-                if clears:
+                # While the Pod that is to go is there, its reconciles go on to clear it.
+                if clears and not isinstance(step, plans.Delete):
                     await self._clear_annotation()
                 await self._carry_out(step)
                 return
@@ -112,7 +113,11 @@ class PodOfSandbox:
             case plans.Delete(pod):
                 # Another process may have made it for a resumption that is not seen yet.
                 await self._run.whole()
-                await self._delete_pod(await self._metadata.keep_in_sight(pod))
+                try:
+                    pod = await self._metadata.keep_in_sight(pod)
+                finally:
+                    # A refused patch of the metadata must not keep the Pod alive.
+                    await self._delete_pod(pod)
             case plans.Adopt(pod):
                 # Until it is adopted, the Pod is not the Sandbox's.
                 self._pod = await self._metadata.sync(pod, adopts=True)
