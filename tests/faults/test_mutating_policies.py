@@ -13,7 +13,7 @@ import pytest
 from lean_sandbox.local.kinds import Kind
 from tests.support.builders import claim, placed, pool
 from tests.support.extensions import bound_name, members, open_claims, open_pools
-from tests.support.names import CREATED_BY, LAUNCH_TYPE, POD_NAME, REF_HASH, TEMPLATES
+from tests.support.names import CLAIMS, CREATED_BY, LAUNCH_TYPE, POD_NAME, REF_HASH, TEMPLATES
 from tests.support.volumes import WHOLE
 from tests.support.webhooks import add_webhook
 from tests.support.world import World, condition, open_world, sandbox
@@ -260,3 +260,28 @@ async def test_what_is_put_back_of_a_member_is_not_written_again_and_again(
         await world.patch("sandboxes", name, {"metadata": {"annotations": {"example.com/a": "b"}}})
         await world.advance(240.0)
         assert world.asked()["patch sandboxes"] <= MOST
+
+
+def unstamp(stored: Json) -> None:
+    """Take away all annotations of the API."""
+    held = stored["metadata"].get("annotations") or {}
+    stored["metadata"]["annotations"] = {key: held[key] for key in held if "x-k8s.io" not in key}
+
+
+@pytest.mark.parametrize("pool_name", ["pool", "missing"])
+@pytest.mark.parametrize("names", [("m1",), ()], ids=["warm", "cold"])
+@pytest.mark.parametrize("stamps", [True, False])
+async def test_annotations_that_a_claim_loses_are_not_written_again_and_again(
+    pool_name: str, names: tuple[str, ...], *, stamps: bool
+) -> None:
+    """At most four writes in an hour: of a claim that is refused, that waits, or that is ready."""
+    async with open_claims(*names) as world:
+        Policy(world, "sandboxclaims", unstamp, stamps=stamps)
+        await world.create(claim(pool=pool_name))
+        await world.advance(HOUR_S)
+        written = world.requests("patch", "sandboxclaims")
+        assert 1 <= len([one for one in written if not one.subresource]) <= MOST
+        await world.patch(CLAIMS, "c", {"metadata": {"labels": {"example.com/a": "b"}}})
+        await world.advance(HOUR_S)
+        written = world.requests("patch", "sandboxclaims")
+        assert len([one for one in written if not one.subresource]) <= MOST + 1

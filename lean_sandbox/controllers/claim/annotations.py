@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from lean_sandbox.controllers.claim.state import ClaimState
-from lean_sandbox.controllers.common import Shared
+from lean_sandbox.controllers.common import Shared, Undone
 from lean_sandbox.kube.errors import NotFound
 from lean_sandbox.model import names
 from lean_sandbox.model.times import format_micro_time, no_earlier
@@ -43,6 +43,7 @@ class AnnotationWriter(Controller[ClaimEntry]):
         self._writer = shared.writer
         self._clock = shared.clock
         self._states = states
+        self._undone = Undone()
         # Whether to write when a claim was first seen, and its trace.
         self._observes = not shared.settings.disable_claim_observability_annotations
 
@@ -138,10 +139,10 @@ class AnnotationWriter(Controller[ClaimEntry]):
             return Result()
         state = self._states.begin(entry)
         changes = state.pending.copy()
-        if changes:
+        if changes and not self._undone.is_in_vain(entry.uid, _left(entry, changes)):
             await self.write(entry, changes)
-            # Annotations added meanwhile have a turn of their own.
-            state.pending = dict(state.pending.items() - changes.items())
+        # Annotations added meanwhile have a turn of their own.
+        state.pending = dict(state.pending.items() - changes.items())
         self._states.settle(entry)
         return Result()
 
@@ -157,9 +158,17 @@ class AnnotationWriter(Controller[ClaimEntry]):
         patch = {"metadata": metadata}
         with suppress(NotFound):
             # Metadata alone would hide what others have written into the status meanwhile.
-            await self._writer.patch(
+            written = await self._writer.patch(
                 self.cache, entry, patch, as_metadata=False, generation=entry.generation
             )
+            carried = written.item.metadata.annotations or {}
+            if any(carried.get(key) != value for key, value in changes.items()):
+                self._undone.note(entry.uid, _left(written.entry, changes))
+
+
+def _left(entry: ClaimEntry, changes: Mapping[str, str | None]) -> object:
+    """Return what is left to be written of a claim in its state; the dates do not count."""
+    return entry.labels, entry.annotations, sorted(changes)
 
 
 def _written(instant: datetime) -> str:
