@@ -131,8 +131,8 @@ class PodOfSandbox:
                 finally:
                     # A refused patch of the metadata must not hide the state of the Pod.
                     await self._refresh()
-                self._trace_pod("ExistingPodStatusObserved")
-                await self._end_disrupted()
+                    self._trace_pod("ExistingPodStatusObserved")
+                    await self._end_disrupted()
 
     async def _end_disrupted(self) -> None:
         """Delete the Pod if a disruption has ended it; its removal brings the next."""

@@ -16,6 +16,7 @@ from tests.support.builders import claim
 from tests.support.clock import FakeClock
 from tests.support.conditions import types
 from tests.support.extensions import bound_name, open_claims, ready_of
+from tests.support.refusals import BY_POLICY
 from tests.support.world import condition, open_world, pod_conditions, write_pod_status
 
 Json = dict[str, Any]
@@ -129,6 +130,20 @@ async def test_a_disrupted_pod_that_may_not_be_deleted_is_tried_again() -> None:
         assert "Finished" not in types(world)
         await world.advance(5.0)
         assert world.pod()["metadata"]["uid"] != old
+
+
+async def test_a_disrupted_pod_goes_although_nobody_may_write_to_it() -> None:
+    """A policy refuses the label that its template has got meanwhile."""
+    async with open_world() as world:
+        await world.ready_sandbox()
+        old = world.pod()["metadata"]["uid"]
+        world.plane.fail_next("patch", "pods", 422, times=1000, body=BY_POLICY)
+        labels = {"podTemplate": {"metadata": {"labels": {"team": "blue"}}}}
+        await world.patch("sandboxes", "sb-1", {"spec": labels})
+        await world.pod_status(**ended())
+        await world.advance(5.0)
+        assert world.pod()["metadata"]["uid"] != old
+        assert world.pod()["metadata"]["labels"]["team"] == "blue"
 
 
 async def test_a_claim_outlives_the_disruption_of_its_pod() -> None:
