@@ -22,8 +22,8 @@ from lean_sandbox.watch.resources.sandbox import SandboxEntry
 # How long a claim waits at most for the watch to show its Pod as it was written.
 _SHOWN_WITHIN_S = 1.0
 # The longest wait for a Pod that no watch shows: a policy may take away the label by which it does.
-_LONGEST_WAIT_S = 60.0
-_MOST_DOUBLINGS = 7
+_LONGEST_WAIT_S = 30.0
+_MOST_DOUBLINGS = 6
 
 
 async def make_usable(context: ClaimContext, sandbox: SandboxEntry, state: ClaimState) -> None:
@@ -41,7 +41,6 @@ async def make_usable(context: ClaimContext, sandbox: SandboxEntry, state: Claim
         owned = pods.owned_by(latest.key.namespace, latest.uid)
         found = [await _release(context, latest, pod) for pod in owned if pod.may_be_ready]
         if any(pod is not None and pod.may_be_ready for pod in found):
-            state.unusable = 0
             return
     context.wakes.launch(sandbox.key, None)
     wait_s = min(SOON_READY_S * 2.0**state.unusable, _LONGEST_WAIT_S)

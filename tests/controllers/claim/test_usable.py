@@ -312,7 +312,7 @@ async def test_a_pod_that_no_watch_shows_is_asked_for_ever_less_often() -> None:
         await world.run_pod("c")
         await world.advance(3600.0)
         assert not is_ready(world)
-        assert world.asked()["get pods"] <= 200
+        assert world.asked()["get pods"] <= 400
 
 
 def assert_pod_is_free_of_its_pool(world: World) -> None:
