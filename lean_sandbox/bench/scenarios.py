@@ -8,7 +8,6 @@ from math import ceil
 from typing import Any, Final, NamedTuple
 
 import anyio
-import msgspec
 
 from lean_sandbox.bench import load
 from lean_sandbox.bench.arithmetic import (
@@ -22,11 +21,12 @@ from lean_sandbox.bench.arithmetic import (
 )
 from lean_sandbox.bench.controller import Cost
 from lean_sandbox.bench.environment import Environment, add_latencies
+from lean_sandbox.bench.listing import list_everything
 from lean_sandbox.bench.report import ScenarioReport
 from lean_sandbox.bench.soak import soak
-from lean_sandbox.bench.workers import open_client, process_usage, worker
+from lean_sandbox.bench.workers import process_usage, worker
 from lean_sandbox.kube import resources as kinds
-from lean_sandbox.kube.resources import PODS, SANDBOXCLAIMS, SANDBOXES, Page
+from lean_sandbox.kube.resources import PODS, SANDBOXCLAIMS, SANDBOXES
 from lean_sandbox.model.meta import controller_reference
 from lean_sandbox.model.times import parse_rfc3339
 
@@ -35,12 +35,7 @@ _SEARCH_POOL_S: Final = 10.0
 _SEARCH_DWELL_S: Final = 3.0
 _LATE_S: Final = 60.0
 _POLL_S: Final = 0.5
-_PAGE_SIZE: Final = 250
 _LARGE: Final = 10_000
-_LISTED: Final = (
-    *(SANDBOXES, PODS, kinds.SERVICES, SANDBOXCLAIMS, kinds.SANDBOXTEMPLATES),
-    *(kinds.SANDBOXWARMPOOLS, kinds.NETWORKPOLICIES),
-)
 
 
 # -- claims on a warm pool -------------------------------------------------------------------------
@@ -239,7 +234,7 @@ async def _idle(env: Environment) -> None:
 
 async def _restart(env: Environment) -> None:
     await _find_sandboxes(env)
-    listing_s = await _list_everything(env)
+    listing_s = await list_everything(env.client.transport.connection, env.clock)
     report = await _start_over(env, "restart", "--extensions", measures_rest=True)
     report.figures["listing_s"] = round(listing_s, 3)
 
@@ -311,24 +306,6 @@ async def _start_over(
     }
     env.add(report)
     return report
-
-
-async def _list_everything(env: Environment) -> float:
-    """List what the controller lists at its start; return the seconds that took.
-
-    Each page has a connection of its own, as curl makes one for each; no object is decoded.
-    """
-    began = env.clock.monotonic()
-    connection = env.client.transport.connection
-    for resource in _LISTED:
-        token: str | None = None
-        while token != "":
-            async with open_client(connection, env.clock, agent="bench-list") as client:
-                page = await client.list(
-                    resource, Page[msgspec.Raw], chunk_size=_PAGE_SIZE, continue_=token
-                )
-            token = page.metadata.continue_
-    return env.clock.monotonic() - began
 
 
 # -- without a controller --------------------------------------------------------------------------
