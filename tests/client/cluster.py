@@ -11,6 +11,7 @@ from typing import Any
 from tests.controlplane.scene import CONTROLLER
 from tests.support.names import CLAIMS, EXTENSIONS, POOLS, SANDBOXES
 from tests.support.patience import PATIENCE_S
+from tests.support.stored import is_ready
 
 __all__ = [
     "CLAIMS",
@@ -21,7 +22,6 @@ __all__ = [
     "VOLUME",
     "Cluster",
     "Room",
-    "is_ready",
 ]
 
 Json = dict[str, Any]
@@ -179,11 +179,3 @@ class Room:
         found = self.cluster.find("pods", self.name, name)
         assert found is not None
         return found
-
-
-def is_ready(obj: Json) -> bool:
-    """Tell whether an object has the condition Ready with status True."""
-    return any(
-        one["type"] == "Ready" and one["status"] == "True"
-        for one in obj.get("status", {}).get("conditions", [])
-    )

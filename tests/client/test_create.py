@@ -12,7 +12,8 @@ from k8s_agent_sandbox.utils import extract_sandbox_name_hash
 from kubernetes.client import ApiException
 
 from lean_sandbox.model.names import name_hash
-from tests.client.cluster import CLAIMS, CONTROLLER, LEFT_OPEN, SANDBOXES, VOLUME, Room, is_ready
+from tests.client.cluster import CLAIMS, CONTROLLER, LEFT_OPEN, SANDBOXES, VOLUME, Room
+from tests.support.stored import is_ready
 
 pytestmark = pytest.mark.filterwarnings(LEFT_OPEN)
 

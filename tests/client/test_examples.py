@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.client.cluster import Cluster, Room, is_ready
+from tests.client.cluster import Cluster, Room
 from tests.docs.pages import EXAMPLES
 from tests.support.names import CLAIMS, POOLS, SANDBOXES
 from tests.support.patience import PATIENCE_S
+from tests.support.stored import is_ready
 
 Json = dict[str, Any]
 

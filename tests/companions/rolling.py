@@ -7,11 +7,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from lean_sandbox.metrics.registry import Exposition
-from tests.companions.support import PREFIX, notes, reports
+from tests.companions.support import PREFIX, notes
 from tests.support.builders import placed, pool
 from tests.support.clock import FakeClock
 from tests.support.extensions import settings
 from tests.support.names import POOLS, SANDBOXES, TEMPLATES
+from tests.support.stored import is_ending, is_ready, owner_of
 from tests.support.world import NS, World, open_world
 
 Json = dict[str, Any]
@@ -39,17 +40,8 @@ async def open_rolling(
 def members(world: World) -> list[Json]:
     """Return the free members that nobody deletes."""
     found = world.plane.store.list(SANDBOXES, NS)
-    return [one for one in found if owner_of(one) == "SandboxWarmPool" and not is_ending(one)]
-
-
-def owner_of(body: Json) -> str:
-    """Return the kind of the owner of an object."""
-    return str((body["metadata"].get("ownerReferences") or [{"kind": ""}])[0]["kind"])
-
-
-def is_ending(body: Json) -> bool:
-    """Return whether an object is being deleted."""
-    return "deletionTimestamp" in body["metadata"]
+    free = [one for one in found if not is_ending(one)]
+    return [one for one in free if owner_of(one).get("kind") == "SandboxWarmPool"]
 
 
 def images(world: World) -> list[str]:
@@ -65,12 +57,6 @@ def image_of(body: Json) -> str:
 def ready(world: World) -> int:
     """Return how many free members are ready."""
     return sum(is_ready(one) for one in members(world))
-
-
-def is_ready(body: Json) -> bool:
-    """Return whether a Sandbox is Ready."""
-    conditions = body.get("status", {}).get("conditions", [])
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
 async def make_ready(world: World, image: str | None = None) -> None:
@@ -90,11 +76,6 @@ async def change_template(world: World, image: str = NEW) -> None:
 def status(world: World) -> str | None:
     """Return what the annotation of the pool says of the rollout."""
     return notes(world.plane.store.get(POOLS, NS, "pool")).get(STATUS)
-
-
-def told(world: World) -> list[str]:
-    """Return the reasons of the Events of companions."""
-    return [reason for _, reason, _ in reports(world)]
 
 
 def old_members(world: World) -> float:

@@ -8,7 +8,7 @@ from lean_sandbox.metrics.families import COMPANION_REPORTS
 from lean_sandbox.metrics.registry import Exposition
 from tests.support.world import World
 
-__all__ = ["PREFIX", "annotate", "counts", "notes", "reports"]
+__all__ = ["PREFIX", "annotate", "counts", "notes", "reasons", "reports"]
 
 Json = dict[str, Any]
 PREFIX = "companions.lean-sandbox/"
@@ -34,6 +34,11 @@ def reports(world: World) -> list[tuple[str, str, str]]:
         for one in world.events()
         if one["reportingController"] == REPORTER
     ]
+
+
+def reasons(world: World) -> list[str]:
+    """Return the reasons of the Events of companions."""
+    return [reason for _, reason, _ in reports(world)]
 
 
 def counts(world: World, companion: str) -> dict[str, float]:

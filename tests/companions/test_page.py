@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from tests.companions.support import reports
+from tests.companions.support import reasons
 from tests.docs.pages import ROOT
 from tests.support.builders import claim, placed
 from tests.support.clock import FakeClock
@@ -21,11 +21,6 @@ def example(name: str) -> Json:
     """Return a file that the page shows, in the namespace of the tests."""
     body: Json = yaml.safe_load((ROOT / "examples" / name).read_text())
     return {**body, "metadata": {**body["metadata"], "namespace": NS}}
-
-
-def told(world: World) -> list[str]:
-    """Return the reasons of the Events of companions."""
-    return [reason for _, reason, _ in reports(world)]
 
 
 async def test_the_pool_of_the_page_that_sizes_itself_has_members_for_its_claims() -> None:
@@ -44,7 +39,7 @@ async def test_the_pool_of_the_page_that_sizes_itself_has_members_for_its_claims
             world.plane.store.create(claim(f"c-{number}", pool="sized"))
         await world.advance(10.0)
         assert 11 <= size() <= 15
-        assert "PoolResized" in told(world)
+        assert "PoolResized" in reasons(world)
 
 
 async def test_the_pool_of_the_page_ends_its_claims() -> None:
@@ -57,7 +52,7 @@ async def test_the_pool_of_the_page_ends_its_claims() -> None:
         lifecycle = get_claim(world)["spec"]["lifecycle"]
         assert lifecycle["ttlSecondsAfterFinished"] == 60
         assert lifecycle["shutdownPolicy"] == "Delete"
-        assert told(world) == ["ClaimDefaultsApplied"]
+        assert reasons(world) == ["ClaimDefaultsApplied"]
         await world.advance(28800.0)
         assert world.find(CLAIMS, "c") is None
 
@@ -68,11 +63,11 @@ async def test_the_sandbox_of_the_page_that_nobody_uses_is_suspended() -> None:
     before = (example("idle.yaml"),)
     async with open_world(given, clock=FakeClock(), one_time=True, before=before) as world:
         await world.advance(3590.0)
-        assert told(world) == []
+        assert reasons(world) == []
         await world.advance(20.0)
         found = world.plane.store.get(SANDBOXES, NS, "notebook")
         assert found["spec"]["operatingMode"] == "Suspended"
-        assert told(world) == ["IdleSuspended"]
+        assert reasons(world) == ["IdleSuspended"]
 
 
 async def test_the_sandbox_of_the_page_whose_pod_fails_gets_another_five_times() -> None:
@@ -88,7 +83,7 @@ async def test_the_sandbox_of_the_page_whose_pod_fails_gets_another_five_times()
         await world.pod_status("agent", phase="Failed")
         await world.advance(600.0)
         assert world.pod("agent")["status"]["phase"] == "Failed"
-        assert "PodFailureLimitReached" in told(world)
+        assert "PodFailureLimitReached" in reasons(world)
 
 
 async def test_the_pool_of_the_page_is_renewed_by_a_quarter_at_a_time() -> None:
@@ -105,7 +100,7 @@ async def test_the_pool_of_the_page_is_renewed_by_a_quarter_at_a_time() -> None:
             assert images(world).count("busybox:2") == 2 * number + 2
             await run_pods(world)
         await world.advance(10.0)
-        assert sorted(told(world)) == ["MemberRenewed", "RolloutComplete"]
+        assert sorted(reasons(world)) == ["MemberRenewed", "RolloutComplete"]
 
 
 async def run_pods(world: World) -> None:

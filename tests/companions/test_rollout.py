@@ -18,9 +18,8 @@ from tests.companions.rolling import (
     open_rolling,
     ready,
     status,
-    told,
 )
-from tests.companions.support import PREFIX, annotate, counts, reports
+from tests.companions.support import PREFIX, annotate, counts, reasons, reports
 from tests.support.builders import claim, placed
 from tests.support.extensions import settings
 from tests.support.names import CLAIMS, POOLS, SANDBOXES, TEMPLATES
@@ -43,7 +42,7 @@ async def test_old_members_are_replaced_one_after_the_other() -> None:
         assert images(world) == [NEW] * 4
         assert ready(world) == 4
         assert status(world) == "Complete"
-        assert sorted(told(world)) == ["MemberRenewed", "RolloutComplete"]
+        assert sorted(reasons(world)) == ["MemberRenewed", "RolloutComplete"]
         assert counts(world, "rollout") == {"MemberRenewed": 4, "RolloutComplete": 1}
 
 
@@ -184,7 +183,7 @@ async def test_a_new_template_that_does_not_work_stops_the_rollout() -> None:
         await world.patch(POOLS, "pool", {"spec": {"readinessGracePeriodSeconds": 60}})
         await change_template(world)
         await world.advance(20.0)
-        assert "RolloutStalled" not in told(world)
+        assert "RolloutStalled" not in reasons(world)
         await world.advance(600.0)
         assert ready(world) == 3
         assert status(world) == "Stalled 0/4"
@@ -287,7 +286,7 @@ async def test_the_end_is_told_where_one_step_is_enough() -> None:
         await make_ready(world)
         await world.advance(10.0)
         assert status(world) == "Complete"
-        assert "RolloutComplete" in told(world)
+        assert "RolloutComplete" in reasons(world)
 
 
 async def test_a_restart_goes_on_where_it_was() -> None:

@@ -7,21 +7,18 @@ server; here each is one request that stores nothing.
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
 from tests.conformance.api import Api, Reply, Room, open_room
+from tests.local.schema.answers import cases, causes
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 Json = dict[str, Any]
-_FILE = Path(__file__).parents[1] / "local" / "schema" / "answers.json"
-ANSWERS: dict[str, list[Json]] = json.loads(_FILE.read_text(encoding="utf-8"))
 _PLURALS = {
     "ConfigMap": "configmaps",
     "PersistentVolumeClaim": "persistentvolumeclaims",
@@ -35,21 +32,11 @@ _PLURALS = {
 }
 
 
-def cases(part: str) -> list[Any]:
-    """Return the recorded cases of a part as parameters."""
-    return [pytest.param(case, id=case["name"]) for case in ANSWERS[part]]
-
-
 def path_of(room: Room, obj: Json) -> str:
     """Return the collection that an object belongs to."""
     version = obj["apiVersion"]
     root = f"/apis/{version}" if "/" in version else f"/api/{version}"
     return f"{root}/namespaces/{room.name}/{_PLURALS[obj['kind']]}"
-
-
-def causes(found: list[Json]) -> list[tuple[str, str, str]]:
-    """Return causes in a fixed order, each once: the order is that of a hash map."""
-    return sorted({(one["field"], one["reason"], one["message"]) for one in found})
 
 
 def assert_answer(reply: Reply, answer: Json) -> None:

@@ -15,6 +15,8 @@ from tests.controlplane.plugin import REAL
 from tests.controlplane.scene import SWIFT, ensure, open_scene
 from tests.controlplane.server import RealServer
 from tests.manifests.files import objects
+from tests.support.builders import of_image
+from tests.support.extensions import ids
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), REAL]
 
@@ -39,17 +41,11 @@ async def test_a_pool_is_renewed_step_by_step(real_server: RealServer, tmp_path:
     ):
         scene = dataclasses.replace(stage, room=room)
         await fill(scene, 4)
-        old = _uids(await scene.objects("sandboxes"))
+        old = ids(await scene.objects("sandboxes"))
         wish = {"metadata": {"annotations": {_ROLLING: "25%"}}}
         await scene.patch("sandboxwarmpools", "p", wish)
-        containers = [{"name": "main", "image": "busybox:2"}]
-        spec = {"podTemplate": {"spec": {"containers": containers}}}
-        await scene.patch("sandboxtemplates", "t", {"spec": spec})
+        await scene.patch("sandboxtemplates", "t", of_image("busybox:2"))
         await scene.until("sandboxwarmpools", lambda found: _status(found[0]) == "Complete")
-        new = _uids(await scene.objects("sandboxes"))
+        new = ids(await scene.objects("sandboxes"))
         assert len(new) == 4
         assert not old & new
-
-
-def _uids(found: list[Json]) -> set[str]:
-    return {one["metadata"]["uid"] for one in found}

@@ -12,19 +12,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.client.cluster import is_ready
 from tests.client.embedded import open_embedded
 from tests.docs.pages import ROOT, blocks
 from tests.support.names import CLAIMS
 from tests.support.patience import PATIENCE_S
+from tests.support.process import listens
+from tests.support.stored import is_ready
 
 PAGE = ROOT / "docs" / "run-code.md"
 EXAMPLES = ROOT / "examples"
-
-
-def _listens(port: int) -> bool:
-    with socket.socket() as tried:
-        return tried.connect_ex(("127.0.0.1", port)) == 0
 
 
 def test_the_agent_of_the_page_runs_a_command_in_the_runtime_of_the_page(tmp_path: Path) -> None:
@@ -54,7 +50,7 @@ def test_the_agent_of_the_page_runs_a_command_in_the_runtime_of_the_page(tmp_pat
         )
         try:
             cluster.until("a claim is Ready", lambda: is_ready(cluster.all(CLAIMS, "default")[0]))
-            cluster.until("the runtime listens", lambda: _listens(port))
+            cluster.until("the runtime listens", lambda: listens(port))
             done = subprocess.run(  # noqa: S603 -- our own page
                 [sys.executable, tmp_path / "agent.py"],
                 env=environment,

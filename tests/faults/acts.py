@@ -16,13 +16,14 @@ from lean_sandbox.local.direct import StoredChange
 from lean_sandbox.local.errors import StatusError
 from lean_sandbox.local.http.faults import HeldRequests, Loss
 from lean_sandbox.local.kinds import Kind
-from tests.faults.details import owner_of
 from tests.faults.history import OBJECTS
 from tests.faults.oracle import TEMPLATES
 from tests.faults.scope import EVERYTHING, Scope
+from tests.support.builders import of_image
 from tests.support.clock import ClockLoop, EndlessError, FakeClock, settle
 from tests.support.kubelets import Kubelets
 from tests.support.names import EXTENSIONS
+from tests.support.stored import owner_of
 from tests.support.volumes import VOLUME
 from tests.support.webhooks import Webhook, add_webhook
 from tests.support.world import NS, running_status, write_pod_status
@@ -256,9 +257,7 @@ class Acts(ABC):
 
     def edit_image(self, namespace: str, image: str) -> None:
         """Change the template ``t``."""
-        containers = [{"name": "main", "image": image}]
-        body = {"spec": {"podTemplate": {"spec": {"containers": containers}}}}
-        self.patch(TEMPLATES, namespace, "t", body)
+        self.patch(TEMPLATES, namespace, "t", of_image(image))
 
     def delete(
         self,

@@ -16,6 +16,7 @@ from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.direct import StoredChange
 from lean_sandbox.model.times import parse_rfc3339
 from tests.support.names import CLAIMS, POOLS, SANDBOXES, TEMPLATES
+from tests.support.stored import is_ready, owner_of, ready_of
 
 __all__ = ["Courtesies", "Courtesy"]
 
@@ -150,14 +151,14 @@ class Courtesies:
     def _learn_member(self, change: StoredChange, one: Json) -> None:
         uid = one["metadata"]["uid"]
         for version, is_now in ((change.before, False), (change.after, True)):
-            if version is None or _owner(version)["kind"] != "SandboxWarmPool":
+            if version is None or owner_of(version).get("kind") != "SandboxWarmPool":
                 continue
-            is_free = "deletionTimestamp" not in version["metadata"] and _is_ready(version)
-            ready = self._ready[_owner(version)["uid"]]
+            is_free = "deletionTimestamp" not in version["metadata"] and is_ready(version)
+            ready = self._ready[owner_of(version)["uid"]]
             if is_now and is_free:
                 ready[uid] = float("inf")
             elif uid in ready and (
-                is_now or change.after is None or _owner(one) != _owner(version)
+                is_now or change.after is None or owner_of(one) != owner_of(version)
             ):
                 ready[uid] = min(ready[uid], self._now_s())
 
@@ -174,28 +175,28 @@ class Courtesies:
             return
         modes = before["spec"].get("operatingMode"), after["spec"].get("operatingMode")
         is_suspended = modes in (("Running", "Suspended"), (None, "Suspended"))
-        if not is_suspended or _owner(before)["kind"] == "SandboxWarmPool":
+        if not is_suspended or owner_of(before).get("kind") == "SandboxWarmPool":
             self._break(Courtesy.IN_USE, change)
             return
         text = _notes(before).get(TIMEOUT)
         timeout_s = float(text) if text else min(self._timeouts, default=float("inf"))
         used = [before["metadata"]["creationTimestamp"], _notes(before).get(ACTIVITY)]
-        used += [_ready(before).get("lastTransitionTime")] if _is_ready(before) else []
+        used += [ready_of(before).get("lastTransitionTime")] if is_ready(before) else []
         writers = before["metadata"].get("managedFields", [])
         used += [writer.get("time") for writer in writers if not writer.get("subresource")]
         used_s = max(_seconds(date) for date in used if date)
-        if _owner(before)["kind"] == "SandboxClaim":
-            told = self._recent(self._used[_owner(before)["uid"]])
+        if owner_of(before).get("kind") == "SandboxClaim":
+            told = self._recent(self._used[owner_of(before)["uid"]])
             used_s = max(used_s, min((at_s for _, at_s in told), default=0.0))
         if self._now_s() + _DATES_AGREE_S < used_s + timeout_s:
             self._break(Courtesy.IN_USE, change)
 
     def _of_member(self, change: StoredChange, member: Json) -> None:
-        owner = _owner(member)
-        if owner["kind"] != "SandboxWarmPool":
+        owner = owner_of(member)
+        if owner.get("kind") != "SandboxWarmPool":
             self._break(Courtesy.MISSING, change)
             return
-        if not _is_ready(member):
+        if not is_ready(member):
             return
         left = self._recent(self._wanted[owner["uid"]])
         ready = self._ready[owner["uid"]]
@@ -213,7 +214,8 @@ class Courtesies:
         if not is_deleted or pod.get("status", {}).get("phase") != "Failed":
             self._break(Courtesy.DONE, change)
             return
-        owner = self._plane.store.find(SANDBOXES, pod["metadata"]["namespace"], _owner(pod)["name"])
+        namespace = pod["metadata"]["namespace"]
+        owner = self._plane.store.find(SANDBOXES, namespace, owner_of(pod).get("name", "-"))
         conditions = pod["status"].get("conditions", [])
         if owner is None:
             return
@@ -326,20 +328,6 @@ def _permitted(pool: Json) -> int | None:
 
 def _notes(one: Json) -> dict[str, str]:
     return one["metadata"].get("annotations") or {}
-
-
-def _owner(one: Json) -> Json:
-    owners: list[Json] = one["metadata"].get("ownerReferences") or []
-    return next((owner for owner in owners if owner.get("controller")), {"kind": "", "name": "-"})
-
-
-def _ready(one: Json) -> Json:
-    conditions: list[Json] = one.get("status", {}).get("conditions") or []
-    return next((found for found in conditions if found["type"] == "Ready"), {})
-
-
-def _is_ready(one: Json) -> bool:
-    return _ready(one).get("status") == "True"
 
 
 def _seconds(date: str) -> float:

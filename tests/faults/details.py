@@ -24,8 +24,9 @@ from tests.support.names import (
     TEMPLATES,
     WARM_POOL,
 )
+from tests.support.stored import condition_of, owner_of
 
-__all__ = ["CANNOT_START", "MARK", "NOTE", "TEAM", "condition", "discrepancies", "owner_of"]
+__all__ = ["CANNOT_START", "MARK", "NOTE", "TEAM", "discrepancies"]
 
 Json = dict[str, Any]
 # A label and an annotation that users give Pods by Sandboxes and templates, and one by claims.
@@ -77,7 +78,7 @@ class _Details:
     def _sandbox(self, one: Json) -> Iterator[str]:
         yield from _generation(one)
         status = one["status"]
-        if condition(one, "Ready").get("reason") == "SandboxExpired":
+        if condition_of(one, "Ready").get("reason") == "SandboxExpired":
             if set(status) != {"conditions"}:
                 yield f"has expired and still says {status}"
             return
@@ -123,17 +124,17 @@ class _Details:
         node = one["status"].get("nodeName")
         if node != pod["spec"].get("nodeName"):
             yield f"tells the node {node}, its Pod is on {pod['spec'].get('nodeName')}"
-        scheduled = condition(pod, "PodScheduled").get("status")
-        if scheduled and condition(one, "PodScheduled").get("status") != scheduled:
-            yield f"says {condition(one, 'PodScheduled')}, its Pod is scheduled: {scheduled}"
-        if condition(one, "Finished") and pod["status"].get("phase") not in _ENDED:
-            yield f"says {condition(one, 'Finished')}, its Pod is {pod['status'].get('phase')}"
+        scheduled = condition_of(pod, "PodScheduled").get("status")
+        if scheduled and condition_of(one, "PodScheduled").get("status") != scheduled:
+            yield f"says {condition_of(one, 'PodScheduled')}, its Pod is scheduled: {scheduled}"
+        if condition_of(one, "Finished") and pod["status"].get("phase") not in _ENDED:
+            yield f"says {condition_of(one, 'Finished')}, its Pod is {pod['status'].get('phase')}"
 
     # -- claims ----------------------------------------------------------------------------------
 
     def _claim(self, one: Json) -> Iterator[str]:
         yield from _generation(one)
-        ready = condition(one, "Ready")
+        ready = condition_of(one, "Ready")
         bound = one["status"].get("sandbox", {})
         sandbox = self.sandboxes.get(bound.get("name", ""), {})
         is_own = bool(sandbox) and owner_of(sandbox).get("uid") == one["metadata"]["uid"]
@@ -142,13 +143,14 @@ class _Details:
         for name in ("podIPs", "serviceFQDN"):
             if bound.get(name) != sandbox["status"].get(name):
                 yield f"tells {name} {bound.get(name)}, its Sandbox {sandbox['status'].get(name)}"
-        theirs = condition(sandbox, "Ready")
+        theirs = condition_of(sandbox, "Ready")
         if ready.get("reason") != "SandboxExpired":
             for name in ("status", "reason", "message"):
                 if ready.get(name) != theirs.get(name):
                     yield f"says {ready}, its Sandbox {theirs}"
-        if condition(one, "Finished") != condition(sandbox, "Finished"):
-            yield f"says {condition(one, 'Finished')}, its Sandbox {condition(sandbox, 'Finished')}"
+        finished = condition_of(one, "Finished")
+        if finished != condition_of(sandbox, "Finished"):
+            yield f"says {finished}, its Sandbox {condition_of(sandbox, 'Finished')}"
         labels = sandbox["metadata"].get("labels", {})
         if WARM_POOL in labels or LAUNCH_TYPE not in labels:
             yield f"has a Sandbox labelled {labels}"
@@ -199,20 +201,8 @@ class _Details:
             yield f"has a NetworkPolicy that somebody changed: {policy['spec']}"
 
 
-def owner_of(one: Json) -> Json:
-    """Return the reference to the controller of an object, empty without one."""
-    references = one["metadata"].get("ownerReferences", [])
-    return next((ref for ref in references if ref.get("controller")), {})
-
-
-def condition(one: Json, type_: str) -> Json:
-    """Return a condition of an object, empty where it has none of the type."""
-    conditions = one.get("status", {}).get("conditions") or ()
-    return next((found for found in conditions if found["type"] == type_), {})
-
-
 def _generation(one: Json) -> Iterator[str]:
     generation = one["metadata"]["generation"]
-    ready = condition(one, "Ready")
+    ready = condition_of(one, "Ready")
     if ready.get("observedGeneration") != generation:
         yield f"is of generation {generation} and says {ready}"

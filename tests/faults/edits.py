@@ -11,9 +11,10 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from lean_sandbox.model.times import format_rfc3339
 from tests.faults.acts import NAMESPACES
-from tests.faults.details import MARK, NOTE, TEAM, owner_of
+from tests.faults.details import MARK, NOTE, TEAM
 from tests.faults.ending import Ending
 from tests.faults.oracle import CLAIMS, POOLS, SANDBOXES, TEMPLATES
+from tests.support.builders import of_image
 from tests.support.names import (
     ANNOTATION,
     CREATED_BY,
@@ -23,6 +24,7 @@ from tests.support.names import (
     REF_HASH,
     TEMPLATE_HASH,
 )
+from tests.support.stored import owner_of
 from tests.support.volumes import VOLUME
 
 __all__ = [
@@ -290,7 +292,7 @@ class Edits(RuleBasedStateMachine):
     @act(where=WHERE, which=WHICH, image=st.sampled_from(("busybox", "alpine", IMPOSSIBLE)))
     def edit_pod_spec(self, where: str, which: int, image: str) -> None:
         """Change what the next Pod of a Sandbox is made of, perhaps to what no Pod can have."""
-        self._patch(SANDBOXES, where, self._pick(SANDBOXES, where, which), _of_image(image))
+        self._patch(SANDBOXES, where, self._pick(SANDBOXES, where, which), of_image(image))
 
     @act(
         where=WHERE,
@@ -335,7 +337,7 @@ class Edits(RuleBasedStateMachine):
                 asked = {"labels": {REFUSED: None}}
                 self.story.patch(CLAIMS, where, name, {"spec": {"additionalPodMetadata": asked}})
             for name in self.story.names(SANDBOXES, where, _is_impossible):
-                self.story.patch(SANDBOXES, where, name, _of_image("busybox"))
+                self.story.patch(SANDBOXES, where, name, of_image("busybox"))
             for kind in ("pods", SANDBOXES, CLAIMS, POOLS):
                 for name in self.story.names(kind, where, lambda one: HOLD in _finalizers(one)):
                     self.story.patch(kind, where, name, {"metadata": {"finalizers": None}})
@@ -360,11 +362,6 @@ class Edits(RuleBasedStateMachine):
     ) -> None:
         if name:
             self.story.patch(resource, where, name, body, subresource)
-
-
-def _of_image(image: str) -> Json:
-    containers = [{"name": "main", "image": image}]
-    return {"spec": {"podTemplate": {"spec": {"containers": containers}}}}
 
 
 def _is_impossible(sandbox: Json) -> bool:

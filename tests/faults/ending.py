@@ -8,9 +8,10 @@ from typing import Any
 
 from lean_sandbox.runtime.queue import BACKOFF_CAP_S
 from tests.faults.acts import NAMESPACES, Acts
-from tests.faults.details import CANNOT_START, condition, discrepancies, owner_of
+from tests.faults.details import CANNOT_START, discrepancies
 from tests.faults.oracle import CLAIMS, POOLS, SANDBOXES, violations
 from tests.support.names import REF_HASH
+from tests.support.stored import condition_of, owner_of
 
 __all__ = ["Ending"]
 
@@ -92,7 +93,7 @@ class Ending(Acts):
 
     def _claims_say(self) -> set[tuple[str, str, str]]:
         claims = [one for where in NAMESPACES for one in self.plane.store.list(CLAIMS, where)]
-        named = [(one["metadata"], condition(one, "Ready").get("reason", "")) for one in claims]
+        named = [(one["metadata"], condition_of(one, "Ready").get("reason", "")) for one in claims]
         return {(it["namespace"], it["name"], reason) for it, reason in named}
 
     def _made_for_claims(self) -> set[tuple[str, str, str, str]]:

@@ -20,7 +20,7 @@ from lean_sandbox.model.names import name_hash
 from lean_sandbox.model.times import format_rfc3339
 from tests.faults.history import OBJECTS, history_of
 from tests.faults.oracle import violations
-from tests.support.builders import claim, placed, pool
+from tests.support.builders import claim, of_image, placed, pool
 from tests.support.clock import EPOCH, FakeClock
 from tests.support.extensions import settings
 from tests.support.kubelets import Kubelets
@@ -106,8 +106,7 @@ def _mode(name: str) -> Act:
 
 
 def _image(name: str) -> Act:
-    containers = [{"name": "main", "image": name}]
-    return change(TEMPLATES, "tpl", {"podTemplate": {"spec": {"containers": containers}}})
+    return change(TEMPLATES, "tpl", of_image(name)["spec"])
 
 
 def _over(resource: str, name: str, policy: str) -> Act:

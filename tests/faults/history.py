@@ -16,13 +16,13 @@ from tests.support.names import CLAIMS, CONTROLLER, POLICIES, POOLS, SANDBOXES, 
 from tests.support.stored import (
     OF_POD,
     bound_name,
-    controller_of,
     generations_of,
     has_an_end,
     is_ready,
     key_of,
     lives,
     marks_of,
+    owner_of,
     pod_fact,
     ready_fact,
     ready_of,
@@ -141,17 +141,12 @@ class History:
                 self._ownerless.pop(uid, None)
         else:
             self._objects[uid] = one
-        if (
-            not is_ours
-            and change.before
-            and controller_of(change.before)
-            and not controller_of(one)
-        ):
+        if not is_ours and change.before and owner_of(change.before) and not owner_of(one):
             # Whoever takes it from its owner answers for it.
             self._made.pop(uid, None)
         if is_ours and change.before is None:
             self._made[uid] = title_of(one)
-            if controller_of(one) is None:
+            if not owner_of(one):
                 text = f"{title_of(one)} was created without an owner (version {change.version})"
                 self._ownerless[uid] = f"{Promise.OWNED.name}: {text}"
         if change.resource == "pods":
@@ -168,10 +163,10 @@ class History:
 
     def _take_pod(self, change: StoredChange, pod: Json) -> None:
         for version in (change.before, change.after):
-            owner = version and controller_of(version)
+            owner = version and owner_of(version)
             if owner:
                 # Somebody may have taken it from its Sandbox.
-                is_its = change.after is not None and controller_of(change.after) == owner
+                is_its = change.after is not None and owner_of(change.after) == owner
                 if owner["kind"] == "Sandbox":
                     fact = pod_fact(change.after if is_its else None)
                     self._pods[owner["uid"]].add(change.version, fact)
@@ -183,22 +178,22 @@ class History:
 
     def _take_sandbox(self, change: StoredChange, one: Json, *, is_ours: bool) -> None:
         uid = one["metadata"]["uid"]
-        owner = controller_of(one)
+        owner = owner_of(one)
         if change.before is None:
             self._named[key_of(one)].append(uid)
-        if owner is not None:
+        if owner:
             self._owned_by[uid].add(owner["uid"])
-        before = change.before and controller_of(change.before)
+        before = owner_of(change.before) if change.before else {}
         said = self._said[uid]
         said.add(change.version, ready_fact(change.after))
-        if owner is not None and owner["kind"] == "SandboxClaim":
+        if owner.get("kind") == "SandboxClaim":
             self._bind(uid, one, owner["uid"], f"SandboxClaim {owner['name']}", change)
             facts = self._sandboxes[owner["uid"], uid]
             if owner == before:
                 facts.add(*said.known[-1])
             else:
                 facts.known = sorted({*facts.known, *said.known})
-        is_bound = before is not None and before["kind"] == "SandboxClaim"
+        is_bound = before.get("kind") == "SandboxClaim"
         if is_ours and is_bound and change.after is not None and owner != before:
             self._break(Promise.NEVER_UNDONE, f"{title_of(one)} was taken from its claim", change)
         if is_ours and change.after is not None:
@@ -251,7 +246,7 @@ class History:
         owner = claim["metadata"]["uid"]
         for sandbox_uid in self._named[claim["metadata"]["namespace"], name]:
             sandbox = self._objects.get(sandbox_uid)
-            if sandbox is None or (controller_of(sandbox) or {}).get("uid") != owner:
+            if sandbox is None or owner_of(sandbox).get("uid") != owner:
                 continue
             template = sandbox["spec"]["podTemplate"].get("metadata") or {}
             wanted = marks_of({"metadata": {"annotations": template.get("annotations")}})
@@ -286,7 +281,7 @@ class History:
         named = self._named[metadata["namespace"], name]
         present = [self._objects[uid] for uid in named if uid in self._objects]
         return any(
-            (controller_of(one) or {}).get("uid") == metadata["uid"]
+            owner_of(one).get("uid") == metadata["uid"]
             and "deletionTimestamp" not in one["metadata"]
             for one in present
         )
@@ -354,8 +349,8 @@ class History:
             # What is being deleted goes with its kubelet, its own children or its finalizers.
             if uid not in self._made or "deletionTimestamp" in one["metadata"]:
                 continue
-            owner = controller_of(one)
-            if owner is None:
+            owner = owner_of(one)
+            if not owner:
                 yield f"{Promise.OWNED.name}: {title_of(one)} belongs to nobody"
             elif owner["uid"] not in self._objects:
                 title = f"{owner['kind']} {owner['name']}"

@@ -15,7 +15,7 @@ from lean_sandbox.local.kinds import Kind
 from lean_sandbox.local.write.bodies import WriteOptions
 from lean_sandbox.model.names import name_hash
 from tests.faults.acts import NAMESPACES
-from tests.faults.details import TEAM, owner_of
+from tests.faults.details import TEAM
 from tests.faults.edits import HOLD, POOL, SANDBOX, WHERE, WHICH, Edits, act
 from tests.faults.oracle import POOLS, SANDBOXES, TEMPLATES
 from tests.faults.scope import SLOW, TIER
@@ -28,6 +28,7 @@ from tests.support.names import (
     REF_HASH,
     WARM_POOL,
 )
+from tests.support.stored import owner_of
 from tests.support.volumes import VOLUME_SPEC
 from tests.support.world import pod_conditions, write_pod_status
 

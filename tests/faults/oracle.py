@@ -11,7 +11,7 @@ from typing import Any
 
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.model.names import name_hash
-from tests.faults.details import CANNOT_START, condition
+from tests.faults.details import CANNOT_START
 from tests.faults.scope import EVERYTHING, Scope
 from tests.support.names import (
     ADOPTABLE,
@@ -23,6 +23,7 @@ from tests.support.names import (
     TEMPLATES,
     WARM_POOL,
 )
+from tests.support.stored import bound_name, condition_of, title_of
 
 __all__ = ["CLAIMS", "POOLS", "SANDBOXES", "TEMPLATES", "violations"]
 
@@ -66,7 +67,7 @@ class _Namespace:
         for kind in (self.pods, self.sandboxes, self.claims, self.pools):
             for one in kind:
                 if "deletionTimestamp" in one["metadata"]:
-                    yield f"{_title(one)} is still being deleted"
+                    yield f"{title_of(one)} is still being deleted"
         yield from self._strays()
         for one in filter(self.scope.selects, self.sandboxes):
             yield from self._sandbox(one)
@@ -76,7 +77,7 @@ class _Namespace:
             yield from self._claim(one)
         for one in self.pools:
             yield from self._pool(one)
-        named = [_bound(one) for one in self.claims if _bound(one)]
+        named = [bound_name(one) for one in self.claims if bound_name(one)]
         for name in {name for name in named if named.count(name) > 1}:
             yield f"{self.name}/{name} is bound to several claims"
 
@@ -90,17 +91,17 @@ class _Namespace:
         for one in (*self.pods, *self.services, *self.volume_claims, *self.sandboxes):
             owners = [ref["uid"] for ref in _controllers(one)]
             if len(owners) > 1:
-                yield f"{_title(one)} has several controllers"
+                yield f"{title_of(one)} has several controllers"
             if any(uid not in uids for uid in owners):
-                yield f"{_title(one)} has an owner that is gone, or of another namespace"
+                yield f"{title_of(one)} has an owner that is gone, or of another namespace"
             is_disowned = one["metadata"]["uid"] in self.disowned
             if one["kind"] == "Pod" and not owners and not is_disowned:
-                yield f"{_title(one)} belongs to nobody"
+                yield f"{title_of(one)} belongs to nobody"
             if one["kind"] == "Sandbox" and not owners and not _is_users(one) and not is_disowned:
-                yield f"{_title(one)} belongs to nobody"
+                yield f"{title_of(one)} belongs to nobody"
             is_served = self.scope.has_extensions
             if is_served and one["kind"] == "Sandbox" and not owners and _pool_label(one) in pools:
-                yield f"{_title(one)} has the label of a pool and no owner"
+                yield f"{title_of(one)} has the label of a pool and no owner"
 
     def _children(self, owner: Json, of: list[Json]) -> list[Json]:
         uid = owner["metadata"]["uid"]
@@ -111,8 +112,8 @@ class _Namespace:
 
     def _sandbox(self, one: Json) -> Iterator[str]:
         pods = self._children(one, self.pods)
-        title = _title(one)
-        ready = condition(one, "Ready")
+        title = title_of(one)
+        ready = condition_of(one, "Ready")
         if one["spec"].get("shutdownTime"):
             if one["spec"].get("shutdownPolicy") == "Delete":
                 yield f"{title} is over and still there"
@@ -127,7 +128,7 @@ class _Namespace:
             if pods:
                 yield f"{title} is suspended and has {_names(pods)}"
             reason = "PodNotOwned" if self._named(one, self.pods) else "PodTerminated"
-            if condition(one, "Suspended").get("reason") != reason:
+            if condition_of(one, "Suspended").get("reason") != reason:
                 yield f"{title} is suspended and does not say so: {one.get('status')}"
             if ready.get("status") != "False":
                 yield f"{title} is suspended and Ready"
@@ -147,10 +148,10 @@ class _Namespace:
             return
         (pod,) = pods
         if pod["status"].get("phase") in ("Succeeded", "Failed"):
-            if condition(one, "Finished").get("status") != "True":
+            if condition_of(one, "Finished").get("status") != "True":
                 yield f"{title} has ended and says {one.get('status')}"
             return
-        is_ready = condition(pod, "Ready").get("status") == "True"
+        is_ready = condition_of(pod, "Ready").get("status") == "True"
         is_there = pod["status"]["phase"] == "Running" and bool(pod["status"].get("podIPs"))
         wanted = "True" if is_ready and is_there else "False"
         if ready.get("status") != wanted:
@@ -158,14 +159,14 @@ class _Namespace:
         addresses = [found["ip"] for found in pod["status"].get("podIPs", ())]
         if one.get("status", {}).get("podIPs", []) != addresses:
             yield f"{title} tells addresses {one.get('status')}, its Pod {addresses}"
-        if condition(one, "Suspended").get("status") == "True":
+        if condition_of(one, "Suspended").get("status") == "True":
             yield f"{title} runs and says that it is suspended"
 
     def _claim(self, one: Json) -> Iterator[str]:
         owned = self._children(one, self.sandboxes)
-        title = _title(one)
-        ready = condition(one, "Ready")
-        bound = _bound(one)
+        title = title_of(one)
+        ready = condition_of(one, "Ready")
+        bound = bound_name(one)
         if _is_over(one):
             if one["spec"]["lifecycle"]["shutdownPolicy"] != "Retain":
                 yield f"{title} is over and still there"
@@ -177,7 +178,7 @@ class _Namespace:
         pool = next((p for p in self.pools if p["metadata"]["name"] == _pool_of(one)), None)
         template = pool and self.templates.get(pool["spec"]["sandboxTemplateRef"]["name"])
         if not owned:
-            if condition(one, "Finished").get("status") == "True":
+            if condition_of(one, "Finished").get("status") == "True":
                 # Finished work is not done again when its Sandbox goes.
                 if bound or ready.get("reason") not in ("PodSucceeded", "PodFailed"):
                     yield f"{title} has finished and says {one.get('status')}"
@@ -208,7 +209,7 @@ class _Namespace:
         if template is None and one["spec"].get("additionalPodMetadata"):
             # It cannot be told whether the Sandbox has what the claim asks for (claims, 3.3).
             return
-        mirrored = condition(owned[0], "Ready")
+        mirrored = condition_of(owned[0], "Ready")
         if ready.get("status") != mirrored.get("status"):
             yield f"{title} is Ready={ready}, its Sandbox {mirrored}"
 
@@ -217,7 +218,7 @@ class _Namespace:
         if template is None:
             return
         wanted = one["spec"].get("replicas", 0)
-        title = _title(one)
+        title = title_of(one)
         label = name_hash(one["metadata"]["name"])
         owned = list(self._children(one, self.sandboxes))
         if len(owned) != wanted:
@@ -226,7 +227,7 @@ class _Namespace:
         if any(_pool_label(it) != label for it in owned):
             yield f"{title} has members without its label"
         status = one.get("status", {})
-        ready = sum(condition(sandbox, "Ready").get("status") == "True" for sandbox in owned)
+        ready = sum(condition_of(sandbox, "Ready").get("status") == "True" for sandbox in owned)
         if ready != wanted:
             yield f"{title} wants {wanted} and has {ready} Ready"
         if (status.get("replicas", 0), status.get("readyReplicas", 0)) != (wanted, ready):
@@ -240,10 +241,6 @@ class _Namespace:
             key = name_hash(template["metadata"]["name"])
             if {sandbox["metadata"]["labels"].get(REF_HASH) for sandbox in owned} - {key}:
                 yield f"{title} has members of another template"
-
-
-def _title(one: Json) -> str:
-    return f"{one['kind']} {one['metadata']['namespace']}/{one['metadata']['name']}"
 
 
 def _names(objects: list[Json]) -> list[str]:
@@ -265,10 +262,6 @@ def _is_users(sandbox: Json) -> bool:
     return "user" in (sandbox["metadata"].get("annotations") or {})
 
 
-def _bound(claim: Json) -> str:
-    return str(claim.get("status", {}).get("sandbox", {}).get("name", ""))
-
-
 def _pool_of(claim: Json) -> str:
     return str(claim["spec"]["warmPoolRef"]["name"])
 
@@ -276,7 +269,7 @@ def _pool_of(claim: Json) -> str:
 def _is_over(claim: Json) -> bool:
     lifecycle = claim["spec"].get("lifecycle", {})
     is_timed = "ttlSecondsAfterFinished" in lifecycle
-    return "shutdownTime" in lifecycle or (is_timed and bool(condition(claim, "Finished")))
+    return "shutdownTime" in lifecycle or (is_timed and bool(condition_of(claim, "Finished")))
 
 
 def _pool_label(sandbox: Json) -> str | None:

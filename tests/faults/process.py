@@ -9,11 +9,11 @@ from lean_sandbox.config.options import Settings
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.direct import StoredChange
 from lean_sandbox.local.request import AuditEntry
-from tests.faults.details import owner_of
 from tests.faults.oracle import SANDBOXES
 from tests.faults.scope import SELECTORS, Scope
 from tests.support.clock import FakeClock
 from tests.support.names import CONTROLLER
+from tests.support.stored import owner_of
 from tests.support.world import World, open_world
 
 __all__ = ["Borders", "Process"]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import threading
 
 from tests.integrations.environments import Environment
 from tests.support.patience import PATIENCE_S
 
-__all__ = ["listens", "run"]
+__all__ = ["run"]
 
 
 def run(installed: Environment, *arguments: str, **variables: str) -> str:
@@ -40,9 +39,3 @@ def run(installed: Environment, *arguments: str, **variables: str) -> str:
         ends.cancel()
     assert process.returncode == 0, said
     return said
-
-
-def listens(port: int) -> bool:
-    """Tell whether something of this machine listens on a port."""
-    with socket.socket() as tried:
-        return tried.connect_ex(("127.0.0.1", port)) == 0

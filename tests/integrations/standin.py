@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from tests.client.cluster import Cluster, is_ready
+from tests.client.cluster import Cluster
 from tests.support.patience import PATIENCE_S
+from tests.support.stored import is_ready
 
 __all__ = ["StandIn", "standing_in"]
 

@@ -13,7 +13,8 @@ import pytest
 
 from tests.client.cluster import SANDBOXES, Room
 from tests.integrations.environments import Environment, environment
-from tests.integrations.program import listens, run
+from tests.integrations.program import run
+from tests.support.process import listens
 
 STEPS = str(Path(__file__).with_name("opensandbox_steps.py"))
 CONFIG = """\

@@ -19,9 +19,10 @@ from lean_sandbox.kube.resources import NODES, PODS
 from lean_sandbox.local.files import NAME, clusters
 from lean_sandbox.local.request import LocalSettings
 from lean_sandbox.local.up import UpSettings, up
-from tests.local.kubelet.life import SWIFT, is_ready
+from tests.local.kubelet.life import SWIFT
 from tests.support.clients import connected
 from tests.support.patience import PATIENCE_S
+from tests.support.stored import is_ready
 
 POD = {
     "apiVersion": "v1",

@@ -15,13 +15,14 @@ from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.http.faults import HeldRequests
 from lean_sandbox.local.request import Target
 from tests.faults.acts import NAMESPACES
-from tests.faults.details import CANNOT_START, condition
+from tests.faults.details import CANNOT_START
 from tests.faults.ending import Ending
 from tests.faults.history import History
 from tests.faults.oracle import CLAIMS, POOLS, SANDBOXES
 from tests.manager.ends import End
 from tests.manager.replicas import Replica, Replicas, replicas_of
 from tests.support.extensions import settings
+from tests.support.stored import condition_of
 
 __all__ = ["Handover", "Relay"]
 
@@ -114,7 +115,7 @@ class Relay(Ending):
             for kind in (SANDBOXES, CLAIMS, POOLS)
             for where in NAMESPACES
             for one in self.plane.store.list(kind, where)
-            if condition(one, "Ready").get("reason") not in CANNOT_START
+            if condition_of(one, "Ready").get("reason") not in CANNOT_START
         }
 
     # -- hand-overs ------------------------------------------------------------------------------

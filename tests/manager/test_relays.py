@@ -12,13 +12,13 @@ import pytest
 from hypothesis.stateful import initialize, invariant, rule
 
 from tests.faults.acts import NAMESPACES
-from tests.faults.details import owner_of
 from tests.faults.edits import PAUSE
 from tests.faults.oracle import CLAIMS, SANDBOXES
 from tests.faults.telling import Stories
 from tests.faults.users import BEGUN, REPLICAS, Users
 from tests.manager.ends import ENDS
 from tests.manager.relay import Handover, Relay
+from tests.support.stored import owner_of
 
 Json = dict[str, Any]
 STORIES = Stories("SANDBOX_TESTS_RELAYS", 8)

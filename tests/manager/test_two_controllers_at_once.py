@@ -15,7 +15,7 @@ from tests.faults.history import History
 from tests.faults.oracle import violations
 from tests.faults.telling import SEED
 from tests.manager.replicas import Replicas, open_replicas
-from tests.support.builders import claim, placed, pool
+from tests.support.builders import claim, of_image, placed, pool
 from tests.support.extensions import settings
 from tests.support.kubelets import Kubelets
 from tests.support.names import CLAIMS, POOLS, SANDBOXES, TEMPLATES
@@ -67,12 +67,6 @@ class Mess:
         return [*broken, *violations(self.plane, (NS,))]
 
 
-def image(name: str) -> dict[str, object]:
-    """Return a change of a template to another image."""
-    containers = [{"name": "main", "image": name}]
-    return {"spec": {"podTemplate": {"spec": {"containers": containers}}}}
-
-
 @pytest.mark.parametrize("elected", ELECTED, ids=["none elects", "one elects"])
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_claims_pools_and_rollouts_end_as_with_one(
@@ -96,7 +90,7 @@ async def test_claims_pools_and_rollouts_end_as_with_one(
                 await mess.muddle()
         plane.store.patch(POOLS, NS, "pool", {"spec": {"replicas": MEMBERS + 2}})
         await mess.muddle()
-        plane.store.patch(TEMPLATES, NS, "tpl", image("alpine"))
+        plane.store.patch(TEMPLATES, NS, "tpl", of_image("alpine"))
         await mess.muddle()
         plane.store.delete(CLAIMS, NS, "c-0")
         plane.store.patch(POOLS, NS, "pool", {"spec": {"replicas": MEMBERS - 1}})

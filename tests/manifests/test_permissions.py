@@ -8,7 +8,6 @@ from typing import Any
 import anyio
 import pytest
 
-from lean_sandbox.config.options import Settings
 from lean_sandbox.manager.leaderelection import Elector
 from lean_sandbox.manager.preflight import LEASE_NAME
 from tests.manager.rig import Rig, open_rig
@@ -26,6 +25,7 @@ from tests.manifests.roles import (
     bind,
     bind_in_namespace,
 )
+from tests.support.extensions import settings
 from tests.support.world import CONTROLLER, NS, World, open_world
 
 Json = dict[str, Any]
@@ -40,15 +40,10 @@ def of_controller(world: World) -> set[Grant]:
     return asked(world.plane.audit.select(user=CONTROLLER))
 
 
-def settings(**more: Any) -> Settings:
-    """Return settings whose windows no test waits for."""
-    return Settings(sandbox_status_window=1.0, sandbox_status_step_window=0.0, **more)
-
-
 @pytest.mark.case(150)
 async def test_the_core_role_is_what_sandboxes_need() -> None:
     """With the core role no request is forbidden, and each of its rights is used or excepted."""
-    async with open_world(settings(), prepare=bind("base")) as world:
+    async with open_world(settings(extensions=False), prepare=bind("base")) as world:
         await live_of_sandboxes(world)
         assert of_controller(world) | FOR_ADMISSION >= set(grants(CORE["rules"]))
         assert of_controller(world) <= set(grants(CORE["rules"]))
@@ -58,7 +53,7 @@ async def test_both_roles_are_what_the_extensions_need() -> None:
     """With both roles no request is forbidden, and each right is used or excepted."""
     granted = set(grants(CORE["rules"] + EXTENSIONS["rules"]))
     prepare = bind("base", "components/extensions")
-    async with open_world(settings(extensions=True), prepare=prepare) as world:
+    async with open_world(settings(), prepare=prepare) as world:
         await live_of_claims(world)
         await live_of_sandboxes(world)
         assert granted - of_controller(world) == FOR_ADMISSION
@@ -68,7 +63,7 @@ async def test_both_roles_are_what_the_extensions_need() -> None:
 @pytest.mark.case(150)
 async def test_the_sidecar_gets_by_with_rights_in_its_namespace() -> None:
     """With Roles alone, told its namespace, no request is forbidden in any flow."""
-    given = settings(extensions=True, namespaces=(NS,))
+    given = settings(namespaces=(NS,))
     async with open_world(given, prepare=bind_in_namespace) as world:
         await live_of_claims(world)
         await live_of_sandboxes(world)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+from typing import TypeVar
+
 from lean_sandbox.runtime.queue import WorkQueue
 
+K = TypeVar("K", bound=Hashable)
 
-def drain(queue: WorkQueue[str]) -> list[str]:
+
+def drain(queue: WorkQueue[K]) -> list[K]:
     """Work on everything that may run now; return the keys in their order."""
     keys = []
     while (item := queue.get_nowait()) is not None:
@@ -14,7 +19,7 @@ def drain(queue: WorkQueue[str]) -> list[str]:
     return keys
 
 
-def taken(queue: WorkQueue[str]) -> list[str]:
+def taken(queue: WorkQueue[K]) -> list[K]:
     """Take all that may run now; return it in its order."""
     keys = []
     while (item := queue.get_nowait()) is not None:

@@ -12,6 +12,7 @@ from lean_sandbox.runtime.queue import WorkQueue
 from lean_sandbox.turns import Rank
 from lean_sandbox.watch.kind import Key
 from tests.runtime.hand_clock import HandClock
+from tests.runtime.taking import taken
 
 # An add to one of these namespaces, or what is done next.
 STEPS = st.lists(st.sampled_from([*"aaabcd", "take", "take", "take", "end"]), max_size=200)
@@ -20,14 +21,6 @@ STEPS = st.lists(st.sampled_from([*"aaabcd", "take", "take", "take", "end"]), ma
 def new_queue(most: int) -> WorkQueue[Key]:
     """Return an empty queue that works on so many keys at once."""
     return WorkQueue[Key](HandClock(), group_of=lambda key: key.namespace, most_running=most)
-
-
-def taken(queue: WorkQueue[Key]) -> list[Key]:
-    """Take all that may run now; return it in its order."""
-    keys = []
-    while (item := queue.get_nowait()) is not None:
-        keys.append(item.key)
-    return keys
 
 
 def test_no_more_keys_are_handed_out_than_may_run_at_once() -> None:

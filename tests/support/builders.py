@@ -36,6 +36,12 @@ def placed(name: str = "tpl", *, pod_spec: Json | None = None, **more: Any) -> J
     return template(name, pod_spec={"nodeName": "node-1", **(pod_spec or {})}, **more)
 
 
+def of_image(image: str) -> Json:
+    """Return a change of a template to another image."""
+    containers = [{"name": "main", "image": image}]
+    return {"spec": {"podTemplate": {"spec": {"containers": containers}}}}
+
+
 def pool(
     name: str = "pool",
     replicas: int | None = 0,

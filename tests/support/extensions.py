@@ -15,6 +15,7 @@ from lean_sandbox.local.request import AuditEntry
 from lean_sandbox.model.names import name_hash
 from lean_sandbox.runtime.tracing import Tracing
 from lean_sandbox.watch.kind import Key
+from tests.support import stored
 from tests.support.builders import member, placed, pool, template
 from tests.support.clock import FakeClock
 from tests.support.names import CLAIMS, POOLS, SANDBOXES, TEMPLATES, WARM_POOL
@@ -251,8 +252,7 @@ def get_claim(world: World, name: str = "c") -> Json:
 
 def bound_name(world: World, name: str = "c") -> str:
     """Return the Sandbox that a claim's status names; empty for none."""
-    held = get_claim(world, name).get("status", {}).get("sandbox", {})
-    return str(held.get("name", ""))
+    return stored.bound_name(get_claim(world, name))
 
 
 def ready_of(world: World, name: str = "c") -> tuple[str, str, str]:
@@ -263,7 +263,7 @@ def ready_of(world: World, name: str = "c") -> tuple[str, str, str]:
 
 def is_ready(world: World, name: str = "c") -> bool:
     """Tell whether a claim is Ready."""
-    return bool(get_claim(world, name).get("status")) and ready_of(world, name)[0] == "True"
+    return stored.is_ready(get_claim(world, name))
 
 
 def member_names(world: World, pool: str = "pool") -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lean_sandbox.local.controlplane import ControlPlane
+from tests.support.stored import is_ending, is_ready
 from tests.support.world import pod_conditions, running_status, write_pod_status
 
 __all__ = ["Kubelets"]
@@ -44,11 +45,8 @@ class Kubelets:
             for pod in store.list("pods", namespace):
                 name = pod["metadata"]["name"]
                 status = pod.get("status", {})
-                ready = bool(status.get("podIPs")) and any(
-                    one["type"] == "Ready" and one["status"] == "True"
-                    for one in status.get("conditions", ())
-                )
-                if "deletionTimestamp" in pod["metadata"]:
+                ready = bool(status.get("podIPs")) and is_ready(pod)
+                if is_ending(pod):
                     store.delete("pods", namespace, name, grace_s=0)
                 elif not ready and status.get("phase") not in _ENDED:
                     if not pod["spec"].get("nodeName"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -11,7 +12,7 @@ from pathlib import Path
 import anyio
 from anyio.abc import Process
 
-__all__ = ["controller_process"]
+__all__ = ["controller_process", "listens"]
 
 
 @asynccontextmanager
@@ -34,3 +35,9 @@ async def controller_process(
             finally:
                 if started.returncode is None:
                     started.kill()
+
+
+def listens(port: int) -> bool:
+    """Tell whether something of this machine listens on a port."""
+    with socket.socket() as tried:
+        return tried.connect_ex(("127.0.0.1", port)) == 0

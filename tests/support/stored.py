@@ -22,10 +22,10 @@ def key_of(one: Json) -> tuple[str, str]:
     return one["metadata"]["namespace"], one["metadata"]["name"]
 
 
-def controller_of(one: Json) -> Json | None:
-    """Return the reference to the controller of an object, ``None`` without one."""
-    references: list[Json] = one["metadata"].get("ownerReferences", [])
-    return next((ref for ref in references if ref.get("controller")), None)
+def owner_of(one: Json) -> Json:
+    """Return the reference to the controller of an object; empty without one."""
+    references: list[Json] = one["metadata"].get("ownerReferences") or []
+    return next((ref for ref in references if ref.get("controller")), {})
 
 
 def conditions_of(one: Json) -> list[Json]:
@@ -36,14 +36,24 @@ def conditions_of(one: Json) -> list[Json]:
     return [it for it in conditions if isinstance(it, dict) and isinstance(it.get("type"), str)]
 
 
+def condition_of(one: Json, type_: str) -> Json:
+    """Return a condition of an object; empty where it has none of the type."""
+    return next((found for found in conditions_of(one) if found["type"] == type_), {})
+
+
 def ready_of(one: Json) -> Json:
     """Return the condition Ready of an object; empty without one."""
-    return next((found for found in conditions_of(one) if found["type"] == "Ready"), {})
+    return condition_of(one, "Ready")
 
 
-def is_ready(one: Json) -> bool:
-    """Tell whether an object has the condition Ready with status True."""
-    return ready_of(one).get("status") == "True"
+def is_ready(one: Json | None) -> bool:
+    """Tell whether there is an object, and its condition Ready has the status True."""
+    return ready_of(one or {}).get("status") == "True"
+
+
+def is_ending(one: Json) -> bool:
+    """Tell whether somebody has deleted an object that is there still."""
+    return "deletionTimestamp" in one["metadata"]
 
 
 def ready_fact(one: Json | None) -> tuple[str, ...]:
@@ -58,7 +68,7 @@ def pod_fact(pod: Json | None) -> tuple[str, str]:
         return OF_POD[2], ""
     status = pod.get("status", {})
     address = (status.get("podIPs") or [{"ip": ""}])[0]["ip"]
-    if "deletionTimestamp" in pod["metadata"]:
+    if is_ending(pod):
         return "Pod is terminating", address
     if status.get("phase") != "Running":
         return f"Pod exists with phase: {status.get('phase')}", address
@@ -71,7 +81,7 @@ def pod_fact(pod: Json | None) -> tuple[str, str]:
 
 def lives(pod: Json) -> bool:
     """Say whether a Pod may be used, by what the columns of a list show of it."""
-    return "deletionTimestamp" not in pod["metadata"] and pod_fact(pod)[0] == POD_IS_READY
+    return not is_ending(pod) and pod_fact(pod)[0] == POD_IS_READY
 
 
 def marks_of(one: Json) -> set[str]:

@@ -6,11 +6,12 @@ from tests.support.conditions import says
 from tests.support.world import World
 
 SUSPENDED = {"operatingMode": "Suspended"}
+SUSPEND = {"spec": SUSPENDED}
 
 
 async def suspend(world: World, name: str = "sb-1") -> None:
     """Ask for suspension."""
-    await world.patch("sandboxes", name, {"spec": SUSPENDED})
+    await world.patch("sandboxes", name, SUSPEND)
 
 
 async def resume(world: World, name: str = "sb-1") -> None:

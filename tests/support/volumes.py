@@ -8,12 +8,16 @@ from tests.support.world import NS
 
 Json = dict[str, Any]
 ADOPTABLE = {"agents.x-k8s.io/adoptable": "true"}
-VOLUME_SPEC = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+VOLUME_SPEC: Json = {
+    "accessModes": ["ReadWriteOnce"],
+    "resources": {"requests": {"storage": "1Gi"}},
+}
 
 
-def volume(name: str = "data", **metadata: Any) -> Json:
+def volume(name: str = "data", size: str = "1Gi", **metadata: Any) -> Json:
     """Return one entry of ``spec.volumeClaimTemplates``."""
-    return {"metadata": {"name": name, **metadata}, "spec": VOLUME_SPEC}
+    wanted = {**VOLUME_SPEC, "resources": {"requests": {"storage": size}}}
+    return {"metadata": {"name": name, **metadata}, "spec": wanted}
 
 
 VOLUME = volume()

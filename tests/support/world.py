@@ -51,6 +51,7 @@ from tests.support.objects import (
 from tests.support.observable import ObservedManager
 from tests.support.patience import PATIENCE_S
 from tests.support.rest import Rest
+from tests.support.stored import is_ready
 
 __all__ = [
     "CONTROLLER",
@@ -144,8 +145,7 @@ class World(Rest):
 
     def is_ready(self, name: str = "sb-1") -> bool:
         """Tell whether a Sandbox is Ready."""
-        stored = self.get(name)
-        return "status" in stored and condition(stored, "Ready")["status"] == "True"
+        return is_ready(self.get(name))
 
     def find(self, resource: str, name: str = "sb-1") -> Json | None:
         """Return an object, ``None`` when there is none."""

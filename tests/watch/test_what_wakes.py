@@ -255,15 +255,6 @@ def test_owners_without_control_are_kept_only_where_none_controls() -> None:
 # -- Sandboxes -------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def boxes() -> Hand[SandboxEntry]:
-    """One Sandbox, listed and then seen in a row."""
-    hand = Hand(sandbox_kind())
-    hand.listed(sandbox("a", 10))
-    assert hand.saw(sandbox_row("MODIFIED", "a", 11, first=True)) == []
-    return hand
-
-
 @pytest.mark.parametrize(
     ("row", "change"),
     [

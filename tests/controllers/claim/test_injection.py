@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.builders import claim, template
 from tests.support.extensions import bound_name, open_claims, ready_of
+from tests.support.volumes import volume
 from tests.support.world import World
 
 Json = dict[str, Any]
@@ -28,12 +29,6 @@ def env_of(world: World, index: int = 0, kind: str = "containers") -> list[Json]
     """Return the variables of a container of the claim's Sandbox."""
     found: list[Json] = world.get("c")["spec"]["podTemplate"]["spec"][kind][index].get("env", [])
     return found
-
-
-def volume(name: str, size: str = "1Gi") -> Json:
-    """Return a volume claim template."""
-    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}}
-    return {"metadata": {"name": name}, "spec": spec}
 
 
 @pytest.mark.claim_case(33, 35)

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from tests.support.names import SANDBOXES
+from tests.support.suspension import SUSPEND
 from tests.support.volumes import volume
 from tests.support.world import NS, open_world, sandbox
 
 Json = dict[str, Any]
-SUSPEND = {"spec": {"operatingMode": "Suspended"}}
 SLOW = {"volumeClaimTemplates": [volume()], "service": True}
 
 

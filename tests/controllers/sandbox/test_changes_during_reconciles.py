@@ -10,11 +10,11 @@ from lean_sandbox.local.controlplane import ControlPlane
 from tests.support.expiry import dying
 from tests.support.names import SANDBOXES
 from tests.support.refusals import BY_SCHEMA
+from tests.support.suspension import SUSPEND
 from tests.support.world import NS, condition, open_world, pod_body, sandbox, tracking
 
 Json = dict[str, Any]
 POD_NAME = "agents.x-k8s.io/pod-name"
-SUSPEND = {"spec": {"operatingMode": "Suspended"}}
 
 
 @pytest.mark.parametrize("policy", ["Retain", "Delete"])

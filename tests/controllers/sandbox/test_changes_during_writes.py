@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.names import SANDBOXES
+from tests.support.suspension import SUSPEND
 from tests.support.world import (
     HASH_LABEL,
     NS,
@@ -19,7 +20,6 @@ from tests.support.world import (
     write_pod_status,
 )
 
-SUSPEND = {"spec": {"operatingMode": "Suspended"}}
 GOING = {"metadata": {"finalizers": ["example.com/wait"]}}
 
 

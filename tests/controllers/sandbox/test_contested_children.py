@@ -22,7 +22,6 @@ from tests.support.world import (
 
 Json = dict[str, Any]
 POD_NAME = "agents.x-k8s.io/pod-name"
-SUSPEND = {"spec": {"operatingMode": "Suspended"}}
 
 
 async def test_a_repair_of_a_service_does_not_wait_for_a_crowd() -> None:

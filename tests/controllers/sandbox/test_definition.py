@@ -14,6 +14,7 @@ from lean_sandbox.kube.resources import SANDBOXES
 from lean_sandbox.local.controlplane import ControlPlane
 from tests.support.clients import connected, connection_to
 from tests.support.clock import FakeClock
+from tests.support.volumes import volume
 from tests.support.world import NS, sandbox
 
 Json = dict[str, Any]
@@ -106,26 +107,20 @@ async def test_a_template_without_its_required_parts_is_refused(user: User) -> N
     assert "spec: Required value" in message
 
 
-def claim(name: str, size: str = "1Gi") -> Json:
-    """Return a template of a claim for a volume."""
-    wanted = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}}
-    return {"metadata": {"name": name}, "spec": wanted}
-
-
 @pytest.mark.case(6)
 async def test_claim_templates_never_change_once_a_sandbox_exists(user: User) -> None:
     """Case 6: adding, dropping, resizing, reordering claim templates fails, other edits do not."""
-    two = [claim("data"), claim("logs")]
+    two = [volume("data"), volume("logs")]
     await user.create(sandbox(spec={"volumeClaimTemplates": two}))
     await user.create(sandbox("bare"))
     forbidden: tuple[tuple[str, Any], ...] = (
-        ("bare", [claim("data")]),
+        ("bare", [volume("data")]),
         ("bare", []),
         ("sb-1", None),
-        ("sb-1", [*two, claim("more")]),
-        ("sb-1", [claim("data", "2Gi"), claim("logs")]),
-        ("sb-1", [claim("logs"), claim("data")]),
-        ("sb-1", [claim("data")]),
+        ("sb-1", [*two, volume("more")]),
+        ("sb-1", [volume("data", "2Gi"), volume("logs")]),
+        ("sb-1", [volume("logs"), volume("data")]),
+        ("sb-1", [volume("data")]),
     )
     for name, templates in forbidden:
         with pytest.raises(Invalid, match="volumeClaimTemplates is immutable"):

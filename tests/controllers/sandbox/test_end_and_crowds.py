@@ -12,7 +12,6 @@ from tests.support.world import NS, condition, open_world, pod_conditions, sandb
 
 Json = dict[str, Any]
 POD_NAME = "agents.x-k8s.io/pod-name"
-SUSPEND = {"spec": {"operatingMode": "Suspended"}}
 
 
 async def test_a_lost_node_is_told_at_once_in_a_crowd() -> None:

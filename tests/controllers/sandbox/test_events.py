@@ -8,10 +8,10 @@ import pytest
 
 from lean_sandbox.config.options import Settings
 from lean_sandbox.model.times import format_rfc3339
+from tests.support.suspension import SUSPEND
 from tests.support.world import NS, World, open_world, pod_body, pod_conditions, sandbox
 
 Json = dict[str, Any]
-SUSPEND = {"spec": {"operatingMode": "Suspended"}}
 
 
 def told(world: World) -> list[tuple[str, str, str]]:

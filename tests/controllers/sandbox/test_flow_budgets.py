@@ -15,6 +15,7 @@ import pytest
 from lean_sandbox.config.options import Settings
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from tests.support.clock import FakeClock
+from tests.support.suspension import SUSPENDED
 from tests.support.volumes import volume
 from tests.support.world import (
     CONTROLLER,
@@ -37,7 +38,6 @@ LOOK = {"get sandboxes": 1}
 STATUS = {"patch sandboxes/status": 1}
 LAUNCH = {"get sandboxes": 1, "create pods": 1, "get pods": 1, "patch sandboxes/status": 1}
 RUNNING = {"operatingMode": "Running"}
-SUSPENDED = {"operatingMode": "Suspended"}
 POD_NAME = "agents.x-k8s.io/pod-name"
 # Steps of a launch after the first that was told.
 SLOW_STEPS = Settings(sandbox_status_window=1.0, sandbox_status_step_window=60.0)

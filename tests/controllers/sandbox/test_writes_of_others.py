@@ -8,6 +8,7 @@ import pytest
 
 from lean_sandbox.config.options import Settings
 from tests.support.names import SANDBOXES
+from tests.support.suspension import SUSPENDED
 from tests.support.volumes import volume, volume_claim
 from tests.support.world import (
     NS,
@@ -22,7 +23,6 @@ from tests.support.world import (
 
 Json = dict[str, Any]
 AT_ONCE = Settings(sandbox_status_window=0.0, sandbox_status_step_window=0.0)
-SUSPENDED = {"operatingMode": "Suspended"}
 # What a server calls the author of a patch of ours: the user agent up to its first slash.
 PATCH_MANAGER = "lean-sandbox"
 POD_NAME = "agents.x-k8s.io/pod-name"

@@ -108,9 +108,3 @@ SWIFT = KubeletSettings(
     ready=Delay(0.001, 0.004),
     termination=Delay(0.005),
 )
-
-
-def is_ready(found: dict[str, Any] | None) -> bool:
-    """Whether the Ready condition is True."""
-    conditions = (found or {}).get("status", {}).get("conditions", [])
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)

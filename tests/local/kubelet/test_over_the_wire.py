@@ -9,8 +9,9 @@ import pytest
 
 from lean_sandbox.kube.resources import NODES, PODS
 from lean_sandbox.local.kubelet.pods import Delay
-from tests.local.kubelet.life import SWIFT, is_ready
+from tests.local.kubelet.life import SWIFT
 from tests.local.kubelet.wire import World, phase_is
+from tests.support.stored import is_ready
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,11 @@ from lean_sandbox.kube.resources import NODES, PODS
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.kubelet.kubelet import Kubelet
 from lean_sandbox.local.kubelet.pods import PREFIX, KubeletSettings
-from tests.local.kubelet.life import SWIFT, is_ready
+from tests.local.kubelet.life import SWIFT
 from tests.support.clients import connected, connection_to
 from tests.support.clock import FakeClock
 from tests.support.patience import PATIENCE_S
+from tests.support.stored import is_ready
 
 AGENT = "test-kubelet"
 # How far the clock goes between two looks.

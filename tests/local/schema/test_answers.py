@@ -6,8 +6,6 @@ Of creations the same is asked over the wire (``tests/conformance/test_answers.p
 from __future__ import annotations
 
 import copy
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,26 +18,15 @@ from lean_sandbox.local.schema.defaults import core_defaults
 from lean_sandbox.local.schema.metadata import validate_metadata
 from lean_sandbox.local.schema.structural import apply_defaults, prune
 from lean_sandbox.local.schema.validation import validate
+from tests.local.schema.answers import cases, causes
 from tests.model.crds.definitions import definitions
 
 Json = dict[str, Any]
 KINDS = {kind.kind: kind for kind in builtin_kinds()}
-ANSWERS: dict[str, list[Json]] = json.loads(
-    (Path(__file__).parent / "answers.json").read_text(encoding="utf-8")
-)
 SCHEMAS: dict[str, Json] = {
     crd["spec"]["names"]["kind"]: crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     for crd in definitions().values()
 }
-
-
-def _cases(part: str) -> list[Any]:
-    return [pytest.param(case, id=case["name"]) for case in ANSWERS[part]]
-
-
-def _causes(causes: list[Json]) -> list[tuple[str, str, str]]:
-    """Return causes in a fixed order, each once: Kubernetes' own order is that of a hash map."""
-    return sorted({(cause["field"], cause["reason"], cause["message"]) for cause in causes})
 
 
 def _assert_refused(status: Json, answer: Json) -> None:
@@ -47,7 +34,7 @@ def _assert_refused(status: Json, answer: Json) -> None:
     if answer["code"] != 422:
         assert status["message"] == answer["message"]
         return
-    assert _causes(status["details"]["causes"]) == _causes(answer["causes"])
+    assert causes(status["details"]["causes"]) == causes(answer["causes"])
     if len(answer["causes"]) == 1:
         assert status["message"] == answer["message"]
 
@@ -76,7 +63,7 @@ def _answer_builtin(obj: Json, old: Json) -> Json | None:
     return invalid("", kind, name, found).status() if found else None
 
 
-@pytest.mark.parametrize("case", _cases("updates"))
+@pytest.mark.parametrize("case", cases("updates"))
 def test_updated_sandboxes(case: Json) -> None:
     """Updates of spec and status: transition rules, limits of conditions."""
     status = _answer_custom(copy.deepcopy(case["object"]), case["old"], is_status=case["is_status"])
@@ -87,7 +74,7 @@ def test_updated_sandboxes(case: Json) -> None:
         _assert_refused(status, case["answer"])
 
 
-@pytest.mark.parametrize("case", _cases("pod_updates"))
+@pytest.mark.parametrize("case", cases("pod_updates"))
 def test_updated_pods(case: Json) -> None:
     """Most of a Pod's spec is fixed; images, deadlines, new tolerations and labels are not."""
     status = _answer_builtin(copy.deepcopy(case["object"]), case["old"])
