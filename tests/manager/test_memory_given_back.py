@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import anyio
 import pytest
@@ -57,14 +58,16 @@ async def test_memory_is_not_given_back_in_the_midst_of_work() -> None:
         group.cancel_scope.cancel()
 
 
-def test_without_the_allocator_of_glibc_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other allocators have no such call, and need none."""
-
-    class Library:
-        pass
-
-    monkeypatch.setattr(ctypes, "CDLL", lambda _name: Library())
+@pytest.mark.parametrize("known", [(), ("malloc_trim",), ("mallopt",)])
+def test_without_the_allocator_of_glibc_nothing_is_done(
+    known: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other allocators lack one of its two calls, or both, and need neither."""
+    called: list[tuple[int, ...]] = []
+    library = SimpleNamespace(**{name: lambda *given: called.append(given) for name in known})
+    monkeypatch.setattr(ctypes, "CDLL", lambda _name: library)
     server._release_free_memory()
+    assert called == []
 
 
 # How many blocks the C library has from the system for themselves, before and after one more.

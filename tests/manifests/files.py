@@ -45,7 +45,9 @@ def documents(path: Path) -> list[Any]:
 def files() -> list[Path]:
     """Return every YAML file but the kustomizations and the chart, whose templates are none yet."""
     found = sorted(ROOT.rglob("*.yaml"))
-    return [one for one in found if one.name not in KUSTOMIZATIONS and "chart" not in one.parts]
+    plain = [one for one in found if one.name not in KUSTOMIZATIONS and "chart" not in one.parts]
+    assert plain, "no manifest is left"
+    return plain
 
 
 def kustomizations() -> dict[Path, Json]:

@@ -272,9 +272,9 @@ def test_containers_are_probed_and_bounded() -> None:
     The others begin once the startup probe has passed, a second or two after the start; until it
     fails for good a process has a minute, in which it answers even while it waits for the server.
     """
-    for path, container in containers():
-        if "image" not in container:
-            continue
+    whole = [(path, one) for path, one in containers() if "image" in one]
+    assert whole
+    for path, container in whole:
         ports = {one["name"]: f":{one['containerPort']}" for one in container["ports"]}
         startup = container["startupProbe"]
         assert (startup["periodSeconds"], startup["failureThreshold"]) == (1, 60)
