@@ -60,7 +60,7 @@ async def test_all_companions_together_ask_for_nothing_where_nobody_asks_them() 
     assert not await at_rest(asks=True)
 
 
-async def test_an_hour_of_objects_that_ask_for_everything_costs_the_looks_for_samples() -> None:
+async def test_an_hour_of_objects_that_ask_for_everything_costs_the_lists_of_samples() -> None:
     """One LIST in ten minutes, as the server has no metrics."""
     asked = await at_rest(*COMPANIONS, asks=True)
     assert sum(asked.values()) <= 7

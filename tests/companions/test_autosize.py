@@ -222,7 +222,7 @@ async def test_what_somebody_else_sets_lasts_for_a_minute() -> None:
         assert world.writes()[SCALE] == 1
 
 
-async def test_a_size_that_is_written_by_somebody_else_meanwhile_is_not_overwritten() -> None:
+async def test_a_size_that_somebody_writes_before_the_patch_is_not_overwritten() -> None:
     """The write names the version that it was decided on."""
     async with open_sized() as world:
 

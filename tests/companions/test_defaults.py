@@ -132,7 +132,7 @@ async def test_a_claim_that_is_refused_a_sandbox_is_deleted_in_time() -> None:
         assert "30 s" in told[2]
 
 
-async def test_a_claim_that_is_bound_at_the_last_moment_is_not_deleted() -> None:
+async def test_a_claim_that_is_bound_before_the_delete_is_not_deleted() -> None:
     """The DELETE names the version at which the claim had no Sandbox."""
     async with open_defaults({"unboundSeconds": 30}) as world:
         world.plane.fail_next("create", "sandboxes", 403, times=10**6)

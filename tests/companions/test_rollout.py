@@ -129,7 +129,7 @@ async def test_claimed_sandboxes_are_left_alone() -> None:
         assert image_of(world.plane.store.get(SANDBOXES, NS, name)) == "busybox"
 
 
-async def test_a_member_that_a_claim_takes_at_the_last_moment_stays() -> None:
+async def test_a_member_that_a_claim_takes_before_the_delete_stays() -> None:
     """The DELETE names the version at which it was free."""
     async with open_rolling("1") as world:
 

@@ -57,7 +57,7 @@ class Accompanied(Story):
         return self.courtesies.rest()
 
 
-class Races(Users):
+class BesideCompanions(Users):
     """What users ask companions for, beside everything else that they do."""
 
     story: Accompanied
@@ -248,4 +248,4 @@ class Races(Users):
 @pytest.mark.parametrize("part", STORIES.parts)
 def test_companions_keep_their_promises_in_every_story(part: int) -> None:
     """Whatever the order of acts and events; see ``courtesies.py``."""
-    STORIES.tell(Races, part, acts=25)
+    STORIES.tell(BesideCompanions, part, acts=25)

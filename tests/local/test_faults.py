@@ -63,7 +63,7 @@ async def test_silence_lasts_until_the_client_gives_up(plane: ControlPlane, room
     assert not plane.faults.waiting
 
 
-async def test_a_held_answer_is_older_than_what_happens_meanwhile(
+async def test_a_held_answer_is_older_than_what_happens_while_it_is_held(
     plane: ControlPlane, room: Room
 ) -> None:
     """A GET is answered with the state of its arrival, the next one at once with the newest."""
@@ -133,7 +133,7 @@ async def test_held_events_go_one_by_one_or_all_at_once(plane: ControlPlane, roo
         assert [one["object"]["metadata"]["name"] for one in await rest] == ["b", "c"]
 
 
-async def test_a_watch_that_opens_meanwhile_shows_nothing_either(
+async def test_a_watch_that_opens_while_events_are_held_shows_nothing_either(
     plane: ControlPlane, room: Room
 ) -> None:
     """Its first events are those of the state it was opened at, once they are let go."""

@@ -117,8 +117,8 @@ async def said(process: Process) -> list[Json]:
 
 
 @pytest.mark.case(143)
-async def test_on_sigterm_the_other_process_takes_over_at_its_next_look(tmp_path: Path) -> None:
-    """The first releases the Lease and ends with 0; looks are two seconds apart."""
+async def test_on_sigterm_the_other_process_takes_over_at_its_next_get(tmp_path: Path) -> None:
+    """The first releases the Lease and ends with 0; the other asks every two seconds."""
     async with cluster(tmp_path) as running, running.process() as one:
         await running.until(lambda: running.holder)
         first = running.holder

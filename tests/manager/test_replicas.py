@@ -108,7 +108,7 @@ async def test_who_takes_over_finds_what_nobody_has_looked_at() -> None:
         assert [entry.what for entry in two.writes()].count("create pods") == 1
 
 
-async def test_who_takes_over_serves_the_claims_and_pools_that_came_meanwhile() -> None:
+async def test_who_takes_over_serves_the_claims_and_pools_that_came_in_between() -> None:
     """Every controller looks at everything it is for."""
     settings = Settings(extensions=True, sandbox_status_window=1.0)
     async with open_replicas("one", "two", settings=settings) as replicas:
@@ -185,7 +185,7 @@ async def test_a_lease_is_not_given_up_while_a_write_may_still_be_carried_out() 
 # -- the fence -------------------------------------------------------------------------------------
 
 
-async def test_when_the_lease_is_lost_passes_are_cut_off_and_nothing_is_written() -> None:
+async def test_when_the_lease_is_lost_reconciles_are_cut_off_and_nothing_is_written() -> None:
     """A request that gets no answer is broken off, those that would follow are never made."""
     async with open_replicas("one") as replicas:
         (one,) = replicas.all

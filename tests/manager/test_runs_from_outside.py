@@ -59,7 +59,7 @@ def deployment(plane: ControlPlane, available: int) -> None:
     plane.store.patch("deployments.apps", HOME, DEPLOYMENT, status, subresource="status")
 
 
-async def test_where_nobody_works_a_look_is_two_requests() -> None:
+async def test_where_nobody_works_the_question_costs_two_requests() -> None:
     """Neither a Lease nor a Deployment: nothing is in the way."""
     async with cluster() as here:
         assert await here.look() == ""
@@ -132,7 +132,7 @@ async def test_another_namespace_is_looked_at_where_it_is_named() -> None:
         assert f"holds its Lease {NS}/" in await here.look(NS)
 
 
-async def test_who_may_not_look_begins_and_is_told() -> None:
+async def test_who_may_not_ask_begins_and_is_told() -> None:
     """Rights in one namespace are enough for a run; what could not be seen is said."""
     async with cluster("system:serviceaccount:ns:narrow") as here:
         with capture_logs() as logs:

@@ -78,8 +78,8 @@ async def test_what_is_final_is_not_looked_at() -> None:
         assert not world.reports
 
 
-async def test_looks_become_rare() -> None:
-    """A Pod that stays pending is looked at ever less, and fetched each 300 seconds at most."""
+async def test_reconciles_of_the_safety_net_become_rare() -> None:
+    """A Pod that stays pending is fetched ever less, each 300 seconds at most."""
     async with open_world(AT_ONCE) as world:
         await world.create(sandbox())
         world.forget_requests()
@@ -92,10 +92,10 @@ async def test_looks_become_rare() -> None:
 
 
 @pytest.mark.parametrize("left_s", [301.0, 305.0, 350.0, 900.0])
-async def test_a_timer_that_comes_while_thousands_wait_for_their_looks_is_not_counted(
+async def test_a_timer_that_comes_while_thousands_wait_for_the_net_is_not_counted(
     monkeypatch: pytest.MonkeyPatch, left_s: float
 ) -> None:
-    """However late the look at a Sandbox is, its expiry is not taken for a lost wake-up."""
+    """However late a Sandbox is reconciled, its expiry is not taken for a lost wake-up."""
     # As if 4,000 were not final: the first look at each is 400 s away.
     monkeypatch.setattr(runtime_controller, "_SAFETY_NET_PER_S", 1 / 400)
     async with open_world(AT_ONCE) as world:
@@ -226,8 +226,8 @@ async def test_the_comparison_costs_lists_alone() -> None:
         assert world.asked() == {"list sandboxes": 1, "list pods": 1, "list services": 1}
 
 
-async def test_looks_at_many_objects_are_ten_a_second_in_all() -> None:
-    """Three hundred Sandboxes that wait for a node: a hundred are looked at after ten seconds."""
+async def test_reconciles_of_the_safety_net_are_ten_a_second_in_all() -> None:
+    """Three hundred Sandboxes that wait for a node: a hundred are reconciled after ten seconds."""
     async with open_world(AT_ONCE) as world:
         for number in range(300):
             world.plane.store.create(sandbox(f"sb-{number}"))

@@ -86,7 +86,7 @@ async def test_owners_of_another_namespace_are_others() -> None:
     assert await ring.about((SANDBOXES, Key("other", "a"))) == []
 
 
-def test_requests_outside_of_passes_are_not_kept() -> None:
+def test_requests_outside_of_reconciles_are_not_kept() -> None:
     """Watches, Events and the Lease belong to no object."""
     ring = Recorder(10, FakeClock())
     ring.observe(RequestRecord("GET", "watch", "pods", 200, 1.0))

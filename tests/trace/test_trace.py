@@ -163,7 +163,7 @@ async def test_a_deletion_that_only_a_relist_showed_is_told() -> None:
     assert "sandboxes DELETED passed" in told(life)
 
 
-async def test_a_refused_request_and_a_failed_pass_are_told() -> None:
+async def test_a_refused_request_and_a_failed_reconcile_are_told() -> None:
     """Code of the request, outcome and error of the reconcile, and when it is tried again."""
     async with open_world(Settings(**ON)) as world:
         world.plane.fail_next("create", "pods", 500)

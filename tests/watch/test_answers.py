@@ -28,7 +28,7 @@ def test_learning_never_notifies(boxes: Hand[SandboxEntry]) -> None:
     assert boxes.deltas == []
 
 
-def test_learning_tells_what_others_changed_meanwhile(boxes: Hand[SandboxEntry]) -> None:
+def test_learning_tells_what_others_have_changed(boxes: Hand[SandboxEntry]) -> None:
     """Between what was known and our answer somebody changed the spec: the answer shows it."""
     _, change = boxes.learn(sandbox("a", 20, generation=2))
     assert change == Change.GENERATION

@@ -135,7 +135,7 @@ def test_a_status_is_remembered_though_another_answer_was_faster(
     assert boxes.get("a").version == 50
 
 
-def test_a_newer_status_that_was_read_meanwhile_stays(boxes: Hand[SandboxEntry]) -> None:
+def test_a_newer_status_that_was_read_during_the_write_stays(boxes: Hand[SandboxEntry]) -> None:
     """Somebody else wrote it after ours."""
     item = boxes.decode(sandbox("a", 20), boxes.kind.item_type)
     with writing(boxes.cache, boxes.get("a"), {"status": {}}, status=WRITTEN) as write:

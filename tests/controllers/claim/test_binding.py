@@ -39,7 +39,7 @@ def give(world: World, name: str, owner: Json) -> None:
 
 
 @pytest.mark.claim_case(63, 81)
-async def test_a_member_deleted_at_the_last_moment_costs_one_write_more() -> None:
+async def test_a_member_deleted_before_the_patch_costs_one_write_more() -> None:
     """Claim case 81: the patch meets nothing; m2 is taken in the same reconcile, m1 never again."""
     async with open_claims("m1", "m2") as world:
         world.meanwhile(
@@ -93,7 +93,7 @@ async def test_endless_conflicts_end_the_reconcile_and_not_the_member() -> None:
         assert ready_of(world)[0] == "True"
 
 
-async def test_a_member_relabelled_meanwhile_is_still_taken() -> None:
+async def test_a_member_relabelled_before_the_patch_is_still_taken() -> None:
     """Law: a patch refused because the member changed is made anew; the member is not lost."""
     gone = {"metadata": {"labels": {"agents.x-k8s.io/sandbox-pod-template-hash": None}}}
     async with open_claims("m1", "m2") as world:

@@ -125,7 +125,7 @@ async def test_nothing_is_kept_of_a_claim_that_goes_while_its_patch_fails() -> N
         assert not world.whole.claims._states
 
 
-async def test_annotations_that_are_written_meanwhile_take_nothing_from_a_reconcile() -> None:
+async def test_annotations_written_during_a_reconcile_take_nothing_from_it() -> None:
     """What it notes is remembered, though nothing was when the annotations had been written."""
     async with open_claims("m1") as world:
         await world.create(claim())

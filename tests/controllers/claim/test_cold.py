@@ -92,7 +92,7 @@ async def test_names_are_resolved_outside_only_under_the_secure_default(manageme
 
 
 @pytest.mark.claim_case(4)
-async def test_a_missing_pool_is_told_after_a_live_look() -> None:
+async def test_a_missing_pool_is_told_after_a_get() -> None:
     """Claim case 4: WarmPoolNotFound, nothing is created; a pool that comes is used at once.
 
     It is not looked for again: the watch tells when it comes.

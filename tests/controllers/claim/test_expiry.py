@@ -299,7 +299,7 @@ async def test_with_a_clock_apart_from_the_servers_a_claim_ends_at_its_time(
 
 
 @pytest.mark.parametrize("policy", ["Retain", "Delete"])
-async def test_an_end_postponed_at_the_last_moment_does_not_come(policy: str) -> None:
+async def test_an_end_postponed_just_before_it_comes_does_not_come(policy: str) -> None:
     """Its user moves the end before it comes; the watch tells of that half a second late."""
     async with open_claims("m1") as world:
         end = {"shutdownTime": at(20.0), "shutdownPolicy": policy}

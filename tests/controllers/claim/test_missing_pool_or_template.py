@@ -25,7 +25,7 @@ def looks(world: World, resource: str = SANDBOXWARMPOOLS.plural) -> int:
     return len(world.requests("get", resource))
 
 
-async def test_many_claims_for_one_missing_pool_are_few_looks() -> None:
+async def test_many_claims_for_one_missing_pool_cost_few_gets() -> None:
     """300 claims, each told; the pool is not looked for again, and serves them when it comes."""
     async with open_claims() as world:
         for number in range(300):
@@ -105,7 +105,7 @@ async def test_names_are_looked_for_by_namespace() -> None:
         assert [one.name for one in asked if one.resource == "sandboxwarmpools"] == ["nope"]
 
 
-async def test_many_claims_for_one_missing_template_are_few_looks() -> None:
+async def test_many_claims_for_one_missing_template_cost_few_gets() -> None:
     """The template of a pool is looked for once as well, and wakes the claims when it comes."""
     async with open_claims(templates=()) as world:
         for number in range(60):

@@ -15,7 +15,7 @@ Json = dict[str, Any]
 
 
 @pytest.mark.claim_case(110)
-async def test_policies_of_older_days_go_with_the_first_pass() -> None:
+async def test_policies_of_older_releases_go_with_the_first_reconcile() -> None:
     """Claim case 110: one that the claim controls is deleted, even without a template.
 
     One of the same name that nobody controls is kept, and so is a template's.

@@ -35,7 +35,7 @@ async def stamp(world: World, value: str | None, *names: str) -> None:
 
 
 @pytest.mark.claim_case(65)
-async def test_a_member_with_the_templates_own_stamp_costs_no_look() -> None:
+async def test_a_member_with_the_templates_own_stamp_costs_no_get() -> None:
     """Claim case 65: the binding is what it always is."""
     async with open_claims("m1", "m2", pool_spec=RECREATE) as world:
         world.plane.store.create(claim())

@@ -1,4 +1,4 @@
-"""What makes the controller look at a claim, and what it keeps of claims and members meanwhile."""
+"""What wakes the reconcile of a claim, and what is kept of claims and members until then."""
 
 from __future__ import annotations
 

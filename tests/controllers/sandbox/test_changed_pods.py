@@ -22,7 +22,7 @@ async def test_leave_to_adopt_a_watched_pod_is_noticed() -> None:
 
 
 async def test_a_ready_pod_that_loses_its_address() -> None:
-    """The row says <none>: the event passes, and nobody looks."""
+    """The row says <none>: the event passes, and nobody fetches the Pod."""
     async with open_world() as world:
         await world.ready_sandbox()
         await world.pod_status(podIPs=None, podIP=None)

@@ -103,8 +103,8 @@ async def test_the_end_of_another_sandboxes_pod_frees_the_name(mode: str) -> Non
             assert condition(world.get(), "Suspended")["status"] == "True"
 
 
-async def test_a_pod_that_was_adopted_by_somebody_else_meanwhile_is_not_taken() -> None:
-    """Nobody controls it when we look; somebody does when our patch comes."""
+async def test_a_pod_that_somebody_adopts_before_the_patch_is_not_taken() -> None:
+    """Nobody controls it when it is read; somebody does when our patch comes."""
     async with open_world() as world:
         foreign = world.foreign_owner()
         store = world.plane.store

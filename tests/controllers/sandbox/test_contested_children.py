@@ -38,8 +38,8 @@ async def test_a_repair_of_a_service_does_not_wait_for_a_crowd() -> None:
         assert world.writes()["patch sandboxes/status"] <= 1
 
 
-async def test_a_claim_that_was_adopted_meanwhile_is_not_taken() -> None:
-    """A volume claim that nobody controls when we look, and somebody does when our patch comes."""
+async def test_a_claim_that_somebody_adopts_before_the_patch_is_not_taken() -> None:
+    """Nobody controls the volume claim when it is read, and somebody does when our patch comes."""
     async with open_world() as world:
         foreign = world.foreign_owner()
         store = world.plane.store

@@ -31,7 +31,7 @@ async def test_fraction_and_offset_of_the_time_are_honoured() -> None:
         assert reason(world) == "SandboxExpired"
 
 
-async def test_expiry_is_not_slept_through_while_passes_fail() -> None:
+async def test_expiry_comes_in_time_while_reconciles_fail() -> None:
     """A Sandbox whose reconciles fail time and again expires at its time, not a backoff later.
 
     (Open point 10 of the behaviour table: the backoff grows to 1000 s.)
@@ -135,7 +135,7 @@ async def test_a_pod_that_is_never_as_wanted_does_not_put_off_the_end() -> None:
         assert reason(world) == "SandboxExpired"
 
 
-async def test_an_end_postponed_at_the_last_moment_does_not_come() -> None:
+async def test_an_end_postponed_just_before_it_comes_does_not_come() -> None:
     """Its user moves the end before it comes; the watch tells of that half a second late."""
     async with open_world() as world:
         await world.create(sandbox(spec={"shutdownTime": at(20.0), "shutdownPolicy": "Delete"}))

@@ -164,8 +164,8 @@ async def test_a_pod_name_annotation_costs_suspension_one_patch() -> None:
 
 
 @pytest.mark.case(108)
-async def test_suspension_during_a_launch_looks_at_the_pod_once() -> None:
-    """Case 108: steps not yet told are looked at for the status that the suspension writes."""
+async def test_suspension_during_a_launch_fetches_the_pod_once() -> None:
+    """Case 108: for the status that the suspension writes, which tells of steps not told yet."""
     async with open_world() as world:
         await world.create(sandbox())
         await world.run_pod(ready=False)
@@ -194,8 +194,8 @@ async def test_resumption_costs_what_a_launch_costs_and_one_status() -> None:
 
 
 @pytest.mark.case(112)
-async def test_a_sandbox_born_suspended_costs_one_look_at_the_name_and_one_status() -> None:
-    """Case 112: a Pod nobody labelled may hold the name; that is looked up once, not at a spec."""
+async def test_a_sandbox_born_suspended_costs_one_get_of_the_pod_and_one_status() -> None:
+    """Case 112: a Pod nobody labelled may hold the name: one GET tells, and none after an edit."""
     async with open_world(SLOW_STEPS) as world:
         world.forget_requests()
         await world.create(sandbox(spec=SUSPENDED))

@@ -104,7 +104,7 @@ async def test_a_pod_name_annotation_removed_by_hand_is_not_missed() -> None:
 
 
 @pytest.mark.case(151)
-async def test_a_failed_look_at_a_finished_pod_takes_finished_back_for_that_reconcile() -> None:
+async def test_a_finished_pod_that_cannot_be_read_takes_finished_back_for_that_reconcile() -> None:
     """Case 151: Finished comes back with the next GET, and with a new transition time."""
     async with open_world() as world:
         await world.ready_sandbox()

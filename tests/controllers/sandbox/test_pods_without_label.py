@@ -11,7 +11,7 @@ def relabel(world: World) -> None:
     world.plane.store.patch("pods", NS, "sb-1", {"metadata": {"labels": tracking()}})
 
 
-async def test_a_pod_that_a_look_finds_labelled_again_is_in_sight() -> None:
+async def test_a_pod_that_a_get_finds_labelled_again_is_known_from_then_on() -> None:
     """What happens to it from then on the watch shows: its end costs no GET of another one."""
     async with open_world() as world:
         await world.ready_sandbox()

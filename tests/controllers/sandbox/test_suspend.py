@@ -197,7 +197,7 @@ async def test_a_pod_that_cannot_be_deleted_shows_in_ready_and_is_tried_again(st
 
 
 @pytest.mark.case(115)
-async def test_a_look_that_fails_leaves_the_suspension_unknown() -> None:
+async def test_a_get_of_the_pod_that_fails_leaves_the_suspension_unknown() -> None:
     """Case 115: whether there is a Pod is not known: Unknown, an error, and another try."""
     async with open_world() as world:
         world.plane.fail_next("get", "pods", 500)
@@ -221,7 +221,7 @@ async def test_a_look_that_fails_leaves_the_suspension_unknown() -> None:
 
 
 @pytest.mark.case(108, 115)
-async def test_a_look_that_fails_does_not_keep_the_pod_alive() -> None:
+async def test_a_get_of_the_pod_that_fails_does_not_keep_it_alive() -> None:
     """Case 108: the Pod's latest state is worth a GET, but its end does not wait for it."""
     async with open_world() as world:
         await world.create(sandbox())

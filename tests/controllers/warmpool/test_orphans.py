@@ -171,7 +171,7 @@ async def test_a_refused_label_is_tried_again_and_costs_no_member() -> None:
 
 
 @pytest.mark.pool_case(28)
-async def test_an_orphan_that_somebody_takes_in_the_last_moment_stays_theirs() -> None:
+async def test_an_orphan_that_somebody_takes_before_the_patch_stays_theirs() -> None:
     """Pool case 28: the adopting patch is guarded by the version that was judged."""
     async with open_pools(placed()) as world:
         theirs = world.foreign_owner()

@@ -189,7 +189,7 @@ async def test_a_member_that_a_claim_took_a_moment_ago_survives() -> None:
 
 
 @pytest.mark.pool_case(53)
-async def test_a_member_that_only_changed_goes_with_the_next_look() -> None:
+async def test_a_member_that_only_changed_goes_with_the_next_reconcile() -> None:
     """Pool case 53: the refused delete is decided anew on what is known then."""
     async with open_pools() as world:
         await fill(world, pool(replicas=1))

@@ -223,7 +223,7 @@ async def test_a_network_policy_changes_the_next_members() -> None:
 
 
 @pytest.mark.pool_case(86, 87)
-async def test_stamps_of_another_implementation_cost_one_look_for_all() -> None:
+async def test_stamps_of_another_implementation_cost_one_get_for_all() -> None:
     """Pool case 86, 87: one comparison for equal stamps, none is replaced, no label rewritten."""
     async with open_pools() as world:
         await fill(world, pool(replicas=10))

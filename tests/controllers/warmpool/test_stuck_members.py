@@ -91,7 +91,7 @@ async def test_a_stuck_member_is_replaced_only_once_it_is_gone() -> None:
 
 
 @pytest.mark.pool_case(63)
-async def test_the_earliest_grace_decides_when_to_look() -> None:
+async def test_the_earliest_grace_decides_when_the_pool_is_reconciled() -> None:
     """Pool case 63: of two young members the elder one's end is met."""
     async with open_pools() as world:
         (elder,) = await unready(world)
