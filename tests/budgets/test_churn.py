@@ -8,6 +8,7 @@ import pytest
 
 from lean_sandbox.config.options import Settings
 from lean_sandbox.watch.kind import Representation
+from tests.support.suspension import suspend
 from tests.support.world import NS, World, condition, open_world, pod_conditions, sandbox, watched
 
 Json = dict[str, Any]
@@ -215,7 +216,7 @@ async def test_ten_thousand_deletes_of_what_is_not_there_cost_one_delete_at_most
     """Budget: what is known to be gone is not deleted again, however often a reconcile comes by."""
     async with open_world() as world:
         await world.ready_sandbox(sandbox(spec={"service": True}))
-        await world.patch("sandboxes", "sb-1", {"spec": {"operatingMode": "Suspended"}})
+        await suspend(world)
         await world.delete("pods", "sb-1")
         await world.patch("sandboxes", "sb-1", {"spec": {"service": False}})
         assert condition(world.get(), "Suspended")["status"] == "True"
@@ -238,7 +239,7 @@ async def test_deletes_that_find_nothing_are_not_repeated() -> None:
         gone = [lambda: world.plane.store.delete("pods", NS, "sb-1", grace_s=0)]
         world.meanwhile("delete", "pods", gone[0])
         world.forget_requests()
-        await world.patch("sandboxes", "sb-1", {"spec": {"operatingMode": "Suspended"}})
+        await suspend(world)
         for _ in range(20):
             await world.poke()
         await world.advance(600.0)

@@ -55,44 +55,40 @@ NOT_SUSPENDED = ("Suspended", "False", "NotSuspended", "Sandbox is not suspended
 SCHEDULED = ("PodScheduled", "True", "PodScheduled", "")
 
 
-def healthy(plane: ControlPlane, name: str) -> None:
-    """Store a Sandbox that is Ready, with its Pod."""
+def with_pod(
+    plane: ControlPlane, name: str, phase: str, *conditions: tuple[str, str, str, str]
+) -> None:
+    """Store a Sandbox with these conditions, and its Pod as a kubelet left it."""
     made = told(
         plane,
         sandbox(name),
         NOT_SUSPENDED,
         SCHEDULED,
-        ("Ready", "True", "DependenciesReady", "Pod is Ready"),
+        *conditions,
         selector=f"agents.x-k8s.io/sandbox-name-hash={name_hash(name)}",
         podIPs=["10.244.0.5"],
         nodeName="node-1",
     )
     status = {
-        "phase": "Running",
+        "phase": phase,
         "podIP": "10.244.0.5",
         "podIPs": [{"ip": "10.244.0.5"}],
-        "conditions": pod_conditions(ready=True),
+        "conditions": pod_conditions(ready=phase == "Running"),
     }
-    pod_of(plane, made, status)
+    metadata = {
+        "name": name,
+        "namespace": NS,
+        "labels": tracking(name),
+        "ownerReferences": [controlled_by(made)],
+    }
+    spec = {"nodeName": "node-1", "containers": [{"name": "main", "image": "busybox"}]}
+    body = {"metadata": metadata, "spec": spec, "status": status}
+    plane.store.create({"apiVersion": "v1", "kind": "Pod", **body})
 
 
-def pod_of(plane: ControlPlane, owner: Json, status: Json) -> None:
-    """Store the Pod of a Sandbox as a kubelet left it."""
-    name = owner["metadata"]["name"]
-    plane.store.create(
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {
-                "name": name,
-                "namespace": NS,
-                "labels": tracking(name),
-                "ownerReferences": [controlled_by(owner)],
-            },
-            "spec": {"nodeName": "node-1", "containers": [{"name": "main", "image": "busybox"}]},
-            "status": status,
-        }
-    )
+def healthy(plane: ControlPlane, name: str) -> None:
+    """Store a Sandbox that is Ready, with its Pod."""
+    with_pod(plane, name, "Running", ("Ready", "True", "DependenciesReady", "Pod is Ready"))
 
 
 def suspended(plane: ControlPlane, name: str) -> None:
@@ -118,24 +114,8 @@ def expired(plane: ControlPlane, name: str) -> None:
 
 def finished(plane: ControlPlane, name: str) -> None:
     """Store a Sandbox whose Pod ran to its end."""
-    made = told(
-        plane,
-        sandbox(name),
-        NOT_SUSPENDED,
-        SCHEDULED,
-        ("Ready", "False", "PodSucceeded", "Pod completed successfully"),
-        ("Finished", "True", "PodSucceeded", "Pod completed successfully"),
-        selector=f"agents.x-k8s.io/sandbox-name-hash={name_hash(name)}",
-        podIPs=["10.244.0.5"],
-        nodeName="node-1",
-    )
-    status = {
-        "phase": "Succeeded",
-        "podIP": "10.244.0.5",
-        "podIPs": [{"ip": "10.244.0.5"}],
-        "conditions": pod_conditions(ready=False),
-    }
-    pod_of(plane, made, status)
+    ended = ("PodSucceeded", "Pod completed successfully")
+    with_pod(plane, name, "Succeeded", ("Ready", "False", *ended), ("Finished", "True", *ended))
 
 
 STATES = {"healthy": healthy, "suspended": suspended, "expired": expired, "finished": finished}

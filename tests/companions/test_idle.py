@@ -23,6 +23,7 @@ from tests.support.builders import claim, placed
 from tests.support.clock import EPOCH, FakeClock
 from tests.support.extensions import open_claims, settings
 from tests.support.names import CLAIMS, SANDBOXES, TEMPLATES
+from tests.support.suspension import resume
 from tests.support.world import CONTROLLER, NS, World, open_world, sandbox
 
 Json = dict[str, Any]
@@ -110,7 +111,7 @@ async def test_a_resume_counts_as_activity() -> None:
         await world.advance(610.0)
         assert mode(world) == "Suspended"
         await world.advance(3600.0)
-        await world.patch("sandboxes", "sb-1", {"spec": {"operatingMode": "Running"}})
+        await resume(world)
         await world.advance(590.0)
         assert mode(world) == "Running"
         await world.advance(20.0)

@@ -22,6 +22,7 @@ from tests.support.builders import placed
 from tests.support.clock import FakeClock
 from tests.support.extensions import settings
 from tests.support.names import TEMPLATES
+from tests.support.suspension import suspend
 from tests.support.world import World, open_world, sandbox
 
 Json = dict[str, Any]
@@ -252,7 +253,7 @@ async def test_a_template_that_begins_to_ask_reaches_pods_that_have_failed_befor
 async def test_a_suspended_sandbox_and_a_foreign_pod_are_left_alone() -> None:
     """Suspension deletes the Pod itself; a Pod of somebody else is nobody's to delete."""
     async with open_recreating({POLICY: "Recreate"}) as world:
-        await world.patch("sandboxes", "sb-1", {"spec": {"operatingMode": "Suspended"}})
+        await suspend(world)
         await world.advance(5.0)
         await world.advance(60.0)
         assert "patch sandboxes" not in world.writes()

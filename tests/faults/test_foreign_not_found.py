@@ -21,6 +21,7 @@ from tests.support.extensions import (
     rest,
     run_all,
 )
+from tests.support.suspension import suspend
 from tests.support.world import World, condition, open_world, sandbox
 
 LONG_S = 60.0
@@ -59,7 +60,7 @@ async def test_a_sandbox_is_suspended_when_its_pod_has_gone(body: bytes) -> None
     async with open_world() as world:
         await world.ready_sandbox()
         misroute(world, "delete pods", body)
-        await world.patch("sandboxes", "sb-1", {"spec": {"operatingMode": "Suspended"}})
+        await suspend(world)
         await world.advance(2.0)
         assert "deletionTimestamp" in world.pod()["metadata"]
         assert condition(world.get(), "Suspended")["status"] == "False"

@@ -16,6 +16,7 @@ from lean_sandbox.config.options import Settings
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from tests.support.builders import claim, placed, pool
 from tests.support.clock import EPOCH, FakeClock
+from tests.support.suspension import suspend
 from tests.support.world import CONTROLLER, NS, World, condition, open_world, sandbox
 
 Json = dict[str, Any]
@@ -209,7 +210,7 @@ async def test_a_request_that_is_not_allowed_is_named_and_repeated_ever_less_oft
         assert 1 <= refusals(world) <= 12
         assert world.asked().total() <= 40
         if verb != "get" and resource != "sandboxes/status":
-            await world.patch("sandboxes", "sb-0", {"spec": {"operatingMode": "Suspended"}})
+            await suspend(world, "sb-0")
             await world.delete("pods", "sb-0")
             assert condition(world.get("sb-0"), "Suspended")["status"] == "True"
         revoke(world)

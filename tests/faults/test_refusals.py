@@ -8,6 +8,7 @@ import pytest
 
 from lean_sandbox.config.options import Settings
 from tests.support.clock import FakeClock, on_clock
+from tests.support.suspension import suspend
 from tests.support.volumes import VOLUME_SPEC, WHOLE
 from tests.support.world import NS, World, condition, controlled_by, open_world, sandbox, tracking
 
@@ -72,7 +73,7 @@ async def test_suspension_survives_a_failed_delete(code: int) -> None:
     async with open_world() as world:
         await world.ready_sandbox()
         world.plane.fail_next("delete", "pods", code, retry_after=1)
-        await world.patch("sandboxes", "sb-1", {"spec": {"operatingMode": "Suspended"}})
+        await suspend(world)
         await world.advance(2.0)
         assert "deletionTimestamp" in world.pod()["metadata"]
         await world.delete("pods", "sb-1")

@@ -15,6 +15,7 @@ from tests.support.builders import claim, placed, pool
 from tests.support.expiry import at, dying
 from tests.support.extensions import change_pool, fill, open_claims, open_pools, rest
 from tests.support.names import CLAIMS
+from tests.support.suspension import suspend
 from tests.support.world import (
     controlled_by,
     open_world,
@@ -57,7 +58,7 @@ async def lives_of_sandboxes() -> None:
     """Take Sandboxes through what is told of them."""
     async with open_world() as world:
         await world.ready_sandbox()
-        await world.patch("sandboxes", "sb-1", {"spec": {"operatingMode": "Suspended"}})
+        await suspend(world)
         await world.delete("pods", "sb-1")
         world.plane.fail_next("create", "pods", 500, times=2)
         await world.create(sandbox("sb-2"))

@@ -25,8 +25,8 @@ from tests.support.extensions import (
     rest,
     run_all,
 )
-from tests.support.names import SANDBOXES
 from tests.support.refusals import BY_SCHEMA
+from tests.support.suspension import resume, suspend
 from tests.support.world import condition, open_world, sandbox, write_pod_status
 
 Line = MutableMapping[str, Any]
@@ -93,7 +93,7 @@ async def test_the_life_of_a_sandbox_is_told() -> None:
             await world.create(sandbox())
             await world.advance(3.0)
             await world.run_pod()
-            await world.patch(SANDBOXES, "sb-1", {"spec": {"operatingMode": "Suspended"}})
+            await suspend(world)
             await world.delete("pods", "sb-1")
     about = [line["event"] for line in lines if line.get("note") and line["key"] == "ns/sb-1"]
     assert about == ["sandbox_pod_created", "sandbox_ready", "sandbox_suspended"]
@@ -191,10 +191,10 @@ async def test_a_level_above_is_silent(capsys: pytest.CaptureFixture[str]) -> No
     log.configure("warning", "json")
     async with open_pools() as world:
         await world.ready_sandbox()
-        await world.patch("sandboxes", "sb-1", {"spec": {"operatingMode": "Suspended"}})
+        await suspend(world)
         await world.delete("pods", "sb-1")
         assert condition(world.get(), "Suspended")["status"] == "True"
-        await world.patch("sandboxes", "sb-1", {"spec": {"operatingMode": "Running"}})
+        await resume(world)
         await world.run_pod()
         ends = {"shutdownTime": format_rfc3339(world.clock.now()), "shutdownPolicy": "Delete"}
         await world.patch("sandboxes", "sb-1", {"spec": ends})

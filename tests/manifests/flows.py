@@ -9,6 +9,7 @@ from tests.support.builders import claim, pool, template
 from tests.support.clock import EPOCH
 from tests.support.extensions import member_names, ready_of, run_members
 from tests.support.names import CLAIMS, POLICIES, POOLS, TEMPLATES
+from tests.support.suspension import resume, suspend
 from tests.support.volumes import ADOPTABLE, VOLUME_SPEC, WHOLE
 from tests.support.world import NS, World, condition, pod_body, sandbox
 
@@ -36,9 +37,9 @@ async def live_of_sandboxes(world: World) -> None:
     await world.run_pod("sb-1")
     stale = {"metadata": {"annotations": {"agents.x-k8s.io/pod-name": "elsewhere"}}}
     await world.patch("sandboxes", "sb-1", stale)
-    await world.patch("sandboxes", "sb-1", {"spec": {"operatingMode": "Suspended"}})
+    await suspend(world)
     await world.delete("pods", "sb-1")
-    await world.patch("sandboxes", "sb-1", {"spec": {"operatingMode": "Running"}})
+    await resume(world)
     await world.run_pod("sb-1")
     await world.patch("services", "sb-1", {"spec": {"selector": {"app": "x"}}})
     await world.patch("sandboxes", "sb-1", {"spec": {"service": False}})

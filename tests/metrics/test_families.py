@@ -10,6 +10,7 @@ from lean_sandbox.metrics.registry import Family
 from tests.metrics.scrape import Scraped, scraping, serving
 from tests.support.builders import claim
 from tests.support.extensions import open_claims
+from tests.support.suspension import resume, suspend
 from tests.support.world import open_world, sandbox
 
 # What users of the reference controller have dashboards for: labels and the bounds of buckets.
@@ -137,9 +138,9 @@ async def test_the_lifecycle_histograms_have_the_references_buckets() -> None:
     """A suspend and a resume show the families that nothing else does."""
     async with open_world() as world:
         await world.ready_sandbox()
-        await world.patch("sandboxes", "sb-1", {"spec": {"operatingMode": "Suspended"}})
+        await suspend(world)
         await world.delete("pods", "sb-1")
-        await world.patch("sandboxes", "sb-1", {"spec": {"operatingMode": "Running"}})
+        await resume(world)
         await world.run_pod()
         found = await scraping(world)
     _assert_declared(found)

@@ -18,6 +18,7 @@ from tests.support.builders import claim, pool, template
 from tests.support.clock import FakeClock
 from tests.support.extensions import open_claims
 from tests.support.names import POOLS
+from tests.support.suspension import resume, suspend
 from tests.support.world import NS, controlled_by, open_world, sandbox
 
 SANDBOXES = "agent_sandboxes"
@@ -57,9 +58,9 @@ async def test_a_sandbox_is_counted_by_the_mode_it_is_asked_to_be_in() -> None:
     async with open_world() as world:
         await world.ready_sandbox()
         await world.create(sandbox("sb-2"))
-        await world.patch("sandboxes", "sb-1", {"spec": {"operatingMode": "Suspended"}})
+        await suspend(world)
         asked = await scraping(world)
-        await world.patch("sandboxes", "sb-1", {"spec": {"operatingMode": "Running"}})
+        await resume(world)
         back = await scraping(world)
     for mode in ("Running", "Suspended"):
         assert [value for _, value in asked.find(SANDBOXES, operating_mode=mode)] == [1.0]

@@ -12,13 +12,11 @@ from hypothesis import strategies as st
 from lean_sandbox.model.names import name_hash
 from lean_sandbox.model.template import (
     TemplateView,
-    build_policy,
     desired_policy_spec,
     is_policy_as_desired,
     policy_refusal,
 )
 from tests.model.extensions import REF_HASH, template
-from tests.model.support import as_json
 
 RULE: dict[str, Any] = {
     "ingress": [{"from": [{"podSelector": {}}], "ports": [{"port": 8080}]}],
@@ -38,65 +36,6 @@ def is_same(rules: dict[str, Any], stored: dict[str, Any]) -> bool:
     view = template(networkPolicy=rules)
     base = {key: desired_policy_spec(view)[key] for key in ("podSelector", "policyTypes")}
     return is_settled(view, {**base, **stored})
-
-
-@pytest.mark.template_case(7, 8, 9, 10, 11, 12)
-def test_the_default_policy_word_for_word() -> None:
-    """Template cases 7 to 12: one router peer, two egress peers, both types, one owner."""
-    assert as_json(build_policy(template(name="t"))) == {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": {
-            "name": "t-network-policy",
-            "namespace": "default",
-            "ownerReferences": [
-                {
-                    "apiVersion": "extensions.agents.x-k8s.io/v1beta1",
-                    "kind": "SandboxTemplate",
-                    "name": "t",
-                    "uid": "tu",
-                    "controller": True,
-                    "blockOwnerDeletion": True,
-                }
-            ],
-        },
-        "spec": {
-            "podSelector": {"matchLabels": {REF_HASH: name_hash("t")}},
-            "policyTypes": ["Ingress", "Egress"],
-            "ingress": [
-                {
-                    "from": [
-                        {
-                            "namespaceSelector": {
-                                "matchLabels": {
-                                    "kubernetes.io/metadata.name": "agent-sandbox-system"
-                                }
-                            },
-                            "podSelector": {"matchLabels": {"app": "sandbox-router"}},
-                        }
-                    ]
-                }
-            ],
-            "egress": [
-                {
-                    "to": [
-                        {
-                            "ipBlock": {
-                                "cidr": "0.0.0.0/0",
-                                "except": [
-                                    "10.0.0.0/8",
-                                    "172.16.0.0/12",
-                                    "192.168.0.0/16",
-                                    "169.254.0.0/16",
-                                ],
-                            }
-                        },
-                        {"ipBlock": {"cidr": "::/0", "except": ["fc00::/7", "fe80::/10"]}},
-                    ]
-                }
-            ],
-        },
-    }
 
 
 @pytest.mark.template_case(13, 14, 15)

@@ -14,6 +14,7 @@ from lean_sandbox.runtime import controller as runtime_controller
 from tests.support.builders import claim, pool, template
 from tests.support.extensions import open_claims
 from tests.support.names import CLAIMS
+from tests.support.suspension import suspend
 from tests.support.volumes import volume
 from tests.support.world import NS, World, condition, open_world, running_status, sandbox
 
@@ -148,7 +149,7 @@ async def test_a_claim_that_waits_for_somebody_is_not_looked_at() -> None:
         for name in ("asleep", "done", "failed"):
             await world.create(claim(name))
             await world.run_pod(name)
-        await world.patch("sandboxes", "asleep", {"spec": {"operatingMode": "Suspended"}})
+        await suspend(world, "asleep")
         await world.delete("pods", "asleep")
         await world.pod_status("done", phase="Succeeded")
         await world.pod_status("failed", phase="Failed")

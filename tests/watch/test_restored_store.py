@@ -26,6 +26,7 @@ from tests.support.extensions import (
 )
 from tests.support.names import CLAIMS, POOLS, SANDBOXES, TEMPLATES
 from tests.support.odd import KINDS
+from tests.support.suspension import suspend
 from tests.support.world import CONTROLLER, NS, World, condition, open_world, sandbox
 from tests.watch.objects import SANDBOX_COLUMNS, page, problem, sandbox_row, table_bookmark
 from tests.watch.objects import sandbox as listed
@@ -160,7 +161,7 @@ async def test_the_controller_follows_a_restored_store(
         backup.write_bytes(saved.read_bytes())
         await world.ready_sandbox(sandbox("since"))
         await world.delete("sandboxes", "kept")
-        await world.patch("sandboxes", "changed", {"spec": {"operatingMode": "Suspended"}})
+        await suspend(world, "changed")
         await world.delete("pods", "changed")
         await world.advance(60.0)
         assert len(world.whole.caches.sandboxes) == 2
@@ -181,7 +182,7 @@ async def test_the_controller_follows_a_restored_store(
         for name in ("later", "kept", "changed"):
             assert condition(world.get(name), "Ready")["status"] == "True"
             assert world.find("pods", name) is not None
-        await world.patch("sandboxes", "changed", {"spec": {"operatingMode": "Suspended"}})
+        await suspend(world, "changed")
         assert "deletionTimestamp" in world.pod("changed")["metadata"]
 
 
@@ -199,7 +200,7 @@ async def test_a_pod_whose_deletion_the_restored_store_does_not_know_is_not_term
         await world.ready_sandbox(sandbox("s"))
         first.save()
         backup.write_bytes(saved.read_bytes())
-        await world.patch("sandboxes", "s", {"spec": {"operatingMode": "Suspended"}})
+        await suspend(world, "s")
         assert "deletionTimestamp" in world.pod("s")["metadata"]
         await restart(world, stack, backup, 5.0, caught_up=False)
         await world.recover()

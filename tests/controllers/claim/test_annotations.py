@@ -15,6 +15,7 @@ from tests.support.extensions import (
 )
 from tests.support.names import ANNOTATION
 from tests.support.spans import CONTEXT, Spans
+from tests.support.suspension import suspend
 from tests.support.world import World
 
 Json = dict[str, Any]
@@ -126,7 +127,7 @@ async def test_with_tracing_a_claim_carries_its_trace() -> None:
         assert world.get(bound_name(world))["metadata"]["annotations"][TRACE] == trace
         assert writes_in_order(world).count(ANNOTATE) == 1
         spans.begun.clear()
-        await world.patch("sandboxes", "m1", {"spec": {"operatingMode": "Suspended"}})
+        await suspend(world, "m1")
         parents = {parent for name, _, parent in spans.begun if name == "ReconcileSandboxClaim"}
         assert parents == {trace}
 

@@ -17,6 +17,7 @@ from tests.support.extensions import (
     run_members,
 )
 from tests.support.names import CLAIMS, POD_NAME, SANDBOXES
+from tests.support.suspension import resume, suspend
 from tests.support.world import NS, condition
 
 Json = dict[str, Any]
@@ -66,7 +67,7 @@ async def test_an_edit_of_the_claim_reaches_a_suspended_sandbox() -> None:
     async with open_claims("m1") as world:
         await world.create(claim())
         await world.advance(3.0)
-        await world.patch("sandboxes", "m1", {"spec": {"operatingMode": "Suspended"}})
+        await suspend(world, "m1")
         await world.delete("pods", "m1")
         await world.advance(3.0)
         assert ready_of(world)[1] == "SandboxSuspended"
@@ -79,7 +80,7 @@ async def test_an_edit_of_the_claim_reaches_a_suspended_sandbox() -> None:
             assert found.get(SNAPSHOT) == value
             assert held["operatingMode"] == "Suspended"
         assert bound_name(world) == "m1"
-        await world.patch("sandboxes", "m1", {"spec": {"operatingMode": "Running"}})
+        await resume(world, "m1")
         await run_members(world, "m1")
         await world.advance(3.0)
         assert ready_of(world)[0] == "True"

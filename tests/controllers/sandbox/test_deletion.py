@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.names import SANDBOXES
+from tests.support.suspension import suspend
 from tests.support.world import NS, condition, controlled_by, open_world, sandbox
 
 HELD = {"finalizers": ["example.com/hold"]}
@@ -21,7 +22,7 @@ async def test_nothing_is_written_about_a_sandbox_that_is_being_deleted() -> Non
         await world.delete("sandboxes", "sb-1")
         assert "deletionTimestamp" in world.get()["metadata"]
         await world.delete("pods", "sb-1")
-        await world.patch("sandboxes", "sb-1", {"spec": {"operatingMode": "Suspended"}})
+        await suspend(world)
         await world.patch("sandboxes", "sb-1", {"spec": {"service": True}})
         await world.advance(600.0)
         assert world.find("pods") is None
@@ -83,7 +84,7 @@ async def test_sandboxes_with_the_same_name_hash_keep_to_their_own_pods() -> Non
         await world.ready_sandbox(sandbox(two))
         assert world.get(one)["status"]["selector"] == world.get(two)["status"]["selector"]
         uids = {name: world.pod(name)["metadata"]["uid"] for name in COLLIDING}
-        await world.patch("sandboxes", one, {"spec": {"operatingMode": "Suspended"}})
+        await suspend(world, one)
         assert "deletionTimestamp" in world.pod(one)["metadata"]
         await world.delete("pods", one)
         await world.advance(60.0)

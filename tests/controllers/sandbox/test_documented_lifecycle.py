@@ -10,6 +10,7 @@ from tests.support.builders import claim, placed, pool
 from tests.support.expiry import at, dying, reason
 from tests.support.extensions import fill, open_pools, rest
 from tests.support.names import CLAIMS, SANDBOXES
+from tests.support.suspension import resume, suspend
 from tests.support.volumes import volume
 from tests.support.world import NS, World, open_world, sandbox
 
@@ -35,9 +36,9 @@ async def test_an_edit_of_the_pod_template_reaches_the_next_pod(way: str) -> Non
         if way == "delete the Pod":
             await world.delete("pods", "sb-1")
         else:
-            await world.patch("sandboxes", "sb-1", {"spec": {"operatingMode": "Suspended"}})
+            await suspend(world)
             await world.delete("pods", "sb-1")
-            await world.patch("sandboxes", "sb-1", {"spec": {"operatingMode": "Running"}})
+            await resume(world)
         assert image(world) == "newer"
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from lean_sandbox.config.options import Settings
 from lean_sandbox.model.times import format_rfc3339
-from tests.support.suspension import SUSPEND
+from tests.support.suspension import resume, suspend
 from tests.support.world import NS, World, open_world, pod_body, pod_conditions, sandbox
 
 Json = dict[str, Any]
@@ -103,13 +103,13 @@ async def test_suspending_and_resuming_are_told_once_each() -> None:
     """Case 108, 109, 111: suspending is told when taken up, not again when the Pod has gone."""
     async with open_world() as world:
         await world.ready_sandbox()
-        await world.patch("sandboxes", "sb-1", SUSPEND)
+        await suspend(world)
         suspended = ("Normal", "SandboxSuspended", "Suspension")
         assert told(world) == [CREATED, READY, suspended]
         await world.delete("pods", "sb-1")
         await world.advance(1.0)
         assert told(world) == [CREATED, READY, suspended]
-        await world.patch("sandboxes", "sb-1", {"spec": {"operatingMode": "Running"}})
+        await resume(world)
         await world.run_pod()
         counts = {
             one["reason"]: sum(

@@ -15,7 +15,7 @@ import pytest
 from lean_sandbox.config.options import Settings
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from tests.support.clock import FakeClock
-from tests.support.suspension import SUSPENDED
+from tests.support.suspension import SUSPENDED, suspend
 from tests.support.volumes import volume
 from tests.support.world import (
     CONTROLLER,
@@ -380,7 +380,7 @@ async def test_a_restart_over_sandboxes_of_all_sorts_costs_lists_only() -> None:
                 await world.ready_sandbox(rich(name))
             await change(world, **SUSPENDED)
             await world.delete("pods", "sb-1")
-            await world.patch("sandboxes", "sb-2", {"spec": SUSPENDED})
+            await suspend(world, "sb-2")
             plane.audit.reset()
         async with open_world(plane=plane) as world:
             assert await spent(world, reconciles=3) == {

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from lean_sandbox.runtime.workers import ReconcileOutcome
+from tests.support.suspension import suspend
 from tests.support.volumes import volume
 from tests.support.world import (
     HASH_LABEL,
@@ -142,7 +143,7 @@ async def test_many_pods_are_not_deleted_by_suspending() -> None:
         await world.ready_sandbox()
         await second_pod(world)
         world.forget_requests()
-        await world.patch("sandboxes", "sb-1", {"spec": {"operatingMode": "Suspended"}})
+        await suspend(world)
         suspended = condition(world.get(), "Suspended")
         assert (suspended["status"], suspended["reason"], suspended["message"]) == (
             "Unknown",

@@ -13,6 +13,7 @@ from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from tests.metrics.scrape import scraping
 from tests.support.clock import FakeClock
 from tests.support.conditions import says, types
+from tests.support.suspension import resume, suspend
 from tests.support.world import (
     World,
     open_world,
@@ -123,9 +124,9 @@ async def test_resumed_during_the_termination_a_sandbox_is_never_finished() -> N
     """The dying Pod neither serves nor ends the resumed Sandbox; its removal brings the new one."""
     async with open_world() as world:
         await world.ready_sandbox()
-        await world.patch("sandboxes", "sb-1", {"spec": {"operatingMode": "Suspended"}})
+        await suspend(world)
         assert says(world, "Suspended")[:2] == ("False", "PodTerminating")
-        await world.patch("sandboxes", "sb-1", {"spec": {"operatingMode": "Running"}})
+        await resume(world)
         assert says(world, "Suspended")[:2] == ("False", "NotSuspended")
         assert says(world) == TERMINATING
         await last_phase(world, "Failed")
@@ -140,7 +141,7 @@ async def test_suspension_keeps_its_own_words_and_is_no_end() -> None:
     """Suspended says PodTerminating, Ready SandboxSuspended; the last phase adds nothing."""
     async with open_world() as world:
         await world.ready_sandbox()
-        await world.patch("sandboxes", "sb-1", {"spec": {"operatingMode": "Suspended"}})
+        await suspend(world)
         await last_phase(world, "Failed")
         await world.poke()
         assert says(world, "Suspended")[:2] == ("False", "PodTerminating")

@@ -11,6 +11,7 @@ from lean_sandbox.model.times import format_rfc3339
 from lean_sandbox.runtime.tracing import Tracing
 from tests.support.clock import EPOCH
 from tests.support.spans import CONTEXT, Spans
+from tests.support.suspension import resume, suspend
 from tests.support.world import World, condition, open_world, sandbox
 
 Json = dict[str, Any]
@@ -50,9 +51,9 @@ async def test_with_tracing_on_the_trace_is_left_once() -> None:
             "patch sandboxes/status": 1,
         }
         world.forget_requests()
-        await world.patch("sandboxes", "sb-1", {"spec": {"operatingMode": "Suspended"}})
+        await suspend(world)
         await world.delete("pods", "sb-1")
-        await world.patch("sandboxes", "sb-1", {"spec": {"operatingMode": "Running"}})
+        await resume(world)
         await world.run_pod()
         assert world.writes()["patch sandboxes"] == 0
 

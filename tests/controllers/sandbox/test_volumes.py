@@ -9,6 +9,7 @@ import pytest
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from tests.support.clock import FakeClock
 from tests.support.refusals import BY_SCHEMA
+from tests.support.suspension import resume, suspend
 from tests.support.volumes import ADOPTABLE, VOLUME_SPEC, volume, volume_claim
 from tests.support.world import (
     HASH_LABEL,
@@ -156,10 +157,10 @@ async def test_a_pod_that_runs_is_kept_when_a_claim_is_no_longer_the_sandboxs() 
         await world.patch("persistentvolumeclaims", "data-sb-1", taken)
         await world.run_pod(ips=("10.244.0.9",))
         assert world.get()["status"]["podIPs"] == ["10.244.0.9"]
-        await world.patch("sandboxes", "sb-1", {"spec": {"operatingMode": "Suspended"}})
+        await suspend(world)
         await world.delete("pods", "sb-1")
         assert condition(world.get(), "Suspended")["status"] == "True"
-        await world.patch("sandboxes", "sb-1", {"spec": {"operatingMode": "Running"}})
+        await resume(world)
         await world.advance(60.0)
         assert world.find("pods") is None
 

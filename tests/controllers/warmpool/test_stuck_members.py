@@ -23,6 +23,7 @@ from tests.support.extensions import (
     run_all,
     start,
 )
+from tests.support.suspension import suspend
 from tests.support.world import NS, World, pod_conditions, write_pod_status
 
 Json = dict[str, Any]
@@ -292,7 +293,7 @@ async def test_a_suspended_member_is_replaced_past_its_grace() -> None:
         await fill(world, pool(replicas=1))
         (name,) = names_of(members(world))
         await world.advance(GRACE_S + 10.0)
-        await world.patch("sandboxes", name, {"spec": {"operatingMode": "Suspended"}})
+        await suspend(world, name)
         await world.delete("pods", name)
         await world.advance(1.6 * GRACE_S)
         assert name not in names_of(members(world))
