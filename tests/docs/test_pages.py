@@ -242,6 +242,15 @@ def test_the_tests_of_a_package_are_in_the_folder_of_its_name() -> None:
         assert f"`{room.removeprefix('../')}/`" in folders, room
 
 
+def test_every_module_of_support_has_its_row() -> None:
+    """And every row its module: who needs a helper finds it before he writes it again."""
+    page = (ROOT / "tests" / "README.md").read_text()
+    rows = page.split("## What is in `support/`")[1].split("```")[0]
+    named = re.findall(r"^\| `(\w+\.py)` \|", rows, re.MULTILINE)
+    there = {one.name for one in (ROOT / "tests" / "support").glob("*.py")} - {"__init__.py"}
+    assert sorted(named) == sorted(there)
+
+
 async def test_the_example_for_tests_is_one() -> None:
     """What the page on the tests shows runs and passes."""
     page = (ROOT / "tests" / "README.md").read_text()
