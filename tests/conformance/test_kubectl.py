@@ -97,7 +97,7 @@ async def test_get_prints_the_columns_of_the_definition(kubectl: Run) -> None:
     assert lines[1].split()[:2] == ["shown", "3"]
 
 
-async def test_everyday_changes(kubectl: Run) -> None:
+async def test_an_object_can_be_changed_described_and_deleted(kubectl: Run) -> None:
     """label, annotate, scale, edit, patch, explain, describe, events, delete, wait."""
     await kubectl("create", "-f", "-", given=json.dumps(widget("daily", replicas=1)))
     assert "labeled" in await kubectl("label", "widget", "daily", "k=v")
@@ -122,7 +122,7 @@ async def test_who_am_i_and_what_may_i_do(kubectl: Run) -> None:
     assert (await kubectl("create", "token", "default")).count(".") == 2
 
 
-async def test_namespaces_and_small_kinds(kubectl: Run) -> None:
+async def test_a_namespace_is_made_used_and_deleted(kubectl: Run) -> None:
     """Typed clients send some bodies as protobuf."""
     await kubectl("create", "namespace", "team")
     await kubectl("create", "configmap", "c", "--from-literal=k=v", "-n", "team")

@@ -93,7 +93,7 @@ async def test_a_sandbox_with_all_its_children(scene: Scene) -> None:
     assert reasons(made) == UP
 
 
-async def test_sandboxes_at_rest(scene: Scene) -> None:
+async def test_sandboxes_at_rest_say_what_the_reference_reads(scene: Scene) -> None:
     """Suspended, finished and expired: each by its conditions, and without a Pod nothing of it."""
     await scene.create("sandboxes", sandbox("asleep"))
     await scene.until("sandboxes", all_ready(1))
@@ -135,7 +135,7 @@ async def test_sandboxes_at_rest(scene: Scene) -> None:
     }
 
 
-async def test_templates_pools_and_members(scene: Scene) -> None:
+async def test_templates_pools_and_members_say_what_the_reference_reads(scene: Scene) -> None:
     """The hashes of names on each, the owner of each, the defaults that members are judged by."""
     pool = await pool_of(scene, 2)
     template = await one(scene, "sandboxtemplates", "t")
@@ -170,7 +170,9 @@ async def test_templates_pools_and_members(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("launch", ["warm", "cold"])
-async def test_claims_and_their_sandboxes(scene: Scene, launch: str) -> None:
+async def test_claims_and_their_sandboxes_say_what_the_reference_reads(
+    scene: Scene, launch: str
+) -> None:
     """The claim names its Sandbox, the Sandbox its claim, and no mark of the pool is left."""
     await pool_of(scene, 1 if launch == "warm" else 0)
     body = extension("SandboxClaim", "c", warmPoolRef={"name": "p"})

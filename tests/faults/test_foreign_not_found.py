@@ -42,7 +42,7 @@ def misroute(world: World, asked: str, body: bytes = BODIES["text"], *, times: i
 
 @each_body
 @pytest.mark.parametrize("asked", ["get sandboxes", "patch sandboxes/status", "get pods"])
-async def test_a_launch_ends_ready(asked: str, body: bytes) -> None:
+async def test_a_launch_beside_foreign_404s_ends_ready(asked: str, body: bytes) -> None:
     """The Sandbox is not forgotten, and its Pod is created once."""
     async with open_world() as world:
         misroute(world, asked, body)
@@ -106,7 +106,7 @@ async def test_a_claim_does_not_report_a_pool_as_missing() -> None:
 
 
 @pytest.mark.parametrize("asked", ["patch sandboxwarmpools/status", "delete sandboxes"])
-async def test_a_pool_shrinks(asked: str) -> None:
+async def test_a_pool_shrinks_beside_foreign_404s(asked: str) -> None:
     """Members are deleted and counted in the end."""
     async with open_pools() as world:
         await fill(world)

@@ -141,7 +141,7 @@ def test_secure_defaults_settle_at_once(
         ("pool", "91dd7983"),
     ],
 )
-def test_hash_vectors(text: str, digits: str) -> None:
+def test_hashes_are_those_of_the_reference(text: str, digits: str) -> None:
     """Template case 44: FNV-1a, eight lower-case digits."""
     assert name_hash(text) == digits
 

@@ -195,7 +195,7 @@ def test_without_a_time_nothing_is_told_of_it() -> None:
     assert (found.claims, found.p50_ms, found.p99_ms, found.max_ms) == (0, None, None, None)
 
 
-def test_so_much_is_kept_of_a_message() -> None:
+def test_of_a_message_500_characters_are_kept() -> None:
     """It is as long as its writer likes, and there may be thousands."""
     caches, _ = opened()
     meta = {"name": "c", "namespace": NS, "uid": "1", "resourceVersion": "1"}

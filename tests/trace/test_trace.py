@@ -213,7 +213,7 @@ async def test_what_was_never_seen_and_what_was_overwritten_is_told_apart() -> N
         assert "--trace-entries keeps more" in told
 
 
-async def test_the_table() -> None:
+async def test_the_table_has_a_line_for_each_entry() -> None:
     """One line an entry, times since the claim was first seen."""
     async with open_claims("m1", **ON) as world:
         await world.create(claim())

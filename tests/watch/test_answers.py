@@ -93,7 +93,9 @@ def test_an_answer_does_not_bring_back_what_has_ended(boxes: Hand[SandboxEntry])
     assert boxes.find("a") is None
 
 
-def test_nor_what_a_relist_or_a_request_has_shown_to_be_gone(boxes: Hand[SandboxEntry]) -> None:
+def test_an_answer_does_not_bring_back_what_a_relist_or_a_request_found_gone(
+    boxes: Hand[SandboxEntry],
+) -> None:
     """A synthesised delete and a 404 count like a seen one."""
     boxes.listed(sandbox("b", 50))
     assert boxes.learn(sandbox("a", 29))[1] == Change.GONE

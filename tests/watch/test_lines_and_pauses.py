@@ -134,7 +134,7 @@ def test_the_digest_changes_with_foreign_writes_of_the_status_alone(
     assert bool(digests[0]) is bool(foreign(before))
 
 
-def test_nobody_is_zero() -> None:
+def test_without_foreign_writers_of_a_status_their_hash_is_zero() -> None:
     """Objects without managedFields, or with our own writes alone."""
     assert status_writers((), besides="me") == 0
     assert status_writers([writer("me", "status", "t")], besides="me") == 0

@@ -64,7 +64,7 @@ def _answer_builtin(obj: Json, old: Json) -> Json | None:
 
 
 @pytest.mark.parametrize("case", cases("updates"))
-def test_updated_sandboxes(case: Json) -> None:
+def test_an_update_of_a_sandbox_is_answered_as_recorded(case: Json) -> None:
     """Updates of spec and status: transition rules, limits of conditions."""
     status = _answer_custom(copy.deepcopy(case["object"]), case["old"], is_status=case["is_status"])
     if case["answer"].get("accepted"):
@@ -75,7 +75,7 @@ def test_updated_sandboxes(case: Json) -> None:
 
 
 @pytest.mark.parametrize("case", cases("pod_updates"))
-def test_updated_pods(case: Json) -> None:
+def test_an_update_of_a_pod_is_answered_as_recorded(case: Json) -> None:
     """Most of a Pod's spec is fixed; images, deadlines, new tolerations and labels are not."""
     status = _answer_builtin(copy.deepcopy(case["object"]), case["old"])
     if case["answer"].get("accepted"):

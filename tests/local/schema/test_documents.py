@@ -91,7 +91,7 @@ def test_the_most_stable_version_is_preferred() -> None:
     ]  # fmt: skip
 
 
-def test_resources_and_subresources() -> None:
+def test_a_list_of_resources_names_subresources_with_the_kind_of_their_body() -> None:
     """A list names subresources with the kind of their body."""
     found = documents.resource_list(KINDS, "", "v1")
     assert found is not None

@@ -192,7 +192,9 @@ def test_unchanged_parts_are_not_held_against_an_update() -> None:
          ["a", "a"], 'f[1]: Duplicate value: "a"'),
     ],
 )  # fmt: skip
-def test_bounds(field: Json, value: Any, message: str) -> None:
+def test_a_value_out_of_its_bounds_is_refused_as_kubernetes_words_it(
+    field: Json, value: Any, message: str
+) -> None:
     """Bounds are worded as Kubernetes words them."""
     assert _messages({"f": value}, _object(f=field)) == [message]
 
@@ -352,7 +354,7 @@ def test_pull_policy_follows_the_tag(image: str, policy: str) -> None:
     ("text", "number"),
     [("1", 1), ("1Ki", 1024), ("500m", 0.5), ("1e3", 1000), ("-2", -2), (".5", 0.5), ("x", None)],
 )
-def test_quantities(text: str, number: float | None) -> None:
+def test_a_quantity_may_have_suffix_exponent_and_sign(text: str, number: float | None) -> None:
     """Suffixes, exponents and signs."""
     assert parse_quantity(text) == number
 

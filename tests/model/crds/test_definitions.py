@@ -126,7 +126,7 @@ def test_printer_columns_and_their_order(kind: str, columns: list[str], wide: li
     assert [column.get("priority", 0) for column in shown] == [0] * len(columns) + [1] * len(wide)
 
 
-def test_short_names() -> None:
+def test_every_kind_has_its_short_names() -> None:
     """Short names: the singular ones, and swp for pools."""
     short = {kind: crd["spec"]["names"]["shortNames"] for kind, crd in CRDS.items()}
     assert short == {
@@ -137,7 +137,7 @@ def test_short_names() -> None:
     }
 
 
-def test_subresources() -> None:
+def test_each_kind_has_the_subresources_that_its_clients_use() -> None:
     """Status everywhere but on templates, scale on pools only."""
     assert _version("Sandbox")["subresources"] == {"status": {}}
     assert _version("SandboxClaim")["subresources"] == {"status": {}}
