@@ -57,7 +57,7 @@ def start_all(world: World) -> None:
 
 @pytest.mark.parametrize("refusal", [REFUSAL, GONE])
 async def test_pods_that_go_one_by_one_cost_one_create_in_half_a_minute(refusal: Json) -> None:
-    """Each end of a Pod wakes its Sandbox; only the first is asked for again, none is looked at."""
+    """Each end of a Pod wakes its Sandbox; only the first is asked for again, none is fetched."""
     async with open_world() as world:
         for number in range(MANY):
             await world.ready_sandbox(sandbox(f"sb-{number}"))

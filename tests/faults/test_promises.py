@@ -354,7 +354,7 @@ async def test_a_status_of_an_older_generation_is_told() -> None:
 
 
 async def test_a_status_that_meets_a_successor_is_no_fault() -> None:
-    """It is written by name, and the first look at the new object puts it right."""
+    """It is written by name, and the first reconcile of the new object puts it right."""
     async with scene() as at:
         at.plane.store.create(sandbox())
         at.plane.store.patch(SANDBOXES, NS, "sb-1", {"spec": {"service": True}})

@@ -63,7 +63,7 @@ async def ask(scraper: Scraper, folder: Path, *, suites: str = "", **limits: Any
 
 
 async def test_metrics_are_served_over_tls_and_not_without(folders: tuple[Path, Path]) -> None:
-    """A client that trusts the authority is answered, plain HTTP and strangers are not."""
+    """A client that trusts the authority is answered; another one, and plain HTTP, are not."""
     first, second = folders
     async with secured(first) as scraper:
         answer = await ask(scraper, first)

@@ -151,7 +151,7 @@ async def test_a_member_of_no_use_says_why() -> None:
 
 
 async def test_a_pool_that_is_stuck_says_so() -> None:
-    """A pool without its template: one warning, however often it is looked at."""
+    """A pool without its template: one warning, however often it is reconciled."""
     with capture_logs() as lines:
         async with open_claims(templates=(), replicas=2) as world:
             await world.advance(300.0)

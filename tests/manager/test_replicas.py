@@ -109,7 +109,7 @@ async def test_who_takes_over_finds_what_nobody_has_looked_at() -> None:
 
 
 async def test_who_takes_over_serves_the_claims_and_pools_that_came_in_between() -> None:
-    """Every controller looks at everything it is for."""
+    """Every controller reconciles everything that it serves."""
     settings = Settings(extensions=True, sandbox_status_window=1.0)
     async with open_replicas("one", "two", settings=settings) as replicas:
         one, two = replicas.all

@@ -67,7 +67,7 @@ async def test_members_that_got_ready_under_another_are_kept(age_s: float) -> No
 
 
 async def test_a_claim_that_was_ready_stays_so() -> None:
-    """Its status is not written before its Sandbox has been looked at, nor after."""
+    """Its status is not written before its Sandbox has been reconciled, nor after."""
     async with open_replicas("one", "two", settings=SETTINGS) as replicas:
         one, two = replicas.all
         await filled(replicas)
@@ -99,7 +99,7 @@ async def test_a_claim_bound_by_a_dead_leader_becomes_ready() -> None:
 
 
 async def test_a_new_claim_takes_a_ready_member_after_a_takeover() -> None:
-    """The queue of members learns who is ready as they are looked at."""
+    """The queue of members learns who is ready as they are reconciled."""
     async with open_replicas("one", "two", settings=SETTINGS) as replicas:
         one, two = replicas.all
         await filled(replicas)
@@ -116,7 +116,7 @@ async def test_a_new_claim_takes_a_ready_member_after_a_takeover() -> None:
 
 @pytest.mark.parametrize("ended", ["killed", "stopped"])
 async def test_a_claim_made_while_nobody_led_takes_a_ready_member(ended: str) -> None:
-    """However long it has waited: it starts no Sandbox before the members were looked at."""
+    """However long it has waited: it starts no Sandbox before the members were reconciled."""
     async with open_replicas("one", "two", settings=SETTINGS) as replicas:
         one, two = replicas.all
         await filled(replicas)
@@ -211,7 +211,7 @@ async def test_a_status_written_twice_within_a_second_is_looked_at() -> None:
 
 
 async def test_a_claim_whose_template_has_gone_keeps_the_addresses_of_its_sandbox() -> None:
-    """Its status is not written before its Sandbox has been looked at, nor after."""
+    """Its status is not written before its Sandbox has been reconciled, nor after."""
     async with open_replicas("one", "two", settings=SETTINGS) as replicas:
         await filled(replicas)
         await replicas.all[0].world.create(claim())

@@ -34,7 +34,7 @@ async def end_pod(world: World) -> None:
 
 
 async def test_a_suspend_is_counted_from_the_request_to_the_end_of_the_pod() -> None:
-    """Requested at the first look, pod_terminated with Suspended=True, and the time in between."""
+    """Requested at the first reconcile, pod_terminated with Suspended=True; the time in between."""
     async with open_world() as world:
         await world.ready_sandbox()
         before = await scraping(world)
@@ -52,7 +52,7 @@ async def test_a_suspend_is_counted_from_the_request_to_the_end_of_the_pod() -> 
 
 
 async def test_a_resume_is_counted_from_the_request_to_ready() -> None:
-    """Requested at the first look after Suspended=True, ready with Ready=True."""
+    """Requested at the first reconcile after Suspended=True, ready with Ready=True."""
     async with open_world() as world:
         await world.ready_sandbox()
         await set_mode(world, "Suspended")
@@ -156,7 +156,7 @@ async def test_a_successor_of_the_same_name_starts_anew() -> None:
     ("phase", "reason"), [("Succeeded", "PodSucceeded"), ("Failed", "PodFailed")]
 )
 async def test_a_pod_that_ran_to_its_end_is_counted_once(phase: str, reason: str) -> None:
-    """Finished counts when it is published, and not again however often it is looked at."""
+    """Finished counts when it is published, and not again however often it is reconciled."""
     async with open_world() as world:
         await world.ready_sandbox()
         await world.pod_status(phase=phase)

@@ -51,7 +51,7 @@ async def test_a_lost_readiness_is_found_within_ten_seconds() -> None:
 async def test_an_object_that_has_long_been_pending_does_not_delay_the_reconciles_of_others() -> (
     None
 ):
-    """Whenever the next look at the one is due, the other is looked at after ten seconds."""
+    """Whenever it is due for the one, the other is reconciled after ten seconds."""
     async with open_world(AT_ONCE) as world:
         await world.create(sandbox())
         await world.advance(3700.0)

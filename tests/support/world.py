@@ -204,7 +204,7 @@ class World(Rest):
         return {**controlled_by(held, api_version="apps/v1"), "kind": kind}
 
     async def poke(self, name: str = "sb-1") -> None:
-        """Make the controller look at a Sandbox once more, changing nothing that it reports."""
+        """Make the controller reconcile a Sandbox once more, changing nothing that it reports."""
         held = self.get(name)["metadata"].get("annotations") or {}
         count = int(held.get(_POKE, "0")) + 1
         await self.patch("sandboxes", name, {"metadata": {"annotations": {_POKE: str(count)}}})

@@ -75,7 +75,7 @@ async def test_requests_of_a_burst_that_hang_delay_nobody_else(make: Callable[[s
 
 
 async def test_a_pool_whose_creates_hang_keeps_no_other_pool_from_its_size() -> None:
-    """Pools are looked at one by one, but for one of a tenant of whom none is."""
+    """Pools are reconciled one by one, but for one of a tenant of whom none is."""
     async with open_tenants() as world:
         held = world.plane.hold("create", "*", match=lambda target: target.namespace == BURST)
         world.plane.store.create(there(pool("more", replicas=10)))
@@ -91,7 +91,7 @@ async def test_a_pool_whose_creates_hang_keeps_no_other_pool_from_its_size() -> 
 
 @pytest.mark.parametrize("rollouts", [1, 2])
 async def test_rollouts_of_another_tenant_keep_no_pool_empty(rollouts: int) -> None:
-    """As many pools as are looked at at a time replace their members, on a server that is slow."""
+    """As many pools as are reconciled at a time replace their members, on a server that is slow."""
     answer_s = 0.5
     replaced = 60
     namespaces = [f"t{number}" for number in range(rollouts)]

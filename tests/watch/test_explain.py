@@ -167,7 +167,7 @@ def test_a_log_of_pods_is_explained_in_words() -> None:
 
 
 def test_a_foreign_status_of_a_sandbox_contradicts_what_is_remembered() -> None:
-    """As in the controller, which looks again."""
+    """As in the controller, which fetches again."""
     told = words(
         "Sandbox",
         event("ADDED", sandbox("a", 1)),

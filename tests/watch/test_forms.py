@@ -158,7 +158,7 @@ async def test_a_row_with_too_few_cells_has_no_columns() -> None:
 
 
 async def test_a_row_without_its_object_is_counted() -> None:
-    """It names nothing that could be looked at; the rest of the watch goes on."""
+    """It names nothing that could be fetched; the rest of the watch goes on."""
     empty = sandbox_row("MODIFIED", "a", 101, first=True)
     empty["object"]["rows"][0]["object"] = None
     async with open_sandboxes() as rig:

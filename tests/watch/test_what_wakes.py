@@ -207,7 +207,7 @@ def test_only_a_hint_at_another_state_asks_for_a_fetch(
 
 
 def test_without_columns_every_write_of_a_pod_passes() -> None:
-    """Partial metadata says nothing of readiness: each version has to be looked at."""
+    """Partial metadata says nothing of readiness: each version has to be fetched."""
     hand = Hand(pod_kind(Representation.METADATA))
     hand.listed(pod("a", 10))
     assert hand.saw(partial("MODIFIED", pod_meta("a", 10))) == []
@@ -343,7 +343,7 @@ def service(name: str, version: int, **fields: Any) -> dict[str, Any]:
 
 
 def test_a_service_of_a_sandbox_passes_with_every_write() -> None:
-    """No generation tells its drift; the spec has to be looked at again."""
+    """No generation tells its drift; the spec has to be fetched again."""
     hand = Hand(service_kind())
     ours = {"ownerReferences": owned_by("a")}
     hand.listed(service("a", 10, **ours), service("b", 11))

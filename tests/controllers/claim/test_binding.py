@@ -68,7 +68,7 @@ async def test_a_member_another_claim_got_first_is_left_to_it() -> None:
 
 @pytest.mark.claim_case(78)
 async def test_a_conflict_is_resolved_on_the_same_member() -> None:
-    """Claim case 78: a 409 sends us to look, and the same member is patched again."""
+    """Claim case 78: after a 409 the member is fetched, and patched again."""
     async with open_claims("m1", "m2") as world:
         world.plane.fail_next("patch", "sandboxes", 409)
         await world.create(claim())

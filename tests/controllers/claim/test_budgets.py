@@ -117,7 +117,7 @@ async def test_sixty_claims_at_once_on_a_pool_of_eighty() -> None:
 
 
 async def test_a_restart_over_bound_claims_writes_nothing() -> None:
-    """Budget: the next process looks at every claim, and finds nothing to read or write."""
+    """Budget: the next process reconciles every claim, and finds nothing to read or write."""
     async with open_claims("m1", "m2", "m3") as world:
         await world.create(claim("c1"))
         await world.create(claim("c2"))

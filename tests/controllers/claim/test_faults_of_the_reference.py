@@ -117,7 +117,7 @@ async def test_one_launch_is_told_once() -> None:
 
 
 async def test_a_pod_is_posted_once_though_no_watch_shows_it() -> None:
-    """While the watch of Pods is down its Sandbox is looked at again and again: one POST each."""
+    """While the watch of Pods is down its Sandbox is reconciled again and again: one POST each."""
     names = [f"c{number}" for number in range(5)]
     async with open_claims() as world:
         await world.cut_watches()

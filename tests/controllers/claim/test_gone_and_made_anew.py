@@ -58,7 +58,7 @@ async def test_a_template_made_again_unseen_wakes_its_claims() -> None:
 
 
 async def test_a_template_made_again_in_sight_wakes_its_claims() -> None:
-    """As of one that is made anew while nobody looks."""
+    """As of one that is made anew in a gap of the watch."""
     async with open_pools(template("tpl", networkPolicyManagement="Unmanaged")) as world:
         await world.create(pool())
         await world.create(claim(env=[{"name": "A", "value": "1"}]))

@@ -86,7 +86,7 @@ async def test_a_member_whose_pod_is_going_is_not_handed_out() -> None:
 
 
 async def test_a_claim_that_has_its_sandbox_is_not_ready_with_a_pod_that_is_gone() -> None:
-    """Its Sandbox, whose status is of before, is looked at first."""
+    """Its Sandbox, whose status is of before, is reconciled first."""
     async with open_claims("m1") as world:
         world.plane.fail_next("patch", "sandboxclaims/status", 500, times=1000)
         await world.create(claim())

@@ -50,7 +50,7 @@ async def test_a_member_with_the_templates_own_stamp_costs_no_get() -> None:
 async def test_a_member_with_a_foreign_stamp_and_the_same_spec_is_taken(value: str | None) -> None:
     """Claim case 65: as after a change of implementation: nobody starts cold beside a full pool.
 
-    Equal stamps are looked into once.
+    Equal stamps cost one GET.
     """
     names = ("m1", "m2", "m3")
     async with open_claims(*names, pool_spec=RECREATE) as world:

@@ -124,7 +124,7 @@ async def test_a_bound_sandbox_keeps_no_record_of_fields_but_that_of_an_apply(
 
 
 async def test_a_write_of_others_to_a_bound_sandbox_costs_one_get() -> None:
-    """Nothing shows who has written what, so its status may be theirs: it is looked at."""
+    """Nothing shows who has written what, so its status may be theirs: it is fetched."""
     async with open_claims("m1") as world:
         await world.create(claim())
         await world.advance(30.0)

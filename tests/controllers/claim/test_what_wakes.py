@@ -84,7 +84,7 @@ async def test_a_pools_spec_wakes_only_its_own_unbound_living_claims() -> None:
 async def test_a_new_template_wakes_the_living_claims_of_all_its_pools_once() -> None:
     """Claim case 112: bound or not, of both pools; its edit and its end wake nobody.
 
-    The one without a Sandbox is looked at once more when the NetworkPolicy of the template is
+    The one without a Sandbox is reconciled once more when the NetworkPolicy of the template is
     there, for it may have waited for that.
     """
 

@@ -34,7 +34,7 @@ Json = dict[str, Any]
 # Our client and lightkube's make the same requests.
 pytestmark = pytest.mark.usefixtures("each_client")
 
-LOOK = {"get sandboxes": 1}
+GET_SPEC = {"get sandboxes": 1}
 STATUS = {"patch sandboxes/status": 1}
 LAUNCH = {"get sandboxes": 1, "create pods": 1, "get pods": 1, "patch sandboxes/status": 1}
 RUNNING = {"operatingMode": "Running"}
@@ -104,7 +104,7 @@ async def test_a_launch_longer_than_the_window_costs_one_status_more() -> None:
         world.forget_requests()
         await world.create(sandbox())
         await world.advance(1.0)
-        assert await spent(world, reconciles=2) == {**LOOK, "create pods": 1, **STATUS}
+        assert await spent(world, reconciles=2) == {**GET_SPEC, "create pods": 1, **STATUS}
         await world.run_pod()
         assert world.is_ready()
         assert await spent(world, reconciles=1) == {"get pods": 1, **STATUS}
@@ -131,12 +131,12 @@ async def test_an_address_waits_for_the_first_window_only() -> None:
 
 @pytest.mark.case(108, 109)
 async def test_suspension_costs_one_delete_and_two_statuses() -> None:
-    """Case 108: look at the new spec, DELETE, status; when the Pod is gone (109) a status only."""
+    """Case 108: GET of the new spec, DELETE, status; when the Pod is gone (109) a status only."""
     async with open_world() as world:
         await world.ready_sandbox(rich())
         world.forget_requests()
         await change(world, **SUSPENDED)
-        assert await spent(world, reconciles=2) == {**LOOK, "delete pods": 1, **STATUS}
+        assert await spent(world, reconciles=2) == {**GET_SPEC, "delete pods": 1, **STATUS}
         await world.run_pod(ready=False)
         assert await spent(world, reconciles=1) == {}
         await world.delete("pods", "sb-1")
@@ -156,7 +156,7 @@ async def test_a_pod_name_annotation_costs_suspension_one_patch() -> None:
         await change(world, **SUSPENDED)
         await world.delete("pods", "sb-1")
         assert await spent(world, reconciles=3) == {
-            **LOOK,
+            **GET_SPEC,
             "delete pods": 1,
             "patch sandboxes": 1,
             "patch sandboxes/status": 2,
@@ -172,7 +172,7 @@ async def test_suspension_during_a_launch_fetches_the_pod_once() -> None:
         world.forget_requests()
         await change(world, **SUSPENDED)
         assert condition(world.get(), "PodScheduled")["status"] == "True"
-        asked = {**LOOK, "delete pods": 1, "get pods": 1, **STATUS}
+        asked = {**GET_SPEC, "delete pods": 1, "get pods": 1, **STATUS}
         assert await spent(world, reconciles=2) == asked
         await world.delete("pods", "sb-1")
         assert await spent(world, reconciles=1) == STATUS
@@ -187,7 +187,7 @@ async def test_resumption_costs_what_a_launch_costs_and_one_status() -> None:
         await world.delete("pods", "sb-1")
         world.forget_requests()
         await change(world, **RUNNING)
-        assert await spent(world, reconciles=1) == {**LOOK, "create pods": 1, **STATUS}
+        assert await spent(world, reconciles=1) == {**GET_SPEC, "create pods": 1, **STATUS}
         await world.run_pod()
         assert world.is_ready()
         assert await spent(world, reconciles=1) == {"get pods": 1, **STATUS}
@@ -199,9 +199,9 @@ async def test_a_sandbox_born_suspended_costs_one_get_of_the_pod_and_one_status(
     async with open_world(SLOW_STEPS) as world:
         world.forget_requests()
         await world.create(sandbox(spec=SUSPENDED))
-        assert await spent(world, reconciles=1) == {**LOOK, "get pods": 1, **STATUS}
+        assert await spent(world, reconciles=1) == {**GET_SPEC, "get pods": 1, **STATUS}
         await change(world, shutdownPolicy="Delete")
-        assert await spent(world, reconciles=1) == {**LOOK, **STATUS}
+        assert await spent(world, reconciles=1) == {**GET_SPEC, **STATUS}
         await change(world, **RUNNING)
         await world.run_pod()
         assert world.is_ready()
@@ -218,9 +218,9 @@ async def test_a_label_added_to_the_template_costs_one_patch_of_the_pod_and_one_
         await world.ready_sandbox()
         world.forget_requests()
         await change(world, podTemplate={"metadata": {"labels": {"a": "1"}}})
-        assert await spent(world, reconciles=1) == {**LOOK, "patch pods": 1, **STATUS}
+        assert await spent(world, reconciles=1) == {**GET_SPEC, "patch pods": 1, **STATUS}
         await change(world, podTemplate={"metadata": {"labels": {"a": None}}})
-        assert await spent(world, reconciles=1) == {**LOOK, "patch pods": 1, **STATUS}
+        assert await spent(world, reconciles=1) == {**GET_SPEC, "patch pods": 1, **STATUS}
 
 
 @pytest.mark.case(23)
@@ -230,7 +230,7 @@ async def test_any_other_change_of_the_spec_costs_one_status() -> None:
         await world.ready_sandbox(rich())
         world.forget_requests()
         await change(world, shutdownPolicy="Delete")
-        assert await spent(world, reconciles=1) == {**LOOK, **STATUS}
+        assert await spent(world, reconciles=1) == {**GET_SPEC, **STATUS}
 
 
 @pytest.mark.case(23)
@@ -247,7 +247,7 @@ async def test_a_change_of_the_spec_of_an_unready_sandbox_is_told_at_once(waited
         generation = world.get()["metadata"]["generation"]
         for one in world.get()["status"]["conditions"]:
             assert one["observedGeneration"] == generation
-        assert world.asked() == {**LOOK, **STATUS}
+        assert world.asked() == {**GET_SPEC, **STATUS}
 
 
 @pytest.mark.case(23)
@@ -270,13 +270,13 @@ async def test_a_service_switched_on_and_off_costs_one_write_and_one_status() ->
         await world.ready_sandbox()
         world.forget_requests()
         await change(world, service=True)
-        assert await spent(world, reconciles=1) == {**LOOK, "create services": 1, **STATUS}
+        assert await spent(world, reconciles=1) == {**GET_SPEC, "create services": 1, **STATUS}
         await change(world, service=None)
-        assert await spent(world, reconciles=1) == {**LOOK, **STATUS}
+        assert await spent(world, reconciles=1) == {**GET_SPEC, **STATUS}
         await change(world, service=False)
-        assert await spent(world, reconciles=2) == {**LOOK, "delete services": 1, **STATUS}
+        assert await spent(world, reconciles=2) == {**GET_SPEC, "delete services": 1, **STATUS}
         await change(world, service=None)
-        assert await spent(world, reconciles=1) == {**LOOK, **STATUS}
+        assert await spent(world, reconciles=1) == {**GET_SPEC, **STATUS}
 
 
 @pytest.mark.case(99)
@@ -287,7 +287,7 @@ async def test_a_port_added_to_the_template_costs_one_patch_of_the_service() -> 
         world.forget_requests()
         container = {"name": "main", "image": "busybox", "ports": [{"containerPort": 8080}]}
         await change(world, podTemplate={"spec": {"containers": [container]}})
-        assert await spent(world, reconciles=1) == {**LOOK, "patch services": 1, **STATUS}
+        assert await spent(world, reconciles=1) == {**GET_SPEC, "patch services": 1, **STATUS}
 
 
 # -- what others do ------------------------------------------------------------------------------
@@ -312,7 +312,7 @@ async def test_a_pod_deleted_by_others_costs_a_launch_and_a_status_a_loss(
             await world.pod_status(phase="Failed")
             assert await spent(world, reconciles=2) == {}
         await world.delete("pods", "sb-1")
-        assert await spent(world, reconciles=1) == {**LOOK, "create pods": 1, **STATUS}
+        assert await spent(world, reconciles=1) == {**GET_SPEC, "create pods": 1, **STATUS}
         await world.run_pod()
         assert world.is_ready()
         assert await spent(world, reconciles=1) == {"get pods": 1, **STATUS}

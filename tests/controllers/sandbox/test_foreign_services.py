@@ -238,7 +238,7 @@ async def test_a_service_outside_the_filtered_watch_blocks_only_while_it_is_ther
 
 @pytest.mark.case(91, 140)
 async def test_a_service_outside_the_filtered_watch_may_be_adopted() -> None:
-    """Case 91: found by a create that collides, looked at once, adopted by one PATCH."""
+    """Case 91: found by a create that collides, fetched once, adopted by one PATCH."""
     settings = Settings(sandbox_status_window=1.0, cache_label_selectors=True)
     async with open_world(settings, before=(service_body(labels=ADOPTABLE),)) as world:
         world.forget_requests()

@@ -1,4 +1,4 @@
-"""The Pod that a Sandbox has: what is looked at, what is put right, and what is left as it is."""
+"""The Pod that a Sandbox has: what is read of it, what is put right, and what is left as it is."""
 
 from __future__ import annotations
 

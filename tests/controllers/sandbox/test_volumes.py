@@ -170,7 +170,7 @@ async def test_a_pod_that_runs_is_kept_when_a_claim_is_no_longer_the_sandboxs() 
 async def test_an_unowned_claim_with_leave_is_adopted_by_its_reference_alone(
     labels: dict[str, str],
 ) -> None:
-    """Case 103: the reference is added to those it has; no label is, the spec is not looked at.
+    """Case 103: the reference is added to those it has; no label is, the spec is not compared.
 
     The tracking label alone gives leave as well (104).
     """

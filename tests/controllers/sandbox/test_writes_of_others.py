@@ -64,7 +64,7 @@ async def test_a_pod_without_the_tracking_label_does_not_outlive_its_sandbox() -
 
 
 async def test_a_foreign_pod_under_the_name_of_a_suspended_sandbox_is_reported() -> None:
-    """Nothing tells of a Pod without the label; the next reconcile looks, also after a restart."""
+    """Nothing tells of a Pod without the label; a reconcile finds it, also after a restart."""
     async with open_world(AT_ONCE) as world:
         await world.create(sandbox(spec=SUSPENDED))
         assert suspension(world) == ("True", "PodTerminated")
