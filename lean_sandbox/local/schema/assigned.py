@@ -6,7 +6,7 @@ A Pod gets status, priority, overhead and a token, a Service its address.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any, Final, NoReturn
 
 from lean_sandbox.local.errors import ErrorCause, forbidden, invalid
@@ -153,7 +153,7 @@ def first_status(spec: Json) -> Json:
 
 def _above_zero(container: Json, part: str) -> Json:
     amounts: Json = (container.get("resources") or {}).get(part) or {}
-    return {name: amount for name, amount in amounts.items() if amount != "0"}
+    return {name: amounts[name] for name in ("cpu", "memory") if amounts.get(name, "0") != "0"}
 
 
 def _quality(spec: Json) -> str:
@@ -207,9 +207,44 @@ def assign_address(obj: Json, taken: Container[str | None]) -> None:
     spec["clusterIPs"] = [address]
 
 
+def _is_addressed(spec: Json) -> bool:
+    return spec.get("type") != "ExternalName"
+
+
+def _is_published(spec: Json) -> bool:
+    return spec.get("type") in ("NodePort", "LoadBalancer")
+
+
+def _is_balanced(spec: Json) -> bool:
+    return spec.get("type") == "LoadBalancer"
+
+
+# What Services have only under some condition, and lose with it.
+_DEPENDENT: Final[dict[str, Callable[[Json], Any]]] = {
+    **dict.fromkeys(
+        ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy"),
+        _is_addressed,
+    ),
+    "externalTrafficPolicy": lambda spec: _is_published(spec) or spec.get("externalIPs"),
+    "healthCheckNodePort": lambda spec: (
+        _is_balanced(spec) and spec.get("externalTrafficPolicy") == "Local"
+    ),
+    "allocateLoadBalancerNodePorts": _is_balanced,
+    "loadBalancerClass": _is_balanced,
+}
+
+
 def keep_allocated(spec: Json, before: Json) -> None:
-    """Put back what a Service was given and a write does not say anew."""
-    if spec.get("type") == "ExternalName":
+    """Put back what a Service was given and a write does not say anew; drop what it cannot keep."""
+    for key, has in _DEPENDENT.items():
+        if has(before) and not has(spec) and spec.get(key) == before.get(key):
+            spec.pop(key, None)
+    if not _is_published(spec):
+        numbers = [one.get("nodePort") for one in before.get("ports") or ()]
+        for one in spec.get("ports") or ():
+            if one.get("nodePort") in numbers:
+                one.pop("nodePort", None)
+    if not _is_addressed(spec):
         return
     for key in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"):
         if key in before and not spec.get(key):

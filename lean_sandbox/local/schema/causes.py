@@ -112,9 +112,10 @@ _LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _QUALIFIED: Final = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 
 
-def _syntax(
+def name_rule(
     pattern: str, limit: int, message: str, *examples: str, unit: str = "characters"
 ) -> NameRule:
+    """Return a rule for names of a pattern and a length."""
     compiled = re.compile(rf"(?:{pattern})\Z", re.ASCII)
     shown = ",  or ".join(f"'{example}'" for example in examples)
     text = f"{message} (e.g. {shown}, regex used for validation is '{pattern}')"
@@ -127,14 +128,14 @@ def _syntax(
     return problems
 
 
-subdomain_problems: Final = _syntax(
+subdomain_problems: Final = name_rule(
     rf"{_LABEL}(\.{_LABEL})*",
     253,
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or "
     "'.', and must start and end with an alphanumeric character",
     "example.com",
 )
-rfc1123_label_problems: Final = _syntax(
+_label_problems: Final = name_rule(
     _LABEL,
     63,
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and "
@@ -142,7 +143,7 @@ rfc1123_label_problems: Final = _syntax(
     "my-name",
     "123-abc",
 )
-rfc1035_label_problems: Final = _syntax(
+rfc1035_label_problems: Final = name_rule(
     "[a-z]([-a-z0-9]*[a-z0-9])?",
     63,
     "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an "
@@ -150,7 +151,7 @@ rfc1035_label_problems: Final = _syntax(
     "my-name",
     "abc-123",
 )
-label_value_problems: Final = _syntax(
+label_value_problems: Final = name_rule(
     f"({_QUALIFIED})?",
     63,
     "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or "
@@ -160,7 +161,7 @@ label_value_problems: Final = _syntax(
     "12345",
     unit="bytes",
 )
-_qualified_problems: Final = _syntax(
+_qualified_problems: Final = name_rule(
     _QUALIFIED,
     63,
     "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an "
@@ -170,6 +171,14 @@ _qualified_problems: Final = _syntax(
     "123-abc",
     unit="bytes",
 )
+
+
+def rfc1123_label_problems(name: str) -> list[str]:
+    """Return what keeps a text from being a label of RFC 1123."""
+    found = _label_problems(name)
+    if found and "." in name and len(subdomain_problems(name)) < len(found):
+        found[-1] = "must not contain dots"
+    return found
 
 
 def path_segment_problems(name: str) -> list[str]:
@@ -272,10 +281,20 @@ def at_least(least: int, text: str = "must be greater than or equal to 0") -> Ch
     return never(lambda value: isinstance(value, int) and value < least, text)
 
 
-def between(low: int, high: int) -> Check:
+def between(low: int, high: int, text: str = "") -> Check:
     """Return a check for the bounds of a number."""
-    text = f"must be between {low} and {high}, inclusive"
+    text = text or f"must be between {low} and {high}, inclusive"
     return never(lambda value: isinstance(value, int) and not low <= value <= high, text)
+
+
+def prohibited(text: str) -> Check:
+    """Return a check that nothing is said."""
+
+    def check(value: Any, where: str) -> Iterator[ErrorCause]:
+        if value is not None:
+            yield forbidden(where, text)
+
+    return check
 
 
 def named(rule: NameRule) -> Check:
@@ -283,6 +302,16 @@ def named(rule: NameRule) -> Check:
 
     def check(value: Any, where: str) -> Iterator[ErrorCause]:
         yield from (invalid(where, value, text) for text in (rule(value) if value else ()))
+
+    return check
+
+
+def each(rule: Any) -> Check:
+    """Return a check of every item of a list."""
+
+    def check(value: Any, where: str) -> Iterator[ErrorCause]:
+        for position, item in enumerate(value or ()):
+            yield from broken(item, f"{where}[{position}]", rule)
 
     return check
 
@@ -306,6 +335,41 @@ def port(value: Any, where: str) -> Iterator[ErrorCause]:
     yield from between(1, 65535)(value, where)
     if isinstance(value, str):
         yield from named(port_name_problems)(value, where)
+
+
+def address(value: Any, where: str) -> Iterator[ErrorCause]:
+    """Check an IP address."""
+    if value and not _is_address(value):
+        text = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
+        if _is_address(_without_zeros(value)):
+            text = "must not have leading 0s"
+        yield invalid(where, value, text)
+
+
+def _without_zeros(text: str) -> str:
+    return re.sub(r"(?<![\d:a-f])0+(?=\d)", "", text)
+
+
+def _is_address(text: str) -> bool:
+    try:
+        return ipaddress.ip_address(text) is not None and "%" not in text
+    except ValueError:
+        return False
+
+
+def relative_path(value: Any, where: str) -> Iterator[ErrorCause]:
+    """Check a path that stays below another one."""
+    if not value:
+        return
+    if value.startswith("/"):
+        yield invalid(where, value, "must be a relative path")
+    yield from no_backsteps(value, where)
+
+
+def no_backsteps(value: Any, where: str) -> Iterator[ErrorCause]:
+    """Check that no part of a path is `..`."""
+    if ".." in (value or "").split("/"):
+        yield invalid(where, value, "must not contain '..'")
 
 
 def amounts(value: Any, where: str) -> Iterator[ErrorCause]:
@@ -339,13 +403,31 @@ def selector(value: Any, where: str) -> Iterator[ErrorCause]:
             yield forbidden(f"{inner}.values", text)
         elif sign not in ("In", "NotIn", "Exists", "DoesNotExist"):
             yield invalid(f"{inner}.operator", sign, "not a valid selector operator")
+        yield from each(named(label_value_problems))(listed, f"{inner}.values")
         for text in label_key_problems(one.get("key") or ""):
             yield invalid(f"{inner}.key", one.get("key") or "", text)
 
 
 def parsed_network(text: str) -> Any:
     """Return a network of addresses, None for another text."""
+    _, slash, length = text.partition("/")
     try:
-        return ipaddress.ip_network(text, strict=False) if "/" in text else None
+        return ipaddress.ip_network(text, strict=False) if slash and length.isdigit() else None
     except ValueError:
         return None
+
+
+def network(value: Any, where: str) -> Iterator[ErrorCause]:
+    """Check a network of addresses, in its one form."""
+    if not value:
+        return
+    found = parsed_network(value)
+    if found is not None:
+        if found.network_address != ipaddress.ip_address(value.partition("/")[0]):
+            text = "must not have bits set beyond the prefix length"
+            yield invalid(where, value, text)
+    elif parsed_network(_without_zeros(value)) is not None:
+        yield invalid(where, value, "must not have leading 0s in IP or prefix length")
+    else:
+        text = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
+        yield invalid(where, value, text)

@@ -79,8 +79,12 @@ def _go_type(schema: Json) -> str:
     if kind == "object":
         others = schema.get("additionalProperties")
         if isinstance(others, dict):
+            if _is_quantity(others):
+                return "v1.ResourceList"
             return "map[string]" + _go_type(others)
         return f"v1.{schema.get('title', 'Object')}"
+    if schema.get("format") == "byte":
+        return "[]uint8"
     if kind == "integer":
         return str(schema.get("format", "int32"))
     if kind == "boolean":
@@ -209,6 +213,9 @@ class _Decoder:
             if quantity is None:
                 raise DecodeError(QUANTITY_TEXT)
             return quantity
+        low, high = INTEGER_RANGES["int32"]
+        if isinstance(value, float) or (isinstance(value, int) and not low <= value <= high):
+            raise self._misfit(value, schema, owner, str(value))
         if isinstance(value, bool) or not isinstance(value, int | str):
             raise self._misfit(value, schema, owner)
         return value

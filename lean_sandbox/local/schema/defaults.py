@@ -6,8 +6,12 @@ In a tree `name[*]` stands for every item of a list.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
+
+from lean_sandbox.local.schema.structural import canonical_quantity
+from lean_sandbox.model.comparison import parse_quantity
 
 Json = dict[str, Any]
 
@@ -74,6 +78,35 @@ _VOLUME: Final[Json] = {
     "ephemeral?": {"volumeClaimTemplate?": {"spec": {"volumeMode": "Filesystem"}}},
     "hostPath?": {"type": ""},
 }
+# Of features that a real server has turned off.
+_TURNED_OFF: Final[Mapping[str, Json]] = {
+    "Lease": {"spec": {"strategy": None, "preferredHolder": None}},
+    "Node": {"spec": {"configSource": None}},
+    "Pod": {
+        "spec": {
+            **{f"{name}[*]": {"lifecycle": {"stopSignal": None}} for name in CONTAINER_LISTS},
+            "volumes[*]": {"projected": {"sources[*]": {"clusterTrustBundle": None}}},
+        }
+    },
+}
+
+
+def _drop(target: Json, tree: Json) -> None:
+    """Take away what a tree names, and what is empty without it."""
+    for key, inner in tree.items():
+        name = key.removesuffix("[*]")
+        value = target.get(name)
+        if inner is None:
+            target.pop(name, None)
+        elif name != key:
+            for item in value or ():
+                _drop(item, inner)
+        elif value:
+            _drop(value, inner)
+            if not value:
+                del target[name]
+
+
 _SPEC: Final[Json] = {
     "restartPolicy": "Always",
     "dnsPolicy": "ClusterFirst",
@@ -99,6 +132,12 @@ def _pull_policy(image: str) -> str:
 
 
 def _resource_defaults(resources: Json) -> None:
+    """Round amounts up to thousandths; what is limited is requested."""
+    for part in ("limits", "requests"):
+        for name, amount in (resources.get(part) or {}).items():
+            exact = (parse_quantity(amount) or 0) * 1000
+            if exact % 1:
+                resources[part][name] = canonical_quantity(f"{math.ceil(exact)}m")
     if limits := resources.get("limits"):
         resources["requests"] = {**limits, **(resources.get("requests") or {})}
 
@@ -108,13 +147,14 @@ def pod_spec_defaults(spec: Json) -> None:
     fill(spec, _SPEC)
     for _, _, container in containers_of(spec):
         fill(container, {"imagePullPolicy": _pull_policy(container.get("image") or "")})
-        _resource_defaults(container["resources"])
         for port in container.get("ports") or () if spec.get("hostNetwork") else ():
             if port.get("containerPort"):
                 port["hostPort"] = port.get("hostPort") or port["containerPort"]
     for volume in spec.get("volumes") or ():
         if not any(value is not None for name, value in volume.items() if name != "name"):
             volume["emptyDir"] = {}
+        if image := volume.get("image"):
+            fill(image, {"pullPolicy": _pull_policy(image.get("reference") or "")})
     if spec["terminationGracePeriodSeconds"] < 0:
         spec["terminationGracePeriodSeconds"] = 1
 
@@ -126,7 +166,19 @@ def pod_defaults(obj: Json) -> None:
     account = spec.get("serviceAccountName") or spec.get("serviceAccount") or "default"
     spec["serviceAccountName"] = spec["serviceAccount"] = account
     spec.setdefault("enableServiceLinks", True)
+    for _, _, container in containers_of(spec):
+        _resource_defaults(container["resources"])
     _resource_defaults(spec.get("resources") or {})
+    _address_defaults(obj.get("status") or {})
+
+
+def _address_defaults(status: Json) -> None:
+    """Let the address of a Pod be the first of its addresses."""
+    given = status.get("podIPs") or []
+    if (first := status.get("podIP")) and (not given or given[0].get("ip") != first):
+        status["podIPs"] = [{"ip": first}]
+    elif given and not first:
+        status["podIP"] = given[0].get("ip") or ""
 
 
 # ------------------------------------------------------------------ Services and definitions
@@ -152,14 +204,16 @@ def service_defaults(obj: Json) -> None:
     for one in spec.get("ports") or ():
         if not one.get("targetPort") and one.get("port") is not None:
             one["targetPort"] = one["port"]
+    if spec["sessionAffinity"] != "ClientIP":
+        spec.pop("sessionAffinityConfig", None)
+    if (address := spec.get("clusterIP")) and not spec.get("clusterIPs"):
+        spec["clusterIPs"] = [address]
     if spec["type"] == "ExternalName":
+        spec.pop("internalTrafficPolicy", None)
         return
     fill(spec, _PUBLISHED)
-    address = spec.get("clusterIP")
-    if address and not spec.get("clusterIPs"):
-        spec["clusterIPs"] = [address]
-    elif not address and spec.get("clusterIPs"):
-        spec["clusterIP"] = spec["clusterIPs"][0]
+    if spec.get("externalIPs"):
+        fill(spec, {"externalTrafficPolicy": "Cluster"})
     fill(spec, _LOOSE if address == "None" and not spec.get("selector") else _SINGLE)
 
 
@@ -189,7 +243,7 @@ _RBAC: Final = "rbac.authorization.k8s.io"
 
 def _namespace_defaults(obj: Json) -> None:
     labels = obj["metadata"].get("labels") or {}
-    labels.setdefault("kubernetes.io/metadata.name", obj["metadata"].get("name", ""))
+    labels["kubernetes.io/metadata.name"] = obj["metadata"].get("name", "")
     obj["metadata"]["labels"] = labels
     fill(obj, {"spec": {"finalizers": ["kubernetes"]}})
 
@@ -198,6 +252,47 @@ def _network_policy_defaults(obj: Json) -> None:
     spec = obj.setdefault("spec", {})
     if not spec.get("policyTypes"):
         spec["policyTypes"] = ["Ingress", *(["Egress"] if spec.get("egress") else [])]
+
+
+def _claim_defaults(obj: Json) -> None:
+    """Write a claim's source under both of its names; drop a source that none of them takes."""
+    spec = obj.setdefault("spec", {})
+    source = spec.get("dataSource")
+    reference = spec.get("dataSourceRef")
+    if source and (source.get("apiGroup") or "", source.get("kind")) not in _SOURCES:
+        source = None
+        del spec["dataSource"]
+    if reference and reference.get("namespace"):
+        del spec["dataSourceRef"]
+    elif reference and not source:
+        spec["dataSource"] = dict(reference)
+    elif source and not reference:
+        spec["dataSourceRef"] = dict(source)
+
+
+_SOURCES: Final = (
+    ("", "PersistentVolumeClaim"),
+    ("snapshot.storage.k8s.io", "VolumeSnapshot"),
+)
+
+
+def _scaler_defaults(obj: Json) -> None:
+    """Write how fast a HorizontalPodAutoscaler scales, if it says anything of it."""
+    behavior = obj["spec"].get("behavior")
+    for name in ("scaleUp", "scaleDown") if behavior else ():
+        behavior[name] = behavior.get(name) or {}
+        fill(behavior[name], _SCALING[name])
+
+
+_PERCENT: Final[Json] = {"type": "Percent", "value": 100, "periodSeconds": 15}
+_SCALING: Final[Mapping[str, Json]] = {
+    "scaleUp": {
+        "stabilizationWindowSeconds": 0,
+        "selectPolicy": "Max",
+        "policies": [{"type": "Pods", "value": 4, "periodSeconds": 15}, _PERCENT],
+    },
+    "scaleDown": {"selectPolicy": "Max", "policies": [_PERCENT]},
+}
 
 
 def _rolling(**steps: Any) -> Json:
@@ -236,13 +331,21 @@ _WORKLOADS: Final[Mapping[str, Json]] = {
         "podManagementPolicy": "OrderedReady",
         "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"},
         "updateStrategy": _rolling(partition=0),
+        "volumeClaimTemplates[*]": {
+            "kind": "PersistentVolumeClaim",
+            "apiVersion": "v1",
+            "spec": {"volumeMode": "Filesystem"},
+            "status": {"phase": "Pending"},
+        },
     },
 }
 """The defaults of specs that hold a template of Pods."""
 _OWN_DEFAULTS: Final[Mapping[str, Callable[[Json], None]]] = {
     "CustomResourceDefinition": definition_defaults,
+    "HorizontalPodAutoscaler": _scaler_defaults,
     "Namespace": _namespace_defaults,
     "NetworkPolicy": _network_policy_defaults,
+    "PersistentVolumeClaim": _claim_defaults,
     "Pod": pod_defaults,
     "Service": service_defaults,
 }
@@ -254,6 +357,7 @@ def core_defaults(kind: str, obj: Json) -> None:
     Allocated values (cluster IPs, node ports) and what admission adds beside the service account
     (priority, token volumes, tolerations) are the server's part.
     """
+    _drop(obj, _TURNED_OFF.get(kind, {}))
     fill(obj, _DEFAULTS.get(kind, {}))
     if kind in _WORKLOADS:
         fill(obj, {"spec": _WORKLOADS[kind]})

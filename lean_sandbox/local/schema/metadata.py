@@ -23,9 +23,7 @@ _IMMUTABLE: Final = (
 _OPERATORS: Final = {"In": "in", "NotIn": "notin", "Exists": "", "DoesNotExist": "!"}
 _OWNER_ORDER: Final = ("apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion")
 NAME_RULES: Final[dict[str, causes.NameRule]] = {
-    "Namespace": causes.rfc1123_label_problems,
-    # Services of Kubernetes 1.36 still have RFC 1035 names.
-    "Service": causes.rfc1035_label_problems,
+    **dict.fromkeys(("Namespace", "Service"), causes.rfc1123_label_problems),
     **dict.fromkeys(
         ("Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"), causes.path_segment_problems
     ),

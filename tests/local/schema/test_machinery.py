@@ -322,8 +322,8 @@ def test_annotations_are_limited_as_a_whole() -> None:
 
 
 def test_services_have_label_names() -> None:
-    """A Service name is an RFC 1035 label of at most 63 characters."""
-    for name in ("1a", "s" * 64, "a.b"):
+    """A Service name is an RFC 1123 label of at most 63 characters."""
+    for name in ("-a", "s" * 64, "a.b"):
         service: Json = {
             "metadata": {"name": name, "namespace": "n"},
             "spec": {"clusterIP": "None"},
