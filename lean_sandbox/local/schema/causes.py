@@ -6,7 +6,6 @@ a name. In a tree `name[*]` stands for every item of a list.
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -337,26 +336,6 @@ def port(value: Any, where: str) -> Iterator[ErrorCause]:
         yield from named(port_name_problems)(value, where)
 
 
-def address(value: Any, where: str) -> Iterator[ErrorCause]:
-    """Check an IP address."""
-    if value and not _is_address(value):
-        text = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
-        if _is_address(_without_zeros(value)):
-            text = "must not have leading 0s"
-        yield invalid(where, value, text)
-
-
-def _without_zeros(text: str) -> str:
-    return re.sub(r"(?<![\d:a-f])0+(?=\d)", "", text)
-
-
-def _is_address(text: str) -> bool:
-    try:
-        return ipaddress.ip_address(text) is not None and "%" not in text
-    except ValueError:
-        return False
-
-
 def relative_path(value: Any, where: str) -> Iterator[ErrorCause]:
     """Check a path that stays below another one."""
     if not value:
@@ -406,28 +385,3 @@ def selector(value: Any, where: str) -> Iterator[ErrorCause]:
         yield from each(named(label_value_problems))(listed, f"{inner}.values")
         for text in label_key_problems(one.get("key") or ""):
             yield invalid(f"{inner}.key", one.get("key") or "", text)
-
-
-def parsed_network(text: str) -> Any:
-    """Return a network of addresses, None for another text."""
-    _, slash, length = text.partition("/")
-    try:
-        return ipaddress.ip_network(text, strict=False) if slash and length.isdigit() else None
-    except ValueError:
-        return None
-
-
-def network(value: Any, where: str) -> Iterator[ErrorCause]:
-    """Check a network of addresses, in its one form."""
-    if not value:
-        return
-    found = parsed_network(value)
-    if found is not None:
-        if found.network_address != ipaddress.ip_address(value.partition("/")[0]):
-            text = "must not have bits set beyond the prefix length"
-            yield invalid(where, value, text)
-    elif parsed_network(_without_zeros(value)) is not None:
-        yield invalid(where, value, "must not have leading 0s in IP or prefix length")
-    else:
-        text = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
-        yield invalid(where, value, text)

@@ -10,7 +10,8 @@ from typing import Any, Final
 from lean_sandbox.local.errors import ErrorCause
 from lean_sandbox.local.kinds import Kind
 from lean_sandbox.local.schema import causes
-from lean_sandbox.local.schema.causes import amounts, at_least, broken, each, network, one_of
+from lean_sandbox.local.schema.addresses import network
+from lean_sandbox.local.schema.causes import amounts, at_least, broken, each, one_of
 from lean_sandbox.local.schema.definition import check_definition, check_definition_change
 from lean_sandbox.local.schema.events import check_event
 from lean_sandbox.local.schema.metadata import (

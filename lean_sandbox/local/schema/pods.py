@@ -8,19 +8,12 @@ from typing import Any, Final
 
 from lean_sandbox.local.errors import ErrorCause
 from lean_sandbox.local.schema import causes
-from lean_sandbox.local.schema.causes import (
-    address,
-    between,
-    each,
-    labels,
-    named,
-    needed,
-    one_of,
-    unique,
-)
-from lean_sandbox.local.schema.containers import MAX_INT32, RESOURCES, RIGHTS, check_containers
+from lean_sandbox.local.schema.addresses import address
+from lean_sandbox.local.schema.causes import between, each, labels, named, needed, one_of, unique
+from lean_sandbox.local.schema.containers import MAX_INT32, RIGHTS, check_containers
 from lean_sandbox.local.schema.defaults import CONTAINER_LISTS
 from lean_sandbox.local.schema.placement import AFFINITY, SPREAD, TOLERATIONS, check_narrowed
+from lean_sandbox.local.schema.resources import RESOURCES
 from lean_sandbox.local.schema.volumes import VOLUMES
 
 Json = dict[str, Any]

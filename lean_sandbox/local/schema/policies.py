@@ -8,21 +8,20 @@ from typing import Any, Final
 
 from lean_sandbox.local.errors import ErrorCause
 from lean_sandbox.local.schema import causes
+from lean_sandbox.local.schema.addresses import network, parsed_network
 from lean_sandbox.local.schema.causes import (
     at_least,
     each,
     labels,
     named,
     needed,
-    network,
     never,
     one_of,
-    parsed_network,
     port,
     selector,
 )
-from lean_sandbox.local.schema.containers import resource_names
 from lean_sandbox.local.schema.placement import TOLERATIONS
+from lean_sandbox.local.schema.resources import resource_names
 
 Json = dict[str, Any]
 

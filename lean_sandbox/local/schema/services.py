@@ -8,15 +8,14 @@ from typing import Any, Final
 
 from lean_sandbox.local.errors import ErrorCause
 from lean_sandbox.local.schema import causes
+from lean_sandbox.local.schema.addresses import address, network
 from lean_sandbox.local.schema.causes import (
-    address,
     between,
     broken,
     each,
     labels,
     named,
     needed,
-    network,
     one_of,
     port,
     prohibited,
