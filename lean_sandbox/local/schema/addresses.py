@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import ipaddress
-import re
 from collections.abc import Iterator
 from typing import Any
 
 from lean_sandbox.local.errors import ErrorCause
 from lean_sandbox.local.schema.causes import invalid
+from lean_sandbox.local.schema.formats import without_zeros
 
 
 def address(value: Any, where: str) -> Iterator[ErrorCause]:
     """Check an IP address."""
     if value and not _is_address(value):
         text = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
-        if _is_address(_without_zeros(value)):
+        if _is_address(without_zeros(value)):
             text = "must not have leading 0s"
         yield invalid(where, value, text)
-
-
-def _without_zeros(text: str) -> str:
-    return re.sub(r"(?<![\d:a-f])0+(?=\d)", "", text)
 
 
 def _is_address(text: str) -> bool:
@@ -49,7 +45,7 @@ def network(value: Any, where: str) -> Iterator[ErrorCause]:
         if found.network_address != ipaddress.ip_address(value.partition("/")[0]):
             text = "must not have bits set beyond the prefix length"
             yield invalid(where, value, text)
-    elif parsed_network(_without_zeros(value)) is not None:
+    elif parsed_network(without_zeros(value)) is not None:
         yield invalid(where, value, "must not have leading 0s in IP or prefix length")
     else:
         text = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"

@@ -13,12 +13,18 @@ import copy
 from functools import cache
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from lean_sandbox.local import recorded
+from lean_sandbox.local.schema.causes import member
 from lean_sandbox.local.schema.structural import (
+    EMBEDDED,
     INTEGER_RANGES,
     JSON_TYPES,
+    METADATA,
     QUANTITY_TEXT,
     canonical_quantity,
+    members,
 )
 from lean_sandbox.model.times import format_micro_time, format_rfc3339, parse_rfc3339
 
@@ -26,7 +32,6 @@ Json = dict[str, Any]
 
 # Of the steps to a value: a schema inside a schema is two of them.
 _DEEPEST: Final = 150
-METADATA: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 _EXTENSIONS: Final = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1"
 _GO_NAMES: Final = {"boolean": "bool", "integer": "number"}
 _TAKEN: Final = dict.fromkeys(("integer", "number"), ("integer", "number"))
@@ -67,6 +72,24 @@ def decode_metadata(obj: Json) -> list[str]:
     decoder = _Decoder()
     complete(decoder.value(metadata, schema, "ObjectMeta"), schema)
     return [f"metadata.{path}" for path in decoder.unknown]
+
+
+def decode_embedded(value: Any, schema: Json, path: str = "") -> None:
+    """Decode what every object has, in the objects inside a custom one. Raises DecodeError."""
+    if schema.get(EMBEDDED) and isinstance(value, dict):
+        for name in ("apiVersion", "kind"):
+            if not isinstance(given := value.get(name, ""), str):
+                shown = msgspec.json.encode(given).decode()
+                raise DecodeError(f"{path}.{name}: Invalid value: {shown}: must be a string")
+        metadata = value.get("metadata", {})
+        try:
+            _Decoder().value(metadata, recorded.linked_schema(METADATA), "ObjectMeta")
+        except DecodeError as error:
+            shown = msgspec.json.encode(metadata).decode()
+            raise DecodeError(f"{path}.metadata: Invalid value: {shown}: {error}") from None
+    for key, item, field in members(value, schema):
+        if isinstance(item, dict | list):
+            decode_embedded(item, field, member(path, key))
 
 
 # ------------------------------------------------------------------ decoding
@@ -111,6 +134,12 @@ def _is_plain(item: Any, schema: Json) -> bool:
     return item is True and schema.get("type") == "boolean"
 
 
+class _Key(str):
+    """A key of a map; Go does not take it for the name of a field."""
+
+    __slots__ = ()
+
+
 class _Decoder:
     """Decodes one object; knows where in it it is."""
 
@@ -123,7 +152,7 @@ class _Decoder:
         return text.removeprefix(".")
 
     def _misfit(self, value: Any, schema: Json, owner: str, number: str = "") -> DecodeError:
-        where = ".".join([owner, *(step for step in self._trail if isinstance(step, str))])
+        where = ".".join([owner, *(step for step in self._trail if type(step) is str)])
         name = _GO_NAMES.get(JSON_TYPES[type(value)], JSON_TYPES[type(value)])
         shown = f"{name} {number}".rstrip()
         text = f"cannot unmarshal {shown} into Go struct field {where}"
@@ -179,14 +208,13 @@ class _Decoder:
         return value
 
     def _members(self, values: Any, keys: Any, schema: Json, owner: str) -> None:
-        # Keys of maps are no fields: Go does not name them.
         for key in keys:
             item = values[key]
             if _is_plain(item, schema):
                 continue
             if item is None:
                 item = _empty_item(schema)
-            self._trail.append(key if isinstance(key, int) else 0)
+            self._trail.append(key if isinstance(key, int) else _Key(key))
             values[key] = self.value(item, schema, owner)
             self._trail.pop()
 
@@ -311,6 +339,6 @@ def complete(obj: Json, schema: Json) -> None:
         if not value and value != {}:
             continue
         is_map = "properties" not in schema["properties"][name] and isinstance(value, dict)
-        members = value if isinstance(value, list) else value.values() if is_map else [value]
-        for member in members:
-            complete(member, nested)
+        held = value if isinstance(value, list) else value.values() if is_map else [value]
+        for each in held:
+            complete(each, nested)

@@ -1,11 +1,7 @@
-"""CustomResourceDefinitions: what they may say, and whether their schemas are structural.
-
-Rules are compiled, so an unknown function or a syntax error shows here and not at the first object.
-"""
+"""CustomResourceDefinitions: what they may say beside the schemas of their versions."""
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Iterator
 from typing import Any, Final
@@ -13,219 +9,10 @@ from typing import Any, Final
 from lean_sandbox.local.errors import ErrorCause
 from lean_sandbox.local.schema import causes
 from lean_sandbox.local.schema.causes import Check, broken, named, needed, never, one_of
-from lean_sandbox.local.schema.expressions import RuleError
-from lean_sandbox.local.schema.structural import (
-    EMBEDDED,
-    OPEN,
-    PatternError,
-    compile_pattern,
-    prune,
-)
-from lean_sandbox.local.schema.validation import check_rule, validate
+from lean_sandbox.local.schema.schemas import check_schema
+from lean_sandbox.local.schema.structural import OPEN
 
 Json = dict[str, Any]
-
-# ------------------------------------------------------------------ schemas
-
-_reason: Final = one_of(
-    *(f"FieldValue{word}" for word in ("Duplicate", "Forbidden", "Invalid", "Required"))
-)
-
-
-def _unset(text: str, *, is_absent: bool = False) -> Check:
-    """Return a check that nothing is said, ``false`` included if ``is_absent``."""
-
-    def check(value: Any, where: str) -> Iterator[ErrorCause]:
-        if value or (is_absent and value is not None):
-            yield causes.forbidden(where, text)
-
-    return check
-
-
-def _pattern(pattern: Any, where: str) -> Iterator[ErrorCause]:
-    try:
-        compile_pattern(pattern or "")
-    except PatternError as error:
-        text = f"must be a valid regular expression, but isn't: {error}"
-        yield causes.invalid(where, pattern, text)
-
-
-_UNKNOWN: Final = (
-    *("$ref", "definitions", "id", "patternProperties", "dependencies", "additionalItems"),
-)
-_KEYWORDS: Final[Json] = {
-    **{name: _unset(f"{name} is not supported", is_absent=True) for name in _UNKNOWN},
-    "uniqueItems": _unset(
-        "uniqueItems cannot be set to true since the runtime complexity becomes quadratic"
-    ),
-    "pattern": _pattern,
-    "type": one_of("array", "boolean", "integer", "number", "object", "string"),
-    "x-kubernetes-list-type": one_of("atomic", "set", "map"),
-    "x-kubernetes-map-type": one_of("atomic", "granular"),
-    OPEN: never(lambda value: value is False, "must be true or undefined"),
-}
-# Within anyOf, oneOf, allOf and not these say nothing that a value could be pruned by.
-_BRANCH: Final[Json] = {
-    "type": _unset("must be empty to be structural"),
-    "default": _unset("must be undefined to be structural"),
-    "additionalProperties": _unset("must be undefined to be structural"),
-    "nullable": _unset("must be false to be structural"),
-    "pattern": _pattern,
-}
-
-
-def _check_type(schema: Json, path: str, *, is_root: bool) -> Iterator[ErrorCause]:
-    kind = schema.get("type") or ""
-    where = f"{path}.type"
-    if not kind and is_root:
-        yield causes.required(where, "must not be empty at the root")
-    elif not kind and not (schema.get("x-kubernetes-int-or-string") or schema.get(OPEN)):
-        yield causes.required(where, "must not be empty for specified object fields")
-    elif is_root and kind and kind != "object":
-        yield causes.invalid(where, kind, "must be object at the root")
-    elif schema.get(EMBEDDED) and kind != "object":
-        yield causes.invalid(where, kind, f"must be object if {EMBEDDED} is true")
-    elif kind != "array" and schema.get("x-kubernetes-list-type"):
-        text = "must be array if x-kubernetes-list-type is specified"
-        yield causes.invalid(where, kind, text)
-    if schema.get(EMBEDDED) and not schema.get("properties") and not schema.get(OPEN):
-        text = f"must not be empty if {EMBEDDED} is true without {OPEN}"
-        yield causes.required(f"{path}.properties", text)
-
-
-def _check_items(schema: Json, path: str) -> Iterator[ErrorCause]:
-    items = schema.get("items")
-    kind = schema.get("x-kubernetes-list-type")
-    if schema.get("type") == "array" and items is None:
-        yield causes.required(f"{path}.items", "must be specified")
-    if isinstance(items, list):
-        text = "items must be a schema object and not an array"
-        yield causes.forbidden(f"{path}.items", text)
-    if not isinstance(items, dict):
-        items = {}
-    map_type = items.get("x-kubernetes-map-type")
-    if kind == "set" and items.get("type") == "object" and map_type != "atomic":
-        text = "must be atomic as item of a list with x-kubernetes-list-type=set"
-        yield causes.invalid(f"{path}.items.x-kubernetes-map-type", map_type, text)
-    if kind == "map":
-        yield from _check_keys(schema.get("x-kubernetes-list-map-keys") or [], items, path)
-
-
-def _check_keys(keys: list[str], items: Json, path: str) -> Iterator[ErrorCause]:
-    where = f"{path}.x-kubernetes-list-map-keys"
-    yield from needed("must not be empty if x-kubernetes-list-type is map")(keys, where)
-    for key in keys:
-        field = (items.get("properties") or {}).get(key)
-        if field is None:
-            yield causes.invalid(where, key, "entries must all be names of item properties")
-        elif "default" not in field and key not in (items.get("required") or ()):
-            text = (
-                "this property is in x-kubernetes-list-map-keys, "
-                "so it must have a default or be a required property"
-            )
-            yield causes.required(f"{path}.items.properties[{key}].default", text)
-
-
-def _check_default(schema: Json, path: str) -> Iterator[ErrorCause]:
-    if "default" not in schema:
-        return
-    where = f"{path}.default"
-    given = {"value": schema["default"]}
-    around = {"properties": {"value": schema}}
-    for error in validate(given, around):
-        yield ErrorCause(error.reason, error.message.replace("value in body", " in body"), where)
-    if prune(copy.deepcopy(given), around):
-        yield causes.invalid(where, schema["default"], "must not have unknown fields")
-
-
-def _check_branches(schema: Json, path: str) -> Iterator[ErrorCause]:
-    if schema.get("x-kubernetes-int-or-string"):
-        return
-    for name in ("allOf", "anyOf", "oneOf"):
-        for position, branch in enumerate(schema.get(name) or ()):
-            yield from _check_branch(branch or {}, f"{path}.{name}[{position}]")
-    yield from _check_branch(schema.get("not") or {}, f"{path}.not")
-
-
-def _check_branch(branch: Json, path: str) -> Iterator[ErrorCause]:
-    yield from broken(branch, path, _BRANCH)
-    if branch:
-        yield from _check_branches(branch, path)
-    for name, field in (branch.get("properties") or {}).items():
-        yield from _check_branch(field or {}, f"{path}.properties[{name}]")
-
-
-def _check_metadata(field: Json, where: str) -> Iterator[ErrorCause]:
-    if field.get("type") not in (None, "object"):
-        yield causes.invalid(f"{where}.type", field["type"], "must be object")
-    if set(field.get("properties") or ()) - {"name", "generateName"}:
-        text = "must not specify anything other than name and generateName"
-        yield causes.forbidden(where, f"{text}, but metadata is implicitly specified")
-
-
-def _check_rule(rule: Json, schema: Json, where: str, *, is_root: bool) -> Iterator[ErrorCause]:
-    text = rule.get("rule") or ""
-    expression = rule.get("messageExpression") or ""
-    if not text.strip():
-        yield causes.required(f"{where}.rule", "rule is not specified")
-        return
-    if "\n" in (message := rule.get("message") or ""):
-        yield causes.invalid(f"{where}.message", message, "must not contain line breaks")
-    if expression and not expression.strip():
-        problem = "messageExpression must be non-empty if specified"
-        yield causes.required(f"{where}.messageExpression", problem)
-        expression = ""
-    yield from _reason(rule.get("reason"), f"{where}.reason")
-    if (field := rule.get("fieldPath")) and not _has_field(schema, field):
-        yield causes.invalid(f"{where}.fieldPath", field, "must be a valid path")
-    for name, source in (("rule", text), ("messageExpression", expression)):
-        try:
-            check_rule(source or "true", schema, is_root=is_root)
-        except RuleError as error:
-            what = "" if name == "rule" else f"{name} "
-            yield causes.invalid(f"{where}.{name}", source, f"{what}compilation failed: {error}")
-
-
-def _has_field(schema: Json, path: str) -> bool:
-    """Say whether a path such as `.a['b']` names a declared field."""
-    steps = re.findall(r"\.(\w+)|\['([^']*)'\]", path)
-    if "".join(f".{a}" if a else f"['{b}']" for a, b in steps) != path:
-        return False
-    for a, b in steps:
-        others = schema.get("additionalProperties")
-        inner = (schema.get("properties") or {}).get(a or b, others)
-        if not isinstance(inner, dict):
-            return False
-        schema = inner
-    return True
-
-
-def check_schema(schema: Json, path: str, *, is_root: bool = False) -> Iterator[ErrorCause]:
-    """Give what keeps a schema from being structural, and its rules from being compiled."""
-    yield from broken(schema, path, _KEYWORDS)
-    yield from _check_type(schema, path, is_root=is_root)
-    yield from _check_items(schema, path)
-    yield from _check_default(schema, path)
-    yield from _check_branches(schema, path)
-    for position, rule in enumerate(schema.get("x-kubernetes-validations") or ()):
-        where = f"{path}.x-kubernetes-validations[{position}]"
-        yield from _check_rule(rule or {}, schema, where, is_root=is_root)
-    properties: Json = schema.get("properties") or {}
-    others = schema.get("additionalProperties")
-    items = schema.get("items")
-    if properties and others is not None:
-        text = "additionalProperties and properties are mutual exclusive"
-        yield causes.forbidden(f"{path}.additionalProperties", text)
-    for name, field in properties.items():
-        where = f"{path}.properties[{name}]"
-        if name == "metadata" and (is_root or schema.get(EMBEDDED)):
-            yield from _check_metadata(field or {}, where)
-        else:
-            yield from check_schema(field or {}, where)
-    for name, inner in (("additionalProperties", others), ("items", items)):
-        if isinstance(inner, dict):
-            yield from check_schema(inner, f"{path}.{name}")
-
 
 # ------------------------------------------------------------------ names
 
@@ -246,6 +33,10 @@ def _group(group: Any, where: str) -> Iterator[ErrorCause]:
 
 
 def _check_name(crd: Json) -> Iterator[ErrorCause]:
+    names = crd["spec"]["names"]
+    if names.get("kind") and names.get("kind") == names.get("listKind"):
+        text = "kind and listKind may not be the same"
+        yield causes.invalid("spec.names.listKind", names["listKind"], text)
     spec: Json = crd["spec"]
     group = spec.get("group") or ""
     name = crd["metadata"].get("name") or ""
@@ -263,6 +54,20 @@ def _check_approval(crd: Json) -> Iterator[ErrorCause]:
         yield causes.required(f"metadata.annotations[{_APPROVAL}]", text)
 
 
+def _check_conversion(conversion: Json, where: str) -> Iterator[ErrorCause]:
+    webhook = conversion.get("webhook") or {}
+    versions = webhook.get("conversionReviewVersions")
+    client = webhook.get("clientConfig")
+    if conversion.get("strategy") == "Webhook":
+        text = "required when strategy is set to Webhook"
+        yield from needed(text)(client, f"{where}.webhookClientConfig")
+        yield from needed()(versions, f"{where}.conversionReviewVersions")
+        return
+    for name, value in (("webhookClientConfig", client), ("conversionReviewVersions", versions)):
+        text = "should not be set when strategy is not set to Webhook"
+        yield from causes.prohibited(text)(value, f"{where}.{name}")
+
+
 _LABEL: Final = (needed(), named(causes.rfc1035_label_problems))
 _MIXED: Final = (needed(), named(_mixed_case))
 _SPEC: Final[Json] = {
@@ -270,7 +75,7 @@ _SPEC: Final[Json] = {
     "preserveUnknownFields": never(
         bool, f"cannot set to true, set {OPEN} to true in spec.versions[*].schema instead"
     ),
-    "conversion": {"strategy": (needed(), one_of("None", "Webhook"))},
+    "conversion": (_check_conversion, {"strategy": (needed(), one_of("None", "Webhook"))}),
     "scope": (needed(), one_of("Cluster", "Namespaced")),
     "names": {
         "plural": _LABEL,
@@ -289,21 +94,33 @@ _SPEC: Final[Json] = {
 def _below(*parents: str) -> causes.NameRule:
     """Return a rule for paths of fields below some parents."""
     shown = " or ".join(f".{parent}" for parent in parents)
-    pattern = rf"\.(?:{'|'.join(parents)})\.[^\[]+$"
-    return lambda text: [] if re.match(pattern, text) else [f"should be a json path under {shown}"]
+    shown = f"either {shown}" if parents[1:] else shown
+
+    def problems(text: str) -> list[str]:
+        if not re.match(r"\.\w+(\.\w+)*$", text):
+            return ["must be a simple json path starting with ."]
+        is_below = re.match(rf"\.(?:{'|'.join(parents)})\.", text)
+        return [] if is_below else [f"should be a json path under {shown}"]
+
+    return problems
 
 
 def _word(*allowed: str, is_needed: bool = False) -> Check:
     def check(value: Any, where: str) -> Iterator[ErrorCause]:
-        if (value or is_needed) and value not in allowed:
-            yield causes.invalid(where, value or "", f"must be one of {','.join(allowed)}")
+        text = f"must be one of {','.join(allowed)}"
+        if is_needed and not value:
+            yield causes.required(where, text)
+        elif value and value not in allowed:
+            yield causes.invalid(where, value, text)
 
     return check
 
 
 def _column_path(column: Json, where: str) -> Iterator[ErrorCause]:
     path = column.get("jsonPath") or ""
-    if not path.startswith("."):
+    if not path:
+        yield causes.required(f"{where}.JSONPath")
+    elif not path.startswith("."):
         text = "must be a simple json path starting with ."
         yield causes.invalid(f"{where}.JSONPath", path, text)
 
@@ -331,13 +148,23 @@ _VERSION: Final[Json] = {
 
 def _check_selectable(version: Json, path: str) -> Iterator[ErrorCause]:
     root = (version.get("schema") or {}).get("openAPIV3Schema") or {}
-    for position, item in enumerate(version.get("selectableFields") or ()):
+    given = [item.get("jsonPath") or "" for item in version.get("selectableFields") or ()]
+    if len(given) > 8:
+        yield causes.too_many(path, len(given), 8)
+    for position, text in enumerate(given):
         where = f"{path}[{position}].jsonPath"
-        text = item.get("jsonPath") or ""
         field = _field_at(root, text)
-        if field is None:
-            problem = "is an invalid path: does not refer to a valid field"
-            yield causes.invalid(where, text, problem)
+        problem = "does not refer to a valid field"
+        if text and not text.startswith("."):
+            problem = f"expected [ or . but got: {text.partition('.')[0]}"
+        elif "[" in text:
+            problem = "array notation is not allowed"
+        if not text:
+            yield causes.required(where)
+        elif text in given[:position]:
+            yield causes.duplicate(where, text)
+        elif field is None:
+            yield causes.invalid(where, text, f"is an invalid path: {problem}")
         elif field.get("type") not in ("string", "boolean", "integer"):
             problem = (
                 "must point to a field of type string, boolean or integer. Enum string fields and"
@@ -354,8 +181,29 @@ def _field_at(schema: Json, path: str) -> Json | None:
     return None if path.startswith(".metadata") else found
 
 
+def _check_deprecation(version: Json, where: str) -> Iterator[ErrorCause]:
+    warning = version.get("deprecationWarning")
+    if warning is None:
+        return
+    odd = next((at for at, char in enumerate(warning) if not char.isprintable()), None)
+    text = ""
+    if not version.get("deprecated"):
+        text = "can only be set for deprecated versions"
+    elif len(warning.encode()) > 256:
+        text = "must be <= 256 characters long"
+    elif odd is not None:
+        text = (
+            "must only contain printable UTF-8 characters; non-printable character found at"
+            f" index {odd}"
+        )
+    if text:
+        yield causes.invalid(where, warning, text)
+
+
 def _check_versions(versions: list[Json]) -> Iterator[ErrorCause]:
     given = [version.get("name") or "" for version in versions]
+    for position, version in enumerate(versions):
+        yield from _check_deprecation(version, f"spec.versions[{position}].deprecationWarning")
     if sum(bool(version.get("storage")) for version in versions) != 1:
         text = "must have exactly one version marked as storage version"
         yield causes.invalid("spec.versions", given, text)
@@ -373,7 +221,7 @@ def _check_versions(versions: list[Json]) -> Iterator[ErrorCause]:
         is_only = len(versions) == 1
         top = "spec" if is_only else path
         where = f"{top}.{'validation' if is_only else 'schema'}.openAPIV3Schema"
-        yield from check_schema(schema, where, is_root=True)
+        yield from check_schema(schema, where)
         yield from broken(version, top, _VERSION)
         yield from _check_selectable(version, f"{top}.selectableFields")
 

@@ -122,6 +122,11 @@ def _check_update(meta: Json, old: Json) -> Iterator[ErrorCause]:
         yield causes.forbidden("metadata.finalizers", text)
 
 
+def check_metadata(metadata: Json, where: str) -> Iterator[ErrorCause]:
+    """Give what is wrong with labels, annotations, finalizers and owners."""
+    yield from broken(metadata, where, _METADATA)
+
+
 def validate_metadata(
     obj: Json,
     old: Json | None = None,
@@ -134,7 +139,7 @@ def validate_metadata(
     is_new = old is None
     found = list(_check_name(meta, rule)) if is_new else []
     found += _check_namespace(meta.get("namespace") or "", is_new=is_new, namespaced=namespaced)
-    found += broken(meta, "metadata", _METADATA)
+    found += check_metadata(meta, "metadata")
     if old is not None:
         found += _check_update(meta, old.get("metadata") or {})
     return found

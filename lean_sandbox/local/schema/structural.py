@@ -5,14 +5,10 @@ Objects are pruned and get their defaults in place; schemas never change.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import copy
-import ipaddress
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from datetime import date
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any, Final
@@ -44,50 +40,21 @@ JSON_TYPES: Final = {
 QUANTITY_TEXT: Final = (
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 )
-# As the format of a schema has it: any separator before the fraction, any offset.
-_CLOCK = re.compile(r"(\d\d):(\d\d):(\d\d)(.\d+)?(z|[+-]\d\d:\d\d)\Z", re.ASCII)
-_DATE = re.compile(r"\d{4}-\d\d-\d\d\Z", re.ASCII)
-_UUID = re.compile(r"(?i)[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}\Z")
-
-
-def _parses(parse: Callable[[Any], object], text: str) -> bool:
-    try:
-        parse(text)
-    except (ValueError, binascii.Error):
-        return False
-    return True
-
-
-def is_date_time(text: str) -> bool:
-    """Say whether a schema takes a text for a time; what follows another "T" does not count."""
-    day, *rest = text.lower().split("t")
-    found = _CLOCK.match(rest[0]) if rest else None
-    if found is None or not _is_date(day):
-        return False
-    hour, minute, second = found.group(1, 2, 3)
-    return hour <= "23" and minute <= "59" and second <= "59"
-
-
-def _is_date(text: str) -> bool:
-    # The year 0 is unknown to Python; it has the days of the year 4.
-    known = "0004" + text[4:] if text.startswith("0000") else text
-    return _DATE.match(text) is not None and _parses(date.fromisoformat, known)
-
-
-_CHECKS: dict[str, Callable[[str], bool]] = {
-    "date-time": is_date_time,
-    "datetime": is_date_time,
-    "date": _is_date,
-    "byte": lambda text: _parses(lambda data: base64.b64decode(data, validate=True), text),
-    "ipv4": lambda text: _parses(ipaddress.IPv4Address, text),
-    "ipv6": lambda text: _parses(ipaddress.IPv6Address, text),
-    "cidr": lambda text: "/" in text and _parses(ipaddress.ip_interface, text),
-    "uuid": lambda text: _UUID.match(text) is not None,
-}
-
-
 _RE2: Final = re2.Options()
 _RE2.log_errors = False
+
+
+# What Go calls the problems that RE2 finds.
+_GO_PROBLEMS: Final = {
+    "missing )": "missing closing )",
+    "missing ]": "missing closing ]",
+    "invalid perl operator": "invalid or unsupported Perl syntax",
+    "bad repetition operator": "invalid nested repetition operator",
+    "invalid repetition size": "invalid repeat count",
+    "no argument for repetition operator": "missing argument to repetition operator",
+    "trailing \\": "trailing backslash at end of expression",
+    "invalid named capture group": "invalid named capture",
+}
 
 
 class PatternError(ValueError):
@@ -100,18 +67,16 @@ def compile_pattern(text: str) -> Any:
 
     It is asked by `search`.
     """
+    if re.search(r"(?<!\\)(\\\\)*\\C", text):
+        raise PatternError("error parsing regexp: invalid escape sequence: `\\C`")
     try:
         return re2.compile(text, _RE2)
     except re2.error as error:
         said = error.args[0]
         shown = said.decode(errors="replace") if isinstance(said, bytes) else said
-        raise PatternError(f"error parsing regexp: {shown}") from None
-
-
-def matches_format(text: str, name: str) -> bool:
-    """Say whether a text has a format; formats that are not known are not checked."""
-    check = _CHECKS.get(name)
-    return check is None or check(text)
+        problem, _, part = shown.partition(": ")
+        problem = _GO_PROBLEMS.get(problem, problem)
+        raise PatternError(f"error parsing regexp: {problem}: `{part}`") from None
 
 
 _DECIMAL: Final = {-9: "n", -6: "u", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P"} | {
@@ -154,6 +119,8 @@ def _decimal(amount: Fraction, *, is_exponent: bool = False) -> str:
 
 # ------------------------------------------------------------------ members
 
+INT_OR_STRING: Final = [{"type": "integer"}, {"type": "string"}]
+"""What a schema of a number or text may say with anyOf."""
 EMBEDDED: Final = "x-kubernetes-embedded-resource"
 OPEN: Final = "x-kubernetes-preserve-unknown-fields"
 MISSING: Final = object()

@@ -18,12 +18,14 @@ from lean_sandbox.local.schema.decoding import (
     builtin_schema,
     complete,
     decode,
+    decode_embedded,
     decode_metadata,
 )
 from lean_sandbox.local.schema.defaults import core_defaults
 from lean_sandbox.local.schema.metadata import validate_metadata
+from lean_sandbox.local.schema.rules import RuleSet
 from lean_sandbox.local.schema.structural import OPEN, Node, apply_defaults, prune, with_metadata
-from lean_sandbox.local.schema.validation import RuleSet, validate
+from lean_sandbox.local.schema.validation import validate
 
 Json = dict[str, Any]
 
@@ -95,6 +97,7 @@ class Admission:
             if not kind.is_custom:
                 return decode(obj, schema_of(kind), kind.kind)
             unknown = decode_metadata(obj)
+            decode_embedded(obj, schema_of(kind))
         except DecodeError as error:
             raise _unreadable(kind, str(error)) from None
         return sorted([*unknown, *prune(obj, schema_of(kind))])
