@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tests.conformance.api import GROUP, WIDGET_DEFINITION, WIDGETS, Api, answers
+from tests.conformance.api import Api, answers
+from tests.conformance.objects import GROUP, WIDGET_DEFINITION, WIDGETS
 
 Json = dict[str, Any]
 
@@ -30,7 +31,7 @@ _SCHEMAS: list[tuple[Json, Json]] = _RECORDED["schemas"]
 
 def definition(name: str, schema: Json, **version: Any) -> Json:
     """Return the definition of a kind, with a schema and some more of its only version."""
-    made = copy.deepcopy(WIDGET_DEFINITION)
+    made: Json = copy.deepcopy(WIDGET_DEFINITION)
     made["metadata"]["name"] = f"{name}s.{GROUP}"
     made["spec"]["names"] = {"plural": f"{name}s", "singular": name, "kind": name.title()}
     own = {"name": "v1", "served": True, "storage": True, **version}

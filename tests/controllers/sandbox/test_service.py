@@ -252,17 +252,17 @@ async def test_a_name_that_no_service_may_have_is_told_once_and_the_pod_runs() -
     The words are the server's. Without the wish for a Service all is well.
     """
     async with open_world() as world:
-        await world.create(sandbox("1-sb", spec={"service": True}))
-        await world.run_pod("1-sb")
-        ready = condition(world.get("1-sb"), "Ready")
+        await world.create(sandbox("sb.1", spec={"service": True}))
+        await world.run_pod("sb.1")
+        ready = condition(world.get("sb.1"), "Ready")
         assert (ready["status"], ready["reason"]) == ("False", "InvalidConfiguration")
-        assert '"1-sb" is invalid' in ready["message"]
-        assert world.get("1-sb")["status"]["podIPs"] == ["10.244.0.5"]
+        assert '"sb.1" is invalid' in ready["message"]
+        assert world.get("sb.1")["status"]["podIPs"] == ["10.244.0.5"]
         world.forget_requests()
         await world.advance(120.0)
         assert not world.asked()
-        await world.patch("sandboxes", "1-sb", {"spec": {"service": False}})
-        assert condition(world.get("1-sb"), "Ready")["status"] == "True"
+        await world.patch("sandboxes", "sb.1", {"spec": {"service": False}})
+        assert condition(world.get("sb.1"), "Ready")["status"] == "True"
 
 
 async def test_a_service_that_another_process_has_made_is_not_deleted() -> None:
