@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.api import Api, Room, answers, is_deleting, until
+from tests.conformance.api import RBAC, Api, Room, answers, is_deleting, until
 from tests.conformance.objects import config, owner, pod, widget
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -208,6 +208,69 @@ async def test_an_owner_of_a_version_that_is_not_served_keeps_an_object(room: Ro
     kept = (await room.api.get(f"{room.widgets}/kept")).ok()
     assert kept["metadata"]["ownerReferences"] == [older]
     (await room.api.patch(f"{room.widgets}/kept", {"metadata": {"ownerReferences": None}})).ok()
+
+
+async def test_an_owner_is_what_a_reference_names(room: Room) -> None:
+    """A reference with the uid of one object and the kind or name of another keeps nothing."""
+    living = await room.config("living")
+    for name, wrong in (("kind", {"kind": "Secret"}), ("name", {"name": "other"})):
+        await room.widget(name, metadata={"ownerReferences": [{**owner(living), **wrong}]})
+    await room.widget("right", metadata={"ownerReferences": [owner(living)]})
+    await answers(room.api, f"{room.widgets}/kind", 404)
+    await answers(room.api, f"{room.widgets}/name", 404)
+    assert (await room.api.get(f"{room.widgets}/right")).status == 200
+
+
+async def test_what_is_in_no_namespace_is_not_collected_for_an_owner_in_one(room: Room) -> None:
+    """Such an owner cannot be looked up, so nothing is deleted."""
+    living = await room.config("living")
+    role = {"metadata": {"name": room.name, "ownerReferences": [owner(living)]}}
+    (await room.api.post(f"{RBAC}/clusterroles", role)).ok()
+    await room.widget("sibling", metadata={"ownerReferences": [owner(living)]})
+    (await room.api.delete(f"{room.maps}/living")).ok()
+    await answers(room.api, f"{room.widgets}/sibling", 404)
+    (await room.api.delete(f"{RBAC}/clusterroles/{room.name}")).ok()
+
+
+async def test_objects_that_own_each_other_go_together(room: Room) -> None:
+    """Foreground: they would wait for each other, so the references stop to block."""
+    first = await room.config("first")
+    await room.config("second")
+    second = f"{room.maps}/second"
+    held = {"metadata": {"ownerReferences": [owner(first, blockOwnerDeletion=True)]}}
+    other = (await room.api.patch(second, held)).ok()
+    held = {"metadata": {"ownerReferences": [owner(other, blockOwnerDeletion=True)]}}
+    (await room.api.patch(f"{room.maps}/first", held)).ok()
+    (await room.api.delete(f"{room.maps}/first", propagationPolicy="Foreground")).ok()
+    await answers(room.api, f"{room.maps}/first", 404)
+    await answers(room.api, second, 404)
+
+
+async def test_a_dependent_that_blocks_nobody_waits_for_its_own(room: Room) -> None:
+    """While an owner waits, each dependent is deleted as it is, whether that one blocks or not."""
+    held = {"finalizers": ["laws.dev/hold"]}
+    parent = await room.config("parent")
+    blocking = owner(parent, blockOwnerDeletion=True)
+    await room.widget("blocker", metadata={"ownerReferences": [blocking], **held})
+    child = await room.widget("child", metadata={"ownerReferences": [owner(parent)], **held})
+    below = owner(child, blockOwnerDeletion=True)
+    await room.widget("leaf", metadata={"ownerReferences": [below], **held})
+    (await room.api.delete(f"{room.maps}/parent", propagationPolicy="Foreground")).ok()
+    path = f"{room.widgets}/child"
+    await until(lambda: is_deleting(room.api, path))
+    finalizers = (await room.api.get(path)).ok()["metadata"]["finalizers"]
+    assert "foregroundDeletion" in finalizers
+    for name in ("blocker", "child", "leaf"):
+        await room.api.patch(f"{room.widgets}/{name}", {"metadata": {"finalizers": None}})
+
+
+async def test_what_every_namespace_has_comes_back(room: Room) -> None:
+    """The default account and the authority of the server, while the namespace lives."""
+    for path in (f"{room.core}/serviceaccounts/default", f"{room.maps}/kube-root-ca.crt"):
+        before = (await room.api.get(path)).ok()["metadata"]["uid"]
+        (await room.api.delete(path)).ok()
+        await answers(room.api, path)
+        assert (await room.api.get(path)).ok()["metadata"]["uid"] != before
 
 
 async def test_the_same_name_is_another_object(room: Room) -> None:

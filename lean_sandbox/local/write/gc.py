@@ -39,7 +39,7 @@ class GarbageCollector:
         self._verbs = verbs
         self._dependents: dict[str, set[Place]] = {}
         self._queue: dict[Place, None] = {}
-        # Objects with an owner of a version that is not served, until something is defined.
+        # Objects with an owner that cannot be looked up, until something is defined.
         self._stuck: set[Place] = set()
         self._wake = anyio.Event()
         self._store.listeners.append(self._follow)
@@ -70,9 +70,12 @@ class GarbageCollector:
     def _leave(self, place: Place, owners: Iterable[str]) -> None:
         for uid in sorted(owners):
             self._dependents.get(uid, set()).discard(place)
-            owner = self._store.uids.get(uid)
-            if owner is not None:
-                self._enqueue((owner[0].storage, owner[1]))
+            self._enqueue_owner(uid)
+
+    def _enqueue_owner(self, uid: str) -> None:
+        owner = self._store.uids.get(uid)
+        if owner is not None:
+            self._enqueue((owner[0].storage, owner[1]))
 
     def _follow(self, collection: Collection, event: Event) -> None:
         if collection.storage == DEFINITIONS and self._stuck:
@@ -125,39 +128,43 @@ class GarbageCollector:
     def _attend(self, kind: Kind, entry: Entry, references: list[Json], *, deleting: bool) -> None:
         """Delete an object all of whose owners are gone or wait for it.
 
-        One owner of a version that is not served, whatever became of it, and the object stays.
+        One owner that cannot be looked up, whatever became of it, and the object stays: its version
+        is not served, or it is in a namespace and the object in none.
         """
-        if not all(self._is_served(reference) for reference in references):
-            self._stuck.add((kind.storage, entry.key))
-            return
-        solid = []
-        waiting = []
-        gone = []
+        owners = []
         for reference in references:
-            owner = self._store.uids.get(reference["uid"])
-            owner_entry = owner[0].entries.get(owner[1]) if owner else None
-            if owner_entry is None or not _same_place(reference, owner_entry, entry):
-                gone.append(reference)
-            elif _waits_for_dependents(owner_entry):
-                waiting.append(reference)
-            else:
-                solid.append(reference)
+            of = self._registry.by_kind(reference["apiVersion"], reference["kind"])
+            if of is None or (of.namespaced and not entry.namespace):
+                self._stuck.add((kind.storage, entry.key))
+                return
+            owners.append(self._owner(of, reference, entry))
+        solid = [
+            reference
+            for reference, owner in zip(references, owners, strict=True)
+            if owner is not None and not _waits_for_dependents(owner)
+        ]
         if solid:
-            if gone or waiting:
+            if len(solid) < len(references):
                 self._set_owners(kind, entry, solid)
             return
         if deleting:
             return
-        if waiting:
-            blocking = any(reference.get("blockOwnerDeletion") for reference in waiting)
-            policy = "Foreground" if blocking and self._dependents.get(entry.uid) else "Background"
-        else:
-            policy = "Background"
-        how = Deletion(policy=policy, uid=entry.uid)
+        dependents = self._living_dependents(entry.uid)
+        waits = bool(dependents) and any(owner is not None for owner in owners)
+        if waits and any(_waits_for_dependents(one) for _, one in dependents):
+            # Its owner may be one of them: each would wait for the other.
+            kept = [{**one, "blockOwnerDeletion": False} for one in references]
+            self._set_owners(kind, entry, kept)
+            for uid in entry.owners:
+                self._enqueue_owner(uid)
+        how = Deletion(policy="Foreground" if waits else None, uid=entry.uid)
         self._verbs.delete(kind, entry.namespace, entry.name, how)
 
-    def _is_served(self, reference: Json) -> bool:
-        return self._registry.by_kind(reference["apiVersion"], reference["kind"]) is not None
+    def _owner(self, kind: Kind, reference: Json, dependent: Entry) -> Entry | None:
+        """Return what a reference names, None if that is gone or another object."""
+        namespace = dependent.namespace if kind.namespaced else ""
+        found = self._verbs.find(kind, namespace, reference["name"])
+        return found if found is not None and found.uid == reference["uid"] else None
 
     def _set_owners(self, kind: Kind, entry: Entry, references: list[Json]) -> None:
         def change(obj: Json) -> Json:
@@ -197,12 +204,6 @@ class GarbageCollector:
             kept = [reference for reference in references if reference["uid"] != owner.uid]
             self._set_owners(child_kind, child, kept)
         self._verbs.drop_finalizer(kind, owner, _ORPHAN)
-
-
-def _same_place(reference: Json, owner: Entry, dependent: Entry) -> bool:
-    """Say whether a reference really names the owner found by its uid."""
-    in_reach = not owner.namespace or owner.namespace == dependent.namespace
-    return in_reach and reference.get("name") == owner.name
 
 
 def _waits_for_dependents(owner: Entry) -> bool:

@@ -24,7 +24,8 @@ from lean_sandbox.local.write.verbs import Verbs
 
 Json = dict[str, Any]
 _MANAGER: Final = "kube-controller-manager"
-_ROOT_CA: Final = "kube-root-ca.crt"
+_FURNITURE: Final = {"serviceaccounts": "default", "configmaps": "kube-root-ca.crt"}
+"""The names of what every namespace has, by kind."""
 _CLAIMS: Final = "persistentvolumeclaims"
 _NAMES: Final = (("plural", "singular", "shortNames"), ("kind", "listKind"))
 """Members that may not have a name in common, of two definitions of a group."""
@@ -141,7 +142,8 @@ class NamespaceLifecycle:
         entry = event.entry
         if storage == "namespaces":
             if event.type == "ADDED":
-                self._furnish(entry.name)
+                for plural in _FURNITURE:
+                    self._furnish(entry.name, plural)
             elif entry.fields.get("status.phase") == "Terminating" and event.type != "DELETED":
                 self._ending.add(entry.name)
                 self._wake.set()
@@ -149,8 +151,11 @@ class NamespaceLifecycle:
             self._definitions.follow(event)
             if self._registry.ending:
                 self._wake.set()
-        if event.type == "DELETED" and (entry.namespace in self._ending or self._registry.ending):
-            self._wake.set()
+        if event.type == "DELETED":
+            if entry.namespace in self._ending or self._registry.ending:
+                self._wake.set()
+            elif _FURNITURE.get(storage) == entry.name:
+                self._furnish(entry.namespace, storage)
 
     @property
     def is_idle(self) -> bool:
@@ -159,14 +164,13 @@ class NamespaceLifecycle:
 
     # ------------------------------------------------------------------ namespaces
 
-    def _furnish(self, namespace: str) -> None:
-        """Give a new namespace what the controllers of a cluster put into each."""
-        for plural, name, more in (
-            ("serviceaccounts", "default", {}),
-            ("configmaps", _ROOT_CA, {"data": {"ca.crt": self.ca_pem}}),
-        ):
-            made: Json = {"metadata": {"name": name}, **more}
-            options = WriteOptions(manager=_MANAGER)
+    def _furnish(self, namespace: str, plural: str) -> None:
+        """Create what the controllers of a cluster put into each namespace that does not end."""
+        made: Json = {"metadata": {"name": _FURNITURE[plural]}}
+        if plural == "configmaps":
+            made["data"] = {"ca.crt": self.ca_pem}
+        options = WriteOptions(manager=_MANAGER)
+        with suppress(StatusError):
             self._verbs.create(self._registry.by_resource(plural), namespace, made, options)
 
     def _end_namespace(self, name: str) -> None:
