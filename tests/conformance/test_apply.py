@@ -126,3 +126,81 @@ async def test_status_is_applied_through_its_subresource(room: Room) -> None:
     assert made["status"] == {"replicas": 4}
     entry = next(i for i in made["metadata"]["managedFields"] if i["manager"] == "me")
     assert entry["subresource"] == "status"
+
+
+async def test_what_was_there_before_the_first_apply_has_an_owner(room: Room) -> None:
+    """An object without a record: all it has is of `before-first-apply`, and conflicts."""
+    path = f"{room.maps}/a"
+    (await room.api.post(room.maps, config("a", {"k": "1", "other": "x"}))).ok()
+    (await room.api.patch(path, {"metadata": {"managedFields": [{}]}})).ok()
+    reply = await put(room, "a", "me", k="2")
+    assert 'conflict with "before-first-apply" using v1: .data.k' in reply.message
+    reply.refused(409, "Conflict")
+    managed = (await put(room, "a", "me", k="1")).ok()["metadata"]["managedFields"]
+    assert [(one["manager"], one["operation"], one["fieldsV1"]) for one in managed] == [
+        ("me", "Apply", {"f:data": {"f:k": {}}}),
+        ("before-first-apply", "Update", {"f:data": {".": {}, "f:k": {}, "f:other": {}}}),
+    ]
+
+
+async def test_a_status_without_a_record_is_of_before_the_first_apply(room: Room) -> None:
+    """An apply to the status takes up that half alone, through its subresource."""
+    await room.widget("w")
+    path = f"{room.widgets}/w"
+    (await room.api.patch(f"{path}/status", {"status": {"replicas": 1}})).ok()
+    (await room.api.patch(path, {"metadata": {"managedFields": [{}]}})).ok()
+    applied = {"status": {"selector": "a=b"}, "metadata": {"name": "w"}}
+    body = {"apiVersion": "laws.lean-sandbox.dev/v1", "kind": "Widget", **applied}
+    reply = await room.api.patch(f"{path}/status", body, APPLY, fieldManager="me")
+    managed = reply.ok()["metadata"]["managedFields"]
+    assert [(one["manager"], one["subresource"], one["fieldsV1"]) for one in managed] == [
+        ("me", "status", {"f:status": {"f:selector": {}}}),
+        ("before-first-apply", "status", {"f:status": {".": {}, "f:replicas": {}}}),
+    ]
+
+
+@pytest.mark.parametrize("missing", ["kind", "apiVersion"])
+@pytest.mark.parametrize("plural", ["maps", "widgets"])
+async def test_what_is_applied_says_what_it_is(room: Room, plural: str, missing: str) -> None:
+    """Without kind or apiVersion it is nothing, whether the object is there or not."""
+    body = config("a") if plural == "maps" else widget("a")
+    base = room.maps if plural == "maps" else room.widgets
+    del body[missing]
+    for _ in range(2):
+        reply = await room.api.patch(f"{base}/a", body, APPLY, fieldManager="me")
+        assert reply.status == 400, reply.body
+        await room.api.post(base, config("a") if plural == "maps" else widget("a"))
+
+
+async def test_an_absent_object_has_no_uid(room: Room) -> None:
+    """What is applied under a uid is not created; a version or an empty record is no hindrance."""
+    path = f"{room.maps}/a"
+    wanted = config("a", metadata={"uid": "5", "resourceVersion": "7"})
+    reply = await room.api.patch(path, wanted, APPLY, fieldManager="me")
+    reply.refused(409, "Conflict")
+    wanted["metadata"] = {"name": "a", "resourceVersion": "7", "managedFields": None}
+    assert (await room.api.patch(path, wanted, APPLY, fieldManager="me")).status == 201
+    wanted["metadata"] = {"name": "a", "managedFields": None}
+    (await room.api.patch(path, wanted, APPLY, fieldManager="me")).ok()
+
+
+async def test_an_item_is_applied_once(room: Room) -> None:
+    """Two items of one key, or one value of a set twice, cannot be owned apart."""
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}}
+    ports = [{"port": 80, "name": "a"}, {"port": 80, "name": "b"}]
+    body = {**service, "spec": {"ports": ports}}
+    path = f"{room.core}/services/s"
+    reply = await room.api.patch(path, body, APPLY, fieldManager="me")
+    said = '.spec.ports: duplicate entries for key [port=80,protocol="TCP"]'
+    assert (reply.status, said in reply.message) == (500, True)
+    held = config("a", metadata={"finalizers": ["laws.dev/hold"] * 2})
+    reply = await room.api.patch(f"{room.maps}/a", held, APPLY, fieldManager="me")
+    assert (reply.status, "duplicate entries" in reply.message) == (500, True)
+    assert (await room.api.get(f"{room.maps}/a")).status == 404
+
+
+async def test_an_empty_list_of_items_is_owned_by_nobody(room: Room) -> None:
+    """Who applies it owns no item, and so nothing."""
+    held = config("a", metadata={"finalizers": []})
+    reply = await room.api.patch(f"{room.maps}/a", held, APPLY, fieldManager="me")
+    assert "f:metadata" not in str(reply.ok()["metadata"].get("managedFields"))

@@ -9,6 +9,8 @@ import pytest
 from tests.conformance.api import JSON_PATCH, STRATEGIC, Room
 from tests.conformance.objects import owner
 
+Json = dict[str, Any]
+
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
@@ -159,3 +161,85 @@ async def test_field_managers_are_recorded_by_path(room: Room) -> None:
     managed = (await room.api.get(path)).ok()["metadata"]["managedFields"]
     owners = [item["manager"] for item in managed if "f:size" in item["fieldsV1"].get("f:spec", {})]
     assert owners == ["three"]
+
+
+@pytest.mark.parametrize("emptied", [[], [{}]])
+async def test_who_empties_the_record_of_fields_ends_it(room: Room, emptied: list[Json]) -> None:
+    """No list and a list without a writer are alike; no later update begins it anew."""
+    await room.config("a", k="1")
+    path = f"{room.maps}/a"
+    ended = (await room.api.patch(path, {"metadata": {"managedFields": emptied}})).ok()
+    assert "managedFields" not in ended["metadata"]
+    assert (
+        "managedFields" not in (await room.api.patch(path, {"data": {"k": "2"}})).ok()["metadata"]
+    )
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"manager": "me"},
+        {"manager": "me", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV2"},
+        {
+            "manager": "me",
+            "operation": "Update",
+            "apiVersion": "v1",
+            "fieldsType": "FieldsV1",
+            "fieldsV1": {"data": {}},
+        },
+    ],
+)
+async def test_a_record_of_fields_that_cannot_be_read_is_left_out(room: Room, entry: Json) -> None:
+    """The stored one stays."""
+    before = (await room.config("a", k="1"))["metadata"]["managedFields"]
+    change = {"metadata": {"managedFields": [entry]}}
+    after = (await room.api.patch(f"{room.maps}/a", change)).ok()["metadata"]["managedFields"]
+    assert [one["fieldsV1"] for one in after] == [one["fieldsV1"] for one in before]
+    assert [one["manager"] for one in after] == [one["manager"] for one in before]
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [{"deletionTimestamp": "2020-01-01T00:00:00Z"}, {"deletionGracePeriodSeconds": 1}],
+)
+@pytest.mark.parametrize("plural", ["maps", "widgets"])
+async def test_nobody_says_that_an_object_is_being_deleted(
+    room: Room, plural: str, metadata: Json
+) -> None:
+    """A patch that would is refused: only a DELETE begins a deletion."""
+    await room.config("a")
+    await room.widget("a")
+    base = room.maps if plural == "maps" else room.widgets
+    reply = await room.api.patch(f"{base}/a", {"metadata": metadata})
+    reply.refused(422, "Invalid")
+    assert "field is immutable" in reply.message
+
+
+@pytest.mark.parametrize("patch", [{"kind": None}, {"kind": "Other"}, {"apiVersion": "x/y"}, None])
+async def test_a_strategic_patch_does_not_see_what_kind_an_object_is(
+    room: Room, patch: Json | None
+) -> None:
+    """It is applied to an object of the kind of its path, whatever it says; null is no change."""
+    before = await room.config("a", k="1")
+    body = b"null" if patch is None else patch
+    after = (await room.api.patch(f"{room.maps}/a", body, STRATEGIC)).ok()
+    assert after["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
+
+
+@pytest.mark.parametrize("order", [[{"name": "b"}], ["b"]])
+async def test_an_order_that_leaves_out_an_item_of_the_patch_is_refused(
+    room: Room, order: list[Any]
+) -> None:
+    """`$setElementOrder` names every item that the patch changes."""
+    await room.pod("p")
+    spec = {"$setElementOrder/containers": order, "containers": [{"name": "main", "image": "new"}]}
+    reply = await room.api.patch(f"{room.pods}/p", {"spec": spec}, STRATEGIC)
+    assert reply.status == 500, reply.body
+
+
+@pytest.mark.parametrize("force", ["true", "false"])
+async def test_only_an_apply_is_forced(room: Room, force: str) -> None:
+    """Other patches do not even say that they are not."""
+    await room.config("a")
+    reply = await room.api.patch(f"{room.maps}/a", {}, force=force)
+    reply.refused(422, "Invalid")

@@ -235,7 +235,7 @@ class Handlers:
         return self._written(ask, form, entry, options)
 
     def _apply(self, ask: Ask, form: Accepted, options: WriteOptions) -> EncodedAnswer:
-        obj = bodies.read_object(ask.kind, ask.body, "application/yaml")
+        obj = bodies.read_applied(ask.kind, ask.body)
         options.subresource = ask.target.subresource
         namespace = ask.namespace
         name = ask.target.name

@@ -195,14 +195,17 @@ def keep_system(old: Json, new: Json) -> None:
         "uid",
         "creationTimestamp",
         "generation",
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
         "resourceVersion",
     ):
         if key in old:
             new[key] = old[key]
         else:
             new.pop(key, None)
+    # What a write says of a deletion that has not begun is checked, and refused.
+    if "deletionTimestamp" in old:
+        new["deletionTimestamp"] = old["deletionTimestamp"]
+        if "deletionGracePeriodSeconds" in old:
+            new.setdefault("deletionGracePeriodSeconds", old["deletionGracePeriodSeconds"])
 
 
 def count_generation(kind: Kind, old: Json, new: Json) -> None:

@@ -62,7 +62,7 @@ def decode(body: bytes, content_type: str) -> Any:
 
 
 def read_object(kind: Kind, body: bytes, content_type: str) -> Json:
-    """Return the object of a create, update or apply request, in its stored form.
+    """Return the object of a create or update request, in its stored form.
 
     Raises StatusError: 400 or 422 when it is not an object of the kind the path names, 415 for a
     content type that is neither JSON nor YAML.
@@ -71,6 +71,17 @@ def read_object(kind: Kind, body: bytes, content_type: str) -> Json:
     _check_claims(kind, obj, body)
     obj.pop("kind", None)
     obj.pop("apiVersion", None)
+    return obj
+
+
+def read_applied(kind: Kind, body: bytes) -> Json:
+    """Return the object of an apply request, which has to say its kind. Raises StatusError: 400."""
+    obj = decoded(kind, body, "application/yaml")
+    claimed = obj.pop("kind", "")
+    version = obj.pop("apiVersion", "")
+    if (claimed, version) != (kind.kind, kind.api_version):
+        shown = version if "/" in version else f"/{version}"
+        raise errors.bad_request(f"invalid object type: {shown}, Kind={claimed}")
     return obj
 
 
@@ -167,19 +178,21 @@ def patch_function(
         patch = _decode(body)
     except msgspec.DecodeError as error:
         raise errors.bad_request(f"error decoding patch: {error}") from None
+    if media == STRATEGIC and patch is None:
+        patch = {}
     if media != JSON_PATCH and not isinstance(patch, dict):
         raise errors.bad_request("error decoding patch: the patch is no object")
 
     def change(obj: Json) -> Json:
         """Let the patch see kind and apiVersion, and refuse one that changes them."""
         shown = {"kind": kind.kind, "apiVersion": kind.api_version, **obj}
-        if media == JSON_PATCH:
-            changed = json_patch(shown, patch)
-        elif media == MERGE_PATCH:
-            changed = merge_patch(shown, patch)
-        else:
+        changed: Json
+        if media == STRATEGIC:
+            # It changes an object of this kind, and not a text that says its kind.
             changed = strategic_patch(shown, patch, node or {})
-        _check_patched(kind, changed)
+        else:
+            changed = (json_patch if media == JSON_PATCH else merge_patch)(shown, patch)
+            _check_patched(kind, changed)
         changed.pop("kind", None)
         changed.pop("apiVersion", None)
         return changed
@@ -287,7 +300,7 @@ def _mistakes(target: Target, *, is_apply: bool, is_patch: bool) -> Iterator[Err
         yield causes.too_long("fieldManager", _MANAGER_LIMIT_BYTES)
     if not manager.isprintable():
         yield causes.invalid("fieldManager", manager, "should only contain printable characters")
-    if is_patch and flag(query, "force") and not is_apply:
+    if is_patch and "force" in query and not is_apply:
         yield causes.forbidden("force", "may not be specified for non-apply patch")
     yield from _dry_run_mistakes(target.dry_run)
     validation = query.get("fieldValidation", "")

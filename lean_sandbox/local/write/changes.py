@@ -10,7 +10,9 @@ written as an empty map instead.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, Final, TypedDict
 
 import jsonpatch
@@ -138,8 +140,10 @@ def strategic_patch(target: Any, patch: Any, node: Node) -> Any:
         if key.startswith("$setElementOrder/"):
             field = key.partition("/")[2]
             found = result.get(field)
+            by = _merge_key(child(node, field))
+            _check_order(order, patch.get(field) or [], by)
             if isinstance(found, list):
-                result[field] = _ordered(found, order, found, _merge_key(child(node, field)))
+                result[field] = _ordered(found, order, found, by)
     return result
 
 
@@ -199,16 +203,26 @@ def _merge_list(current: Any, patch: list[Any], node: Node) -> list[Any]:
     return _ordered(result, patch, current, key)
 
 
+def _name(item: Any, key: str | None) -> Any:
+    return item.get(key) if key and isinstance(item, dict) else item
+
+
+def _check_order(order: list[Any], patch: list[Any], key: str | None) -> None:
+    """Refuse an order that leaves out items which the patch changes, or has them in another."""
+    names = iter([_name(item, key) for item in order])
+    changed = [item for item in patch if not (isinstance(item, dict) and "$patch" in item)]
+    if order and not all(_name(item, key) in names for item in changed):
+        shown = f"The order in patch list:\n{_shown(patch)}\n doesn't match"
+        raise _failed(f"{shown} $setElementOrder list:\n{_shown(order)}\n")
+
+
 def _ordered(values: list[Any], order: list[Any], live: list[Any], key: str | None) -> list[Any]:
     """Put the items that ``order`` names in that order, the others where they were.
 
     An item that ``order`` does not name comes before the next one that it does and that was behind
     it in ``live``; what was not there before comes first.
     """
-
-    def name(item: Any) -> Any:
-        return item.get(key) if key and isinstance(item, dict) else item
-
+    name = partial(_name, key=key)
     wanted = [name(item) for item in order]
     places = [name(item) for item in live]
     named = sorted((v for v in values if name(v) in wanted), key=lambda v: wanted.index(name(v)))
@@ -320,14 +334,31 @@ def parts(value: Any, node: Node) -> dict[str, tuple[Any, Node]] | None:
     of = list_type(node)
     if not isinstance(value, list) or of not in ("set", "map"):
         return None
-    found: dict[str, tuple[Any, Node]] = {}
-    for item in value:
-        step = ("k:" if of == "map" else "v:") + _encode(key_of(item, node)).decode()
-        fits = isinstance(item, dict) if of == "map" else isinstance(item, str | int | float)
-        if not fits or step in found:
-            return None
-        found[step] = (item, items(node))
-    return found
+    steps = _steps(value, node)
+    if len(set(steps)) < len(value):
+        return None
+    return {step: (item, items(node)) for step, item in zip(steps, value, strict=True)}
+
+
+def _steps(values: list[Any], node: Node) -> list[str]:
+    """Return the steps to the items of a list, but for those that do not fit into it."""
+    is_map = list_type(node) == "map"
+    fitting = dict if is_map else str | int | float
+    return [
+        ("k:" if is_map else "v:") + _encode(key_of(item, node)).decode()
+        for item in values
+        if isinstance(item, fitting)
+    ]
+
+
+def repeated(value: Any, node: Node, above: tuple[str, ...] = ()) -> Iterator[str]:
+    """Give the items that a list has twice though their keys have to tell them apart, as text."""
+    if isinstance(value, list) and list_type(node) in ("set", "map"):
+        for step, count in Counter(_steps(value, node)).items():
+            if count > 1:
+                yield f"{path_text(above)}: duplicate entries for key {path_text((step,))}"
+    for step, (item, below) in (parts(value, node) or {}).items():
+        yield from repeated(item, below, (*above, step))
 
 
 def rebuilt(like: Any, found: Mapping[str, Any]) -> Any:
@@ -340,10 +371,12 @@ def rebuilt(like: Any, found: Mapping[str, Any]) -> Any:
 def fields_of(value: Any, node: Node, *, with_self: bool = True) -> Fields:
     """Return the paths an applied value claims; ``with_self`` adds items and leaves themselves."""
     found = parts(value, node)
-    if not found:
-        return {_SELF: {}} if with_self else {}
     itself: Fields = {_SELF: {}} if isinstance(value, list) else {}
-    return {step: itself | fields_of(item, below) for step, (item, below) in found.items()}
+    if not found:
+        is_empty_list = found is not None and isinstance(value, list)
+        return {_SELF: {}} if with_self and not is_empty_list else {}
+    fields = {step: itself | fields_of(item, below) for step, (item, below) in found.items()}
+    return {step: below for step, below in fields.items() if below}
 
 
 def changes(old: Any, new: Any, node: Node) -> tuple[Fields, Fields]:

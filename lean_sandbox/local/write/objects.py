@@ -276,7 +276,7 @@ class Creating(Objects):
         """Store a new object and return it. Raises StatusError: whatever is wrong with it."""
         self.decode(kind, obj, options)
         metadata = obj["metadata"]
-        if metadata.get("resourceVersion"):
+        if metadata.pop("resourceVersion", "") not in ("", "0"):
             raise errors.bad_request("resourceVersion should not be set on objects to be created")
         name = metadata.get("name") or ""
         if kind.storage in self.registry.ending:
@@ -361,6 +361,9 @@ class Creating(Objects):
 
         Raises StatusError: 400.
         """
+        metadata = obj.get("metadata")
+        if isinstance(metadata, dict) and metadata.get("managedFields") == []:
+            metadata["managedFields"] = [{}]  # so that decoding leaves it: both end the record
         self.admission.decode(kind, obj, options.validation, options.warnings)
         if obj.get("metadata") is None:
             obj["metadata"] = {}

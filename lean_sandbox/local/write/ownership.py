@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from lean_sandbox.local.errors import ErrorCause, StatusError
@@ -41,6 +41,8 @@ _SYSTEM: Final = frozenset(
         "selfLink",
     )
 )
+_BEFORE: Final = "before-first-apply"
+"""Who owns what an object without a record has when it is applied to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,14 @@ def _read(entries: Iterable[Json]) -> Managers:
         ): _Record(from_wire(entry.get("fieldsV1") or {}), entry.get("time", ""))
         for entry in entries
     }
+
+
+def _is_readable(entry: Json) -> bool:
+    """Say whether an entry of a record, as a client sent it, can be understood."""
+    steps = entry.get("fieldsV1") or {}
+    is_known = entry.get("operation") in ("Apply", "Update")
+    is_known &= entry.get("fieldsType") == "FieldsV1"
+    return is_known and all(step == "." or step[:2] in ("f:", "k:", "v:") for step in steps)
 
 
 def _write(managers: Managers) -> list[Json]:
@@ -156,7 +166,7 @@ def track_update(
     after.setdefault("metadata", {})
     recorded = new["metadata"].get("managedFields")
     known = (old.get("metadata") or {}).get("managedFields") or []
-    if recorded is None:
+    if recorded is None or (any(recorded) and not all(map(_is_readable, recorded))):
         recorded = known
     if not is_new and (not known or not any(recorded)):
         # Whoever empties the record ends it: only an apply begins it anew.
@@ -273,7 +283,12 @@ def apply_onto(
     said = _owned_view(applied, hide=hide)
     before = _owned_view(live)
     claimed = claimed_by(applied, node, hide=hide)
-    managers = _read(live["metadata"].get("managedFields") or ())
+    managers = _read(live["metadata"].get("managedFields") or ()) or {
+        replace(writer, name=_BEFORE, operation="Update"): _Record(
+            changes({"metadata": {}}, {"metadata": {}, **_owned_view(live, hide=hide)}, node)[0],
+            now,
+        )
+    }
     merged = _merge(before, said, node)
     changed, _ = changes(before, merged, node)
     lost: list[tuple[FieldManager, Fields]] = []

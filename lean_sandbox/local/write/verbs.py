@@ -18,6 +18,7 @@ from lean_sandbox.local.schema.metadata import count_generation, keep_system, ti
 from lean_sandbox.local.store import Entry
 from lean_sandbox.local.write.admission import DEFINITIONS, prepare_update, structure_of
 from lean_sandbox.local.write.bodies import WriteOptions, check_address
+from lean_sandbox.local.write.changes import repeated
 from lean_sandbox.local.write.objects import Creating
 from lean_sandbox.local.write.ownership import (
     FieldManager,
@@ -182,7 +183,7 @@ class Verbs(Creating):
         self._refuse_undeclared(kind, namespace, name, applied)
         asked = applied["metadata"] = {"name": name, **(applied.get("metadata") or {})}
         check_address(namespace, name, asked)
-        if "managedFields" in asked:
+        if asked.pop("managedFields", None) is not None:
             raise errors.bad_request("metadata.managedFields must be nil")
         entry = self.find(kind, namespace, name)
         writer = FieldManager.of(kind, options, "Apply")
@@ -191,6 +192,10 @@ class Verbs(Creating):
         if entry is None:
             if options.subresource:
                 raise errors.not_found(kind.group, kind.plural, name)
+            if asked.get("uid"):
+                why = f"uid mismatch: the uid is {asked['uid']}, and there is no such object"
+                raise errors.conflict(kind.group, kind.plural, name, why)
+            asked.pop("resourceVersion", None)
             return self._apply_new(kind, namespace, applied, writer, options), True
         old = entry.load()
         new = apply_onto(
@@ -210,7 +215,7 @@ class Verbs(Creating):
         return self.store_changed(kind, entry, old, new, dry_run=options.dry_run), False
 
     def _refuse_undeclared(self, kind: Kind, namespace: str, name: str, applied: Json) -> None:
-        """Refuse to apply fields that the schema does not know: nobody could own them.
+        """Refuse to apply unknown fields, and items twice: nobody could own them.
 
         API servers take that, and values of a wrong type, for a failure of their own.
         """
@@ -220,9 +225,10 @@ class Verbs(Creating):
         except StatusError as error:
             shown = error.message
         else:
-            if not unknown:
-                return
             lines = [f".{path}: field not declared in schema" for path in unknown]
+            lines += repeated(applied, structure_of(kind))
+            if not lines:
+                return
             shown = lines[0] if len(lines) == 1 else "errors:\n  " + "\n  ".join(lines)
         what = f"{namespace}/{name}; {kind.api_version}, Kind={kind.kind}"
         raise StatusError(500, "", f"failed to create typed patch object ({what}): {shown}")
