@@ -43,7 +43,7 @@ class Target:
     accept: str = ""
     method: str = ""
     below: bool = False
-    """The path goes on after the subresource."""
+    """The path goes on after the subresource, or leads to a namespace inside of one."""
 
     @property
     def full_resource(self) -> str:
@@ -137,10 +137,11 @@ def read_target(type_: type[T], method: str, path: str, query: str) -> T:
         target.namespace = rest[1]
         if len(rest) > 2 and rest[2] not in _NAMESPACE_PARTS:
             rest = rest[2:]
+            target.below = rest[0] == "namespaces"
     target.resource = rest[0]
     target.name = rest[1] if len(rest) > 1 else ""
     target.subresource = rest[2] if len(rest) > 2 else ""
-    target.below = len(rest) > 3
+    target.below |= len(rest) > 3
     target.verb = _verb(target)
     return target
 

@@ -158,3 +158,32 @@ async def test_a_token_dies_with_its_account(room: Room) -> None:
     assert (await user.get(room.maps)).status == 403
     (await room.api.delete(f"{room.core}/serviceaccounts/brief")).ok()
     await answers(user, room.maps, 401)
+
+
+async def test_a_right_to_one_name_is_a_right_to_list_it(room: Room) -> None:
+    """A field selector that leaves one name asks for that name, but not to delete."""
+    user = room.api.as_user(await token(room))
+    for name in ("mine", "other"):
+        await room.config(name)
+    verbs = ["list", "watch", "deletecollection"]
+    rule = {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["mine"]}
+    await grant(room, "default", {**rule, "verbs": verbs})
+    await answers_to(user, room.maps, "metadata.name=mine")
+    query = {"fieldSelector": "metadata.name=mine"}
+    found = (await user.get(room.maps, **query)).ok()["items"]
+    assert [one["metadata"]["name"] for one in found] == ["mine"]
+    watched = await user.get(room.maps, watch="1", timeoutSeconds="1", **query)
+    assert watched.status == 200
+    assert (await user.delete(room.maps, **query)).status == 403
+    for selector in ("metadata.name=other", "metadata.name!=mine", "metadata.namespace=x", ""):
+        refused = await user.get(room.maps, fieldSelector=selector)
+        assert refused.status == 403, selector
+
+
+async def answers_to(user: Api, path: str, selector: str) -> None:
+    """Wait until a list with this field selector is allowed."""
+
+    async def is_allowed() -> bool:
+        return (await user.get(path, fieldSelector=selector)).status == 200
+
+    await until(is_allowed)

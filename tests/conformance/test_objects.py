@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from tests.conformance.api import Api, Room
+from tests.conformance.api import Api, Room, answers, until
 from tests.conformance.objects import config, pod, widget
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -304,3 +306,73 @@ async def test_a_pod_of_a_missing_body_is_not_made(room: Room) -> None:
 async def test_a_method_without_meaning_is_refused(room: Room) -> None:
     """A verb the resource does not have gets 405."""
     (await room.api.ask("OPTIONS", room.pods)).refused(405, "MethodNotAllowed")
+
+
+@pytest.mark.parametrize(
+    ("text", "data"),
+    [
+        ("{name: a}\n---\nmetadata: {name: b}\n", None),
+        ("{name: a}\ndata: {day: 2020-01-01, time: 2020-01-01T00:00:00Z}", "both"),
+        ("{name: a}\ndata: {1: x, true: z}", {"1": "x", "true": "z"}),
+        ("{name: a}\ndata: {k: !own x, l: 12:30}", {"k": "x", "l": "12:30"}),
+        ("{name: a}\nstrange: !own {k: [v]}", None),
+    ],
+)
+async def test_yaml_is_read_as_json_could_say_it(room: Room, text: str, data: Any) -> None:
+    """Dates, tags and keys that are no text become text; the first document counts."""
+    body = f"metadata: {text}".encode()
+    made = (await room.api.post(room.maps, body, content="application/yaml")).ok()
+    if data == "both":
+        data = {"day": "2020-01-01", "time": "2020-01-01T00:00:00Z"}
+    assert (made["metadata"]["name"], made.get("data")) == ("a", data)
+
+
+@pytest.mark.parametrize("text", ["{k: y}", "{k: No}", "{k: 012}", "{k: 1.5}", "{k: [x]}"])
+async def test_yaml_that_is_no_text_is_no_data(room: Room, text: str) -> None:
+    """Words for yes and no are booleans, of one letter too."""
+    body = f"metadata: {{name: a}}\ndata: {text}".encode()
+    reply = await room.api.post(room.maps, body, content="application/yaml")
+    reply.refused(400, "BadRequest")
+
+
+@pytest.mark.parametrize("content", ["application/json", "application/yaml"])
+async def test_a_body_of_nothing_is_an_empty_object(room: Room, content: str) -> None:
+    """A create lacks its name; a deletion has no options, and deletes."""
+    reply = await room.api.post(room.maps, b"null", content=content)
+    assert "name or generateName is required" in reply.refused(422, "Invalid")["message"]
+    await room.config("a")
+    (await room.api.delete(f"{room.maps}/a", b"null", content=content)).ok()
+    assert (await room.api.get(f"{room.maps}/a")).status == 404
+
+
+async def test_version_zero_is_no_version(room: Room) -> None:
+    """It may be sent with a create."""
+    made = await room.api.post(room.maps, config("a", metadata={"resourceVersion": "0"}))
+    assert made.status == 201
+
+
+async def test_a_namespace_is_labelled_with_its_name(api: Api, room: Room) -> None:
+    """Selectors of namespaces can rely on it: a change or removal has no effect."""
+    path = f"/api/v1/namespaces/{room.name}"
+    label = "kubernetes.io/metadata.name"
+    for labels in ({label: "other"}, {label: None}, None):
+        changed = (await api.patch(path, {"metadata": {"labels": labels}})).ok()
+        assert changed["metadata"]["labels"] == {label: room.name}
+
+
+async def test_a_namespace_keeps_the_finalizers_of_its_spec(api: Api, room: Room) -> None:
+    """That of the server is added to those it is created with."""
+    name = f"{room.name}-held"
+    spec = {"finalizers": ["laws.dev/hold"]}
+    made = await api.post("/api/v1/namespaces", {"metadata": {"name": name}, "spec": spec})
+    assert made.ok()["spec"]["finalizers"] == ["laws.dev/hold", "kubernetes"]
+    path = f"/api/v1/namespaces/{name}"
+    (await api.delete(path)).ok()
+
+    async def is_empty() -> bool:
+        found = (await api.get(path)).ok()["spec"]["finalizers"]
+        return bool(found == ["laws.dev/hold"])
+
+    await until(is_empty)
+    await api.put(f"{path}/finalize", {"metadata": {"name": name}, "spec": {}})
+    await answers(api, path, 404)

@@ -93,6 +93,7 @@ async def test_a_path_of_a_custom_kind_has_its_verbs_and_no_others(room: Room, p
         "services/x/binding",
         "namespaces/x/eviction",
         "nodes/x",
+        "namespaces",
     ],
 )
 async def test_a_path_that_is_not_there_is_not_found(room: Room, method: str, path: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.conformance.api import JSON_PATCH, Room
-from tests.conformance.objects import widget
+from tests.conformance.objects import pod, widget
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -107,3 +107,23 @@ async def test_an_unknown_subresource_is_not_found(room: Room) -> None:
     assert (await room.api.get(f"{room.widgets}/a/nothing")).status == 404
     await room.config("c")
     assert (await room.api.patch(f"{room.maps}/c/status", {"status": {}})).status == 404
+
+
+async def test_a_binding_brings_its_labels_and_annotations(room: Room) -> None:
+    """The Pod has them besides its own."""
+    await room.pod("p", labels={"a": "b"})
+    metadata = {"name": "p", "labels": {"c": "d"}, "annotations": {"e": "f"}}
+    target = {"kind": "Node", "name": "nowhere"}
+    (await room.api.post(f"{room.pods}/p/binding", {"metadata": metadata, "target": target})).ok()
+    bound = (await room.api.get(f"{room.pods}/p")).ok()["metadata"]
+    assert (bound["labels"], bound["annotations"]) == ({"a": "b", "c": "d"}, {"e": "f"})
+
+
+async def test_a_gated_pod_is_not_bound(room: Room) -> None:
+    """Whoever holds a gate has to open it first."""
+    gated = pod("p")
+    gated["spec"]["schedulingGates"] = [{"name": "laws.dev/gate"}]
+    (await room.api.post(room.pods, gated)).ok()
+    body = {"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "nowhere"}}
+    reply = await room.api.post(f"{room.pods}/p/binding", body)
+    assert "non-empty .spec.schedulingGates" in reply.refused(409, "Conflict")["message"]

@@ -12,7 +12,7 @@ import structlog
 
 from lean_sandbox.local import files, store
 from tests.conformance.api import until
-from tests.conformance.objects import widget
+from tests.conformance.objects import config, widget
 from tests.local.servers import LIVE, MAPS, running
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -46,14 +46,15 @@ async def test_state_survives_a_restart(tmp_path: Path) -> None:
         made = (await api.post(LIVE, widget("a"))).ok()
         token = plane.create_token("system:serviceaccount:default:default")
         version = int((await api.get(LIVE)).version)
-        await api.delete(f"{MAPS}/kube-root-ca.crt")
+        (await api.post(MAPS, config("gone"))).ok()
+        await api.delete(f"{MAPS}/gone")
     assert state.stat().st_mode & 0o077 == 0
     async with running(state_file=state) as (_, api):
         assert (await api.get(f"{LIVE}/a")).ok() == made
         again = await api.post(LIVE, widget("b"))
         assert int(again.version) > version
         assert (await api.as_user(token).get(LIVE)).status == 403
-        assert (await api.get(f"{MAPS}/kube-root-ca.crt")).status == 404
+        assert (await api.get(f"{MAPS}/gone")).status == 404
         (event,) = await api.events_to_the_end(LIVE, resourceVersion=str(version - 1))
         assert event["object"]["code"] == 410
         changed = await api.patch(f"{LIVE}/a", {"spec": {"size": 5}})

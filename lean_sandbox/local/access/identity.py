@@ -104,12 +104,10 @@ class Authenticator:
         return f"{signed}.{_b64(_sign(self._key, signed))}", start + timedelta(seconds=lifetime_s)
 
     def identify(self, authorization: str) -> UserInfo | None:
-        """Return who holds the credentials of an Authorization header, None for nobody known."""
-        if not authorization:
+        """Return who has the token of an Authorization header, None for a token of nobody."""
+        scheme, _, token = authorization.strip().partition(" ")
+        if scheme.lower() != "bearer" or not token:
             return self._nobody
-        scheme, _, token = authorization.partition(" ")
-        if scheme.lower() != "bearer":
-            return None
         try:
             return self.authenticate(token.strip())[0]
         except TokenError:

@@ -9,9 +9,11 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from filters import SelectorError
 from lean_sandbox.local import recorded
 from lean_sandbox.local.errors import StatusError, bad_request, forbidden, not_found
 from lean_sandbox.local.kinds import Kind
+from lean_sandbox.local.read.paging import parse_fields
 from lean_sandbox.local.request import AUTHENTICATED, Target, UserInfo
 from lean_sandbox.local.schema.metadata import selector_of
 from lean_sandbox.local.store import Collection, Event, Store
@@ -73,7 +75,7 @@ class Authorizer:
         raise forbidden(
             target.group,
             target.resource,
-            target.name,
+            _name_of(target),
             f'User "{user.name}" cannot {target.verb} resource "{target.full_resource}" in API'
             f' group "{target.group}" {where}{why}',
         )
@@ -146,8 +148,19 @@ def _right(target: Target) -> Rule:
         "verbs": [target.verb],
         "apiGroups": [target.group],
         "resources": [target.full_resource],
-        "resourceNames": [target.name] if target.name else [],
+        "resourceNames": [name] if (name := _name_of(target)) else [],
     }
+
+
+def _name_of(target: Target) -> str:
+    """Return the name that a request is about, maybe by a field selector that allows no other."""
+    if target.verb not in ("list", "watch"):
+        return target.name
+    with suppress(SelectorError):
+        for term in parse_fields(target.query.get("fieldSelector", "")):
+            if term.path == "metadata.name" and term.equal:
+                return term.value
+    return ""
 
 
 def missing_rights(held: Iterable[Rule], wanted: Iterable[Rule]) -> list[Rule]:

@@ -168,6 +168,8 @@ class Subresources:
                 why = "the UID does not match"
             elif held.get("deletionTimestamp"):
                 why = f"pod {target.name} is being deleted, cannot be assigned to a host"
+            elif obj["spec"].get("schedulingGates"):
+                why = f"pod {target.name} has non-empty .spec.schedulingGates"
             elif bound:
                 why = f'pod {target.name} is already assigned to node "{bound}"'
             elif version and version != held["resourceVersion"]:
@@ -175,6 +177,8 @@ class Subresources:
             if why:
                 raise errors.conflict("", "pods/binding", target.name, why)
             obj["spec"]["nodeName"] = place["name"]
+            for part in ("labels", "annotations"):
+                held[part] = {**(held.get(part) or {}), **(metadata.get(part) or {})}
             return _set_condition(obj, {**_SCHEDULED, "lastTransitionTime": now})
 
         dry_run = options.dry_run

@@ -144,6 +144,8 @@ _FIRST_STATUS: Final[dict[str, Json]] = {
 }
 
 
+_CONTENT: Final = "kubernetes"
+"""The finalizer that keeps a namespace until there is nothing in it."""
 _ACCEPTED: Final = tuple(
     {"type": type_, "status": "True", "reason": reason, "message": why}
     for type_, reason, why in (
@@ -164,7 +166,8 @@ def prepare_create(kind: Kind, obj: Json) -> None:
     if kind.storage == "pods":
         obj["status"] = first_status(obj.get("spec") or {})
     elif kind.storage == "namespaces":
-        obj["spec"] = {"finalizers": ["kubernetes"]}
+        given = (obj.get("spec") or {}).get("finalizers") or ()
+        obj["spec"] = {"finalizers": [*(one for one in given if one != _CONTENT), _CONTENT]}
     elif kind.storage == "secrets":
         _encode_strings(obj)
     elif kind.storage == DEFINITIONS:

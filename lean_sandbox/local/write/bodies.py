@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
+import yaml
 
 from lean_sandbox.local import errors
 from lean_sandbox.local.errors import ErrorCause, StatusError
@@ -43,7 +45,7 @@ def media_type(content_type: str) -> str:
 
 
 def decode(body: bytes, content_type: str) -> Any:
-    """Return a decoded JSON, YAML or protobuf body.
+    """Return a decoded JSON, YAML or protobuf body; of YAML it is the first document.
 
     Raises msgspec.DecodeError: it is none of them.
     """
@@ -58,7 +60,52 @@ def decode(body: bytes, content_type: str) -> Any:
         # Much faster, where JSON it is.
         with suppress(UnicodeDecodeError):
             return _decode_json(body)
-    return msgspec.yaml.decode(body)
+    try:
+        return next(yaml.load_all(body, _YamlLoader), None)
+    except (yaml.YAMLError, ValueError) as error:
+        raise msgspec.DecodeError(str(error)) from None
+
+
+class _YamlLoader(yaml.CSafeLoader):
+    """Reads YAML as API servers do, to values of JSON: dates and all that has a tag are text."""
+
+    yaml_constructors: ClassVar[dict[str | None, Any]] = {
+        f"tag:yaml.org,2002:{name}": yaml.CSafeLoader.yaml_constructors[f"tag:yaml.org,2002:{name}"]
+        for name in ("null", "bool", "int", "float", "str", "seq", "map")
+    }
+    bool_values: ClassVar[dict[str, bool]] = {**yaml.CSafeLoader.bool_values, "y": True, "n": False}
+
+    def construct_mapping(
+        self,
+        node: yaml.MappingNode,
+        deep: bool = False,  # noqa: FBT001, FBT002 - as it is called
+    ) -> dict[Hashable, Any]:
+        self.flatten_mapping(node)
+        return {
+            _text(self.construct_object(key)): self.construct_object(value, deep=deep)
+            for key, value in node.value
+        }
+
+    def construct_whole(self, node: yaml.ScalarNode) -> Any:
+        text = self.construct_scalar(node)
+        # Numbers of base 60 are none in Go.
+        return text if ":" in text else self.construct_yaml_int(node)
+
+    def construct_tagged(self, node: yaml.Node) -> Any:
+        if isinstance(node, yaml.MappingNode):
+            return self.construct_mapping(node, deep=True)
+        if isinstance(node, yaml.SequenceNode):
+            return self.construct_sequence(node, deep=True)
+        return node.value
+
+
+def _text(key: Any) -> str:
+    return key if isinstance(key, str) else msgspec.json.encode(key).decode()
+
+
+_YamlLoader.add_constructor("tag:yaml.org,2002:int", _YamlLoader.construct_whole)
+_YamlLoader.add_constructor(None, _YamlLoader.construct_tagged)
+_YamlLoader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("[yYnN]$"), list("yYnN"))
 
 
 def read_object(kind: Kind, body: bytes, content_type: str) -> Json:
@@ -99,6 +146,8 @@ def decoded(kind: Kind, body: bytes, content_type: str) -> Json:
         obj = decode(body, media)
     except msgspec.DecodeError as error:
         raise _unreadable(kind, body, f"couldn't get version/kind: {error}") from None
+    if obj is None:
+        obj = {}
     if not isinstance(obj, dict):
         raise _unreadable(kind, body, "the body is no object")
     for name in ("kind", "apiVersion"):
