@@ -7,9 +7,10 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import parse_qsl, unquote
 
+from filters import SelectorError
 from lean_sandbox.local import errors
 from lean_sandbox.local.kinds import Kind
 
@@ -221,6 +222,40 @@ def number(query: Mapping[str, str], name: str) -> int | None:
     if not -(1 << 63) <= found < 1 << 63:
         raise errors.bad_request(f"{shown}: value out of range")
     return found
+
+
+_FIELD_TERM = re.compile(r"(.*?)(!=|==|=)(.*)", re.DOTALL)
+_FIELD_SEPARATOR = re.compile(r"(?<!\\),")
+_ESCAPED = re.compile(r"\\(.|$)|=", re.DOTALL)
+
+
+class FieldTerm(NamedTuple):
+    """One requirement of a field selector: that a field has, or has not, a value."""
+
+    path: str
+    value: str
+    equal: bool
+
+
+def parse_fields(text: str) -> tuple[FieldTerm, ...]:
+    """Return the requirements of a field selector. Raises SelectorError."""
+    terms = []
+    for part in filter(None, _FIELD_SEPARATOR.split(text)):
+        match = _FIELD_TERM.fullmatch(part)
+        if match is None:
+            raise SelectorError(f"invalid selector: '{text}'; can't understand '{part}'")
+        path, operator, value = match.groups()
+        terms.append(FieldTerm(path, _unescaped(value), equal=operator != "!="))
+    return tuple(terms)
+
+
+def _unescaped(value: str) -> str:
+    for found in _ESCAPED.finditer(value):
+        if found[0] == "=":
+            raise SelectorError("invalid field selector: unescaped character in value: 61")
+        if found[1] not in ("\\", ",", "="):
+            raise SelectorError(f"invalid field selector: invalid escape sequence: {found[0]}")
+    return _ESCAPED.sub(r"\1", value)
 
 
 # ------------------------------------------------------------------ the server

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from filters import SelectorError, exclude_namespaces, parse_labels
 from filters.selectors import LabelTerm
-from lean_sandbox.local.read.paging import FieldTerm, parse_fields
+from lean_sandbox.local.request import FieldTerm, parse_fields
 
 KEYS = st.sampled_from(["a", "b", "example.com/c", "in-cluster", "notin.x"])
 WORDS = st.sampled_from(["x", "y", "z", "in", ""])

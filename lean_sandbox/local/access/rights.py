@@ -13,8 +13,7 @@ from filters import SelectorError
 from lean_sandbox.local import recorded
 from lean_sandbox.local.errors import StatusError, bad_request, forbidden, not_found
 from lean_sandbox.local.kinds import Kind
-from lean_sandbox.local.read.paging import parse_fields
-from lean_sandbox.local.request import AUTHENTICATED, Target, UserInfo
+from lean_sandbox.local.request import AUTHENTICATED, Target, UserInfo, parse_fields
 from lean_sandbox.local.schema.metadata import selector_of
 from lean_sandbox.local.store import Collection, Event, Store
 from lean_sandbox.local.write.bodies import WriteOptions

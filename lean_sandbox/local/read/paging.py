@@ -14,7 +14,7 @@ from filters import SelectorError, parse_labels
 from lean_sandbox.local import errors
 from lean_sandbox.local.errors import ErrorCause, StatusError
 from lean_sandbox.local.kinds import Kind
-from lean_sandbox.local.request import number
+from lean_sandbox.local.request import FieldTerm, number, parse_fields
 from lean_sandbox.local.schema.causes import forbidden, not_supported
 from lean_sandbox.local.store import Collection, Entry
 from lean_sandbox.model.names import shard_hash
@@ -26,9 +26,6 @@ _BASE64: Final = re.compile("[A-Za-z0-9_-]+")
 _DIGITS: Final = re.compile("[0-9]+")
 _VERSION_DIGITS: Final = len(str(1 << 64))
 _ALWAYS = ("metadata.name", "metadata.namespace")
-_FIELD_TERM = re.compile(r"(.*?)(!=|==|=)(.*)", re.DOTALL)
-_FIELD_SEPARATOR = re.compile(r"(?<!\\),")
-_ESCAPED = re.compile(r"\\(.|$)|=", re.DOTALL)
 _HEX = r"\s*'(0x(?:[0-9a-f]{16}|10{16}))'\s*"
 _SHARD_RANGE = re.compile(
     rf"\s*shardRange\(\s*object\.metadata\.(uid|namespace)\s*,{_HEX},{_HEX}\)\s*"
@@ -116,35 +113,6 @@ def _watch_mistakes(query: Mapping[str, str]) -> Iterator[ErrorCause]:
         yield not_supported(_MATCH, match, ("NotOlderThan",))
     if match and query.get("continue"):
         yield forbidden(_MATCH, _NOT_WITH_CONTINUE)
-
-
-class FieldTerm(NamedTuple):
-    """One requirement of a field selector: that a field has, or has not, a value."""
-
-    path: str
-    value: str
-    equal: bool
-
-
-def parse_fields(text: str) -> tuple[FieldTerm, ...]:
-    """Return the requirements of a field selector. Raises SelectorError."""
-    terms = []
-    for part in filter(None, _FIELD_SEPARATOR.split(text)):
-        match = _FIELD_TERM.fullmatch(part)
-        if match is None:
-            raise SelectorError(f"invalid selector: '{text}'; can't understand '{part}'")
-        path, operator, value = match.groups()
-        terms.append(FieldTerm(path, _unescaped(value), equal=operator != "!="))
-    return tuple(terms)
-
-
-def _unescaped(value: str) -> str:
-    for found in _ESCAPED.finditer(value):
-        if found[0] == "=":
-            raise SelectorError("invalid field selector: unescaped character in value: 61")
-        if found[1] not in ("\\", ",", "="):
-            raise SelectorError(f"invalid field selector: invalid escape sequence: {found[0]}")
-    return _ESCAPED.sub(r"\1", value)
 
 
 def _field_test(kind: Kind, term: FieldTerm) -> Callable[[Entry], bool]:
