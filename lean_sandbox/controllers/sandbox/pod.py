@@ -48,10 +48,14 @@ class PodOfSandbox:
                 with failing_as(FailedStep.POD_GET):
                     fetched = await self._requests.get_pod(self._run.entry.pod_key)
             else:
-                # While the Pod that is to go is there, its reconciles go on to clear it.
-                if clears and not isinstance(step, plans.Delete):
+                # A refused patch of the annotation must not keep the Pod alive.
+                is_end = isinstance(step, plans.Delete)
+                if is_end:
+                    await self._carry_out(step)
+                if clears:
                     await self._clear_annotation()
-                await self._carry_out(step)
+                if not is_end:
+                    await self._carry_out(step)
                 return
             was_fetched = True
         raise ReconcileError(
