@@ -282,14 +282,15 @@ class MemberOutcomes:
     """
 
     def __init__(self) -> None:
-        self._newest_ready = ""
+        #: When the newest member was created that has been ready; empty without one.
+        self.newest_ready = ""
         self._newest_failed = ""
         self._failed_at_s = -math.inf
         self._why = ""
 
     def ready(self, created_at: str) -> None:
         """Note that a member has become ready."""
-        self._newest_ready = max(self._newest_ready, created_at)
+        self.newest_ready = max(self.newest_ready, created_at)
 
     def failed(self, created_at: str, why: str, now_s: float) -> None:
         """Note that a member has ended, or did not become ready in time."""
@@ -303,5 +304,5 @@ class MemberOutcomes:
 
         A failure older than ``lasts_s`` is forgotten: claims may have taken what became ready.
         """
-        is_over = self._newest_failed <= self._newest_ready
+        is_over = self._newest_failed <= self.newest_ready
         return "" if is_over or now_s - self._failed_at_s > lasts_s else self._why

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from lean_sandbox.controllers.warmpool.members import PoolMembers, is_refused
+from lean_sandbox.controllers.warmpool.members import PoolMembers, is_refused, newest
 from lean_sandbox.controllers.warmpool.requests import MemberRequests
 from lean_sandbox.controllers.warmpool.run import NEXT_BATCH_S, PoolRun
 from lean_sandbox.controllers.warmpool.state import Backoff
@@ -44,8 +44,9 @@ class Refill:
             state.full_at = self._run.view.generation
         elif now < state.creates.next_at:
             self._run.requeue.within(state.creates.next_at - now)
-        elif not members.is_refused:
-            # What the server refuses to the newest member, it would also refuse to the next.
+        elif not members.is_refused or newest(members.refused) <= state.outcomes.newest_ready:
+            # What the server refuses to the newest member, it would also refuse to the next, unless
+            # one as new has been ready: a claim may have taken that since.
             await self._create_missing(template, missing, now)
 
     async def _create_missing(self, template: TemplateView, missing: int, now: float) -> None:

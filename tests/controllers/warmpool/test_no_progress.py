@@ -202,3 +202,21 @@ async def test_members_whose_owner_is_taken_from_them_are_not_made_over_and_over
         is_on.append(False)
         await world.advance(6.0)
         assert len(members(world)) == 3
+
+
+async def test_a_member_that_lacks_its_service_alone_does_not_hold_up_the_others() -> None:
+    """Somebody took its Service, and a claim the member that was ready: two new ones follow."""
+    async with open_pools() as world:
+        await fill(world, pool(replicas=2), template_body=placed(service=True))
+        _, alone = names_of(members(world))
+        owners = [world.foreign_owner()]
+        await world.patch("services", alone, {"metadata": {"ownerReferences": owners}})
+        await world.create(claim())
+        await rest(world)
+        await run_all(world)
+        assert pool_status(world)["readyReplicas"] == 1
+        # The one that nobody can use is replaced once its grace is over.
+        await rest(world, 600.0)
+        await run_all(world)
+        assert pool_status(world)["readyReplicas"] == 2
+        assert alone not in names_of(members(world))
