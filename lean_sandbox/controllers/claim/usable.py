@@ -31,9 +31,9 @@ async def make_usable(context: ClaimContext, sandbox: SandboxEntry, state: Claim
 
     Makes no request if the Pod has it already; else one PATCH, and a GET if another Pod has taken
     the name. Raises NotYetError if no Pod is known to be ready: then the Sandbox's status describes
-    a Pod that is gone, and the Sandbox is reconciled at once. Raises ClaimError if the server
-    refuses the patch or does not answer it. Waits first for a write of the Sandbox's own reconcile,
-    which may carry older metadata.
+    a Pod that is gone, and the Sandbox is reconciled at once. ``state`` counts how often in a row:
+    the wait doubles. Raises ClaimError if the server refuses the patch or does not answer it. Waits
+    first for a write of the Sandbox's own reconcile, which may carry older metadata.
     """
     pods = context.caches.pods
     latest = context.caches.sandboxes.latest(sandbox)

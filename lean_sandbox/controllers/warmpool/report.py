@@ -134,9 +134,10 @@ class PoolReport:
         """Write the counts if they changed, or requeue if it is too early for that.
 
         A pool that is being refilled differs from its status for a moment only: when it is full
-        again within the window, nothing has to be written at all. The status of a new pool is
-        written at once, because autoscalers and waiting users need its selector. So is a status
-        that reports far too many ready members, because readers would take the pool for full.
+        again within the window, nothing has to be written at all. The first status of a pool, and
+        of each other spec of it, is written at once, because autoscalers and waiting users need its
+        selector and its generation. So is a status that reports far too many ready members, because
+        readers would take the pool for full.
         """
         if members.unknown:
             return
