@@ -33,9 +33,6 @@ usage: lean-sandbox COMMAND [FLAGS]
 
 """
 _FOOT: Final = """\
-`lean-sandbox help COMMAND` explains one and gives examples.
-Start with `lean-sandbox demo`.
-
 exit codes:
   0    done, or ended by a signal as `run`, `local up` and `top` are meant to be
   1    failed, or configuration refused: the last line says how to fix it
@@ -87,7 +84,9 @@ def _perform(words: list[str]) -> int:
     if words[:1] == ["--version"]:
         words = ["config", *words]
     if not words or words[0] in _HELP:
-        sys.stdout.write(f"{_HEAD}{_listed()}{_FOOT}")
+        start = f"`{called()} help COMMAND` explains one and gives examples.\n"
+        start += f"Start with `{called()} demo`.\n\n"
+        sys.stdout.write(f"{_HEAD}{_listed()}{start}{_FOOT}")
         return EXIT_OK if words else EXIT_USAGE
     actions = [name for name in COMMANDS if name.startswith(f"{words[0]} ")]
     if actions and (not words[1:] or words[1] in _HELP):

@@ -17,6 +17,7 @@ from lean_sandbox.kube import errors
 from lean_sandbox.kube.client import Client
 from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.transport import Transport
+from lean_sandbox.program import called
 from lean_sandbox.top.board import Board
 from lean_sandbox.top.figures import Figures, Scraped
 from lean_sandbox.top.kinds import build_top_caches
@@ -32,7 +33,6 @@ METRICS_INTERVAL_S: Final = 5.0
 _LIST_PATIENCE_S: Final = 120.0
 _PAGE_SIZE: Final = 500
 _USER_AGENT: Final = "lean-sandbox-top"
-_APPLY: Final = "lean-sandbox crds | kubectl apply --server-side -f -"
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -113,7 +113,8 @@ class Look:
                 return False
             raise ConfigError(
                 f"{self._server} does not serve {resource.qualified}/{resource.version}",
-                way_out=f"apply the definitions: {_APPLY}",
+                way_out="apply the definitions: "
+                f"{called()} crds | kubectl apply --server-side -f -",
             ) from error
         except errors.Forbidden as error:
             ways = f"allow the verbs list and watch on {resource.qualified} {where}"

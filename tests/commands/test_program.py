@@ -48,6 +48,14 @@ def test_a_program_without_the_path_is_called_by_its_own(
     assert told == (shlex.quote(str(path)) if elsewhere else typed)
 
 
+def test_what_the_list_of_commands_tells_to_type_can_be_typed(tmp_path: Path) -> None:
+    """It is the first that a newcomer sees, perhaps without an active environment."""
+    script(tmp_path / "bin", "from lean_sandbox.cli import main; main()")
+    told = said(f"bin/{NAME} help", tmp_path, path="/usr/bin:/bin")
+    assert "`bin/lean-sandbox help COMMAND`" in told
+    assert "`bin/lean-sandbox demo`" in told
+
+
 def test_a_program_on_the_path_is_called_by_its_name(tmp_path: Path) -> None:
     """Whether it was typed so or with its path."""
     path = script(tmp_path / "bin", PRINT.format(elsewhere=True))
