@@ -17,7 +17,7 @@ from lean_sandbox.model.claim import (
 )
 from lean_sandbox.model.conditions import Condition
 from lean_sandbox.model.names import name_hash
-from lean_sandbox.model.sandbox import PodTemplateMetadata, SandboxSpec
+from lean_sandbox.model.sandbox import SandboxSpec
 from lean_sandbox.model.template import SandboxTemplate, TemplateView, view_of_template
 from lean_sandbox.model.warmpool import PoolView, SandboxWarmPool, view_of_pool
 from tests.model.support import as_json
@@ -139,13 +139,6 @@ def additional(
 def sandbox_spec(value: Any) -> SandboxSpec:
     """Return the spec of a Sandbox, decoded from JSON."""
     return msgspec.json.decode(msgspec.json.encode(value), type=SandboxSpec)
-
-
-def pod_metadata(
-    labels: dict[str, str] | None = None, annotations: dict[str, str] | None = None
-) -> PodTemplateMetadata:
-    """Return ``podTemplate.metadata``."""
-    return PodTemplateMetadata(labels, annotations)
 
 
 def stored_member(body: dict[str, Any], name: str = "m1") -> dict[str, Any]:

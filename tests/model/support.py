@@ -15,6 +15,15 @@ from lean_sandbox.model.sandbox_status import Observation, ObservedPod
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 LATER = NOW + timedelta(minutes=1)
 UID = "U"
+REFERENCE = {
+    "apiVersion": "agents.x-k8s.io/v1beta1",
+    "kind": "Sandbox",
+    "name": "sb-1",
+    "uid": UID,
+    "controller": True,
+    "blockOwnerDeletion": True,
+}
+"""What a child of the Sandbox names as its owner."""
 HASH = "ae84b5b2"
 HASH_KEY = "agents.x-k8s.io/sandbox-name-hash"
 
@@ -41,13 +50,6 @@ def template(
         "metadata": {"labels": labels, "annotations": annotations},
         "spec": spec or {"containers": [{"name": "main", "image": "i"}]},
     }
-
-
-def template_metadata(
-    labels: dict[str, str] | None = None, annotations: dict[str, str] | None = None
-) -> PodTemplateMetadata:
-    """Return the metadata of a template."""
-    return PodTemplateMetadata(labels, annotations)
 
 
 def owner(kind: str, api_version: str = "extensions.agents.x-k8s.io/v1beta1") -> OwnerReference:

@@ -31,7 +31,6 @@ from tests.model.extensions import (
     facts,
     known,
     patched,
-    pod_metadata,
     pool,
     stored_member,
     template,
@@ -65,7 +64,7 @@ def adopted(
     """Return the member after its adoption."""
     claim = claim or facts()
     inner = stored["spec"]["podTemplate"].get("metadata", {})
-    current = pod_metadata(inner.get("labels"), inner.get("annotations"))
+    current = PodTemplateMetadata(inner.get("labels"), inner.get("annotations"))
     desired = desired_pod_metadata(view, claim, ref_hash=H, current=current)
     touched = desired if touches_template else None
     return patched(stored, adoption_patch(claim, touched, **known(stored, **facts_known)))
@@ -115,7 +114,7 @@ def test_an_empty_template_hash_is_filled_and_another_is_kept() -> None:
     new = template(name="tpl2")
     desired = desired_pod_metadata(new, facts(), ref_hash=new.ref_hash)
     patch = bound_sync_patch(
-        desired, pod_metadata(), claim=facts(), labels=after, ref_hash=new.ref_hash
+        desired, PodTemplateMetadata(), claim=facts(), labels=after, ref_hash=new.ref_hash
     )
     assert patch is not None
     assert patch["metadata"] == {"labels": {REF_HASH: name_hash("tpl2")}}
@@ -158,8 +157,8 @@ def test_the_spec_is_touched_only_for_what_reaches_the_pod(
 
 def test_a_template_never_seen_is_touched() -> None:
     """Not knowing the member's metadata is no reason to leave it."""
-    assert needs_template_touch(None, pod_metadata())
-    assert not needs_template_touch(pod_metadata(), pod_metadata({CLAIM_UID: "u1"}))
+    assert needs_template_touch(None, PodTemplateMetadata())
+    assert not needs_template_touch(PodTemplateMetadata(), PodTemplateMetadata({CLAIM_UID: "u1"}))
 
 
 # --- laws ----------------------------------------------------------------------------------------

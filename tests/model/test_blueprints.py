@@ -14,17 +14,10 @@ from lean_sandbox.local import recorded
 from lean_sandbox.model.comparison import canonical
 from lean_sandbox.model.meta import ObjectMeta
 from lean_sandbox.model.names import name_hash
-from lean_sandbox.model.sandbox import SandboxSpec
+from lean_sandbox.model.sandbox import PodTemplateMetadata, SandboxSpec
 from lean_sandbox.model.template import TemplateView, blueprint_spec
 from lean_sandbox.model.warmpool import Freshness, Staleness
-from tests.model.extensions import (
-    MAIN,
-    REF_HASH,
-    TEMPLATE_HASH,
-    pod_metadata,
-    sandbox_spec,
-    template,
-)
+from tests.model.extensions import MAIN, REF_HASH, TEMPLATE_HASH, sandbox_spec, template
 from tests.model.support import as_json
 
 PUBLIC = {"nameservers": ["8.8.8.8", "1.1.1.1"]}
@@ -32,7 +25,7 @@ PUBLIC = {"nameservers": ["8.8.8.8", "1.1.1.1"]}
 
 def made_from(view: TemplateView) -> SandboxSpec:
     """Return the spec of a Sandbox made from a template."""
-    return sandbox_spec(blueprint_spec(view, pod_metadata({"a": "b"})))
+    return sandbox_spec(blueprint_spec(view, PodTemplateMetadata({"a": "b"})))
 
 
 def is_same_blueprint(view: TemplateView, spec: SandboxSpec) -> bool:
@@ -42,7 +35,7 @@ def is_same_blueprint(view: TemplateView, spec: SandboxSpec) -> bool:
 
 def pod(view: TemplateView) -> dict[str, Any]:
     """Return the Pod spec that a template gives its Sandboxes."""
-    spec = as_json(blueprint_spec(view, pod_metadata()))["podTemplate"]["spec"]
+    spec = as_json(blueprint_spec(view, PodTemplateMetadata()))["podTemplate"]["spec"]
     assert isinstance(spec, dict)
     return spec
 

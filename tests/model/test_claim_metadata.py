@@ -16,6 +16,7 @@ from lean_sandbox.model.claim_additions import (
 from lean_sandbox.model.claim_status import ClaimError, ClaimFault
 from lean_sandbox.model.names import name_hash
 from lean_sandbox.model.pod import merge_patch_of
+from lean_sandbox.model.sandbox import PodTemplateMetadata
 from tests.model.extensions import (
     CLAIM_UID,
     CREATED_BY,
@@ -24,7 +25,6 @@ from tests.model.extensions import (
     WARM_POOL,
     additional,
     facts,
-    pod_metadata,
     template,
 )
 from tests.model.support import merged
@@ -41,7 +41,7 @@ def fault_of(
 ) -> str:
     """Return the text of the refusal, empty for none."""
     try:
-        validate_additional_metadata(pod_metadata(labels, annotations), domains)
+        validate_additional_metadata(PodTemplateMetadata(labels, annotations), domains)
     except ClaimError as error:
         refusal = error
     else:
@@ -180,12 +180,12 @@ def test_template_then_identity_then_claim() -> None:
         labels={CREATED_BY: "go-client"},
     )
 
-    assert desired_pod_metadata(view, claim, ref_hash=H) == pod_metadata(
+    assert desired_pod_metadata(view, claim, ref_hash=H) == PodTemplateMetadata(
         {"t": "1", **IDENTITY, CREATED_BY: "go-client", f"{USERS}/l": "v"},
         {"ta": "1", "plain": "v", SAFE: "false"},
     )
     without = desired_pod_metadata(view, facts(), ref_hash=H)
-    assert without == pod_metadata({"t": "1", **IDENTITY}, {"ta": "1"})
+    assert without == PodTemplateMetadata({"t": "1", **IDENTITY}, {"ta": "1"})
     assert view.pod_metadata.labels == {"t": "1", CREATED_BY: "x"}
 
 
@@ -241,16 +241,18 @@ def test_safe_to_evict_at_adoption(
         view,
         facts(additional(None, extra)),
         ref_hash=H,
-        current=pod_metadata({WARM_POOL: "x"}, current),
+        current=PodTemplateMetadata({WARM_POOL: "x"}, current),
     )
     assert (desired.annotations or {}).get(SAFE) == expected
 
 
 def test_without_a_template_the_member_keeps_its_metadata() -> None:
     """What cannot be resolved is taken from the member, marks of the pool included."""
-    current = pod_metadata({WARM_POOL: "x", "own": "1", CREATED_BY: "controller"}, {"a": "b"})
+    current = PodTemplateMetadata(
+        {WARM_POOL: "x", "own": "1", CREATED_BY: "controller"}, {"a": "b"}
+    )
     desired = desired_pod_metadata(None, facts(), ref_hash="", current=current)
-    assert desired == pod_metadata({WARM_POOL: "x", "own": "1", CLAIM_UID: "u1"}, {"a": "b"})
+    assert desired == PodTemplateMetadata({WARM_POOL: "x", "own": "1", CLAIM_UID: "u1"}, {"a": "b"})
 
 
 # --- bound Sandboxes -----------------------------------------------------------------------------
@@ -297,8 +299,8 @@ def test_the_patch_turns_any_metadata_into_any_other(
     d: dict[str, str] | None,
 ) -> None:
     """Applied to the current metadata the patch gives the desired one, exactly."""
-    current = pod_metadata(a, b)
-    desired = pod_metadata(c, d)
+    current = PodTemplateMetadata(a, b)
+    desired = PodTemplateMetadata(c, d)
 
     after = merged({"labels": a or {}, "annotations": b or {}}, merge_patch_of(current, desired))
 
@@ -311,6 +313,6 @@ def test_merging_twice_changes_nothing_more(
 ) -> None:
     """The desired metadata, taken as the current one, is its own desired metadata."""
     wanted = facts(additional({f"{USERS}/l": "v"}, {"claim": "v"}))
-    current = pod_metadata(labels, annotations)
+    current = PodTemplateMetadata(labels, annotations)
     once = desired_pod_metadata(None, wanted, ref_hash=H, current=current)
     assert desired_pod_metadata(None, wanted, ref_hash=H, current=once) == once

@@ -9,7 +9,7 @@ import pytest
 
 from lean_sandbox.model.pod import Pod, build_pod, stopped_reason
 from lean_sandbox.model.sandbox import Sandbox
-from tests.model.support import HASH, HASH_KEY, UID, owner, sandbox, template
+from tests.model.support import HASH, HASH_KEY, REFERENCE, owner, sandbox, template
 
 
 def pod_of(value: Sandbox) -> dict[str, Any]:
@@ -29,16 +29,7 @@ def test_a_plain_sandbox_makes_a_plain_pod() -> None:
             "name": "sb-1",
             "namespace": "ns",
             "labels": {HASH_KEY: HASH},
-            "ownerReferences": [
-                {
-                    "apiVersion": "agents.x-k8s.io/v1beta1",
-                    "kind": "Sandbox",
-                    "name": "sb-1",
-                    "uid": UID,
-                    "controller": True,
-                    "blockOwnerDeletion": True,
-                }
-            ],
+            "ownerReferences": [REFERENCE],
         },
         "spec": {"containers": [{"name": "main", "image": "i"}]},
     }

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from lean_sandbox.model.meta import ObjectMeta
 from lean_sandbox.model.pod import metadata_patch
 from lean_sandbox.model.sandbox import PodTemplateMetadata, visible
-from tests.model.support import HASH_KEY, merged, owner, pod_meta, sandbox_meta, template_metadata
+from tests.model.support import HASH_KEY, merged, owner, pod_meta, sandbox_meta
 
 NOTHING = PodTemplateMetadata()
 
@@ -33,7 +33,7 @@ def test_empty_entries_of_a_list_are_skipped() -> None:
     """An empty list entry names no key."""
     pod = pod_meta({"a": "1"}, {LABELS: ",a,,"})
 
-    assert patch_of(sandbox_meta(), template_metadata({"a": "1"}), pod) == {
+    assert patch_of(sandbox_meta(), PodTemplateMetadata({"a": "1"}), pod) == {
         "annotations": {LABELS: "a"}
     }
 
@@ -104,7 +104,7 @@ def test_created_by_follows_the_sandbox() -> None:
 @pytest.mark.case(148)
 def test_an_empty_value_is_listed_but_not_added() -> None:
     """Case 148: an existing Pod does not get a label of empty value, but the list names it."""
-    wanted = template_metadata({"a": ""}, {"c": ""})
+    wanted = PodTemplateMetadata({"a": ""}, {"c": ""})
 
     assert patch_of(sandbox_meta(), wanted, pod_meta()) == {
         "annotations": {LABELS: "a", ANNOTATIONS: "c"}

@@ -22,7 +22,7 @@ from lean_sandbox.model.service import (
 )
 from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.children import ServiceEntry
-from tests.model.support import HASH, HASH_KEY, UID, as_json, merged, sandbox_meta
+from tests.model.support import HASH, HASH_KEY, REFERENCE, as_json, merged, sandbox_meta
 
 Port = tuple[str, int, str]
 SELECTOR = {HASH_KEY: HASH}
@@ -113,16 +113,7 @@ def test_the_service_is_headless_and_tracked() -> None:
             "name": "sb-1",
             "namespace": "ns",
             "labels": SELECTOR,
-            "ownerReferences": [
-                {
-                    "apiVersion": "agents.x-k8s.io/v1beta1",
-                    "kind": "Sandbox",
-                    "name": "sb-1",
-                    "uid": UID,
-                    "controller": True,
-                    "blockOwnerDeletion": True,
-                }
-            ],
+            "ownerReferences": [REFERENCE],
         },
         "spec": {
             "clusterIP": "None",

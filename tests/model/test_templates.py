@@ -15,7 +15,7 @@ from lean_sandbox.model.template import (
     ref_hash_patch,
     view_of_template,
 )
-from tests.model.extensions import MAIN, REF_HASH, pod_metadata, template, template_object
+from tests.model.extensions import MAIN, REF_HASH, template, template_object
 from tests.model.support import as_json, merged
 
 
@@ -54,13 +54,13 @@ def test_null_parts_are_tolerated() -> None:
     for body in (b'{"metadata":null,"spec":null}', b'{"spec":{"podTemplate":null}}', b"{}"):
         view = view_of_template(msgspec.json.decode(body, type=SandboxTemplate))
         assert view.blueprint_hash
-        assert as_json(blueprint_spec(view, pod_metadata()))["podTemplate"]["spec"]
+        assert as_json(blueprint_spec(view, PodTemplateMetadata()))["podTemplate"]["spec"]
 
 
 @pytest.mark.parametrize("service", [None, True, False])
 def test_service_keeps_its_three_states(service: bool | None) -> None:  # noqa: FBT001
     """Unset is left out, false is not."""
-    spec = as_json(blueprint_spec(template(service=service), pod_metadata()))
+    spec = as_json(blueprint_spec(template(service=service), PodTemplateMetadata()))
     assert spec.get("service") is service
     assert ("service" in spec) is (service is not None)
 

@@ -7,7 +7,7 @@ import pytest
 
 from lean_sandbox.model.pod import build_pvc, pvc_name
 from lean_sandbox.model.sandbox import VolumeClaimTemplate
-from tests.model.support import HASH, HASH_KEY, UID, sandbox_meta
+from tests.model.support import HASH, HASH_KEY, REFERENCE, sandbox_meta
 
 
 def claim_template(text: bytes) -> VolumeClaimTemplate:
@@ -33,16 +33,7 @@ def test_a_claim_is_its_template_with_tracking_and_reference() -> None:
             "namespace": "ns",
             "labels": {"a": "b", HASH_KEY: HASH},
             "annotations": {"c": "d", "agents.x-k8s.io/x": "y"},
-            "ownerReferences": [
-                {
-                    "apiVersion": "agents.x-k8s.io/v1beta1",
-                    "kind": "Sandbox",
-                    "name": "sb-1",
-                    "uid": UID,
-                    "controller": True,
-                    "blockOwnerDeletion": True,
-                }
-            ],
+            "ownerReferences": [REFERENCE],
         },
         "spec": {"accessModes": ["ReadWriteOnce"], "new": {"x": 1}},
     }
