@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,6 +21,7 @@ import msgspec
 
 from lean_sandbox.config.options import Settings
 from lean_sandbox.kube.client import Client
+from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.kubeconfig import load
 from lean_sandbox.kube.resources import PODS
 from lean_sandbox.kube.telemetry import RequestRecord
@@ -327,6 +328,7 @@ async def open_world(
     expects, and no promise (``tests/faults/promises.py``) be broken.
     """
     clock = clock or FakeClock()
+    settings = settings or Settings(sandbox_status_window=1.0, sandbox_status_step_window=0.0)
     worlds: list[World] = []
 
     def observe(record: RequestRecord) -> None:
@@ -341,31 +343,18 @@ async def open_world(
         history = history_of(plane)
         history.users.add(user)
         history.go_by(clock.monotonic)
-        if plane.store.find("namespaces", "", NS) is None:
-            plane.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NS}})
-            plane.store.create(cluster_admin(CONTROLLER))
-        for obj in before:
-            plane.store.create(obj)
+        _furnish(plane, before)
         if prepare is not None:
             prepare(plane)
-        with TemporaryDirectory() if kubeconfig else nullcontext("") as folder:
-            connection = (
-                load(str(kubeconfig(plane, Path(folder))))
-                if kubeconfig
-                else connection_to(plane, user)
-            )
-        if url is not None:
-            connection = msgspec.structs.replace(connection, server=url)
-        settings = settings or Settings(sandbox_status_window=1.0, sandbox_status_step_window=0.0)
         # On a loop of real time nothing is slow on purpose: the machine may be.
         is_on_clock = isinstance(asyncio.get_running_loop(), ClockLoop)
         timeout_s = settings.request_timeout if is_on_clock else PATIENCE_S
+        connection = _connection(plane, user, kubeconfig, url)
         client = await stack.enter_async_context(
             connected(connection, timeout_s=timeout_s, client_type=CLIENT, clock=clock)
         )
         client.transport.observer = observe
         admin = await stack.enter_async_context(connected(connection_to(plane), clock=clock))
-        reports: list[ReconcileResult[Key]] = []
         controller = ObservedManager(
             client,
             settings,
@@ -374,10 +363,9 @@ async def open_world(
             tracing=tracing,
             companions_only=companions_only,
         )
-        controller.controllers[0].workers.on_end.append(reports.append)
         world = World(plane, controller, clock, admin, user)
+        controller.controllers[0].workers.on_end.append(world.reports.append)
         world.trace = open_trace(settings, clock, controller, client)
-        world.reports = reports
         worlds.append(world)
         async with anyio.create_task_group() as group:
             world.scope = group.cancel_scope
@@ -392,6 +380,30 @@ async def open_world(
         assert not broken, "promises were broken:\n" + "\n".join(broken)
         activity = controller.activity()
         assert world.has_bugs or not any(activity.bugs.values()), f"bugs: {activity.bugs}"
-        if not world.net_may_catch:
-            caught = activity.caught
-            assert not any(caught.values()), f"wake-ups were lost, the net caught {caught}"
+        caught = activity.caught
+        is_lost = any(caught.values()) and not world.net_may_catch
+        assert not is_lost, f"wake-ups were lost, the net caught {caught}"
+
+
+def _furnish(plane: ControlPlane, before: tuple[Json, ...]) -> None:
+    """Make the namespace of the tests, unless it is there, and what else is to be there."""
+    if plane.store.find("namespaces", "", NS) is None:
+        plane.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NS}})
+        plane.store.create(cluster_admin(CONTROLLER))
+    for obj in before:
+        plane.store.create(obj)
+
+
+def _connection(
+    plane: ControlPlane,
+    user: str,
+    kubeconfig: Callable[[ControlPlane, Path], Path] | None,
+    url: str | None,
+) -> Connection:
+    """Return how the controller reaches the server: by its kubeconfig, if it has one."""
+    if kubeconfig is None:
+        found = connection_to(plane, user)
+    else:
+        with TemporaryDirectory() as folder:
+            found = load(str(kubeconfig(plane, Path(folder))))
+    return found if url is None else msgspec.structs.replace(found, server=url)
