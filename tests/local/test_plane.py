@@ -1,4 +1,4 @@
-"""Laws of the embedded control plane beyond HTTP: faults, audit, options, restart."""
+"""Laws of the embedded control plane beyond HTTP: faults, audit, options, tokens, protobuf."""
 
 from __future__ import annotations
 
