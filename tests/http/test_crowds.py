@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -10,6 +11,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from lean_sandbox.http.arrivals import silent
 from lean_sandbox.http.server import Answer, Request, _Connection, bind
 from tests.http.listeners import (
     FLAG,
@@ -23,6 +25,20 @@ from tests.http.listeners import (
     settle,
 )
 from tests.support.patience import PATIENCE_S
+
+
+@pytest.mark.parametrize(("speak", "chosen"), [("", 0), ("ab", 2), ("bc", 0), ("abc", 0)])
+def test_who_has_said_nothing_makes_room_before_who_has(speak: str, chosen: int) -> None:
+    """The oldest of those, or of all if each has spoken."""
+    with ExitStack() as stack:
+        here, there = [], []
+        for name in "abc":
+            pair = [stack.enter_context(one) for one in socket.socketpair()]
+            here.append(pair[0])
+            there.append(pair[1])
+            if name in speak:
+                pair[1].send(b"x")
+        assert silent(here) == chosen
 
 
 async def test_a_crowd_of_idle_peers_keeps_nobody_out() -> None:

@@ -19,8 +19,11 @@ import structlog
 from lean_sandbox import log
 from lean_sandbox.bench.workers import process_usage
 from lean_sandbox.cli import main
+from lean_sandbox.config.options import Settings
 from lean_sandbox.config.sources import EXIT_CONFIG
-from lean_sandbox.manager.server import process_metrics
+from lean_sandbox.errors import ConfigError
+from lean_sandbox.http.server import bind
+from lean_sandbox.manager.server import Listeners, process_metrics
 from lean_sandbox.metrics.registry import Exposition
 from tests.metrics.scrape import scraping, serving
 from tests.support.patience import PATIENCE_S
@@ -93,6 +96,7 @@ async def test_the_second_flag_serves_what_has_a_meaning() -> None:
     """Case 144: tasks, objects and the command line; what only Go has is 404 and says so."""
     async with open_world() as world, serving(world, enable_pprof_debug=True) as scraper:
         found = {name: await scraper.get(f"/debug/pprof/{name}") for name in _PROFILES}
+        assert (await scraper.get("/debug/pprof/nonsense")).status_code == 404
         for name in ("trace", "mutex", "block", "symbol"):
             answer = await scraper.get(f"/debug/pprof/{name}")
             assert answer.status_code == 404
@@ -260,6 +264,41 @@ def test_without_proc_less_is_told_and_nothing_fails(tmp_path: Path) -> None:
         process_metrics(found, tmp_path)
         assert "process_cpu_seconds_total" in found.families
         assert "process_resident_memory_bytes" not in found.families
+
+
+def test_a_number_of_files_without_a_limit_is_not_told(tmp_path: Path) -> None:
+    """There is no number for it; how many are open is told."""
+    (tmp_path / "self/fd").mkdir(parents=True)
+    (tmp_path / "self/fd/0").touch()
+    (tmp_path / "self/stat").write_text(f"1 (a) b) S {' '.join(map(str, range(40)))}\n")
+    (tmp_path / "stat").write_text("cpu 1\nbtime 1000\n")
+    (tmp_path / "self/limits").write_text("Max open files            unlimited  unlimited  files\n")
+    found = Exposition()
+    process_metrics(found, tmp_path)
+    assert found.families["process_open_fds"][1] == [((), 1)]
+    assert "process_max_fds" not in found.families
+
+
+async def test_a_port_that_is_taken_leaves_the_other_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The flag of the one that is taken is named, and nothing stays bound."""
+    bound: list[socket.socket] = []
+
+    def binding(flag: str, address: str) -> socket.socket:
+        bound.append(bind(flag, address))
+        return bound[-1]
+
+    monkeypatch.setattr("lean_sandbox.manager.server.bind", binding)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        settings = Settings(
+            metrics_bind_address="127.0.0.1:0",
+            health_probe_bind_address=f"127.0.0.1:{taken.getsockname()[1]}",
+        )
+        async with open_world() as world:
+            with pytest.raises(ConfigError, match="--health-probe-bind-address"):
+                Listeners(world.whole, settings, world.clock)
+    assert [one.fileno() for one in bound] == [-1]
 
 
 def test_run_serves_and_logs_its_ports_as_json(kubeconfig: Path) -> None:

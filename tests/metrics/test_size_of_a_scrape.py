@@ -9,6 +9,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 from prometheus_client.parser import text_string_to_metric_families
+from structlog.testing import capture_logs
 
 from lean_sandbox.config.options import Settings
 from lean_sandbox.manager import server
@@ -157,6 +158,46 @@ async def test_gauges_of_a_tenant_with_many_templates_lose_their_names_not_their
     loud = found.find("agent_sandboxes", namespace=NS)
     assert {labels["sandbox_template"] for labels, _ in loud} == {"unknown"}
     assert sum(value for _, value in loud) == 30
+
+
+async def test_gauges_of_more_namespaces_than_series_keep_their_numbers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All names of templates are gone by then; a namespace never is."""
+    monkeypatch.setattr("lean_sandbox.controllers.metrics.MOST_SERIES", 2)
+    async with open_world(Settings(sandbox_status_window=1.0)) as world:
+        for number in range(4):
+            name = f"of-{number}"
+            namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+            world.plane.store.create(namespace)
+            note = {"annotations": {TEMPLATE_REF: f"t-{number}"}}
+            spec = {"operatingMode": "Suspended"}
+            body = sandbox("one", spec=spec, metadata=note, namespace=name)
+            world.plane.store.create(body)
+        await world.settle()
+        found = await scraping(world)
+    for number in range(4):
+        ((labels, value),) = found.find("agent_sandboxes", namespace=f"of-{number}")
+        assert (labels["sandbox_template"], value) == ("unknown", 1)
+
+
+async def test_a_page_whose_objects_take_too_long_to_count_has_all_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is answered without these gauges, and a line of the log names what is missing."""
+
+    async def give_up(*_: object) -> bool:
+        return False
+
+    monkeypatch.setattr("lean_sandbox.manager.server.survey", give_up)
+    with capture_logs() as lines:
+        async with open_world() as world:
+            await world.ready_sandbox()
+            found = await scraping(world)
+    assert not found.find("agent_sandboxes")
+    assert found.value("process_cpu_seconds_total") > 0
+    told = [one for one in lines if one["event"] == "scrape_incomplete"]
+    assert [(one["log_level"], one["missing"]) for one in told] == [("error", "agent_sandboxes")]
 
 
 @pytest.mark.parametrize(("is_in_a_pod", "host"), [(True, ""), (False, "127.0.0.1")])
