@@ -27,15 +27,12 @@ class Shown:
         self._version = max(version, self._version)
         self._is_newer.set()
 
-    async def until(self, version: int, clock: Clock, longest_s: float) -> bool:
-        """Wait until the watch has shown this version; false if it has not by ``longest_s``."""
+    async def until(self, version: int, clock: Clock, longest_s: float) -> None:
+        """Wait until the watch has shown this version, no longer than ``longest_s``."""
         deadline = clock.monotonic() + longest_s
-        while self._version < version:
-            left_s = deadline - clock.monotonic()
+        while self._version < version and (left_s := deadline - clock.monotonic()) > 0:
             self._is_newer = anyio.Event()
-            if left_s <= 0 or not await clock.wait(self._is_newer, left_s):
-                return False
-        return True
+            await clock.wait(self._is_newer, left_s)
 
 
 class ShownVersions:

@@ -117,8 +117,6 @@ class Adoption:
             except NotFound:
                 return None
             except (Invalid, Conflict, Forbidden) as error:
-                if error.namespace_terminating:
-                    raise
                 refused = error
             else:
                 if is_controlled(taken, self._entry):
