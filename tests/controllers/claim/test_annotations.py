@@ -42,6 +42,17 @@ async def test_a_ready_claim_carries_its_annotations_without_any_wait() -> None:
         assert [one for one in writes_in_order(world) if "claims" in one].count(ANNOTATE) == 1
 
 
+async def test_an_annotation_that_a_claim_carries_already_is_left_as_it_is() -> None:
+    """Whoever wrote it, and whatever it says."""
+    carried = {OBSERVED: "2030-01-01T00:00:00Z"}
+    async with open_claims("m1") as world:
+        await world.create(claim(metadata={"annotations": carried}))
+        await world.advance(60.0)
+        assert ready_of(world)[0] == "True"
+        assert annotations_of(world)[OBSERVED] == carried[OBSERVED]
+        assert set(annotations_of(world)) == {ANNOTATION, OBSERVED, FIRST_READY}
+
+
 async def test_the_annotations_do_not_wait_for_the_answer_to_the_status() -> None:
     """They go out beside it; and which answer comes first makes no difference."""
     async with open_claims("m1") as world:

@@ -17,9 +17,9 @@ from tests.support.extensions import (
     ready_of,
     run_members,
 )
-from tests.support.names import ANNOTATION, TEMPLATES
+from tests.support.names import ANNOTATION, POOLS, TEMPLATES
 from tests.support.webhooks import add_webhook
-from tests.support.world import World
+from tests.support.world import NS, World
 
 Json = dict[str, Any]
 MEMBERS = ("m1", "m2", "m3", "m4", "m5")
@@ -116,6 +116,36 @@ async def test_a_member_that_another_claim_is_about_to_get_is_not_taken_by_its_n
         assert bound_name(world, "first") == "m1"
         assert bound_name(world, "second") == "m2"
         assert [one.code for one in world.requests("patch", "sandboxes")].count(422) == 0
+
+
+async def test_a_member_that_a_claim_is_about_to_get_by_its_name_is_no_other_claims() -> None:
+    """The other way round: the next claim gets the next member, without a refusal."""
+    async with open_claims("m1", "m2") as world:
+        held = world.plane.hold("patch", "sandboxes", answers=False)
+        world.plane.store.create(claim("first", metadata={"annotations": {ANNOTATION: "m1"}}))
+        await world.until(lambda: world.plane.faults.waiting)
+        world.plane.store.create(claim("second"))
+        await world.moments(300)
+        held.release()
+        await world.settle()
+        assert bound_name(world, "first") == "m1"
+        assert bound_name(world, "second") == "m2"
+        assert {one.code for one in world.requests("patch", "sandboxes")} == {200}
+
+
+async def test_a_member_that_its_pool_is_about_to_delete_is_no_claims() -> None:
+    """The DELETE is under way: the claim starts cold, and nothing is patched in vain."""
+    async with open_claims("m1") as world:
+        held = world.plane.hold("delete", "sandboxes", answers=False)
+        world.plane.store.patch(POOLS, NS, "pool", {"spec": {"replicas": 0}})
+        await world.until(lambda: world.plane.faults.waiting)
+        world.plane.store.create(claim())
+        await world.moments(300)
+        held.release()
+        await world.settle()
+        assert bound_name(world) == "c"
+        assert world.find("sandboxes", "m1") is None
+        assert "m1" not in {one.name for one in world.requests("patch", "sandboxes")}
 
 
 async def test_a_member_that_is_not_handed_over_for_all_the_answer_says_is_passed_over() -> None:

@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from lean_sandbox.model.names import name_hash
-from tests.support.world import HASH_LABEL, NS, World, condition, open_world, tracking
+from tests.support.world import (
+    HASH_LABEL,
+    NS,
+    World,
+    condition,
+    controlled_by,
+    open_world,
+    pod_body,
+    tracking,
+)
 
 
 def relabel(world: World) -> None:
@@ -28,3 +37,17 @@ async def test_a_pod_that_a_get_finds_labelled_again_is_known_from_then_on() -> 
         assert world.asked()["get pods"] == 0
         await world.run_pod()
         assert condition(world.get(), "Ready")["status"] == "True"
+
+
+async def test_a_suspended_sandbox_is_looked_at_for_a_pod_that_nobody_shows() -> None:
+    """Not at a start, where its status is believed; but when it changes after ten minutes."""
+    async with open_world() as world:
+        await world.ready_sandbox()
+        await world.patch("sandboxes", "sb-1", {"spec": {"operatingMode": "Suspended"}})
+        await world.delete("pods", "sb-1")
+        await world.advance(601.0)
+        assert condition(world.get(), "Suspended")["reason"] == "PodTerminated"
+        world.plane.store.create(pod_body(owners=(controlled_by(world.get()),)))
+        await world.poke()
+        await world.advance(60.0)
+        assert world.find("pods") is None
