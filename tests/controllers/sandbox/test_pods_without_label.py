@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.model.names import name_hash
+from tests.support.clock import FakeClock
+from tests.support.names import SANDBOXES
 from tests.support.world import (
     HASH_LABEL,
     NS,
@@ -51,3 +54,18 @@ async def test_a_suspended_sandbox_is_looked_at_for_a_pod_that_nobody_shows() ->
         await world.poke()
         await world.advance(60.0)
         assert world.find("pods") is None
+
+
+async def test_a_start_looks_for_the_pod_of_a_sandbox_that_was_suspended_meanwhile() -> None:
+    """Its status does not say that the Pod is gone, and no watch shows it: it ends all the same."""
+    async with ControlPlane(LocalSettings(), clock=FakeClock()) as plane:
+        async with open_world(plane=plane) as world:
+            await world.ready_sandbox()
+        plane.store.patch("pods", NS, "sb-1", {"metadata": {"labels": {HASH_LABEL: None}}})
+        plane.store.patch(SANDBOXES, NS, "sb-1", {"spec": {"operatingMode": "Suspended"}})
+        async with open_world(plane=plane) as world:
+            await world.advance(3.0)
+            assert "deletionTimestamp" in world.pod()["metadata"]
+            await world.delete("pods", "sb-1")
+            await world.advance(3.0)
+            assert condition(world.get(), "Suspended")["reason"] == "PodTerminated"

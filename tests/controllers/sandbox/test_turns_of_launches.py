@@ -69,6 +69,18 @@ def test_the_first_window_grows_with_the_launches_that_have_told_nothing_yet() -
     assert launches.hold_step(keys[-1], 0.0) == pytest.approx(2.0 + 99 * 0.005)
 
 
+@given(own=st.integers(1, 100))
+def test_steps_that_are_published_lengthen_no_window_of_their_namespace(own: int) -> None:
+    """Beside another's burst, only launches that have published nothing yet count as its own."""
+    launches = StatusThrottle(2.0, 30.0)
+    for number in range(300):
+        launches.hold_step(Key("busy", f"sb-{number}"), 0.0)
+    for number in range(own):
+        launches.hold_step(Key("ns", f"sb-{number}"), 0.0)
+        launches.published(Key("ns", f"sb-{number}"), 0.0, facts=frozenset())
+    assert launches.hold_step(Key("ns", "one"), 0.0) == pytest.approx(2.005)
+
+
 @given(before=st.integers(0, 300))
 def test_what_the_scheduler_found_waits_for_no_turn(before: int) -> None:
     """However many steps wait, news is told when its window has passed, and read then."""

@@ -11,6 +11,7 @@ from lean_sandbox.local.kinds import Kind
 from tests.metrics.scrape import scraping
 from tests.support.builders import claim, placed, pool
 from tests.support.extensions import (
+    change_pool,
     change_template,
     fill,
     ids,
@@ -112,6 +113,26 @@ async def test_a_pool_that_may_create_no_members_says_so_once_and_goes_on_in_sec
         world.plane.faults.clear()
         await world.advance(5.0)
         assert len(members(world)) == 2
+
+
+async def test_a_pool_that_is_refused_again_for_the_same_reason_says_so_again() -> None:
+    """After it has made progress: its patience begins anew, and another Event follows."""
+    async with open_pools() as world:
+        for replicas in (1, 2):
+            refuse(world.plane, "sandboxes")
+            if replicas == 1:
+                await world.create(placed())
+                await world.create(pool(replicas=replicas))
+            else:
+                await change_pool(world, {"replicas": replicas})
+            await world.advance(60.0)
+            assert (await scraping(world)).find(STUCK)
+            world.plane.faults.clear()
+            await world.advance(10.0)
+            assert not (await scraping(world)).find(STUCK)
+            assert len(members(world)) == replicas
+        # Events of the same words are one, which counts them.
+        assert reasons(world) == [NOT_PROGRESSING, "WarmPoolProgressing"]
 
 
 @pytest.mark.parametrize(("pools", "tries"), [(1, 10), (40, 160)])
