@@ -173,3 +173,33 @@ def samples() -> list[Sample]:
 CASES: list[tuple[str, Json, Json]] = json.loads(
     (Path(__file__).parent / "kinds.json").read_text(encoding="utf-8")
 )
+
+_TOKEN = "kube-api-access-"
+
+
+def _put_apart(spec: Json, name: str, kept: list[Any]) -> None:
+    spec.pop(name, None)
+    if kept:
+        spec[name] = kept
+
+
+def comparable(obj: Json) -> Json:
+    """Return an object without names, and without what a server gives out or adds itself."""
+    made = {k: v for k, v in obj.items() if k not in ("metadata", "kind", "apiVersion")}
+    if obj["kind"] == "Pod":
+        spec = made["spec"]
+        for container in [*(spec["containers"] or ()), *spec.get("initContainers", ())]:
+            mounts = container.get("volumeMounts") or []
+            own = [one for one in mounts if not one["name"].startswith(_TOKEN)]
+            _put_apart(container, "volumeMounts", own)
+        volumes = spec.get("volumes") or []
+        _put_apart(spec, "volumes", [v for v in volumes if not v["name"].startswith(_TOKEN)])
+        spec.pop("tolerations", None)
+    if obj["kind"] == "Service":
+        for name in ("clusterIP", "clusterIPs"):
+            if made["spec"].get(name) not in ("None", ["None"], None):
+                made["spec"][name] = "IP"
+        made["spec"].pop("healthCheckNodePort", None)
+        for port in made["spec"].get("ports") or ():
+            port.pop("nodePort", None)
+    return made

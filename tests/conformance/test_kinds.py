@@ -12,41 +12,12 @@ from typing import Any
 import pytest
 
 from tests.conformance.api import APPLY, Api, Room
-from tests.conformance.kinds import CASES
+from tests.conformance.kinds import CASES, comparable
 from tests.conformance.objects import pod
 
 Json = dict[str, Any]
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-_TOKEN = "kube-api-access-"
-
-
-def _put_apart(spec: Json, name: str, kept: list[Any]) -> None:
-    spec.pop(name, None)
-    if kept:
-        spec[name] = kept
-
-
-def comparable(obj: Json) -> Json:
-    """Return an object without names, and without what a server gives out or adds itself."""
-    made = {k: v for k, v in obj.items() if k not in ("metadata", "kind", "apiVersion")}
-    if obj["kind"] == "Pod":
-        spec = made["spec"]
-        for container in [*(spec["containers"] or ()), *spec.get("initContainers", ())]:
-            mounts = container.get("volumeMounts") or []
-            own = [one for one in mounts if not one["name"].startswith(_TOKEN)]
-            _put_apart(container, "volumeMounts", own)
-        volumes = spec.get("volumes") or []
-        _put_apart(spec, "volumes", [v for v in volumes if not v["name"].startswith(_TOKEN)])
-        spec.pop("tolerations", None)
-    if obj["kind"] == "Service":
-        for name in ("clusterIP", "clusterIPs"):
-            if made["spec"].get(name) not in ("None", ["None"], None):
-                made["spec"][name] = "IP"
-        for port in made["spec"].get("ports") or ():
-            port.pop("nodePort", None)
-    return made
 
 
 @pytest.mark.parametrize("number", range(len(CASES)))

@@ -212,6 +212,11 @@ class Objects:
         left = self.store_changed(kind, entry, before, obj, dry_run=how.dry_run)
         return left, is_finished(kind, obj)
 
+    def assign(self, kind: Kind, obj: Json) -> None:
+        """Give a Service the address that it asks for, or a free one. Raises StatusError (422)."""
+        entries = self.collection(kind).entries.values()
+        assign_address(obj, {entry.fields.get("spec.clusterIP") for entry in entries})
+
     def store_changed(
         self,
         kind: Kind,
@@ -226,6 +231,8 @@ class Objects:
         new["metadata"] = ordered_metadata(new["metadata"])
         new.pop("kind", None)
         new.pop("apiVersion", None)
+        if kind.storage == "services" and not new["spec"].get("clusterIP"):
+            self.assign(kind, new)
         if not changed and is_unchanged(old, new):
             return entry
         fields = self.fields(kind, new)
@@ -349,8 +356,7 @@ class Creating(Objects):
         if held is not None:
             raise errors.already_exists(kind.group, kind.plural, name, is_deleting=held.deleting)
         if kind.storage == "services":
-            taken = {entry.fields.get("spec.clusterIP") for entry in collection.entries.values()}
-            assign_address(obj, taken)
+            self.assign(kind, obj)
         fields = self.fields(kind, obj)
         trial = Entry(key, obj, 0, fields)
         check_size(trial)
