@@ -79,6 +79,7 @@ _SCHEMAS: list[tuple[Any, str, str]] = [
     ({**_TEXT, "anyOf": [_TEXT]}, ".anyOf[0].type", "must be empty to be structural"),
     ({**_TEXT, "allOf": [{"default": "x"}]}, ".allOf[0].default", "must be undefined"),
     ({**_TEXT, "not": {"pattern": "("}}, ".not.pattern", "error parsing regexp"),
+    ({**_TEXT, "pattern": "(", "default": "x"}, ".pattern", "error parsing regexp"),
 ]  # fmt: skip
 _REFUSED: list[tuple[Json, str, str]] = [
     *(({"versions": field(schema)}, _SCHEMA + name, text) for schema, name, text in _SCHEMAS),
@@ -121,6 +122,14 @@ _REFUSED: list[tuple[Json, str, str]] = [
 async def test_a_definition_is_refused_by_name(api: Api, spec: Json, name: str, text: str) -> None:
     """Whatever a real server does not take is not taken here, for the same reason."""
     assert_refused(await api.post(_CRDS, definition(**spec), dryRun="All"), name, text)
+
+
+async def test_a_default_of_a_field_whose_rule_does_not_compile_is_refused(api: Api) -> None:
+    """The rule is to blame."""
+    ruled_text = {**_TEXT, "maxLength": 9, "x-kubernetes-validations": [{"rule": "nope("}]}
+    schema = {"type": "object", "default": {"b": "x"}, "properties": {"b": ruled_text}}
+    reply = await api.post(_CRDS, definition(versions=field(schema)), dryRun="All")
+    assert "compilation failed" in reply.refused(422, "Invalid")["message"]
 
 
 async def test_a_definition_without_a_spec_is_refused(api: Api) -> None:

@@ -7,6 +7,7 @@ admission mounts are left out of the comparison.
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 import pytest
@@ -35,6 +36,20 @@ async def test_an_object_of_a_built_in_kind(api: Api, number: int) -> None:
         assert shown == sorted(known)
     else:
         assert reply.message == answer["message"]
+
+
+async def test_the_credentials_of_a_registry_are_read_however_deep(api: Api) -> None:
+    """What is no JSON, or nests without end, is refused as any other text would be."""
+    for text in (b"[" * 100_000, b"{", b"\xff"):
+        data = {".dockerconfigjson": base64.b64encode(text).decode()}
+        body = {
+            "metadata": {"name": "x"},
+            "type": "kubernetes.io/dockerconfigjson",
+            "data": data,
+        }
+        reply = await api.post("/api/v1/namespaces/default/secrets", body, dryRun="All")
+        refused = reply.refused(422, "Invalid")
+        assert [one["field"] for one in refused["details"]["causes"]] == ["data[.dockerconfigjson]"]
 
 
 def service(name: str, **spec: Any) -> Json:

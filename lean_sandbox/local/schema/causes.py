@@ -305,6 +305,15 @@ def named(rule: NameRule) -> Check:
     return check
 
 
+def always(rule: NameRule) -> Check:
+    """Return a check for the syntax of a name, which may not be left out."""
+
+    def check(value: Any, where: str) -> Iterator[ErrorCause]:
+        yield from (invalid(where, value or "", text) for text in rule(value or ""))
+
+    return check
+
+
 def each(rule: Any) -> Check:
     """Return a check of every item of a list."""
 
@@ -383,5 +392,4 @@ def selector(value: Any, where: str) -> Iterator[ErrorCause]:
         elif sign not in ("In", "NotIn", "Exists", "DoesNotExist"):
             yield invalid(f"{inner}.operator", sign, "not a valid selector operator")
         yield from each(named(label_value_problems))(listed, f"{inner}.values")
-        for text in label_key_problems(one.get("key") or ""):
-            yield invalid(f"{inner}.key", one.get("key") or "", text)
+        yield from always(label_key_problems)(one.get("key"), f"{inner}.key")

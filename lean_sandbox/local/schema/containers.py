@@ -250,10 +250,10 @@ def _profile(what: str, *, is_path: bool) -> Any:
     return check
 
 
-_ID: Final = between(0, MAX_INT32)
+USER_ID: Final = between(0, MAX_INT32)
 RIGHTS: Final[Json] = {
-    "runAsUser": _ID,
-    "runAsGroup": _ID,
+    "runAsUser": USER_ID,
+    "runAsGroup": USER_ID,
     "seccompProfile": _profile("seccomp", is_path=True),
     "appArmorProfile": _profile("AppArmor", is_path=False),
 }

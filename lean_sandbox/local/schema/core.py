@@ -11,7 +11,7 @@ from lean_sandbox.local.errors import ErrorCause
 from lean_sandbox.local.kinds import Kind
 from lean_sandbox.local.schema import causes
 from lean_sandbox.local.schema.addresses import network
-from lean_sandbox.local.schema.causes import amounts, at_least, broken, each, one_of
+from lean_sandbox.local.schema.causes import always, amounts, at_least, broken, each, one_of
 from lean_sandbox.local.schema.definition import check_definition, check_definition_change
 from lean_sandbox.local.schema.events import check_event
 from lean_sandbox.local.schema.metadata import (
@@ -76,7 +76,7 @@ def _secret(obj: Json, _where: str) -> Iterator[ErrorCause]:
     for key in (".dockercfg", ".dockerconfigjson") if kind in _SECRET_KEYS else ():
         try:
             json.loads(base64.b64decode(data.get(key) or "e30="))
-        except ValueError:
+        except (ValueError, RecursionError):
             yield causes.invalid(f"data[{key}]", "<secret contents redacted>", "invalid JSON")
     if sum(len(text) * 3 // 4 for text in data.values()) > _MIBI:
         yield causes.too_long("data", _MIBI)
@@ -86,9 +86,7 @@ def _secret(obj: Json, _where: str) -> Iterator[ErrorCause]:
 
 
 def _taint(taint: Json, where: str) -> Iterator[ErrorCause]:
-    key = taint.get("key") or ""
-    for text in causes.label_key_problems(key):
-        yield causes.invalid(f"{where}.key", key, text)
+    yield from always(causes.label_key_problems)(taint.get("key"), f"{where}.key")
     for text in causes.label_value_problems(taint.get("value") or ""):
         yield causes.invalid(f"{where}.value", taint["value"], text)
     if effect := taint.get("effect"):

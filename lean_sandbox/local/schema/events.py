@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from lean_sandbox.local.errors import ErrorCause
 from lean_sandbox.local.schema import causes
-from lean_sandbox.local.schema.causes import needed
+from lean_sandbox.local.schema.causes import always, needed
 
 Json = dict[str, Any]
 
@@ -33,8 +33,7 @@ def check_event(obj: Json, _where: str) -> Iterator[ErrorCause]:
 def _check_reporter(obj: Json, name: str) -> Iterator[ErrorCause]:
     controller = obj.get("reportingComponent") or ""
     yield from needed()(controller, name)
-    for text in causes.label_key_problems(controller):
-        yield causes.invalid(name, controller, text)
+    yield from always(causes.label_key_problems)(controller, name)
     for key in _REQUIRED:
         yield from needed()(obj.get(key), key)
     for key, limit in _LIMITS.items():

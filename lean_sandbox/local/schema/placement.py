@@ -8,6 +8,7 @@ from typing import Any, Final
 from lean_sandbox.local.errors import ErrorCause
 from lean_sandbox.local.schema import causes
 from lean_sandbox.local.schema.causes import (
+    always,
     at_least,
     between,
     each,
@@ -79,8 +80,7 @@ def _requirement(value: Json, where: str) -> Iterator[ErrorCause]:
         yield causes.forbidden(place, text)
     elif operator not in ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"):
         yield causes.invalid(f"{where}.operator", operator, "not a valid selector operator")
-    for problem in causes.label_key_problems(key):
-        yield causes.invalid(f"{where}.key", key, problem)
+    yield from always(causes.label_key_problems)(key, f"{where}.key")
     yield from each(named(causes.label_value_problems))(values, place)
 
 
@@ -104,8 +104,7 @@ _NODE_TERM: Final[Json] = {"matchExpressions[*]": _requirement, "matchFields[*]"
 
 def _topology(key: Any, where: str) -> Iterator[ErrorCause]:
     yield from needed("can not be empty")(key, where)
-    for text in causes.label_key_problems(key or ""):
-        yield causes.invalid(where, key or "", text)
+    yield from always(causes.label_key_problems)(key, where)
 
 
 def _namespaces(term: Json, where: str) -> Iterator[ErrorCause]:
@@ -121,8 +120,7 @@ def _label_keys(term: Json, where: str) -> Iterator[ErrorCause]:
         if keys and term.get("labelSelector") is None:
             yield causes.forbidden(place, "must not be specified when labelSelector is not set")
         for position, key in enumerate(keys):
-            for text in causes.label_key_problems(key):
-                yield causes.invalid(f"{place}[{position}]", key, text)
+            yield from always(causes.label_key_problems)(key, f"{place}[{position}]")
             if name == "matchLabelKeys" and key in (term.get("mismatchLabelKeys") or ()):
                 text = "exists in both matchLabelKeys and mismatchLabelKeys"
                 yield causes.invalid(f"{place}[{position}]", key, text)

@@ -9,8 +9,17 @@ from typing import Any, Final
 from lean_sandbox.local.errors import ErrorCause
 from lean_sandbox.local.schema import causes
 from lean_sandbox.local.schema.addresses import address
-from lean_sandbox.local.schema.causes import between, each, labels, named, needed, one_of, unique
-from lean_sandbox.local.schema.containers import MAX_INT32, RIGHTS, check_containers
+from lean_sandbox.local.schema.causes import (
+    always,
+    between,
+    each,
+    labels,
+    named,
+    needed,
+    one_of,
+    unique,
+)
+from lean_sandbox.local.schema.containers import MAX_INT32, RIGHTS, USER_ID, check_containers
 from lean_sandbox.local.schema.defaults import CONTAINER_LISTS
 from lean_sandbox.local.schema.placement import AFFINITY, SPREAD, TOLERATIONS, check_narrowed
 from lean_sandbox.local.schema.resources import RESOURCES
@@ -96,19 +105,12 @@ def _gate_names(value: Any, where: str) -> Iterator[ErrorCause]:
     seen: set[str] = set()
     for position, gate in enumerate(value or ()):
         name = gate.get("name") or ""
-        for text in causes.label_key_problems(name):
-            yield causes.invalid(f"{where}[{position}]", name, text)
+        yield from always(causes.label_key_problems)(name, f"{where}[{position}]")
         if name in seen:
             yield causes.duplicate(f"{where}[{position}]", name)
         seen.add(name)
 
 
-def _condition_type(value: Any, where: str) -> Iterator[ErrorCause]:
-    for text in causes.label_key_problems(value or ""):
-        yield causes.invalid(where, value or "", text)
-
-
-_ID: Final = between(0, MAX_INT32)
 _SPEC: Final[Any] = (
     check_containers,
     _host,
@@ -132,14 +134,14 @@ _SPEC: Final[Any] = (
             "hostnames": each(named(causes.subdomain_problems)),
         },
         "schedulingGates": _gate_names,
-        "readinessGates[*]": {"conditionType": _condition_type},
+        "readinessGates[*]": {"conditionType": always(causes.label_key_problems)},
         "resources": (_of_whole_pod, RESOURCES),
         "securityContext": {
             **RIGHTS,
-            "fsGroup": _ID,
+            "fsGroup": USER_ID,
             "fsGroupChangePolicy": one_of("Always", "OnRootMismatch"),
             "seLinuxChangePolicy": one_of("Recursive"),
-            "supplementalGroups": each(_ID),
+            "supplementalGroups": each(USER_ID),
             "supplementalGroupsPolicy": one_of("Merge", "Strict"),
             "sysctls": (unique("name"), each({"name": (needed(), named(_sysctl_problems))})),
         },

@@ -8,11 +8,12 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, Final
 
 from lean_sandbox.local.errors import ErrorCause
 from lean_sandbox.local.schema import causes
-from lean_sandbox.local.schema.causes import Check, broken, needed, never, one_of
+from lean_sandbox.local.schema.causes import Check, broken, needed, never, one_of, prohibited
 from lean_sandbox.local.schema.expressions import RuleError
 from lean_sandbox.local.schema.rules import RuleSet, check_rule
 from lean_sandbox.local.schema.structural import (
@@ -32,11 +33,11 @@ _reason: Final = one_of(
 )
 
 
-def _unset(text: str, *, is_absent: bool = False) -> Check:
-    """Return a check that nothing is said, ``false`` included if ``is_absent``."""
+def _unset(text: str) -> Check:
+    """Return a check that nothing is said but what is empty."""
 
     def check(value: Any, where: str) -> Iterator[ErrorCause]:
-        if value or (is_absent and value is not None):
+        if value:
             yield causes.forbidden(where, text)
 
     return check
@@ -62,7 +63,7 @@ _UNKNOWN: Final = (
     ),
 )
 _KEYWORDS: Final[Json] = {
-    **{name: _unset(f"{name} is not supported", is_absent=True) for name in _UNKNOWN},
+    **{name: prohibited(f"{name} is not supported") for name in _UNKNOWN},
     "uniqueItems": _unset(
         "uniqueItems cannot be set to true since the runtime complexity becomes quadratic"
     ),
@@ -171,10 +172,12 @@ def _check_default(schema: Json, path: str, *, is_unchecked: bool) -> Iterator[E
     given = schema["default"]
     # A null that is not allowed is dropped where the default is written.
     if given is not None:
-        for error in check_value(given, schema):
-            yield error._replace(field=f"{where}.{error.field}" if error.field else where)
-        if not is_unchecked:
-            yield from RuleSet(schema).check(given, path=where)
+        # A pattern or rule that cannot be compiled is told where it stands.
+        with suppress(PatternError, RuleError):
+            for error in check_value(given, schema):
+                yield error._replace(field=f"{where}.{error.field}" if error.field else where)
+            if not is_unchecked:
+                yield from RuleSet(schema).check(given, path=where)
     around = {"properties": {"value": schema}}
     if prune(copy.deepcopy({"value": given}), around):
         yield causes.invalid(where, schema["default"], "must not have unknown fields")

@@ -10,6 +10,7 @@ from lean_sandbox.local.errors import ErrorCause
 from lean_sandbox.local.schema import causes
 from lean_sandbox.local.schema.causes import (
     Check,
+    always,
     between,
     broken,
     each,
@@ -121,12 +122,10 @@ def _resource(*, is_named: bool) -> Check:
     return check
 
 
-def _object_name(value: Any, where: str) -> Iterator[ErrorCause]:
-    for text in causes.subdomain_problems(value or ""):
-        yield causes.invalid(where, value or "", text)
-
-
-_KEY: Final[Json] = {"name": _object_name, "key": (needed(), named(config_key_problems))}
+_KEY: Final[Json] = {
+    "name": always(causes.subdomain_problems),
+    "key": (needed(), named(config_key_problems)),
+}
 VARIABLE_SOURCE: Final[Json] = {
     "fieldRef": _field(*_OF_BOTH, *_OF_VARIABLES),
     "resourceFieldRef": _resource(is_named=False),
