@@ -180,7 +180,7 @@ async def test_owner_and_template_are_told() -> None:
     """The labels of a life's counters come from owner reference and annotation."""
     async with open_world() as world:
         owner = world.foreign_owner(kind="SandboxClaim")
-        owner["apiVersion"] = "extensions.agents.x-k8s.io/v1beta1"
+        owner["apiVersion"] = "extensions.agents.x-k8s.io/v1alpha1"
         note = {"agents.x-k8s.io/sandbox-template-ref": "python"}
         metadata = {"ownerReferences": [owner], "annotations": note}
         await world.create(sandbox(metadata=metadata))

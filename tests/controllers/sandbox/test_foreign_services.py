@@ -80,7 +80,7 @@ async def test_a_foreign_service_blocks_readiness(*, wish: bool | None) -> None:
 async def test_the_end_of_a_predecessors_service_wakes_the_sandbox() -> None:
     """Case 90: a Service of an older Sandbox of that name blocks only as long as it is there."""
     async with open_world() as world:
-        ghost = {**world.foreign_owner("Sandbox", "sb-1"), "apiVersion": "agents.x-k8s.io/v1beta1"}
+        ghost = {**world.foreign_owner("Sandbox", "sb-1"), "apiVersion": "agents.x-k8s.io/v1alpha1"}
         await world.create(service_body(labels=tracking(), owners=(ghost,)))
         await world.ready_sandbox(sandbox(spec={"service": True}))
         assert "is owned by Sandbox/sb-1" in condition(world.get(), "Ready")["message"]

@@ -268,7 +268,8 @@ async def test_extension_labels_follow_the_owner() -> None:
     loses both (78). None of it needs a GET of the Sandbox: its metadata came with the watch.
     """
     async with open_world() as world:
-        pool = extension(world, "SandboxWarmPool", "my-warm-pool")
+        older = "extensions.agents.x-k8s.io/v1alpha1"
+        pool = extension(world, "SandboxWarmPool", "my-warm-pool", group=older)
         claim = extension(world, "SandboxClaim", "claim", group="extensions.agents.x-k8s.io/v2")
         body = templated(
             labels=None,
