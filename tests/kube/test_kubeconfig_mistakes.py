@@ -181,7 +181,9 @@ def test_a_home_that_nobody_has_is_no_folder(
     home.mount(certificates)
     assert home.load().in_cluster
     home.environ.clear()
-    with pytest.raises(ConfigError, match="no kubeconfig"):
+    with pytest.raises(
+        ConfigError, match=r"no kubeconfig(.|\n)*run in a Pod with a service account"
+    ):
         home.load()
 
 

@@ -14,6 +14,7 @@ from lean_sandbox.config.options import Settings
 from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.resources import PODS
 from lean_sandbox.local.controlplane import ControlPlane
+from lean_sandbox.manager import rights
 from lean_sandbox.manager.rights import (
     CLAIM_NEEDS,
     SANDBOX_NEEDS,
@@ -115,6 +116,13 @@ async def test_missing_rights_are_told_with_the_manifests_that_grant_them() -> N
         (line,) = await said(connection, namespaces=(NS, "other"))
         assert line["namespace"] == "other"
         assert (ROOT.parent / line["fix"].rpartition(" ")[2]).is_file()
+
+
+def test_each_manifest_that_is_told_to_grant_rights_is_a_file() -> None:
+    """In the cluster and in a namespace, for Sandboxes and for claims."""
+    files = {*rights._IN_CLUSTER, *rights._IN_NAMESPACE}
+    assert len(files) == 4
+    assert all((ROOT.parent / file).is_file() for file in files)
 
 
 async def test_a_server_that_does_not_answer_is_not_waited_for() -> None:
