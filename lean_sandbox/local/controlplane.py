@@ -42,6 +42,7 @@ from lean_sandbox.local.request import (
     LocalSettings,
     UserInfo,
 )
+from lean_sandbox.local.schema.assigned import SYSTEM_PRIORITIES
 from lean_sandbox.local.store import Collection, Entry, StateFile, Store
 from lean_sandbox.local.write.bodies import WriteOptions
 from lean_sandbox.local.write.gc import GarbageCollector
@@ -341,6 +342,15 @@ def _first_objects(definitions: tuple[bytes, ...] | None) -> tuple[tuple[str, En
         kinds = [msgspec.json.decode(one) for one in definitions]
     objects: list[Json] = [
         *({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": n}} for n in _NAMESPACES),
+        *(
+            {
+                "apiVersion": "scheduling.k8s.io/v1",
+                "kind": "PriorityClass",
+                "metadata": {"name": name},
+                "value": value,
+            }
+            for name, value in SYSTEM_PRIORITIES.items()
+        ),
         *({"apiVersion": "rbac.authorization.k8s.io/v1", **role} for role in first_roles()),
         *kinds,
     ]

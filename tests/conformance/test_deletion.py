@@ -323,6 +323,20 @@ async def test_namespaces_of_the_system_stay(api: Api) -> None:
         )
 
 
+@pytest.mark.parametrize("name", ["system-cluster-critical", "system-node-critical"])
+async def test_priorities_of_the_system_stay(api: Api, name: str) -> None:
+    """Every cluster has these classes, and nobody deletes them, nor another of their values."""
+    base = "/apis/scheduling.k8s.io/v1/priorityclasses"
+    kept = (await api.get(f"{base}/{name}")).ok()
+    assert kept["value"] in (2_000_000_000, 2_000_001_000)
+    (await api.delete(f"{base}/{name}")).refused(403, "Forbidden")
+    (await api.delete(f"{base}/{name}", dryRun="All")).refused(403, "Forbidden")
+    made = await api.post(base, {"metadata": {"name": name}, "value": 5})
+    made.refused(422, "Invalid")
+    again = await api.post(base, {"metadata": {"name": name}, "value": kept["value"]})
+    again.refused(409, "AlreadyExists")
+
+
 async def test_a_new_namespace_is_furnished(room: Room) -> None:
     """It has the default service account and the cluster's certificate."""
     (await room.api.get(f"{room.core}/serviceaccounts/default")).ok()

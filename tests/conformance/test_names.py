@@ -185,6 +185,14 @@ async def test_objects_go_with_their_definition_whatever_is_served(room: Room) -
     await answers(room.api, name, 404)
 
 
+async def test_a_definition_that_ends_has_no_grace(api: Api) -> None:
+    """It is being deleted since a moment, and no seconds are counted."""
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.laws.lean-sandbox.dev"
+    ending = (await api.delete(path, dryRun="All")).ok()["metadata"]
+    assert "deletionTimestamp" in ending
+    assert "deletionGracePeriodSeconds" not in ending
+
+
 async def test_a_definition_ends_after_its_objects(room: Room) -> None:
     """While one is held the definition says that it ends, and nothing new is created."""
     group = f"ending.{GROUP}"

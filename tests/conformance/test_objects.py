@@ -9,6 +9,8 @@ import pytest
 from tests.conformance.api import Api, Room, answers, until
 from tests.conformance.objects import config, pod, widget
 
+Json = dict[str, Any]
+
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
@@ -376,3 +378,27 @@ async def test_a_namespace_keeps_the_finalizers_of_its_spec(api: Api, room: Room
     await until(is_empty)
     await api.put(f"{path}/finalize", {"metadata": {"name": name}, "spec": {}})
     await answers(api, path, 404)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "said"),
+    [
+        (
+            {"finalizers": ["foregroundDeletion", "orphan"]},
+            "finalizer orphan and foregroundDeletion cannot be both set",
+        ),
+        (
+            {"ownerReferences": [{"apiVersion": "a/b/c", "kind": "K", "name": "n", "uid": "u"}]},
+            'metadata.ownerReferences.apiVersion: Invalid value: "a/b/c": version must not be',
+        ),
+    ],
+)
+async def test_metadata_that_means_nothing_is_refused(
+    room: Room, metadata: Json, said: str
+) -> None:
+    """Of built-in and custom kinds alike."""
+    for reply in (
+        await room.api.post(room.maps, config("a", metadata=metadata)),
+        await room.api.post(room.widgets, widget("a", metadata=metadata)),
+    ):
+        assert said in reply.refused(422, "Invalid")["message"]

@@ -226,9 +226,9 @@ async def test_a_strategic_patch_does_not_see_what_kind_an_object_is(
     assert after["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
 
 
-@pytest.mark.parametrize("order", [[{"name": "b"}], ["b"]])
+@pytest.mark.parametrize("order", [[{"name": "b"}], ["b"], 5, {"name": "main"}])
 async def test_an_order_that_leaves_out_an_item_of_the_patch_is_refused(
-    room: Room, order: list[Any]
+    room: Room, order: Any
 ) -> None:
     """`$setElementOrder` names every item that the patch changes."""
     await room.pod("p")

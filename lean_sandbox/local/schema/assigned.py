@@ -61,10 +61,11 @@ def _volume(name: str) -> Json:
     return {"name": name, "projected": {"sources": sources, "defaultMode": 0o644}}
 
 
-_SYSTEM_CLASSES: Final = {
-    "system-cluster-critical": {"value": 2_000_000_000},
-    "system-node-critical": {"value": 2_000_001_000},
+SYSTEM_PRIORITIES: Final = {
+    "system-cluster-critical": 2_000_000_000,
+    "system-node-critical": 2_000_001_000,
 }
+"""The PriorityClasses that every cluster has, with their values."""
 
 
 def resolve_priority(obj: Json, classes: Mapping[str, Mapping[str, Any]]) -> None:
@@ -74,16 +75,15 @@ def resolve_priority(obj: Json, classes: Mapping[str, Mapping[str, Any]]) -> Non
     """
     spec: Json = obj["spec"]
     name = spec.get("priorityClassName")
-    known = {**classes, **_SYSTEM_CLASSES}
-    if name and name not in known:
+    if name and name not in classes:
         _refuse(obj, f"no PriorityClass with name {name} was found")
     if not name:
-        chosen = [each for each in known if known[each].get("globalDefault")]
+        chosen = [each for each in classes if classes[each].get("globalDefault")]
         # Of several defaults the lowest counts.
-        name = min(chosen, key=lambda each: known[each]["value"], default="")
+        name = min(chosen, key=lambda each: classes[each]["value"], default="")
         if name:
             spec["priorityClassName"] = name
-    found = known.get(name, {})
+    found = classes.get(name, {})
     for member, wanted, what in (
         ("priority", found.get("value", 0), "integer value of priority"),
         (

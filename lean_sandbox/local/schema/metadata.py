@@ -44,6 +44,9 @@ def _annotations(annotations: Any, path: str) -> Iterator[ErrorCause]:
 def _finalizers(finalizers: Any, path: str) -> Iterator[ErrorCause]:
     for name in finalizers or ():
         yield from (causes.invalid(path, name, text) for text in causes.label_key_problems(name))
+    if {"orphan", "foregroundDeletion"} <= set(finalizers or ()):
+        text = "finalizer orphan and foregroundDeletion cannot be both set"
+        yield causes.invalid(path, finalizers, text)
 
 
 def _ordered(owner: Json) -> Json:
@@ -53,7 +56,7 @@ def _ordered(owner: Json) -> Json:
 def _owner(owner: Json, path: str) -> Iterator[ErrorCause]:
     api_version = owner.get("apiVersion") or ""
     group, _, version = api_version.rpartition("/")
-    if not version:
+    if not version or "/" in group:
         yield causes.invalid(f"{path}.apiVersion", api_version, "version must not be empty")
     for name in ("kind", "name", "uid"):
         if not owner.get(name):

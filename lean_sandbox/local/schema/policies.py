@@ -9,6 +9,7 @@ from typing import Any, Final
 from lean_sandbox.local.errors import ErrorCause
 from lean_sandbox.local.schema import causes
 from lean_sandbox.local.schema.addresses import network, parsed_network
+from lean_sandbox.local.schema.assigned import SYSTEM_PRIORITIES
 from lean_sandbox.local.schema.causes import (
     at_least,
     each,
@@ -149,11 +150,12 @@ def _binding(*kinds: str) -> Json:
 
 def _priority(obj: Json, _where: str) -> Iterator[ErrorCause]:
     name = obj["metadata"].get("name") or ""
-    if name.startswith("system-"):
+    is_known = obj.get("value") == SYSTEM_PRIORITIES.get(name, 0)
+    if name.startswith("system-") and not is_known:
         text = "priority class names with 'system-' prefix are reserved for system use only"
         problem = f"{text}. error: {name} is not a known system priority class"
         yield causes.forbidden("metadata.name", problem)
-    elif (obj.get("value") or 0) > 10**9:
+    elif (obj.get("value") or 0) > 10**9 and not is_known:
         text = f"maximum allowed value of a user defined priority is {10**9}"
         yield causes.forbidden("value", text)
 

@@ -66,14 +66,14 @@ def decode(body: bytes, content_type: str) -> Any:
         raise msgspec.DecodeError(str(error)) from None
 
 
-class _YamlLoader(yaml.CSafeLoader):
+class _YamlLoader(yaml.SafeLoader):
     """Reads YAML as API servers do, to values of JSON: dates and all that has a tag are text."""
 
     yaml_constructors: ClassVar[dict[str | None, Any]] = {
-        f"tag:yaml.org,2002:{name}": yaml.CSafeLoader.yaml_constructors[f"tag:yaml.org,2002:{name}"]
+        f"tag:yaml.org,2002:{name}": yaml.SafeLoader.yaml_constructors[f"tag:yaml.org,2002:{name}"]
         for name in ("null", "bool", "int", "float", "str", "seq", "map")
     }
-    bool_values: ClassVar[dict[str, bool]] = {**yaml.CSafeLoader.bool_values, "y": True, "n": False}
+    bool_values: ClassVar[dict[str, bool]] = {**yaml.SafeLoader.bool_values, "y": True, "n": False}
 
     def construct_mapping(
         self,
@@ -124,8 +124,8 @@ def read_object(kind: Kind, body: bytes, content_type: str) -> Json:
 def read_applied(kind: Kind, body: bytes) -> Json:
     """Return the object of an apply request, which has to say its kind. Raises StatusError: 400."""
     obj = decoded(kind, body, "application/yaml")
-    claimed = obj.pop("kind", "")
-    version = obj.pop("apiVersion", "")
+    claimed = obj.pop("kind", None) or ""
+    version = obj.pop("apiVersion", None) or ""
     if (claimed, version) != (kind.kind, kind.api_version):
         shown = version if "/" in version else f"/{version}"
         raise errors.bad_request(f"invalid object type: {shown}, Kind={claimed}")

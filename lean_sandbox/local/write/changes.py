@@ -207,8 +207,10 @@ def _name(item: Any, key: str | None) -> Any:
     return item.get(key) if key and isinstance(item, dict) else item
 
 
-def _check_order(order: list[Any], patch: list[Any], key: str | None) -> None:
+def _check_order(order: Any, patch: Any, key: str | None) -> None:
     """Refuse an order that leaves out items which the patch changes, or has them in another."""
+    if not isinstance(order, list) or not isinstance(patch, list):
+        raise _failed("invalid value for an ordered list")
     names = iter([_name(item, key) for item in order])
     changed = [item for item in patch if not (isinstance(item, dict) and "$patch" in item)]
     if order and not all(_name(item, key) in names for item in changed):

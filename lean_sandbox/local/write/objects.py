@@ -11,6 +11,7 @@ from lean_sandbox.local import errors
 from lean_sandbox.local.errors import ErrorCause, StatusError
 from lean_sandbox.local.kinds import Kind, Registry
 from lean_sandbox.local.schema.assigned import (
+    SYSTEM_PRIORITIES,
     add_token,
     add_tolerations,
     assign_address,
@@ -36,8 +37,17 @@ _SUFFIX: Final = "bcdfghjklmnpqrstvwxz2456789"
 """Letters of generated names: no vowels, nothing to be mistaken."""
 CLEANUP: Final = "customresourcecleanup.apiextensions.k8s.io"
 """The finalizer that keeps a definition until its objects are gone."""
-_IMMORTAL: Final = frozenset({"default", "kube-public", "kube-system"})
-"""Namespaces that nobody may delete."""
+_IMMORTAL: Final = {
+    "namespaces": (
+        ("default", "kube-public", "kube-system"),
+        "this namespace may not be deleted",
+    ),
+    "priorityclasses.scheduling.k8s.io": (
+        tuple(SYSTEM_PRIORITIES),
+        "this is a system priority class and cannot be deleted",
+    ),
+}
+"""The names of what nobody may delete, by collection, and what who tries is told."""
 _TERMINATING: Final = {
     "type": "Terminating",
     "status": "True",
@@ -177,6 +187,9 @@ class Objects:
         entry = self.entry(kind, namespace, name)
         collection = self.collection(kind)
         check_preconditions(kind, entry, how)
+        immortal, why = _IMMORTAL.get(kind.storage, ((), ""))
+        if name in immortal:
+            raise errors.forbidden(kind.group, kind.plural, name, why)
         obj = entry.load()
         metadata = obj["metadata"]
         before = entry.load()
@@ -187,8 +200,6 @@ class Objects:
             last = Entry(entry.key, obj, entry.version, entry.fields)
             return (last if how.dry_run else self.store.remove(collection, entry.key)), True
         if kind.storage == "namespaces":
-            if name in _IMMORTAL:
-                raise errors.forbidden("", "namespaces", name, "this namespace may not be deleted")
             if not deleting:
                 metadata["deletionTimestamp"] = self.now()
                 obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
@@ -205,7 +216,8 @@ class Objects:
                 metadata["generation"] += 1
             moment = self.clock.now() + timedelta(seconds=grace or 0)
             metadata["deletionTimestamp"] = moment.strftime("%Y-%m-%dT%H:%M:%SZ")
-            metadata["deletionGracePeriodSeconds"] = grace or 0
+            if kind.storage != DEFINITIONS:
+                metadata["deletionGracePeriodSeconds"] = grace or 0
         if is_finished(kind, obj) and not how.dry_run:
             obj["metadata"] = ordered_metadata(metadata)
             return self.store.remove(collection, entry.key, obj), True

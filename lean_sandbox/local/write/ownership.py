@@ -266,6 +266,11 @@ def claimed_by(applied: Json, node: Node, *, hide: tuple[str, ...]) -> Fields:
     return fields_of(_owned_view(applied, hide=hide), node, with_self=False)
 
 
+def _all_fields(live: Json, node: Node, *, hide: tuple[str, ...]) -> Fields:
+    view = {"metadata": {}, **_owned_view(live, hide=hide)}
+    return changes({"metadata": {}}, view, node)[0]
+
+
 def apply_onto(
     live: Json,
     applied: Json,
@@ -283,12 +288,10 @@ def apply_onto(
     said = _owned_view(applied, hide=hide)
     before = _owned_view(live)
     claimed = claimed_by(applied, node, hide=hide)
-    managers = _read(live["metadata"].get("managedFields") or ()) or {
-        replace(writer, name=_BEFORE, operation="Update"): _Record(
-            changes({"metadata": {}}, {"metadata": {}, **_owned_view(live, hide=hide)}, node)[0],
-            now,
-        )
-    }
+    managers = _read(live["metadata"].get("managedFields") or ())
+    if not managers:
+        former = replace(writer, name=_BEFORE, operation="Update")
+        managers[former] = _Record(_all_fields(live, node, hide=hide), now)
     merged = _merge(before, said, node)
     changed, _ = changes(before, merged, node)
     lost: list[tuple[FieldManager, Fields]] = []
