@@ -38,7 +38,7 @@ _SAMPLE_S = 150.0
 _MOST_LIVING_IN_SAMPLE = 1 / 3
 
 Chooser = Callable[[Site], tuple[list[str], float]]
-"""Returns the tests of a change, and for how many seconds they ran without it."""
+"""Returns the tests of a change, and for how many seconds of CPU they ran without it."""
 
 
 class Run:
@@ -129,7 +129,7 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     add("--seed", type=int, default=0, help="of --random")
     add("--sample", metavar="DATE", help=f"{_SAMPLE} of a day, in three minutes at most")
     add("--minutes", type=float, default=1e6, help="begin nothing after these")
-    add("--seconds", type=float, default=30.0, help="of tests for each change")
+    add("--seconds", type=float, default=30.0, help="of CPU, of tests for each change")
     add("--tests", nargs="+", metavar="FILE", help="ask these, not those of the record")
     add("--list", action="store_true", help="print the names")
     add("--record", action="store_true", help="record what tests run")

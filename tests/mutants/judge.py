@@ -43,7 +43,7 @@ class Copy:
         self._changes = 0
 
     def judge(self, site: Site | None, tests: Sequence[str], seconds: float) -> Verdict:
-        """Run tests, which took so many seconds before, with a change (``None``: without one)."""
+        """Run tests, which took so many seconds of CPU before, with a change (``None``: none)."""
         if site is None:
             return self._run(tests, seconds)
         path = self._root / site.path
