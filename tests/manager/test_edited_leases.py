@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
 from structlog.testing import capture_logs
 
+from lean_sandbox.local.schema import defaults
 from lean_sandbox.manager.preflight import LEASE_NAME
 from tests.manager.rig import NS, open_rig
 
 
-async def test_what_else_a_lease_holds_stays() -> None:
+async def test_what_else_a_lease_holds_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     """Labels, annotations and fields that are not of the election survive every write."""
+    # As with the feature CoordinatedLeaderElection, which a cluster may turn on.
+    monkeypatch.delitem(defaults._TURNED_OFF, "Lease")
     async with open_rig() as rig:
         rig.put(holderIdentity="", strategy="OldestEmulationVersion", preferredHolder="x")
         marks = {"labels": {"team": "red"}, "annotations": {"note": "keep"}}
