@@ -141,6 +141,8 @@ def test_nobody_poses_as_the_router(key: str, value: str) -> None:
     ("key", "is_allowed"),
     [
         ("plain", True),
+        ("kubernetes.io", True),
+        ("agents.x-k8s.io", True),
         ("foo.x-k8s.io/a", True),
         ("x-k8s.io/a", True),
         ("podsnapshot.gke.io/ps-name", True),
@@ -154,7 +156,7 @@ def test_nobody_poses_as_the_router(key: str, value: str) -> None:
     ],
 )
 def test_annotations_keep_off_the_system(key: str, is_allowed: bool) -> None:  # noqa: FBT001
-    """Claim cases 27, 28, 29: system domains are closed but for the one key; values are free."""
+    """Claim cases 27, 28, 29: system domains are closed but for one key; a bare name is in none."""
     expected = (
         f'invalid additionalPodMetadata: failed to validate annotation "{key}": '
         f'restricted system domain: "{key}" is not allowed in AdditionalPodMetadata'
