@@ -31,6 +31,13 @@ def test_a_value_of_four_kib_is_shared_and_no_larger_one() -> None:
     assert not is_small(text + "x")
 
 
+def test_a_value_of_many_empty_parts_is_not_shared() -> None:
+    """Each part takes sixteen bytes of the four KiB before it holds anything, however deep."""
+    assert is_small(((),) * 256)
+    assert not is_small(((),) * 257)
+    assert not is_small((((),) * 128, ((),) * 127))
+
+
 def test_five_hundred_and_twelve_maps_are_shared() -> None:
     """The one not used for longest goes; whoever holds it keeps it."""
     first = shared_map({"number": "first"})
