@@ -65,6 +65,11 @@ def label(key: str, value: str | None) -> Force:
     return force
 
 
+def take_labels(stored: Json) -> None:
+    """Take away all labels."""
+    stored["metadata"].pop("labels", None)
+
+
 def disown(stored: Json) -> None:
     """Take away all owners."""
     stored["metadata"]["ownerReferences"] = []
@@ -215,6 +220,7 @@ def propagated(key: str, value: str | None) -> Force:
         pytest.param(label(LAUNCH_TYPE, None), id="launch type"),
         pytest.param(label(REF_HASH, None), id="hash of the template"),
         pytest.param(label(CREATED_BY, "forced"), id="creator"),
+        pytest.param(take_labels, id="no label"),
     ],
 )
 @pytest.mark.parametrize("is_ready", [True, False])
