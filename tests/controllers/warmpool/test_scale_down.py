@@ -20,7 +20,7 @@ from tests.support.extensions import (
     run_all,
     start,
 )
-from tests.support.names import CLAIMS, POOLS, SANDBOXES, TEMPLATES
+from tests.support.names import CLAIMS, LAUNCH_TYPE, POOLS, SANDBOXES, TEMPLATES
 from tests.support.world import NS, World, controlled_by
 
 Json = dict[str, Any]
@@ -315,3 +315,16 @@ async def test_a_delete_whose_event_comes_before_its_answer_is_done() -> None:
         assert world.writes()["create sandboxes"] == 1
         assert len(members(world)) == 1
         assert world.controller.activity().errors["sandboxwarmpool"] == 0
+
+
+async def test_a_member_that_lost_a_label_and_is_too_much_goes_at_once() -> None:
+    """Its DELETE is guarded by the version that the labelling has made: no conflict."""
+    async with open_pools() as world:
+        await fill(world, pool(replicas=1))
+        (name,) = names_of(members(world))
+        world.plane.store.patch(SANDBOXES, NS, name, {"metadata": {"labels": {LAUNCH_TYPE: None}}})
+        await change_pool(world, {"replicas": 0})
+        await rest(world)
+        assert not members(world)
+        assert world.writes()["patch sandboxes"] == 1
+        assert [one.code for one in world.requests("delete", "sandboxes")] == [200]
