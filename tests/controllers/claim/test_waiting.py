@@ -67,3 +67,18 @@ async def test_a_claim_that_failed_is_woken_by_a_member() -> None:
         run_pod(world, "m")
         await world.settle()
         assert bound(world, "c") == ["c"]
+
+
+async def test_a_claim_that_takes_no_member_is_not_woken_by_one() -> None:
+    """With variables of its own it waits for a Sandbox of its own, as long as its pause lasts."""
+    async with open_pools(placed(envVarsInjectionPolicy="Allowed")) as world:
+        await world.create(pool(replicas=3))
+        world.plane.fail_next("create", "sandboxes", 500, times=1000)
+        await world.create(claim(env=[{"name": "A", "value": "b"}]))
+        await world.advance(21.0)
+        tries = world.asked()["create sandboxes"]
+        assert tries
+        for name in names_of(members(world)):
+            run_pod(world, name)
+            await world.settle()
+        assert world.asked()["create sandboxes"] == tries
