@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from lean_sandbox.config.options import Settings
+from lean_sandbox.model.template import policy_name
 from lean_sandbox.model.times import format_rfc3339
 from lean_sandbox.runtime import controller as runtime_controller
 from tests.support.builders import claim, pool, template
 from tests.support.extensions import open_claims
-from tests.support.names import CLAIMS
+from tests.support.names import CLAIMS, POLICIES
 from tests.support.suspension import suspend
 from tests.support.volumes import volume
 from tests.support.world import NS, World, condition, open_world, running_status, sandbox
@@ -242,3 +243,20 @@ async def test_reconciles_of_the_safety_net_are_ten_a_second_in_all() -> None:
         assert 90 <= looks[9] <= 110
         assert all(later - before <= 12 for before, later in pairwise(looks[9:]))
         assert looks[-1] >= 300 - 20
+
+
+async def test_a_policy_that_went_unseen_while_it_was_made_is_made_again() -> None:
+    """Nobody hears of its end; the template is not final without it, and is looked at."""
+    async with open_claims(replicas=0) as world:
+        lose_wakes(world, "networkpolicies")
+        held = world.plane.hold("create", "networkpolicies", answers=True, times=1)
+        world.plane.store.create(template("other"))
+        await world.until(lambda: held.waiting)
+        made = policy_name("other")
+        world.plane.store.delete(POLICIES, NS, made, grace_s=0)
+        held.release()
+        await world.settle()
+        assert world.find(POLICIES, made) is None
+        await world.advance(10.5)
+        assert world.find(POLICIES, made) is not None
+        assert caught(world)["sandboxtemplate"] == 1
