@@ -229,6 +229,19 @@ async def test_a_relist_tells_what_the_gap_hid_and_nothing_else() -> None:
         assert not any(delta.initial for delta in rig.deltas)
 
 
+def test_a_comparison_tells_what_differs_at_the_version_that_is_known() -> None:
+    """What is the same is told as well, marked as unchanged and as of a list."""
+    hand = Hand(sandbox_kind())
+    hand.listed(sandbox("a", 10), sandbox("b", 11))
+    hand.cache.begin_list(None, resync=True)
+    listed = page([sandbox("a", 10), sandbox("b", 11, generation=7)], 12)
+    hand.feed.page(msgspec.json.encode(listed), initial=False)
+    hand.cache.end_list(None)
+    told = {delta.key.name: (delta.change, delta.initial) for delta in hand.deltas}
+    assert told == {"a": (Change.NONE, True), "b": (Change.COLUMNS, False)}
+    assert hand.get("b").generation == 7
+
+
 async def test_a_relist_does_not_touch_what_is_newer_than_itself() -> None:
     """What an answer to our own request showed after the list's version is not taken for gone."""
     async with open_sandboxes() as rig:
