@@ -11,7 +11,10 @@ from anyio.abc import TaskGroup
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lean_sandbox.config.options import Settings
+from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.limits import Limiter, Limits
+from lean_sandbox.manager.manager import build_client
 from lean_sandbox.turns import Rank
 from tests.support.clock import FakeClock, settle
 
@@ -95,6 +98,23 @@ async def test_spare_leaves_the_slots_above_its_share_free() -> None:
         assert people.order == ["b1", "b2", "c1"]
         await people.end("b1")
         assert people.order[-1] == "b3"
+
+
+@pytest.mark.parametrize(("in_flight", "spare"), [(1, 1), (8, 1), (32, 4), (100, 12)])
+async def test_an_eighth_of_the_requests_may_be_what_nobody_waits_for(
+    in_flight: int, spare: int
+) -> None:
+    """Of as many as the operator lets be in flight; one at least."""
+    clock = FakeClock()
+    settings = Settings(max_requests_in_flight=in_flight)
+    client = build_client(settings, clock, Connection("http://127.0.0.1:9"))
+    (limiter,) = client.transport.counted.limiters
+    async with anyio.create_task_group() as group:
+        people = Crowd(limiter, group)
+        for number in range(in_flight):
+            await people.arrive(f"b{number}")
+        assert len(people.order) == spare
+        group.cancel_scope.cancel()
 
 
 async def test_while_a_client_waits_spare_holds_one_slot() -> None:
