@@ -344,6 +344,8 @@ def _start_server(server: RealServer, programs: Programs, port: int) -> None:
         service_account_signing_key_file=str(folder / "server.key"),
         service_cluster_ip_range="10.0.0.0/16",
         authorization_mode="RBAC",
+        # As those who install clusters set it; without it no container is privileged.
+        allow_privileged="true",
         feature_gates=_gates(programs.apiserver),
         audit_policy_file=str(policy),
         audit_log_path=str(server.audit_log),
