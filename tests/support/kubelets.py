@@ -61,4 +61,4 @@ class Kubelets:
     def _address(self) -> str:
         # No two Pods have ever run since the same version.
         version = self._plane.store.version
-        return f"10.{245 + version // 62_500}.{version // 250 % 250}.{version % 250 + 1}"
+        return f"10.{245 + version // 62_500 % 10}.{version // 250 % 250}.{version % 250 + 1}"
