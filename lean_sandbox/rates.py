@@ -32,8 +32,8 @@ class TokenBucket:
 
     def take(self, wanted: int, now: float) -> tuple[int, float]:
         """Take up to ``wanted`` tokens; return how many, and for none how long until one."""
-        if not self.interval_s or wanted <= 0:
-            return max(0, wanted), 0.0
+        if not self.interval_s:
+            return wanted, 0.0
         granted = min(wanted, math.floor(self._tokens(now) + _ROUNDING))
         if granted <= 0:
             return 0, self.wait_s(now)
