@@ -42,7 +42,7 @@ def grid(
     widths = [max(map(_length, column)) for column in zip(*lines, strict=True)]
     excess = sum(widths) + _GAP * (len(widths) - 1) - width
     for at in sorted(range(len(widths)), key=lambda at: -widths[at]):
-        if excess > 0 and not columns[at].is_fixed:
+        if not columns[at].is_fixed:
             cut = max(0, min(excess, widths[at] - _LEAST_WIDTH))
             widths[at] -= cut
             excess -= cut
