@@ -8,7 +8,7 @@ from lean_sandbox.metrics.families import COMPANION_REPORTS
 from lean_sandbox.metrics.registry import Exposition
 from tests.support.world import World
 
-__all__ = ["PREFIX", "annotate", "counts", "notes", "reasons", "reports"]
+__all__ = ["PREFIX", "annotate", "counts", "notes", "reasons", "reports", "warned_of"]
 
 Json = dict[str, Any]
 PREFIX = "companions.lean-sandbox/"
@@ -39,6 +39,12 @@ def reports(world: World) -> list[tuple[str, str, str]]:
 def reasons(world: World) -> list[str]:
     """Return the reasons of the Events of companions."""
     return [reason for _, reason, _ in reports(world)]
+
+
+def warned_of(world: World) -> list[str]:
+    """Return the reasons of the Events of companions that are Warnings."""
+    warnings = [one for one in world.events() if one["type"] == "Warning"]
+    return [one["reason"] for one in warnings if one["reportingController"] == REPORTER]
 
 
 def counts(world: World, companion: str) -> dict[str, float]:

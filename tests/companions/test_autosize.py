@@ -25,7 +25,7 @@ from lean_sandbox.companions.sizing import (
 )
 from lean_sandbox.config.options import Settings
 from lean_sandbox.errors import ConfigError
-from tests.companions.support import PREFIX, annotate, counts, reports
+from tests.companions.support import PREFIX, annotate, counts, reports, warned_of
 from tests.support.builders import claim, placed, pool
 from tests.support.clock import FakeClock
 from tests.support.extensions import open_claims, run_all, settings
@@ -246,6 +246,7 @@ async def test_a_refusal_is_told_and_tried_again_a_minute_later() -> None:
         assert world.writes()[SCALE] == 1
         ((kind, reason, note),) = reports(world)
         assert (kind, reason) == ("SandboxWarmPool", "ResizeRefused")
+        assert warned_of(world) == [reason]
         assert "Not resized to" in note
         await world.advance(3 * BEFORE_OVERRULING_S)
         assert size(world) == 20

@@ -118,11 +118,13 @@ async def test_a_resume_counts_as_activity() -> None:
         assert mode(world) == "Suspended"
 
 
-async def test_an_edit_of_the_spec_counts_as_activity() -> None:
-    """Whatever it changes."""
+@pytest.mark.parametrize("editor", ["direct", "somebody-else"])
+async def test_an_edit_of_the_spec_counts_as_activity(editor: str) -> None:
+    """Whatever it changes, and whoever made it: of several editors the last one counts."""
     async with open_idle() as world:
         await world.advance(500.0)
-        await world.patch("sandboxes", "sb-1", {"spec": {"shutdownPolicy": "Delete"}})
+        change = {"spec": {"shutdownPolicy": "Delete"}}
+        world.plane.store.patch(SANDBOXES, NS, "sb-1", change, manager=editor)
         await world.advance(500.0)
         assert mode(world) == "Running"
 

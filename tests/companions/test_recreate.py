@@ -17,7 +17,7 @@ from lean_sandbox.companions.recreate import (
     counted,
     wait_s,
 )
-from tests.companions.support import PREFIX, annotate, counts, notes, reports
+from tests.companions.support import PREFIX, annotate, counts, notes, reports, warned_of
 from tests.support.builders import placed
 from tests.support.clock import FakeClock
 from tests.support.extensions import settings
@@ -71,6 +71,7 @@ async def test_a_failed_pod_is_made_anew_after_ten_seconds() -> None:
         assert found[PREFIX + "pod-failure-uid"] == failed
         note = 'Deleted failed Pod "sb-1" (Error) so that another is made: failure 1 in a row'
         assert ("Sandbox", "PodRecreated", note) in reports(world)
+        assert warned_of(world) == []
 
 
 @pytest.mark.parametrize(
@@ -146,7 +147,7 @@ async def test_a_pod_that_lived_for_long_begins_a_new_row() -> None:
 
 
 async def test_more_failures_than_the_limit_are_left_alone() -> None:
-    """The Pod that failed last stays, and an Event says which annotation keeps it."""
+    """The Pod that failed last stays, and a Warning says which annotation keeps it."""
     wishes = {POLICY: "Recreate", PREFIX + "pod-failure-limit": "1"}
     async with open_recreating(wishes) as world:
         await fail(world)
@@ -158,6 +159,7 @@ async def test_more_failures_than_the_limit_are_left_alone() -> None:
         (told,) = [note for _, reason, note in reports(world) if reason == "PodFailureLimitReached"]
         assert "pod-failure-limit" in told
         assert "delete the Pod" in told
+        assert warned_of(world) == ["PodFailureLimitReached"]
         await annotate(world, "sandboxes", "sb-1", note="another look")
         assert counts(world, "recreate")["PodFailureLimitReached"] == 1
 
@@ -202,12 +204,19 @@ async def test_a_wrong_value_is_told_once_and_does_nothing(
         assert uid_of_pod(world) == failed
         ((kind, reason, note),) = reports(world)
         assert (kind, reason) == ("Sandbox", "InvalidAnnotation")
+        assert warned_of(world) == [reason]
         assert named in note
         assert fix in note
         mended = {POLICY: "Recreate", PREFIX + "pod-failure-limit": None}
         await world.patch("sandboxes", "sb-1", {"metadata": {"annotations": mended}})
         await world.advance(11.0)
         assert uid_of_pod(world) not in (None, failed)
+
+
+async def test_wrong_values_are_told_before_any_pod_has_failed() -> None:
+    """Whoever writes them learns it at once."""
+    async with open_recreating({POLICY: "Always", PREFIX + "pod-failure-limit": "many"}) as world:
+        assert counts(world, "recreate") == {"InvalidAnnotation": 2}
 
 
 async def test_two_wrong_values_of_one_object_are_told_once_each() -> None:

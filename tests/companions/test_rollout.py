@@ -19,7 +19,7 @@ from tests.companions.rolling import (
     ready,
     status,
 )
-from tests.companions.support import PREFIX, annotate, counts, reasons, reports
+from tests.companions.support import PREFIX, annotate, counts, reasons, reports, warned_of
 from tests.support.builders import claim, placed
 from tests.support.extensions import settings
 from tests.support.names import CLAIMS, POOLS, SANDBOXES, TEMPLATES
@@ -43,6 +43,7 @@ async def test_old_members_are_replaced_one_after_the_other() -> None:
         assert ready(world) == 4
         assert status(world) == "Complete"
         assert sorted(reasons(world)) == ["MemberRenewed", "RolloutComplete"]
+        assert warned_of(world) == []
         assert counts(world, "rollout") == {"MemberRenewed": 4, "RolloutComplete": 1}
 
 
@@ -192,6 +193,7 @@ async def test_a_new_template_that_does_not_work_stops_the_rollout() -> None:
         assert "permits 1" in why
         assert 'sandbox "pool-' in why
         assert counts(world, "rollout")["RolloutStalled"] == 1
+        assert warned_of(world) == ["RolloutStalled"]
         await change_template(world, "busybox:3")
         await world.advance(10.0)
         for _ in range(5):
