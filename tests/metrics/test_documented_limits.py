@@ -14,6 +14,7 @@ from lean_sandbox.metrics.registry import (
     Histograms,
     Living,
     dropped_series,
+    line_bytes,
     render,
 )
 from tests.support.world import NS, open_world
@@ -113,3 +114,12 @@ def test_a_family_has_four_mib_of_lines_at_most() -> None:
     lines = "".join(render(found_in(histograms)))
     assert 3.5 * 1024 * 1024 < len(lines) < 4.1 * 1024 * 1024
     assert held(histograms)[-1] == (NS, f"01999{name}")
+
+
+def test_lines_of_one_size_are_as_many_as_four_mib_hold() -> None:
+    """Not one more, and not one less."""
+    counters = Counters(COUNTER)
+    for number in range(5_000):
+        counters.add(NS, f"{number:05}" + "x" * 1_000)
+    size = line_bytes(COUNTER, (NS, "x" * 1_005))
+    assert len(held(counters)) == 4 * 1024 * 1024 // size

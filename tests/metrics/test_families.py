@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hypothesis.strategies as st
 import pytest
+from hypothesis import given
 from prometheus_client.parser import text_string_to_metric_families
 
 from lean_sandbox.metrics.families import FAMILIES, RECONCILE_BUCKETS_S, WORKQUEUE_BUCKETS_S
-from lean_sandbox.metrics.registry import Family
+from lean_sandbox.metrics.registry import Exposition, Family, render
 from tests.metrics.scrape import Scraped, scraping, serving
 from tests.support.builders import claim
 from tests.support.extensions import open_claims
@@ -111,6 +113,17 @@ def _assert_declared(found: Scraped) -> None:
 def _base(family: Family) -> str:
     # The parser names a counter without its suffix.
     return family.name.removesuffix("_total") if family.kind == "counter" else family.name
+
+
+@given(st.text('\\"n\n\r{},= é'), st.text('\\"n é'))
+def test_whatever_a_label_or_a_help_says_is_read_as_it_was(text: str, words: str) -> None:
+    """Backslashes, quotes and line breaks neither end a value nor change it."""
+    found = Exposition()
+    found.one(Family("odd", ("first", "last"), f"Of {words}."), 1, text, "end")
+    (family,) = text_string_to_metric_families("".join(render(found)))
+    (sample,) = family.samples
+    assert sample.labels == {"first": text, "last": "end"}
+    assert family.documentation == f"Of {words}."
 
 
 async def test_every_family_on_the_wire_is_declared() -> None:
