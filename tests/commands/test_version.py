@@ -8,12 +8,13 @@ import runpy
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from lean_sandbox.cli import main
 from lean_sandbox.config.sources import EXIT_OK
-from lean_sandbox.version import about, revision_and_date
+from lean_sandbox.version import about, build_facts, revision_and_date
 
 UNKNOWN = ("unknown", "unknown")
 to_build = runpy.run_path(str(Path(__file__).parents[2] / "setup.py"))["revision_and_date"]
@@ -88,6 +89,18 @@ def test_a_person_is_told_what_each_row_is(capsys: pytest.CaptureFixture[str]) -
     known = about().splitlines()
     assert [first, rows[0], rows[2]] == [known[0], known[1], known[4]]
     assert rows[1] == f"  Python:           {platform.python_version()} (cpython)"
+
+
+@pytest.mark.parametrize(
+    ("machine", "told"),
+    [("x86_64", "amd64"), ("aarch64", "arm64"), ("riscv64", "riscv64")],
+)
+def test_the_platform_is_named_as_images_name_it(
+    monkeypatch: pytest.MonkeyPatch, machine: str, told: str
+) -> None:
+    """A machine that has no other name there keeps its own."""
+    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(machine=machine))
+    assert build_facts()[-1] == f"{sys.platform}/{told}"
 
 
 def test_a_closed_output_is_no_failure() -> None:

@@ -33,19 +33,25 @@ class Kept(SpanExporter):
     """An exporter that keeps the names of spans, in place of the one over gRPC."""
 
     names: list[str]
+    is_shut_down: bool
 
     def __init__(self) -> None:
         """Begin with none; the endpoint is the environment's part."""
         type(self).names = []
+        type(self).is_shut_down = False
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """Keep the names."""
         self.names.extend(span.name for span in spans)
         return SpanExportResult.SUCCESS
 
+    def shutdown(self) -> None:
+        """Note that it has ended."""
+        type(self).is_shut_down = True
+
 
 def test_what_is_left_at_the_end_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Closing sends the spans that were waiting for a batch."""
+    """Closing sends the spans that were waiting for a batch, and ends the connection."""
     module: Any = ModuleType(EXPORTER)
     module.OTLPSpanExporter = Kept
     for name in ("opentelemetry.exporter", "opentelemetry.exporter.otlp", EXPORTER):
@@ -55,3 +61,4 @@ def test_what_is_left_at_the_end_is_sent(monkeypatch: pytest.MonkeyPatch) -> Non
         pass
     tracing.close()
     assert Kept.names == ["two", "one"]
+    assert Kept.is_shut_down

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import msgspec
 import pytest
@@ -142,6 +143,27 @@ def test_everything_that_is_known_is_told(width: int, expected: str) -> None:
     """Each table with its figures, one line for each of the others; numbers and bars are whole."""
     told = [line.rstrip() for line in drawn(figures(), width, is_plain=True)]
     assert told == expected.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("known", "told"),
+    [
+        ({}, "says nothing of itself"),
+        ({"memory_bytes": 62e6}, "59 MiB"),
+        ({"cores": 0.03}, "3.0% of a core"),
+        ({"queued": 1234.0}, "1234 queued"),
+        ({"warm": 1.0, "cold": 0.0}, "100% of 1 claim warm since its start"),
+        ({"warm": 0.0, "cold": 0.0}, "says nothing of itself"),
+        ({"is_leading": True}, "says nothing of itself"),
+        ({"is_leading": False}, "does not lead"),
+        ({"failing_watches": ("pods", "services")}, "cannot watch pods, services"),
+    ],
+)
+def test_of_a_controller_each_thing_that_is_known_is_told(known: dict[str, Any], told: str) -> None:
+    """And nothing of what its page does not have."""
+    said = ControllerFigures(url="u", **known)
+    lines = drawn(msgspec.structs.replace(figures(), controller=said), 150)
+    assert lines[4].rstrip() == f"Controller   {told}"
 
 
 @pytest.mark.parametrize(

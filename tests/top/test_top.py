@@ -28,6 +28,7 @@ from tests.support.builders import claim
 from tests.support.clients import cluster_admin
 from tests.support.extensions import bound_name, open_claims, open_pools
 from tests.support.names import CLAIMS
+from tests.support.patience import PATIENCE_S
 from tests.support.world import NS, sandbox
 
 Json = dict[str, Any]
@@ -282,9 +283,9 @@ async def test_json_needs_no_library_for_terminals(
 class Terminal:
     """A terminal in which the command runs."""
 
-    def __init__(self, *words: str) -> None:
+    def __init__(self, *words: str, term: str = "xterm") -> None:
         self._ours, theirs = pty.openpty()
-        variables = {**os.environ, "TERM": "xterm", "COLUMNS": "90", "LINES": "30"}
+        variables = {**os.environ, "TERM": term, "COLUMNS": "90", "LINES": "30"}
         self.process = subprocess.Popen(  # noqa: S603 -- the command stands here
             [sys.executable, "-m", "lean_sandbox", "top", *words],
             stdin=theirs,
@@ -356,6 +357,27 @@ async def test_on_a_terminal_it_follows_what_happens_and_leaves_it_as_it_was(
     assert shown.index("\x1b[?1049h") < shown.index("another") < shown.rindex("\x1b[?1049l")
     assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")
     assert "Traceback" not in shown
+
+
+async def test_a_terminal_that_can_replace_no_lines_gets_them_once(
+    tmp_path: Path, terminals: list[Terminal]
+) -> None:
+    """Such as one inside of an editor: it is looked at once, in plain text."""
+
+    def play() -> int:
+        terminals.append(Terminal("--kubeconfig", path, term="dumb"))
+        (terminal,) = terminals
+        code = terminal.process.wait(PATIENCE_S)
+        terminal.read_until("0 of 1 Ready")
+        return code
+
+    async with open_claims("m1") as world:
+        world.plane.store.create(cluster_admin(USER, name=USER))
+        world.plane.store.create(claim("first", pool="nowhere"))
+        path = str(world.plane.kubeconfig(tmp_path / "kubeconfig", USER))
+        code = await anyio.to_thread.run_sync(play)
+    assert code == EXIT_OK
+    assert "\x1b" not in terminals[0].shown
 
 
 def test_what_is_wrong_at_the_start_is_told_on_the_normal_screen(
