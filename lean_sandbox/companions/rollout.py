@@ -48,12 +48,16 @@ _WISHES: Final = frozenset({ROLLING_UPDATE, ROLLOUT_STATUS})
 
 
 class _Pace(msgspec.Struct):
-    """Since when a rollout has got no further, and which status was last written, and when."""
+    """Since when a rollout has got no further, and which status was last written, and when.
+
+    ``in_doubt`` is the uid of the member whose DELETE got no answer, so that it may be gone.
+    """
 
     status: str
     since: float = 0.0
     written_at: float = -_STATUS_S
     mark: tuple[str, int, int] = ("", 0, 0)
+    in_doubt: str = ""
 
 
 class Rollout(Companion[CompanionPoolEntry]):
@@ -66,8 +70,6 @@ class Rollout(Companion[CompanionPoolEntry]):
         self._blueprints = Blueprints(kit.writer.client, caches.templates)
         self._paces: LRUCache[str, _Pace] = LRUCache(_MOST_POOLS)
         self._left: dict[Key, int] = {}
-        # The uids of members whose DELETE got no answer, so that they may be gone.
-        self._in_doubt: set[str] = set()
         self.watches(caches.pools, self.on_pool)
         self.watches(caches.templates, self.on_template)
         self.watches(caches.sandboxes, self.on_member)
@@ -88,8 +90,6 @@ class Rollout(Companion[CompanionPoolEntry]):
 
     def on_member(self, delta: Delta[CompanionSandboxEntry]) -> None:
         """Look at the pool of a member, before and after the change."""
-        if delta.new is None and delta.old is not None:
-            self._in_doubt.discard(delta.old.uid)
         for entry in filter(None, (delta.old, delta.new)):
             if (pool := entry.owner_key(names.SANDBOX_WARM_POOL_KIND)) is not None:
                 self._look_at(pool)
@@ -141,13 +141,14 @@ class Rollout(Companion[CompanionPoolEntry]):
         return None
 
     async def _members(self, pool: CompanionPoolEntry, blueprint: Blueprint) -> FreeMembers:
-        """Count the free members; a GET for each stamp that is new, and for each one in doubt."""
+        """Count the free members; a GET for each stamp that is new, and for one in doubt."""
+        pace = self._pace_of(pool)
         found = FreeMembers(pool.replicas, [], [], [], [])
         for member in self._sandboxes.owned_by(pool.key.namespace, pool.uid):
             entry: CompanionSandboxEntry | None = member
-            if member.uid in self._in_doubt:
+            if member.uid == pace.in_doubt:
                 await self._kit.writer.get(self._sandboxes, member.key)
-                self._in_doubt.discard(member.uid)
+                pace.in_doubt = ""
                 entry = self._sandboxes.latest(member)
             if entry is None or entry.is_deleting:
                 continue
@@ -165,7 +166,7 @@ class Rollout(Companion[CompanionPoolEntry]):
         except Conflict:
             raise
         except ControlPlaneError:
-            self._in_doubt.add(member.uid)
+            self._pace_of(pool).in_doubt = member.uid
             raise
         # No event of a later version can say otherwise.
         self._sandboxes.mark(member, is_deleting=True)

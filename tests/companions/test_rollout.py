@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from lean_sandbox.local.http.faults import Loss
 from tests.companions.rolling import (
     NEW,
     change_template,
@@ -303,14 +302,21 @@ async def test_a_restart_goes_on_where_it_was() -> None:
             assert status(after) == "Progressing 0/4"
 
 
-async def test_a_member_whose_deletion_got_no_answer_is_looked_at_first() -> None:
-    """It may be gone: then no other one may go."""
+@pytest.mark.parametrize("is_gone", [True, False])
+async def test_a_member_whose_deletion_failed_is_looked_at_first(*, is_gone: bool) -> None:
+    """It may be gone all the same: a GET says so where the watch lags, and no other one goes."""
     async with open_rolling("1") as world:
-        world.plane.fail_next("delete", "sandboxes", Loss.RESET, after=True)
+        world.plane.fail_next("delete", "sandboxes", 503, after=is_gone)
+        held = world.plane.hold_events("sandboxes")
         await change_template(world)
-        await world.advance(120.0)
-        assert ready(world) == 3
-        assert len(members(world)) == 4
+        await world.advance(60.0)
+        asked = world.asked()
+        # The other one tells which template the stamp of the members stands for.
+        assert asked["get sandboxes"] == 2
+        assert asked["delete sandboxes"] == (1 if is_gone else 2)
+        held.release()
+        await world.advance(60.0)
+        assert (ready(world), len(members(world))) == (3, 4)
 
 
 async def test_a_change_of_the_template_that_the_watch_has_not_shown_deletes_no_new_member() -> (
