@@ -24,7 +24,6 @@ T = TypeVar("T")
 log = structlog.get_logger("tracing")
 
 _SERVICE = "agent-sandbox-controller"
-_FLUSH_MS = 2_000
 
 
 class Tracing:
@@ -75,8 +74,7 @@ class Tracing:
         return msgspec.json.encode(headers).decode() if headers else None
 
     def close(self) -> None:
-        """Send what is left, for a few seconds at most, and stop."""
-        self._provider.force_flush(_FLUSH_MS)
+        """Send what is left and stop; blocks for as long as the library gives its exporter."""
         self._provider.shutdown()
 
 
