@@ -47,6 +47,19 @@ def test_what_is_not_on_the_page_is_not_known() -> None:
     assert said.failing_watches == ()
 
 
+def test_a_series_without_its_labels_is_one_without_a_name() -> None:
+    """Another release may have none: it is no error, and nothing is made up for them."""
+    found = scraped(
+        URL,
+        "lean_sandbox_watch_failing 1\n"
+        "lean_sandbox_warmpool_not_progressing 1\n"
+        "agent_sandbox_claim_creation_total 5\n",
+    )
+    assert found.controller.failing_watches == ("",)
+    assert found.causes == {Key("", ""): ""}
+    assert (found.controller.warm, found.controller.cold) == (0.0, 0.0)
+
+
 @pytest.mark.parametrize(
     ("line", "wrong"), [("workqueue_depth many", "'many'"), ('workqueue_depth{name="x" 2', "name")]
 )
