@@ -100,21 +100,40 @@ async def test_spare_leaves_the_slots_above_its_share_free() -> None:
         assert people.order[-1] == "b3"
 
 
+@asynccontextmanager
+async def crowd_of(settings: Settings, clock: FakeClock) -> AsyncIterator[Crowd]:
+    """Give a crowd in front of the client that a controller with these settings has."""
+    client = build_client(settings, clock, Connection("http://127.0.0.1:9"))
+    (limiter,) = client.transport.counted.limiters
+    async with anyio.create_task_group() as group:
+        yield Crowd(limiter, group)
+        group.cancel_scope.cancel()
+
+
 @pytest.mark.parametrize(("in_flight", "spare"), [(1, 1), (8, 1), (32, 4), (100, 12)])
 async def test_an_eighth_of_the_requests_may_be_what_nobody_waits_for(
     in_flight: int, spare: int
 ) -> None:
     """Of as many as the operator lets be in flight; one at least."""
-    clock = FakeClock()
-    settings = Settings(max_requests_in_flight=in_flight)
-    client = build_client(settings, clock, Connection("http://127.0.0.1:9"))
-    (limiter,) = client.transport.counted.limiters
-    async with anyio.create_task_group() as group:
-        people = Crowd(limiter, group)
+    async with crowd_of(Settings(max_requests_in_flight=in_flight), FakeClock()) as people:
         for number in range(in_flight):
             await people.arrive(f"b{number}")
         assert len(people.order) == spare
-        group.cancel_scope.cancel()
+        for number in range(in_flight):
+            await people.arrive(f"c{number}@{number}")
+        assert len(people.order) == in_flight
+
+
+@pytest.mark.parametrize(("qps", "later"), [(0.5, 3), (2.0, 6), (0.0, 10), (-1.0, 10)])
+async def test_the_operator_bounds_the_requests_a_second(qps: float, later: int) -> None:
+    """Two at once, then so many a second, here for two seconds; without a rate all at once."""
+    clock = FakeClock()
+    async with crowd_of(Settings(kube_api_qps=qps, kube_api_burst=2), clock) as people:
+        for number in range(10):
+            await people.arrive(f"c{number}")
+        assert len(people.order) == (2 if qps > 0 else 10)
+        await clock.advance(2.0)
+        assert len(people.order) == later
 
 
 async def test_while_a_client_waits_spare_holds_one_slot() -> None:
