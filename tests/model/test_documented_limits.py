@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from lean_sandbox.model.comparison import parse_quantity
+from lean_sandbox.model.conditions import Condition
 from lean_sandbox.model.names import clipped_name, clipped_trace, is_object_name
 from lean_sandbox.model.sandbox import view_of
 from lean_sandbox.model.wire import is_small, shared_map
@@ -36,6 +37,13 @@ def test_a_value_of_many_empty_parts_is_not_shared() -> None:
     assert is_small(((),) * 256)
     assert not is_small(((),) * 257)
     assert not is_small((((),) * 128, ((),) * 127))
+
+
+def test_a_value_is_as_large_as_all_that_it_holds() -> None:
+    """What fills the four KiB by its parts alone may hold nothing, nor may a part be large."""
+    assert not is_small(("x",) * 256)
+    assert is_small(Condition("Ready", "True"))
+    assert not is_small(Condition("Ready", "True", message="x" * 4096))
 
 
 def test_five_hundred_and_twelve_maps_are_shared() -> None:
