@@ -245,6 +245,17 @@ async def test_reconciles_of_the_safety_net_are_ten_a_second_in_all() -> None:
         assert looks[-1] >= 300 - 20
 
 
+async def test_a_template_without_a_policy_of_its_own_is_not_looked_at() -> None:
+    """It asks for none: it is final once it has its label."""
+    unmanaged = template("other", networkPolicyManagement="Unmanaged")
+    async with open_claims(replicas=0, templates=(template(), unmanaged)) as world:
+        await world.advance(60.0)
+        assert world.find(POLICIES, policy_name("other")) is None
+        before = world.whole.activity().reconciles
+        await world.advance(3600.0)
+        assert world.whole.activity().reconciles == before
+
+
 async def test_a_policy_that_went_unseen_while_it_was_made_is_made_again() -> None:
     """Nobody hears of its end; the template is not final without it, and is looked at."""
     async with open_claims(replicas=0) as world:
