@@ -155,7 +155,6 @@ def _annotation_fault(key: str) -> str:
 def _key_fault(key: str) -> str:
     prefix, slash, name = key.partition("/")
     if not slash:
-        prefix = ""
         name = key
     elif not names.is_object_name(prefix):
         most = names.MAX_NAME_CHARACTERS

@@ -141,6 +141,7 @@ def test_nobody_poses_as_the_router(key: str, value: str) -> None:
     ("key", "is_allowed"),
     [
         ("plain", True),
+        ("x" * 63, True),
         ("kubernetes.io", True),
         ("agents.x-k8s.io", True),
         ("foo.x-k8s.io/a", True),
