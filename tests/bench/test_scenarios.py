@@ -40,7 +40,7 @@ _SMALL: dict[str, Any] = {
     "idle_seconds": 0.5,
     # Longer than refilling is ever held back for claims.
     "quiet": 2.5,
-    "wait": 25.0,
+    "wait": float(PATIENCE_S),
 }
 
 _BRIEF: Final = 1.0

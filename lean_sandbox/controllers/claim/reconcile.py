@@ -40,7 +40,7 @@ from lean_sandbox.model.claim_status import (
     requeue_after_s,
 )
 from lean_sandbox.model.conditions import find, has_reason, is_true
-from lean_sandbox.model.times import time_left_s
+from lean_sandbox.model.times import has_come, time_left_s
 from lean_sandbox.runtime.workers import AT_ONCE_S, ReconcileError, Requeue, Result
 from lean_sandbox.watch.resources.extensions import ClaimEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
@@ -164,15 +164,17 @@ class ClaimReconcile:
             await self._write(expired_claim_status(new, self._entry.generation, now))
             return self._expiry.reported()
         await self._publish(new)
-        if error is not None and self._expiry.is_due(new):
+        # Its end may have come meanwhile. One moment for both: between two it could come unseen.
+        now = self._context.server_time.now()
+        ends_at = expire_at(self._view, new)
+        if has_come(ends_at, now):
             return Result(requeue_after_s=AT_ONCE_S)
         collisions = self._count_collisions()
         if error is not None and error.fault.retry is Retry.BACKOFF:
             raise ReconcileError(str(error), error.__cause__)
         requeue = Requeue()
         requeue.within(requeue_after_s(error, collisions))
-        now = self._context.server_time.now()
-        requeue.within(time_left_s(expire_at(self._view, new), now))
+        requeue.within(time_left_s(ends_at, now))
         return requeue.result
 
     def _next_status(self) -> SandboxClaimStatus:

@@ -224,10 +224,11 @@ class SandboxReconcile:
         )
         if self._run.failures or observation.invalid:
             context.metrics.failed(self._run.entry)
-        if self._is_expired():
+        # By the same moment: between two of them its time could end unseen.
+        if has_come(self._run.view.shutdown_time, now):
             return await self._mark_expired(new)
         requeue = self._run.requeue
-        requeue.within(due_in_s(self._run.view, context.server_time.now()))
+        requeue.within(due_in_s(self._run.view, now))
         await self._publish(new, observation)
         if self._run.failures:
             failure = ReconcileError("; ".join(map(str, self._run.failures)), *self._run.failures)

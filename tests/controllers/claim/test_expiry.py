@@ -37,6 +37,18 @@ async def finish(world: World, name: str) -> None:
     await world.advance(2.0)
 
 
+async def test_a_claim_whose_end_comes_while_its_status_is_written_ends() -> None:
+    """It was not due before the write, and nothing but the reconcile knows of the end after it."""
+    async with open_claims("m1") as world:
+        held = world.plane.hold("patch", "sandboxclaims")
+        world.plane.store.create(ends(10.0))
+        await world.until(lambda: held.waiting)
+        world.clock.leap(10.0)
+        held.release()
+        await world.advance(1.0)
+        assert ready_of(world) == EXPIRED
+
+
 @pytest.mark.claim_case(97, 98)
 async def test_a_retained_claim_is_marked_before_its_sandbox_goes() -> None:
     """Claim case 97: status, then DELETE; 98: of the adopted Sandbox; the claim stays, unbound."""
