@@ -245,10 +245,17 @@ async def test_reconciles_of_the_safety_net_are_ten_a_second_in_all() -> None:
         assert looks[-1] >= 300 - 20
 
 
-async def test_a_template_without_a_policy_of_its_own_is_not_looked_at() -> None:
-    """It asks for none: it is final once it has its label."""
-    unmanaged = template("other", networkPolicyManagement="Unmanaged")
-    async with open_claims(replicas=0, templates=(template(), unmanaged)) as world:
+@pytest.mark.parametrize(
+    "final",
+    [
+        template("other", networkPolicyManagement="Unmanaged"),
+        template("other", metadata={"labels": {f"example.com/{at}": "" for at in range(10_000)}}),
+    ],
+    ids=["unmanaged", "of no use"],
+)
+async def test_a_template_that_has_no_policy_is_not_looked_at(final: dict[str, Any]) -> None:
+    """It asks for none, or no Pod can have its metadata: it is final until it is edited."""
+    async with open_claims(replicas=0, templates=(template(), final)) as world:
         await world.advance(60.0)
         assert world.find(POLICIES, policy_name("other")) is None
         before = world.whole.activity().reconciles
