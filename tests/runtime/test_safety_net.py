@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from lean_sandbox.config.options import Settings
+from lean_sandbox.model.names import name_hash
 from lean_sandbox.model.template import policy_name
 from lean_sandbox.model.times import format_rfc3339
 from lean_sandbox.runtime import controller as runtime_controller
 from tests.support.builders import claim, pool, template
 from tests.support.extensions import open_claims
-from tests.support.names import CLAIMS, POLICIES
+from tests.support.names import CLAIMS, POLICIES, REF_HASH, TEMPLATES
 from tests.support.suspension import suspend
 from tests.support.volumes import volume
 from tests.support.world import NS, World, condition, open_world, running_status, sandbox
@@ -277,4 +278,21 @@ async def test_a_policy_that_went_unseen_while_it_was_made_is_made_again() -> No
         assert world.find(POLICIES, made) is None
         await world.advance(10.5)
         assert world.find(POLICIES, made) is not None
+        assert caught(world)["sandboxtemplate"] == 1
+
+
+async def test_a_label_that_went_unseen_while_its_template_was_reconciled_is_given_again() -> None:
+    """Nobody hears that it went; the template is not final without it, and is looked at."""
+    async with open_claims(replicas=0) as world:
+        held = world.plane.hold("create", "networkpolicies", answers=True, times=1)
+        world.plane.store.create(template("other"))
+        await world.until(lambda: held.waiting)
+        lose_wakes(world, "sandboxtemplates")
+        taken = {"metadata": {"labels": {REF_HASH: None}}}
+        world.plane.store.patch(TEMPLATES, NS, "other", taken)
+        held.release()
+        await world.settle()
+        await world.advance(10.5)
+        labels = world.plane.store.get(TEMPLATES, NS, "other")["metadata"]["labels"]
+        assert labels[REF_HASH] == name_hash("other")
         assert caught(world)["sandboxtemplate"] == 1
