@@ -26,8 +26,8 @@ class Activity(msgspec.Struct, frozen=True):
 
     ``busy`` counts, by queue, the keys that are worked on or may be now, ``delayed`` those that
     wait for their time; ``reconciles``, ``errors`` and what the safety net has ``caught`` count by
-    controller, ``cached`` by resource. ``bugs`` are errors that nobody expects, of reconciles by
-    controller and of handlers by resource.
+    controller, ``cached`` by resource. ``bugs`` are errors that nobody expects, of reconciles and
+    what follows them by controller, of handlers by resource.
     """
 
     in_flight: int
@@ -108,7 +108,7 @@ class ObservedManager(Manager):
             errors={one.name: one.workers.errors for one in controllers},
             caught={one.name: one.caught for one in controllers},
             bugs={
-                **{one.name: one.workers.outcomes[ReconcileOutcome.PANIC] for one in controllers},
+                **{one.name: _bugs(one) for one in controllers},
                 **{one.kind.name: one.handlers.failures for one in self.all_caches},
             },
             cached={one.kind.name: len(one) for one in self.all_caches},
@@ -136,6 +136,11 @@ class ObservedManager(Manager):
             for one in reflectors
             if one.problem is not None
         }
+
+
+def _bugs(controller: Controller[Any]) -> int:
+    """Return how many errors nobody expected, in reconciles and in what follows them."""
+    return controller.workers.outcomes[ReconcileOutcome.PANIC] + controller.workers.callback_errors
 
 
 def _reconciles(controller: Controller[Any]) -> int:
