@@ -24,7 +24,7 @@ from lean_sandbox.local.write.verbs import Verbs
 
 Json = dict[str, Any]
 _MANAGER: Final = "kube-controller-manager"
-_FURNITURE: Final = {"serviceaccounts": "default", "configmaps": "kube-root-ca.crt"}
+_IN_EVERY_NAMESPACE: Final = {"serviceaccounts": "default", "configmaps": "kube-root-ca.crt"}
 """The names of what every namespace has, by kind."""
 _CLAIMS: Final = "persistentvolumeclaims"
 _NAMES: Final = (("plural", "singular", "shortNames"), ("kind", "listKind"))
@@ -142,7 +142,7 @@ class NamespaceLifecycle:
         entry = event.entry
         if storage == "namespaces":
             if event.type == "ADDED":
-                for plural in _FURNITURE:
+                for plural in _IN_EVERY_NAMESPACE:
                     self._furnish(entry.name, plural)
             elif entry.fields.get("status.phase") == "Terminating" and event.type != "DELETED":
                 self._ending.add(entry.name)
@@ -154,7 +154,7 @@ class NamespaceLifecycle:
         if event.type == "DELETED":
             if entry.namespace in self._ending or self._registry.ending:
                 self._wake.set()
-            elif _FURNITURE.get(storage) == entry.name:
+            elif _IN_EVERY_NAMESPACE.get(storage) == entry.name:
                 self._furnish(entry.namespace, storage)
 
     @property
@@ -166,7 +166,7 @@ class NamespaceLifecycle:
 
     def _furnish(self, namespace: str, plural: str) -> None:
         """Create what the controllers of a cluster put into each namespace that does not end."""
-        made: Json = {"metadata": {"name": _FURNITURE[plural]}}
+        made: Json = {"metadata": {"name": _IN_EVERY_NAMESPACE[plural]}}
         if plural == "configmaps":
             made["data"] = {"ca.crt": self.ca_pem}
         options = WriteOptions(manager=_MANAGER)

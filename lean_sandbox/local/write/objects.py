@@ -47,7 +47,7 @@ _IMMORTAL: Final = {
         "this is a system priority class and cannot be deleted",
     ),
 }
-"""The names of what nobody may delete, by collection, and what who tries is told."""
+"""The names of what nobody may delete, by collection, and what is told to whoever tries."""
 _TERMINATING: Final = {
     "type": "Terminating",
     "status": "True",
