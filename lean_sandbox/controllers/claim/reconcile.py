@@ -157,7 +157,7 @@ class ClaimReconcile:
         if self._sandbox is not None and self._is_to_become_ready(new):
             await self._attempt(make_usable(self._context, self._sandbox, self._state))
             new = self._next_status()
-        self._state.unusable = 0
+        self._state.unusable_s = 0.0
         error = self._error
         if error is None and self._expiry.is_due(new):
             now = self._context.server_time.now()

@@ -21,8 +21,8 @@ class ClaimState(State):
     ended: str = ""
     # How many creates in a row have collided with a Sandbox that is not seen yet.
     collisions: int = 0
-    # How often in a row no Pod of its ready Sandbox was known to be ready.
-    unusable: int = 0
+    # How long it waits because no Pod of its ready Sandbox is known to be ready; 0 if one is.
+    unusable_s: float = 0.0
     # When the claim was first seen, until it is ready; empty if its stamp of that is no time.
     first_seen: str | None = None
     # The trace that was begun for a client that began none.

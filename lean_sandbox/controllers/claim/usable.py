@@ -23,7 +23,6 @@ from lean_sandbox.watch.resources.sandbox import SandboxEntry
 _SHOWN_WITHIN_S = 1.0
 # The longest wait for a Pod that no watch shows: a policy may take away the label by which it does.
 _LONGEST_WAIT_S = 30.0
-_MOST_DOUBLINGS = 6
 
 
 async def make_usable(context: ClaimContext, sandbox: SandboxEntry, state: ClaimState) -> None:
@@ -31,9 +30,9 @@ async def make_usable(context: ClaimContext, sandbox: SandboxEntry, state: Claim
 
     Makes no request if the Pod has it already; else one PATCH, and a GET if another Pod has taken
     the name. Raises NotYetError if no Pod is known to be ready: then the Sandbox's status describes
-    a Pod that is gone, and the Sandbox is reconciled at once. ``state`` counts how often in a row:
-    the wait doubles. Raises ClaimError if the server refuses the patch or does not answer it. Waits
-    first for a write of the Sandbox's own reconcile, which may carry older metadata.
+    a Pod that is gone, and the Sandbox is reconciled at once; ``state`` holds the wait, which
+    doubles each time. Raises ClaimError if the server refuses the patch or does not answer it.
+    Waits first for a write of the Sandbox's own reconcile, which may carry older metadata.
     """
     pods = context.caches.pods
     latest = context.caches.sandboxes.latest(sandbox)
@@ -43,9 +42,8 @@ async def make_usable(context: ClaimContext, sandbox: SandboxEntry, state: Claim
         if any(pod is not None and pod.may_be_ready for pod in found):
             return
     context.wakes.launch(sandbox.key, None)
-    wait_s = min(SOON_READY_S * 2.0**state.unusable, _LONGEST_WAIT_S)
-    state.unusable = min(state.unusable + 1, _MOST_DOUBLINGS)
-    raise NotYetError(wait_s)
+    state.unusable_s = min(max(SOON_READY_S, 2.0 * state.unusable_s), _LONGEST_WAIT_S)
+    raise NotYetError(state.unusable_s)
 
 
 async def _release(context: ClaimContext, sandbox: SandboxEntry, pod: PodEntry) -> PodEntry | None:
