@@ -379,17 +379,20 @@ def selector(value: Any, where: str) -> Iterator[ErrorCause]:
     """Check a label selector."""
     given: Json = value or {}
     yield from labels(given.get("matchLabels"), f"{where}.matchLabels")
-    for position, one in enumerate(given.get("matchExpressions") or ()):
-        inner = f"{where}.matchExpressions[{position}]"
-        sign = one.get("operator") or ""
-        listed = one.get("values") or []
-        if sign in ("In", "NotIn") and not listed:
-            text = "must be specified when `operator` is 'In' or 'NotIn'"
-            yield required(f"{inner}.values", text)
-        elif sign in ("Exists", "DoesNotExist") and listed:
-            text = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-            yield forbidden(f"{inner}.values", text)
-        elif sign not in ("In", "NotIn", "Exists", "DoesNotExist"):
-            yield invalid(f"{inner}.operator", sign, "not a valid selector operator")
-        yield from each(named(label_value_problems))(listed, f"{inner}.values")
-        yield from always(label_key_problems)(one.get("key"), f"{inner}.key")
+    yield from each(requirement)(given.get("matchExpressions"), f"{where}.matchExpressions")
+
+
+def requirement(value: Json, where: str, *more: str) -> Iterator[ErrorCause]:
+    """Check a requirement on labels; the values of ``more`` operators are not looked at."""
+    operator = value.get("operator") or ""
+    values = value.get("values") or []
+    if operator in ("In", "NotIn") and not values:
+        text = "must be specified when `operator` is 'In' or 'NotIn'"
+        yield required(f"{where}.values", text)
+    elif operator in ("Exists", "DoesNotExist") and values:
+        text = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+        yield forbidden(f"{where}.values", text)
+    elif operator not in ("In", "NotIn", "Exists", "DoesNotExist", *more):
+        yield invalid(f"{where}.operator", operator, "not a valid selector operator")
+    yield from each(named(label_value_problems))(values, f"{where}.values")
+    yield from always(label_key_problems)(value.get("key"), f"{where}.key")

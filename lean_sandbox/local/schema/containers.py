@@ -9,6 +9,7 @@ from typing import Any, Final
 from lean_sandbox.local.errors import ErrorCause
 from lean_sandbox.local.schema import causes
 from lean_sandbox.local.schema.causes import (
+    Check,
     at_least,
     between,
     broken,
@@ -223,7 +224,7 @@ def _device_path(value: Any, where: str) -> Iterator[ErrorCause]:
 _LOCAL: Final = ("Localhost", "RuntimeDefault", "Unconfined")
 
 
-def _profile(what: str, *, is_path: bool) -> Any:
+def _profile(what: str, *, is_path: bool) -> Check:
     """Return a check for a profile of seccomp or AppArmor."""
 
     def check(value: Json | None, where: str) -> Iterator[ErrorCause]:

@@ -19,6 +19,7 @@ from lean_sandbox.local.schema.metadata import (
     check_standard_finalizers,
     validate_metadata,
 )
+from lean_sandbox.local.schema.placement import EFFECTS
 from lean_sandbox.local.schema.pods import (
     POD,
     POD_STATUS,
@@ -90,12 +91,9 @@ def _taint(taint: Json, where: str) -> Iterator[ErrorCause]:
     for text in causes.label_value_problems(taint.get("value") or ""):
         yield causes.invalid(f"{where}.value", taint["value"], text)
     if effect := taint.get("effect"):
-        yield from one_of(*_EFFECTS)(effect, f"{where}.effect")
+        yield from one_of(*EFFECTS)(effect, f"{where}.effect")
     else:
         yield causes.required(f"{where}.effect")
-
-
-_EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
 def _node_amounts(value: Any, where: str) -> Iterator[ErrorCause]:

@@ -22,6 +22,9 @@ Json = dict[str, Any]
 
 # ------------------------------------------------------------------ tolerations
 
+EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+"""What a taint does to Pods that do not tolerate it."""
+
 
 def _toleration(toleration: Json, where: str) -> Iterator[ErrorCause]:
     operator = toleration.get("operator") or ""
@@ -51,7 +54,7 @@ TOLERATIONS: Final = each(
         _toleration,
         {
             "key": named(causes.label_key_problems),
-            "effect": one_of("NoSchedule", "PreferNoSchedule", "NoExecute"),
+            "effect": one_of(*EFFECTS),
         },
     )
 )
@@ -64,24 +67,10 @@ _WEIGHT: Final = between(1, 100, "must be in the range 1-100")
 
 
 def _requirement(value: Json, where: str) -> Iterator[ErrorCause]:
-    operator = value.get("operator") or ""
-    values = value.get("values") or []
-    key = value.get("key") or ""
-    place = f"{where}.values"
-    text = ""
-    if operator in ("In", "NotIn") and not values:
-        text = "must be specified when `operator` is 'In' or 'NotIn'"
-    elif operator in ("Gt", "Lt") and len(values) != 1:
+    if value.get("operator") in ("Gt", "Lt") and len(value.get("values") or ()) != 1:
         text = "must be specified single value when `operator` is 'Lt' or 'Gt'"
-    if text:
-        yield causes.required(place, text)
-    elif operator in ("Exists", "DoesNotExist") and values:
-        text = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-        yield causes.forbidden(place, text)
-    elif operator not in ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"):
-        yield causes.invalid(f"{where}.operator", operator, "not a valid selector operator")
-    yield from always(causes.label_key_problems)(key, f"{where}.key")
-    yield from each(named(causes.label_value_problems))(values, place)
+        yield causes.required(f"{where}.values", text)
+    yield from causes.requirement(value, where, "Gt", "Lt")
 
 
 def _node_field(value: Json, where: str) -> Iterator[ErrorCause]:
