@@ -314,16 +314,6 @@ def always(rule: NameRule) -> Check:
     return check
 
 
-def each(rule: Any) -> Check:
-    """Return a check of every item of a list."""
-
-    def check(value: Any, where: str) -> Iterator[ErrorCause]:
-        for position, item in enumerate(value or ()):
-            yield from broken(item, f"{where}[{position}]", rule)
-
-    return check
-
-
 def unique(member: str, error: Callable[[str, Any], ErrorCause] = duplicate) -> Check:
     """Return a check that no two items of a list have the same value of a member."""
 
@@ -375,11 +365,7 @@ def labels(value: Any, where: str) -> Iterator[ErrorCause]:
         yield from (invalid(where, text, why) for why in label_value_problems(text))
 
 
-def selector(value: Any, where: str) -> Iterator[ErrorCause]:
-    """Check a label selector."""
-    given: Json = value or {}
-    yield from labels(given.get("matchLabels"), f"{where}.matchLabels")
-    yield from each(requirement)(given.get("matchExpressions"), f"{where}.matchExpressions")
+_TERM: Final[Json] = {"values[*]": named(label_value_problems), "key": always(label_key_problems)}
 
 
 def requirement(value: Json, where: str, *more: str) -> Iterator[ErrorCause]:
@@ -394,5 +380,8 @@ def requirement(value: Json, where: str, *more: str) -> Iterator[ErrorCause]:
         yield forbidden(f"{where}.values", text)
     elif operator not in ("In", "NotIn", "Exists", "DoesNotExist", *more):
         yield invalid(f"{where}.operator", operator, "not a valid selector operator")
-    yield from each(named(label_value_problems))(values, f"{where}.values")
-    yield from always(label_key_problems)(value.get("key"), f"{where}.key")
+    yield from broken(value, where, _TERM)
+
+
+SELECTOR: Final[Json] = {"matchLabels": labels, "matchExpressions[*]": requirement}
+"""A label selector."""

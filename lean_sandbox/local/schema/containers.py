@@ -13,7 +13,6 @@ from lean_sandbox.local.schema.causes import (
     at_least,
     between,
     broken,
-    each,
     named,
     needed,
     never,
@@ -25,7 +24,7 @@ from lean_sandbox.local.schema.causes import (
 )
 from lean_sandbox.local.schema.defaults import containers_of
 from lean_sandbox.local.schema.resources import RESOURCES
-from lean_sandbox.local.schema.volumes import VARIABLE_SOURCE
+from lean_sandbox.local.schema.volumes import PULL_POLICY, VARIABLE_SOURCE
 
 Json = dict[str, Any]
 
@@ -302,34 +301,28 @@ _CONTAINER: Final[Json] = {
     ),
     "restartPolicy": one_of("Always", "Never", "OnFailure"),
     "terminationMessagePolicy": one_of("File", "FallbackToLogsOnError"),
-    "imagePullPolicy": one_of("Always", "IfNotPresent", "Never"),
-    "ports": (
-        unique("name"),
-        each(
-            {
-                "name": named(causes.port_name_problems),
-                "containerPort": _container_port,
-                "protocol": one_of(*PROTOCOLS),
-                "hostPort": port,
-            }
-        ),
-    ),
+    "imagePullPolicy": PULL_POLICY,
+    "ports": unique("name"),
+    "ports[*]": {
+        "name": named(causes.port_name_problems),
+        "containerPort": _container_port,
+        "protocol": one_of(*PROTOCOLS),
+        "hostPort": port,
+    },
     "env[*]": (
         _variable,
         {"name": (needed(), named(_variable_name)), "valueFrom": VARIABLE_SOURCE},
     ),
-    "envFrom": (
-        _variables_from,
-        each({"prefix": named(_variable_name), "configMapRef": _WHOLE, "secretRef": _WHOLE}),
-    ),
-    "volumeMounts": (
-        unique("mountPath", _must_be_unique),
-        each((_mount, {"name": needed(), "mountPath": needed()})),
-    ),
-    "volumeDevices": (
-        unique("name", _must_be_unique),
-        each({"name": needed(), "devicePath": (needed(), _device_path)}),
-    ),
+    "envFrom": _variables_from,
+    "envFrom[*]": {
+        "prefix": named(_variable_name),
+        "configMapRef": _WHOLE,
+        "secretRef": _WHOLE,
+    },
+    "volumeMounts": unique("mountPath", _must_be_unique),
+    "volumeMounts[*]": (_mount, {"name": needed(), "mountPath": needed()}),
+    "volumeDevices": unique("name", _must_be_unique),
+    "volumeDevices[*]": {"name": needed(), "devicePath": (needed(), _device_path)},
     "resizePolicy": _resizing,
     "resources": RESOURCES,
     "securityContext": (

@@ -11,7 +11,7 @@ from lean_sandbox.local.errors import ErrorCause
 from lean_sandbox.local.kinds import Kind
 from lean_sandbox.local.schema import causes
 from lean_sandbox.local.schema.addresses import network
-from lean_sandbox.local.schema.causes import always, amounts, at_least, broken, each, one_of
+from lean_sandbox.local.schema.causes import always, amounts, at_least, broken, one_of
 from lean_sandbox.local.schema.definition import check_definition, check_definition_change
 from lean_sandbox.local.schema.events import check_event
 from lean_sandbox.local.schema.metadata import (
@@ -135,7 +135,7 @@ _CHECKS: Final[Mapping[str, Any]] = {
             "leaseTransitions": at_least(0),
         }
     },
-    "Node": (_node, {"spec": {"podCIDRs": each(network)}, "status": _NODE_STATUS}),
+    "Node": (_node, {"spec": {"podCIDRs[*]": network}, "status": _NODE_STATUS}),
     "PersistentVolumeClaim": {"spec": CLAIM},
     "Pod": POD,
     "Secret": (_secret, {"data": _keys}),

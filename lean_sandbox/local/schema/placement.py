@@ -8,14 +8,14 @@ from typing import Any, Final
 from lean_sandbox.local.errors import ErrorCause
 from lean_sandbox.local.schema import causes
 from lean_sandbox.local.schema.causes import (
+    SELECTOR,
     always,
     at_least,
     between,
-    each,
+    broken,
     named,
     needed,
     one_of,
-    selector,
 )
 
 Json = dict[str, Any]
@@ -49,14 +49,9 @@ def _toleration(toleration: Json, where: str) -> Iterator[ErrorCause]:
         yield causes.not_supported(f"{where}.operator", operator, known)
 
 
-TOLERATIONS: Final = each(
-    (
-        _toleration,
-        {
-            "key": named(causes.label_key_problems),
-            "effect": one_of(*EFFECTS),
-        },
-    )
+TOLERATION: Final[Any] = (
+    _toleration,
+    {"key": named(causes.label_key_problems), "effect": one_of(*EFFECTS)},
 )
 
 # ------------------------------------------------------------------ affinity
@@ -85,7 +80,7 @@ def _node_field(value: Json, where: str) -> Iterator[ErrorCause]:
     if key != "metadata.name":
         yield causes.invalid(f"{where}.key", key, "not a valid field selector key")
     else:
-        yield from each(named(causes.subdomain_problems))(values, f"{where}.values")
+        yield from broken(value, where, {"values[*]": named(causes.subdomain_problems)})
 
 
 _NODE_TERM: Final[Json] = {"matchExpressions[*]": _requirement, "matchFields[*]": _node_field}
@@ -118,7 +113,7 @@ def _label_keys(term: Json, where: str) -> Iterator[ErrorCause]:
 _POD_TERM: Final[Any] = (
     _namespaces,
     _label_keys,
-    {"labelSelector": selector, "namespaceSelector": selector, "topologyKey": _topology},
+    {"labelSelector": SELECTOR, "namespaceSelector": SELECTOR, "topologyKey": _topology},
 )
 _POD_AFFINITY: Final[Json] = {
     f"{_REQUIRED}[*]": _POD_TERM,
@@ -127,10 +122,8 @@ _POD_AFFINITY: Final[Json] = {
 AFFINITY: Final[Json] = {
     "nodeAffinity": {
         _REQUIRED: {
-            "nodeSelectorTerms": (
-                needed("must have at least one node selector term"),
-                each(_NODE_TERM),
-            )
+            "nodeSelectorTerms": needed("must have at least one node selector term"),
+            "nodeSelectorTerms[*]": _NODE_TERM,
         },
         f"{_PREFERRED}[*]": {"weight": _WEIGHT, "preference": _NODE_TERM},
     },
@@ -197,7 +190,8 @@ def _spread(constraint: Json, where: str) -> Iterator[ErrorCause]:
         yield causes.invalid(place, least, text)
 
 
-def _repeated_spread(value: Any, where: str) -> Iterator[ErrorCause]:
+def repeated_spread(value: Any, where: str) -> Iterator[ErrorCause]:
+    """Check that no two constraints are about the same."""
     seen: list[str] = []
     for one in value or ():
         shown = f"{{{one.get('topologyKey')}, {one.get('whenUnsatisfiable')}}}"
@@ -207,20 +201,16 @@ def _repeated_spread(value: Any, where: str) -> Iterator[ErrorCause]:
         seen.append(shown)
 
 
-SPREAD: Final = (
-    _repeated_spread,
-    each(
-        (
-            _spread,
-            _label_keys,
-            {
-                "labelSelector": selector,
-                "maxSkew": at_least(1, "must be greater than zero"),
-                "nodeAffinityPolicy": one_of("Honor", "Ignore"),
-                "nodeTaintsPolicy": one_of("Honor", "Ignore"),
-                "topologyKey": needed("can not be empty"),
-                "whenUnsatisfiable": one_of("DoNotSchedule", "ScheduleAnyway", is_needed=True),
-            },
-        )
-    ),
+SPREAD: Final[Any] = (
+    _spread,
+    _label_keys,
+    {
+        "labelSelector": SELECTOR,
+        "maxSkew": at_least(1, "must be greater than zero"),
+        "nodeAffinityPolicy": one_of("Honor", "Ignore"),
+        "nodeTaintsPolicy": one_of("Honor", "Ignore"),
+        "topologyKey": needed("can not be empty"),
+        "whenUnsatisfiable": one_of("DoNotSchedule", "ScheduleAnyway", is_needed=True),
+    },
 )
+"""One constraint."""

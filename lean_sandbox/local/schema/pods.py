@@ -9,21 +9,18 @@ from typing import Any, Final
 from lean_sandbox.local.errors import ErrorCause
 from lean_sandbox.local.schema import causes
 from lean_sandbox.local.schema.addresses import address
-from lean_sandbox.local.schema.causes import (
-    always,
-    between,
-    each,
-    labels,
-    named,
-    needed,
-    one_of,
-    unique,
-)
+from lean_sandbox.local.schema.causes import always, between, labels, named, needed, one_of, unique
 from lean_sandbox.local.schema.containers import MAX_INT32, RIGHTS, USER_ID, check_containers
 from lean_sandbox.local.schema.defaults import CONTAINER_LISTS
-from lean_sandbox.local.schema.placement import AFFINITY, SPREAD, TOLERATIONS, check_narrowed
+from lean_sandbox.local.schema.placement import (
+    AFFINITY,
+    SPREAD,
+    TOLERATION,
+    check_narrowed,
+    repeated_spread,
+)
 from lean_sandbox.local.schema.resources import RESOURCES
-from lean_sandbox.local.schema.volumes import VOLUMES
+from lean_sandbox.local.schema.volumes import VOLUME
 
 Json = dict[str, Any]
 
@@ -60,7 +57,6 @@ def _sysctl_problems(name: str) -> list[str]:
 def _nameservers(value: Any, where: str) -> Iterator[ErrorCause]:
     if len(value or ()) > 3:
         yield causes.invalid(where, value, "must not have more than 3 nameservers")
-    yield from each(address)(value, where)
 
 
 def _option(option: Json, where: str) -> Iterator[ErrorCause]:
@@ -120,7 +116,8 @@ _SPEC: Final[Any] = (
         "dnsPolicy": one_of("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"),
         "dnsConfig": {
             "nameservers": _nameservers,
-            "searches": each(named(_search_problems)),
+            "nameservers[*]": address,
+            "searches[*]": named(_search_problems),
             "options[*]": _option,
         },
         "activeDeadlineSeconds": between(1, MAX_INT32),
@@ -131,7 +128,7 @@ _SPEC: Final[Any] = (
         "nodeSelector": labels,
         "hostAliases[*]": {
             "ip": (needed(), address),
-            "hostnames": each(named(causes.subdomain_problems)),
+            "hostnames[*]": named(causes.subdomain_problems),
         },
         "schedulingGates": _gate_names,
         "readinessGates[*]": {"conditionType": always(causes.label_key_problems)},
@@ -141,14 +138,17 @@ _SPEC: Final[Any] = (
             "fsGroup": USER_ID,
             "fsGroupChangePolicy": one_of("Always", "OnRootMismatch"),
             "seLinuxChangePolicy": one_of("Recursive"),
-            "supplementalGroups": each(USER_ID),
+            "supplementalGroups[*]": USER_ID,
             "supplementalGroupsPolicy": one_of("Merge", "Strict"),
-            "sysctls": (unique("name"), each({"name": (needed(), named(_sysctl_problems))})),
+            "sysctls": unique("name"),
+            "sysctls[*]": {"name": (needed(), named(_sysctl_problems))},
         },
-        "tolerations": TOLERATIONS,
+        "tolerations[*]": TOLERATION,
         "affinity": AFFINITY,
-        "topologySpreadConstraints": SPREAD,
-        "volumes": VOLUMES,
+        "topologySpreadConstraints": repeated_spread,
+        "topologySpreadConstraints[*]": SPREAD,
+        "volumes": unique("name"),
+        "volumes[*]": VOLUME,
     },
 )
 

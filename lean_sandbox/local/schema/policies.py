@@ -11,17 +11,16 @@ from lean_sandbox.local.schema import causes
 from lean_sandbox.local.schema.addresses import network, parsed_network
 from lean_sandbox.local.schema.assigned import SYSTEM_PRIORITIES
 from lean_sandbox.local.schema.causes import (
+    SELECTOR,
     at_least,
-    each,
     labels,
     named,
     needed,
     never,
     one_of,
     port,
-    selector,
 )
-from lean_sandbox.local.schema.placement import TOLERATIONS
+from lean_sandbox.local.schema.placement import TOLERATION
 from lean_sandbox.local.schema.resources import resource_names
 
 Json = dict[str, Any]
@@ -100,7 +99,7 @@ def _types(value: Any, where: str) -> Iterator[ErrorCause]:
 
 _PEERS: Final[Any] = (
     _peer,
-    {"ipBlock": _block, "podSelector": selector, "namespaceSelector": selector},
+    {"ipBlock": _block, "podSelector": SELECTOR, "namespaceSelector": SELECTOR},
 )
 _PORTS: Final[Any] = (_port_range, {"protocol": one_of("TCP", "UDP", "SCTP"), "port": port})
 
@@ -185,14 +184,15 @@ POLICIES: Final[Mapping[str, Any]] = {
             "clusterRoleSelectors": needed(
                 "at least one clusterRoleSelector required if aggregationRule is non-nil"
             ),
-            "clusterRoleSelectors[*]": selector,
+            "clusterRoleSelectors[*]": SELECTOR,
         },
     },
     "ClusterRoleBinding": _binding("ClusterRole"),
     "NetworkPolicy": {
         "spec": {
-            "podSelector": selector,
-            "policyTypes": (_types, each(one_of("Ingress", "Egress", is_needed=True))),
+            "podSelector": SELECTOR,
+            "policyTypes": _types,
+            "policyTypes[*]": one_of("Ingress", "Egress", is_needed=True),
             "ingress[*]": {"from[*]": _PEERS, "ports[*]": _PORTS},
             "egress[*]": {"to[*]": _PEERS, "ports[*]": _PORTS},
         }
@@ -203,7 +203,7 @@ POLICIES: Final[Mapping[str, Any]] = {
             {
                 "minAvailable": _share,
                 "maxUnavailable": _share,
-                "selector": selector,
+                "selector": SELECTOR,
                 "unhealthyPodEvictionPolicy": one_of("AlwaysAllow", "IfHealthyBudget"),
             },
         )
@@ -217,7 +217,7 @@ POLICIES: Final[Mapping[str, Any]] = {
     "RuntimeClass": {
         "handler": (needed(), named(causes.rfc1123_label_problems)),
         "overhead": _overhead,
-        "scheduling": {"nodeSelector": labels, "tolerations": (TOLERATIONS, _once)},
+        "scheduling": {"nodeSelector": labels, "tolerations": _once, "tolerations[*]": TOLERATION},
     },
 }
 """What is checked of an object, by its kind."""

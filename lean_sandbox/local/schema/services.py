@@ -12,7 +12,6 @@ from lean_sandbox.local.schema.addresses import address, network
 from lean_sandbox.local.schema.causes import (
     between,
     broken,
-    each,
     labels,
     named,
     needed,
@@ -78,7 +77,6 @@ def _addresses(spec: Json, where: str) -> Iterator[ErrorCause]:
     if len({":" in one for one in addresses}) < len(addresses):
         text = "may specify no more than one IP for each IP family"
         yield causes.invalid(f"{where}.clusterIPs", addresses, text)
-    yield from each((address, _public))(spec.get("externalIPs"), f"{where}.externalIPs")
 
 
 def _public(value: str, where: str) -> Iterator[ErrorCause]:
@@ -138,7 +136,8 @@ def _publishing(spec: Json, where: str) -> Iterator[ErrorCause]:
     ranges = spec.get("loadBalancerSourceRanges")
     if ranges and kind != "LoadBalancer":
         yield causes.forbidden(place, only)
-    yield from each(network)([one.strip() for one in ranges or ()], place)
+    for position, one in enumerate(ranges or ()):
+        yield from network(one.strip(), f"{place}[{position}]")
     policy = spec.get("externalTrafficPolicy")
     if policy and kind not in _PUBLISHED and not spec.get("externalIPs"):
         text = "may only be set for externally-accessible services"
@@ -171,6 +170,7 @@ SERVICE: Final[Any] = {
             "ipFamilyPolicy": one_of("PreferDualStack", "RequireDualStack", "SingleStack"),
             "sessionAffinity": one_of("ClientIP", "None"),
             "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": _STICKY}},
+            "externalIPs[*]": (address, _public),
             "selector": labels,
             "trafficDistribution": one_of("PreferClose", "PreferSameZone", "PreferSameNode"),
             "ports": unique("name"),

@@ -9,18 +9,16 @@ from typing import Any, Final
 from lean_sandbox.local.errors import ErrorCause
 from lean_sandbox.local.schema import causes
 from lean_sandbox.local.schema.causes import (
+    SELECTOR,
     Check,
     always,
     between,
     broken,
-    each,
     named,
     needed,
     no_backsteps,
     one_of,
     relative_path,
-    selector,
-    unique,
 )
 from lean_sandbox.model.comparison import parse_quantity
 
@@ -169,7 +167,7 @@ CLAIM: Final[Any] = (
         "accessModes": needed("at least 1 access mode is required"),
         "dataSource": (_source, {"name": needed()}),
         "dataSourceRef": (_source, {"name": needed()}),
-        "selector": selector,
+        "selector": SELECTOR,
         "storageClassName": named(causes.subdomain_problems),
         "volumeAttributesClassName": named(causes.subdomain_problems),
         "volumeMode": one_of("Block", "Filesystem"),
@@ -191,7 +189,7 @@ def _item_path(value: Any, where: str) -> Iterator[ErrorCause]:
 
 
 _ITEM_PATH: Final = (needed(), _item_path)
-_ITEMS: Final = each({"key": needed(), "path": _ITEM_PATH, "mode": _MODE})
+_ITEM: Final[Json] = {"key": needed(), "path": _ITEM_PATH, "mode": _MODE}
 
 
 def _downward(item: Json, where: str) -> Iterator[ErrorCause]:
@@ -242,8 +240,8 @@ def _projected_paths(value: Json | None, where: str) -> Iterator[ErrorCause]:
 _PROJECTION: Final = (
     _one_projection,
     {
-        "configMap": {"name": needed(), "items": _ITEMS},
-        "secret": {"name": needed(), "items": _ITEMS},
+        "configMap": {"name": needed(), "items[*]": _ITEM},
+        "secret": {"name": needed(), "items[*]": _ITEM},
         "downwardAPI": {"items[*]": _downward},
         "serviceAccountToken": _token,
     },
@@ -267,36 +265,26 @@ def _one_source(volume: Json, where: str) -> Iterator[ErrorCause]:
         yield causes.forbidden(f"{where}.{extra}", "may not specify more than 1 volume type")
 
 
+PULL_POLICY: Final = one_of("Always", "IfNotPresent", "Never")
 _HOST_TYPES: Final = (
     *("", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate"),
     *("File", "FileOrCreate", "Socket"),
 )
-VOLUMES: Final = (
-    unique("name"),
-    each(
-        (
-            _one_source,
-            {
-                "name": (needed(), named(causes.rfc1123_label_problems)),
-                "configMap": {"name": needed(), "defaultMode": _MODE, "items": _ITEMS},
-                "csi": {"driver": needed()},
-                "downwardAPI": {"defaultMode": _MODE, "items[*]": _downward},
-                "emptyDir": {"sizeLimit": _size_limit},
-                "ephemeral": {"volumeClaimTemplate": (needed(), {"spec": CLAIM})},
-                "hostPath": {"path": (needed(), no_backsteps), "type": one_of(*_HOST_TYPES)},
-                "image": {
-                    "reference": needed(),
-                    "pullPolicy": one_of("Always", "IfNotPresent", "Never"),
-                },
-                "nfs": {"server": needed(), "path": (needed(), _absolute)},
-                "persistentVolumeClaim": {"claimName": needed()},
-                "projected": (
-                    _projected_paths,
-                    {"defaultMode": _MODE, "sources[*]": _PROJECTION},
-                ),
-                "secret": {"secretName": needed(), "defaultMode": _MODE, "items": _ITEMS},
-            },
-        )
-    ),
+VOLUME: Final[Any] = (
+    _one_source,
+    {
+        "name": (needed(), named(causes.rfc1123_label_problems)),
+        "configMap": {"name": needed(), "defaultMode": _MODE, "items[*]": _ITEM},
+        "csi": {"driver": needed()},
+        "downwardAPI": {"defaultMode": _MODE, "items[*]": _downward},
+        "emptyDir": {"sizeLimit": _size_limit},
+        "ephemeral": {"volumeClaimTemplate": (needed(), {"spec": CLAIM})},
+        "hostPath": {"path": (needed(), no_backsteps), "type": one_of(*_HOST_TYPES)},
+        "image": {"reference": needed(), "pullPolicy": PULL_POLICY},
+        "nfs": {"server": needed(), "path": (needed(), _absolute)},
+        "persistentVolumeClaim": {"claimName": needed()},
+        "projected": (_projected_paths, {"defaultMode": _MODE, "sources[*]": _PROJECTION}),
+        "secret": {"secretName": needed(), "defaultMode": _MODE, "items[*]": _ITEM},
+    },
 )
-"""The volumes of a Pod."""
+"""A volume of a Pod."""
