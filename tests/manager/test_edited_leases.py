@@ -13,7 +13,7 @@ from tests.manager.rig import NS, open_rig
 async def test_what_else_a_lease_holds_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     """Labels, annotations and fields that are not of the election survive every write."""
     # As with the feature CoordinatedLeaderElection, which a cluster may turn on.
-    monkeypatch.delitem(defaults._TURNED_OFF, "Lease")
+    monkeypatch.delitem(defaults._DEFAULTS, "Lease")
     async with open_rig() as rig:
         rig.put(holderIdentity="", strategy="OldestEmulationVersion", preferredHolder="x")
         marks = {"labels": {"team": "red"}, "annotations": {"note": "keep"}}

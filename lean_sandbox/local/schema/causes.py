@@ -341,13 +341,17 @@ def relative_path(value: Any, where: str) -> Iterator[ErrorCause]:
         return
     if value.startswith("/"):
         yield invalid(where, value, "must be a relative path")
-    yield from no_backsteps(value, where)
+    yield from no_backsteps()(value, where)
 
 
-def no_backsteps(value: Any, where: str) -> Iterator[ErrorCause]:
-    """Check that no part of a path is `..`."""
-    if ".." in (value or "").split("/"):
-        yield invalid(where, value, "must not contain '..'")
+def no_backsteps(text: str = "must not contain '..'") -> Check:
+    """Return a check that no part of a path is `..`."""
+    return never(lambda path: ".." in path.split("/"), text)
+
+
+def at_most(most: int, text: str) -> Check:
+    """Return a check for the length of a list."""
+    return never(lambda value: len(value) > most, text)
 
 
 def amounts(value: Any, where: str) -> Iterator[ErrorCause]:

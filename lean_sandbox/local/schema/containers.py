@@ -16,6 +16,7 @@ from lean_sandbox.local.schema.causes import (
     named,
     needed,
     never,
+    no_backsteps,
     one_of,
     port,
     prohibited,
@@ -213,11 +214,6 @@ def _mounts(container: Json, where: str, volumes: dict[str, Json]) -> Iterator[E
             yield causes.invalid(place, name, text)
 
 
-def _device_path(value: Any, where: str) -> Iterator[ErrorCause]:
-    if ".." in (value or "").split("/"):
-        yield causes.invalid(where, value, "can not contain backsteps ('..')")
-
-
 # ------------------------------------------------------------------ rights
 
 _LOCAL: Final = ("Localhost", "RuntimeDefault", "Unconfined")
@@ -322,7 +318,10 @@ _CONTAINER: Final[Json] = {
     "volumeMounts": unique("mountPath", _must_be_unique),
     "volumeMounts[*]": (_mount, {"name": needed(), "mountPath": needed()}),
     "volumeDevices": unique("name", _must_be_unique),
-    "volumeDevices[*]": {"name": needed(), "devicePath": (needed(), _device_path)},
+    "volumeDevices[*]": {
+        "name": needed(),
+        "devicePath": (needed(), no_backsteps("can not contain backsteps ('..')")),
+    },
     "resizePolicy": _resizing,
     "resources": RESOURCES,
     "securityContext": (

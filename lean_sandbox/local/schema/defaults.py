@@ -20,15 +20,22 @@ def fill(target: Json, tree: Json) -> None:
     """Write defaults where nothing is.
 
     Objects on the way are made, except where `?` ends the name. Below `name=value` is what is
-    written if a member has this value.
+    written if a member has this value. What has the default None is taken away, and an object
+    that is empty without it.
     """
     for key, value in tree.items():
-        if key.endswith("[*]"):
+        if value is None:
+            target.pop(key, None)
+        elif key.endswith("[*]"):
             for item in target.get(key[:-3]) or ():
                 fill(item, value)
         elif key.endswith("?"):
-            if (inner := target.get(key[:-1])) is not None:
+            name = key[:-1]
+            if (inner := target.get(name)) is not None:
+                was_empty = not inner
                 fill(inner, value)
+                if not (inner or was_empty):
+                    del target[name]
         elif "=" in key:
             name, _, wanted = key.partition("=")
             if target.get(name) == wanted:
@@ -44,6 +51,8 @@ def fill(target: Json, tree: Json) -> None:
 # ------------------------------------------------------------------ Pods
 
 CONTAINER_LISTS: Final = ("initContainers", "containers")
+# Of a feature that a real server has turned off.
+_OFF: Final = None
 _HTTP: Final[Json] = {"httpGet?": {"path": "/", "scheme": "HTTP"}}
 _PROBE: Final[Json] = {
     "timeoutSeconds": 1,
@@ -60,7 +69,7 @@ _CONTAINER: Final[Json] = {
     "livenessProbe?": _PROBE,
     "readinessProbe?": _PROBE,
     "startupProbe?": _PROBE,
-    "lifecycle?": {"postStart?": _HTTP, "preStop?": _HTTP},
+    "lifecycle?": {"stopSignal": _OFF, "postStart?": _HTTP, "preStop?": _HTTP},
     "env[*]": {"valueFrom?": _FIELD},
 }
 _FILES: Final[Json] = {"defaultMode": 0o644}
@@ -71,6 +80,7 @@ _VOLUME: Final[Json] = {
     "projected?": {
         **_FILES,
         "sources[*]": {
+            "clusterTrustBundle": _OFF,
             "serviceAccountToken?": {"expirationSeconds": 3600},
             "downwardAPI?": {"items[*]": _FIELD},
         },
@@ -78,35 +88,6 @@ _VOLUME: Final[Json] = {
     "ephemeral?": {"volumeClaimTemplate?": {"spec": {"volumeMode": "Filesystem"}}},
     "hostPath?": {"type": ""},
 }
-# Of features that a real server has turned off.
-_TURNED_OFF: Final[Mapping[str, Json]] = {
-    "Lease": {"spec": {"strategy": None, "preferredHolder": None}},
-    "Node": {"spec": {"configSource": None}},
-    "Pod": {
-        "spec": {
-            **{f"{name}[*]": {"lifecycle": {"stopSignal": None}} for name in CONTAINER_LISTS},
-            "volumes[*]": {"projected": {"sources[*]": {"clusterTrustBundle": None}}},
-        }
-    },
-}
-
-
-def _drop(target: Json, tree: Json) -> None:
-    """Take away what a tree names, and what is empty without it."""
-    for key, inner in tree.items():
-        name = key.removesuffix("[*]")
-        value = target.get(name)
-        if inner is None:
-            target.pop(name, None)
-        elif name != key:
-            for item in value or ():
-                _drop(item, inner)
-        elif value:
-            _drop(value, inner)
-            if not value:
-                del target[name]
-
-
 _SPEC: Final[Json] = {
     "restartPolicy": "Always",
     "dnsPolicy": "ClusterFirst",
@@ -311,7 +292,9 @@ _CPU: Final[Json] = {
 _DEFAULTS: Final[Mapping[str, Json]] = {
     "ClusterRoleBinding": _BINDING,
     "HorizontalPodAutoscaler": {"spec": {"minReplicas": 1, "metrics": [_CPU]}},
+    "Lease": {"spec?": {"strategy": _OFF, "preferredHolder": _OFF}},
     "NetworkPolicy": {"spec": {"ingress[*]": _POLICY_PORTS, "egress[*]": _POLICY_PORTS}},
+    "Node": {"spec?": {"configSource": _OFF}},
     "PersistentVolumeClaim": {"spec": {"volumeMode": "Filesystem"}},
     "PriorityClass": {"preemptionPolicy": "PreemptLowerPriority"},
     "RoleBinding": _BINDING,
@@ -357,7 +340,6 @@ def core_defaults(kind: str, obj: Json) -> None:
     Allocated values (cluster IPs, node ports) and what admission adds beside the service account
     (priority, token volumes, tolerations) are the server's part.
     """
-    _drop(obj, _TURNED_OFF.get(kind, {}))
     fill(obj, _DEFAULTS.get(kind, {}))
     if kind in _WORKLOADS:
         fill(obj, {"spec": _WORKLOADS[kind]})

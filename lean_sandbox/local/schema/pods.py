@@ -9,7 +9,16 @@ from typing import Any, Final
 from lean_sandbox.local.errors import ErrorCause
 from lean_sandbox.local.schema import causes
 from lean_sandbox.local.schema.addresses import address
-from lean_sandbox.local.schema.causes import always, between, labels, named, needed, one_of, unique
+from lean_sandbox.local.schema.causes import (
+    always,
+    at_most,
+    between,
+    labels,
+    named,
+    needed,
+    one_of,
+    unique,
+)
 from lean_sandbox.local.schema.containers import MAX_INT32, RIGHTS, USER_ID, check_containers
 from lean_sandbox.local.schema.defaults import CONTAINER_LISTS
 from lean_sandbox.local.schema.placement import (
@@ -52,11 +61,6 @@ def _search_problems(domain: str) -> list[str]:
 def _sysctl_problems(name: str) -> list[str]:
     text = f"must have at most 253 characters and match regex ^{_SYSCTL}$"
     return [] if len(name) <= 253 and re.fullmatch(_SYSCTL, name) else [text]
-
-
-def _nameservers(value: Any, where: str) -> Iterator[ErrorCause]:
-    if len(value or ()) > 3:
-        yield causes.invalid(where, value, "must not have more than 3 nameservers")
 
 
 def _option(option: Json, where: str) -> Iterator[ErrorCause]:
@@ -115,7 +119,7 @@ _SPEC: Final[Any] = (
         "restartPolicy": one_of("Always", "OnFailure", "Never"),
         "dnsPolicy": one_of("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"),
         "dnsConfig": {
-            "nameservers": _nameservers,
+            "nameservers": at_most(3, "must not have more than 3 nameservers"),
             "nameservers[*]": address,
             "searches[*]": named(_search_problems),
             "options[*]": _option,

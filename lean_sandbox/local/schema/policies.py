@@ -13,6 +13,7 @@ from lean_sandbox.local.schema.assigned import SYSTEM_PRIORITIES
 from lean_sandbox.local.schema.causes import (
     SELECTOR,
     at_least,
+    at_most,
     labels,
     named,
     needed,
@@ -90,11 +91,6 @@ def _port_range(value: Json, where: str) -> Iterator[ErrorCause]:
         yield causes.invalid(f"{where}.endPort", first, text)
     else:
         yield from port(last, f"{where}.endPort")
-
-
-def _types(value: Any, where: str) -> Iterator[ErrorCause]:
-    if len(value or ()) > 2:
-        yield causes.invalid(where, value, "may not specify more than two policyTypes")
 
 
 _PEERS: Final[Any] = (
@@ -191,7 +187,7 @@ POLICIES: Final[Mapping[str, Any]] = {
     "NetworkPolicy": {
         "spec": {
             "podSelector": SELECTOR,
-            "policyTypes": _types,
+            "policyTypes": at_most(2, "may not specify more than two policyTypes"),
             "policyTypes[*]": one_of("Ingress", "Egress", is_needed=True),
             "ingress[*]": {"from[*]": _PEERS, "ports[*]": _PORTS},
             "egress[*]": {"to[*]": _PEERS, "ports[*]": _PORTS},

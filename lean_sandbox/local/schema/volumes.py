@@ -16,6 +16,7 @@ from lean_sandbox.local.schema.causes import (
     broken,
     named,
     needed,
+    never,
     no_backsteps,
     one_of,
     relative_path,
@@ -248,9 +249,7 @@ _PROJECTION: Final = (
 )
 
 
-def _absolute(value: Any, where: str) -> Iterator[ErrorCause]:
-    if value and not value.startswith("/"):
-        yield causes.invalid(where, value, "must be an absolute path")
+_absolute: Final = never(lambda path: not path.startswith("/"), "must be an absolute path")
 
 
 def _size_limit(value: Any, where: str) -> Iterator[ErrorCause]:
@@ -279,7 +278,7 @@ VOLUME: Final[Any] = (
         "downwardAPI": {"defaultMode": _MODE, "items[*]": _downward},
         "emptyDir": {"sizeLimit": _size_limit},
         "ephemeral": {"volumeClaimTemplate": (needed(), {"spec": CLAIM})},
-        "hostPath": {"path": (needed(), no_backsteps), "type": one_of(*_HOST_TYPES)},
+        "hostPath": {"path": (needed(), no_backsteps()), "type": one_of(*_HOST_TYPES)},
         "image": {"reference": needed(), "pullPolicy": PULL_POLICY},
         "nfs": {"server": needed(), "path": (needed(), _absolute)},
         "persistentVolumeClaim": {"claimName": needed()},
