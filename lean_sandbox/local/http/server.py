@@ -39,7 +39,7 @@ from lean_sandbox.local.request import (
     number,
     read_target,
 )
-from lean_sandbox.local.schema.events import check_event_change, check_new_event
+from lean_sandbox.local.schema.core import check_event_change, check_new_event
 from lean_sandbox.local.store import Entry
 from lean_sandbox.local.write import bodies
 from lean_sandbox.local.write.admission import structure_of

@@ -24,7 +24,7 @@ from lean_sandbox.local.schema.causes import (
     unique,
 )
 from lean_sandbox.local.schema.defaults import containers_of
-from lean_sandbox.local.schema.resources import RESOURCES
+from lean_sandbox.local.schema.placement import RESOURCES
 from lean_sandbox.local.schema.volumes import PULL_POLICY, VARIABLE_SOURCE
 
 Json = dict[str, Any]

@@ -1,4 +1,4 @@
-"""Formats of texts, as schemas name them."""
+"""Formats of texts, as schemas name them, and checks of addresses."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import base64
 import binascii
 import ipaddress
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import date
 from typing import Any, Final
 
+from lean_sandbox.local.errors import ErrorCause
 from lean_sandbox.local.schema import causes
 from lean_sandbox.model.times import parse_duration
 
@@ -146,3 +147,47 @@ def matches_format(text: str, name: str) -> bool:
         return re.fullmatch(pattern, text) is not None
     check = _CHECKS.get(name)
     return check is None or check(text)
+
+
+# ------------------------------------------------------------------ addresses
+
+
+def address(value: Any, where: str) -> Iterator[ErrorCause]:
+    """Check an IP address."""
+    if value and not _is_address(value):
+        text = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
+        if _is_address(without_zeros(value)):
+            text = "must not have leading 0s"
+        yield causes.invalid(where, value, text)
+
+
+def _is_address(text: str) -> bool:
+    try:
+        return ipaddress.ip_address(text) is not None and "%" not in text
+    except ValueError:
+        return False
+
+
+def parsed_network(text: str) -> Any:
+    """Return a network of addresses, None for another text."""
+    _, slash, length = text.partition("/")
+    try:
+        return ipaddress.ip_network(text, strict=False) if slash and length.isdigit() else None
+    except ValueError:
+        return None
+
+
+def network(value: Any, where: str) -> Iterator[ErrorCause]:
+    """Check a network of addresses, in its one form."""
+    if not value:
+        return
+    found = parsed_network(value)
+    if found is not None:
+        if found.network_address != ipaddress.ip_address(value.partition("/")[0]):
+            text = "must not have bits set beyond the prefix length"
+            yield causes.invalid(where, value, text)
+    elif parsed_network(without_zeros(value)) is not None:
+        yield causes.invalid(where, value, "must not have leading 0s in IP or prefix length")
+    else:
+        text = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
+        yield causes.invalid(where, value, text)

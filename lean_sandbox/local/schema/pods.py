@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from lean_sandbox.local.errors import ErrorCause
 from lean_sandbox.local.schema import causes
-from lean_sandbox.local.schema.addresses import address
 from lean_sandbox.local.schema.causes import (
     always,
     at_most,
@@ -21,14 +20,15 @@ from lean_sandbox.local.schema.causes import (
 )
 from lean_sandbox.local.schema.containers import MAX_INT32, RIGHTS, USER_ID, check_containers
 from lean_sandbox.local.schema.defaults import CONTAINER_LISTS
+from lean_sandbox.local.schema.formats import address
 from lean_sandbox.local.schema.placement import (
     AFFINITY,
+    RESOURCES,
     SPREAD,
     TOLERATION,
     check_narrowed,
     repeated_spread,
 )
-from lean_sandbox.local.schema.resources import RESOURCES
 from lean_sandbox.local.schema.volumes import VOLUME
 
 Json = dict[str, Any]

@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from lean_sandbox.local.errors import ErrorCause
 from lean_sandbox.local.schema import causes
-from lean_sandbox.local.schema.addresses import network, parsed_network
 from lean_sandbox.local.schema.assigned import SYSTEM_PRIORITIES
 from lean_sandbox.local.schema.causes import (
     SELECTOR,
@@ -21,8 +20,8 @@ from lean_sandbox.local.schema.causes import (
     one_of,
     port,
 )
-from lean_sandbox.local.schema.placement import TOLERATION
-from lean_sandbox.local.schema.resources import resource_names
+from lean_sandbox.local.schema.formats import network, parsed_network
+from lean_sandbox.local.schema.placement import TOLERATION, resource_names
 
 Json = dict[str, Any]
 

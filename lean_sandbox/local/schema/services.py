@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from lean_sandbox.local.errors import ErrorCause
 from lean_sandbox.local.schema import causes
-from lean_sandbox.local.schema.addresses import address, network
 from lean_sandbox.local.schema.causes import (
     between,
     broken,
@@ -21,6 +20,7 @@ from lean_sandbox.local.schema.causes import (
     unique,
 )
 from lean_sandbox.local.schema.containers import PROTOCOLS
+from lean_sandbox.local.schema.formats import address, network
 
 Json = dict[str, Any]
 
