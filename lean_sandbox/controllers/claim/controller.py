@@ -220,32 +220,24 @@ class ClaimController(Controller[ClaimEntry]):
     def on_pool(self, delta: Delta[PoolEntry]) -> None:
         """Wake the claims that wait for a pool."""
         # No claim waits for a change of the pool's status.
-        if not delta.initial and (delta.old is None or _spec_of(delta.old) != _spec_of(delta.new)):
+        if not delta.initial and _spec_of(delta.old) != _spec_of(delta.new):
             # It may name a template whose absence was found before the template came.
             self._context.resolver.forget_absence(delta.key)
             self._wake_claims([delta.key], "pool", unless=self._is_served)
 
     def on_template(self, delta: Delta[TemplateEntry]) -> None:
-        """Wake the claims of the pools of a template that is new or has become usable.
+        """Wake the claims that wait for a template, of all of its pools.
 
-        Claims may also wait for a NetworkPolicy that the template asks for no longer, or for labels
-        that cannot be expected of a template that is gone.
+        A template that is new, or was of no use before, wakes those that are served as well: its
+        metadata may differ from that of their Sandboxes.
         """
         old = delta.old
         new = delta.new
-        if delta.initial:
+        if delta.initial or _spec_of(old) == _spec_of(new):
             return
-        if new is not None and (old is None or old.fault or old.uid != new.uid):
-            self._wake_claims(self._context.resolver.pools_of(delta.key), "template")
-        elif self._awaits_policy(old) and not self._awaits_policy(new):
-            self.on_policy_there(delta.key)
-        elif new is None:
-            pools = self._context.resolver.pools_of(delta.key)
-            self._wake_claims(pools, "template", unless=self.is_final)
-
-    def _awaits_policy(self, template: TemplateEntry | None) -> bool:
-        view = template.view if template is not None else None
-        return view is not None and self._context.resolver.unprotected(view) is not None
+        is_first = new is not None and (old is None or bool(old.fault) or old.uid != new.uid)
+        pools = self._context.resolver.pools_of(delta.key)
+        self._wake_claims(pools, "template", unless=None if is_first else self._is_served)
 
     def on_policy_there(self, template: Key) -> None:
         """Wake the claims that may have waited for the NetworkPolicy of a template."""
@@ -293,8 +285,8 @@ def _can_take(entry: ClaimEntry) -> bool:
     return not is_over
 
 
-def _spec_of(pool: PoolEntry | None) -> tuple[str, int, bool] | None:
-    return (pool.uid, pool.generation, pool.is_deleting) if pool is not None else None
+def _spec_of(entry: PoolEntry | TemplateEntry | None) -> tuple[str, int, bool] | None:
+    return (entry.uid, entry.generation, entry.is_deleting) if entry is not None else None
 
 
 def _repeats(claim: ClaimEntry, status: SandboxStatus) -> bool:

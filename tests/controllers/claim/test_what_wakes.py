@@ -82,7 +82,7 @@ async def test_a_pools_spec_wakes_only_its_own_unbound_living_claims() -> None:
 
 @pytest.mark.claim_case(112)
 async def test_a_new_template_wakes_the_living_claims_of_all_its_pools_once() -> None:
-    """Claim case 112: bound or not, of both pools; its edit and its end wake nobody.
+    """Claim case 112: bound or not, of both pools; its edit and its end wake those not served.
 
     The one without a Sandbox is reconciled once more when the NetworkPolicy of the template is
     there, for it may have waited for that.
@@ -102,13 +102,14 @@ async def test_a_new_template_wakes_the_living_claims_of_all_its_pools_once() ->
         before = claim_reconciles(world)
         await world.delete(TEMPLATES, "tpl")
         await world.advance(3.0)
-        assert claim_reconciles(world) == before
+        assert claim_reconciles(world) == before + 1
         await world.create(template())
         await world.advance(3.0)
-        assert claim_reconciles(world) == before + 3
-        await world.patch(TEMPLATES, "tpl", {"spec": {"envVarsInjectionPolicy": "Allowed"}})
-        await world.advance(3.0)
-        assert claim_reconciles(world) == before + 3
+        assert claim_reconciles(world) == before + 4
+        await world.patch(TEMPLATES, "tpl", {"spec": {"envVarsInjectionPolicy": "Overrides"}})
+        await world.advance(1.0)
+        assert bound_name(world, "open") == "open"
+        assert bound_name(world, "bound") == "m1"
 
 
 async def new_address(world: World) -> None:
