@@ -44,6 +44,8 @@ class Adoption:
         self._writer = context.writer
         self._entry = entry
         self._state = state
+        # By uid: members that the server does not let the claim take over, and why.
+        self._passed_over: dict[str, tuple[SandboxEntry, str]] = {}
         #: The pool that the claim names.
         self.pool = Key(entry.key.namespace, entry.view.pool)
         #: What goes from the claim into its Sandbox.
@@ -69,8 +71,8 @@ class Adoption:
     async def take(self, member: SandboxEntry, staleness: Staleness | None) -> SandboxEntry | None:
         """Take over a member that the warm queue has reserved; ``None`` if it is not to be had.
 
-        At most one GET for each unknown hash, before the patch. Raises MemberRefusedError, after
-        the member was handed to its pool to be replaced.
+        At most one GET for each unknown hash, before the patch. Raises MemberRefusedError; such a
+        member stays reserved until :meth:`judge`.
         """
         warm = self._context.warm
         try:
@@ -79,17 +81,31 @@ class Adoption:
                 return None
             return await self._adopt(member)
         except MemberRefusedError as refusal:
-            warm.refuse(member)
-            note = f'Pool Sandbox "{member.key.name}" is passed over: {message_of(refusal)}'
-            related = reference_to(member, SANDBOXES)
-            self._context.events.emit(
-                self._entry, "Warning", "SandboxNotAdopted", "Adoption", note, related
-            )
-            self._context.wakes.pool(self.pool)
+            self._passed_over[member.uid] = member, message_of(refusal)
             raise
         finally:
-            # The cache has the result of the patch, and the warm queue follows the cache.
-            warm.release(member)
+            if member.uid not in self._passed_over:
+                # The cache has the result of the patch, and the warm queue follows the cache.
+                warm.release(member)
+
+    def judge(self, *, has_sandbox: bool) -> None:
+        """Hand the members that the claim was refused to their pool, to be replaced.
+
+        If the server has not let the claim have any other Sandbox either, the members need not be
+        at fault: then they are free again.
+        """
+        context = self._context
+        for member, why in self._passed_over.values():
+            if not has_sandbox:
+                context.warm.release(member)
+                continue
+            context.warm.refuse(member)
+            note = f'Pool Sandbox "{member.key.name}" is passed over: {why}'
+            related = reference_to(member, SANDBOXES)
+            context.events.emit(
+                self._entry, "Warning", "SandboxNotAdopted", "Adoption", note, related
+            )
+            context.wakes.pool(self.pool)
 
     async def _is_fresh(self, member: SandboxEntry, staleness: Staleness) -> bool:
         verdict = staleness.by_hash(member.metadata)

@@ -74,10 +74,10 @@ class ClaimReconcile:
         self._old = entry.status
         self._requests = ClaimRequests(context, entry)
         self._expiry = ClaimExpiry(context, entry, self._requests)
-        adoption = Adoption(context, entry, state)
-        self._own = OwnSandbox(context, entry, state, adoption)
-        self._binding = Binding(context, entry, adoption)
-        self._metadata = BoundMetadata(context, entry, adoption)
+        self._adoption = Adoption(context, entry, state)
+        self._own = OwnSandbox(context, entry, state, self._adoption)
+        self._binding = Binding(context, entry, self._adoption)
+        self._metadata = BoundMetadata(context, entry, self._adoption)
         # Both are set when something fails for a bound Sandbox.
         self._sandbox: SandboxEntry | None = None
         self._error: ClaimError | None = None
@@ -99,6 +99,7 @@ class ClaimReconcile:
             await self._context.writer.get(self._context.caches.claims, entry.key)
             raise
         finally:
+            self._adoption.judge(has_sandbox=self._sandbox is not None)
             self._binding.announce()
 
     # -- serving ---------------------------------------------------------------------------------

@@ -6,18 +6,21 @@ from typing import Any
 
 import pytest
 
+from lean_sandbox.local.controlplane import ControlPlane
+from lean_sandbox.local.errors import StatusError
 from lean_sandbox.local.kinds import Kind
 from lean_sandbox.local.request import Target
 from tests.support.builders import claim
 from tests.support.extensions import (
     bound_name,
     events_of,
+    member_names,
     open_claims,
     owner_of,
     ready_of,
     run_members,
 )
-from tests.support.names import ANNOTATION, POOLS, TEMPLATES
+from tests.support.names import ANNOTATION, CLAIMS, POOLS, TEMPLATES
 from tests.support.webhooks import add_webhook
 from tests.support.world import NS, World
 
@@ -164,3 +167,48 @@ async def test_a_member_that_is_not_handed_over_for_all_the_answer_says_is_passe
         assert owner_of(world, "c") == "SandboxClaim/c"
         await world.advance(60.0)
         assert world.writes()["patch sandboxes"] < 40
+
+
+def forbid_notes(plane: ControlPlane, code: int) -> None:
+    """Let a policy refuse each Sandbox whose Pod would carry what the claim ``over`` asks for."""
+
+    def check(kind: Kind, one: Json) -> None:
+        if kind.plural == "sandboxes" and "example.com/note" in str(one["spec"]["podTemplate"]):
+            raise StatusError(code, "", "no notes, please")
+
+    add_webhook(plane, check)
+
+
+NOTED: Json = {"additionalPodMetadata": {"annotations": {"example.com/note": "1"}}}
+
+
+@REFUSALS
+async def test_what_is_refused_to_one_claim_alone_is_not_held_against_the_members(
+    code: int,
+) -> None:
+    """No member may serve it, nor a new Sandbox: the claim is at fault, and says so; none is lost.
+
+    It goes on trying, ever less often, and others get members meanwhile.
+    """
+    async with open_claims(*MEMBERS, prepare=lambda plane: forbid_notes(plane, code)) as world:
+        await world.create(claim("over", **NOTED))
+        await world.advance(300.0)
+        assert ready_of(world, "over")[:2] == ("False", "ReconcilerError")
+        assert "no notes, please" in ready_of(world, "over")[2]
+        assert member_names(world) == list(MEMBERS)
+        assert not events_of(world, "SandboxNotAdopted")
+        assert world.writes()["patch sandboxes"] < 150
+        for number, name in enumerate(MEMBERS):
+            await world.create(claim(f"good{number}"))
+            assert bound_name(world, f"good{number}") in MEMBERS, name
+
+
+@REFUSALS
+async def test_a_claim_that_is_refused_alone_gets_a_member_once_it_is_mended(code: int) -> None:
+    """The members that it could not have are still there for it."""
+    async with open_claims("m1", "m2", prepare=lambda plane: forbid_notes(plane, code)) as world:
+        await world.create(claim("over", **NOTED))
+        await world.advance(60.0)
+        await world.patch(CLAIMS, "over", {"spec": {"additionalPodMetadata": None}})
+        assert bound_name(world, "over") in ("m1", "m2")
+        assert ready_of(world, "over")[0] == "True"
