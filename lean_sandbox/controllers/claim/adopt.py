@@ -96,16 +96,25 @@ class Adoption:
         """
         context = self._context
         for member, why in self._passed_over.values():
-            if not has_sandbox:
+            if has_sandbox:
+                context.warm.refuse(member)
+                self._report(member, why)
+            else:
                 context.warm.release(member)
-                continue
-            context.warm.refuse(member)
-            note = f'Pool Sandbox "{member.key.name}" is passed over: {why}'
-            related = reference_to(member, SANDBOXES)
-            context.events.emit(
-                self._entry, "Warning", "SandboxNotAdopted", "Adoption", note, related
-            )
-            context.wakes.pool(self.pool)
+
+    async def give_up(self, member: SandboxEntry, why: str) -> None:
+        """Delete a member that was taken over, and that no client was told of. One DELETE."""
+        await self._writer.delete(self._sandboxes, member)
+        self._report(member, why)
+
+    def _report(self, member: SandboxEntry, why: str) -> None:
+        """Report a member that does not serve the claim, by an Event and to its pool."""
+        note = f'Pool Sandbox "{member.key.name}" is passed over: {why}'
+        related = reference_to(member, SANDBOXES)
+        self._context.events.emit(
+            self._entry, "Warning", "SandboxNotAdopted", "Adoption", note, related
+        )
+        self._context.wakes.pool(self.pool)
 
     async def _is_fresh(self, member: SandboxEntry, staleness: Staleness) -> bool:
         verdict = staleness.by_hash(member.metadata)

@@ -8,6 +8,7 @@ Events follow. The reconcile of a bound claim whose Sandbox reports nothing new 
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from typing import Never
 
 from lean_sandbox.controllers.claim.adopt import Adoption
 from lean_sandbox.controllers.claim.bind import Binding
@@ -22,7 +23,7 @@ from lean_sandbox.controllers.claim.sync import BoundMetadata
 from lean_sandbox.controllers.claim.usable import make_usable
 from lean_sandbox.controllers.metrics import launch_of
 from lean_sandbox.controllers.resolver import NotYetError
-from lean_sandbox.kube.errors import Conflict, ControlPlaneError, message_of
+from lean_sandbox.kube.errors import Conflict, ControlPlaneError, Forbidden, Invalid, message_of
 from lean_sandbox.model import names
 from lean_sandbox.model.claim import (
     EMPTY_CLAIM_STATUS,
@@ -123,7 +124,7 @@ class ClaimReconcile:
         2. None if its work has ended, which is not done again.
         3. The one that its annotation names, which another process began to hand over.
         4. The one of its own name, if that was restored without its owner.
-        5. A member of its pool, unless no member can serve the claim.
+        5. A member of its pool, unless no member can serve the claim, or one just could not.
         6. A new one.
         """
         view = self._view
@@ -139,7 +140,7 @@ class ClaimReconcile:
             self._sandbox = await self._own.find_named()
         if self._sandbox is None and self._old.bound.name:
             await self._requests.fetch()
-        if self._sandbox is None and not view.needs_cold_start:
+        if self._sandbox is None and not (view.needs_cold_start or self._state.needs_new):
             self._sandbox = await self._binding.take()
         if self._sandbox is not None:
             # A member just taken needs no request, unless its pool has another template by now.
@@ -148,6 +149,7 @@ class ClaimReconcile:
         # Variables and volume claims are not in the cache.
         spec = (await self._requests.fetch()).spec if view.needs_cold_start else SandboxClaimSpec()
         self._sandbox = await self._binding.make(spec)
+        self._state.needs_new = False
 
     # -- reporting -------------------------------------------------------------------------------
 
@@ -157,6 +159,8 @@ class ClaimReconcile:
         new = self._next_status()
         if self._sandbox is not None and self._is_to_become_ready(new):
             await self._attempt(make_usable(self._context, self._sandbox, self._state))
+            if self._is_member_refused():
+                await self._start_anew(self._sandbox)
             new = self._next_status()
         self._state.unusable_s = 0.0
         error = self._error
@@ -177,6 +181,23 @@ class ClaimReconcile:
         requeue.within(requeue_after_s(error, collisions))
         requeue.within(time_left_s(ends_at, now))
         return requeue.result
+
+    def _is_member_refused(self) -> bool:
+        """Return whether the server does not let the Pod of the member just taken be patched."""
+        cause = self._error.__cause__ if self._error is not None else None
+        return self._binding.taken is not None and isinstance(cause, (Forbidden, Invalid))
+
+    async def _start_anew(self, member: SandboxEntry) -> Never:
+        """Delete the member just taken, of which no client was told. One DELETE.
+
+        A policy may be newer than its Pod: that of a new Sandbox is created as the claim's. Raises
+        NotYetError.
+        """
+        self._binding.taken = None
+        self._state.needs_new = True
+        assert self._error is not None
+        await self._adoption.give_up(member, self._error.text)
+        raise NotYetError(AT_ONCE_S)
 
     def _next_status(self) -> SandboxClaimStatus:
         now = self._context.server_time.now()

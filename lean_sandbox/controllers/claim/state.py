@@ -21,6 +21,8 @@ class ClaimState(State):
     ended: str = ""
     # How many creates in a row have collided with a Sandbox that is not seen yet.
     collisions: int = 0
+    # Whether it gets a new Sandbox, because the Pod of a member could not be patched for it.
+    needs_new: bool = False
     # How long it waits because no Pod of its ready Sandbox is known to be ready; 0 if one is.
     unusable_s: float = 0.0
     # When the claim was first seen, until it is ready; empty if its stamp of that is no time.

@@ -13,8 +13,10 @@ from tests.support.clock import FakeClock, on_clock
 from tests.support.extensions import (
     BIND,
     bound_name,
+    events_of,
     get_claim,
     is_ready,
+    member_names,
     open_claims,
     owner_of,
     ready_of,
@@ -104,7 +106,7 @@ async def test_a_template_that_lets_its_pods_be_evicted_is_obeyed() -> None:
         assert world.pod("m1")["metadata"]["annotations"][SAFE_TO_EVICT] == "true"
 
 
-@pytest.mark.parametrize("code", [403, 422, 429, 500])
+@pytest.mark.parametrize("code", [429, 500])
 @pytest.mark.parametrize("spec", WANTED)
 async def test_a_pod_that_cannot_be_written_is_what_the_claim_says(code: int, spec: Json) -> None:
     """It names its Sandbox, is not Ready, and is as soon as the write is let through."""
@@ -112,12 +114,63 @@ async def test_a_pod_that_cannot_be_written_is_what_the_claim_says(code: int, sp
         world.plane.fail_next("patch", "pods", code, times=8)
         world.plane.store.create(claim(**spec))
         await world.settle()
-        status, reason, message = ready_of(world)
-        assert (status, reason) == ("False", "ReconcilerError")
-        assert message.startswith('Error seen: failed to patch pod "m1": ')
-        assert bound_name(world) == "m1"
-        assert owner_of(world, "m1") == "SandboxClaim/c"
+        assert_told(world)
         await world.advance(30.0)
+        assert is_ready(world)
+        assert_usable(world, "m1")
+
+
+def assert_told(world: World) -> None:
+    """Check that the claim says that its Pod cannot be written, and keeps its Sandbox."""
+    status, reason, message = ready_of(world)
+    assert (status, reason) == ("False", "ReconcilerError")
+    assert message.startswith('Error seen: failed to patch pod "m1": ')
+    assert bound_name(world) == "m1"
+    assert owner_of(world, "m1") == "SandboxClaim/c"
+
+
+@pytest.mark.parametrize("code", [403, 422])
+@pytest.mark.parametrize("spec", WANTED)
+async def test_a_claim_whose_pod_the_server_does_not_let_be_written_gets_a_new_sandbox(
+    code: int, spec: Json
+) -> None:
+    """A policy may be newer than the Pod. No client knew of the member; its pool makes another."""
+    async with open_claims("m1", "m2", "m3") as world:
+        world.plane.fail_next("patch", "pods", code, times=1000)
+        await world.create(claim(**spec))
+        await world.advance(0.1)
+        assert bound_name(world) == "c"
+        await world.run_pod("c")
+        assert is_ready(world)
+        assert_usable(world, "c")
+        ((_, _, note),) = events_of(world, "SandboxNotAdopted")
+        (gone,) = {"m1", "m2", "m3"} - set(member_names(world))
+        assert note.startswith(
+            f'Pool Sandbox "{gone}" is passed over: failed to patch pod "{gone}": '
+        )
+        assert world.find("sandboxes", gone) is None
+        await world.advance(60.0)
+        assert len(member_names(world)) == 3
+        assert not events_of(world, "SandboxAdopted")
+        assert len(world.requests("patch", "pods")) == 1
+        assert world.writes()["delete sandboxes"] == 1
+
+
+@pytest.mark.parametrize("code", [403, 422])
+async def test_a_claim_that_has_told_its_sandbox_keeps_it_whatever_is_refused(code: int) -> None:
+    """It was bound before the member was ready, and says what holds it up."""
+    async with open_claims("m1") as world:
+        await world.run_pod("m1", ready=False)
+        world.plane.fail_next("patch", "pods", code, times=1000)
+        await world.create(claim())
+        assert bound_name(world) == "m1"
+        await world.run_pod("m1")
+        await world.advance(60.0)
+        assert ready_of(world)[:2] == ("False", "ReconcilerError")
+        assert "failed to patch pod" in ready_of(world)[2]
+        assert bound_name(world) == "m1"
+        world.plane.faults.clear()
+        await world.advance(120.0)
         assert is_ready(world)
         assert_usable(world, "m1")
 
