@@ -103,13 +103,17 @@ def to_listener(url: str, ca_file: Path | None) -> Connection:
 
     Raises ConfigError, which names the flag.
     """
-    if not url.startswith(("http://", "https://")):
-        raise ConfigError(f"--url: {url!r} is not an http or https address")
+    base = url.removesuffix("/").removesuffix("/metrics")
+    try:
+        parse_server(base)
+    except ConfigError as error:
+        way_out = "give one such as http://127.0.0.1:8080"
+        raise ConfigError(error.problem, source="--url", way_out=way_out) from error
     try:
         context = tls_context(file=ca_file) if url.startswith("https://") else None
     except (OSError, ValueError) as error:
         raise ConfigError(f"--ca-file: {ca_file} is not a certificate: {error}") from error
-    return Connection(url.removesuffix("/").removesuffix("/metrics"), context, source="--url")
+    return Connection(base, context, source="--url")
 
 
 def tls_context(*, file: Path | None = None, data: str | None = None) -> ssl.SSLContext:

@@ -152,7 +152,8 @@ def _in_cluster(clock: Clock) -> Connection:
 
 
 def _find(files: list[Path], wanted: str | None) -> tuple[Path, dict[str, Any], str]:
-    present = [file for file in files if file.is_file()]
+    # A pipe will do, as in --kubeconfig <(kubectl config view --raw).
+    present = [file for file in files if file.exists() and not file.is_dir()]
     if not present:
         names = ", ".join(map(str, files))
         is_folder = any(file.is_dir() for file in files)

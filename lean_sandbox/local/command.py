@@ -152,13 +152,15 @@ def _run(settings: UpSettings, say: Say) -> int:
 
 def _detach(settings: UpSettings) -> int:
     """Run the cluster in a process of its own; return when it is up, or has failed."""
-    from lean_sandbox.local.files import folder  # noqa: PLC0415
+    from lean_sandbox.local.files import make_folder, open_log  # noqa: PLC0415
 
     # With port 0 there may be many.
-    log = folder() / f"local-{settings.server.port or os.getpid()}.log"
+    log = make_folder() / f"local-{settings.server.port or os.getpid()}.log"
+    output = open_log(log)
     reading, writing = os.pipe()
     child = os.fork()
     if child:
+        os.close(output)
         os.close(writing)
         with os.fdopen(reading, encoding="utf-8") as told:
             greeting = told.read()
@@ -170,7 +172,6 @@ def _detach(settings: UpSettings) -> int:
         log.unlink()
         return os.waitstatus_to_exitcode(status)
     os.setsid()
-    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     for stream, of in ((0, os.open(os.devnull, os.O_RDONLY)), (1, output), (2, output)):
         os.dup2(of, stream)
     told = os.fdopen(writing, "w", encoding="utf-8")

@@ -21,6 +21,7 @@ NAME: Final = "lean-sandbox-local"
 """Of the cluster, the user and the context."""
 _NO_KUBECONFIG: Final = "this is not a kubeconfig"
 _WAY_OUT: Final = "name another file with --kubeconfig"
+_OTHER_PLACE: Final = "name another place with the variable XDG_STATE_HOME"
 
 
 def write_kubeconfig(
@@ -45,7 +46,7 @@ def write_kubeconfig(
             others = [one for one in found.get(part) or () if one["name"] != NAME]
             found[part] = [*others, {"name": NAME, **entry}]
         found["current-context"] = found.get("current-context") or NAME
-        replace_private(path.resolve(), yaml.safe_dump(found, sort_keys=False).encode())
+        replace_private(_real(path), yaml.safe_dump(found, sort_keys=False).encode())
     except (KeyError, TypeError) as error:
         raise ConfigError(_NO_KUBECONFIG, source=str(path), way_out=_WAY_OUT) from error
     except OSError as error:
@@ -57,11 +58,15 @@ def restorer_of(path: Path) -> Callable[[], None]:
     """Return a function that restores a file as it is now, or removes one that is not there yet.
 
     With a new file go the folders that were made for it. What cannot be removed, such as a folder
-    with other files, stays. Raises OSError, as does what is returned.
+    with other files, stays. Raises ConfigError, and what is returned OSError.
     """
-    place = path.resolve()
+    place = _real(path)
     missing = [folder for folder in place.parents if not folder.exists()]
-    old = place.read_bytes() if place.is_file() else None
+    try:
+        old = place.read_bytes() if place.is_file() else None
+    except OSError as error:
+        problem = f"the kubeconfig cannot be read: {error.strerror}"
+        raise ConfigError(problem, source=str(path), way_out=_WAY_OUT) from error
 
     def restore() -> None:
         if old is not None:
@@ -73,6 +78,11 @@ def restorer_of(path: Path) -> Callable[[], None]:
                 folder.rmdir()
 
     return restore
+
+
+def _real(path: Path) -> Path:
+    # Path.resolve raises before Python 3.13 for a link that leads to itself.
+    return Path(os.path.realpath(path))
 
 
 def current_context(path: Path) -> str:
@@ -132,25 +142,40 @@ class LocalCluster(msgspec.Struct, frozen=True):
     """Where the controller serves them; empty: nowhere."""
 
 
-def folder() -> Path:
+def _folder() -> Path:
     """Return where the files are, a folder of the user's own. Raises ConfigError."""
-    state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
-    found = state / "lean-sandbox"
+    named = os.environ.get("XDG_STATE_HOME")
+    try:
+        state = Path(named) if named else Path.home() / ".local" / "state"
+    except RuntimeError as error:
+        raise ConfigError("this user has no home folder", way_out=_OTHER_PLACE) from error
+    return state / "lean-sandbox"
+
+
+def make_folder() -> Path:
+    """Make the folder of these files where it is missing, and return it. Raises ConfigError."""
+    found = _folder()
     try:
         found.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(
-            f"the folder cannot be made: {error.strerror}",
-            source=str(found),
-            way_out="name another place with the variable XDG_STATE_HOME",
-        ) from error
+        problem = f"the folder cannot be made: {error.strerror}"
+        raise ConfigError(problem, source=str(found), way_out=_OTHER_PLACE) from error
     return found
+
+
+def open_log(path: Path) -> int:
+    """Open an empty file for output that only its owner can read. Raises ConfigError."""
+    try:
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    except OSError as error:
+        problem = f"the log cannot be written: {error.strerror}"
+        raise ConfigError(problem, source=str(path), way_out=_OTHER_PLACE) from error
 
 
 @contextmanager
 def listed(cluster: LocalCluster) -> Iterator[None]:
     """List a cluster while the block runs; the lock ends with the process in any case."""
-    path = folder() / f"local-{cluster.port}.json"
+    path = make_folder() / f"local-{cluster.port}.json"
     draft = path.with_suffix(f".{cluster.pid}")
     with draft.open("wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -166,7 +191,7 @@ def listed(cluster: LocalCluster) -> Iterator[None]:
 def clusters() -> list[LocalCluster]:
     """Return the clusters that run; the file of one that was killed is not locked."""
     found = []
-    for path in sorted(folder().glob("local-*.json")):
+    for path in sorted(_folder().glob("local-*.json")):
         with suppress(FileNotFoundError), path.open("rb") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

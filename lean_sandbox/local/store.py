@@ -380,11 +380,14 @@ class StateFile:
         History does not survive: versions from before the restart are answered with 410.
         Raises ConfigError for another file.
         """
-        if not self._path.exists():
-            return None
         try:
             state = _decode_state(self._path.read_bytes())
-        except (OSError, msgspec.DecodeError) as error:
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            problem = f"the state cannot be read: {error.strerror}"
+            raise ConfigError(problem, source=str(self._path), way_out=_WAY_OUT) from error
+        except msgspec.DecodeError as error:
             raise ConfigError(
                 f"this is not a saved state: {error}", source=str(self._path), way_out=_WAY_OUT
             ) from error

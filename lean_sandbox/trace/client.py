@@ -46,6 +46,7 @@ def _noun(word: str) -> str:
     word, slash, name = word.partition("/")
     if slash:
         raise ArgumentTypeError(f"a space stands between kind and name: {_noun(word)} {name}")
+    word = word.partition(".")[0]
     one = word.removesuffix("es").removesuffix("s")
     return {"sandboxclaim": "claim", "sandboxwarmpool": "pool"}.get(one, one)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 from pathlib import Path
 
 import msgspec
@@ -54,6 +55,17 @@ def test_kubeconfig_may_list_files_and_the_first_match_is_used(home: Home) -> No
     assert home.load().server == "http://second"
     assert home.load(context="main").server == "http://first"
     assert home.load(context="other").server == "http://third"
+
+
+def test_a_kubeconfig_may_be_a_pipe(home: Home) -> None:
+    """As of `--kubeconfig <(kubectl config view --raw)`; it can be read once only."""
+    reading, writing = os.pipe()
+    os.write(writing, home.write("shown").read_bytes())
+    os.close(writing)
+    try:
+        assert home.load(Path(f"/dev/fd/{reading}")).server == "http://shown"
+    finally:
+        os.close(reading)
 
 
 def test_the_current_context_is_that_of_the_first_file_that_names_one(home: Home) -> None:

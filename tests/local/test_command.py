@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import socket
 import subprocess
 import sys
@@ -69,8 +70,10 @@ def test_what_cannot_be_understood_is_refused_before_anything_starts(
     [
         (("--state", "notes"), "notes: this is not a saved state"),
         (("--state", "notes/x"), "notes/x: the state cannot be saved"),
+        (("--state", "."), "the state cannot be read: Is a directory"),
         (("--kubeconfig", "notes"), "notes: this is not a kubeconfig"),
         (("--kubeconfig", "notes/x"), "notes/x: the kubeconfig cannot be written"),
+        (("--kubeconfig", "loop"), "loop: the kubeconfig cannot be written: Too many levels"),
     ],
     ids=" ".join,
 )
@@ -79,6 +82,7 @@ def test_a_file_that_cannot_be_used_is_named_and_left_alone(
 ) -> None:
     """In one line, with the way out and code 1."""
     Path("notes").write_text("my notes\n")
+    Path("loop").symlink_to("loop")
     assert main(["local", "up", "--port", "0", *words]) == 1
     told = capsys.readouterr().err
     assert said in told
@@ -131,6 +135,35 @@ def test_a_start_in_the_background_that_fails_says_so(taken: int) -> None:
     assert f"cannot listen on :{taken}" in told
     assert "the controller ended with code 1" in told
     assert "local up -- --metrics-bind-address=" in told
+
+
+def test_a_log_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    """Before anything starts, in one line, with what to do about it."""
+    log = tmp_path / "list" / "lean-sandbox" / "local-7443.log"
+    log.mkdir(parents=True)
+    told = f"lean-sandbox: {log}: the log cannot be written: Is a directory. To fix: name another"
+    code, said = local("up", "-d")
+    assert code == 1
+    assert said.splitlines()[0].startswith(told)
+    assert len(said.splitlines()) == 1
+
+
+@pytest.mark.parametrize("words", [("status",), ("down",)], ids=" ".join)
+def test_looking_for_clusters_makes_nothing(words: tuple[str, ...]) -> None:
+    """So it does where nothing can be made, as for a user whose home is read-only."""
+    assert main(["local", *words]) == 0
+    assert not list(Path().iterdir())
+
+
+def test_a_user_without_a_home_is_told_which_variable_names_another_place(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As in a container whose user the system does not know."""
+    for name in ("HOME", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)
+    assert main(["local", "status"]) == 1
+    assert "has no home folder. To fix: name another place" in capsys.readouterr().err
 
 
 def test_metrics_get_another_port_where_theirs_is_taken(taken: int) -> None:

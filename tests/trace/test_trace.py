@@ -281,9 +281,9 @@ async def test_what_is_told_to_people_has_no_digests_and_fits_on_their_screens()
 
 
 async def test_a_kind_is_named_in_short_or_as_kubectl_names_it() -> None:
-    """In the singular or the plural."""
+    """In the singular or the plural, with its group or without."""
     words = {
-        "claim": ("c", "claim", "claims", "sandboxclaim", "sandboxclaims"),
+        "claim": ("c", "claim", "claims", "sandboxclaim", CLAIMS),
         "pool": ("pool", "pools", "sandboxwarmpool", "sandboxwarmpools"),
         "sandbox": ("m1", "sandboxes"),
         "pod": ("m1", "pods"),
@@ -349,9 +349,9 @@ async def test_a_question_without_kind_namespace_or_name_is_refused(query: str) 
     ("url", "words"),
     [
         ("http://127.0.0.1:9", "cannot be reached"),
-        ("ftp://x", "is not an http or https address"),
-        ("127.0.0.1:8080", "is not an http or https address"),
-        ("http://[::1", "is not a URL"),
+        ("ftp://x", "give one such as http://127.0.0.1:8080"),
+        ("127.0.0.1:8080", "give one such as http://127.0.0.1:8080"),
+        ("http://[::1", "give one such as http://127.0.0.1:8080"),
         ("http://.a", "cannot be reached"),
     ],
 )
