@@ -68,7 +68,18 @@ LOCAL: dict[str, set[str]] = {
     "kubelet": set(),
 }
 LOCAL_LEAVES = {"errors", "files", "kinds", "recorded", "request"}
-LEAVES = {"clock", "errors", "log", "program", "rates", "signals", "turns", "version", "words"}
+LEAVES = {
+    "clock",
+    "errors",
+    "log",
+    "program",
+    "rates",
+    "signals",
+    "threads",
+    "turns",
+    "version",
+    "words",
+}
 # Third-party packages a room may use besides the standard library; None is any.
 LIBRARIES: dict[str, set[str] | None] = {
     "filters": set(),

@@ -9,13 +9,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
-import anyio
 import msgspec
 
 from lean_sandbox.clock import Clock
 from lean_sandbox.errors import refuse_password
 from lean_sandbox.kube.errors import CredentialFault
 from lean_sandbox.model.times import parse_rfc3339
+from lean_sandbox.threads import Call
 
 # The kubelet rotates a token at 80 % of its life time, which is at least 10 minutes.
 _TOKEN_FILE_MAX_AGE_S = 60.0
@@ -23,6 +23,8 @@ _TOKEN_FILE_MAX_AGE_S = 60.0
 _PLUGIN_TIMEOUT_S = 60.0
 #: Renewed this long before the expiry, so that no request starts with a credential about to end.
 _EXPIRY_MARGIN = timedelta(seconds=30)
+#: Used for at least so long, whatever its expiry says: clocks may differ by more than its life.
+_LEAST_USE = timedelta(seconds=10)
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
 
@@ -148,8 +150,9 @@ class ExecAuth(Auth):
     """The credential a plugin prints (``client.authentication.k8s.io``, v1 and v1beta1).
 
     The plugin is run at the first request, shortly before the expiry, and after a 401; one run
-    serves every request that waits for it. ``context`` is the TLS context a printed certificate is
-    loaded into. ``has_terminal`` says whether a person can be asked.
+    serves every request that waits for it, and goes on if those are given up: a slow plugin would
+    never finish. The end of the process does not wait for it. ``context`` is the TLS context a
+    printed certificate is loaded into. ``has_terminal`` says whether a person can be asked.
     """
 
     def __init__(
@@ -165,38 +168,44 @@ class ExecAuth(Auth):
         self._clock = clock
         self._context = context
         self._interactive = has_terminal and settings.interactive_mode != "Never"
-        self._lock = anyio.Lock()
         self._certificate: tuple[str, str] | None = None
-        self._expires = datetime.min.replace(tzinfo=UTC)
+        # The run of the plugin, until somebody has taken in what it has printed.
+        self._run: Call[tuple[_CredentialStatus, datetime]] | None = None
+        self._fresh_until = datetime.min.replace(tzinfo=UTC)
 
     async def authorization(self) -> str | None:
         """Return the header, running the plugin when there is none or it is about to expire."""
-        if not self._is_fresh():
-            async with self._lock:
-                if not self._is_fresh():
-                    await self._renew()
+        if self._clock.now() >= self._fresh_until:
+            await self._renew()
         return self._header
 
     async def refresh(self, refused: str | None, /) -> bool:
         """Run the plugin again unless another request did since; return whether that helped."""
         identity = self.identity
-        async with self._lock:
-            if self._header == refused and self.identity == identity:
-                await self._renew()
+        if self._header == refused:
+            await self._renew()
         return self._header != refused or self.identity != identity
 
-    def _is_fresh(self) -> bool:
-        return self._expires - self._clock.now() > _EXPIRY_MARGIN
-
     async def _renew(self) -> None:
-        status = self._parse(await self._run())
-        expires = self._expiry(status)
-        if status.clientCertificateData and status.clientKeyData:
-            self._load((status.clientCertificateData, status.clientKeyData))
-        self._header = f"Bearer {status.token}" if status.token else None
-        self._expires = expires
+        run = self._run = self._run or Call(self._ask)
+        try:
+            status, expires = await run.result()
+        finally:
+            # The first of those who waited; a run that nobody waits for any more is left as it is.
+            is_first = run.has_ended and self._run is run
+            if is_first:
+                self._run = None
+        if is_first:
+            if status.clientCertificateData and status.clientKeyData:
+                self._load((status.clientCertificateData, status.clientKeyData))
+            self._header = f"Bearer {status.token}" if status.token else None
+            self._fresh_until = max(expires - _EXPIRY_MARGIN, self._clock.now() + _LEAST_USE)
 
-    async def _run(self) -> bytes:
+    def _ask(self) -> tuple[_CredentialStatus, datetime]:
+        status = self._parse(self._output())
+        return status, self._expiry(status)
+
+    def _output(self) -> bytes:
         settings = self._settings
         command = settings.command
         if os.sep in command:
@@ -209,16 +218,16 @@ class ExecAuth(Auth):
         environ = os.environ | {pair.name: pair.value for pair in settings.env or ()}
         environ["KUBERNETES_EXEC_INFO"] = msgspec.json.encode(info).decode()
         try:
-            # Not cancelled with the request that began it: a slow plugin would never finish.
-            with anyio.fail_after(_PLUGIN_TIMEOUT_S, shield=True):
-                done = await anyio.run_process(
-                    [command, *(settings.args or ())],
-                    stdin=None if self._interactive else subprocess.DEVNULL,
-                    stderr=None if self._interactive else subprocess.PIPE,
-                    env=environ,
-                    check=False,
-                )
-        except TimeoutError as problem:
+            done = subprocess.run(  # noqa: S603 -- what the kubeconfig names
+                [command, *(settings.args or ())],
+                stdin=None if self._interactive else subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=None if self._interactive else subprocess.PIPE,
+                env=environ,
+                timeout=_PLUGIN_TIMEOUT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as problem:
             raise self._fault(f"did not answer within {_PLUGIN_TIMEOUT_S:g} s") from problem
         except (OSError, ValueError) as problem:
             raise self._fault(f"cannot be run: {problem}", settings.install_hint or "") from problem

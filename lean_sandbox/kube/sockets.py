@@ -15,12 +15,14 @@ import socket
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 import anyio
 
 from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.errors import ConnectFailed
+from lean_sandbox.threads import Call
 
 _RECEIVE_BYTES: Final = 65536
 #: How long an address of a server is tried where the server has others.
@@ -255,7 +257,7 @@ async def _addresses(host: str, port: int) -> list[Any]:
         # Numbers need neither a resolver nor the thread in which to ask it, nor, as bytes, a codec.
         return socket.getaddrinfo(host.encode(), port, type=kind, flags=socket.AI_NUMERICHOST)
     except socket.gaierror:
-        return await anyio.getaddrinfo(host, port, type=kind)
+        return await Call(partial(socket.getaddrinfo, host, port, type=kind)).result()
 
 
 async def _connect_to(connecting: socket.socket, address: Any) -> socket.socket:

@@ -219,7 +219,7 @@ async def run_until_signalled(settings: Settings, *, companions_only: bool = Fal
     ends = AsyncExitStack()
     try:
         if tracing is not None:
-            ends.push_async_callback(anyio.to_thread.run_sync, tracing.close)
+            ends.push_async_callback(tracing.aclose)
         client = build_client(settings, clock, connection)
         ends.push_async_callback(client.transport.aclose)
         elector = _open_elector(settings, client, companions_only=companions_only)
@@ -245,7 +245,9 @@ async def run_until_signalled(settings: Settings, *, companions_only: bool = Fal
             await manager.run()
             group.cancel_scope.cancel()
     finally:
-        with anyio.CancelScope(shield=True):
+        with anyio.CancelScope(shield=True) as last:
+            if hurried.is_set():
+                last.cancel()
             await ends.aclose()
     if elector is not None and elector.loss is not None:
         raise elector.loss

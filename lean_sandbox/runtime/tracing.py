@@ -6,15 +6,18 @@ with the extra ``tracing`` and are imported only when tracing is enabled.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
+import anyio
 import msgspec
 import structlog
 
-from lean_sandbox.errors import missing_extra
+from lean_sandbox.errors import ConfigError, missing_extra
+from lean_sandbox.threads import Call
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
@@ -24,12 +27,14 @@ T = TypeVar("T")
 log = structlog.get_logger("tracing")
 
 _SERVICE = "agent-sandbox-controller"
+# How long the end waits for a collector; the library would wait for 30 s and then for the exporter.
+_LAST_SPANS_S: Final = 3.0
 
 
 class Tracing:
     """Hands spans to an exporter, in batches from a thread of its own.
 
-    Only the W3C trace context is passed on, no baggage. :meth:`close` sends what is left.
+    Only the W3C trace context is passed on, no baggage. :meth:`aclose` sends what is left.
     """
 
     def __init__(self, exporter: SpanExporter) -> None:
@@ -40,7 +45,8 @@ class Tracing:
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator  # noqa: PLC0415
 
         # The name given here wins over that of OTEL_RESOURCE_ATTRIBUTES.
-        self._provider = TracerProvider(resource=Resource.create({"service.name": _SERVICE}))
+        resource = Resource.create({"service.name": _SERVICE})
+        self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(exporter))
         self._tracer = self._provider.get_tracer(_SERVICE)
         self._propagator = TraceContextTextMapPropagator()
@@ -73,9 +79,12 @@ class Tracing:
         self._propagator.inject(headers)
         return msgspec.json.encode(headers).decode() if headers else None
 
-    def close(self) -> None:
-        """Send what is left and stop; blocks for as long as the library gives its exporter."""
-        self._provider.shutdown()
+    async def aclose(self) -> None:
+        """Send what is left and stop, within a few seconds; spans that take longer are lost."""
+        with anyio.move_on_after(_LAST_SPANS_S) as scope:
+            await Call(self._provider.shutdown).result()
+        if scope.cancelled_caught:
+            log.warning("spans_lost", within_s=_LAST_SPANS_S)
 
 
 #: The tracing of the process, ``None`` while it is off; set before the reconciles begin.
@@ -113,9 +122,21 @@ def add_event(name: str, attributes: Mapping[str, str]) -> None:
 
 
 def open_tracing() -> Tracing:
-    """Return a tracing set up by the environment. Raises ConfigError without the libraries."""
+    """Return a tracing set up by the environment.
+
+    Raises ConfigError without the libraries, and for an environment that they refuse.
+    """
     try:
         from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
+
+        return Tracing(OTLPSpanExporter())
     except ImportError as error:
         raise missing_extra("--enable-tracing", "tracing", error) from error
-    return Tracing(OTLPSpanExporter())
+    except Exception as error:
+        # Their errors are of many classes, and some do not name the variable.
+        given = ", ".join(sorted(name for name in os.environ if name.startswith("OTEL_")))
+        raise ConfigError(
+            f"--enable-tracing: a variable has a value that is refused: {error}",
+            source="environment",
+            way_out=f"correct or unset it; it is one of {given or 'OTEL_...'}",
+        ) from error

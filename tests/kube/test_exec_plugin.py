@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +161,58 @@ async def test_a_run_ends_though_the_request_that_began_it_was_given_up(plugin: 
     plugin.will_print(token="two")
     assert await credential.authorization() == "Bearer one"
     assert len(plugin.calls) == 1
+
+
+def test_a_stuck_plugin_does_not_hold_up_the_end(
+    plugin: Plugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever stops the controller does not wait for it."""
+    monkeypatch.setattr(auth, "_PLUGIN_TIMEOUT_S", 1e6)
+    pid = plugin.folder / "pid"
+    os.mkfifo(pid)
+    plugin.file.write_text(f"#!/bin/sh\necho $$ > {pid}\nexec sleep 1000000\n")
+
+    async def ask_and_give_up() -> int:
+        async with anyio.create_task_group() as group:
+            group.start_soon(ExecAuth(plugin.settings(), FakeClock()).authorization)
+            told = await anyio.to_thread.run_sync(pid.read_text)
+            group.cancel_scope.cancel()
+        return int(told)
+
+    os.kill(anyio.run(ask_and_give_up), signal.SIGKILL)
+
+
+async def test_requests_that_wait_for_one_run_share_its_fault(plugin: Plugin) -> None:
+    """A plugin that fails slowly does so once for all of them."""
+    plugin.file.write_text(f"#!/bin/sh\necho ran >> {plugin.folder}/calls\nexit 3\n")
+    credential = ExecAuth(plugin.settings(), FakeClock())
+
+    async def ask() -> None:
+        with pytest.raises(CredentialFault, match="ended with 3"):
+            await credential.authorization()
+
+    async with anyio.create_task_group() as group:
+        for _ in range(20):
+            group.start_soon(ask)
+    assert (plugin.folder / "calls").read_text() == "ran\n"
+
+
+async def test_a_credential_that_ends_as_it_is_printed_is_used_for_a_while(plugin: Plugin) -> None:
+    """As where two clocks differ by more than its life: not every request runs the plugin."""
+    clock = FakeClock()
+    credential = ExecAuth(plugin.settings(), clock)
+    ends = clock.now() - timedelta(minutes=5)
+    plugin.will_print(token="one", expirationTimestamp=ends.isoformat())
+    for _ in range(5):
+        assert await credential.authorization() == "Bearer one"
+    await clock.advance(9.9)
+    assert await credential.authorization() == "Bearer one"
+    assert len(plugin.calls) == 1
+    await clock.advance(0.1)
+    plugin.will_print(token="two", expirationTimestamp=ends.isoformat())
+    assert await credential.authorization() == "Bearer two"
+    assert not await credential.refresh("Bearer two")
+    assert len(plugin.calls) == 3
 
 
 async def test_a_relative_command_begins_at_the_kubeconfig(plugin: Plugin) -> None:

@@ -172,7 +172,7 @@ async def test_the_spans_of_opentelemetry_are_those_of_the_reconciles(left: str 
     async with open_world(tracing=tracing) as world:
         await world.create(sandbox() if left is None else carrying(left))
         trace = trace_of(world)
-    tracing.close()
+    await tracing.aclose()
     exported = exporter.get_finished_spans()
     roots = [span for span in exported if span.name == "ReconcileSandbox"]
     steps = [span for span in exported if span.name == "reconcilePod"]
@@ -199,7 +199,7 @@ async def test_the_step_of_the_pod_tells_how_it_was_found() -> None:
     tracing = Tracing(exporter)
     async with open_world(tracing=tracing) as world:
         await world.ready_sandbox()
-    tracing.close()
+    await tracing.aclose()
     told = [
         (event.name, dict(event.attributes or {}))
         for span in exporter.get_finished_spans()
@@ -220,4 +220,4 @@ async def test_a_span_that_does_not_record_is_told_nothing() -> None:
     tracing = Tracing(InMemorySpanExporter())
     tracing.event("ExistingPodStatusObserved", {"pod.Name": "sb-1"})
     assert tracing.carrier() is None
-    tracing.close()
+    await tracing.aclose()
