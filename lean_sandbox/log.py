@@ -40,6 +40,22 @@ class _LineWriter:
     debug = info = warning = error = critical = exception = msg
 
 
+class _OfLibraries(logging.Handler):
+    """Passes on what libraries log, from whatever thread: each message is one line like ours."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            message = record.getMessage()
+        except Exception:  # noqa: BLE001 -- values that do not fit the text are no reason to fail
+            message = str(record.msg)
+        logger = structlog.get_logger()
+        write = logger.error if record.levelno >= logging.ERROR else logger.warning
+        write("library_message", library=record.name, message=message, exc_info=record.exc_info)
+
+
+_of_libraries = _OfLibraries()
+
+
 def let_go_of(stream: TextIO) -> None:
     """Point an unwritable stream at /dev/null: a flush that fails at exit ends with code 120."""
     try:
@@ -84,6 +100,8 @@ def configure(level: str = "info", form: str = "auto") -> None:
         # A cached logger would keep the settings of its first line; nothing logs on a hot path.
         cache_logger_on_first_use=False,
     )
+    logging.getLogger().addHandler(_of_libraries)
+    logging.captureWarnings(capture=True)
 
 
 def _is_terminal() -> bool:

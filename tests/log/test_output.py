@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import os
+import warnings
 
 import pytest
 import structlog
@@ -117,3 +119,43 @@ def test_no_value_fills_the_log(form: str, capsys: pytest.CaptureFixture[str]) -
         structlog.get_logger().warning("refused", error="x" * length)
         line = capsys.readouterr().err
         assert ("x" * 4096 in line, f"({length} characters)" in line) == (True, not is_whole)
+
+
+@pytest.mark.parametrize("form", ["json", "console"])
+def test_what_libraries_log_is_written_like_lines_of_ours(
+    form: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A line for each warning or error, whatever it says, and for each warning of Python."""
+    # pytest puts its own way back after each test.
+    logging.captureWarnings(capture=False)
+    log.configure("warning", form)
+    log.configure("warning", form)
+    library = logging.getLogger("somebody.else")
+    library.info("not told")
+    library.warning("failed to export to %s", "there\nnow")
+    library.log(35, "odd level")
+    # pytest has a handler of its own, which such a message fails.
+    odd = logging.LogRecord("somebody.else", logging.ERROR, "", 0, "does not fit %d", ("x",), None)
+    log._of_libraries.handle(odd)
+    warnings.showwarning("old", UserWarning, "file.py", 7)
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 4
+    if form == "json":
+        lines = [json.loads(line) for line in told]
+        assert {line["msg"] for line in lines} == {"library_message"}
+        assert [line["level"] for line in lines] == ["warning", "warning", "error", "warning"]
+        assert [line["library"] for line in lines] == ["somebody.else"] * 3 + ["py.warnings"]
+        messages = [line["message"] for line in lines]
+        assert messages[:3] == ["failed to export to there\nnow", "odd level", "does not fit %d"]
+        assert "file.py:7: UserWarning: old" in messages[3]
+
+
+def test_the_error_of_a_library_has_its_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    """In the same line."""
+    log.configure("info", "json")
+    try:
+        int("x")
+    except ValueError:
+        logging.getLogger("somebody.else").exception("failed")
+    line = json.loads(capsys.readouterr().err)
+    assert "ValueError: invalid literal" in line["exception"]

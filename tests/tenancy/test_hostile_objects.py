@@ -101,7 +101,7 @@ async def test_a_trace_of_a_tenant_costs_nobody_a_reconcile(carried: str) -> Non
             assert condition(world.get(), "Ready")["status"] == "True"
             assert not any(world.controller.activity().errors.values())
     finally:
-        tracing.close()
+        await tracing.aclose()
 
 
 # -- what was stored past a schema -----------------------------------------------------------------

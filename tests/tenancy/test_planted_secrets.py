@@ -16,8 +16,6 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-import anyio
-import anyio.to_thread
 import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
@@ -266,7 +264,7 @@ async def test_what_tenants_keep_secret_is_told_nowhere(
         conditions = statuses(world)
         events = json.dumps(world.events())
         stored = json.dumps([world.plane.store.list(kind, NS) for kind in STORED])
-    await anyio.to_thread.run_sync(tracing.close)
+    await tracing.aclose()
     traced = "\n".join(span.to_json() for span in spans.get_finished_spans())
     explained = {kind: explain(journal, kind, tmp_path) for kind in ("Sandbox", "SandboxClaim")}
     # The secrets were there, and what could have told them has spoken.
