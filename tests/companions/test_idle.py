@@ -83,7 +83,7 @@ async def test_where_a_date_cannot_be_read_nothing_is_suspended(when: str) -> No
 async def test_without_the_annotation_nothing_is_suspended_or_asked() -> None:
     """Hours of a Sandbox that asks for nothing cost no request."""
     async with open_idle({}) as world:
-        await world.advance(6 * 3600.0)
+        await world.advance(2 * 3600.0)
         assert mode(world) == "Running"
         assert not world.asked(events=True)
 
@@ -195,7 +195,7 @@ async def test_a_wrong_value_is_told_once_and_nothing_is_suspended(
 ) -> None:
     """The Event names the annotation and what it may be."""
     async with open_idle(wishes) as world:
-        await world.advance(7200.0)
+        await world.advance(1200.0)
         assert mode(world) == "Running"
         ((kind, reason, told),) = reports(world)
         assert (kind, reason) == ("Sandbox", "InvalidAnnotation")
@@ -222,17 +222,17 @@ async def test_a_sandbox_that_uses_cpu_is_not_suspended() -> None:
 async def test_a_pod_without_samples_is_not_suspended() -> None:
     """The API is served, but it says nothing of this Pod: nobody knows whether it is used."""
     async with open_idle(before=(METRICS_API,)) as world:
-        await world.advance(7200.0)
+        await world.advance(1800.0)
         assert mode(world) == "Running"
 
 
 async def test_samples_that_begin_later_are_believed() -> None:
     """The API came after the companion had found that the server has none."""
-    async with open_idle({TIMEOUT: "3600"}) as world:
+    async with open_idle({TIMEOUT: "1200"}) as world:
         await world.advance(60.0)
         await world.create(METRICS_API)
         use_cpu(world.plane, "sb-1", "1")
-        await world.advance(7200.0)
+        await world.advance(2400.0)
         assert mode(world) == "Running"
 
 
@@ -285,27 +285,21 @@ async def test_a_restart_does_not_suspend_what_was_in_use() -> None:
             assert mode(after) == "Running"
 
 
-async def test_eight_hours_of_thirty_sandboxes_of_which_three_are_in_use() -> None:
-    """No one in use is suspended, and Pods run for a fifth of the hours."""
+async def test_only_those_in_use_run_for_hours() -> None:
+    """One in use is never suspended; of the others each runs for the time of its timeout."""
     given_ = settings(companions=("idle",), idle_cpu=0.0)
-    hour_s = 3600.0
-    timeout_s = 3600
-    wishes = {"annotations": {TIMEOUT: str(timeout_s)}}
-    every = [sandbox(f"sb-{number}", metadata=wishes) for number in range(30)]
+    wishes = {"annotations": {TIMEOUT: "900"}}
+    every = [sandbox(f"sb-{number}", metadata=wishes) for number in range(5)]
     async with open_world(given_, one_time=True, clock=FakeClock(), before=tuple(every)) as world:
-        pod_hours = 0.0
+        running = []
         await world.advance(60.0)
         for _ in range(16):
-            for number in range(3):
-                at = format_rfc3339(world.clock.now())
-                used = {"metadata": {"annotations": {ACTIVITY: at}}}
-                world.plane.store.patch(SANDBOXES, NS, f"sb-{number}", used)
-            running = sum(mode(world, body["metadata"]["name"]) == "Running" for body in every)
-            pod_hours += running / 2
-            await world.advance(hour_s / 2)
-        assert all(mode(world, f"sb-{number}") == "Running" for number in range(3))
-        # Those in use all the time, the others for the hour of their timeout.
-        assert pod_hours == 3 * 8 + 27
+            used = {"metadata": {"annotations": {ACTIVITY: format_rfc3339(world.clock.now())}}}
+            world.plane.store.patch(SANDBOXES, NS, "sb-0", used)
+            running.append(sum(mode(world, f"sb-{number}") == "Running" for number in range(5)))
+            await world.advance(450.0)
+        assert mode(world, "sb-0") == "Running"
+        assert running == [5] * 2 + [1] * 14
 
 
 # -- decisions -------------------------------------------------------------------------------------

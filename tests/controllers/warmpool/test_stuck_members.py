@@ -137,18 +137,19 @@ async def test_a_large_pool_without_room_is_held() -> None:
     found = {"reason": "Unschedulable", "message": "0/3 nodes are available"}
     conditions = [pod_conditions(ready=False, scheduled=False)[0] | found]
     status = {"phase": "Pending", "conditions": conditions}
-    async with open_pools(sandbox_status_window=2.0) as world:
+    # Were they told in turns, the last would wait for longer than this grace.
+    given = {"sandbox_status_window": 2.0, "sandbox_warm_pool_readiness_grace_period": 6.0}
+    async with open_pools(**given) as world:
         store = world.plane.store
         await world.create(template())
-        # Were they told in turns, the last would wait for longer than this grace.
-        await world.create(pool(replicas=640, readinessGracePeriodSeconds=30))
+        await world.create(pool(replicas=160))
         for _ in range(10):
             await world.advance(0.5)
             for pod in store.list("pods", NS):
                 if not pod.get("status", {}).get("conditions"):
                     write_pod_status(world.plane, pod["metadata"]["name"], status)
         before = ids(members(world))
-        assert len(before) == 640
+        assert len(before) == 160
         await world.advance(60.0)
         assert ids(members(world)) == before
         assert [event[1] for event in pool_events(world)] == ["WarmPoolNotProgressing"]
