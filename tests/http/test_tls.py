@@ -134,6 +134,44 @@ def test_versions_and_suites_that_are_broken_are_refused(
         Certificates(str(folders[0]), version, (suite,) if suite else ())
 
 
+# The number of each suite, as IANA registers it with the name.
+SUITES = {
+    "TLS_RSA_WITH_AES_128_CBC_SHA256": 0x003C,
+    "TLS_RSA_WITH_AES_128_GCM_SHA256": 0x009C,
+    "TLS_RSA_WITH_AES_256_GCM_SHA384": 0x009D,
+    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256": 0xC023,
+    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256": 0xC027,
+    GCM_128: 0xC02B,
+    GCM_256: 0xC02C,
+    "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256": 0xC02F,
+    "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384": 0xC030,
+    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256": 0xCCA8,
+    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256": 0xCCA9,
+}
+SUITES_13 = {
+    "TLS_AES_128_GCM_SHA256": 0x1301,
+    "TLS_AES_256_GCM_SHA384": 0x1302,
+    "TLS_CHACHA20_POLY1305_SHA256": 0x1303,
+}
+
+
+def offered(folder: Path, *suites: str) -> set[int]:
+    """Return the numbers of the suites that are offered."""
+    ciphers = Certificates(str(folder), "", suites).context().get_ciphers()
+    return {one["id"] & 0xFFFF for one in ciphers}
+
+
+@pytest.mark.parametrize("name", [*SUITES, *SUITES_13])
+def test_each_name_is_that_of_its_suite(name: str, folders: tuple[Path, Path]) -> None:
+    """By the numbers on the wire. Those of TLS 1.3 are offered always, and cannot be chosen."""
+    always = set(SUITES_13.values())
+    if name in SUITES:
+        assert offered(folders[0], name) == always | {SUITES[name]}
+    else:
+        assert offered(folders[0], name) == offered(folders[0]) > always
+        assert SUITES_13[name] in always
+
+
 async def test_only_the_suites_that_are_named_are_offered(folders: tuple[Path, Path]) -> None:
     """A client of TLS 1.2 without a common suite is refused; names of TLS 1.3 change nothing."""
     first, _ = folders

@@ -10,7 +10,7 @@ from filters import EVERYTHING, Change
 from lean_sandbox.model import names
 from lean_sandbox.watch.kind import Representation
 from lean_sandbox.watch.resources.children import pvc_kind, service_kind
-from lean_sandbox.watch.resources.pod import PodEntry, pod_kind
+from lean_sandbox.watch.resources.pod import pod_kind
 from lean_sandbox.watch.resources.sandbox import SandboxEntry, sandbox_kind
 from tests.watch.hand import Hand
 from tests.watch.objects import (
@@ -385,27 +385,3 @@ def test_a_claim_for_a_volume_is_remembered_by_its_owner() -> None:
     changed = meta("data-a", 12, ownerReferences=owned_by("x", controller=False))
     assert hand.saw(partial("MODIFIED", changed)) == [Change.OWNERS]
     assert [other.name for other in hand.get("data-a").others] == ["x"]
-
-
-@pytest.mark.parametrize(
-    ("status", "ready", "hint"),
-    [
-        ("Running", "1/1", "ready"),
-        ("Running", "2/2", "ready"),
-        ("Running", "0/0", "running"),
-        ("Running", "1/2", "running"),
-        ("Running", "", "running"),
-        ("Terminating", "1/1", "ready"),
-        ("Terminating", "0/1", "Terminating"),
-        ("ContainerCreating", "0/1", "waiting"),
-        ("Init:CrashLoopBackOff", "0/1", "waiting"),
-        ("CrashLoopBackOff", "0/1", "CrashLoopBackOff"),
-        ("Completed", "0/1", "Completed"),
-        ("SchedulingGated", "0/1", "SchedulingGated"),
-    ],
-)
-def test_words_of_a_pod_fall_into_classes(status: str, ready: str, hint: str) -> None:
-    """What the columns settle becomes a class; any other word stands for itself."""
-    hand: Hand[PodEntry] = Hand(pod_kind())
-    hand.saw(pod_row("ADDED", "a", 10, first=True, status=status, ready=ready))
-    assert hand.get("a").hint == hint

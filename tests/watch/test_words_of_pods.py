@@ -1,0 +1,87 @@
+"""What is made of the word that the column Status shows of a Pod."""
+
+from __future__ import annotations
+
+import pytest
+
+from lean_sandbox.watch.resources.pod import PodEntry, pod_kind
+from tests.watch.hand import Hand
+from tests.watch.objects import pod_row
+
+
+def shown(status: str, ready: str = "0/1", *later: str) -> PodEntry:
+    """Return what is remembered of a Pod after rows with these words."""
+    hand: Hand[PodEntry] = Hand(pod_kind())
+    hand.saw(pod_row("ADDED", "a", 10, first=True, status=status, ready=ready))
+    for version, word in enumerate(later, 11):
+        hand.saw(pod_row("MODIFIED", "a", version, status=word, ready=ready))
+    return hand.get("a")
+
+
+@pytest.mark.parametrize(
+    ("status", "ready", "hint"),
+    [
+        ("Running", "1/1", "ready"),
+        ("Running", "2/2", "ready"),
+        ("Running", "0/0", "running"),
+        ("Running", "1/2", "running"),
+        ("Running", "", "running"),
+        ("Terminating", "1/1", "ready"),
+        ("Terminating", "0/1", "Terminating"),
+        ("ContainerCreating", "0/1", "waiting"),
+        ("Init:CrashLoopBackOff", "0/1", "waiting"),
+        ("CrashLoopBackOff", "0/1", "CrashLoopBackOff"),
+        ("Completed", "0/1", "Completed"),
+        ("SchedulingGated", "0/1", "SchedulingGated"),
+    ],
+)
+def test_words_of_a_pod_fall_into_classes(status: str, ready: str, hint: str) -> None:
+    """What the columns settle becomes a class; any other word stands for itself."""
+    assert shown(status, ready).hint == hint
+
+
+# Why a container does not start, and the word by which that is told.
+NO_START = {
+    "ErrImagePull": "ErrImagePull",
+    "ImagePullBackOff": "ErrImagePull",
+    "ErrImageNeverPull": "ErrImageNeverPull",
+    "InvalidImageName": "InvalidImageName",
+    "RegistryUnavailable": "RegistryUnavailable",
+    "CreateContainerConfigError": "CreateContainerConfigError",
+    "CreateContainerError": "CreateContainerError",
+    "ImageInspectError": "ImageInspectError",
+}
+ENDED = ("Error", "OOMKilled", "ContainerCannotRun", "StartError", "RunContainerError")
+CALM = ("Pending", "ContainerCreating", "PodInitializing")
+
+
+@pytest.mark.parametrize(("word", "trouble"), NO_START.items())
+def test_what_keeps_a_container_from_starting_is_told_and_still_waits(
+    word: str, trouble: str
+) -> None:
+    """In init containers, too; and for as long as the Pod waits: between attempts it shows none."""
+    for status in (word, f"Init:{word}"):
+        entry = shown(status)
+        assert (entry.hint, entry.trouble) == ("waiting", trouble)
+    for calm in CALM:
+        assert shown(word, "0/1", calm).trouble == trouble
+    assert shown(word, "0/1", "Running").trouble == ""
+
+
+@pytest.mark.parametrize("word", ENDED)
+def test_a_container_that_has_ended_is_told_with_the_reason(word: str) -> None:
+    """Not if it was told to crash in a loop before: it does so still; and until it is ready."""
+    assert shown(word).trouble == word
+    assert shown("CrashLoopBackOff").trouble == "CrashLoopBackOff"
+    assert shown("CrashLoopBackOff", "0/1", word).trouble == "CrashLoopBackOff"
+    assert shown(word, "0/1", "CrashLoopBackOff").trouble == "CrashLoopBackOff"
+    assert shown(word, "0/1", "Running").trouble == word
+    assert shown(word, "1/1", "Running").trouble == ""
+
+
+@pytest.mark.parametrize("word", [*CALM, "Running", "Completed", "SchedulingGated", "Terminating"])
+def test_other_words_tell_of_no_trouble(word: str) -> None:
+    """They are states, or say what has been done."""
+    entry = shown(word)
+    assert entry.trouble == ""
+    assert (entry.hint == "waiting") == (word in CALM)
