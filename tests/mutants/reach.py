@@ -25,7 +25,7 @@ import pytest
 from tests.mutants.copies import ROOT, copy_project, environment
 from tests.mutants.sites import Site, blocks, defined, modules
 
-__all__ = ["LEFT_OUT", "Reach", "record", "unrecorded"]
+__all__ = ["LEFT_OUT", "Reach", "folder_of", "record", "unrecorded"]
 
 # What tests other things than the core, or takes long for what shorter tests notice.
 LEFT_OUT = {
@@ -43,6 +43,8 @@ LEFT_OUT = {
     "test_relays.py",
     "test_stories.py",
 }
+# How much more a test is worth that is in the folder of the module's package.
+_OF_PACKAGE = 10.0
 _FOLDER = "SANDBOX_TESTS_REACHED"
 # Processes that tests start write it down when they end.
 _NOTES = f"""
@@ -236,7 +238,16 @@ class Reach:
         return found
 
     def _worth(self, test: str, path: str) -> float:
-        return self._focus[test, path] / (0.2 + self._seconds[test])
+        of_package = _OF_PACKAGE if test.startswith(folder_of(path)) else 1.0
+        # A module without functions is run by none.
+        focus = 0.01 + self._focus[test, path]
+        return of_package * focus / (0.2 + self._seconds[test])
+
+
+def folder_of(path: str) -> str:
+    """Return where the tests of a module's package are: below a folder of the same name."""
+    *packages, module = path.removeprefix("lean_sandbox/").split("/")
+    return "/".join(["tests", *(packages or [module.removesuffix(".py")]), ""])
 
 
 def _uses() -> dict[str, set[str]]:

@@ -5,10 +5,24 @@ from __future__ import annotations
 import pytest
 
 from tests.mutants.copies import ROOT
-from tests.mutants.reach import LEFT_OUT
+from tests.mutants.reach import LEFT_OUT, folder_of
 
 
 @pytest.mark.parametrize("name", sorted(LEFT_OUT))
 def test_what_is_not_asked_is_there(name: str) -> None:
     """A file or a folder that has another name now would be asked."""
     assert list((ROOT / "tests").glob(f"**/{name}"))
+
+
+@pytest.mark.parametrize(
+    ("path", "folder"),
+    [
+        ("lean_sandbox/controllers/claim/bind.py", "tests/controllers/claim/"),
+        ("lean_sandbox/log.py", "tests/log/"),
+        ("filters/columns.py", "tests/filters/"),
+    ],
+)
+def test_the_tests_of_a_package_are_asked_first(path: str, folder: str) -> None:
+    """Those of a module that is in none are in a folder of its own name."""
+    assert folder_of(path) == folder
+    assert (ROOT / folder).is_dir()
