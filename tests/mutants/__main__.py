@@ -22,7 +22,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from tempfile import TemporaryDirectory
 
-from tests.mutants.judge import Copy, Verdict
+from tests.mutants.judge import TYPES, Copy, Verdict
 from tests.mutants.reach import Reach, record, unrecorded
 from tests.mutants.sites import Site, equivalent, every_site, sites_of
 
@@ -81,8 +81,8 @@ class Run:
         """
         if not self.caught and not self.living:
             return "nothing was tried"
-        if self.caught:
-            killers = list(dict.fromkeys(self.caught.values()))
+        killers = [one for one in dict.fromkeys(self.caught.values()) if one != TYPES]
+        if killers:
             copy = self._copies.get()
             without = copy.judge(None, killers, 60.0 * len(killers))
             self._copies.put(copy)

@@ -1,8 +1,9 @@
-"""Copies of the project in which one place is changed, and what the tests say of them."""
+"""Copies of the project in which one place is changed, and what tests and types say of them."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -11,10 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.mutants.chosen import CHOSEN, LONGEST
-from tests.mutants.copies import copy_project, environment
+from tests.mutants.copies import ROOT, copy_project, environment
 from tests.mutants.sites import Site
 
-__all__ = ["Copy", "Verdict"]
+__all__ = ["TYPES", "Copy", "Verdict"]
+
+#: By whom a change was noticed that the checker of types refuses.
+TYPES = "mypy"
 
 # What waits for something that never comes fails after this long.
 _PATIENCE_S = 30
@@ -25,9 +29,9 @@ _START_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the tests said."""
+    """What the tests said, or the checker of types."""
 
-    #: The test that failed, or what else ended the run.
+    #: The test that failed, or what else ended the run; TYPES.
     by: str
     seconds: float
     is_caught: bool
@@ -41,18 +45,50 @@ class Copy:
         self._root = root
         copy_project(root)
         self._changes = 0
+        # Whether the checker of types is there, and has nothing to say without a change.
+        self._has_types: bool | None = None
 
     def judge(self, site: Site | None, tests: Sequence[str], seconds: float) -> Verdict:
-        """Run tests, which took so many seconds of CPU before, with a change (``None``: none)."""
+        """Run tests, which took so many seconds of CPU before, with a change (``None``: none).
+
+        What they do not notice, the checker of types may: it is run whenever they are.
+        """
         if site is None:
             return self._run(tests, seconds)
         path = self._root / site.path
         source = path.read_bytes()
         try:
             self._write(path, site.apply(source))
-            return self._run(tests, seconds)
+            verdict = self._run(tests, seconds)
         finally:
             self._write(path, source)
+        if verdict.is_caught or not self._knows_types():
+            return verdict
+        try:
+            self._write(path, site.apply(source))
+            is_refused = not self._is_typed(site.path)
+        finally:
+            self._write(path, source)
+        return Verdict(TYPES, verdict.seconds, is_caught=True) if is_refused else verdict
+
+    def _knows_types(self) -> bool:
+        if self._has_types is None:
+            known = ROOT / ".mypy_cache"
+            if known.exists():
+                shutil.copytree(known, self._root / known.name)
+            self._has_types = self._is_typed("filters", "lean_sandbox")
+        return self._has_types
+
+    def _is_typed(self, *paths: str) -> bool:
+        """Return whether the checker of types says that all is well."""
+        done = subprocess.run(  # noqa: S603 - our own programs
+            [sys.executable, "-m", "mypy", "--no-error-summary", *paths],
+            cwd=self._root,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            check=False,
+        )
+        return done.returncode == 0
 
     def _write(self, path: Path, source: bytes) -> None:
         """Write a module so that nobody takes its old byte code for the new one's."""
