@@ -6,11 +6,10 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
 
-import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from filters import Change, EventType
+from filters import Change
 from lean_sandbox.top.board import Board
 from lean_sandbox.top.figures import Figures, NotReady, until_ready
 from lean_sandbox.top.kinds import (
@@ -195,17 +194,37 @@ def test_without_a_time_nothing_is_told_of_it() -> None:
     assert (found.claims, found.p50_ms, found.p99_ms, found.max_ms) == (0, None, None, None)
 
 
-def test_of_a_message_500_characters_are_kept() -> None:
-    """It is as long as its writer likes, and there may be thousands."""
-    caches, _ = opened()
-    meta = {"name": "c", "namespace": NS, "uid": "1", "resourceVersion": "1"}
-    ready = {"type": "Ready", "status": "False", "reason": "Why", "message": "x" * 501}
-    body = {"metadata": meta, "status": {"conditions": [ready]}}
-    item = msgspec.convert(body, caches.claims.kind.item_type)
-    caches.claims.full(EventType.ADDED, item, initial=True)
-    entry = caches.claims.get(Key(NS, "c"))
-    assert entry is not None
-    assert entry.message == "x" * 500
+def test_pools_come_by_name_each_with_its_cause() -> None:
+    """What the controller says of another pool is not told of this one."""
+    _, board = opened("q", "p")
+    found = board.figures(NOW, server="", namespace="", causes={Key(NS, "q"): "create"})
+    assert [(one.name, one.template, one.cause) for one in found.pools] == [
+        ("p", "tpl", ""),
+        ("q", "tpl", "create"),
+    ]
+
+
+def test_of_many_claims_the_last_are_told_and_counted() -> None:
+    """Fifty of them by name; the times of the last thousand count."""
+    caches, board = opened()
+    for number in range(1001):
+        made = f"2026-01-02T03:{number // 60:02}:{number % 60:02}Z"
+        took_s = 900.0 if number == 0 else 1.0
+        caches.claims.put(
+            TopClaimEntry(
+                **keyed(f"c{number}", "1"),
+                pool="p",
+                created_at=made,
+                ready_s=float(number),
+                took_s=took_s,
+            )
+        )
+        if number == 999:
+            assert shown(board).claims.until_ready.max_ms == 900_000.0
+    found = shown(board)
+    assert [one.name for one in found.last_claims] == [f"c{1000 - n}" for n in range(50)]
+    assert (found.claims.until_ready.claims, found.claims.until_ready.max_ms) == (1000, 1000.0)
+    assert found.last_claims[0].took_ms == 1000.0
 
 
 def test_the_rate_is_unknown_at_first_and_forgets_what_is_old() -> None:
@@ -220,4 +239,5 @@ def test_the_rate_is_unknown_at_first_and_forgets_what_is_old() -> None:
     assert board.per_second(101.0, since_s=100.0) == 3.0
     assert board.per_second(108.0, since_s=100.0) == round(3 / 8, 1)
     assert board.per_second(111.0, since_s=100.0) == 0.1
+    assert board.per_second(118.0, since_s=100.0) == 0.0
     assert len(caches.claims) == 0

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from lean_sandbox.top.scrape import scraped
+from lean_sandbox.top.figures import Scraped
+from lean_sandbox.top.scrape import MetricsReader, scraped
 from lean_sandbox.watch.kind import Key
+from tests.kube.server import in_turn, reply, serve
+from tests.support.clock import FakeClock
 
 URL = "http://127.0.0.1:8080"
 
@@ -23,15 +26,17 @@ def test_a_page_is_summed_up() -> None:
         "process_resident_memory_bytes 6.1865984e+07\n"
         "process_cpu_seconds_total 12.5 1700000000000\n"
         'lean_sandbox_watch_failing{resource="pods"} 1\n'
+        'lean_sandbox_watch_failing{resource="events"} 1\n'
         'lean_sandbox_watch_failing{resource="services"} 0\n'
         'leader_election_master_status{name="x"} 0\n'
         'lean_sandbox_warmpool_not_progressing{namespace="a",warmpool_name="p",cause="create"} 1\n'
+        'lean_sandbox_warmpool_not_progressing{namespace="a",warmpool_name="q",cause="stuck"} 0\n'
         'workqueue_depth_of_others{name="y"} 500\n',
     )
     said = found.controller
     assert (said.warm, said.cold, said.queued) == (7.0, 1.0, 7.0)
     assert (said.memory_bytes, said.cpu_seconds) == (61865984.0, 12.5)
-    assert said.failing_watches == ("pods",)
+    assert said.failing_watches == ("events", "pods")
     assert said.is_leading is False
     assert found.causes == {Key("a", "p"): "create"}
 
@@ -74,3 +79,44 @@ def test_labels_are_read_as_they_are_written() -> None:
     label = r'namespace="a\"b}",warmpool_name="p\\n\n",cause="x' + '\u2028y"'
     found = scraped(URL, f"lean_sandbox_warmpool_not_progressing{{{label}}} 1\n")
     assert found.causes == {Key('a"b}', "p\\n\n"): "x\u2028y"}
+
+
+async def test_the_cores_are_those_between_two_pages() -> None:
+    """None of the first, nor after a restart, nor of a page without CPU, nor within a moment."""
+
+    def page(cpu_s: float | None) -> bytes:
+        lines = "" if cpu_s is None else f"process_cpu_seconds_total {cpu_s}\n"
+        return f"workqueue_depth 1\n{lines}".encode()
+
+    clock = FakeClock()
+    steps: list[tuple[float, float | None, float | None]] = [
+        (1.0, 10.0, None),
+        (5.0, 12.5, 0.5),
+        (5.0, 12.5, 0.0),
+        (5.0, 1.0, None),
+        (5.0, None, None),
+        (5.0, 3.0, 0.2),
+        (0.0, 3.0, None),
+    ]
+    async with serve(in_turn(*(reply(body=page(cpu_s)) for _, cpu_s, _ in steps))) as server:
+        reader = MetricsReader(server.url, None, clock)
+        for pause_s, cpu_s, cores in steps:
+            await clock.advance(pause_s)
+            found = await reader.read()
+            assert isinstance(found, Scraped)
+            assert (found.controller.cpu_seconds, found.controller.cores) == (cpu_s, cores)
+        await reader.aclose()
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "why"),
+    [(204, b"", "it answers 204"), (200, b"workqueue_depth x\n", "it is no page of metrics: ")],
+)
+async def test_an_answer_that_is_no_page_is_told(status: int, body: bytes, why: str) -> None:
+    """With the address that was asked."""
+    async with serve(in_turn(reply(status, body))) as server:
+        reader = MetricsReader(server.url, None, FakeClock())
+        found = await reader.read()
+        assert isinstance(found, str)
+        assert found.startswith(f"{server.url}/metrics cannot be read: {why}")
+        await reader.aclose()

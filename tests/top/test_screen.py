@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from lean_sandbox.model.times import format_rfc3339, parse_rfc3339
 from lean_sandbox.top.figures import (
     ClaimFigures,
     ControllerFigures,
@@ -177,6 +179,21 @@ def test_a_time_has_the_unit_of_its_size(seconds: float, told: str) -> None:
     assert lines[3].rstrip() == f"Until Ready  p50 {told}, longest {told}, of the last claim"
 
 
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [
+        *((-5, "0s"), (0, "0s"), (119, "119s"), (120, "2m"), (7199, "119m"), (7200, "2h")),
+        *((172_799, "47h"), (172_800, "2d")),
+    ],
+)
+def test_an_age_has_the_largest_unit_of_which_there_are_two(seconds: int, told: str) -> None:
+    """A claim that the clock of the server dates into the future is new."""
+    made = format_rfc3339(parse_rfc3339(figures().at) - timedelta(seconds=seconds))
+    claim = msgspec.structs.replace(CLAIM, created_at=made)
+    lines = drawn(msgspec.structs.replace(figures(), last_claims=(claim,)), 150)
+    assert lines[-1].split()[1] == told
+
+
 def test_what_has_no_message_yet_is_named_alone() -> None:
     """No colon announces what does not come."""
     what = msgspec.structs.replace(figures().not_ready[0], reason="", message="")
@@ -196,9 +213,17 @@ def test_what_is_not_known_is_left_out() -> None:
 
 
 def test_a_table_says_how_many_rows_it_leaves_out() -> None:
-    """The largest pools stay, and those in trouble before them."""
-    told = "\n".join(drawn(figures(50, 0, 0), 120, 24))
-    assert "POOL  34 more" in told
+    """The largest pools stay, and those in trouble before them: of either kind, however small."""
+    calm = msgspec.structs.replace(POOL, stuck=0, cause="")
+    many = [msgspec.structs.replace(calm, name=f"x{n:02}", desired=100 + n) for n in range(50)]
+    hanging = msgspec.structs.replace(calm, name="hangs", desired=1, stuck=1)
+    refused = msgspec.structs.replace(calm, name="refused", desired=1, cause="create")
+    what = msgspec.structs.replace(figures(0, 0, 0), pools=(*many, hanging, refused))
+    told = drawn(what, 120, 24)
+    assert "POOL  36 more" in "\n".join(told)
+    shown = [line.split()[0] for line in told if line.startswith("team-a/")]
+    largest = [f"team-a/x{number}" for number in range(36, 50)]
+    assert shown == ["team-a/hangs", "team-a/refused", *largest]
 
 
 def test_nobody_writes_on_the_terminal() -> None:
@@ -228,6 +253,7 @@ def test_plain_terminals_get_plain_bars() -> None:
         (999, 0, 1000, "#" * 23 + "."),
         (0, 1, 1000, "+" + "." * 23),
         (8, 2, 5, "#" * 19 + "+" * 5),
+        (0, 0, 0, ""),
     ],
 )
 def test_a_bar_shows_the_least_and_the_gap(
