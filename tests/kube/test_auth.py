@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lean_sandbox.kube.auth import Auth, TokenFileAuth
+from lean_sandbox.kube.auth import Auth, TokenFileAuth, is_token
 from lean_sandbox.kube.errors import CredentialFault
 from tests.support.clock import FakeClock
 
@@ -69,3 +69,12 @@ async def test_an_unreadable_file_does_not_take_away_a_good_token(tmp_path: Path
     await clock.advance(60)
     assert await auth.authorization() == "Bearer one"
     assert auth.failed_reads == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "is_one"),
+    [("a", True), ("a b~!", True), ("", False), ("\u00e9", False), ("a\n", False), ("\x7f", False)],
+)
+def test_a_token_is_what_can_stand_in_a_header(text: str, *, is_one: bool) -> None:
+    """ASCII that can be printed."""
+    assert is_token(text) is is_one

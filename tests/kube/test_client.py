@@ -13,7 +13,14 @@ from lean_sandbox.kube import errors
 from lean_sandbox.kube.client import CascadeType, Client, PatchType
 from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.errors import Status
-from lean_sandbox.kube.resources import METADATA_ACCEPT, PODS, SANDBOXES, Page, PartialObject
+from lean_sandbox.kube.resources import (
+    METADATA_ACCEPT,
+    NAMESPACES,
+    PODS,
+    SANDBOXES,
+    Page,
+    PartialObject,
+)
 from lean_sandbox.kube.telemetry import RequestRecord
 from lean_sandbox.kube.transport import Transport
 from tests.kube.server import Script, Server, in_turn, reply, serve
@@ -224,3 +231,34 @@ async def test_what_is_not_there_is_found_to_be_nothing() -> None:
         with pytest.raises(errors.Forbidden):
             await client.get(PODS, "p", Pod, namespace="a")
     assert {request.method for request in server.requests} == {"GET"}
+
+
+@pytest.mark.parametrize(("status", "is_refused"), [(200, False), (299, False), (300, True)])
+async def test_an_answer_from_300_on_is_a_refusal(status: int, *, is_refused: bool) -> None:
+    """Nothing is followed or believed that is not what was asked for."""
+    async with running(in_turn(reply(status, POD))) as (_, client, _):
+        if is_refused:
+            with pytest.raises(errors.ApiError):
+                await client.get(PODS, "p", dict, namespace="a")
+        else:
+            assert await client.get(PODS, "p", dict, namespace="a") == POD
+
+
+async def test_only_what_changes_objects_names_the_manager() -> None:
+    """A GET or a DELETE has no fields to manage."""
+    async with running(in_turn(*[reply(200, POD)] * 4), field_manager="m") as (server, client, _):
+        await client.get(PODS, "p", bytes, namespace="a")
+        await client.delete(PODS, "p", namespace="a")
+        await client.list(PODS, bytes, namespace="a")
+        await client.create(PODS, POD, bytes, namespace="a")
+    named = ["fieldManager" in request.target for request in server.requests]
+    assert named == [False, False, False, True]
+
+
+async def test_an_error_names_a_namespace_only_of_what_is_in_one() -> None:
+    """What is of the whole cluster is asked for without."""
+    for resource, where in ((PODS, "a"), (NAMESPACES, "")):
+        async with running(in_turn(reply(500, b""))) as (_, client, _):
+            with pytest.raises(errors.ServerFault) as raised:
+                await client.get(resource, "x", bytes, namespace="a")
+        assert raised.value.asked.namespace == where

@@ -201,3 +201,60 @@ def test_transport_errors_are_retryable() -> None:
     assert errors.ProtocolFault.retryable
     assert errors.CredentialFault.retryable
     assert errors.DecodeFault.retryable
+
+
+def answer(status: int, verb: str = "create", **details: object) -> errors.ApiError:
+    """Return the error of an answer with these details, to a verb."""
+    body = {"kind": "Status", "reason": details.pop("reason", ""), "details": details}
+    return errors.from_response(
+        status, msgspec.json.encode(body), {}, errors.Asked(verb, "pods", "a")
+    )
+
+
+CAUSES = {
+    "namespace": {"reason": "NamespaceTerminating", "field": "metadata.namespace"},
+    "uid": {"reason": "FieldValueInvalid", "field": "metadata.uid"},
+    "other": {"reason": "FieldValueInvalid", "field": "spec"},
+}
+
+
+@pytest.mark.parametrize("status", [400, 403, 404, 409, 422, 500])
+@pytest.mark.parametrize("causes", [(), ("namespace",), ("uid",), ("other",), ("other", "uid")])
+@pytest.mark.parametrize("kind", ["namespaces", "pods"])
+@pytest.mark.parametrize("verb", ["create", "patch"])
+def test_what_a_refusal_means_follows_from_code_causes_and_verb(
+    status: int, causes: tuple[str, ...], kind: str, verb: str
+) -> None:
+    """No sign alone says that a namespace ends, or that the object is another one."""
+    error = answer(status, verb, kind=kind, causes=[CAUSES[name] for name in causes])
+    is_missing = status == 404 and verb == "create" and kind == "namespaces"
+    is_ending = status == 403 and "namespace" in causes
+    assert error.namespace_terminating is (is_missing or is_ending)
+    assert error.is_of_another is (status == 422 and "uid" in causes)
+    assert error.is_refusal is (status in (400, 403, 422, 500) and not is_ending)
+    assert error.retryable is not error.namespace_terminating
+
+
+@pytest.mark.parametrize("status", [404, 409, 422])
+@pytest.mark.parametrize("reason", ["", "AlreadyExists", "NotFound", "Conflict"])
+def test_the_reason_tells_apart_errors_of_one_code_alone(status: int, reason: str) -> None:
+    """Of another code it changes nothing."""
+    by_code = {404: errors.NotServed, 409: errors.Conflict, 422: errors.Invalid}
+    told_apart = {
+        (404, "NotFound"): errors.NotFound,
+        (409, "AlreadyExists"): errors.AlreadyExists,
+    }
+    wanted = told_apart.get((status, reason), by_code[status])
+    assert type(answer(status, reason=reason)) is wanted
+
+
+@pytest.mark.parametrize(
+    "body",
+    [{"kind": "Status"}, {"reason": "Why"}, {"message": "why"}],
+)
+def test_a_body_with_any_word_of_a_status_is_one(body: dict[str, str]) -> None:
+    """Any other is text, of which 256 bytes are kept."""
+    error = made(500, msgspec.json.encode(body))
+    assert (error.reason, error.message) == (body.get("reason", ""), body.get("message", ""))
+    assert made(500, b'{"kind": "Pod"}').message == '{"kind": "Pod"}'
+    assert made(500, b"x" * 257).message == "x" * 256

@@ -19,6 +19,7 @@ from lean_sandbox.kube.auth import EnvironmentVariable, ExecAuth, ExecSettings
 from lean_sandbox.kube.connection import Connection, insecure_context, tls_context
 from lean_sandbox.kube.errors import CredentialFault
 from lean_sandbox.kube.transport import Transport
+from lean_sandbox.model.times import format_rfc3339
 from tests.kube.certificates import Certificates
 from tests.kube.server import Request, in_turn, reply, serve
 from tests.support.clock import FakeClock
@@ -337,3 +338,78 @@ async def test_a_printed_certificate_that_is_none_is_a_credential_fault(plugin: 
     credential = ExecAuth(plugin.settings(), FakeClock(), context=insecure_context())
     with pytest.raises(CredentialFault, match="client certificate that fails"):
         await credential.authorization()
+
+
+@pytest.mark.parametrize(("left_s", "runs"), [(31.0, 1), (30.0, 2), (29.0, 2)])
+async def test_a_plugin_runs_again_half_a_minute_before_the_end(
+    plugin: Plugin, left_s: float, runs: int
+) -> None:
+    """A request takes a while, and the clock of the server may be ahead."""
+    clock = FakeClock()
+    end = format_rfc3339(clock.now() + timedelta(seconds=100.0))
+    plugin.will_print(token="one", expirationTimestamp=end)
+    credential = ExecAuth(plugin.settings(), clock)
+    await credential.authorization()
+    await clock.advance(100.0 - left_s)
+    await credential.authorization()
+    assert len(plugin.calls) == runs
+
+
+@pytest.mark.parametrize(
+    ("mode", "has_terminal", "asks"),
+    [
+        ("Never", True, False),
+        ("IfAvailable", True, True),
+        ("IfAvailable", False, False),
+        (None, True, True),
+    ],
+)
+async def test_a_plugin_may_ask_a_person_where_there_is_one(
+    plugin: Plugin, mode: Any, *, has_terminal: bool, asks: bool
+) -> None:
+    """Unless the kubeconfig says that it never has to."""
+    settings = plugin.settings(interactive_mode=mode)
+    await ExecAuth(settings, FakeClock(), has_terminal=has_terminal).authorization()
+    assert plugin.calls[0]["spec"]["interactive"] is asks
+
+
+async def test_refusals_of_one_certificate_share_a_run(
+    plugin: Plugin, certificates: Certificates
+) -> None:
+    """Without a token only the certificate shows that another request has renewed it."""
+    context = tls_context(file=certificates.authority)
+    plugin.will_print(
+        clientCertificateData=(certificates.folder / "client.crt").read_text(),
+        clientKeyData=(certificates.folder / "client.key").read_text(),
+    )
+    credential = ExecAuth(plugin.settings(), FakeClock(), context=context)
+    assert await credential.authorization() is None
+    # The same once more is no new certificate.
+    assert not await credential.refresh(None)
+    assert (len(plugin.calls), credential.identity) == (2, 1)
+    plugin.will_print(
+        clientCertificateData=(certificates.folder / "client2.crt").read_text(),
+        clientKeyData=(certificates.folder / "client2.key").read_text(),
+    )
+    helped = []
+
+    async def refresh() -> None:
+        helped.append(await credential.refresh(None))
+
+    async with anyio.create_task_group() as group:
+        for _ in range(3):
+            group.start_soon(refresh)
+    assert (helped, len(plugin.calls), credential.identity) == ([True] * 3, 3, 2)
+
+
+@pytest.mark.parametrize(
+    ("version", "kind"), [(V1, "Pod"), (V1, ""), (f"{V1}beta1", "ExecCredential")]
+)
+async def test_what_is_printed_has_to_say_what_it_is(
+    plugin: Plugin, version: str, kind: str
+) -> None:
+    """Kind and version, both."""
+    printed = {"apiVersion": version, "kind": kind, "status": {"token": "t"}}
+    (plugin.folder / "output").write_text(json.dumps(printed))
+    with pytest.raises(CredentialFault, match=f"printed '{version}' '{kind}', not"):
+        await ExecAuth(plugin.settings(), FakeClock()).authorization()
