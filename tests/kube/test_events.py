@@ -35,14 +35,14 @@ def fine(request: Request) -> Answer:
 
 @asynccontextmanager
 async def recording(
-    script: Script = fine,
+    script: Script = fine, instance: str = "lean-0"
 ) -> AsyncIterator[tuple[Server, EventRecorder, FakeClock]]:
     """Run a server and a recorder; leaving closes the recorder and waits for its last request."""
     clock = FakeClock()
     async with serve(script) as server:
         transport = Transport(Connection(server.url))
         recorder = EventRecorder(
-            Client(transport, field_manager="lean"), clock, "controllers.x/lean", "lean-0"
+            Client(transport, field_manager="lean"), clock, "controllers.x/lean", instance
         )
         async with anyio.create_task_group() as group:
             group.start_soon(recorder.run)
@@ -91,15 +91,36 @@ async def test_an_event_is_posted_as_the_api_wants_it() -> None:
 
 
 async def test_texts_are_cut_to_what_the_server_accepts() -> None:
-    """Note 1024 bytes on a character's border, names 253, reason and action 128."""
+    """Note 1024 bytes on a character's border, names 253, reason, action and instance 128."""
     reference = ObjectReference("v1", "Node", "n" * 253)
-    async with recording() as (server, recorder, _):
+    async with recording(instance="i" * 200) as (server, recorder, _):
         recorder.emit(reference, "Normal", "R" * 200, "A" * 200, "\u20ac" * 500)
         await server.received(1)
     event = server.requests[0].json
     assert event["note"] == "\u20ac" * 341
     assert (len(event["metadata"]["name"]), event["metadata"]["namespace"]) == (253, "default")
     assert (len(event["reason"]), len(event["action"])) == (128, 128)
+    assert event["reportingInstance"] == "i" * 128
+
+
+async def test_the_series_that_is_due_first_is_told_first() -> None:
+    """Whatever the order in which others began."""
+    async with recording() as (server, recorder, clock):
+        for pause_s, reason in ((0.0, "A"), (10.0, "B"), (20.0, "A"), (5.0, "B"), (0.0, "A")):
+            await clock.advance(pause_s)
+            recorder.emit(POD, "Normal", reason, "Wait", "")
+            await clock.advance(0.0)
+        # Both have been told of a second time: A after 30 s, B after 35 s.
+        await server.received(4)
+        recorder.emit(POD, "Normal", "B", "Wait", "")
+        await clock.advance(55.5)
+        await server.received(5)
+        await clock.advance(5.0)
+        await server.received(6)
+    names = [request.json["metadata"]["name"] for request in server.requests[:2]]
+    patched = [request.target for request in server.requests[2:6]]
+    assert [names[0] in target for target in patched] == [True, False, True, False]
+    assert [names[1] in target for target in patched] == [False, True, False, True]
 
 
 async def test_repeats_become_a_series_of_the_first() -> None:

@@ -159,6 +159,23 @@ async def test_an_answer_above_a_size_limit_is_refused() -> None:
         await exchange([b"HTTP/1.1 200 OK\r\nContent-Length: 11\r\n\r\n"], limit=10)
     with pytest.raises(ProtocolFault, match="above the limit"):
         await exchange([ANSWERS["chunked"]], limit=10)
+    assert (await exchange([ANSWERS["sized"]], limit=11)).body == b"hello\r\n0\r\n\r"
+    assert len((await exchange([ANSWERS["chunked"]], limit=16)).body) == 16
+
+
+@pytest.mark.parametrize(("more", "is_refused"), [(0, False), (1, True)])
+async def test_a_head_has_64_kib(more: int, *, is_refused: bool) -> None:
+    """An answer whose head has come and is complete is never too long."""
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n"
+    line = b"A: %s\r\n\r\n"
+    size = 65536 + more - len(head) - len(line % b"")
+    pieces = [head, line % (b"b" * size), b"{}"]
+    if is_refused:
+        with pytest.raises(ProtocolFault, match="above the limit of 65536 bytes"):
+            await exchange(pieces)
+    else:
+        assert (await exchange(pieces)).body == b"{}"
+    assert (await exchange([b"".join(pieces)])).body == b"{}"
 
 
 async def test_what_never_ends_between_chunks_is_refused() -> None:

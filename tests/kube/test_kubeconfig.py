@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import os
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -280,3 +282,62 @@ def test_the_namespace_of_a_pod_is_told_by_its_service_account(
     assert own_namespace() == ""
     (tmp_path / "namespace").write_text("here\n")
     assert own_namespace() == "here"
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "server"),
+    [
+        ("10.0.0.1", "8443", "https://10.0.0.1:8443"),
+        ("10.0.0.1", None, "https://10.0.0.1:443"),
+        ("fd00::1", "443", "https://[fd00::1]:443"),
+    ],
+)
+def test_a_pod_finds_the_server_by_its_environment(
+    home: Home, certificates: Certificates, host: str, port: str | None, server: str
+) -> None:
+    """Any family of addresses; 443 where no port is named; and not without a token."""
+    home.mount(certificates)
+    home.environ["KUBERNETES_SERVICE_HOST"] = host
+    del home.environ["KUBERNETES_SERVICE_PORT"]
+    if port is not None:
+        home.environ["KUBERNETES_SERVICE_PORT"] = port
+    found = home.load()
+    assert (found.server, found.in_cluster) == (server, True)
+    (home.account / "token").unlink()
+    home.write()
+    assert home.load().server == "http://config"
+
+
+def test_what_is_passed_to_a_plugin_of_the_cluster_is_what_is_set(home: Home) -> None:
+    """And nothing else: without anything, the server alone; extensions of others are left out."""
+    user = {"exec": {**EXEC, "provideClusterInfo": True}}
+    server = {"server": "https://h"}
+    for cluster in (server, {**server, "extensions": None}, {**server, "extensions": [1, "x"]}):
+        home.write(cluster=cluster, user=user)
+        auth = home.load().auth
+        assert isinstance(auth, ExecAuth)
+        assert auth._settings.cluster == server
+    named = {**server, "tls-server-name": "n", "insecure-skip-tls-verify": True}
+    home.write(cluster=named, user=user)
+    auth = home.load().auth
+    assert isinstance(auth, ExecAuth)
+    assert auth._settings.cluster == named
+
+
+@pytest.mark.parametrize(
+    ("mode", "has_terminal", "is_refused"),
+    [("Always", True, False), ("Always", False, True), ("IfAvailable", False, False)],
+)
+def test_a_plugin_that_must_ask_needs_a_terminal(
+    home: Home, monkeypatch: pytest.MonkeyPatch, mode: str, *, has_terminal: bool, is_refused: bool
+) -> None:
+    """A process may even have no input at all."""
+    user = {"exec": {**EXEC, "interactiveMode": mode}}
+    home.write(cluster={"server": "https://h"}, user=user)
+    stdin = SimpleNamespace(isatty=lambda: True) if has_terminal else None
+    monkeypatch.setattr(sys, "stdin", stdin)
+    if is_refused:
+        with pytest.raises(ConfigError, match=r"exec\.interactiveMode: "):
+            home.load()
+    else:
+        assert isinstance(home.load().auth, ExecAuth)

@@ -66,7 +66,26 @@ from tests.kube.homes import EXEC, V1, Home
         ({"user": {"tokenFile": "none"}}, "tokenFile"),
         ({"user": {"auth-provider": {"name": "gcp"}}}, "auth-provider"),
         ({"user": {"username": "u", "password": "p"}}, "username"),
-        ({"user": {"as": "admin", "token": "t"}}, r"user\.as"),
+        *(
+            ({"user": {name: "x", "token": "t"}}, r"user\.as")
+            for name in ("as", "as-uid", "as-groups", "as-user-extra")
+        ),
+        ({"clusters": {"name": "c"}}, "clusters"),
+        ({"clusters": [{"name": 5, "cluster": {}}]}, "clusters"),
+        ({"clusters": ["c"]}, "clusters"),
+        ({"cluster": {"server": "https://h\u00e9"}}, r"cluster\.server"),
+        ({"cluster": {"server": "https://h /x"}}, r"cluster\.server"),
+        ({"cluster": {"server": "https://u@h"}}, r"cluster\.server"),
+        ({"cluster": {"server": "https://h?a=b"}}, r"cluster\.server"),
+        ({"cluster": {"server": "https://h#a"}}, r"cluster\.server"),
+        ({"cluster": {"server": "https://"}}, r"cluster\.server"),
+        *(
+            (
+                {"cluster": {"insecure-skip-tls-verify": True, name: "x", "server": "https://h"}},
+                "insecure-skip-tls-verify",
+            )
+            for name in ("certificate-authority", "certificate-authority-data")
+        ),
         (
             {"user": {"exec": EXEC | {"apiVersion": "client.authentication.k8s.io/v1alpha1"}}},
             "apiVersion",
