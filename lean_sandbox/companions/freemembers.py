@@ -20,21 +20,22 @@ COMPLETE: Final = "Complete"
 class Share(msgspec.Struct, frozen=True):
     """How many members may be missing: a number of them, or a part of all."""
 
-    number: int = 0
-    percent: int = 0
+    number: int
+    is_percent: bool
 
     def of(self, replicas: int) -> int:
         """Return how many of ``replicas`` that are: at least one, parts are rounded down."""
-        return max(1, self.number or replicas * self.percent // _WHOLE)
+        return max(1, replicas * self.number // _WHOLE) if self.is_percent else self.number
 
 
 def read_share(text: str) -> Share:
     """Return what the annotation permits. Raises ValueError."""
     found = _SHARE.fullmatch(text)
     number = int(found[1]) if found is not None else 0
-    if found is None or number < 1 or (found[2] and number > _WHOLE):
+    is_percent = found is not None and found[2] != ""
+    if number < 1 or (is_percent and number > _WHOLE):
         raise ValueError("is neither a whole number from 1 nor a part from 1% to 100%")
-    return Share(percent=number) if found[2] else Share(number)
+    return Share(number, is_percent)
 
 
 class FreeMembers(msgspec.Struct, frozen=True):

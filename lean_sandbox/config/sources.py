@@ -115,12 +115,12 @@ def nearest(word: str, known: Iterable[str]) -> str:
     """Return which of the known words is probably meant, empty if none is close."""
     import difflib  # noqa: PLC0415 -- for an error only
 
-    return next(iter(difflib.get_close_matches(word, known, n=1, cutoff=0.6)), "")
+    return next(iter(difflib.get_close_matches(word, known, n=1)), "")
 
 
 def undecoded(text: str) -> str:
     """Return why a text cannot be used, of which Python could not decode some bytes; else empty."""
-    if text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text):
+    if not any("\ud800" <= letter <= "\udfff" for letter in text):
         return ""
     try:
         meant = os.fsencode(text).decode("utf-8")

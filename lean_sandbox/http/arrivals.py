@@ -13,15 +13,16 @@ BACKLOG: Final = 1024
 class Arrivals:
     """The connections that are accepted at one time, by the address of the peer.
 
-    If there are too many, a connection of the peer with the most is closed before anything is made
-    for it, so that no peer keeps others out: the oldest that has sent nothing, or else the oldest.
+    Once there were too many, for each more a connection of the peer with the most is closed before
+    anything is made for it, so that no peer keeps others out: the oldest that has sent nothing, or
+    else the oldest.
     """
 
     def __init__(self, most: int) -> None:
         #: How many were closed.
         self.refused = 0
         self._most = most
-        self._number = 0
+        self._accepted = 0
         self._by_peer: dict[str, list[socket.socket]] = {}
 
     def accept(self, listening: socket.socket) -> None:
@@ -32,11 +33,10 @@ class Arrivals:
             except BlockingIOError:
                 return
             self._by_peer.setdefault(address[0], []).append(made)
-            self._number += 1
-            if self._number > self._most:
+            self._accepted += 1
+            if self._accepted > self._most:
                 line = max(self._by_peer.values(), key=len)
                 line.pop(silent(line)).close()
-                self._number -= 1
                 self.refused += 1
 
     def kept(self) -> Iterator[tuple[str, socket.socket]]:

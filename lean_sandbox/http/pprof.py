@@ -25,7 +25,7 @@ def profiles(clock: Clock, *, everything: bool) -> Handler:
 
     async def handle(request: Request) -> Answer:
         name = request.path.removeprefix(_ROOT)
-        if not request.path.startswith(_ROOT) or not (everything or name == "profile"):
+        if not (everything or name == "profile"):
             return not_found(request)
         match name:
             case "profile":

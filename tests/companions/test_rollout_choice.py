@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.companions.freemembers import (
-    COMPLETE,
-    FreeMembers,
-    Share,
-    choose,
-    read_share,
-    state_of,
-)
+from lean_sandbox.companions.freemembers import COMPLETE, FreeMembers, choose, read_share, state_of
 from lean_sandbox.companions.kinds import CompanionSandboxEntry
 from lean_sandbox.watch.kind import Key
 from tests.support.world import NS
@@ -73,5 +67,11 @@ def test_a_number_is_what_it_says(number: int, replicas: int) -> None:
 def test_a_part_is_rounded_down_and_at_least_one(percent: int, replicas: int) -> None:
     """A rollout always goes on."""
     share = read_share(f"{percent}%")
-    assert share == Share(percent=percent)
     assert share.of(replicas) == max(1, replicas * percent // 100)
+
+
+@pytest.mark.parametrize("text", ["", "0", "0%", "101%", "1000000000", "-1", "1.5", "5 %", "%"])
+def test_what_is_neither_a_number_nor_a_part_is_refused(text: str) -> None:
+    """A part has at most all of them, a number nine digits."""
+    with pytest.raises(ValueError, match="neither a whole number from 1 nor a part from 1% to"):
+        read_share(text)

@@ -12,7 +12,7 @@ from hypothesis import given
 from lean_sandbox.cli import main
 from lean_sandbox.config.declare import flag_of
 from lean_sandbox.config.forms import BOOLEAN, DURATION, INTEGER, NUMBER
-from lean_sandbox.config.options import Settings
+from lean_sandbox.config.options import LONGEST_WRITE_BEHIND_S, Settings
 from lean_sandbox.config.render import as_yaml
 from lean_sandbox.config.sources import EXIT_CONFIG, EXIT_OK, Effective, effective, scan
 from tests.config.strategies import OPTIONS, assignments
@@ -25,6 +25,8 @@ def test_what_is_in_effect_is_told_with_value_unit_and_source(
     monkeypatch.setenv("LEAN_SANDBOX_NAMESPACES", "a,b")
     monkeypatch.setenv("LEAN_SANDBOX_SANDBOX_STATUS_WINDOW", "90s")
     flags = ["--page-size=7", "--extensions", "--separate-watch-connection"]
+    # A default that is given stays where defaults change.
+    flags.append("--kube-api-burst=10")
     assert main(["config", *flags]) == EXIT_OK
     told = capsys.readouterr()
     lines = told.out.splitlines()
@@ -35,6 +37,7 @@ def test_what_is_in_effect_is_told_with_value_unit_and_source(
         "sandbox-status-window: 1m30s  # environment LEAN_SANDBOX_SANDBOX_STATUS_WINDOW, duration",
         'namespaces: "a,b"  # environment LEAN_SANDBOX_NAMESPACES',
         "extensions: true  # flag --extensions",
+        "kube-api-burst: 10  # flag --kube-api-burst, requests",
         "# kube-api-qps: -1  # default, requests/s",
         "# leader-elect: automatic  # default",
     ):
@@ -126,3 +129,26 @@ def test_every_number_has_a_unit_and_nothing_else_has() -> None:
         assert bool(option.unit) is is_number, option.name
         if option.form in (BOOLEAN, DURATION):
             assert option.form.metavar in ("BOOL", "DURATION")
+
+
+@pytest.mark.parametrize(
+    ("flags", "is_doubtful"),
+    [
+        (["--kube-api-qps=0", "--kube-api-burst=1"], False),
+        (["--kube-api-qps=1", "--kube-api-burst=1"], True),
+        (["--kube-api-qps=1", "--kube-api-burst=152"], False),
+        ([f"--sandbox-write-behind-window={LONGEST_WRITE_BEHIND_S:g}s"], False),
+        ([f"--sandbox-write-behind-window={LONGEST_WRITE_BEHIND_S + 0.5:g}s"], True),
+        (["--allowed-label-domains=a.io"], False),
+        (["--allowed-label-domains=a.io,x y"], True),
+        (["--metrics-secure-serving", "--metrics-cert-dir=x"], False),
+        (["--tls-min-version=VersionTLS13"], True),
+        (["--tls-cipher-suites=TLS_AES_128_GCM_SHA256"], True),
+        (["--metrics-cert-dir=x"], True),
+    ],
+)
+def test_what_works_and_is_probably_not_meant_is_remarked_upon(
+    flags: list[str], *, is_doubtful: bool
+) -> None:
+    """A value at a bound is none of it."""
+    assert bool(effective(scan(flags), {}).remarks) is is_doubtful

@@ -124,3 +124,18 @@ def test_what_was_written_is_what_is_read(written: list[tuple[str, str, bool, bo
         (name, value, f"--{name}" if len(name) > 1 else f"-{name}") for name, value, *_ in written
     ]
     assert scanned.rest == ()
+
+
+def test_a_dash_alone_is_no_flag() -> None:
+    """It ends the flags, as any other word does."""
+    found = scan(["--page-size=7", "-", "--extensions"])
+    assert [one.name for one in found.flags] == ["page-size"]
+    assert found.rest == ("-", "--extensions")
+
+
+def test_help_is_asked_for_unless_a_command_has_a_flag_of_that_name() -> None:
+    """Its own flag goes first."""
+    for word in ("-h", "--h", "-help", "--help"):
+        with pytest.raises(HelpRequested):
+            scan([word])
+    assert scan(["--help"], {"help": BOOLEAN}).flags[0].text == "true"

@@ -97,7 +97,7 @@ async def test_the_second_flag_serves_what_has_a_meaning() -> None:
     async with open_world() as world, serving(world, enable_pprof_debug=True) as scraper:
         found = {name: await scraper.get(f"/debug/pprof/{name}") for name in _PROFILES}
         assert (await scraper.get("/debug/pprof/nonsense")).status_code == 404
-        for name in ("trace", "mutex", "block", "symbol"):
+        for name in ("trace", "mutex", "block", "symbol", "threadcreate"):
             answer = await scraper.get(f"/debug/pprof/{name}")
             assert answer.status_code == 404
             assert "no meaning in Python" in answer.text
@@ -107,11 +107,12 @@ async def test_the_second_flag_serves_what_has_a_meaning() -> None:
     assert "builtins.dict" in found["heap"].text
     # A head, and the hundred types that take most.
     assert len(found["heap"].text.splitlines()) == 101
-    assert "profile" in found[""].text.split()
+    assert found[""].text.split() == ["profile", *_PROFILES[1:]]
 
 
-async def test_the_longest_profile_is_answered() -> None:
-    """Its minute is within the time that an answer may take."""
+@pytest.mark.parametrize(("query", "seconds"), [("?seconds=60", 60.0), ("", 30.0)])
+async def test_the_longest_profile_is_answered(query: str, seconds: float) -> None:
+    """Its minute is within the time that an answer may take; half of one is taken by default."""
     answers: list[httpx.Response] = []
     async with (
         open_world() as world,
@@ -120,12 +121,14 @@ async def test_the_longest_profile_is_answered() -> None:
     ):
 
         async def ask() -> None:
-            answers.append(await scraper.get("/debug/pprof/profile?seconds=60"))
+            answers.append(await scraper.get(f"/debug/pprof/profile{query}"))
 
         group.start_soon(ask)
         while not any(signal.getitimer(signal.ITIMER_PROF)):
             await anyio.lowlevel.checkpoint()
-        await world.clock.advance(60.0)
+        await world.clock.advance(seconds - 1.0)
+        assert not answers
+        await world.clock.advance(1.0)
     assert [answer.status_code for answer in answers] == [200]
 
 
@@ -332,3 +335,14 @@ def _ask(port: int, path: str) -> str:
         connection.sendall(f"GET {path} HTTP/1.0\r\n\r\n".encode())
         parts = iter(lambda: connection.recv(65536), b"")
         return b"".join(parts).decode()
+
+
+@pytest.mark.parametrize(("port", "is_one"), [(65535, True), (65536, False), (99999, False)])
+def test_an_address_has_a_port_of_16_bits(port: int, *, is_one: bool) -> None:
+    """Whether anybody else has it is another matter."""
+    told = ""
+    try:
+        bind("--flag", f"127.0.0.1:{port}").close()
+    except ConfigError as error:
+        told = str(error)
+    assert ("is not an address" in told) is not is_one

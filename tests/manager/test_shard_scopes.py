@@ -124,3 +124,11 @@ def test_without_a_shard_the_lease_is_the_references() -> None:
     assert lease_of(Settings(shard=Shard(3, 4))) == f"{LEASE_NAME}-3-of-4"
     assert lease_of(Settings(shard=parse_shard(f"1/{MIDDLE}"))) == f"{LEASE_NAME}-1-of-2"
     assert lease_of(Settings(shard=Shard(3, 4), leader_election_lease="mine")) == "mine"
+
+
+@pytest.mark.parametrize(
+    "text", ["0/2", "1/3", "0/0x8000000000000000", "1/0x4000000000000000,0x8000000000000000"]
+)
+def test_a_shard_is_told_as_it_is_written(text: str) -> None:
+    """In the report of the settings, from where it may be taken."""
+    assert str(parse_shard(text)) == text
