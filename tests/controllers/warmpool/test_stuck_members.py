@@ -138,8 +138,9 @@ async def test_a_large_pool_without_room_is_held() -> None:
     conditions = [pod_conditions(ready=False, scheduled=False)[0] | found]
     status = {"phase": "Pending", "conditions": conditions}
     # Were they told in turns, the last would wait for longer than this grace.
-    given = {"sandbox_status_window": 2.0, "sandbox_warm_pool_readiness_grace_period": 6.0}
-    async with open_pools(**given) as world:
+    async with open_pools(
+        sandbox_status_window=2.0, sandbox_warm_pool_readiness_grace_period=6.0
+    ) as world:
         store = world.plane.store
         await world.create(template())
         await world.create(pool(replicas=160))
