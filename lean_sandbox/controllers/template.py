@@ -8,10 +8,13 @@ policy.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import msgspec
 
-from lean_sandbox.controllers.common import Shared, Undone, Wakes
-from lean_sandbox.kube.errors import NotFound
+from lean_sandbox.controllers.common import ObjectEvents, Shared, Undone, Wakes
+from lean_sandbox.kube.errors import ControlPlaneError, NotFound, message_of
 from lean_sandbox.model.meta import is_controlled_by
 from lean_sandbox.model.template import (
     build_policy,
@@ -37,6 +40,7 @@ class TemplateContext(msgspec.Struct, kw_only=True, frozen=True):
     """What the reconciles of all templates share."""
 
     caches: Caches
+    events: ObjectEvents
     undone: Undone
     wakes: Wakes
     writer: ObjectWriter
@@ -51,7 +55,13 @@ class TemplateController(Controller[TemplateEntry]):
         workers = max(1, shared.settings.sandbox_template_concurrent_workers)
         super().__init__("sandboxtemplate", caches.templates, shared.clock, workers=workers)
         self._context = TemplateContext(
-            caches=caches, undone=Undone(), wakes=shared.wakes, writer=shared.writer
+            caches=caches,
+            events=ObjectEvents(
+                shared, caches.templates.kind.resource, "sandboxtemplate-controller"
+            ),
+            undone=Undone(),
+            wakes=shared.wakes,
+            writer=shared.writer,
         )
 
     def on_policy(self, delta: Delta[PolicyEntry]) -> None:
@@ -106,8 +116,25 @@ class TemplateReconcile:
     async def run(self) -> Result:
         """Label the template and bring its NetworkPolicy to the rules it asks for."""
         if await self._label():
-            await self._policy()
+            with self._reporting():
+                await self._policy()
         return Result()
+
+    @contextmanager
+    def _reporting(self) -> Iterator[None]:
+        """Report by an Event that the server refuses the policy; the error is raised."""
+        try:
+            yield
+        except ControlPlaneError as error:
+            if error.is_refusal:
+                name = policy_name(self._entry.key.name)
+                self._report(f'NetworkPolicy "{name}" is refused: {message_of(error)}')
+            raise
+
+    def _report(self, why: str) -> None:
+        self._context.events.emit(
+            self._entry, "Warning", "NetworkPolicyNotApplied", "Reconciling", why
+        )
 
     async def _label(self) -> bool:
         """Label the template with its hash; false when it is gone. At most one PATCH."""
@@ -152,7 +179,9 @@ class TemplateReconcile:
                 await self._writer.create(self._policies, key.namespace, body, name=key.name)
                 self._context.wakes.policy(entry.key)
         elif not is_controlled_by(held.owner, entry.uid):
-            raise ReconcileError(policy_refusal(entry.key.name))
+            why = policy_refusal(entry.key.name)
+            self._report(why)
+            raise ReconcileError(why)
         elif not is_policy_as_desired(view, held.spec_json):
             state = entry.generation, held.version
             if not self._undone.is_in_vain(held.uid, state):
