@@ -55,8 +55,8 @@ class Certificates:
                 )
         self._version = _VERSIONS[min_version]
         self._ciphers = ":".join(_SUITES[name] for name in suites if _SUITES[name])
+        self._seen = self._stamps()
         try:
-            self._seen = self._stamps()
             self._context = self._load()
         except ssl.SSLError as error:
             raise ConfigError(f"--metrics-cert-dir, --tls-cipher-suites: {error}") from error
@@ -66,22 +66,28 @@ class Certificates:
             ) from error
 
     def context(self) -> ssl.SSLContext:
-        """Return the context; the previous one if the new files do not match (yet)."""
-        try:
-            stamps = self._stamps()
-            if stamps != self._seen:
+        """Return the context; the previous one if the new files do not match (yet).
+
+        Files that cannot be loaded are tried again once they have changed.
+        """
+        stamps = self._stamps()
+        if stamps != self._seen:
+            self._seen = stamps
+            try:
                 self._context = self._load()
-                self._seen = stamps
+            except OSError as error:
+                log.warning("certificate_not_loaded", path=str(self._certificate), error=str(error))
+            else:
                 log.info("certificate_loaded", path=str(self._certificate))
-        except OSError as error:
-            log.warning("certificate_not_loaded", path=str(self._certificate), error=str(error))
         return self._context
 
-    def _stamps(self) -> tuple[tuple[int, int], ...]:
-        found = [path.stat() for path in (self._certificate, self._key)]
-        return tuple((one.st_mtime_ns, one.st_ino) for one in found)
+    def _stamps(self) -> list[tuple[int, int] | None]:
+        return [_stamp(self._certificate), _stamp(self._key)]
 
     def _load(self) -> ssl.SSLContext:
+        for path in (self._certificate, self._key):
+            # OpenSSL does not say which of the two is missing.
+            path.open("rb").close()
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = self._version
         if self._ciphers:
@@ -89,3 +95,12 @@ class Certificates:
         context.set_alpn_protocols(["http/1.1"])
         context.load_cert_chain(self._certificate, self._key, password=refuse_password)
         return context
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    # The time of a change includes one of the rights.
+    return found.st_ctime_ns, found.st_ino

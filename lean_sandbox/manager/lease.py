@@ -23,6 +23,9 @@ _RECORD: Final = (
     *("holderIdentity", "leaseDurationSeconds", "acquireTime", "renewTime", "leaseTransitions"),
 )
 
+# The field has 32 bits.
+_MOST_TRANSITIONS: Final = 2**31 - 1
+
 _log = structlog.get_logger("leader")
 
 
@@ -67,7 +70,9 @@ class LeaseRequests:
         if old.get("holderIdentity") != self._identity:
             spec["acquireTime"] = now
             if lease is not None:
-                spec["leaseTransitions"] = (old.get("leaseTransitions") or 0) + 1
+                spec["leaseTransitions"] = min(
+                    (old.get("leaseTransitions") or 0) + 1, _MOST_TRANSITIONS
+                )
         if lease is None:
             metadata = {"name": self._name, "namespace": self._namespace}
             lease = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": metadata}

@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
+from structlog.testing import capture_logs
 
 from lean_sandbox.cli import main
 from lean_sandbox.config.sources import EXIT_CONFIG
@@ -216,3 +217,26 @@ def test_what_cannot_be_served_ends_the_start(
     given = [flag.replace("HERE", places["HERE"]).replace("GOOD", places["GOOD"]) for flag in flags]
     assert main(["run", f"--kubeconfig={kubeconfig}", *given]) == EXIT_CONFIG
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("damage", ["another key", "no file"])
+async def test_files_that_cannot_be_loaded_are_told_once(
+    damage: str, folders: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """However many connect meanwhile, the last good certificate serves them, and the next one."""
+    first, second = folders
+    for name in ("tls.crt", "tls.key"):
+        (tmp_path / name).write_bytes((first / name).read_bytes())
+    certificates = Certificates(str(tmp_path), "", ())
+    good = certificates.context()
+    if damage == "no file":
+        (tmp_path / "tls.key").unlink()
+    else:
+        (tmp_path / "tls.key").write_bytes((second / "tls.key").read_bytes())
+    with capture_logs() as lines:
+        assert all(certificates.context() is good for _ in range(5))
+        (tmp_path / "tls.crt").write_bytes((second / "tls.crt").read_bytes())
+        (tmp_path / "tls.key").write_bytes((second / "tls.key").read_bytes())
+        assert certificates.context() is not good
+    told = [line["event"] for line in lines]
+    assert told == ["certificate_not_loaded", "certificate_loaded"]

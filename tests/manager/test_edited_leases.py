@@ -101,3 +101,12 @@ async def test_a_lease_taken_by_force_is_lost_and_not_written_again() -> None:
         await rig.advance(30.0)
         assert one.is_done
         assert rig.spec["holderIdentity"] == "chosen"
+
+
+async def test_a_count_of_transitions_that_is_full_keeps_nobody_from_leading() -> None:
+    """The field has 32 bits: a server refuses a greater number than the greatest."""
+    async with open_rig() as rig:
+        rig.put(holderIdentity="", leaseTransitions=2**31 - 1)
+        one = await rig.begin("one")
+        assert one.leads
+        assert rig.spec["leaseTransitions"] == 2**31 - 1
