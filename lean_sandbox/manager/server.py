@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import gc
 import os
+import resource
 import signal
 import socket
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -212,6 +213,7 @@ async def run_until_signalled(settings: Settings, *, companions_only: bool = Fal
     whether it ended in good order, not cut short by a second signal. Raises ConfigError, or a group
     of it, before anything is watched or written; NotLeaderError when the Lease was lost.
     """
+    _allow_open_files()
     clock = SystemClock()
     tracing = open_tracing() if settings.enable_tracing else None
     connection = load(settings.kubeconfig or None, settings.context or None, clock=clock)
@@ -332,6 +334,16 @@ async def _end_waiting(manager: Manager, group: TaskGroup) -> None:
     if manager.elector is not None:
         await manager.elector.release()
     group.cancel_scope.cancel()
+
+
+def _allow_open_files() -> None:
+    """Raise the limit of open files: each watch and each request in flight has a connection.
+
+    Low limits are for programs that use select(2).
+    """
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _release_free_memory() -> None:

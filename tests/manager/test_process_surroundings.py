@@ -22,6 +22,7 @@ from anyio.abc import Process
 from lean_sandbox.model.times import format_rfc3339
 from tests.manager.processes import NS, Running, cluster
 from tests.support.names import SANDBOXES
+from tests.support.patience import PATIENCE_S
 from tests.support.world import condition, sandbox
 
 Json = dict[str, Any]
@@ -39,19 +40,39 @@ from lean_sandbox.cli import main
 raise SystemExit(main(sys.argv[1:]))
 """
 
+# Sends spans to a collector that never answers, and waits for it as long as it may.
+_STUCK = """
+import sys, threading, types
+from opentelemetry.sdk.trace.export import SpanExporter
+from lean_sandbox.cli import main
+from lean_sandbox.runtime import tracing
+class Stuck(SpanExporter):
+    def export(self, spans):
+        threading.Event().wait()
+    def shutdown(self):
+        threading.Event().wait()
+name = "opentelemetry.exporter.otlp.proto.grpc.trace_exporter"
+for package in ("opentelemetry.exporter", "opentelemetry.exporter.otlp", name):
+    sys.modules[package] = types.ModuleType(package)
+sys.modules[name].OTLPSpanExporter = Stuck
+tracing._LAST_SPANS_S = 1e6
+raise SystemExit(main(sys.argv[1:]))
+"""
+
 
 @asynccontextmanager
 async def started(
     running: Running,
     *program: str,
+    flags: tuple[str, ...] = (),
     environment: dict[str, str] | None = None,
     stderr: int = subprocess.PIPE,
 ) -> AsyncIterator[Process]:
     """Run a controller that contends for the Lease; what is left of it at the end is killed."""
-    flags = ("--leader-elect=true", f"--leader-election-namespace={NS}", "--log-format=json")
+    elects = ("--leader-elect=true", f"--leader-election-namespace={NS}", "--log-format=json")
     listeners = ("--metrics-bind-address=0", "--health-probe-bind-address=0")
     begin = program or (sys.executable, "-m", "lean_sandbox")
-    command = [*begin, "run", f"--kubeconfig={running.kubeconfig}", *flags, *listeners]
+    command = [*begin, "run", f"--kubeconfig={running.kubeconfig}", *elects, *listeners, *flags]
     env = {**os.environ, **(environment or {})}
     async with await anyio.open_process(command, stdout=None, stderr=stderr, env=env) as process:
         try:
@@ -171,3 +192,41 @@ async def test_a_log_that_nobody_reads_any_more_ends_nothing(tmp_path: Path) -> 
         process.send_signal(signal.SIGTERM)
         assert await process.wait() == 0
         assert running.holder == ""
+
+
+async def test_a_low_limit_of_open_files_is_raised_as_far_as_it_may_be(tmp_path: Path) -> None:
+    """Each watch has a connection: the usual limit of 1024 files is for programs of another age."""
+    spaces = [NS, *(f"team-{number}" for number in range(20))]
+    lower = f'ulimit -Sn 32; exec {sys.executable} -m lean_sandbox "$@"'
+    flags = (f"--namespaces={','.join(spaces)}",)
+    async with (
+        cluster(tmp_path) as running,
+        started(running, "sh", "-c", lower, "sh", flags=flags) as process,
+    ):
+        watched = set[str]()
+
+        def is_everything_watched() -> bool:
+            seen = running.plane.audit.select(verb="watch", resource="pods")
+            watched.update(entry.namespace for entry in seen)
+            return watched == set(spaces)
+
+        await running.until(is_everything_watched)
+        log = await ended(process)
+    assert "watch_interrupted" not in log
+
+
+async def test_after_a_second_signal_no_collector_is_waited_for(tmp_path: Path) -> None:
+    """What it has not taken by then is lost."""
+    program = (sys.executable, "-c", _STUCK)
+    async with (
+        cluster(tmp_path) as running,
+        started(running, *program, flags=("--enable-tracing",)) as process,
+    ):
+        await running.until(lambda: running.holder)
+        running.plane.delay("create", "pods", 1000.0)
+        running.plane.store.create(plain(), NS)
+        await running.until(lambda: running.plane.audit.select(verb="get", resource="sandboxes"))
+        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGINT)
+        with anyio.fail_after(PATIENCE_S):
+            assert await process.wait() == 1
