@@ -1,17 +1,29 @@
-"""Laws of the start: a Python that is too old and an early Ctrl-C end it in a sentence or less."""
+"""Laws of the start: a Python that is too old and an early signal end it in a sentence or less."""
 
 from __future__ import annotations
 
 import ast
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+# Sends itself a signal when it imports a module.
+_TOLD = """
+import os, signal, sys
+amid, told = sys.argv[1:]
+class Told:
+    def find_spec(self, name, *_):
+        if name == amid:
+            os.kill(os.getpid(), int(told))
+sys.meta_path.insert(0, Told())
+sys.argv = ["lean-sandbox", "run", "--kubeconfig=/nowhere"]
 from lean_sandbox import __main__
-
+sys.exit(__main__.main())
+"""
 ROOT = Path(__file__).resolve().parents[2]
 # Python 3.6 is the oldest `python3` of a distribution that is maintained.
 OLD = [(3, minor) for minor in range(6, 11)]
@@ -47,18 +59,15 @@ def test_an_old_python_is_told_so(words: tuple[str, ...]) -> None:
         assert (ended.returncode, ended.stdout, ended.stderr) == (1, "", said)
 
 
-def test_ctrl_c_before_the_command_is_known_shows_no_traceback(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """What the start imports takes a while on a busy machine."""
-
-    class Interrupts:
-        def find_spec(self, name: str, *_: object) -> None:
-            if name == "lean_sandbox.cli":
-                raise KeyboardInterrupt
-
-    for name in [one for one in sys.modules if one.startswith("lean_sandbox.c")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.delattr("lean_sandbox.cli", raising=False)
-    monkeypatch.setattr(sys, "meta_path", [Interrupts(), *sys.meta_path])
-    assert __main__.main() == 130
+@pytest.mark.parametrize("told", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("amid", ["lean_sandbox.cli", "structlog", "lean_sandbox.manager.server"])
+def test_whatever_ends_a_program_ends_it_amid_its_start(told: signal.Signals, amid: str) -> None:
+    """Without a traceback, and by a handler: the first process of a container has no defaults."""
+    ended = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", _TOLD, amid, str(told.value)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
