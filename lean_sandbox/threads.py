@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,7 +17,8 @@ T = TypeVar("T")
 class Call(Generic[T]):
     """A call that has begun in a thread; any number of tasks may wait for its result, or none.
 
-    The end of the process does not wait for it, as it does for the threads of asyncio and anyio.
+    The end of the process does not wait for it, as it does for the threads of asyncio and anyio. If
+    the system has no thread left, the result is an OSError.
     """
 
     def __init__(self, call: Callable[[], T]) -> None:
@@ -25,7 +27,11 @@ class Call(Generic[T]):
         self._ended = anyio.Event()
         self._result: T | None = None
         self._problem: Exception | None = None
-        threading.Thread(target=self._run, daemon=True).start()
+        try:
+            threading.Thread(target=self._run, daemon=True).start()
+        except RuntimeError as problem:
+            self._problem = OSError(errno.EAGAIN, str(problem))
+            self._ended.set()
 
     @property
     def has_ended(self) -> bool:

@@ -190,6 +190,8 @@ class ExecAuth(Auth):
         run = self._run = self._run or Call(self._ask)
         try:
             status, expires = await run.result()
+        except OSError as problem:
+            raise self._fault(f"cannot be run: {problem}") from problem
         finally:
             # The first of those who waited; a run that nobody waits for any more is left as it is.
             is_first = run.has_ended and self._run is run

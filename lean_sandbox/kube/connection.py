@@ -118,11 +118,15 @@ def to_listener(url: str, ca_file: Path | None) -> Connection:
 
 def tls_context(*, file: Path | None = None, data: str | None = None) -> ssl.SSLContext:
     """Return a context that trusts this authority, or the system's. Raises OSError, ValueError."""
-    context = ssl.create_default_context(cafile=file, cadata=data)
-    # Cluster authorities are often made by tools that leave out extensions the strict mode (default
-    # since Python 3.13) asks for, and the given file may be an intermediate one. Go accepts both.
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    # Not that of create_default_context, which writes the keys of all connections into the file of
+    # SSLKEYLOGFILE, and since Python 3.13 asks for extensions that the authorities of many clusters
+    # lack. The given file may be an intermediate one. Go accepts both.
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    if file is None and data is None:
+        context.load_default_certs()
+    else:
+        context.load_verify_locations(file, cadata=data)
     context.set_alpn_protocols(["http/1.1"])
     return context
 

@@ -43,6 +43,10 @@ from tests.kube.homes import EXEC, V1, Home
             r"\.certificate-authority-data",
         ),
         (
+            {"cluster": {"server": "https://h", "certificate-authority-data": " "}},
+            r"\.certificate-authority-data",
+        ),
+        (
             {"cluster": {"server": "https://h", "certificate-authority-data": "//4="}},
             r"\.certificate-authority-data",
         ),

@@ -47,6 +47,18 @@ async def test_a_server_signed_by_the_authority_is_trusted(certificates: Certifi
         await server.closed(1)
 
 
+async def test_the_keys_of_connections_are_written_nowhere(
+    certificates: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever sets SSLKEYLOGFILE means browsers; a file that cannot be written is no obstacle."""
+    for file in (tmp_path / "keys", Path("/nowhere/keys")):
+        monkeypatch.setenv("SSLKEYLOGFILE", str(file))
+        context = tls_context(file=certificates.authority)
+        async with serve(in_turn(reply()), tls=certificates.server_context()) as server:
+            assert await ask(Connection(server.url, context)) == 200
+        assert not file.exists()
+
+
 async def test_a_closed_tls_connection_is_noticed_before_use(certificates: Certificates) -> None:
     """The farewell of TLS counts as a close as well."""
     script = in_turn(reply(close=True), reply())
