@@ -46,18 +46,6 @@ def test_the_flag_wins_over_environment_cluster_and_home(
     assert home.load().server == "http://config"
 
 
-def test_the_pipe_of_a_shell_is_as_good_as_a_file(home: Home) -> None:
-    """As in ``--kubeconfig <(command)``: it can be read but once, and is no regular file."""
-    text = home.write("elsewhere").read_bytes()
-    reads, writes = os.pipe()
-    try:
-        os.write(writes, text)
-        os.close(writes)
-        assert home.load(Path(f"/dev/fd/{reads}")).server == "http://elsewhere"
-    finally:
-        os.close(reads)
-
-
 def test_kubeconfig_may_list_files_and_the_first_match_is_used(home: Home) -> None:
     """Missing files are passed over; the first with the wanted or a current context is taken."""
     first = home.write("first", **{"current-context": ""})
