@@ -1,9 +1,12 @@
 """idle: a Sandbox that nobody has used for as long as its annotation says is suspended.
 
-Use is the newest of: its start or resume, a write of anything but its status, the annotation
-``last-activity-time`` of the Sandbox or of its claim, and CPU at or above ``--idle-cpu``. Where it
-is not known whether somebody uses it, nothing is done. A suspension is one PATCH and an Event;
-:mod:`lean_sandbox.companions.usage` says what samples of CPU cost.
+Use is the newest of: its start or resume, a write of anything but its status, its claim, the
+annotation ``last-activity-time`` of the Sandbox or of its claim, and CPU at or above
+``--idle-cpu``. Where it is not known whether somebody uses it, nothing is done. A suspension is one
+PATCH and an Event; :mod:`lean_sandbox.companions.usage` says what samples of CPU cost.
+
+Whoever binds a Sandbox to a claim may remove the record of who has written it. Then only those
+changes of its spec and of its owner count that this process has seen.
 """
 
 from __future__ import annotations
@@ -30,15 +33,15 @@ _WISHES: Final = frozenset({IDLE_TIMEOUT, LAST_ACTIVITY})
 _UNKNOWN_S: Final = 10.0
 
 
-def active_at(sandbox: CompanionSandboxEntry, told_s: list[float], quiet_since_s: float) -> float:
+def active_at(sandbox: CompanionSandboxEntry, claimed_at: str, *known_s: float) -> float:
     """Return when a Sandbox was last used, in seconds since the epoch.
 
-    ``told_s`` are what annotations tell, ``quiet_since_s`` is when its Pod last used CPU, as far
-    as is known.
+    ``claimed_at`` is when its claim was made, empty without one; ``known_s`` are what annotations
+    tell, what was seen, and when its Pod last used CPU.
     """
-    dates = (sandbox.created_at, sandbox.edited_at, sandbox.ready_since)
-    seen_s = [parse_rfc3339(date).timestamp() for date in dates if date]
-    return max(0.0, quiet_since_s, *seen_s, *told_s)
+    own = (sandbox.created_at, sandbox.edited_at, sandbox.ready_since, sandbox.resumed_at)
+    dates_s = [parse_rfc3339(date).timestamp() for date in (*own, claimed_at) if date]
+    return max(0.0, *dates_s, *known_s)
 
 
 class Idle(Companion[CompanionSandboxEntry]):
@@ -53,15 +56,25 @@ class Idle(Companion[CompanionSandboxEntry]):
         if settings.idle_cpu > 0.0:
             self._usage = PodUsage(client, settings.namespaces, settings.idle_cpu)
         self._is_sampling = False
+        # By uid: when a change of the spec or of the owner was seen, in seconds since the epoch.
+        self._changed_s: dict[str, float] = {}
         self.watches(caches.sandboxes, self.on_sandbox)
         if settings.extensions:
             self.watches(caches.claims, self.on_claim)
             self.watches(caches.templates, self.on_template)
 
     def on_sandbox(self, delta: Delta[CompanionSandboxEntry]) -> None:
-        """Look at a Sandbox that may have a wish."""
-        if delta.new is not None:
-            self.wake(delta.key, reason=self.name)
+        """Look at a Sandbox that may have a wish; a change of its spec or owner is use of it."""
+        old = delta.old
+        new = delta.new
+        if old is not None and (new is None or new.uid != old.uid):
+            self._changed_s.pop(old.uid, None)
+            old = None
+        if new is None:
+            return
+        if old is not None and (new.generation, new.owner) != (old.generation, old.owner):
+            self._changed_s[new.uid] = self._kit.server_time.now_s()
+        self.wake(delta.key, reason=self.name)
 
     def on_claim(self, delta: Delta[CompanionClaimEntry]) -> None:
         """Look at the Sandbox of a claim with a wish."""
@@ -88,7 +101,8 @@ class Idle(Companion[CompanionSandboxEntry]):
         sandbox = self.cache.get(key)
         if sandbox is None or sandbox.is_deleting or not sandbox.is_running or sandbox.has_ended:
             return Result()
-        if sandbox.owner_key(names.SANDBOX_WARM_POOL_KIND) is not None:
+        is_free = sandbox.owner_key(names.SANDBOX_WARM_POOL_KIND) is not None
+        if is_free or sandbox.is_resuming:
             return Result()
         bearers = self._bearers(sandbox)
         timeout_s = self.nearest_wish(bearers, IDLE_TIMEOUT, whole_number(1))
@@ -97,7 +111,10 @@ class Idle(Companion[CompanionSandboxEntry]):
             return Result()
         now_s = self._kit.server_time.now_s()
         quiet_since_s = self._quiet_since_s(sandbox, now_s)
-        since_s = active_at(sandbox, told_s, quiet_since_s or 0.0)
+        claim = bearers[1][1]
+        claimed_at = claim.created_at if claim is not None else ""
+        changed_s = self._changed_s.get(sandbox.uid, 0.0)
+        since_s = active_at(sandbox, claimed_at, changed_s, quiet_since_s or 0.0, *told_s)
         if (left_s := since_s + timeout_s - now_s) > 0.0:
             return Result(requeue_after_s=left_s)
         if quiet_since_s is None:

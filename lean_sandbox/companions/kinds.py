@@ -10,7 +10,7 @@ from filters import keep
 from lean_sandbox.companions.annotations import KEPT
 from lean_sandbox.model import names
 from lean_sandbox.model.claim import SandboxClaimStatus
-from lean_sandbox.model.conditions import Condition
+from lean_sandbox.model.conditions import Condition, is_true
 from lean_sandbox.model.meta import ObjectMeta, Reference
 from lean_sandbox.model.sandbox import SandboxStatus
 from lean_sandbox.model.times import parse_rfc3339
@@ -33,15 +33,19 @@ class Wishes(OwnedEntry, gc=False, frozen=True):
 class CompanionSandboxEntry(Wishes, gc=False, frozen=True):
     """The cache entry of a Sandbox.
 
-    ``has_ended`` says that its Pod has finished, or that it has expired. ``edited_at`` is when
-    anything but its status was last written, ``ready_since`` when it became Ready, empty if it is
-    not; both are dates. ``labels`` say which template a member of a pool was made of.
+    ``has_ended`` says that its Pod has finished, or that it has expired, ``is_resuming`` that its
+    status still says that it is suspended. ``edited_at`` is when anything but its status was last
+    written, empty if that is not recorded; ``ready_since`` and ``resumed_at`` when it became Ready,
+    and was last not suspended any more, empty if it is not so. All three are dates. ``labels`` say
+    which template a member of a pool was made of.
     """
 
     is_running: bool = True
     has_ended: bool = False
+    is_resuming: bool = False
     edited_at: str = ""
     ready_since: str = ""
+    resumed_at: str = ""
     labels: dict[str, str] | None = None
 
     @property
@@ -167,18 +171,21 @@ def build_sandbox(
 ) -> CompanionSandboxEntry:
     """Return the entry of a Sandbox."""
     # What cannot be read is left alone.
-    is_running = has_ended = False
-    ready_since = ""
+    is_running = has_ended = is_resuming = False
+    ready_since = resumed_at = ""
     if item is not None:
         is_running = item.spec.operatingMode != names.OPERATING_MODE_SUSPENDED
         for one in item.status.conditions:
             if one.type == names.READY and one.status == names.TRUE:
                 ready_since = one.lastTransitionTime or ""
+            if one.type == names.SUSPENDED and one.status == names.FALSE:
+                resumed_at = one.lastTransitionTime or ""
             is_finished = one.type == names.FINISHED and one.status == names.TRUE
             has_ended = has_ended or is_finished or one.reason == names.REASON_SANDBOX_EXPIRED
-    if not _is_date(ready_since):
+        is_resuming = is_running and is_true(item.status.conditions, names.SUSPENDED)
+    if not (_is_date(ready_since) and _is_date(resumed_at)):
         is_running = False
-        ready_since = ""
+        ready_since = resumed_at = ""
     is_member = row.controller is not None and row.controller.kind == names.SANDBOX_WARM_POOL_KIND
     edits = [writer.time for writer in row.managed_fields or () if not writer.subresource]
     return CompanionSandboxEntry(
@@ -186,8 +193,10 @@ def build_sandbox(
         **_wishes(row, old),
         is_running=is_running,
         has_ended=has_ended,
+        is_resuming=is_resuming,
         edited_at=max(edits, default=""),
         ready_since=ready_since,
+        resumed_at=resumed_at,
         labels=keep(row.labels, _STAMPS) if is_member else None,
     )
 

@@ -44,6 +44,15 @@ async def open_idle(
         yield world
 
 
+@asynccontextmanager
+async def open_claimed(age_s: float = 0.0) -> AsyncIterator[World]:
+    """Open a world with the companion and a claim that has just taken a member of this age."""
+    async with open_claims("m-1", companions=("idle",), clock=FakeClock(), one_time=True) as world:
+        await world.advance(age_s)
+        await world.create(claim(metadata={"annotations": {TIMEOUT: "600"}}))
+        yield world
+
+
 def mode(world: World, name: str = "sb-1") -> str:
     """Return the operating mode of a Sandbox."""
     return str(world.get(name)["spec"].get("operatingMode", "Running"))
@@ -116,6 +125,45 @@ async def test_a_resume_counts_as_activity() -> None:
         assert mode(world) == "Running"
         await world.advance(20.0)
         assert mode(world) == "Suspended"
+
+
+async def test_a_claimed_sandbox_can_be_resumed() -> None:
+    """A binding removes the record of who wrote a Sandbox, and so of its resumption."""
+    async with open_claimed() as world:
+        await world.advance(610.0)
+        assert mode(world, "m-1") == "Suspended"
+        await world.delete("pods", "m-1")
+        await world.advance(3600.0)
+        await resume(world, "m-1")
+        await world.advance(300.0)
+        async with open_world(
+            settings(companions=("idle",)), plane=world.plane, clock=world.clock
+        ) as after:
+            await after.advance(290.0)
+            assert mode(after, "m-1") == "Running"
+            await after.advance(20.0)
+            assert mode(after, "m-1") == "Suspended"
+
+
+async def test_a_claim_has_its_member_for_the_whole_time() -> None:
+    """However long the member was ready before, and however long the claim waited for it."""
+    async with open_claimed(age_s=3600.0) as world:
+        await world.advance(590.0)
+        assert mode(world, "m-1") == "Running"
+        await world.advance(20.0)
+        assert mode(world, "m-1") == "Suspended"
+
+
+@pytest.mark.parametrize("change", [{"shutdownPolicy": "Delete"}, {"service": True}])
+async def test_an_edit_of_a_claimed_sandbox_counts_as_activity(change: Json) -> None:
+    """Although nothing records when it was made."""
+    async with open_claimed() as world:
+        await world.advance(500.0)
+        await world.patch("sandboxes", "m-1", {"spec": change})
+        await world.advance(590.0)
+        assert mode(world, "m-1") == "Running"
+        await world.advance(20.0)
+        assert mode(world, "m-1") == "Suspended"
 
 
 @pytest.mark.parametrize("editor", ["direct", "somebody-else"])
@@ -307,26 +355,23 @@ async def test_only_those_in_use_run_for_hours() -> None:
 MOMENTS = st.integers(0, 10**7)
 
 
-@given(made=MOMENTS, edited=MOMENTS, ready=MOMENTS, told=st.lists(MOMENTS), quiet=MOMENTS)
-def test_the_newest_use_counts(
-    made: int, edited: int, ready: int, told: list[int], quiet: int
-) -> None:
+@given(dates=st.tuples(*[MOMENTS] * 5), known=st.lists(MOMENTS))
+def test_the_newest_use_counts(dates: tuple[int, ...], known: list[int]) -> None:
     """Whatever kind it is of."""
-
-    def date(after_s: int) -> str:
-        return format_rfc3339(EPOCH + timedelta(seconds=after_s))
-
+    texts = [format_rfc3339(EPOCH + timedelta(seconds=after_s)) for after_s in dates]
+    made, edited, ready, resumed, claimed = texts
     entry = CompanionSandboxEntry(
         Key(NS, "sb-1"),
         "uid",
         1,
-        created_at=date(made),
-        edited_at=date(edited),
-        ready_since=date(ready),
+        created_at=made,
+        edited_at=edited,
+        ready_since=ready,
+        resumed_at=resumed,
     )
     zero_s = EPOCH.timestamp()
-    found_s = active_at(entry, [zero_s + one for one in told], zero_s + quiet)
-    assert found_s == zero_s + max(made, edited, ready, quiet, *told)
+    found_s = active_at(entry, claimed, *[zero_s + one for one in known])
+    assert found_s == zero_s + max(*dates, *known)
 
 
 @pytest.mark.parametrize(
