@@ -108,15 +108,17 @@ class ApiError(ControlPlaneError):
         self.message = answer.message
         self.causes = answer.details.causes
         self.retry_after_s = retry_after_s
+        self.is_by_webhook = _is_by_webhook(answer)
         is_gone = asked.verb == "create" and answer.details.kind == "namespaces"
         is_ending = status == 403 and self.has_cause("NamespaceTerminating")
-        self.namespace_terminating = is_ending or (status == 404 and is_gone)
-        self.is_refusal = status in _REFUSALS and not self.namespace_terminating
+        has_no_namespace = is_ending or (status == 404 and is_gone)
+        self.namespace_terminating = has_no_namespace and not self.is_by_webhook
+        is_refusal = status in _REFUSALS or self.is_by_webhook
+        self.is_refusal = is_refusal and not self.namespace_terminating
         # Causes of the server's own validation name the fields. What a policy refuses, or a test of
-        # a JSON patch, has no such cause; a webhook's answer may have, but shows in the message.
+        # a JSON patch, has no such cause.
         has_fields = bool(self.causes) and all(cause.field for cause in self.causes)
-        is_by_webhook = self.message.startswith(_BY_WEBHOOK)
-        self.is_schema_refusal = status == 422 and has_fields and not is_by_webhook
+        self.is_schema_refusal = status == 422 and has_fields and not self.is_by_webhook
         # Any other refusal may pass by itself, even 400 or 422: admission policies answer so, too.
         self.retryable = not self.namespace_terminating
         super().__init__(self._sentence())
@@ -128,7 +130,8 @@ class ApiError(ControlPlaneError):
     @property
     def is_of_another(self) -> bool:
         """Whether a patch that named its object's uid has met another object of the name."""
-        return self.status == 422 and any(cause.field == "metadata.uid" for cause in self.causes)
+        is_invalid = self.status == 422 and not self.is_by_webhook
+        return is_invalid and any(cause.field == "metadata.uid" for cause in self.causes)
 
     def _sentence(self) -> str:
         reason = f" {self.reason}" if self.reason else ""
@@ -148,10 +151,16 @@ class Unauthorized(ApiError):
 
 
 class Forbidden(ApiError):
-    """403: RBAC, a quota, an admission plugin, or a namespace that is being deleted."""
+    """403: RBAC, a quota, an admission plugin, or a namespace that is being deleted.
+
+    Also what a webhook denies, whatever code below 500 it gives but 429: it knows nothing of our
+    object, so its 404 does not say that this is gone, and its 409 not that the name is taken.
+    """
 
     def _sentence(self) -> str:
         text = super()._sentence()
+        if self.is_by_webhook:
+            return text
         if self.namespace_terminating:
             return f"{text}; the namespace is being deleted, nothing can be created in it"
         asked = self.asked
@@ -249,6 +258,10 @@ _BY_STATUS: dict[int, type[ApiError]] = {
 }
 
 
+def _is_by_webhook(answer: Status) -> bool:
+    return answer.message.startswith(_BY_WEBHOOK)
+
+
 def _parse(body: bytes) -> Status:
     try:
         status = _status_decoder.decode(body)
@@ -270,7 +283,9 @@ def from_response(
     """
     answer = _parse(body)
     kind = ServerFault if status >= 500 else _BY_STATUS.get(status, ApiError)
-    if kind is Conflict and answer.reason == "AlreadyExists":
+    if _is_by_webhook(answer) and status < 500 and status != 429:
+        kind = Forbidden
+    elif kind is Conflict and answer.reason == "AlreadyExists":
         kind = AlreadyExists
     elif kind is NotServed and answer.reason == "NotFound":
         kind = NotFound

@@ -16,7 +16,7 @@ import pytest
 import trustme
 from aiohttp import web
 
-from lean_sandbox.kube.errors import ApiError, from_response
+from lean_sandbox.kube.errors import ApiError, Forbidden, from_response
 from tests.conformance.api import JSON_PATCH, Reply, until
 from tests.conformance.objects import pod
 from tests.controlplane.objects import all_ready, condition, extension, fill, sandbox
@@ -128,6 +128,10 @@ async def webhook(scene: Scene, said: Json | None) -> AsyncIterator[None]:
         await runner.cleanup()
 
 
+def _said(code: int, reason: str) -> Json:
+    return {"code": code, "reason": reason, "message": "not now"}
+
+
 async def refused_pod(scene: Scene) -> Reply:
     """Try to create a Pod until it is refused: a policy comes into force after a moment."""
     found: list[Reply] = []
@@ -165,6 +169,9 @@ async def test_a_policy_may_refuse_with_403(scene: Scene) -> None:
         (None, 400, None),
         ({"code": 422, "message": "not now"}, 422, refusals.BY_WEBHOOK),
         (refusals.BY_SCHEMA, 422, refusals.INVALID_BY_WEBHOOK),
+        (_said(404, "NotFound"), 404, refusals.denied_by_webhook(404, "NotFound")),
+        (_said(409, "AlreadyExists"), 409, refusals.denied_by_webhook(409, "AlreadyExists")),
+        (_said(401, "Unauthorized"), 401, refusals.denied_by_webhook(401, "Unauthorized")),
     ],
 )
 async def test_what_a_webhook_refuses_begins_with_its_name(
@@ -176,7 +183,10 @@ async def test_what_a_webhook_refuses_begins_with_its_name(
     assert reply.status == status
     assert reply.message.startswith('admission webhook "w.example.com" denied the request')
     assert expected is None or shape(reply.json) == shape(expected)
-    assert not error_of(reply).is_schema_refusal
+    error = error_of(reply)
+    assert isinstance(error, Forbidden)
+    assert error.is_refusal
+    assert not error.is_schema_refusal
 
 
 async def test_what_breaks_a_rule_of_its_kind_is_refused_with_fields(scene: Scene) -> None:

@@ -115,6 +115,28 @@ def test_of_all_422_only_a_schema_refusal_is_final(
     assert made(422, msgspec.json.encode(refusal)).is_schema_refusal is is_final
 
 
+@given(
+    code=st.integers(400, 499).filter(lambda code: code != 429),
+    reason=st.sampled_from(["", "NotFound", "AlreadyExists", "Conflict", "Expired"]),
+    verb=st.sampled_from(["create", "patch", "delete"]),
+)
+def test_the_denial_of_a_webhook_is_a_refusal_whatever_code_it_gives(
+    code: int, reason: str, verb: str
+) -> None:
+    """It tells nothing of the object, of its namespace or of our credential."""
+    causes = [{"reason": "NamespaceTerminating", "field": "metadata.uid"}]
+    details = {"kind": "namespaces", "causes": causes}
+    body = {**refusals.denied_by_webhook(code, reason), "details": details}
+    error = errors.from_response(code, msgspec.json.encode(body), {}, errors.Asked(verb, "pods"))
+    assert type(error) is errors.Forbidden
+    assert error.is_refusal
+    assert error.retryable
+    assert not error.namespace_terminating
+    assert not error.is_schema_refusal
+    assert not error.is_of_another
+    assert "permission" not in str(error)
+
+
 def test_causes_with_fields_do_not_make_another_code_a_schema_refusal() -> None:
     """A namespace that ends names a field, too."""
     assert not made(403, TERMINATING).is_schema_refusal

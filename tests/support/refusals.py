@@ -7,7 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["BY_POLICY", "BY_SCHEMA", "BY_WEBHOOK", "INVALID_BY_WEBHOOK", "TEST_FAILED"]
+__all__ = [
+    "BY_POLICY",
+    "BY_SCHEMA",
+    "BY_WEBHOOK",
+    "INVALID_BY_WEBHOOK",
+    "TEST_FAILED",
+    "denied_by_webhook",
+]
 
 Json = dict[str, Any]
 
@@ -38,3 +45,8 @@ BY_WEBHOOK = _refusal(f"{_HOOK}not now", None, reason="")
 INVALID_BY_WEBHOOK = {**BY_SCHEMA, "message": f"{_HOOK}{_INVALID}"}
 #: A JSON patch of which a test does not hold.
 TEST_FAILED = _refusal("the server rejected our request due to an error in our request", {})
+
+
+def denied_by_webhook(code: int, reason: str = "") -> Json:
+    """Return the denial of a webhook that gives a code and perhaps a reason."""
+    return {**BY_WEBHOOK, "code": code, "reason": reason}
