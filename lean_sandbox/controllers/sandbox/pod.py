@@ -33,34 +33,32 @@ class PodOfSandbox:
 
     async def sync(self) -> None:
         """Bring the Pod to the desired state; raises ReconcileError if it cannot."""
-        fetched: PodEntry | None = None
-        was_fetched = False
-        # A fetch may follow a fetch only through a create that collided; nothing loops here.
-        for _ in range(4):
-            step, clears = self._plan_pod(fetched, was_fetched=was_fetched)
-            if isinstance(step, plans.Create):
-                # Claims are mounted by name: a Pod could write to the disk of somebody else.
-                if not self._run.has_claims or await self._create_pod(clears_annotation=clears):
-                    return
-                with failing_as(FailedStep.POD_GET_AFTER_CREATE):
-                    fetched = await self._requests.get_pod(self._run.key)
-            elif isinstance(step, plans.Fetch):
-                with failing_as(FailedStep.POD_GET):
-                    fetched = await self._requests.get_pod(self._run.entry.pod_key)
-            else:
-                # A refused patch of the annotation must not keep the Pod alive.
-                is_end = isinstance(step, plans.Delete)
-                if is_end:
-                    await self._carry_out(step)
-                if clears:
-                    await self._clear_annotation()
-                if not is_end:
-                    await self._carry_out(step)
+        step, clears = self._plan_pod(None, was_fetched=False)
+        if isinstance(step, plans.Fetch):
+            with failing_as(FailedStep.POD_GET):
+                fetched = await self._requests.get_pod(self._run.entry.pod_key)
+            step, clears = self._plan_pod(fetched, was_fetched=True)
+        if isinstance(step, plans.Create):
+            # Claims are mounted by name: a Pod could write to the disk of somebody else.
+            if not self._run.has_claims or await self._create_pod(clears_annotation=clears):
                 return
-            was_fetched = True
-        raise ReconcileError(
-            f"{FailedStep.POD_GET_AFTER_CREATE}: it was created and deleted repeatedly meanwhile"
-        )
+            step, clears = self._plan_pod(await self._get_existing(), was_fetched=True)
+        # A refused patch of the annotation must not keep the Pod alive.
+        is_end = isinstance(step, plans.Delete)
+        if is_end:
+            await self._carry_out(step)
+        if clears:
+            await self._clear_annotation()
+        if not is_end:
+            await self._carry_out(step)
+
+    async def _get_existing(self) -> PodEntry:
+        """Fetch the Pod that a create has met; raises ReconcileError if it is gone again."""
+        with failing_as(FailedStep.POD_GET_AFTER_CREATE):
+            fetched = await self._requests.get_pod(self._run.key)
+        if fetched is None:
+            raise ReconcileError(f"{FailedStep.POD_GET_AFTER_CREATE}: it is gone again")
+        return fetched
 
     def _plan_pod(
         self, fetched: PodEntry | None, *, was_fetched: bool

@@ -22,23 +22,24 @@ class ServiceOfSandbox:
 
     async def sync(self) -> None:
         """Bring the Service to the desired state; raises ReconcileError if it cannot."""
-        service = self._caches.services.get(self._run.key)
-        # A fetch may follow a fetch only through a create that collided; nothing loops here.
-        for _ in range(4):
-            step = plans.plan_service(self._run.entry, service)
-            must_fetch = isinstance(step, plans.Fetch)
-            if isinstance(step, plans.Create):
-                must_fetch = not await self._create_service()
-            if not must_fetch:
-                await self._carry_out_service(step)
-                break
-            with failing_as(FailedStep.SERVICE_GET):
-                found = await self._requests.get(self._caches.services, self._run.key)
-            service = found.entry if found is not None else None
-        else:
-            text = "it was created and deleted repeatedly meanwhile"
-            raise ReconcileError(f"{FailedStep.SERVICE_GET}: {text}")
+        step = self._plan(self._caches.services.get(self._run.key))
+        if isinstance(step, plans.Fetch):
+            step = self._plan(await self._fetch())
+        is_made = isinstance(step, plans.Create) and await self._create_service()
+        if isinstance(step, plans.Create) and not is_made:
+            step = self._plan(await self._fetch())
+        if isinstance(step, plans.Fetch | plans.Create) and not is_made:
+            raise ReconcileError(f"{FailedStep.SERVICE_GET}: others write to it at the same time")
+        await self._carry_out_service(step)
         self._run.seen.service_present = isinstance(step, plans.Create | plans.Adopt | plans.Keep)
+
+    def _plan(self, service: ServiceEntry | None) -> plans.ServiceStep:
+        return plans.plan_service(self._run.entry, service)
+
+    async def _fetch(self) -> ServiceEntry | None:
+        with failing_as(FailedStep.SERVICE_GET):
+            found = await self._requests.get(self._caches.services, self._run.key)
+        return found.entry if found is not None else None
 
     async def _create_service(self) -> bool:
         """Create the Service; false when one of its name exists already."""
