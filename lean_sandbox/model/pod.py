@@ -20,6 +20,11 @@ _SYSTEM_LABELS = (
 )
 
 
+# The parts of a spec as they were sent: only its volumes are changed.
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw] | None)
+_items = msgspec.json.Decoder(tuple[msgspec.Raw, ...] | None)
+
+
 class PodCondition(Lenient, frozen=True):
     """One entry of ``status.conditions`` of a Pod, without its times."""
 
@@ -230,14 +235,17 @@ def _pod_spec(sandbox: Sandbox) -> Any:
     templates = sandbox.spec.volumeClaimTemplates
     if not templates:
         return raw
-    spec = msgspec.json.decode(raw, type=dict[str, Any] | None) or {}
+    spec: dict[str, Any] = _fields.decode(raw) or {}
+    held = _items.decode(spec.get("volumes", b"null")) or ()
+    shown = sandbox.spec.podTemplate.shape().volumes or ()
     claimed = [template.name for template in templates]
-    volumes = [v for v in spec.get("volumes") or () if v.get("name") not in claimed]
+    volumes: list[Any] = [
+        volume for volume, one in zip(held, shown, strict=True) if one.name not in claimed
+    ]
     for name in claimed:
         claim = {"claimName": pvc_name(name, sandbox.metadata.name)}
         volumes.append({"name": name, "persistentVolumeClaim": claim})
-    spec["volumes"] = volumes
-    return spec
+    return {**spec, "volumes": volumes}
 
 
 def pvc_name(template_name: str, sandbox_name: str) -> str:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import msgspec
 
 from lean_sandbox.model import names
 from lean_sandbox.model.conditions import Condition
 from lean_sandbox.model.meta import ObjectMeta
-from lean_sandbox.model.podspec import shape_of
+from lean_sandbox.model.podspec import PodSpecShape, shape_of
 from lean_sandbox.model.service import ServicePort, derive_ports
 from lean_sandbox.model.times import moment_s
 from lean_sandbox.model.wire import (
@@ -22,6 +23,8 @@ from lean_sandbox.model.wire import (
     shared,
     shared_map,
 )
+
+T = TypeVar("T")
 
 
 class SandboxStatus(Lenient, frozen=True):
@@ -74,21 +77,32 @@ class PodTemplate(Lenient, frozen=True):
     metadata: OrNull[PodTemplateMetadata] = PodTemplateMetadata()
     spec: msgspec.Raw = NOTHING
 
+    def shape(self) -> PodSpecShape:
+        """Return what is read of the spec; raises ValueError if that is not as core/v1 says."""
+        return _decoded(shape_of, self.spec)
+
     def read_spec(self) -> dict[str, Any] | None:
         """Return the spec as plain data; raises ValueError if it is not shaped as core/v1 says."""
-        try:
-            spec: dict[str, Any] | None = _read_spec.decode(self.spec)
-            shape_of(self.spec)
-        except ODD as error:
-            raise ValueError(f"spec.podTemplate.spec: {error}") from None
-        return spec
+        self.shape()
+        return _decoded(_read_spec.decode, self.spec)
+
+
+def _decoded(decode: Callable[[msgspec.Raw], T], spec: msgspec.Raw) -> T:
+    try:
+        return decode(spec)
+    except ODD as error:
+        raise ValueError(f"spec.podTemplate.spec: {error}") from None
 
 
 # The limit of API servers for annotations, all keys and values together.
 _MOST_BYTES = 256 * 1024
 # Each entry takes some 200 bytes of memory, however short it is in the object.
 _MOST_ENTRIES = 1000
-_read_spec = msgspec.json.Decoder(dict[str, Any] | None)
+# Of the reason why a spec cannot be used.
+_LONGEST_REFUSAL = 1024
+_read_spec: msgspec.json.Decoder[dict[str, Any] | None] = msgspec.json.Decoder(
+    dict[str, Any] | None
+)
 
 
 class VolumeClaimTemplateMetadata(Value, frozen=True):
@@ -145,41 +159,58 @@ class SandboxView(msgspec.Struct, frozen=True, gc=False):
     is_deleted_at_expiry: bool = False
     # Without reserved keys, which never reach the Pod; empty when none can have them.
     template_metadata: PodTemplateMetadata = PodTemplateMetadata()
-    ports: tuple[ServicePort, ...] = ()
+    # None when they cannot be read.
+    ports: tuple[ServicePort, ...] | None = ()
     claim_templates: tuple[str, ...] = ()
-    # Why no Pod is given the metadata of the template, if so.
+    # Why no Pod can be made, if so.
     refusal: str = ""
 
 
 def view_of(sandbox: Sandbox) -> SandboxView:
     """Return what decisions need of ``sandbox``, detached from the message it came in.
 
-    Raises ValueError for an unusable ``spec.shutdownTime`` or Pod spec, or for too many ports or
-    volume claims.
+    An unusable Pod spec or ``spec.shutdownTime``, too large metadata and too many ports or volume
+    claims are a refusal: nothing new is made, and what there is still ends when it is to end.
     """
     spec = sandbox.spec
-    spec.podTemplate.read_spec()
-    ports = derive_ports(spec.podTemplate.spec)
-    claims = spec.volumeClaimTemplates or ()
-    for field, many in (
-        ("spec.podTemplate.spec.containers[].ports", ports),
-        ("spec.volumeClaimTemplates", claims),
-    ):
-        if fault := _too_many(len(many), field):
-            raise ValueError(fault)
-    refusal = metadata_fault(spec.podTemplate.metadata, "spec.podTemplate.metadata")
-    metadata = PodTemplateMetadata() if refusal else visible(spec.podTemplate.metadata)
+    ports, no_ports = _read(lambda: _ports_of(spec.podTemplate))
+    claims, no_claims = _read(lambda: _claim_templates_of(spec))
+    end_s, no_end = _read(lambda: moment_s(spec.shutdownTime, "spec.shutdownTime"))
+    no_metadata = metadata_fault(spec.podTemplate.metadata, "spec.podTemplate.metadata")
+    metadata = PodTemplateMetadata() if no_metadata else visible(spec.podTemplate.metadata)
     return SandboxView(
         generation=sandbox.metadata.generation,
         is_suspended=spec.operatingMode == names.OPERATING_MODE_SUSPENDED,
         service=spec.service,
-        shutdown_time=moment_s(spec.shutdownTime, "spec.shutdownTime"),
+        shutdown_time=end_s,
         is_deleted_at_expiry=spec.shutdownPolicy == names.SHUTDOWN_POLICY_DELETE,
         template_metadata=shared_metadata(metadata),
         ports=shared(ports),
-        claim_templates=tuple(interned(names.clipped_name(t.name)) for t in claims),
-        refusal=refusal,
+        claim_templates=claims or (),
+        refusal=no_ports or no_claims or no_end or no_metadata,
     )
+
+
+def _read(read: Callable[[], T]) -> tuple[T | None, str]:
+    """Return what a part of a spec says, or the reason why it cannot be used."""
+    try:
+        return read(), ""
+    except ODD as error:
+        return None, str(error)[:_LONGEST_REFUSAL]
+
+
+def _ports_of(template: PodTemplate) -> tuple[ServicePort, ...]:
+    ports = derive_ports(template.shape())
+    if fault := _too_many(len(ports), "spec.podTemplate.spec.containers[].ports"):
+        raise ValueError(fault)
+    return ports
+
+
+def _claim_templates_of(spec: SandboxSpec) -> tuple[str, ...]:
+    templates = spec.volumeClaimTemplates or ()
+    if fault := _too_many(len(templates), "spec.volumeClaimTemplates"):
+        raise ValueError(fault)
+    return tuple(interned(names.clipped_name(one.name)) for one in templates)
 
 
 def metadata_fault(metadata: PodTemplateMetadata, field: str) -> str:

@@ -10,7 +10,7 @@ import msgspec
 
 from lean_sandbox.model import names
 from lean_sandbox.model.meta import ObjectMeta, changed_keys, child_metadata
-from lean_sandbox.model.podspec import ContainerPort, PodSpecShape, shape_of
+from lean_sandbox.model.podspec import ContainerPort, PodSpecShape
 from lean_sandbox.model.wire import Lenient, OrNull
 
 DEFAULT_PROTOCOL = "TCP"
@@ -41,16 +41,13 @@ class Service(Lenient, frozen=True):
     spec: OrNull[ServiceSpec] = ServiceSpec()
 
 
-def derive_ports(pod_spec: msgspec.Raw) -> tuple[ServicePort, ...]:
+def derive_ports(spec: PodSpecShape) -> tuple[ServicePort, ...]:
     """Return the Service ports for the container ports of a Pod spec, sorted by port and protocol.
 
     Containers count in order, then init containers that restart always. An explicit name is kept
     for the first port that claims it; nameless ports are called ``p-<port>-<protocol>``, with
     ``-2``, ``-3``... appended if that name is taken.
-
-    Raises msgspec.ValidationError: the containers or their ports are not shaped as core/v1 says.
     """
-    spec = shape_of(pod_spec)
     chosen: dict[tuple[int, str], str] = {}
     taken: set[str] = set()
     for port in _container_ports(spec):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from lean_sandbox.controllers.sandbox.plans import refusal
 from lean_sandbox.model.meta import ObjectMeta
+from lean_sandbox.model.podspec import shape_of
 from lean_sandbox.model.service import (
     Service,
     ServicePort,
@@ -41,7 +42,7 @@ def container(*ports: Port, **fields: Any) -> dict[str, Any]:
 def ports_of(*containers: dict[str, Any], init: tuple[dict[str, Any], ...] = ()) -> list[Port]:
     """Return the derived ports of a Pod spec as (name, number, protocol)."""
     spec = {"containers": containers, "initContainers": init, "restartPolicy": "Always"}
-    derived = derive_ports(msgspec.Raw(msgspec.json.encode(spec)))
+    derived = derive_ports(shape_of(msgspec.Raw(msgspec.json.encode(spec))))
     assert all(port.port == port.targetPort for port in derived)
     return [(port.name, port.port, port.protocol) for port in derived]
 
@@ -80,7 +81,7 @@ def test_only_init_containers_that_stay_have_ports() -> None:
 )
 def test_nothing_to_derive_is_no_error(raw: bytes) -> None:
     """Null and absent parts of a Pod spec have no ports."""
-    assert derive_ports(msgspec.Raw(raw)) == ()
+    assert derive_ports(shape_of(msgspec.Raw(raw))) == ()
 
 
 PORTS = st.tuples(

@@ -305,16 +305,20 @@ def test_a_sandbox_keeps_the_annotations_that_are_read(boxes: Hand[SandboxEntry]
     assert boxes.get("a").annotations is None
 
 
-def test_a_spec_that_cannot_be_acted_upon_is_remembered_as_a_fault() -> None:
+def test_a_spec_that_cannot_be_acted_upon_is_remembered_with_the_reason() -> None:
     """The words are kept until a better spec is seen, and nothing asks for another GET."""
     hand = Hand(sandbox_kind())
     broken = sandbox("a", 10)
     broken["spec"]["shutdownTime"] = "tomorrow"
     hand.listed(broken)
-    assert "shutdownTime" in hand.get("a").fault
-    assert not hand.get("a").needs_fetch
+    held = hand.get("a")
+    assert held.view is not None
+    assert "shutdownTime" in held.view.refusal
+    assert not held.needs_fetch
     hand.learn(sandbox("a", 11, generation=2))
-    assert hand.get("a").fault == ""
+    held = hand.get("a")
+    assert held.view is not None
+    assert not held.view.refusal
 
 
 def test_sandboxes_of_one_template_share_what_they_have_in_common() -> None:

@@ -27,7 +27,7 @@ from lean_sandbox.controllers.sandbox.throttle import (
 from lean_sandbox.kube.errors import Invalid
 from lean_sandbox.kube.events import Severity
 from lean_sandbox.model import names, sandbox_status
-from lean_sandbox.model.conditions import find, has_reason, is_true, upsert
+from lean_sandbox.model.conditions import find, has_reason, is_true
 from lean_sandbox.model.sandbox import EMPTY_STATUS, SandboxStatus, SandboxView
 from lean_sandbox.model.times import has_come, time_left_s
 from lean_sandbox.runtime.tracing import in_span
@@ -136,8 +136,6 @@ class SandboxReconcile:
             return await self._serve()
 
     async def _serve(self) -> Result:
-        if self._run.entry.fault:
-            return await self._refuse(self._run.entry.fault)
         try:
             if self._is_expired():
                 return await self._expire()
@@ -146,15 +144,6 @@ class SandboxReconcile:
         except OvertakenError:
             return Result(requeue_after_s=0.0)
         return await self._conclude()
-
-    async def _refuse(self, fault: str) -> Result:
-        # Only a change of the spec can help.
-        refused = sandbox_status.ready(
-            sandbox_status.Observation(generation=self._run.entry.generation, invalid=fault)
-        )
-        listed = upsert(self._run.old.conditions, refused, self._context.server_time.now())
-        await self._write_status(msgspec.structs.replace(self._run.old, conditions=listed))
-        return Result()
 
     def _is_of_pool(self) -> bool:
         # The pool does not try a member again whose spec somebody has edited.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lean_sandbox.controllers.sandbox import plans
-from lean_sandbox.controllers.sandbox.run import Lacking, SandboxRun
+from lean_sandbox.controllers.sandbox.run import Lacking, SandboxRun, UnusableTemplateError
 from lean_sandbox.kube.errors import AlreadyExists
 from lean_sandbox.model import names
 from lean_sandbox.model.sandbox_status import FailedStep
@@ -43,9 +43,12 @@ class ServiceOfSandbox:
 
     async def _create_service(self) -> bool:
         """Create the Service; false when one of its name exists already."""
+        ports = self._run.view.ports
+        if ports is None:
+            raise UnusableTemplateError(self._run.view.refusal)
         # The Service may have gone together with its Sandbox, whose end is not known yet.
         await self._run.whole()
-        body = build_service(self._run.entry.metadata, self._run.view.ports)
+        body = build_service(self._run.entry.metadata, ports)
         try:
             made = await self._requests.create(
                 self._caches.services,
@@ -95,7 +98,8 @@ class ServiceOfSandbox:
             service.labels,
             service.spec or ServiceSpec(),
             names.name_hash(self._run.key.name),
-            # The Sandbox decides on the ports only where spec.service asks for a Service.
+            # The Sandbox decides on the ports only where spec.service asks for a Service, and they
+            # can be read.
             self._run.view.ports if self._run.view.service else None,
         )
         lacking: Lacking = not self._run.owns(service), missing or {}

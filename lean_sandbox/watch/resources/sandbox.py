@@ -33,7 +33,6 @@ from lean_sandbox.watch.kind import (
     identity,
     shared_owner,
     status_writers,
-    view_or_fault,
 )
 
 SANDBOX_LABELS = frozenset(
@@ -54,10 +53,10 @@ class SandboxEntry(OwnedEntry, gc=False, frozen=True):
     """The cache entry of a Sandbox.
 
     ``view`` and ``status`` come from a full object or from our own writes. ``generation`` is the
-    newest seen, ``view.generation`` the one that the view was made of. ``fault`` is the reason why
-    the spec cannot be used, if any. ``pod_name`` is the annotation that names the Pod, ``notes``
-    are the other annotations that a reconcile reads. ``writers`` is a digest of who wrote the
-    status and when, 0 for nobody; ``is_applied`` says that somebody has used server-side apply.
+    newest seen, ``view.generation`` the one that the view was made of. ``pod_name`` is the
+    annotation that names the Pod, ``notes`` are the other annotations that a reconcile reads.
+    ``writers`` is a digest of who wrote the status and when, 0 for nobody; ``is_applied`` says that
+    somebody has used server-side apply.
     """
 
     writers: int = 0
@@ -67,7 +66,6 @@ class SandboxEntry(OwnedEntry, gc=False, frozen=True):
     notes: dict[str, str] | None = None
     view: SandboxView | None = None
     status: SandboxStatus | None = None
-    fault: str = ""
     created_at: str = ""
 
     @property
@@ -127,11 +125,8 @@ def build_sandbox(row: ObjectMeta, item: Sandbox | None, old: SandboxEntry | Non
         writers = old.writers
     view = None
     status = None
-    fault = ""
     if item is not None:
-        # The fault becomes the message of the condition Ready.
-        view, fault = view_or_fault(_shared_view, item)
-        view = view or SandboxView(generation=row.generation)
+        view = _shared_view(item)
         status = msgspec.structs.replace(
             item.status,
             conditions=shared_conditions(item.status.conditions),
@@ -139,7 +134,6 @@ def build_sandbox(row: ObjectMeta, item: Sandbox | None, old: SandboxEntry | Non
         )
     elif old is not None:
         view = old.view
-        fault = old.fault
         status = None if sandbox_row_contradicts(row, old) else old.status
     return SandboxEntry(
         *identity(row, old),
@@ -151,7 +145,6 @@ def build_sandbox(row: ObjectMeta, item: Sandbox | None, old: SandboxEntry | Non
         notes=_notes_of(row),
         view=view,
         status=status,
-        fault=fault,
         created_at=interned(row.creation_timestamp or ""),
     )
 
