@@ -70,12 +70,14 @@ class ContainerStatus(Lenient, frozen=True):
     """One entry of ``status.containerStatuses`` or ``initContainerStatuses``."""
 
     state: OrNull[ContainerState] = ContainerState()
+    ready: OrNull[bool] = False
 
 
 class PodStatus(Lenient, frozen=True):
     """The parts of a Pod's status that are mirrored, that explain it, or that decide readiness."""
 
     phase: OrNull[str] = ""
+    reason: OrNull[str] = ""
     podIPs: OrNull[tuple[PodIP, ...]] = ()
     conditions: OrNull[tuple[PodCondition, ...]] = ()
     initContainerStatuses: OrNull[tuple[ContainerStatus, ...]] = ()

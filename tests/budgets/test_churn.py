@@ -74,6 +74,57 @@ async def test_churn_of_a_ready_pod_costs_nothing(form: str) -> None:
         assert condition(world.get(), "Ready")["status"] == "True"
 
 
+_LOOPS = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}}
+_FAILED = {"terminated": {"reason": "Error", "exitCode": 1}}
+_KILLED = {"terminated": {"reason": "OOMKilled", "exitCode": 137}}
+_DONE = {"terminated": {"reason": "Completed", "exitCode": 0}}
+_RUNS: Json = {"running": {}}
+
+
+@pytest.mark.parametrize("ready", [False, True])
+@pytest.mark.parametrize(
+    ("phase", "one", "other"),
+    [
+        ("Running", _RUNS, _LOOPS),
+        ("Running", _RUNS, _FAILED),
+        ("Running", _KILLED, _RUNS),
+        ("Running", _RUNS, _DONE),
+        ("Running", _DONE, _RUNS),
+        ("Failed", _DONE, _FAILED),
+        ("Failed", _KILLED, _DONE),
+        ("Failed", {}, {}),
+        ("Succeeded", _DONE, _DONE),
+    ],
+)
+async def test_churn_of_a_pod_with_a_container_that_has_stopped_costs_nothing(
+    phase: str, one: Json, other: Json, *, ready: bool
+) -> None:
+    """Budget: whatever word the server has for its status, the Pod was fetched for that once."""
+    containers = [{"name": name, "image": "busybox"} for name in ("main", "side")]
+
+    def status(restarts: int) -> Json:
+        known = {"image": "busybox", "imageID": "", "restartCount": restarts}
+        states = zip(("main", "side"), (one, other), strict=True)
+        listed = [
+            {"name": name, "state": state, "ready": ready and state is _RUNS, **known}
+            for name, state in states
+            if state
+        ]
+        return {"phase": phase, "containerStatuses": listed, "reason": None if one else "Evicted"}
+
+    async with open_world() as world:
+        await world.create(sandbox(pod_spec={"containers": containers}))
+        await world.run_pod(ready=False)
+        await world.pod_status(**status(0))
+        await world.advance(60.0)
+        world.forget_requests()
+        for number in range(10):
+            mark(world, "annotations", "example.com/heartbeat", str(number))
+            await world.pod_status(**status(number + 1))
+            await world.advance(5.0)
+        assert not world.asked(events=True)
+
+
 @pytest.mark.parametrize("form", ["metadata", "full"])
 async def test_churn_costs_no_write_in_any_form_of_the_watch(form: str) -> None:
     """Budget: where a server gives no columns, churn costs reads at worst, and never a write."""
@@ -147,6 +198,7 @@ async def test_a_container_that_keeps_crashing_is_told_once(form: str) -> None:
             await world.run_pod(ready=False)
             await world.advance(20.0)
         assert world.writes() == {"patch sandboxes/status": 1}
+        assert form == "metadata" or not world.asked()["get pods"]
         message = condition(world.get(), "Ready")["message"]
         assert message == "Pod is Running but not Ready (CrashLoopBackOff)"
         await world.run_pod()

@@ -155,6 +155,14 @@ def test_a_status_written_by_another_than_the_kubelet_passes() -> None:
     assert not hand.get("a").needs_fetch
 
 
+def _stopped(phase: str, reason: str) -> dict[str, Any]:
+    """Return a Pod whose container has stopped, for a reason if it gives one."""
+    found = pod("a", 10, phase=phase, ready=False)
+    state = {"terminated": {"reason": reason, "exitCode": 1}}
+    found["status"]["containerStatuses"] = [{"name": "main", "state": state}] if reason else []
+    return found
+
+
 def test_a_listed_pod_and_its_first_row_have_the_same_fingerprints() -> None:
     """After the list nothing passes that is as it was: full objects stand for their columns."""
     pairs = [
@@ -163,14 +171,20 @@ def test_a_listed_pod_and_its_first_row_have_the_same_fingerprints() -> None:
             pod("a", 10, phase="Pending", ready=False, ip="", node="node-1"),
             pod_row("MODIFIED", "a", 11, first=True, **PENDING),
         ),
-        (
-            pod("a", 10, phase="Succeeded", ready=False),
-            pod_row("MODIFIED", "a", 11, first=True, status="Completed", ready="0/1"),
-        ),
-        (
-            pod("a", 10, phase="Failed", ready=False),
-            pod_row("MODIFIED", "a", 11, first=True, status="Error", ready="0/1"),
-        ),
+        *[
+            (
+                _stopped(phase, reason),
+                pod_row("MODIFIED", "a", 11, first=True, status=reason or phase, ready="0/1"),
+            )
+            for phase, reason in (
+                ("Succeeded", "Completed"),
+                ("Failed", "Error"),
+                ("Failed", "OOMKilled"),
+                ("Failed", ""),
+                ("Running", "Error"),
+                ("Running", "Completed"),
+            )
+        ],
         (
             pod("a", 10, deletionTimestamp=DELETING),
             pod_row(

@@ -56,6 +56,8 @@ _NO_START = {
 _CRASH_LOOP = "CrashLoopBackOff"
 _ENDED = ("Error", "OOMKilled", "ContainerCannotRun", "StartError", "RunContainerError")
 _TROUBLES = _NO_START | {word: word for word in (*_ENDED, _CRASH_LOOP)}
+# Classes of the status of a Pod that runs and is not ready, and of no other.
+_RUN_ON = frozenset({RUNNING, _CRASH_LOOP})
 # Statuses of a Pod that has not started yet.
 _WAITING_WORDS = frozenset({"Pending", "ContainerCreating", "PodInitializing", *_NO_START})
 
@@ -138,6 +140,8 @@ def pod_hint(columns: Mapping[str, str] | None) -> str | None:
     if word == "Terminating" and are_ready:
         # A terminating Pod keeps its state while its containers are ready.
         return READY
+    if word == "NotReady":
+        return RUNNING
     if word in _WAITING_WORDS or word.startswith("Init:"):
         return WAITING
     return interned(word)
@@ -146,20 +150,34 @@ def pod_hint(columns: Mapping[str, str] | None) -> str | None:
 def columns_with_hint(item: Pod) -> dict[str, str]:
     """Return the columns of a full Pod, with the class of its status in place of the status."""
     state = pod_state(item)
-    if state.phase == "Running":
-        hint = READY if state.is_ready else RUNNING
+    # As servers show it, so that the next row is news only if it shows something else.
+    hint = interned(_status_word(item))
+    if state.phase == names.POD_RUNNING:
+        if state.is_ready:
+            hint = READY
+        elif hint == "Running":
+            hint = RUNNING
     elif state.scheduled is not None and state.scheduled.reason == GATED:
         hint = GATED
-    else:
-        hint = {"Pending": WAITING, "Succeeded": "Completed", "Failed": "Error"}.get(
-            state.phase, state.phase
-        )
+    elif state.phase == names.POD_PENDING:
+        hint = WAITING
     return {
         "hint": hint,
         "Status": stopped_reason(item) or hint,
         "IP": state.ips[0] if state.ips else "<none>",
         "Node": state.node or "<none>",
     }
+
+
+def _status_word(item: Pod) -> str:
+    """Return what the column Status shows of a Pod that has started, and that nobody deletes."""
+    status = item.status
+    states = (one.state for one in status.containerStatuses)
+    reasons = (state.waiting.reason or state.terminated.reason for state in states)
+    word = next(filter(None, reasons), "") or status.reason or status.phase
+    if word == "Completed" and any(one.ready for one in status.containerStatuses):
+        return "Running"
+    return word
 
 
 _NEW_POD_COLUMNS = {"hint": WAITING, "IP": "<none>", "Node": "<none>"}
@@ -255,9 +273,12 @@ def _shows_another_state(row: ObjectMeta, old: PodEntry, hint: str, writes: int)
     state = old.state
     if row.columns is None or state is None:
         return True
-    if hint != old.hint and row.deletion_timestamp is None:
+    is_same = hint == old.hint or (
+        hint in _RUN_ON and state.phase == names.POD_RUNNING and not state.is_ready
+    )
+    if not is_same and row.deletion_timestamp is None:
         return True
-    if hint == old.hint and writes != old.writes:
+    if is_same and writes != old.writes:
         return True
     node = row.columns.get("Node", "")
     address = row.columns.get("IP", "")
