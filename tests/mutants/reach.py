@@ -245,9 +245,12 @@ class Reach:
 
 
 def folder_of(path: str) -> str:
-    """Return where the tests of a module's package are: below a folder of the same name."""
+    """Return where the tests of a module's package are: in a folder of the same name, or above."""
     *packages, module = path.removeprefix("lean_sandbox/").split("/")
-    return "/".join(["tests", *(packages or [module.removesuffix(".py")]), ""])
+    parts = packages or [module.removesuffix(".py")]
+    while len(parts) > 1 and not (ROOT / "tests" / "/".join(parts)).is_dir():
+        parts.pop()
+    return "/".join(["tests", *parts, ""])
 
 
 def _uses() -> dict[str, set[str]]:

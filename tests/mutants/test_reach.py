@@ -20,6 +20,7 @@ def test_what_is_not_asked_is_there(name: str) -> None:
         ("lean_sandbox/controllers/claim/bind.py", "tests/controllers/claim/"),
         ("lean_sandbox/log.py", "tests/log/"),
         ("filters/columns.py", "tests/filters/"),
+        ("lean_sandbox/watch/resources/pod.py", "tests/watch/"),
     ],
 )
 def test_the_tests_of_a_package_are_asked_first(path: str, folder: str) -> None:
