@@ -177,9 +177,9 @@ def build_sandbox(
         is_running = item.spec.operatingMode != names.OPERATING_MODE_SUSPENDED
         for one in item.status.conditions:
             if one.type == names.READY and one.status == names.TRUE:
-                ready_since = one.lastTransitionTime or ""
+                ready_since = one.lastTransitionTime
             if one.type == names.SUSPENDED and one.status == names.FALSE:
-                resumed_at = one.lastTransitionTime or ""
+                resumed_at = one.lastTransitionTime
             is_finished = one.type == names.FINISHED and one.status == names.TRUE
             has_ended = has_ended or is_finished or one.reason == names.REASON_SANDBOX_EXPIRED
         is_resuming = is_running and is_true(item.status.conditions, names.SUSPENDED)

@@ -28,7 +28,7 @@ async def open_rolling(
     owner = pool(replicas=replicas, strategy=strategy)
     if wish is not None:
         owner["metadata"]["annotations"] = {PREFIX + "rolling-update": wish}
-    given_ = settings(companions=("rollout",), **more)
+    given_ = settings(**{"companions": ("rollout",), **more})
     before = (placed(), owner)
     async with open_world(given_, clock=FakeClock(), one_time=True, before=before) as world:
         await make_ready(world)
