@@ -89,3 +89,65 @@ def test_a_pod_shows_its_readiness_and_first_address() -> None:
         "initContainerStatuses": [{"name": "i", "ready": True}, {"name": "s", "ready": True}],
     }
     assert from_json(pod).columns == {"Ready": "2/3", "IP": "10.0.0.1"}
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {},
+        dict.fromkeys(("uid", "name", "namespace", "resourceVersion", "deletionTimestamp")),
+        {"generation": "3", "labels": {}, "annotations": {}, "ownerReferences": []},
+    ],
+)
+def test_metadata_that_says_nothing_is_empty(metadata: dict[str, object]) -> None:
+    """Null is as absent; a generation that is no number is none."""
+    assert from_json({"metadata": metadata}) == from_json({"metadata": {}})
+
+
+@pytest.mark.parametrize(
+    ("read", "given", "text"),
+    [
+        ("uid", {"uid": 5}, "5"),
+        ("name", {"name": 5}, "5"),
+        ("namespace", {"namespace": 5}, "5"),
+        ("resource_version", {"resourceVersion": 5}, "5"),
+        ("deletion_timestamp", {"deletionTimestamp": 5}, "5"),
+        ("labels", {"labels": {1: 2}}, {"1": "2"}),
+        ("annotations", {"annotations": {1: None}}, {"1": "None"}),
+        ("owners", {"ownerReferences": [{"uid": 5}]}, (Owner("5", controller=False),)),
+        ("owners", {"ownerReferences": [{"uid": None}]}, (Owner("", controller=False),)),
+        ("owners", {"ownerReferences": [{"controller": 1}]}, (Owner("", controller=False),)),
+    ],
+)
+def test_what_should_be_text_is_read_as_text(
+    read: str, given: dict[str, object], text: object
+) -> None:
+    """A recorded log may have been written by anything."""
+    assert getattr(from_json({"metadata": given}), read) == text
+
+
+@pytest.mark.parametrize(
+    ("status", "columns"),
+    [
+        (None, {"Ready": "", "Reason": ""}),
+        ({}, {"Ready": "", "Reason": ""}),
+        ({"conditions": [{"type": "Ready"}]}, {"Ready": "", "Reason": ""}),
+        (
+            {"conditions": [{"type": "Ready", "status": True, "reason": 5}]},
+            {"Ready": "True", "Reason": "5"},
+        ),
+    ],
+)
+def test_a_full_object_without_a_condition_has_empty_columns(
+    status: object, columns: dict[str, str]
+) -> None:
+    """A spec or a status makes it a full one."""
+    assert from_json({"metadata": {}, "status": status}).columns == columns
+    assert from_json({"metadata": {}, "spec": {}}).columns == {"Ready": "", "Reason": ""}
+
+
+def test_a_pod_has_the_first_of_its_addresses() -> None:
+    """None before there is any; whatever the value, it is text."""
+    for ips, shown in (([], "<none>"), ([{}], "<none>"), ([{"ip": 5}, {"ip": "6"}], "5")):
+        pod = {"kind": "Pod", "metadata": {}, "spec": {}, "status": {"podIPs": ips}}
+        assert (from_json(pod).columns or {})["IP"] == shown

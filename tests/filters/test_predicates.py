@@ -244,3 +244,46 @@ def test_all_labels_pass_exactly_when_the_mapping_differs(
     """The digest agrees with comparing the mappings."""
     objects = [ObservedObject("u", labels=labels) for labels in (before, after)]
     assert decisions(Filter(labels()), objects)[0].passed is (before != after)
+
+
+def test_a_value_is_told_with_80_characters() -> None:
+    """Of the column alone, whose text others write."""
+    leaf = column("Ready")
+    told = leaf.describe(leaf.name, "x" * 81, None)
+    assert told == f"{leaf.name} {'x' * 80} -> none"
+
+
+@pytest.mark.parametrize(
+    ("leaf", "changes"),
+    [
+        (resource_version(), {"resource_version": ""}),
+        (generation(), {"generation": 0}),
+    ],
+)
+def test_what_the_server_does_not_set_is_no_opinion(leaf: Leaf, changes: dict[str, object]) -> None:
+    """So nothing is dropped for it."""
+    assert leaf.read(sandbox(**changes)) is NO_OPINION
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_change"),
+    [
+        ([], [("a", False)], True),
+        ([("a", False)], [("b", False)], True),
+        ([("a", False), ("b", False)], [("a", False)], True),
+        ([("a", False), ("c", True)], [("b", False), ("c", True)], False),
+        ([("a", True)], [("b", True)], True),
+        ([], [], False),
+    ],
+)
+def test_the_controller_counts_or_else_all_owners(
+    before: list[tuple[str, bool]], after: list[tuple[str, bool]], *, is_change: bool
+) -> None:
+    """An object without any has none."""
+
+    def read(listed: list[tuple[str, bool]]) -> object:
+        references = tuple(Owner(uid, controller=controls) for uid, controls in listed)
+        return owners().read(sandbox(owners=references))
+
+    assert (read(before) != read(after)) is is_change
+    assert read([]) is None

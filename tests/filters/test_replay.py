@@ -313,3 +313,42 @@ def test_a_file_that_is_no_log_is_told_in_few_lines() -> None:
     summary = explain(["no log\n"] * 500, by_predicate(generation()), out=out)
     assert len(summary.broken_lines) == 500
     assert len(out.getvalue().splitlines()) < 20
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"cells": ["1/1"]},
+        {"cells": ["1/1", "Running", "more"]},
+        {"cells": {"0": "1/1", "1": "Running"}},
+        {"cells": None},
+        {},
+    ],
+)
+def test_cells_that_do_not_fit_the_columns_are_none(row: dict[str, Any]) -> None:
+    """Such a row is one of metadata alone: nothing is judged by cells of other columns."""
+    head = table((["1/1", "Running"], partial()), columns=("Ready", "Status"))
+    odd = {"kind": "Table", "rows": [{**row, "object": partial(version="2")}]}
+    first, found = replayed([event("ADDED", head), event("MODIFIED", odd)], column("Ready"))
+    assert first.object is not None
+    assert found.object is not None
+    assert first.object.columns == {"Ready": "1/1", "Status": "Running"}
+    assert found.object.columns is None
+    bare = replayed([event("ADDED", table(([], pod_object("Running", ready=True))))], PODS)
+    assert bare[0].object is not None
+    assert bare[0].object.columns == from_json(pod_object("Running", ready=True)).columns
+
+
+@pytest.mark.parametrize("half", ["type", "object"])
+def test_an_object_with_one_field_of_an_envelope_is_an_object(half: str) -> None:
+    """Some kinds have a field of that name; only both make an event."""
+    (found,) = replayed([json.dumps({**partial(generation=1), half: "x"})], generation())
+    assert (found.outcome, found.object is not None) == (LineOutcome.PASSED, True)
+
+
+@pytest.mark.parametrize(("broken", "ends"), [(10, "10"), (11, "10, ...")])
+def test_as_many_broken_lines_are_named(broken: int, ends: str) -> None:
+    """And that there are more."""
+    out = io.StringIO()
+    explain(["x"] * broken, by_predicate(generation()), out=out)
+    assert out.getvalue().splitlines()[-1].endswith(ends)

@@ -162,6 +162,13 @@ def test_namespaces_are_excluded_one_by_one() -> None:
     assert exclude_namespaces() == ""
 
 
+def test_a_namespace_has_at_most_63_characters() -> None:
+    """As many are accepted."""
+    assert exclude_namespaces("a" * 63) == f"metadata.namespace!={'a' * 63}"
+    with pytest.raises(SelectorError, match="must have 1 to 63 characters"):
+        exclude_namespaces("a" * 64)
+
+
 @pytest.mark.parametrize("name", ["", "Upper", "a.b", "a_b", "-a", "x" * 64])
 def test_a_bad_namespace_is_refused_by_name(name: str) -> None:
     """A name no namespace can have is a mistake in the settings."""
