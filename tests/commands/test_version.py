@@ -73,7 +73,7 @@ def test_what_git_cannot_read_is_unknown(tmp_path: Path, monkeypatch: pytest.Mon
     assert to_build(tmp_path) == UNKNOWN
 
 
-@pytest.mark.parametrize("line", ["--version", "run --version", "config --version"])
+@pytest.mark.parametrize("line", ["--version", "--version --extensions", "run --version"])
 def test_every_way_to_ask_has_the_same_answer(
     line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

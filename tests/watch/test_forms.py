@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import pytest
 from structlog.testing import capture_logs
 
 from filters import Change
 from lean_sandbox.watch.kind import METADATA_WATCH_ACCEPT, Representation
+from lean_sandbox.watch.resources import build_caches
 from lean_sandbox.watch.resources.sandbox import sandbox_kind
 from tests.support.clock import settle
 from tests.watch.hand import Hand
@@ -335,3 +337,14 @@ async def test_an_error_among_the_events_is_never_a_row() -> None:
             await watch.lines(problem(500, "InternalError"))
             assert "500 InternalError" in await rig.failing()
             assert rig.names() == ["a"]
+
+
+@pytest.mark.parametrize("form", list(Representation))
+def test_what_is_kept_lean_is_watched_in_the_form_of_the_setting(form: Representation) -> None:
+    """Services have no column that counts; the rest is watched in one form always."""
+    caches = msgspec.structs.asdict(build_caches(leanest=form))
+    found = {name: cache.kind.watch_as for name, cache in caches.items()}
+    lean = Representation.METADATA if form is Representation.TABLE else form
+    assert (found["sandboxes"], found["pods"], found["services"]) == (form, form, lean)
+    for name in ("templates", "pools", "claims"):
+        assert found[name] is Representation.FULL

@@ -14,6 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from lean_sandbox.watch.cache import Cache
 from lean_sandbox.watch.kind import Entry, Key, Kind, key_of
 from lean_sandbox.watch.resources.children import pvc_kind
+from lean_sandbox.watch.shown import ShownVersions
+from tests.support.clock import FakeClock
 
 
 class Thing(Entry, frozen=True):
@@ -127,3 +129,22 @@ def test_keys_share_the_text_of_their_namespace() -> None:
     one, two = (key_of(f"team-{letter}", name) for letter, name in ("ax", "ay"))
     assert one.namespace is two.namespace
     assert str(one) == "team-a/x"
+
+
+async def test_whoever_waits_for_a_version_leaves_nothing_behind() -> None:
+    """Each is told of its own object; once all have left, nothing is collected."""
+    shown = ShownVersions()
+    clock = FakeClock()
+    key = Key("ns", "a")
+    with shown.of(key) as first:
+        with shown.of(key) as second, shown.of(Key("ns", "b")) as other:
+            shown.note("ns", "a", 5)
+            for one in (first, second):
+                await one.until(5, clock, 0.0)
+                assert one._version == 5
+            assert other._version == 0
+        assert shown
+        shown.note("ns", "a", 4)
+        shown.note("ns", "a", 6)
+        assert (first._version, second._version) == (6, 5)
+    assert not shown

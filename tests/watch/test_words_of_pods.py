@@ -40,6 +40,23 @@ def test_words_of_a_pod_fall_into_classes(status: str, ready: str, hint: str) ->
     assert shown(status, ready).hint == hint
 
 
+@pytest.mark.parametrize(
+    ("gates", "hint"),
+    [
+        ("<none>", "ready"),
+        ("", "ready"),
+        ("2/2", "ready"),
+        ("1/2", "running"),
+        ("0/1", "running"),
+    ],
+)
+def test_a_pod_is_ready_whose_gates_are_open(gates: str, hint: str) -> None:
+    """All of them; a cell without any is empty."""
+    hand: Hand[PodEntry] = Hand(pod_kind())
+    hand.saw(pod_row("ADDED", "a", 10, first=True, gates=gates))
+    assert hand.get("a").hint == hint
+
+
 # Why a container does not start, and the word by which that is told.
 NO_START = {
     "ErrImagePull": "ErrImagePull",
