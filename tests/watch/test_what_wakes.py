@@ -10,6 +10,7 @@ from filters import EVERYTHING, Change
 from lean_sandbox.model import names
 from lean_sandbox.watch.kind import Representation
 from lean_sandbox.watch.resources.children import pvc_kind, service_kind
+from lean_sandbox.watch.resources.extensions import CLAIM_ANNOTATIONS, ClaimEntry, claim_kind
 from lean_sandbox.watch.resources.pod import pod_kind
 from lean_sandbox.watch.resources.sandbox import SandboxEntry, sandbox_kind
 from tests.watch.hand import Hand
@@ -403,3 +404,16 @@ def test_a_claim_for_a_volume_is_remembered_by_its_owner() -> None:
     changed = meta("data-a", 12, ownerReferences=owned_by("x", controller=False))
     assert hand.saw(partial("MODIFIED", changed)) == [Change.OWNERS]
     assert [other.name for other in hand.get("data-a").others] == ["x"]
+
+
+@pytest.mark.parametrize("key", sorted(CLAIM_ANNOTATIONS))
+def test_of_a_claim_what_a_tenant_writes_is_cut(key: str) -> None:
+    """Like a name, and a trace only when it is longer than one is."""
+    hand: Hand[ClaimEntry] = Hand(claim_kind())
+    written = "x" * 300
+    notes = {key: written, "other": "y"}
+    hand.listed({"metadata": meta("a", 10, generation=1, annotations=notes), "spec": {}})
+    is_trace = key == names.TRACE_CONTEXT_ANNOTATION
+    kept = names.clipped_trace(written) if is_trace else names.clipped_name(written)
+    assert hand.get("a").annotations == {key: kept}
+    assert (kept == written) is is_trace
