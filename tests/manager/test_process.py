@@ -22,8 +22,9 @@ from lean_sandbox.manager.leaderelection import AwakeClock, open_elector
 from lean_sandbox.manager.preflight import HOME, LEASE_NAME
 from lean_sandbox.manager.server import _open_elector
 from tests.manager.processes import NS, cluster
-from tests.support.names import LEASES
+from tests.support.names import LEASES, SANDBOXES
 from tests.support.patience import PATIENCE_S
+from tests.support.process import controller_process
 from tests.support.world import sandbox
 
 Json = dict[str, Any]
@@ -204,3 +205,25 @@ async def test_a_second_signal_ends_it_at_once_with_1(tmp_path: Path) -> None:
         with anyio.fail_after(PATIENCE_S):
             assert await one.wait() == 1
         assert running.holder
+
+
+async def test_the_command_companions_runs_no_controller(tmp_path: Path) -> None:
+    """Beside whichever there is: it holds a Lease of its own, and makes no Pod."""
+    async with cluster(tmp_path) as running:
+        store = running.plane.store
+        idle = {"annotations": {"agents.x-k8s.io/idle-timeout-seconds": "1"}}
+        body = sandbox(metadata={"namespace": NS, **idle})
+        store.create(body)
+        flags = ("--companions=idle", f"--leader-election-namespace={NS}")
+        async with controller_process(running.kubeconfig, *flags, command="companions") as process:
+
+            def is_suspended() -> bool:
+                found = store.get(SANDBOXES, NS, "sb-1")
+                return bool(found["spec"].get("operatingMode") == "Suspended")
+
+            await running.until(is_suspended)
+            process.send_signal(signal.SIGTERM)
+            assert await process.wait() == 0
+        assert store.find("pods", NS, "sb-1") is None
+        assert store.find(LEASES, NS, LEASE_NAME) is None
+        assert store.find(LEASES, NS, "companions.lean-sandbox") is not None

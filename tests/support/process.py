@@ -17,14 +17,14 @@ __all__ = ["controller_process", "listens"]
 
 @asynccontextmanager
 async def controller_process(
-    kubeconfig: Path, *flags: str, log: Path | None = None
+    kubeconfig: Path, *flags: str, log: Path | None = None, command: str = "run"
 ) -> AsyncIterator[Process]:
-    """Run `lean-sandbox run` without listeners; what is left of it at the end is killed.
+    """Run a command without listeners; what is left of it at the end is killed.
 
     What it logs goes to ``log``, or else to the ``stderr`` of what is yielded.
     """
     program = [
-        *(sys.executable, "-m", "lean_sandbox", "run", "--log-format=json"),
+        *(sys.executable, "-m", "lean_sandbox", command, "--log-format=json"),
         *(f"--kubeconfig={kubeconfig}", "--metrics-bind-address=0"),
         *("--health-probe-bind-address=0", *flags),
     ]
