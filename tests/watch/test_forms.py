@@ -8,11 +8,17 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from filters import Change
+from filters import Change, parse_labels
+from lean_sandbox.config.options import Settings
+from lean_sandbox.kube.client import Client
+from lean_sandbox.kube.connection import Connection
+from lean_sandbox.kube.transport import Transport
+from lean_sandbox.manager.wiring import build_shared
+from lean_sandbox.model import names
 from lean_sandbox.watch.kind import METADATA_WATCH_ACCEPT, Representation
 from lean_sandbox.watch.resources import build_caches
 from lean_sandbox.watch.resources.sandbox import sandbox_kind
-from tests.support.clock import settle
+from tests.support.clock import FakeClock, settle
 from tests.watch.hand import Hand
 from tests.watch.objects import (
     SANDBOX_COLUMNS,
@@ -348,3 +354,30 @@ def test_what_is_kept_lean_is_watched_in_the_form_of_the_setting(form: Represent
     assert (found["sandboxes"], found["pods"], found["services"]) == (form, form, lean)
     for name in ("templates", "pools", "claims"):
         assert found[name] is Representation.FULL
+
+
+@pytest.mark.parametrize("only_tracked", [True, False])
+def test_all_services_are_watched_unless_the_tracked_alone_are(*, only_tracked: bool) -> None:
+    """Any Service with a Sandbox's name is in its way."""
+    caches = build_caches(only_tracked_services=only_tracked)
+    label = names.NAME_HASH_LABEL if only_tracked else ""
+    assert caches.services.kind.label_selector == parse_labels(label)
+    assert build_caches().services.kind.label_selector == parse_labels("")
+
+
+@pytest.mark.parametrize(("timeout_s", "kept_s"), [(10.0, 60.0), (30.0, 60.0), (100.0, 200.0)])
+async def test_an_end_is_remembered_for_as_long_as_two_requests_may_take(
+    timeout_s: float, kept_s: float
+) -> None:
+    """At least for a minute: a request may be sent again after a 401."""
+    clock = FakeClock()
+    client = Client(Transport(Connection("http://127.0.0.1:9")))
+    shared = build_shared(client, Settings(request_timeout=timeout_s), clock, lambda: 0.5)
+    for cache in msgspec.structs.asdict(shared.caches).values():
+        cache.gate.note_end("first", 1)
+        await clock.advance(kept_s)
+        cache.gate.note_end("second", 2)
+        assert len(cache.gate._tombstones) == 2
+        await clock.advance(1.0)
+        cache.gate.note_end("third", 3)
+        assert len(cache.gate._tombstones) == 2
