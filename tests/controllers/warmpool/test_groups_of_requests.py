@@ -1,0 +1,110 @@
+"""Members are acted on in groups that grow, and an error ends it with the group it is in."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from types import SimpleNamespace
+from typing import Any
+
+import anyio.lowlevel
+import pytest
+
+from lean_sandbox.controllers.warmpool.requests import MemberRequests, Tries
+from lean_sandbox.kube.errors import ServerFault
+
+
+class Acts:
+    """What is done to members, one after the other: how often, how many at a time, with errors."""
+
+    def __init__(self, *, fails: Collection[int] = (), over_after: int = 10**9) -> None:
+        """``fails``: which of them, counted from 1; ``over_after``: when it is in vain."""
+        caches = SimpleNamespace(sandboxes=None)
+        run: Any = SimpleNamespace(
+            context=SimpleNamespace(caches=caches), template=None, errors=[ServerFault(500)]
+        )
+        self.requests = MemberRequests(run)
+        self.errors: list[Exception] = run.errors
+        self.done = self.at_once = self.most_at_once = 0
+        self.fails = fails
+        self.over_after = over_after
+
+    async def act(self, *_: object) -> None:
+        """Act once."""
+        self.done += 1
+        number = self.done
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        await anyio.lowlevel.checkpoint()
+        self.at_once -= 1
+        if number in self.fails:
+            raise ServerFault(500)
+
+    async def in_groups(self, total: int, first: int = 1) -> Tries:
+        """Act in groups."""
+        return await self.requests.in_groups(
+            total, self.act, first=first, is_over=lambda: self.done >= self.over_after
+        )
+
+
+@pytest.mark.parametrize(
+    ("total", "first", "most_at_once", "next_size"),
+    [
+        (0, 1, 0, 0),
+        (1, 1, 1, 2),
+        (7, 1, 4, 8),
+        (14, 1, 7, 14),
+        (6, 2, 4, 8),
+        (31, 1, 16, 32),
+        (63, 1, 32, 32),
+        (200, 8, 32, 32),
+    ],
+)
+async def test_groups_grow_to_32_at_a_time(
+    total: int, first: int, most_at_once: int, next_size: int
+) -> None:
+    """Errors of before do not count; what follows goes on where this ended."""
+    acts = Acts()
+    assert await acts.in_groups(total, first) == Tries(total, total, next_size)
+    assert (acts.done, acts.most_at_once) == (total, most_at_once)
+
+
+@pytest.mark.parametrize(
+    ("fails", "tried", "failed"),
+    [
+        ({1}, 1, 1),
+        ({2}, 3, 1),
+        ({2, 3}, 3, 2),
+        ({4}, 7, 1),
+        ({7}, 7, 1),
+    ],
+)
+async def test_after_an_error_no_group_begins(fails: set[int], tried: int, failed: int) -> None:
+    """The rest of its own group is on its way; the next try is a single one."""
+    acts = Acts(fails=fails)
+    assert await acts.in_groups(100) == Tries(tried, tried - failed, 1)
+    assert len(acts.errors) == 1 + failed
+
+
+async def test_a_group_of_more_than_32_ends_at_an_error() -> None:
+    """What is on its way is answered, the rest is not sent: nor where the error is of another."""
+    acts = Acts(fails={64})
+    assert await acts.in_groups(127) == Tries(95, 94, 1)
+    acts = Acts(over_after=70)
+    assert await acts.in_groups(127) == Tries(95, 95, 32)
+
+
+async def test_once_it_is_in_vain_no_group_begins() -> None:
+    """Without an error the next try is as large as if there had been none."""
+    acts = Acts(over_after=2)
+    assert await acts.in_groups(100) == Tries(3, 3, 4)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 9, 30])
+async def test_each_member_is_acted_on_first_one_then_eight_at_a_time(count: int) -> None:
+    """An error stops no other."""
+    acts = Acts(fails={1, 5})
+    members: list[Any] = list(range(count))
+    await acts.requests.for_each(members, acts.act)
+    assert acts.done == count
+    assert acts.most_at_once == min(max(count - 1, min(count, 1)), 8)
+    assert len(acts.errors) == 1 + (count >= 1) + (count >= 5)
