@@ -203,3 +203,23 @@ def test_an_unknown_policy_is_told() -> None:
         ClaimFault.OTHER,
         MERGE + 'unknown volume claim templates policy "Maybe"',
     )
+
+
+@pytest.mark.parametrize("policy", ["Allowed", "Overrides"])
+@pytest.mark.parametrize("name", ["new", "of-template", "of-pod"])
+def test_what_a_claim_may_replace_is_up_to_the_policy(policy: str, name: str) -> None:
+    """With Allowed it may add names that neither the template nor its Pod has."""
+    template = volumes("of-template", "other")
+
+    def merged() -> list[tuple[str, str]]:
+        claim = volumes(name, mark="claim")
+        return described(merge_claim_templates(template, claim, policy, volumes={"of-pod"}))
+
+    if policy == "Allowed" and name != "new":
+        with pytest.raises(ClaimError, match=name):
+            merged()
+    else:
+        own = [entry for entry in described(template) if entry[0] != name]
+        changed = [entry for entry in merged() if entry[0] == name]
+        assert [entry for entry in merged() if entry[0] != name] == own
+        assert changed == described(volumes(name, mark="claim"))

@@ -319,3 +319,11 @@ def test_merging_twice_changes_nothing_more(
     current = PodTemplateMetadata(labels, annotations)
     once = desired_pod_metadata(None, wanted, ref_hash=H, current=current)
     assert desired_pod_metadata(None, wanted, ref_hash=H, current=once) == once
+
+
+@pytest.mark.parametrize("key", ["app", "APP", "Other"])
+@pytest.mark.parametrize("value", ["sandbox-router", "Sandbox-Router", "other"])
+def test_only_the_routers_own_label_is_the_routers(key: str, value: str) -> None:
+    """In any spelling; either alone is no pose."""
+    poses = key.lower() == "app" and value.lower() == "sandbox-router"
+    assert ("restricted system label value" in fault_of({key: value})) is poses

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.model.meta import ObjectMeta
+from lean_sandbox.model.meta import ObjectMeta, as_version
 from lean_sandbox.model.names import name_hash, normalise_created_by
 from lean_sandbox.model.sandbox import PodTemplateMetadata, visible
 from lean_sandbox.watch.kind import Key
@@ -91,3 +91,24 @@ def test_the_trace_context_is_reserved_as_annotation_only() -> None:
     """The trace context may not be put on a Pod as annotation, but is an ordinary label key."""
     trace = {"opentelemetry.io/trace-context": "{}"}
     assert visible(PodTemplateMetadata(trace, trace)) == PodTemplateMetadata(trace, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ("0", 0),
+        ("7", 7),
+        ("9" * 19, 10**19 - 1),
+        ("9" * 20, 0),
+        ("", 0),
+        ("-1", 0),
+        ("+1", 0),
+        ("1.0", 0),
+        ("\u0663", 0),
+        ("1_0", 0),
+        (" 1", 0),
+    ],
+)
+def test_a_version_is_a_number_of_at_most_19_digits(text: str, version: int) -> None:
+    """Of another server it may be anything: then nothing is compared by it."""
+    assert as_version(text) == version

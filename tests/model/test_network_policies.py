@@ -14,6 +14,8 @@ from lean_sandbox.model.template import (
     TemplateView,
     desired_policy_spec,
     is_policy_as_desired,
+    policy_name,
+    policy_name_fault,
     policy_refusal,
 )
 from tests.model.extensions import REF_HASH, template
@@ -112,3 +114,10 @@ def test_every_policy_settles_after_the_server_defaulted_it(rules: list[dict[str
     }
     assert is_same({"ingress": rules}, stored)
     assert is_same(stored, {"ingress": rules})
+
+
+def test_a_template_has_a_policy_whose_name_is_long_enough() -> None:
+    """253 characters in all, of which the ending of the policy takes some."""
+    most = 253 - len(policy_name(""))
+    assert policy_name_fault("t" * most) == ""
+    assert f"at most {most}, " in policy_name_fault("t" * (most + 1))

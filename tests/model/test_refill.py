@@ -6,7 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.model.warmpool import ReplenishHold, slow_start_groups
+from lean_sandbox.model.warmpool import (
+    MemberOutcomes,
+    ReplacementPace,
+    ReplenishHold,
+    slow_start_groups,
+)
 from lean_sandbox.rates import TokenBucket
 
 
@@ -145,3 +150,57 @@ def test_a_bucket_never_gives_more_than_its_rate(
             assert bucket.take(1, now_s + 1e-6) == (1, 0.0)
             total += 1
     assert total <= max(1.0, rate) + rate * now_s + 1e-3
+
+
+@pytest.mark.parametrize(
+    ("steps", "wait_s"),
+    [
+        ([], 0.0),
+        ([(0.0, 1000.0)], 10.0),
+        ([(0.0, 1000.0), (1000.0, 1010.0)], 20.0),
+        # A date has whole seconds: one may seem a little older than it is.
+        ([(0.0, 1000.0), (994.0, 1010.0)], 20.0),
+        ([(0.0, 1000.0), (993.5, 1010.0)], 10.0),
+        ([(0.0, 1000.0), (1000.0, 1599.0)], 20.0),
+        ([(0.0, 1000.0), (1000.0, 1600.0)], 10.0),
+    ],
+)
+def test_a_replacement_of_one_made_since_the_last_waits_longer(
+    steps: list[tuple[float, float]], wait_s: float
+) -> None:
+    """Unless that was long ago."""
+    pace = ReplacementPace()
+    for created_s, now_s in steps:
+        pace.replaced(created_s, now_s)
+    now_s = steps[-1][1] if steps else 0.0
+    assert pace.wait_s(now_s) == wait_s
+    assert pace.wait_s(now_s + wait_s) == 0.0
+
+
+def test_the_pause_between_replacements_ends_at_five_minutes() -> None:
+    """It doubles with each that is replaced as well."""
+    pace = ReplacementPace()
+    now_s = 1000.0
+    waits_s = []
+    for _ in range(8):
+        pace.replaced(now_s, now_s)
+        waits_s.append(pace.wait_s(now_s))
+        now_s += waits_s[-1]
+    assert waits_s == [10.0, 20.0, 40.0, 80.0, 160.0, 300.0, 300.0, 300.0]
+
+
+def test_the_newest_failure_is_told_until_one_as_new_is_ready_or_it_is_old() -> None:
+    """A failure of an older member tells nothing new but that there still are some."""
+    outcomes = MemberOutcomes()
+    assert outcomes.failure(0.0, lasts_s=60.0) == ""
+    outcomes.failed("2026-01-02T03:04:05Z", "first", 0.0)
+    outcomes.failed("2026-01-02T03:04:05Z", "second", 0.0)
+    outcomes.failed("2026-01-02T03:04:04Z", "older", 10.0)
+    assert outcomes.failure(70.0, lasts_s=60.0) == "second"
+    assert outcomes.failure(70.5, lasts_s=60.0) == ""
+    outcomes.ready("2026-01-02T03:04:04Z")
+    assert outcomes.failure(10.0, lasts_s=60.0) == "second"
+    outcomes.ready("2026-01-02T03:04:05Z")
+    outcomes.ready("2026-01-02T03:04:03Z")
+    assert outcomes.newest_ready == "2026-01-02T03:04:05Z"
+    assert outcomes.failure(10.0, lasts_s=60.0) == ""

@@ -12,9 +12,11 @@ from lean_sandbox.model.sandbox import view_of
 from lean_sandbox.model.times import (
     format_duration,
     format_rfc3339,
+    has_come,
     parse_duration,
     parse_http_date,
     parse_rfc3339,
+    time_left_s,
 )
 from tests.model.support import sandbox
 
@@ -205,3 +207,31 @@ def test_what_is_no_date_of_an_answer_is_refused(text: str) -> None:
     """Whatever stands in the header."""
     with pytest.raises(ValueError, match=r"."):
         parse_http_date(text)
+
+
+@pytest.mark.parametrize(
+    ("left_s", "is_there"),
+    [(-1.0, True), (0.0, True), (0.0005, True), (0.002, False), (2.0, False)],
+)
+def test_a_moment_has_come_a_thousandth_early(left_s: float, *, is_there: bool) -> None:
+    """A timer may ring as much before its time; then nothing is left, and of no moment ever."""
+    now = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    moment_s = now.timestamp() + left_s
+    assert has_come(moment_s, now) is is_there
+    left = time_left_s(moment_s, now)
+    assert left is None if is_there else left == pytest.approx(left_s, abs=1e-5)
+    assert (has_come(None, now), time_left_s(None, now)) == (False, None)
+
+
+@pytest.mark.parametrize("sign", ["", "-", "+"])
+def test_a_duration_has_63_bits_of_nanoseconds(sign: str) -> None:
+    """As in Go, in either direction."""
+    assert abs(parse_duration(f"{sign}9223372036854775807ns")) == pytest.approx(9223372036.854775)
+    with pytest.raises(ValueError, match="invalid duration"):
+        parse_duration(f"{sign}9223372036854775808ns")
+
+
+def test_what_rounds_to_nothing_has_no_sign() -> None:
+    """Half of a nanosecond is none."""
+    assert format_duration(-1e-10) == format_duration(1e-10) == "0s"
+    assert format_duration(-1e-9) == "-1ns"
