@@ -16,6 +16,7 @@ from lean_sandbox import cli
 from lean_sandbox.config.declare import flag_of
 from lean_sandbox.config.options import OPTIONS
 from lean_sandbox.metrics.families import FAMILIES
+from lean_sandbox.model import names
 from tests.docs import api
 from tests.docs.pages import PAGES, ROOT, anchors, blocks, code, links, name
 
@@ -165,6 +166,19 @@ def test_every_sign_that_a_page_tells_to_look_for_is_given(page: str) -> None:
     words = {word for pair in given for word in pair}
     words |= {re.sub(r"(?<!^)(?=[A-Z])", "_", one).lower() for one in words}
     assert named - FAMILIES.keys() - words == set()
+
+
+def test_every_reason_why_something_is_not_ready_stands_in_its_page() -> None:
+    """Whoever looks one up finds the cause, and what to do; those of what is well are left out."""
+    fine = {
+        names.REASON_DEPENDENCIES_READY,
+        names.REASON_NOT_SUSPENDED,
+        names.REASON_POD_SCHEDULED,
+        names.REASON_POD_SCHEDULING_UNKNOWN,
+        names.REASON_POD_TERMINATED,
+    }
+    reasons = {value for name, value in vars(names).items() if name.startswith("REASON_")}
+    assert reasons.difference(code(ROOT / "docs/troubleshooting.md")) <= fine
 
 
 def test_other_pages_show_the_figures_of_the_page_on_performance() -> None:
