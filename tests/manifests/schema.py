@@ -11,6 +11,7 @@ from typing import Any
 from lean_sandbox.config.declare import Flag
 from lean_sandbox.config.flags import FLAGS
 from lean_sandbox.config.forms import BOOLEAN, DURATION, INTEGER, NUMBER
+from lean_sandbox.config.options import COMPANIONS, OF_EXTENSIONS
 from tests.manifests.files import ROOT
 
 __all__ = ["FIXED", "LABEL", "SCHEMA", "SUBDOMAIN", "controller", "value_name"]
@@ -27,7 +28,9 @@ FIXED = {
 #: Names that objects, and namespaces, may have; empty is the default.
 SUBDOMAIN = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$"
 LABEL = r"^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)?$"
+_COMPANION = rf"(?:{'|'.join(COMPANIONS)})"
 _NAMES: dict[str, Json] = {
+    "companions": {"type": "string", "pattern": rf"^({_COMPANION}(, *{_COMPANION})*)?$"},
     "leader-election-namespace": {"type": "string", "pattern": LABEL},
     "leader-election-lease": {"type": "string", "pattern": SUBDOMAIN, "maxLength": 253},
 }
@@ -55,15 +58,28 @@ def _value(name: str, flag: Flag) -> Json:
 
 
 def controller() -> Json:
+    """Return the schema of ``controller``: its values, and which of them needs another."""
+    served = {"required": ["extensions"], "properties": {"extensions": {"const": True}}}
+    chosen = {"properties": {"companions": {"pattern": "|".join(sorted(OF_EXTENSIONS))}}}
+    return {
+        "type": "object",
+        "properties": values(),
+        "additionalProperties": False,
+        "if": {"required": ["companions"], **chosen},
+        "then": served,
+    }
+
+
+def values() -> Json:
     """Return what may stand below ``controller``: the other flags, and arguments as they are."""
-    values = {
+    found = {
         value_name(name): _value(name, flag) for name, flag in FLAGS.items() if name not in FIXED
     }
     extra = {"type": "array", "items": {"type": "string"}}
-    return values | {"extraArgs": extra}
+    return found | {"extraArgs": extra}
 
 
 if __name__ == "__main__":
     schema = json.loads(SCHEMA.read_text())
-    schema["properties"]["controller"]["properties"] = controller()
+    schema["properties"]["controller"] = controller()
     SCHEMA.write_text(json.dumps(schema, indent=2) + "\n")

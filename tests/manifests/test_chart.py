@@ -17,7 +17,7 @@ from lean_sandbox.watch.kind import Representation
 from tests.controlplane.plugin import REAL
 from tests.manifests.conftest import Run
 from tests.manifests.files import ROOT, by_name, options
-from tests.manifests.schema import FIXED, controller
+from tests.manifests.schema import FIXED, values
 from tests.manifests.values import FREE, HOSTILE, NAMES, TEXTS
 
 pytestmark = REAL
@@ -125,11 +125,15 @@ def test_every_option_reaches_the_program(helm: Run, tmp_path: Path) -> None:
 def test_the_name_of_every_value_is_that_of_its_flag(helm: Run, tmp_path: Path) -> None:
     """Camel case of a value is what the chart makes the flag of."""
     examples = {"boolean": True, "integer": 1, "string": "1s", "array": []}
-    values = {
-        name: form["enum"][0] if "enum" in form else examples.get(str(form["type"]), 1)
-        for name, form in controller().items()
-    }
-    given = arguments(helm, tmp_path, values)
+    given = arguments(
+        helm,
+        tmp_path,
+        {
+            name: form["enum"][0] if "enum" in form else examples.get(str(form["type"]), 1)
+            for name, form in values().items()
+        }
+        | {"companions": "idle"},
+    )
     assert {one.removeprefix("--").partition("=")[0] for one in given} == FLAGS.keys() - FIXED
 
 
@@ -189,6 +193,7 @@ def test_values_go_to_their_place(helm: Run, tmp_path: Path) -> None:
         {"controller": {"extensions": "yes"}},
         {"controller": {"sandboxConcurrentWorkers": "many"}},
         {"controller": {"sandboxStatusWindow": "2 seconds"}},
+        {"controller": {"companions": "idle,snapshots"}},
         # These would lead away from where the probes ask, Prometheus scrapes, and rights are given.
         {"controller": {"healthProbeBindAddress": ":9081"}},
         {"controller": {"metricsSecureServing": True}},
@@ -205,6 +210,14 @@ def test_a_wrong_value_is_refused_by_its_name(helm: Run, tmp_path: Path, wrong: 
     while isinstance(wrong, dict):
         ((name, wrong),) = wrong.items()
     assert name in said
+
+
+def test_companions_of_claims_need_the_extensions(helm: Run, tmp_path: Path) -> None:
+    """Without, the controller would end at its start, over and over."""
+    file = tmp_path / "values.json"
+    file.write_text(json.dumps({"controller": {"companions": "idle, rollout"}}))
+    said = helm("template", "ours", CHART, "--values", file, refused=True)
+    assert "at '/controller/extensions': value must be true" in said
 
 
 def test_the_policy_is_of_the_pods_that_the_deployment_selects(helm: Run, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from lean_sandbox.version import __version__
 from tests.manifests.files import ROOT, documents
-from tests.manifests.schema import SCHEMA, controller
+from tests.manifests.schema import SCHEMA, controller, values
 from tests.manifests.values import FREE, HOSTILE, NAMES, TEXTS
 
 CHART = ROOT / "chart"
@@ -24,7 +24,7 @@ def test_the_chart_is_of_this_version() -> None:
 def test_the_schema_knows_every_option() -> None:
     """Every flag but those that the chart fixes is a value, by the name and of the form it has."""
     schema = json.loads(SCHEMA.read_text())
-    assert schema["properties"]["controller"]["properties"] == controller(), (
+    assert schema["properties"]["controller"] == controller(), (
         "python -m tests.manifests.schema writes it anew"
     )
 
@@ -33,10 +33,10 @@ def test_the_schema_knows_the_names_of_the_reference() -> None:
     """A file of values for the reference's chart of v1.0 is taken."""
     flags = {"leaderElect", "kubeApiQps", "pprofBlockProfileRate", "enableRESTClientMetrics"}
     flags |= {"apiConnections", "sandboxWarmPoolUnschedulableRecheckInterval", "extraArgs"}
-    assert flags <= controller().keys()
-    values = documents(CHART / "values.yaml")[0]
+    assert flags <= values().keys()
+    ours = documents(CHART / "values.yaml")[0]
     schema = json.loads(SCHEMA.read_text())["properties"]
-    assert values.keys() == schema.keys() - {"global"}
+    assert ours.keys() == schema.keys() - {"global"}
 
 
 def test_every_text_is_checked_or_quoted_as_a_whole() -> None:
@@ -68,6 +68,7 @@ def test_nothing_that_is_more_than_a_name_is_taken_for_one(path: str) -> None:
         ),
         ("image.tag", ["", "0.1.0", "V1_x", "0.1.0@sha256:" + 64 * "a", 64 * "a"]),
         ("controller.leaderElectionLease", ["", "a3317529.agent-sandbox.x-k8s.io", "a"]),
+        ("controller.companions", ["", "idle", "autosize, defaults,idle"]),
         ("imagePullSecrets.name", ["pull", "my.registry"]),
         ("metrics.serviceMonitor.interval", ["30s", "1h30m", "500ms", ""]),
     ],
