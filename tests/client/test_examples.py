@@ -29,17 +29,27 @@ _NEEDED = {
 _RESOURCES = {"Sandbox": SANDBOXES, "SandboxClaim": CLAIMS, "SandboxWarmPool": POOLS}
 
 
-def _apply(cluster: Cluster, room: Room, file: Path) -> None:
+def _kubectl(cluster: Cluster, room: Room, words: str) -> subprocess.CompletedProcess[str]:
+    if shutil.which("kubectl") is None:
+        pytest.skip("kubectl is not installed")
     home = str(Path(cluster.kubeconfig).parent)
-    done = subprocess.run(  # noqa: S603 -- our own file
-        ["kubectl", "-n", room.name, "apply", "--validate=strict", "-f", str(file)],  # noqa: S607
+    return subprocess.run(  # noqa: S603 -- our own words
+        ["kubectl", "-n", room.name, *words.split()],  # noqa: S607
         env={"PATH": os.environ["PATH"], "KUBECONFIG": cluster.kubeconfig, "HOME": home},
         capture_output=True,
         text=True,
         check=False,
         timeout=PATIENCE_S,
     )
+
+
+def _apply(cluster: Cluster, room: Room, file: Path) -> None:
+    done = _kubectl(cluster, room, f"apply --validate=strict -f {file}")
     assert done.returncode == 0, done.stderr
+
+
+def _file(name: str) -> Path:
+    return next(one for one in EXAMPLES if one.stem == name)
 
 
 def _is_served(obj: Json) -> bool:
@@ -51,8 +61,6 @@ def _is_served(obj: Json) -> bool:
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda one: one.stem)
 def test_every_example_is_taken_and_served(cluster: Cluster, file: Path) -> None:
     """The server refuses nothing of it, and its Sandboxes, claims and pools become ready."""
-    if shutil.which("kubectl") is None:
-        pytest.skip("kubectl is not installed")
     room = cluster.room()
     if needed := _NEEDED.get(file.stem):
         _apply(cluster, room, file.with_stem(needed))
@@ -62,10 +70,25 @@ def test_every_example_is_taken_and_served(cluster: Cluster, file: Path) -> None
             cluster.until_object(resource, room.name, one["metadata"]["name"], _is_served)
 
 
+@pytest.mark.parametrize("words", ["exec {} -- true", "logs {}", "port-forward pod/{} :80"])
+def test_a_backend_may_do_what_its_role_names(cluster: Cluster, words: str) -> None:
+    """Kubectl looks at the Pod first; no container of these servers runs what it asks for then."""
+    room = cluster.room()
+    for name in ("pool", "claim", "backend-role"):
+        _apply(cluster, room, _file(name))
+    claim = cluster.until_object(CLAIMS, room.name, "mine", is_ready)
+    account = f"{room.name}:backend"
+    bound = f"create rolebinding backend --role=sandbox-user --serviceaccount={account}"
+    assert _kubectl(cluster, room, bound).returncode == 0
+    asked = words.format(claim["status"]["sandbox"]["name"])
+    done = _kubectl(cluster, room, f"--as=system:serviceaccount:{account} {asked}")
+    assert "orbidden" not in done.stderr
+
+
 def test_the_values_of_a_claim_are_on_its_pod_when_it_is_ready(cluster: Cluster) -> None:
     """They reach a member that ran already: the Pod is as old as before, and its files follow."""
     room = cluster.room()
-    file = next(one for one in EXAMPLES if one.stem == "values")
+    file = _file("values")
     _apply(cluster, room, file)
     cluster.until_object(POOLS, room.name, "values", _is_served)
     waiting = {one["metadata"]["uid"] for one in cluster.all("pods", room.name)}
