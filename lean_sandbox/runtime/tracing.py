@@ -6,6 +6,7 @@ with the extra ``tracing`` and are imported only when tracing is enabled.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Awaitable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -121,11 +122,18 @@ def add_event(name: str, attributes: Mapping[str, str]) -> None:
         tracing.event(name, attributes)
 
 
+def _without_values(record: logging.LogRecord) -> bool:
+    record.args = ("(not shown)",) * len(record.args or ())
+    return True
+
+
 def open_tracing() -> Tracing:
     """Return a tracing set up by the environment.
 
     Raises ConfigError without the libraries, and for an environment that they refuse.
     """
+    # It quotes headers that it does not understand.
+    logging.getLogger("opentelemetry.util.re").addFilter(_without_values)
     try:
         from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
 
@@ -136,7 +144,7 @@ def open_tracing() -> Tracing:
         # Their errors are of many classes, and some do not name the variable.
         given = ", ".join(sorted(name for name in os.environ if name.startswith("OTEL_")))
         raise ConfigError(
-            f"--enable-tracing: a variable has a value that is refused: {error}",
+            f"--enable-tracing: a variable has a value that is refused: {str(error).rstrip('.')}",
             source="environment",
             way_out=f"correct or unset it; it is one of {given or 'OTEL_...'}",
         ) from error

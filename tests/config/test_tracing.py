@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
 from collections.abc import Sequence
@@ -12,8 +13,10 @@ from typing import Any
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+from opentelemetry.util.re import parse_env_headers
 from structlog.testing import capture_logs
 
+from lean_sandbox import log
 from lean_sandbox.cli import main
 from lean_sandbox.config.sources import EXIT_CONFIG
 from lean_sandbox.runtime import tracing as tracing_module
@@ -143,3 +146,16 @@ def test_an_error_of_the_exporter_is_told_with_the_flag(
     told = capsys.readouterr().err
     assert 'Invalid value "zip"' in told
     assert "OTEL_EXPORTER_OTLP_COMPRESSION" in told
+
+
+@pytest.mark.usefixtures("exporter_module")
+async def test_a_header_that_is_not_understood_is_told_without_its_value(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Headers are credentials; a colon in place of = is soon written."""
+    await open_tracing().aclose()
+    log.configure("info", "json")
+    assert not parse_env_headers("api-key: TOP-SECRET")
+    told = capsys.readouterr().err
+    assert "Header format invalid" in json.loads(told)["message"]
+    assert "TOP-SECRET" not in told
