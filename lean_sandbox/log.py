@@ -1,7 +1,7 @@
 """Logging: colours for a person at a terminal, one JSON object a line for everything else.
 
 Event names are constant lower-case words; what varies goes into keys, so that lines can be searched
-and counted. A line that cannot be written is counted and dropped.
+and counted. A line that cannot be written, as where nobody reads any more, is counted and dropped.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import atexit
 import io
 import logging
 import os
+import select
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -21,23 +22,52 @@ import structlog
 # A closed stream raises ValueError, a process without standard error AttributeError.
 _UNWRITABLE = (OSError, ValueError, AttributeError)
 _LONGEST_VALUE = 4096
+# How long a reader of the log that does not keep up may hold up everything else.
+_PATIENCE_MS = 200
 
 
 class _LineWriter:
-    """Writes lines to the current standard error, which may be replaced."""
+    """Writes lines to the current standard error, which may be replaced.
+
+    A reader that has stopped reading is waited for once, and then not until it has gone on.
+    """
 
     dropped = 0
+    _is_stuck = False
+    # Whether the end of the last line that was begun is missing.
+    _is_amid_line = False
 
     def msg(self, line: str) -> None:
         try:
-            sys.stderr.write(f"{line}\n")
-            sys.stderr.flush()
+            _LineWriter._write(sys.stderr, f"{line}\n")
         except _UNWRITABLE:
             if not _LineWriter.dropped:
                 atexit.register(lambda: let_go_of(sys.stderr))
             _LineWriter.dropped += 1
 
     debug = info = warning = error = critical = exception = msg
+
+    @classmethod
+    def _write(cls, stream: TextIO, line: str) -> None:
+        try:
+            descriptor = stream.fileno()
+        except _UNWRITABLE:
+            # A stream of a test, or none; what cannot be written to says so now.
+            stream.write(line)
+            stream.flush()
+            return
+        rest = line.encode(stream.encoding, stream.errors or "strict")
+        rest = b"\n" + rest if cls._is_amid_line else rest
+        ready = select.poll()
+        ready.register(descriptor, select.POLLOUT)
+        while rest:
+            cls._is_stuck = not ready.poll(0 if cls._is_stuck else _PATIENCE_MS)
+            if cls._is_stuck:
+                raise BlockingIOError
+            # As much as a pipe takes at once when it takes anything.
+            sent = os.write(descriptor, rest[: select.PIPE_BUF])
+            rest = rest[sent:]
+            cls._is_amid_line = bool(rest)
 
 
 class _OfLibraries(logging.Handler):

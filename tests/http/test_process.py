@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import json
 import os
@@ -224,6 +225,28 @@ def test_a_process_whose_log_reader_has_gone_goes_on(tmp_path: Path) -> None:
         said, _ = started.communicate("go\n", timeout=PATIENCE_S)
     assert started.returncode == 0
     assert int(said) == 1000
+
+
+def test_a_line_that_was_cut_is_ended_before_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader that goes on reading after a while finds each later line whole, on its own."""
+    reader, writer = os.pipe()
+    fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
+    with os.fdopen(reader, "rb") as read, os.fdopen(writer, "w") as stream:
+        monkeypatch.setattr("sys.stderr", stream)
+        monkeypatch.setattr(log, "_PATIENCE_MS", 0)
+        log.configure("info", "json")
+        before = log.dropped_lines()
+        for _ in range(3):
+            structlog.get_logger().info("long", first="x" * 4000, second="y" * 4000)
+        assert log.dropped_lines() == before + 3
+        assert len(read.read(4096)) == 4096
+        structlog.get_logger().info("short")
+        assert log.dropped_lines() == before + 3
+        monkeypatch.undo()
+        stream.close()
+        cut, short = read.read().splitlines()
+    assert cut == b""
+    assert json.loads(short)["msg"] == "short"
 
 
 async def test_dropped_lines_are_a_metric(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -230,3 +231,23 @@ async def test_after_a_second_signal_no_collector_is_waited_for(tmp_path: Path) 
         process.send_signal(signal.SIGINT)
         with anyio.fail_after(PATIENCE_S):
             assert await process.wait() == 1
+
+
+async def test_a_log_whose_reader_has_stopped_reading_ends_nothing(tmp_path: Path) -> None:
+    """As with ``| less``: lines are dropped, the Lease is renewed, and the work goes on."""
+    reader, writer = os.pipe()
+    fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
+    flags = ("--log-level=debug",)
+    async with (
+        cluster(tmp_path) as running,
+        started(running, flags=flags, stderr=writer) as process,
+    ):
+        os.close(writer)
+        for number in range(10):
+            assert (await serve(running, plain(f"sb-{number}")))["status"]
+        process.send_signal(signal.SIGTERM)
+        assert await process.wait() == 0
+        assert running.holder == ""
+    told = os.read(reader, 8192).decode().splitlines()
+    os.close(reader)
+    assert all(json.loads(line) for line in told[:-1])
