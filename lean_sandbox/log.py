@@ -104,8 +104,8 @@ def dropped_lines() -> int:
 
 def configure(level: str = "info", form: str = "auto") -> None:
     """Set up structlog for the process; logs go to standard error."""
-    colours = _is_terminal()
-    console = form == "console" or (form == "auto" and colours)
+    is_terminal = _is_terminal()
+    console = form == "console" or (form == "auto" and is_terminal)
     processors: list[Any] = [
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
@@ -114,8 +114,10 @@ def configure(level: str = "info", form: str = "auto") -> None:
     ]
     if console:
         plain = structlog.dev.plain_traceback
+        # As https://no-color.org has it, for whatever value.
+        plainly = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
         shown = structlog.dev.ConsoleRenderer(
-            colors=colours, timestamp_key="ts", exception_formatter=plain
+            colors=is_terminal and not plainly, timestamp_key="ts", exception_formatter=plain
         )
         processors += [_printable, shown]
     else:

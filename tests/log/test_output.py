@@ -159,3 +159,31 @@ def test_the_error_of_a_library_has_its_traceback(capsys: pytest.CaptureFixture[
         logging.getLogger("somebody.else").exception("failed")
     line = json.loads(capsys.readouterr().err)
     assert "ValueError: invalid literal" in line["exception"]
+
+
+class _Terminal(io.StringIO):
+    """A terminal that keeps what it is told."""
+
+    def isatty(self) -> bool:
+        """Say that it is one."""
+        return True
+
+
+@pytest.mark.parametrize(
+    ("environment", "is_coloured"),
+    [({}, True), ({"NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, True), ({"TERM": "dumb"}, False)],
+)
+def test_a_person_may_do_without_colours(
+    environment: dict[str, str], *, is_coloured: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As other programs: by NO_COLOR, or on a terminal that shows none. It is for people still."""
+    for name, value in {"NO_COLOR": "", "TERM": "xterm", **environment}.items():
+        monkeypatch.setenv(name, value)
+    stream = _Terminal()
+    monkeypatch.setattr("sys.stderr", stream)
+    log.configure("info", "auto")
+    structlog.get_logger().info("seen", kind="Sandbox")
+    told = stream.getvalue()
+    assert ("\x1b" in told) is is_coloured
+    assert "seen" in told
+    assert not told.startswith("{")
