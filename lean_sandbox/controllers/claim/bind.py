@@ -18,6 +18,7 @@ from lean_sandbox.model import names
 from lean_sandbox.model.claim import SandboxClaimSpec
 from lean_sandbox.model.claim_sandbox import build_cold_sandbox
 from lean_sandbox.model.claim_status import ClaimError, ClaimFault, not_controlled
+from lean_sandbox.model.template import TemplateView
 from lean_sandbox.model.warmpool import Freshness
 from lean_sandbox.watch.resources.extensions import ClaimEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
@@ -109,14 +110,18 @@ class Binding:
 
     # -- cold ------------------------------------------------------------------------------------
 
-    async def make(self, spec: SandboxClaimSpec) -> SandboxEntry:
-        """Create the claim's own Sandbox from the template of its pool. One POST."""
+    async def template(self) -> TemplateView:
+        """Return the template of the claim's pool, if Pods of it may start. At most two GETs."""
         resolver = self._context.resolver
         template = await resolver.template_of(self._pool)
-        body = build_cold_sandbox(self._facts, spec, template)
         lack = resolver.unprotected(template)
         if lack is not None:
             raise lack
+        return template
+
+    async def make(self, spec: SandboxClaimSpec, template: TemplateView) -> SandboxEntry:
+        """Create the claim's own Sandbox. One POST."""
+        body = build_cold_sandbox(self._facts, spec, template)
         try:
             written = await self._context.writer.create(
                 self._sandboxes, self._pool.namespace, body, name=self._entry.key.name

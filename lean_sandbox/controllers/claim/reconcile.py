@@ -138,17 +138,21 @@ class ClaimReconcile:
             return
         if self._sandbox is None:
             self._sandbox = await self._own.find_named()
-        if self._sandbox is None and self._old.bound.name:
-            await self._requests.fetch()
+        # Perhaps it has lost its Sandbox because it is being deleted itself.
+        was_bound = bool(self._old.bound.name)
         if self._sandbox is None and not (view.needs_cold_start or self._state.needs_new):
+            if was_bound and self._context.warm.to_take(self._adoption.pool):
+                await self._requests.fetch()
             self._sandbox = await self._binding.take()
         if self._sandbox is not None:
             # A member just taken needs no request, unless its pool has another template by now.
             self._sandbox = await self._metadata.sync(self._sandbox)
             return
+        template = await self._binding.template()
         # Variables and volume claims are not in the cache.
-        spec = (await self._requests.fetch()).spec if view.needs_cold_start else SandboxClaimSpec()
-        self._sandbox = await self._binding.make(spec)
+        is_read = was_bound or view.needs_cold_start
+        spec = (await self._requests.fetch()).spec if is_read else SandboxClaimSpec()
+        self._sandbox = await self._binding.make(spec, template)
         self._state.needs_new = False
 
     # -- reporting -------------------------------------------------------------------------------

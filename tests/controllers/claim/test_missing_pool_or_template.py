@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from lean_sandbox.kube.resources import SANDBOXWARMPOOLS
 from lean_sandbox.local.direct import StoredChange
 from tests.support.builders import claim, pool, template
 from tests.support.extensions import bound_name, get_claim, open_claims, open_pools, ready_of
-from tests.support.names import CLAIMS, POOLS
+from tests.support.names import CLAIMS, POOLS, TEMPLATES
+from tests.support.volumes import volume
 from tests.support.world import CONTROLLER, NS, World, condition
 
 Json = dict[str, Any]
@@ -37,6 +40,50 @@ async def test_many_claims_for_one_missing_pool_cost_few_gets() -> None:
         world.forget_requests()
         await world.advance(600.0)
         assert looks(world) <= 2
+
+
+ASKED: dict[str, Json] = {
+    "variables": {"env": [{"name": "A", "value": "1"}]},
+    "volumes": {"volumeClaimTemplates": [volume("data")]},
+}
+
+
+@pytest.mark.parametrize("what", ASKED)
+@pytest.mark.parametrize("lack", [POOLS, TEMPLATES])
+async def test_a_claim_that_waits_for_what_is_missing_is_not_fetched(what: str, lack: str) -> None:
+    """Whatever it asks for: that matters only once there is a template."""
+    policies = ("envVarsInjectionPolicy", "volumeClaimTemplatesPolicy")
+    allowing: Json = template()
+    allowing["spec"] |= dict.fromkeys(policies, "Allowed")
+    async with open_claims(templates=(allowing,)) as world:
+        await world.delete(lack, "pool" if lack == POOLS else "tpl")
+        world.forget_requests()
+        for number in range(10):
+            await world.create(claim(f"c{number}", **ASKED[what]))
+        await world.advance(600.0)
+        assert looks(world, "sandboxclaims") == 0
+        await world.create(pool() if lack == POOLS else allowing)
+        await world.advance(1.0)
+        assert all(bound_name(world, f"c{number}") for number in range(10))
+        assert looks(world, "sandboxclaims") == 10
+
+
+@pytest.mark.parametrize("lack", [POOLS, TEMPLATES])
+async def test_a_claim_that_lost_its_sandbox_and_its_pool_costs_no_request(lack: str) -> None:
+    """It is told once, and looked at each minute, in memory."""
+    async with open_claims(*(f"m{number}" for number in range(5))) as world:
+        for number in range(5):
+            await world.create(claim(f"c{number}"))
+        await world.advance(3.0)
+        await world.patch(POOLS, "pool", {"spec": {"replicas": 0}})
+        await world.advance(3.0)
+        await world.delete(lack, "pool" if lack == POOLS else "tpl")
+        for number in range(5):
+            await world.delete("sandboxes", bound_name(world, f"c{number}"))
+        await world.advance(60.0)
+        world.forget_requests()
+        await world.advance(600.0)
+        assert looks(world, "sandboxclaims") == 0
 
 
 async def test_claims_are_served_when_the_pool_comes() -> None:
