@@ -21,13 +21,16 @@ from tests.support.extensions import (
     run_members,
 )
 from tests.support.names import ANNOTATION, CLAIMS, POOLS, TEMPLATES
+from tests.support.refusals import denied_by_webhook
 from tests.support.webhooks import add_webhook
 from tests.support.world import NS, World
 
 Json = dict[str, Any]
 MEMBERS = ("m1", "m2", "m3", "m4", "m5")
-# What a policy answers, without a reason and with Forbidden; it names no field.
-REFUSALS = pytest.mark.parametrize("code", [403, 422])
+# Policies answer with 403 and 422, webhooks with whatever code; no answer names a field.
+REFUSALS = pytest.mark.parametrize("code", [400, 403, 404, 409, 422])
+POLICIES = (403, 422)
+NOTED: Json = {"additionalPodMetadata": {"annotations": {"example.com/note": "1"}}}
 
 
 def refuse(world: World, code: int, *names: str) -> None:
@@ -36,7 +39,8 @@ def refuse(world: World, code: int, *names: str) -> None:
     def is_one(target: Target) -> bool:
         return target.name in names
 
-    world.plane.fail_next("patch", "sandboxes", code, times=1000, match=is_one)
+    body = None if code in POLICIES else denied_by_webhook(code)
+    world.plane.fail_next("patch", "sandboxes", code, times=1000, match=is_one, body=body)
 
 
 @REFUSALS
@@ -174,12 +178,10 @@ def forbid_notes(plane: ControlPlane, code: int) -> None:
 
     def check(kind: Kind, one: Json) -> None:
         if kind.plural == "sandboxes" and "example.com/note" in str(one["spec"]["podTemplate"]):
-            raise StatusError(code, "", "no notes, please")
+            said = "" if code in POLICIES else denied_by_webhook(code)["message"]
+            raise StatusError(code, "", f"{said}: no notes")
 
     add_webhook(plane, check)
-
-
-NOTED: Json = {"additionalPodMetadata": {"annotations": {"example.com/note": "1"}}}
 
 
 @REFUSALS
@@ -194,7 +196,7 @@ async def test_what_is_refused_to_one_claim_alone_is_not_held_against_the_member
         await world.create(claim("over", **NOTED))
         await world.advance(300.0)
         assert ready_of(world, "over")[:2] == ("False", "ReconcilerError")
-        assert "no notes, please" in ready_of(world, "over")[2]
+        assert "no notes" in ready_of(world, "over")[2]
         assert member_names(world) == list(MEMBERS)
         assert not events_of(world, "SandboxNotAdopted")
         assert world.writes()["patch sandboxes"] < 150
