@@ -172,10 +172,13 @@ def _check_default(schema: Json, path: str, *, is_unchecked: bool) -> Iterator[E
     given = schema["default"]
     # A null that is not allowed is dropped where the default is written.
     if given is not None:
+        # That it is an integer or a string is left to the part of the schema that lists these.
+        listed = {**schema, _EITHER: False}
         # A pattern or rule that cannot be compiled is told where it stands.
         with suppress(PatternError, RuleError):
-            for error in check_value(given, schema):
-                yield error._replace(field=f"{where}.{error.field}" if error.field else where)
+            for error in check_value(given, listed):
+                inner = error.field.removeprefix("<nil>")
+                yield error._replace(field=f"{where}.{inner}" if inner else where)
             if not is_unchecked:
                 yield from RuleSet(schema).check(given, path=where)
     around = {"properties": {"value": schema}}

@@ -64,11 +64,15 @@ def _is_integral(value: Any) -> bool:
     return bool(value == int(value) and low <= value <= high)
 
 
+def _json_type(value: Any) -> str:
+    """Return the type of a value; an integer beyond 64 bits is a number, as in Go."""
+    found = JSON_TYPES[type(value)]
+    return "number" if found == "integer" and not _is_integral(value) else found
+
+
 def _type_error(value: Any, schema: Json, path: str) -> ErrorCause | None:
     wanted = schema.get("type")
-    found = JSON_TYPES[type(value)]
-    if found == "integer" and not _is_integral(value):
-        found = "number"
+    found = _json_type(value)
     is_integral = isinstance(value, float) and _is_integral(value)
     if wanted in (None, found) or (wanted, found) == ("number", "integer"):
         return None
@@ -85,7 +89,7 @@ def _unplaced(detail: str) -> ErrorCause:
 
 
 def _check_int_or_string(value: Any, schema: Json, path: str) -> Iterator[ErrorCause]:
-    found = JSON_TYPES[type(value)]
+    found = _json_type(value)
     if found in ("integer", "string") or (isinstance(value, float) and _is_integral(value)):
         return
     yield _wrong_type(path, "integer,string", found)
