@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.api import APPLY, Reply, Room
+from tests.conformance.api import APPLY, Reply, Room, cause
 from tests.conformance.objects import config, widget
+
+Json = dict[str, Any]
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -205,3 +207,48 @@ async def test_an_empty_list_of_items_is_owned_by_nobody(room: Room) -> None:
     held = config("a", metadata={"finalizers": []})
     reply = await room.api.patch(f"{room.maps}/a", held, APPLY, fieldManager="me")
     assert "f:metadata" not in str(reply.ok()["metadata"].get("managedFields"))
+
+
+@pytest.mark.parametrize(
+    "metadata", [{"deletionTimestamp": "2026-01-01T00:00:00Z"}, {"deletionGracePeriodSeconds": 30}]
+)
+async def test_nobody_applies_the_end_of_an_object(room: Room, metadata: Json) -> None:
+    """Only a DELETE begins a deletion, and says how long it takes."""
+    await room.config("a")
+    await room.widget("a")
+    for path, body in (
+        (f"{room.maps}/a", config("a", metadata=metadata)),
+        (f"{room.widgets}/a", widget("a", metadata=metadata)),
+    ):
+        reply = await room.api.patch(path, body, APPLY, fieldManager="m", force="true")
+        reply.refused(422, "Invalid")
+        assert "field is immutable" in reply.message
+
+
+async def test_a_null_claims_a_map_and_none_of_its_members(room: Room) -> None:
+    """Those of others stay, its own go; a null among texts is an empty one."""
+    await room.widget("w", replicas=2)
+    path = f"{room.widgets}/w"
+    query = {"fieldManager": "m", "force": "true"}
+    null = {**widget("w"), "spec": None}
+    assert (await room.api.patch(path, null, APPLY, **query)).ok()["spec"]["replicas"] == 2
+    labels = widget("w", metadata={"labels": {"a": None}, "annotations": None})
+    applied = (await room.api.patch(path, labels, APPLY, **query)).ok()["metadata"]
+    assert applied["labels"] == {"a": ""}
+    assert "annotations" not in applied
+    own = config("own", {"k": "1"})
+    (await room.api.patch(f"{room.maps}/own", own, APPLY, **query)).ok()
+    none = await room.api.patch(f"{room.maps}/own", {**own, "data": None}, APPLY, **query)
+    assert "data" not in none.ok()
+
+
+@pytest.mark.parametrize("version", [None, ""])
+async def test_a_version_that_is_none_cannot_be_applied_to_a_custom_object(
+    room: Room, version: str | None
+) -> None:
+    """Who says a version at all says which one is meant."""
+    await room.widget("w")
+    body = widget("w", metadata={"resourceVersion": version})
+    reply = await room.api.patch(f"{room.widgets}/w", body, APPLY, fieldManager="m", force="true")
+    reply.refused(422, "Invalid")
+    assert cause(reply)[0] == "metadata.resourceVersion"

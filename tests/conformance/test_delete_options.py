@@ -211,3 +211,9 @@ async def test_preconditions_guard_a_collection(room: Room, body: Json) -> None:
         reply = await room.api.delete(path.removesuffix("/x"), {"preconditions": body})
         reply.refused(409, "Conflict")
         assert (await room.api.get(path)).status == 200
+
+
+async def test_which_objects_are_meant_comes_before_how_they_are_deleted(room: Room) -> None:
+    """Of a limit and a body that cannot be read, the limit is told."""
+    reply = await room.api.delete(room.maps, b"{", limit="x")
+    assert "strconv.ParseInt" in reply.refused(400, "BadRequest")["message"]

@@ -223,3 +223,13 @@ async def test_two_budgets_of_one_pod_are_no_budget(room: Room) -> None:
     assert reply.message.startswith("This pod has more than one PodDisruptionBudget")
     assert "deletionTimestamp" not in (await room.api.get(path)).ok()["metadata"]
     (await room.api.delete(path, gracePeriodSeconds=0)).ok()
+
+
+async def test_an_eviction_may_be_of_the_older_version(room: Room) -> None:
+    """Older clients send policy/v1beta1; of any other there is none."""
+    await room.pod("p")
+    for version, status in (("policy/v1beta2", 400), ("policy/v1beta1", 201)):
+        body = {"apiVersion": version, "kind": "Eviction", "metadata": {"name": "p"}}
+        reply = await room.api.post(f"{room.pods}/p/eviction", body)
+        assert reply.status == status, reply.body
+    assert (await room.api.get(f"{room.pods}/p")).status == 404

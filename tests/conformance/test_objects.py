@@ -37,11 +37,14 @@ async def test_identity_sent_by_a_creator_is_not_taken(room: Room) -> None:
 
 
 async def test_a_resource_version_cannot_be_sent_with_a_create(room: Room) -> None:
-    """ResourceVersion belongs to stored objects only."""
+    """ResourceVersion belongs to stored objects only, and a dry run stores nothing."""
     body = config("a", metadata={"resourceVersion": "1"})
     reply = await room.api.post(room.maps, body)
-    assert reply.status in (400, 500)
+    assert reply.status == 500
     assert "resourceVersion" in reply.message
+    (await room.api.post(room.maps, body, dryRun="All")).ok()
+    nowhere = room.maps.replace(room.name, "nowhere")
+    (await room.api.post(nowhere, body)).refused(404, "NotFound")
 
 
 async def test_generate_name_makes_distinct_names(room: Room) -> None:
@@ -402,3 +405,11 @@ async def test_metadata_that_means_nothing_is_refused(
         await room.api.post(room.widgets, widget("a", metadata=metadata)),
     ):
         assert said in reply.refused(422, "Invalid")["message"]
+
+
+async def test_a_generation_is_not_negative(room: Room) -> None:
+    """A kind that does not count keeps what its creator says."""
+    body = config("a", metadata={"generation": -1})
+    (await room.api.post(room.maps, body)).refused(422, "Invalid")
+    body["metadata"]["generation"] = 7
+    assert (await room.api.post(room.maps, body)).ok()["metadata"]["generation"] == 7

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.api import JSON_PATCH, STRATEGIC, Room
+from tests.conformance.api import JSON_PATCH, MERGE, STRATEGIC, Room
 from tests.conformance.objects import owner
 
 Json = dict[str, Any]
@@ -243,3 +243,41 @@ async def test_only_an_apply_is_forced(room: Room, force: str) -> None:
     await room.config("a")
     reply = await room.api.patch(f"{room.maps}/a", {}, force=force)
     reply.refused(422, "Invalid")
+
+
+@pytest.mark.parametrize("body", [b"{", b"null", b"[]", {"metadata": {"name": "b"}}])
+@pytest.mark.parametrize("base", ["maps", "widgets"])
+async def test_what_is_not_there_is_not_found_whatever_the_patch_says(
+    room: Room, base: str, body: Any
+) -> None:
+    """A patch is read once its object has been found."""
+    path = f"{getattr(room, base)}/absent"
+    (await room.api.patch(path, body)).refused(404, "NotFound")
+
+
+async def test_the_format_of_a_patch_comes_before_its_options(room: Room) -> None:
+    """Of two faults the format is told."""
+    for base in (room.maps, room.widgets):
+        reply = await room.api.patch(f"{base}/absent", {}, "application/json", dryRun="x")
+        reply.refused(415, "UnsupportedMediaType")
+
+
+@pytest.mark.parametrize("content", [MERGE, JSON_PATCH])
+async def test_a_built_in_object_needs_its_version_and_not_its_kind(
+    room: Room, content: str
+) -> None:
+    """The path says the kind; of no version an object has no name."""
+    await room.config("a")
+    for member, status in (("kind", 200), ("apiVersion", 400)):
+        patch: Any = {member: None}
+        if content == JSON_PATCH:
+            patch = [{"op": "remove", "path": f"/{member}"}]
+        reply = await room.api.patch(f"{room.maps}/a", patch, content)
+        assert reply.status == status, reply.body
+
+
+async def test_a_json_patch_of_null_is_no_change(room: Room) -> None:
+    """As one without operations."""
+    made = await room.widget("a")
+    reply = await room.api.patch(f"{room.widgets}/a", b"null", JSON_PATCH)
+    assert reply.version == made["metadata"]["resourceVersion"]

@@ -127,3 +127,25 @@ async def test_a_gated_pod_is_not_bound(room: Room) -> None:
     body = {"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "nowhere"}}
     reply = await room.api.post(f"{room.pods}/p/binding", body)
     assert "non-empty .spec.schedulingGates" in reply.refused(409, "Conflict")["message"]
+
+
+async def test_a_status_of_a_pod_does_not_say_how_good_or_whose_it_is(room: Room) -> None:
+    """Its quality of service, its owners and its deletion are decided elsewhere."""
+    made = (await room.api.post(room.pods, pod("p"))).ok()
+    quality = made["status"]["qosClass"]
+    path = f"{room.pods}/p/status"
+    metadata = {"ownerReferences": [{}], "deletionTimestamp": "2026-01-01T00:00:00Z"}
+    body = {"metadata": metadata, "status": None}
+    patched = (await room.api.patch(path, body)).ok()
+    assert patched["status"]["qosClass"] == quality
+    put = (await room.api.put(path, {**patched, "status": {"phase": "Running"}})).ok()
+    assert put["status"] == {"phase": "Running", "qosClass": quality}
+    assert not {"ownerReferences", "deletionTimestamp"} & put["metadata"].keys()
+
+
+async def test_the_record_of_a_custom_object_is_not_ended_by_its_status(room: Room) -> None:
+    """Nothing of its metadata is taken."""
+    made = await room.widget("w")
+    body = {"metadata": {"managedFields": [{}]}, "status": {"replicas": 1}}
+    after = (await room.api.patch(f"{room.widgets}/w/status", body)).ok()["metadata"]
+    assert made["metadata"]["managedFields"][0] in after["managedFields"]

@@ -14,6 +14,7 @@ import pytest
 
 from tests.conformance.api import Room
 from tests.conformance.kinds import comparable
+from tests.conformance.objects import widget
 
 Json = dict[str, Any]
 
@@ -53,3 +54,10 @@ def told(made: Json) -> Json:
         one.pop("lastTransitionTime", None)
         one.pop("lastProbeTime", None)
     return made
+
+
+async def test_another_object_is_not_replaced_whatever_its_version(room: Room) -> None:
+    """A PUT under the uid of another object conflicts, also where it lacks a version."""
+    await room.widget("w")
+    body = widget("w", metadata={"uid": "another"})
+    (await room.api.put(f"{room.widgets}/w", body)).refused(409, "Conflict")

@@ -260,8 +260,8 @@ class Handlers:
 
     def _delete_collection(self, ask: Ask, form: Accepted) -> EncodedAnswer:
         """Delete what a list with the same query shows: a page, if it asks for pages."""
-        how = read_deletion(ask, self.verbs.admission)
         page = self._page(ask)
+        how = read_deletion(ask, self.verbs.admission)
         present = self.verbs.collection(ask.kind).entries
         for entry in page.entries:
             if entry.key in present:  # a page of an older version shows what may be gone

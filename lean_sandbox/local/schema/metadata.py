@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from filters.selectors import LabelSelector, LabelTerm
@@ -17,9 +17,6 @@ Json = dict[str, Any]
 
 # All annotation keys and values of an object together (apimachinery TotalAnnotationSizeLimitB).
 _ANNOTATIONS_LIMIT_BYTES: Final = 256 * 1024
-_IMMUTABLE: Final = (
-    *("namespace", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"),
-)
 _OPERATORS: Final = {"In": "in", "NotIn": "notin", "Exists": "", "DoesNotExist": "!"}
 _OWNER_ORDER: Final = ("apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion")
 NAME_RULES: Final[dict[str, causes.NameRule]] = {
@@ -111,7 +108,7 @@ def _check_namespace(namespace: str, *, is_new: bool, namespaced: bool) -> Itera
 
 
 def _check_update(meta: Json, old: Json) -> Iterator[ErrorCause]:
-    for name in _IMMUTABLE:
+    for name in ("deletionTimestamp", "deletionGracePeriodSeconds"):
         # The server fills in what a client leaves out.
         if (now := meta.get(name)) is not None and now != old.get(name):
             yield causes.immutable(f"metadata.{name}", now)
@@ -143,6 +140,9 @@ def validate_metadata(
     found = list(_check_name(meta, rule)) if is_new else []
     found += _check_namespace(meta.get("namespace") or "", is_new=is_new, namespaced=namespaced)
     found += check_metadata(meta, "metadata")
+    if (generation := meta.get("generation", 0)) < 0:
+        text = "must be greater than or equal to 0"
+        found.append(causes.invalid("metadata.generation", generation, text))
     if old is not None:
         found += _check_update(meta, old.get("metadata") or {})
     return found
@@ -192,18 +192,18 @@ def ordered_metadata(metadata: Json) -> Json:
 # ------------------------------------------------------------------ what a write keeps and counts
 
 
+def put_back(old: Json, new: Json, members: Iterable[str]) -> None:
+    """Give members the values that they had, none to those that were not there."""
+    for name in members:
+        if name in old:
+            new[name] = old[name]
+        else:
+            new.pop(name, None)
+
+
 def keep_system(old: Json, new: Json) -> None:
     """Put back the metadata that only the server sets."""
-    for key in (
-        "uid",
-        "creationTimestamp",
-        "generation",
-        "resourceVersion",
-    ):
-        if key in old:
-            new[key] = old[key]
-        else:
-            new.pop(key, None)
+    put_back(old, new, ("uid", "creationTimestamp", "generation", "resourceVersion"))
     # What a write says of a deletion that has not begun is checked, and refused.
     if "deletionTimestamp" in old:
         new["deletionTimestamp"] = old["deletionTimestamp"]

@@ -22,10 +22,11 @@ from lean_sandbox.local.schema.decoding import (
     decode_metadata,
 )
 from lean_sandbox.local.schema.defaults import core_defaults
-from lean_sandbox.local.schema.metadata import validate_metadata
+from lean_sandbox.local.schema.metadata import put_back, validate_metadata
 from lean_sandbox.local.schema.rules import RuleSet
 from lean_sandbox.local.schema.structural import OPEN, Node, apply_defaults, prune, with_metadata
 from lean_sandbox.local.schema.validation import validate
+from lean_sandbox.local.store import at
 
 Json = dict[str, Any]
 
@@ -103,9 +104,9 @@ class Admission:
         return sorted([*unknown, *prune(obj, schema_of(kind))])
 
     def normalize(self, kind: Kind, obj: Json) -> None:
-        """Give the fields of a built-in object, which were merged, the form of a stored one."""
+        """Give the fields of an object, which were merged, the form of a stored one."""
+        self._decoded(kind, obj)
         if not kind.is_custom:
-            self._decoded(kind, obj)
             complete(obj, schema_of(kind))
 
     def default(self, kind: Kind, obj: Json) -> None:
@@ -223,14 +224,13 @@ def _empty_lists(made: Json, obj: Json) -> None:
 def prepare_update(kind: Kind, new: Json, old: Json, subresource: str) -> None:
     """Put back what a write to this path cannot change."""
     if subresource == "status":
-        metadata = new["metadata"]
-        if kind.is_custom:
-            metadata = {**old["metadata"], "managedFields": metadata.get("managedFields")}
-        else:
-            # Labels and annotations may ride along on a status write of a built-in kind.
-            metadata = dict(metadata)
-            if "ownerReferences" in old["metadata"]:
-                metadata["ownerReferences"] = old["metadata"]["ownerReferences"]
+        # Labels and annotations may ride along on a status write of a built-in kind.
+        metadata = dict(old["metadata"] if kind.is_custom else new["metadata"])
+        if kind.storage == "pods":
+            # Kubelets do not decide these, whatever they write.
+            put_back(old["metadata"], metadata, ("deletionTimestamp", "ownerReferences"))
+            if quality := at(old, "status.qosClass"):
+                new.setdefault("status", {}).setdefault("qosClass", quality)
         status = {"status": new["status"]} if "status" in new else {}
         rest = {key: value for key, value in old.items() if key != "status"}
         new.clear()

@@ -17,6 +17,7 @@ from lean_sandbox.local.kinds import Kind, make_kind
 from lean_sandbox.local.request import Ask, Target, flag, number
 from lean_sandbox.local.schema import causes
 from lean_sandbox.local.schema.structural import Node
+from lean_sandbox.local.store import at
 from lean_sandbox.local.write.admission import Admission
 from lean_sandbox.local.write.changes import json_patch, merge_patch, strategic_patch
 from lean_sandbox.local.write.protobuf import PROTOBUF, decode_body
@@ -27,6 +28,7 @@ JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 STRATEGIC: Final = "application/strategic-merge-patch+json"
 APPLY: Final = "application/apply-patch+yaml"
+_PATCHES: Final = (JSON_PATCH, MERGE_PATCH, APPLY)
 
 _decode_json: Final = msgspec.json.Decoder().decode
 
@@ -163,6 +165,10 @@ def _unreadable(kind: Kind, body: bytes, why: str) -> StatusError:
     )
 
 
+_OLDER: Final = {"Eviction": "policy/v1beta1"}
+"""The older version of a body that has the same members."""
+
+
 def _check_claims(kind: Kind, obj: Json, body: bytes) -> None:
     claimed = obj.get("kind") or ""
     version = obj.get("apiVersion") or ""
@@ -179,7 +185,8 @@ def _check_claims(kind: Kind, obj: Json, body: bytes) -> None:
             cause = causes.invalid("kind", claimed, f"must be {kind.kind}")
             raise errors.invalid(kind.group, claimed, name, [cause])
         return
-    if (claimed and claimed != kind.kind) or (version and version != kind.api_version):
+    known = ("", kind.api_version, _OLDER.get(kind.kind))
+    if claimed not in ("", kind.kind) or version not in known:
         shown_version = version.rpartition("/")[2] or kind.version
         raise errors.bad_request(
             f'{claimed or kind.kind} in version "{shown_version}" cannot be handled as a'
@@ -187,14 +194,17 @@ def _check_claims(kind: Kind, obj: Json, body: bytes) -> None:
         )
 
 
+def _nameless(name: str) -> StatusError:
+    return errors.bad_request(
+        f"the name of the object ({name} based on URL) was undeterminable: name must be provided"
+    )
+
+
 def check_address(namespace: str, name: str, metadata: Json) -> None:
     """Refuse with 400 an object that is for another place than its path."""
     said = metadata.get("name")
     if not said:
-        raise errors.bad_request(
-            f"the name of the object ({name} based on URL) was undeterminable: name must be"
-            " provided"
-        )
+        raise _nameless(name)
     if said != name:
         raise errors.bad_request(
             f"the name of the object ({said}) does not match the name on the URL ({name})"
@@ -215,25 +225,13 @@ def patch_function(
 ) -> Callable[[Json], Json]:
     """Return what a patch request does to an object; ``node`` is its structure if that merges.
 
-    Raises StatusError: 415 for an unknown format, 400 for a body that is no patch.
+    What it does raises StatusError: 400 for a body that is no patch, 422 for what cannot be done.
     """
     media = media_type(content_type)
-    known = [JSON_PATCH, MERGE_PATCH] if node is None else [JSON_PATCH, MERGE_PATCH, STRATEGIC]
-    if media not in known:
-        if node is not None:
-            raise StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type")
-        raise errors.unsupported_media_type((*known, APPLY))
-    try:
-        patch = _decode(body)
-    except msgspec.DecodeError as error:
-        raise errors.bad_request(f"error decoding patch: {error}") from None
-    if media == STRATEGIC and patch is None:
-        patch = {}
-    if media != JSON_PATCH and not isinstance(patch, dict):
-        raise errors.bad_request("error decoding patch: the patch is no object")
 
     def change(obj: Json) -> Json:
         """Let the patch see kind and apiVersion, and refuse one that changes them."""
+        patch = _read_patch(body, media)
         shown = {"kind": kind.kind, "apiVersion": kind.api_version, **obj}
         changed: Json
         if media == STRATEGIC:
@@ -249,12 +247,27 @@ def patch_function(
     return change
 
 
+def _read_patch(body: bytes, media: str) -> Any:
+    try:
+        patch = decode(body, media)
+    except msgspec.DecodeError as error:
+        raise errors.bad_request(f"error decoding patch: {error}") from None
+    if patch is None and media != MERGE_PATCH:
+        patch = [] if media == JSON_PATCH else {}
+    if media != JSON_PATCH and not isinstance(patch, dict):
+        raise errors.bad_request("error decoding patch: the patch is no object")
+    return patch
+
+
 def _check_patched(kind: Kind, changed: Json) -> None:
-    """Refuse with 422 a patch that makes another kind of object of it."""
+    """Refuse a patch that makes another kind of object of it. Raises StatusError: 400, 422."""
     claimed = changed.get("kind")
     version = changed.get("apiVersion")
-    if claimed == kind.kind and version == kind.api_version:
+    if (claimed == kind.kind or not (claimed or kind.is_custom)) and version == kind.api_version:
         return
+    if not (kind.is_custom or version):
+        # Of no version it can be anything, which has no name.
+        raise _nameless(at(changed, "metadata.name"))
     text = msgspec.json.encode(changed).decode()
     if not claimed:
         raise errors.unreadable_patch(text, f"Object 'Kind' is missing in '{text}'")
@@ -308,12 +321,16 @@ class Deletion:
 def read_options(ask: Ask) -> WriteOptions:
     """Return how a request writes: manager, dry run, validation.
 
-    Raises StatusError: 422 with a cause for each value that means nothing.
+    Raises StatusError: 415 for a patch in an unknown format, 422 with a cause for each value that
+    means nothing.
     """
     target = ask.target
     query = target.query
     is_patch = target.verb == "patch"
-    is_apply = media_type(target.content_type) == APPLY
+    media = media_type(target.content_type)
+    is_apply = media == APPLY
+    if is_patch:
+        _check_patch_type(ask.kind, media)
     found = list(_mistakes(target, is_apply=is_apply, is_patch=is_patch))
     if found:
         raise errors.invalid("meta.k8s.io", _KINDS[target.verb], "", found)
@@ -326,6 +343,13 @@ def read_options(ask: Ask) -> WriteOptions:
         force=flag(query, "force"),
         is_patch=is_patch,
     )
+
+
+def _check_patch_type(kind: Kind, media: str) -> None:
+    if kind.is_custom and media not in _PATCHES:
+        raise errors.unsupported_media_type(_PATCHES)
+    if media not in (*_PATCHES, STRATEGIC):
+        raise StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type")
 
 
 def read_body(kind: Kind, ask: Ask, options: WriteOptions, admission: Admission) -> Json:

@@ -295,8 +295,6 @@ class Creating(Objects):
         """Store a new object and return it. Raises StatusError: whatever is wrong with it."""
         self.decode(kind, obj, options)
         metadata = obj["metadata"]
-        if metadata.pop("resourceVersion", "") not in ("", "0"):
-            raise errors.bad_request("resourceVersion should not be set on objects to be created")
         name = metadata.get("name") or ""
         if kind.storage in self.registry.ending:
             why = "create not allowed while custom resource definition is terminating"
@@ -315,8 +313,6 @@ class Creating(Objects):
         metadata["creationTimestamp"] = self.now()
         if kind.has_generation:
             metadata["generation"] = 1
-        else:
-            metadata.pop("generation", None)
         options.warnings.extend(tidy_metadata(kind, metadata, {}))
         if kind.group in _STORED_ONLY:
             why = f"nothing on this server acts on kind {kind.kind}: it is stored, and no more"
@@ -362,6 +358,10 @@ class Creating(Objects):
         """Store an object that has passed all checks but that of its name. Raises StatusError."""
         obj["metadata"] = ordered_metadata(obj["metadata"])
         name = obj["metadata"]["name"]
+        said = obj["metadata"].get("resourceVersion", "")
+        if not options.dry_run and said.isdecimal() and int(said):
+            why = "resourceVersion should not be set on objects to be created"
+            raise StatusError(500, "", why)
         collection = self.collection(kind)
         key = self.key(namespace, name)
         held = collection.entries.get(key)
@@ -380,7 +380,8 @@ class Creating(Objects):
         Raises StatusError: 400.
         """
         metadata = obj.get("metadata")
-        if isinstance(metadata, dict) and metadata.get("managedFields") == []:
+        is_read = isinstance(metadata, dict) and not kind.is_custom
+        if is_read and metadata.get("managedFields") == []:
             metadata["managedFields"] = [{}]  # so that decoding leaves it: both end the record
         self.admission.decode(kind, obj, options.validation, options.warnings)
         if obj.get("metadata") is None:

@@ -35,8 +35,6 @@ _SYSTEM: Final = frozenset(
         "resourceVersion",
         "generation",
         "creationTimestamp",
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
         "managedFields",
         "selfLink",
     )
@@ -207,6 +205,8 @@ def apply_managers(
 
 def _merge(live: Any, applied: Any, node: Node) -> Any:
     before = parts(live, node)
+    if applied is None and before is not None:
+        return live  # who says nothing of a map or list claims it, and none of its members
     wanted = parts(applied, node)
     if before is None or wanted is None or isinstance(live, dict) is not isinstance(applied, dict):
         return applied

@@ -52,6 +52,11 @@ def check_identity(
     ``is_conditional`` asks for a version where the kind does. Raises StatusError: 409 or 422, 500
     for a version that is no number.
     """
+    uid = metadata.get("uid")
+    is_another = bool(uid) and uid != entry.uid
+    if is_another and is_put:
+        why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: "
+        raise errors.conflict(kind.group, kind.plural, entry.name, why + entry.uid)
     version = metadata.get("resourceVersion") or "0"
     if not version.isdecimal():
         raise StatusError(500, "", f'strconv.ParseUint: parsing "{version}": invalid syntax')
@@ -61,11 +66,7 @@ def check_identity(
     elif is_conditional and (kind.is_custom or kind.storage in _CONDITIONAL):
         cause = causes.invalid("metadata.resourceVersion", 0, "must be specified for an update")
         raise errors.invalid(kind.group, kind.plural, entry.name, [cause])
-    uid = metadata.get("uid")
-    if uid and uid != entry.uid:
-        if is_put:
-            why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: "
-            raise errors.conflict(kind.group, kind.plural, entry.name, why + entry.uid)
+    if is_another:
         raise errors.invalid(
             kind.group, kind.kind, entry.name, [causes.immutable("metadata.uid", uid)]
         )
@@ -202,9 +203,7 @@ class Verbs(Creating):
             entry.load(), applied, node, writer, self.now(), force=options.force, hide=hide
         )
         metadata = new["metadata"]
-        for key in ("uid", "resourceVersion"):
-            if asked.get(key):
-                metadata[key] = asked[key]
+        metadata |= {key: asked[key] for key in ("uid", "resourceVersion") if key in asked}
         check_identity(kind, entry, metadata, is_put=False)
         managed = metadata["managedFields"]
         keep_system(old["metadata"], metadata)
