@@ -36,6 +36,7 @@ from lean_sandbox.local.request import (
     AUTHENTICATED,
     HOST,
     MAX_BODY_BYTES,
+    MAX_HEAD_BYTES,
     UNSECURED,
     AuditEntry,
     AuditLog,
@@ -308,6 +309,8 @@ async def _listening(server: ApiServer, port: int, tls: ssl.SSLContext | None) -
                 message, body, protocol, writer, task, loop, client_max_size=MAX_BODY_BYTES
             ),
             handler_cancellation=True,
+            max_line_size=MAX_HEAD_BYTES,
+            max_field_size=MAX_HEAD_BYTES,
             access_log=None,
             tcp_keepalive=False,
             keepalive_timeout=3600.0,

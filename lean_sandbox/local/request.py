@@ -264,6 +264,8 @@ HOST: Final = "127.0.0.1"
 """The address of the server; whoever can reach it may do anything without TLS."""
 MAX_BODY_BYTES: Final = 3 * 1024 * 1024
 """Largest request body; more is answered with 413."""
+MAX_HEAD_BYTES: Final = 1024 * 1024
+"""The longest address of a request, and the longest of its headers."""
 
 
 @dataclass(frozen=True, slots=True)

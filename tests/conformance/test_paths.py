@@ -166,3 +166,19 @@ async def test_a_watch_is_asked_for_by_any_value_but_no(room: Room, value: str) 
     assert events[0]["type"] == "ADDED"
     for no in ("0", "false"):
         assert (await room.api.get(room.maps, watch=no)).ok()["kind"] == "ConfigMapList"
+
+
+@pytest.mark.parametrize("path", ["/version", "/api/v1"])
+async def test_what_the_server_says_of_itself_is_only_read(api: Api, path: str) -> None:
+    """A document has one method."""
+    for method in ("POST", "DELETE", "OPTIONS"):
+        (await api.ask(method, path)).refused(405, "MethodNotAllowed")
+
+
+async def test_an_address_may_be_long(room: Room) -> None:
+    """A selector of a thousand names is no fault, nor is a long header."""
+    await room.config("a")
+    selector = f"x notin ({','.join(f'value-{number}' for number in range(3000))})"
+    headers = [("X-Long", "x" * 30_000)]
+    found = (await room.api.get(room.maps, labelSelector=selector, headers=headers)).ok()
+    assert "a" in [one["metadata"]["name"] for one in found["items"]]

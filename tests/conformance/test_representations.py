@@ -236,3 +236,10 @@ async def test_tables_of_cluster_kinds_have_their_columns(room: Room) -> None:
     for path, columns in expected.items():
         table = (await room.api.get(path, accept=TABLE)).ok()
         assert [column["name"] for column in table["columnDefinitions"]] == columns
+
+
+@pytest.mark.parametrize("form", [TABLE, PARTIAL_LIST])
+async def test_a_form_is_of_the_version_that_was_asked_for(room: Room, form: str) -> None:
+    """A server that lacks it says so: nobody gets another one than he can read."""
+    reply = await room.api.get(room.maps, accept=f"{form}beta1")
+    assert reply.status == 406 or reply.json["apiVersion"] == "meta.k8s.io/v1beta1"

@@ -242,3 +242,18 @@ async def test_a_finalizer_holds_the_deleted_event_back(room: Room) -> None:
     events = await room.api.events(room.widgets, 2, resourceVersion=start)
     assert seen(events) == [("MODIFIED", "a"), ("DELETED", "a")]
     assert events[0]["object"]["metadata"]["deletionTimestamp"]
+
+
+async def test_a_bookmark_has_what_each_object_of_its_kind_has(room: Room) -> None:
+    """Clients decode it as an object; of a Pod it has an empty spec, of a Widget nothing."""
+    query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+    for path, rest in (
+        (room.pods, {"spec": {"containers": None}, "status": {}}),
+        (f"{room.core}/services", {"spec": {}, "status": {"loadBalancer": {}}}),
+        (room.widgets, {}),
+    ):
+        (event,) = await room.api.events(path, 1, allowWatchBookmarks="true", **query)
+        assert event["type"] == "BOOKMARK"
+        shown = event["object"]
+        head = {"kind", "apiVersion", "metadata"}
+        assert {name: shown[name] for name in shown.keys() - head} == rest

@@ -392,12 +392,14 @@ class ApiServer:
 
     def _document(self, target: Target) -> EncodedAnswer:
         """Answer a path without a kind: health, discovery, descriptions, or nothing there."""
-        if target.path.rstrip("/") in _HEALTH:
-            return EncodedAnswer(200, b"ok", content_type=errors.PageNotFoundError.content_type)
         found = self.documents.answer(target.path, target.accept)
+        if target.path.rstrip("/") in _HEALTH:
+            found = EncodedAnswer(200, b"ok", content_type=errors.PageNotFoundError.content_type)
         if found is None:
             is_api = self.registry.serves_built_in(target.group, target.version)
             raise errors.unknown_resource() if is_api else errors.PageNotFoundError()
+        if target.method != "GET":
+            raise errors.not_allowed()
         return found
 
 

@@ -15,6 +15,7 @@ from lean_sandbox.local.errors import bad_request, not_acceptable
 from lean_sandbox.local.kinds import Kind, to_events
 from lean_sandbox.local.read.printers import PRINTERS, plain_cells, since
 from lean_sandbox.local.request import LocalSettings
+from lean_sandbox.local.schema.decoding import builtin_schema, complete
 from lean_sandbox.local.store import Entry, Event
 
 Json = dict[str, Any]
@@ -87,7 +88,7 @@ def _first(header: str, *, tables: bool, partial: bool) -> str:
         wanted = parameters.get("as")
         if wanted is None:
             return "json"
-        known = parameters.get("g") == "meta.k8s.io" and parameters.get("v") in ("v1", "v1beta1")
+        known = parameters.get("g") == "meta.k8s.io" and parameters.get("v") == "v1"
         if known and wanted in _FORMS and (tables if wanted == "Table" else partial):
             return _FORMS[wanted]
     return ""
@@ -313,6 +314,8 @@ class Renderer:
         body: Json = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"}
         if form.form == "json":
             body = {"kind": kind.kind, "apiVersion": kind.api_version}
+            if not kind.is_custom:
+                complete(body, builtin_schema(kind.kind, kind.api_version))
         body["metadata"] = metadata
         if form.form == "table":
             row = {"cells": [""], "object": None if form.include == "None" else body}

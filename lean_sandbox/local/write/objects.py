@@ -380,9 +380,9 @@ class Creating(Objects):
         Raises StatusError: 400.
         """
         metadata = obj.get("metadata")
-        is_read = isinstance(metadata, dict) and not kind.is_custom
-        if is_read and metadata.get("managedFields") == []:
-            metadata["managedFields"] = [{}]  # so that decoding leaves it: both end the record
+        record = metadata.get("managedFields") if isinstance(metadata, dict) else None
+        if record == [] and not kind.is_custom:
+            obj["metadata"]["managedFields"] = [{}]  # decoding leaves it: both end the record
         self.admission.decode(kind, obj, options.validation, options.warnings)
         if obj.get("metadata") is None:
             obj["metadata"] = {}
