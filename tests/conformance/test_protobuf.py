@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lean_sandbox.local.write.protobuf import PROTOBUF
+from lean_sandbox.local.write.encodings import PROTOBUF
 from tests.conformance.api import Api, Room
 from tests.conformance.encoding import encode
 from tests.conformance.kinds import Sample, samples

@@ -13,7 +13,7 @@ import pytest
 from lean_sandbox.clock import SystemClock
 from lean_sandbox.local.controlplane import ControlPlane
 from lean_sandbox.local.direct import StoredChange
-from lean_sandbox.local.write.protobuf import PROTOBUF
+from lean_sandbox.local.write.encodings import PROTOBUF
 from tests.conformance.api import APPLY, PARTIAL, PARTIAL_LIST, TABLE, Api, Room
 from tests.conformance.encoding import encode
 from tests.conformance.objects import config, pod, widget

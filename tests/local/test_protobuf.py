@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.local.write.protobuf import decode_body
+from lean_sandbox.local.write.encodings import decode_protobuf
 from tests.conformance.encoding import encode, field
 from tests.conformance.kinds import samples
 
@@ -23,7 +23,7 @@ def test_a_damaged_body_is_refused_or_read(body: bytes, data: st.DataObject) -> 
     cut = data.draw(st.integers(0, 3))
     damaged = body[:at] + data.draw(st.binary(max_size=4)) + body[at + cut :]
     with contextlib.suppress(ValueError):
-        msgspec.json.encode(decode_body(damaged))
+        msgspec.json.encode(decode_protobuf(damaged))
 
 
 def test_nesting_without_end_is_refused() -> None:
@@ -35,7 +35,7 @@ def test_nesting_without_end_is_refused() -> None:
     spec = field(2, field(7, version))
     types = field(1, field(1, "apiextensions.k8s.io/v1") + field(2, "CustomResourceDefinition"))
     with pytest.raises(ValueError, match="recursion"):
-        decode_body(b"k8s\x00" + types + field(2, spec))
+        decode_protobuf(b"k8s\x00" + types + field(2, spec))
 
 
 def test_numbers_are_those_that_were_sent() -> None:
@@ -47,5 +47,5 @@ def test_numbers_are_those_that_were_sent() -> None:
         "kind": "CustomResourceDefinition",
         "spec": {"versions": [version]},
     }
-    found = decode_body(encode(sent))["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    found = decode_protobuf(encode(sent))["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     assert found == schema

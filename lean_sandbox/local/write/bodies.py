@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import msgspec
-import yaml
 
 from lean_sandbox.local import errors
 from lean_sandbox.local.errors import ErrorCause, StatusError
@@ -20,7 +17,7 @@ from lean_sandbox.local.schema.structural import Node
 from lean_sandbox.local.store import at
 from lean_sandbox.local.write.admission import Admission
 from lean_sandbox.local.write.changes import json_patch, merge_patch, strategic_patch
-from lean_sandbox.local.write.protobuf import PROTOBUF, decode_body
+from lean_sandbox.local.write.encodings import PROTOBUF, decode
 
 Json = dict[str, Any]
 
@@ -30,84 +27,10 @@ STRATEGIC: Final = "application/strategic-merge-patch+json"
 APPLY: Final = "application/apply-patch+yaml"
 _PATCHES: Final = (JSON_PATCH, MERGE_PATCH, APPLY)
 
-_decode_json: Final = msgspec.json.Decoder().decode
-
-
-def _decode(body: bytes) -> Any:
-    """Decode JSON as Go does: bytes that are no UTF-8 become replacement characters."""
-    try:
-        return _decode_json(body)
-    except UnicodeDecodeError:
-        return _decode_json(body.decode("utf-8", "replace"))
-
 
 def media_type(content_type: str) -> str:
     """Return a content type without parameters."""
     return content_type.partition(";")[0].strip().lower()
-
-
-def decode(body: bytes, content_type: str) -> Any:
-    """Return a decoded JSON, YAML or protobuf body; of YAML it is the first document.
-
-    Raises msgspec.DecodeError: it is none of them.
-    """
-    if content_type == PROTOBUF:
-        try:
-            return decode_body(body)
-        except ValueError as error:
-            raise msgspec.DecodeError(str(error)) from None
-    if "yaml" not in content_type:
-        return _decode(body)
-    if body.lstrip()[:1] in (b"{", b"["):
-        # Much faster, where JSON it is.
-        with suppress(UnicodeDecodeError):
-            return _decode_json(body)
-    try:
-        return next(yaml.load_all(body, _YamlLoader), None)
-    except (yaml.YAMLError, ValueError) as error:
-        raise msgspec.DecodeError(str(error)) from None
-
-
-class _YamlLoader(yaml.SafeLoader):
-    """Reads YAML as API servers do, to values of JSON: dates and all that has a tag are text."""
-
-    yaml_constructors: ClassVar[dict[str | None, Any]] = {
-        f"tag:yaml.org,2002:{name}": yaml.SafeLoader.yaml_constructors[f"tag:yaml.org,2002:{name}"]
-        for name in ("null", "bool", "int", "float", "str", "seq", "map")
-    }
-    bool_values: ClassVar[dict[str, bool]] = {**yaml.SafeLoader.bool_values, "y": True, "n": False}
-
-    def construct_mapping(
-        self,
-        node: yaml.MappingNode,
-        deep: bool = False,  # noqa: FBT001, FBT002 - as it is called
-    ) -> dict[Hashable, Any]:
-        self.flatten_mapping(node)
-        return {
-            _text(self.construct_object(key)): self.construct_object(value, deep=deep)
-            for key, value in node.value
-        }
-
-    def construct_whole(self, node: yaml.ScalarNode) -> Any:
-        text = self.construct_scalar(node)
-        # Numbers of base 60 are none in Go.
-        return text if ":" in text else self.construct_yaml_int(node)
-
-    def construct_tagged(self, node: yaml.Node) -> Any:
-        if isinstance(node, yaml.MappingNode):
-            return self.construct_mapping(node, deep=True)
-        if isinstance(node, yaml.SequenceNode):
-            return self.construct_sequence(node, deep=True)
-        return node.value
-
-
-def _text(key: Any) -> str:
-    return key if isinstance(key, str) else msgspec.json.encode(key).decode()
-
-
-_YamlLoader.add_constructor("tag:yaml.org,2002:int", _YamlLoader.construct_whole)
-_YamlLoader.add_constructor(None, _YamlLoader.construct_tagged)
-_YamlLoader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("[yYnN]$"), list("yYnN"))
 
 
 def read_object(kind: Kind, body: bytes, content_type: str) -> Json:

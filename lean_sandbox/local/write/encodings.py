@@ -1,15 +1,18 @@
-"""Request bodies in protobuf, the form in which clients in Go send built-in kinds unless told."""
+"""What bodies say in JSON and YAML, and in protobuf, as Go sends built-in kinds unless told."""
 
 from __future__ import annotations
 
 import base64
+import re
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
+import yaml
 
 from lean_sandbox.local import recorded
 
@@ -25,7 +28,85 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 Json = dict[str, Any]
 
 
-def decode_body(body: bytes) -> Json:
+_decode_json: Final = msgspec.json.Decoder().decode
+
+
+def _decode(body: bytes) -> Any:
+    """Decode JSON as Go does: bytes that are no UTF-8 become replacement characters."""
+    try:
+        return _decode_json(body)
+    except UnicodeDecodeError:
+        return _decode_json(body.decode("utf-8", "replace"))
+
+
+def decode(body: bytes, content_type: str) -> Any:
+    """Return a decoded JSON, YAML or protobuf body; of YAML it is the first document.
+
+    Raises msgspec.DecodeError: it is none of them.
+    """
+    if content_type == PROTOBUF:
+        try:
+            return decode_protobuf(body)
+        except ValueError as error:
+            raise msgspec.DecodeError(str(error)) from None
+    if "yaml" not in content_type:
+        return _decode(body)
+    if body.lstrip()[:1] in (b"{", b"["):
+        # Much faster, where JSON it is.
+        with suppress(UnicodeDecodeError):
+            return _decode_json(body)
+    try:
+        return next(yaml.load_all(body, _YamlLoader), None)
+    except (yaml.YAMLError, ValueError) as error:
+        raise msgspec.DecodeError(str(error)) from None
+
+
+class _YamlLoader(yaml.SafeLoader):
+    """Reads YAML as API servers do, to values of JSON: dates and all that has a tag are text."""
+
+    yaml_constructors: ClassVar[dict[str | None, Any]] = {
+        f"tag:yaml.org,2002:{name}": yaml.SafeLoader.yaml_constructors[f"tag:yaml.org,2002:{name}"]
+        for name in ("null", "bool", "int", "float", "str", "seq", "map")
+    }
+    bool_values: ClassVar[dict[str, bool]] = {**yaml.SafeLoader.bool_values, "y": True, "n": False}
+
+    def construct_mapping(
+        self,
+        node: yaml.MappingNode,
+        deep: bool = False,  # noqa: FBT001, FBT002 - as it is called
+    ) -> dict[Hashable, Any]:
+        self.flatten_mapping(node)
+        return {
+            _key(self.construct_object(key)): self.construct_object(value, deep=deep)
+            for key, value in node.value
+        }
+
+    def construct_whole(self, node: yaml.ScalarNode) -> Any:
+        text = self.construct_scalar(node)
+        # Numbers of base 60 are none in Go.
+        return text if ":" in text else self.construct_yaml_int(node)
+
+    def construct_tagged(self, node: yaml.Node) -> Any:
+        if isinstance(node, yaml.MappingNode):
+            return self.construct_mapping(node, deep=True)
+        if isinstance(node, yaml.SequenceNode):
+            return self.construct_sequence(node, deep=True)
+        return node.value
+
+
+def _key(key: Any) -> str:
+    return key if isinstance(key, str) else msgspec.json.encode(key).decode()
+
+
+_YamlLoader.add_constructor("tag:yaml.org,2002:int", _YamlLoader.construct_whole)
+_YamlLoader.add_constructor(None, _YamlLoader.construct_tagged)
+_YamlLoader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("[yYnN]$"), list("yYnN"))
+
+
+# ------------------------------------------------------------------ protobuf
+
+
+def decode_protobuf(body: bytes) -> Json:
     """Return the object of a protobuf body as its JSON would be.
 
     Raises ValueError: the bytes are no such body, or of a kind that is not built in.
