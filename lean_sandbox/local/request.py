@@ -19,7 +19,11 @@ _NAMESPACE_PARTS: Final = frozenset(("status", "finalize"))
 _ON_COLLECTIONS: Final = frozenset(("list", "watch", "create", "deletecollection"))
 _EVERYWHERE: Final = frozenset(("list", "watch"))
 _ON_OBJECTS: Final = frozenset(("get", "update", "patch", "delete"))
-_INTEGER: Final = re.compile(r"[+-]?[0-9]+")
+_INTEGERS: Final = {
+    "ParseInt": (re.compile("[+-]?[0-9]+"), range(-(1 << 63), 1 << 63)),
+    "ParseUint": (re.compile("[0-9]+"), range(1 << 64)),
+}
+_MOST_DIGITS: Final = 1000  # Python reads no more than a few thousand.
 
 
 @dataclass(slots=True)
@@ -215,13 +219,21 @@ def number(query: Mapping[str, str], name: str) -> int | None:
     text = query.get(name)
     if text is None:
         return None
-    shown = f'strconv.ParseInt: parsing "{text}"'
-    if not _INTEGER.fullmatch(text):
-        raise errors.bad_request(f"{shown}: invalid syntax")
-    found = int(text) if len(text) < 25 else 1 << 63
-    if not -(1 << 63) <= found < 1 << 63:
-        raise errors.bad_request(f"{shown}: value out of range")
-    return found
+    try:
+        return integer(text, "ParseInt")
+    except ValueError as error:
+        raise errors.bad_request(str(error)) from None
+
+
+def integer(text: str, parser: str = "ParseUint") -> int:
+    """Return an integer of 64 bits. Raises ValueError, in the words of that parser of Go's."""
+    pattern, known = _INTEGERS[parser]
+    why = "invalid syntax"
+    if pattern.fullmatch(text):
+        why = "value out of range"
+        if len(text) < _MOST_DIGITS and int(text) in known:
+            return int(text)
+    raise ValueError(f'strconv.{parser}: parsing "{text}": {why}')
 
 
 _FIELD_TERM = re.compile(r"(.*?)(!=|==|=)(.*)", re.DOTALL)

@@ -281,3 +281,13 @@ async def test_a_json_patch_of_null_is_no_change(room: Room) -> None:
     made = await room.widget("a")
     reply = await room.api.patch(f"{room.widgets}/a", b"null", JSON_PATCH)
     assert reply.version == made["metadata"]["resourceVersion"]
+
+
+@pytest.mark.parametrize("digits", [30, 5000])
+async def test_a_version_beyond_64_bits_is_out_of_range(room: Room, digits: int) -> None:
+    """However long it is."""
+    await room.config("a")
+    patch = {"metadata": {"resourceVersion": "9" * digits}}
+    reply = await room.api.patch(f"{room.maps}/a", patch)
+    assert reply.status == 500
+    assert "value out of range" in reply.message

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Final
 
@@ -10,6 +11,7 @@ from lean_sandbox.clock import Clock
 from lean_sandbox.local import errors
 from lean_sandbox.local.errors import ErrorCause, StatusError
 from lean_sandbox.local.kinds import Kind, Registry
+from lean_sandbox.local.request import integer
 from lean_sandbox.local.schema.assigned import (
     SYSTEM_PRIORITIES,
     add_token,
@@ -358,10 +360,10 @@ class Creating(Objects):
         """Store an object that has passed all checks but that of its name. Raises StatusError."""
         obj["metadata"] = ordered_metadata(obj["metadata"])
         name = obj["metadata"]["name"]
-        said = obj["metadata"].get("resourceVersion", "")
-        if not options.dry_run and said.isdecimal() and int(said):
-            why = "resourceVersion should not be set on objects to be created"
-            raise StatusError(500, "", why)
+        with suppress(ValueError):  # one that is no number is none
+            if not options.dry_run and integer(obj["metadata"].get("resourceVersion", "0")):
+                why = "resourceVersion should not be set on objects to be created"
+                raise StatusError(500, "", why)
         collection = self.collection(kind)
         key = self.key(namespace, name)
         held = collection.entries.get(key)

@@ -13,6 +13,7 @@ import msgspec
 from lean_sandbox.local import errors
 from lean_sandbox.local.errors import StatusError
 from lean_sandbox.local.kinds import Kind
+from lean_sandbox.local.request import integer
 from lean_sandbox.local.schema import causes
 from lean_sandbox.local.schema.metadata import count_generation, keep_system, tidy_metadata
 from lean_sandbox.local.store import Entry
@@ -57,11 +58,12 @@ def check_identity(
     if is_another and is_put:
         why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: "
         raise errors.conflict(kind.group, kind.plural, entry.name, why + entry.uid)
-    version = metadata.get("resourceVersion") or "0"
-    if not version.isdecimal():
-        raise StatusError(500, "", f'strconv.ParseUint: parsing "{version}": invalid syntax')
-    if int(version):
-        if version != str(entry.version):
+    try:
+        version = integer(metadata.get("resourceVersion") or "0")
+    except ValueError as error:
+        raise StatusError(500, "", str(error)) from None
+    if version:
+        if version != entry.version:
             raise errors.conflict(kind.group, kind.plural, entry.name)
     elif is_conditional and (kind.is_custom or kind.storage in _CONDITIONAL):
         cause = causes.invalid("metadata.resourceVersion", 0, "must be specified for an update")
