@@ -88,7 +88,8 @@ def qualified(group: str, name: str) -> str:
     return f"{name}.{group}" if group else name
 
 
-def _details(group: str, kind: str, name: str, **more: Any) -> dict[str, Any]:
+def details_of(group: str, kind: str, name: str, **more: Any) -> dict[str, Any]:
+    """Return what a Status tells of the object that it is about."""
     named = {key: value for key, value in (("name", name), ("group", group)) if value}
     return {**named, "kind": kind, **more}
 
@@ -96,7 +97,7 @@ def _details(group: str, kind: str, name: str, **more: Any) -> dict[str, Any]:
 def not_found(group: str, plural: str, name: str) -> StatusError:
     """Refuse because the object does not exist."""
     message = f'{qualified(group, plural)} "{name}" not found'
-    return StatusError(404, "NotFound", message, details=_details(group, plural, name))
+    return StatusError(404, "NotFound", message, details=details_of(group, plural, name))
 
 
 class PageNotFoundError(StatusError):
@@ -121,7 +122,7 @@ def not_allowed() -> StatusError:
 def not_supported(group: str, plural: str, verb: str) -> StatusError:
     """Refuse a verb that a custom kind, or this path of it, does not have."""
     message = f'{verb} is not supported on resources of kind "{qualified(group, plural)}"'
-    return StatusError(405, "MethodNotAllowed", message, details=_details(group, plural, ""))
+    return StatusError(405, "MethodNotAllowed", message, details=details_of(group, plural, ""))
 
 
 def unknown_resource() -> StatusError:
@@ -134,7 +135,7 @@ def already_exists(group: str, plural: str, name: str, *, is_deleting: bool) -> 
     """Refuse a create because the name is taken, maybe by an object on its way out."""
     before = "object is being deleted: " if is_deleting else ""
     message = f'{before}{qualified(group, plural)} "{name}" already exists'
-    return StatusError(409, "AlreadyExists", message, details=_details(group, plural, name))
+    return StatusError(409, "AlreadyExists", message, details=details_of(group, plural, name))
 
 
 _MODIFIED = (
@@ -145,7 +146,7 @@ _MODIFIED = (
 def conflict(group: str, plural: str, name: str, why: str = _MODIFIED) -> StatusError:
     """Refuse a write because its precondition does not hold."""
     message = f'Operation cannot be fulfilled on {qualified(group, plural)} "{name}": {why}'
-    return StatusError(409, "Conflict", message, details=_details(group, plural, name))
+    return StatusError(409, "Conflict", message, details=details_of(group, plural, name))
 
 
 def too_many_requests(message: str, cause: ErrorCause) -> StatusError:
@@ -177,7 +178,7 @@ def forbidden(
     """Refuse what the user, or the state of the namespace, does not allow."""
     subject = qualified(group, plural) + (f' "{name}"' if name else "")
     listed = [cause.body() for cause in causes]
-    details = _details(group, plural, name, **({"causes": listed} if listed else {}))
+    details = details_of(group, plural, name, **({"causes": listed} if listed else {}))
     return StatusError(403, "Forbidden", f"{subject} is forbidden: {why}", details=details)
 
 
@@ -187,7 +188,7 @@ def invalid(group: str, kind: str, name: str, causes: Iterable[ErrorCause]) -> S
     parts = list(dict.fromkeys(f"{cause.field}: {cause.message}" for cause in listed))
     text = parts[0] if len(parts) == 1 else f"[{', '.join(parts)}]"
     message = f'{qualified(group, kind)} "{name}" is invalid: {text}'
-    details = _details(group, kind, name, causes=[cause.body() for cause in listed])
+    details = details_of(group, kind, name, causes=[cause.body() for cause in listed])
     return StatusError(422, "Invalid", message, details=details)
 
 

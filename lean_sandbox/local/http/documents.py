@@ -183,12 +183,7 @@ _PATCHES = (
     "application/apply-patch+yaml",
 )
 _STRATEGIC = "application/strategic-merge-patch+json"
-_OPTIONS: Final = {
-    "dryRun": "All: process the request but store nothing.",
-    "fieldManager": "Name of the actor that makes the change.",
-    "fieldValidation": "What to do about unknown fields: Ignore, Warn or Strict.",
-    "force": "Take over fields owned by other managers.",
-}
+_OPTIONS: Final = ("dryRun", "fieldManager", "fieldValidation", "force")
 
 
 def _path_of(kind: Kind) -> str:
@@ -285,11 +280,9 @@ def _component_of(kind: Kind) -> str:
     return recorded.component_of(kind.api_version, kind.kind)
 
 
-def _parameter(name: str, place: str, about: str = "") -> Json:
+def _parameter(name: str, place: str) -> Json:
     found: Json = {"name": name, "in": place, "schema": {"type": "string"}}
-    if place == "path":
-        return {**found, "required": True}
-    return {**found, "description": about}
+    return {**found, "required": True} if place == "path" else found
 
 
 def _operation(kind: Kind, action: str, **more: Any) -> Json:
@@ -316,7 +309,7 @@ def _paths(kind: Kind) -> Iterator[tuple[str, Json]]:
     patch = _operation(
         kind,
         "patch",
-        parameters=[_parameter(name, "query", about) for name, about in _OPTIONS.items()],
+        parameters=[_parameter(name, "query") for name in _OPTIONS],
         requestBody={"content": dict.fromkeys(media, schema)},
     )
     yield base + "/{name}", {"parameters": [_parameter("name", "path"), *scope], "patch": patch}

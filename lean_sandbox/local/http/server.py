@@ -251,10 +251,7 @@ class Handlers:
         how = read_deletion(ask, self.verbs.admission)
         entry, gone = self.verbs.delete(kind, ask.namespace, ask.target.name, how)
         if gone and not kind.returns_deleted:
-            details = {"name": entry.name}
-            if kind.group:
-                details["group"] = kind.group
-            details |= {"kind": kind.plural, "uid": entry.uid}
+            details = errors.details_of(kind.group, kind.plural, entry.name, uid=entry.uid)
             return EncodedAnswer(200, errors.status_success(details))
         return EncodedAnswer(200, self.renderer.single(kind, entry, form))
 

@@ -23,11 +23,7 @@ Json = dict[str, Any]
 # Clients may send any header, and definitions come and go.
 _REMEMBERED: Final = 256
 _encode: Final = msgspec.json.Encoder().encode
-_FORMS: Final = {
-    "Table": "table",
-    "PartialObjectMetadata": "partial",
-    "PartialObjectMetadataList": "partial-list",
-}
+_FORMS: Final = ("Table", "PartialObjectMetadata", "PartialObjectMetadataList")
 _PARTIAL_LIST: Final = b'{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1"'
 _PLAIN: Final = "roles.rbac.authorization.k8s.io"
 """A kind without columns of its own; those that nothing acts on are shown like it."""
@@ -37,7 +33,7 @@ _TABLE: Final = b'{"kind":"Table","apiVersion":"meta.k8s.io/v1"'
 
 
 class Accepted(NamedTuple):
-    """One form (`json`, `partial`, `partial-list`, `table`) and what a row shows of its object."""
+    """One form, `json` or one of ``_FORMS``, and what a row of a table shows of its object."""
 
     form: str
     include: str = "Metadata"
@@ -63,19 +59,14 @@ def choose_form(header: str, include: str, settings: LocalSettings, *, is_list: 
     form = _first(header, tables=settings.tables, partial=settings.partial_metadata)
     if not form:
         raise not_acceptable()
-    if form == "table" and include not in ("", "None", "Metadata", "Object"):
+    if form == "Table" and include not in ("", "None", "Metadata", "Object"):
         raise bad_request(
             "Unable to convert to Table as requested: includeObject: Invalid value:"
             f" \"{include}\": must be 'Metadata', 'Object', 'None', or empty"
         )
-    if form == "partial" and is_list:
-        raise not_acceptable(
-            "you requested PartialObjectMetadata, but the requested object is a list"
-        )
-    if form == "partial-list" and not is_list:
-        raise not_acceptable(
-            "you requested PartialObjectMetadataList, but the requested object is not a list"
-        )
+    if form.startswith("Partial") and form.endswith("List") is not is_list:
+        found = "a list" if is_list else "not a list"
+        raise not_acceptable(f"you requested {form}, but the requested object is {found}")
     return Accepted(form, include or "Metadata")
 
 
@@ -90,7 +81,7 @@ def _first(header: str, *, tables: bool, partial: bool) -> str:
             return "json"
         known = parameters.get("g") == "meta.k8s.io" and parameters.get("v") == "v1"
         if known and wanted in _FORMS and (tables if wanted == "Table" else partial):
-            return _FORMS[wanted]
+            return wanted
     return ""
 
 
@@ -264,7 +255,7 @@ class Renderer:
         """Return one object in the chosen form; a table has no columns unless ``with_columns``."""
         if form.form == "json":
             return kind.head + _tail(kind, entry)
-        if form.form == "table":
+        if form.form == "Table":
             metadata = {"resourceVersion": str(entry.version)}
             return self._table(kind, [entry], form, metadata, with_columns=with_columns)
         return entry.partial()
@@ -273,9 +264,9 @@ class Renderer:
         self, kind: Kind, entries: Iterable[Entry], form: Accepted, metadata: Mapping[str, Any]
     ) -> bytes:
         """Return a list in the chosen form."""
-        if form.form == "table":
+        if form.form == "Table":
             return self._table(kind, entries, form, metadata)
-        if form.form == "partial-list":
+        if form.form == "PartialObjectMetadataList":
             items = b",".join(entry.partial() for entry in entries)
             return b'%s,"metadata":%s,"items":[%s]}' % (_PARTIAL_LIST, _encode(metadata), items)
         # Items of built-in lists carry no kind of their own; those of custom lists do.
@@ -317,7 +308,7 @@ class Renderer:
             if not kind.is_custom:
                 complete(body, builtin_schema(kind.kind, kind.api_version))
         body["metadata"] = metadata
-        if form.form == "table":
+        if form.form == "Table":
             row = {"cells": [""], "object": None if form.include == "None" else body}
             body = {
                 "kind": "Table",

@@ -168,10 +168,7 @@ class GarbageCollector:
 
     def _set_owners(self, kind: Kind, entry: Entry, references: list[Json]) -> None:
         def change(obj: Json) -> Json:
-            if references:
-                obj["metadata"]["ownerReferences"] = references
-            else:
-                obj["metadata"].pop("ownerReferences", None)
+            obj["metadata"]["ownerReferences"] = references
             return obj
 
         self._verbs.rewrite(kind, entry.namespace, entry.name, change)
