@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import re
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from functools import lru_cache, partial
@@ -42,6 +43,7 @@ _EXTRA: Final = "impersonate-extra-"
 _PLACE: Final = "kubernetes.io"
 _CREDENTIAL: Final = "authentication.kubernetes.io/credential-id"
 _TOKEN_REQUEST: Final = make_kind(_AUTHENTICATION, "v1", "tokenrequests", "TokenRequest")
+_ACCOUNT: Final = re.compile("system:serviceaccount:([^:]+):([^:]+)")
 _LIFETIME_S: Final = 3600
 _SHORTEST_S: Final = 600
 _LONGEST_S: Final = 1 << 32
@@ -224,9 +226,8 @@ def impersonated(user: UserInfo, headers: MultiMapping[str], authorizer: Authori
 
 def _account(name: str) -> tuple[str, str]:
     """Return namespace and name of a service account by its user name, empty for other users."""
-    parts = name.split(":")
-    is_account = len(parts) == 4 and parts[:2] == ["system", "serviceaccount"] and all(parts)
-    return (parts[2], parts[3]) if is_account else ("", "")
+    found = _ACCOUNT.fullmatch(name)
+    return (found[1], found[2]) if found else ("", "")
 
 
 # ------------------------------------------------------------------ reviews

@@ -177,16 +177,9 @@ def track_update(
     for key, record in managers.items():
         if key != writer:
             record.fields = difference(record.fields, gone)
-    own = managers.get(writer)
-    if changed:
-        if own is None:
-            managers[writer] = _Record(changed, now)
-        else:
-            own.fields = union(difference(own.fields, removed), changed)
-            own.time = now
-    elif own is not None:
-        own.fields = difference(own.fields, removed)
-        own.time = now
+    own = managers.setdefault(writer, _Record({}, now))
+    own.fields = union(difference(own.fields, removed), changed)
+    own.time = now
     return _write(managers), True
 
 
@@ -266,11 +259,6 @@ def claimed_by(applied: Json, node: Node, *, hide: tuple[str, ...]) -> Fields:
     return fields_of(_owned_view(applied, hide=hide), node, with_self=False)
 
 
-def _all_fields(live: Json, node: Node, *, hide: tuple[str, ...]) -> Fields:
-    view = {"metadata": {}, **_owned_view(live, hide=hide)}
-    return changes({"metadata": {}}, view, node)[0]
-
-
 def apply_onto(
     live: Json,
     applied: Json,
@@ -291,16 +279,20 @@ def apply_onto(
     managers = _read(live["metadata"].get("managedFields") or ())
     if not managers:
         former = replace(writer, name=_BEFORE, operation="Update")
-        managers[former] = _Record(_all_fields(live, node, hide=hide), now)
+        nothing: Json = {"metadata": {}}
+        held, _ = changes(nothing, nothing | _owned_view(live, hide=hide), node)
+        managers[former] = _Record(held, now)
     merged = _merge(before, said, node)
     changed, _ = changes(before, merged, node)
     lost: list[tuple[FieldManager, Fields]] = []
+    taken: Fields = {}
     for manager, record in managers.items():
         if manager.name == writer.name and manager.operation == "Apply":
             continue
         shared = intersection(record.fields, intersection(changed, claimed))
         if shared:
             lost.append((manager, shared))
+            taken = union(taken, shared)
     if lost and not force:
         _refuse_conflicts(lost)
     own = managers.get(writer)
@@ -316,8 +308,5 @@ def apply_onto(
     result: Json = {key: both[key] for key in both if key in merged or key not in before}
     system = {key: value for key, value in live["metadata"].items() if key in _SYSTEM}
     result["metadata"] = {**system, **(merged.get("metadata") or {})}
-    taken: Fields = {}
-    for _, fields in lost:
-        taken = union(taken, fields)
     result["metadata"]["managedFields"] = apply_managers(managers, writer, claimed, taken, now)
     return result
