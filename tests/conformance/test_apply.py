@@ -252,3 +252,18 @@ async def test_a_version_that_is_none_cannot_be_applied_to_a_custom_object(
     reply = await room.api.patch(f"{room.widgets}/w", body, APPLY, fieldManager="m", force="true")
     reply.refused(422, "Invalid")
     assert cause(reply)[0] == "metadata.resourceVersion"
+
+
+@pytest.mark.parametrize("name", ["w", "new"])
+async def test_a_null_that_may_not_be_there_is_refused_where_it_is_applied(
+    room: Room, name: str
+) -> None:
+    """It becomes the default if there is one; in other writes it is nothing."""
+    await room.widget("w", replicas=2)
+    path = f"{room.widgets}/{name}"
+    query = {"fieldManager": "m", "force": "true"}
+    for spec, status in (({"mode": None}, (200, 201)), ({"replicas": None}, (422,))):
+        reply = await room.api.patch(path, widget(name, **spec), APPLY, **query)
+        assert reply.status in status, reply.body
+    merged = await room.api.patch(f"{room.widgets}/w", {"spec": {"replicas": None}})
+    assert "replicas" not in merged.ok()["spec"]

@@ -237,23 +237,25 @@ def _prune(value: Any, schema: Json, path: str, dropped: list[str]) -> None:
             _prune(item, field, causes.member(path, key), dropped)
 
 
-def apply_defaults(value: Any, schema: Json) -> None:
+def apply_defaults(value: Any, schema: Json, *, drops_nulls: bool = True) -> None:
     """Write the schema's defaults into an object, in place.
 
-    A null that the schema does not allow counts as absent: it becomes the default or disappears.
+    A null that the schema does not allow becomes the default. Without one it counts as absent
+    where ``drops_nulls``.
     A number without a fraction becomes an integer where the schema says integer.
     """
     if isinstance(value, dict):
         for name, item, field in list(members(value, schema)):
             if item is None and not field.get("nullable"):
-                del value[name]
                 if "default" in field:
                     value[name] = copy.deepcopy(field["default"])
+                elif drops_nulls:
+                    del value[name]
         for name, field in (schema.get("properties") or {}).items():
             if name not in value and "default" in field:
                 value[name] = copy.deepcopy(field["default"])
     for key, item, field in members(value, schema):
         if isinstance(item, dict | list):
-            apply_defaults(item, field)
+            apply_defaults(item, field, drops_nulls=drops_nulls)
         elif isinstance(item, float) and field.get("type") == "integer" and item.is_integer():
             value[key] = int(item)

@@ -109,10 +109,13 @@ class Admission:
         if not kind.is_custom:
             complete(obj, schema_of(kind))
 
-    def default(self, kind: Kind, obj: Json) -> None:
-        """Write the defaults of a kind into an object, and what is always written."""
+    def default(self, kind: Kind, obj: Json, *, is_applied: bool = False) -> None:
+        """Write the defaults of a kind into an object, and what is always written.
+
+        A null that was applied is a value, and refused later if it may not be there.
+        """
         if kind.is_custom:
-            apply_defaults(obj, schema_of(kind))
+            apply_defaults(obj, schema_of(kind), drops_nulls=not is_applied)
         else:
             core_defaults(kind.kind, obj)
             complete(obj, schema_of(kind))

@@ -226,6 +226,7 @@ class WriteOptions:
     subresource: str = ""
     force: bool = False
     is_patch: bool = False
+    is_apply: bool = False
     warnings: list[str] = field(default_factory=list)
 
 
@@ -265,6 +266,7 @@ def read_options(ask: Ask) -> WriteOptions:
         subresource=target.subresource,
         force=flag(query, "force"),
         is_patch=is_patch,
+        is_apply=is_apply,
     )
 
 

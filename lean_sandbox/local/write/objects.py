@@ -323,7 +323,7 @@ class Creating(Objects):
         given = obj.get("spec")
         sent = set(given) if isinstance(given, dict) else set()
         prepare_create(kind, obj)
-        self.admission.default(kind, obj)
+        self.admission.default(kind, obj, is_applied=options.is_apply)
         self.admission.validate(kind, obj, None)
         metadata["managedFields"], _ = track_update(
             unowned(kind, obj, sent),

@@ -6,6 +6,7 @@ All functions are synchronous and finish in one step of the event loop, so a wri
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
@@ -168,7 +169,7 @@ class Verbs(Creating):
         if not options.subresource:
             self.admission.mutate(kind, new)
         prepare_update(kind, new, old, options.subresource)
-        self.admission.default(kind, new)
+        self.admission.default(kind, new, is_applied=options.is_apply)
         is_status = options.subresource == "status"
         self.admission.validate(kind, new, old, is_status=is_status)
 
@@ -239,9 +240,7 @@ class Verbs(Creating):
     ) -> Entry:
         # Before defaults: the applier owns what it said and no more.
         claimed = claimed_by(obj, structure_of(kind), hide=hidden_from(kind, ""))
-        trial = WriteOptions(
-            options.manager, dry_run=True, validation="Ignore", warnings=options.warnings
-        )
+        trial = replace(options, dry_run=True, validation="Ignore")
         created = self.create(kind, namespace, obj, trial).load()
         metadata = created["metadata"]
         now = metadata["creationTimestamp"]
