@@ -91,9 +91,13 @@ def test_one_file_installs_and_what_it_installed_goes(shell: Shell) -> None:
 def test_the_sidecar_joins_a_deployment(shell: Shell) -> None:
     """As the page says it, with the names of its reader; what the Pod had before stays."""
     names = {"NAMESPACE": "sidecars", "NAME": "host", "ACCOUNT": "hosts"}
+
+    def with_names(script: str) -> str:
+        return re.sub("|".join(names), lambda found: names[found[0]], script)
+
     shell("kubectl create namespace sidecars; kubectl -n sidecars create serviceaccount hosts")
     shell("kubectl -n sidecars create deployment host --image=busybox")
-    shell(re.sub("|".join(names), lambda found: names[found[0]], INSTALL[2]))
+    shell(with_names(INSTALL[2]))
     pod = "{.spec.template.spec.containers[*].name} {.spec.template.spec.volumes[*].name}"
     said = shell(f"kubectl -n sidecars get deployment host -o jsonpath='{pod}'")
     assert said == "busybox lean-sandbox lean-sandbox-config"
@@ -102,4 +106,11 @@ def test_the_sidecar_joins_a_deployment(shell: Shell) -> None:
     )
     assert shell(may.format("sidecars")) == "yes\n"
     assert shell(may.format("default") + " || true") == "no\n"
+    claims = may.replace("sandboxes", "sandboxclaims").format("sidecars")
+    assert shell(claims + " || true") == "no\n"
+    shell(with_names(INSTALL[3]))
+    assert shell(claims) == "yes\n"
+    added = "{.spec.template.spec.containers[1].env[*].name}"
+    said = shell(f"kubectl -n sidecars get deployment host -o jsonpath='{added}'")
+    assert said == "POD_NAMESPACE LEAN_SANDBOX_EXTENSIONS"
     shell("kubectl delete namespace sidecars --wait=false")
