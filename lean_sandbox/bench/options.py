@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -248,7 +249,19 @@ def _check(options: BenchOptions) -> None:
         raise UsageError("--kubelet is for --kubeconfig: the embedded server has its own")
     if options.seconds < _LEAST_SECONDS:
         raise UsageError(f"--seconds must be at least {_LEAST_SECONDS:g}")
-    if options.json is not None and not options.json.parent.is_dir():
-        raise UsageError(
-            f"{options.json} cannot be written: there is no folder {options.json.parent}"
-        )
+    _check_places(options.json, options.plots)
+
+
+def _check_places(file: Path | None, pictures: Path | None) -> None:
+    if file is not None:
+        problem = ""
+        if not file.parent.is_dir():
+            problem = f"there is no folder {file.parent}"
+        elif file.is_dir():
+            problem = "it is a folder"
+        elif not os.access(file if file.exists() else file.parent, os.W_OK):
+            problem = "you may not write there"
+        if problem:
+            raise UsageError(f"--json: {file} cannot be written: {problem}")
+    if pictures is not None and pictures.exists() and not pictures.is_dir():
+        raise UsageError(f"--plots: {pictures} is not a folder")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -38,12 +39,24 @@ from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
         (["memory", "--against", "1", "--kubeconfig", "f"], "memory needs to start and stop"),
         (["one", "--plots", "x"], "--plots draws burst and memory"),
         (["one", "--json", "/no/such/folder/x.json"], "no folder /no/such/folder"),
+        (["one", "--json", "/"], "--json: / cannot be written: it is a folder"),
+        (["burst", "--plots", __file__], "--plots: .* is not a folder"),
     ],
 )
 def test_what_cannot_be_is_refused_in_words(words: list[str], said: str) -> None:
     """Before anything is started; the message names the flag."""
     with pytest.raises(UsageError, match=said):
         parse(words)
+
+
+def test_a_report_that_cannot_be_kept_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where its file may not be written; one that may be is not made before."""
+    place = Path("report.json")
+    assert parse(["one", "--json", str(place)]).json == place
+    monkeypatch.setattr(os, "access", lambda _place, mode: mode != os.W_OK)
+    with pytest.raises(UsageError, match=r"--json: .* cannot be written: you may not"):
+        parse(["one", "--json", str(place)])
+    assert not place.exists()
 
 
 def test_a_failure_is_told_under_the_name_of_the_program(
