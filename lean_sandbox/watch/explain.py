@@ -26,17 +26,21 @@ def caches_by_kind() -> dict[str, Cache[Any]]:
 def by_kind(default: str) -> Decide:
     """Return a function that decides by the cache of the kind that an object names.
 
-    Metadata alone, rows and items of lists name none: they count as of the kind ``default``.
+    Metadata alone, rows and items of lists name none: they count as of the kind ``default``, by its
+    name or as kubectl names it in the plural. Raises ConfigError for a kind that is not watched.
     """
-    deciders = {kind: by_cache(cache) for kind, cache in caches_by_kind().items()}
-    if default not in deciders:
-        raise ConfigError(f"{default} is not watched", way_out=f"use {', '.join(deciders)}")
-    deciders["PartialObjectMetadata"] = deciders[default]
+    caches = caches_by_kind()
+    kinds = {cache.kind.resource.plural: kind for kind, cache in caches.items()}
+    kinds |= {kind.lower(): kind for kind in caches}
+    if (wanted := kinds.get(default.lower())) is None:
+        raise ConfigError(f"{default} is not watched", way_out=f"use {', '.join(caches)}")
+    deciders = {kind: by_cache(cache) for kind, cache in caches.items()}
+    deciders["PartialObjectMetadata"] = deciders[wanted]
 
     def decide(
         event_type: EventType, obj: Mapping[str, Any], columns: Mapping[str, str] | None
     ) -> tuple[ObjectMeta, Decision]:
-        kind = str(obj.get("kind") or default)
+        kind = str(obj.get("kind") or wanted)
         if kind not in deciders:
             raise ValueError(f"{kind} is not watched")
         return deciders[kind](event_type, obj, columns)

@@ -151,6 +151,7 @@ def test_output_that_cannot_be_written_is_told_as_that(line: str, tmp_path: Path
         ("explain nothing", "nothing: No such file or directory"),
         ("explain folder", "folder: Is a directory"),
         ("explain text", "text is not a log of a watch. To fix: record one with kubectl get"),
+        ("explain yaml", "yaml is not a log of a watch. To fix: record one with kubectl get"),
         ("explain log --kind Node", "Node is not watched. To fix: use "),
         ("crds -o text/x", "text/x: Not a directory"),
         ("trace claim c --url http://127.0.0.1:9", "http://127.0.0.1:9 cannot be reached: "),
@@ -159,6 +160,8 @@ def test_output_that_cannot_be_written_is_told_as_that(line: str, tmp_path: Path
 def test_a_mistake_costs_one_line_that_names_it(line: str, told: str, nowhere: Path) -> None:
     """The file or the address, and what is wrong with it in words, without numbers of errors."""
     (nowhere / "text").write_text("a: b\nc: d\n")
+    # As kubectl writes what was applied.
+    (nowhere / "yaml").write_text(f"a: |\n  {json.dumps(SANDBOX)}\nb: c\n")
     log(nowhere / "log", SANDBOX)
     code, _, err = ended(line.split())
     assert code == EXIT_FAILED
@@ -173,6 +176,13 @@ def test_a_word_without_dashes_ends_the_flags_and_a_warning_says_so(nowhere: Pat
     assert code == EXIT_OK
     assert "warning: extensions --page-size=3 --bogus: ignored: flags end at" in err
     assert "did you mean --extensions?" in err
+
+
+@pytest.mark.parametrize("kind", ["Pod", "pod", "pods", "sandboxclaims"])
+def test_a_kind_may_be_named_as_kubectl_names_it(kind: str, nowhere: Path) -> None:
+    """In the plural, in small letters; `trace` understands the same."""
+    path = log(nowhere / "log", {"kind": "PartialObjectMetadata", "metadata": POD["metadata"]})
+    assert ended(["explain", path, "--kind", kind])[0] == EXIT_OK
 
 
 def test_an_object_is_explained_by_the_kind_that_it_names(nowhere: Path) -> None:
