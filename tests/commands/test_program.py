@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from lean_sandbox.commands import _metrics_of
+
 NAME = "lean-sandbox"
 PRINT = "from lean_sandbox.program import called; print(called(elsewhere={elsewhere}))"
 
@@ -92,3 +94,31 @@ def test_a_module_is_called_by_the_python_that_was_typed(tmp_path: Path, typed: 
     line = f"{python} -m lean_sandbox zzzzzzzz 2>&1 || true"
     told = said(line, tmp_path, path=f"{Path(sys.executable).parent}:/usr/bin:/bin")
     assert f"`{own if typed == 'own path' else name} -m lean_sandbox help` lists" in told
+
+
+@pytest.mark.parametrize(
+    ("flags", "url", "is_given"),
+    [
+        ([], "http://127.0.0.1:8080", False),
+        (["--metrics-bind-address=:9090"], "http://127.0.0.1:9090", True),
+        (["--metrics-bind-address=10.0.0.1:9090"], "http://10.0.0.1:9090", True),
+        (["--metrics-bind-address=[::1]:9090"], "http://[::1]:9090", True),
+        (
+            ["--metrics-bind-address=:9090", "--metrics-secure-serving", "--metrics-cert-dir=x"],
+            "https://127.0.0.1:9090",
+            True,
+        ),
+        (["--metrics-bind-address=0"], "", True),
+    ],
+)
+def test_where_a_controller_serves_its_metrics_follows_from_its_flags(
+    flags: list[str], url: str, *, is_given: bool
+) -> None:
+    """Nowhere, if that is switched off."""
+    assert _metrics_of(flags) == (url, is_given)
+
+
+def test_a_port_that_the_system_chooses_is_told_by_the_log() -> None:
+    """And so says the line that is shown for it."""
+    url, _ = _metrics_of(["--metrics-bind-address=:0"])
+    assert url == "http://127.0.0.1:PORT  # `metrics` of the line `listening` in the log"

@@ -187,3 +187,35 @@ def test_a_person_may_do_without_colours(
     assert ("\x1b" in told) is is_coloured
     assert "seen" in told
     assert not told.startswith("{")
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+@pytest.mark.parametrize("form", ["auto", "console", "json"])
+def test_the_form_of_the_log_is_as_configured(
+    form: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    is_terminal: bool,
+) -> None:
+    """By itself it is for people on a terminal, and for programs elsewhere; colours for a person."""
+    monkeypatch.setattr(log, "_is_terminal", lambda: is_terminal)
+    log.configure("info", form)
+    structlog.get_logger("x").info("said", a="b")
+    line = capsys.readouterr().err
+    is_json = form == "json" or (form == "auto" and not is_terminal)
+    assert line.startswith("{") is is_json
+    assert ("\x1b" in line) is (is_terminal and not is_json)
+
+
+@pytest.mark.parametrize(("more", "is_cut"), [(0, False), (1, True)])
+def test_a_value_of_a_line_is_cut_at_its_limit(
+    more: int, capsys: pytest.CaptureFixture[str], *, is_cut: bool
+) -> None:
+    """And how long it was is told."""
+    log.configure("info", "json")
+    size = log._LONGEST_VALUE + more
+    structlog.get_logger("x").info("said", a="b" * size)
+    told = json.loads(capsys.readouterr().err)["a"]
+    whole = "b" * log._LONGEST_VALUE
+    assert told == (f"{whole}... ({size} characters)" if is_cut else whole)
