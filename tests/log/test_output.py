@@ -198,7 +198,7 @@ def test_the_form_of_the_log_is_as_configured(
     *,
     is_terminal: bool,
 ) -> None:
-    """By itself it is for people on a terminal, and for programs elsewhere; colours for a person."""
+    """By itself for people on a terminal, in colours, and for programs elsewhere."""
     monkeypatch.setattr(log, "_is_terminal", lambda: is_terminal)
     log.configure("info", form)
     structlog.get_logger("x").info("said", a="b")

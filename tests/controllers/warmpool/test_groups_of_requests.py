@@ -9,8 +9,12 @@ from typing import Any
 import anyio.lowlevel
 import pytest
 
+from lean_sandbox.controllers.warmpool.refill import Refill
 from lean_sandbox.controllers.warmpool.requests import MemberRequests, Tries
-from lean_sandbox.kube.errors import ServerFault
+from lean_sandbox.controllers.warmpool.state import Backoff
+from lean_sandbox.kube.errors import ApiError, ServerFault, Status
+from lean_sandbox.runtime.workers import Requeue
+from tests.support.clock import FakeClock
 
 
 class Acts:
@@ -108,3 +112,55 @@ async def test_each_member_is_acted_on_first_one_then_eight_at_a_time(count: int
     assert acts.done == count
     assert acts.most_at_once == min(max(count - 1, min(count, 1)), 8)
     assert len(acts.errors) == 1 + (count >= 1) + (count >= 5)
+
+
+class Deferred:
+    """Refused creates, put off for a second each; and who was let in."""
+
+    def __init__(self) -> None:
+        """Nobody yet."""
+        self.let = 0
+
+    def put_off(self, *_: object) -> float:
+        """Put a pool off."""
+        return 1.0
+
+    def let_in(self, *_: object) -> None:
+        """Let others try."""
+        self.let += 1
+
+
+REFUSED = ApiError(422, Status(message="no"))
+FAULT = ServerFault(503)
+
+
+@pytest.mark.parametrize(
+    ("known", "new", "left", "refusal", "let"),
+    [
+        ([], [], [], "", 1),
+        ([], [FAULT], [FAULT], "", 0),
+        ([], [REFUSED], [], "no", 0),
+        ([FAULT], [REFUSED, FAULT], [FAULT, FAULT], "no", 0),
+        ([REFUSED], [REFUSED], [REFUSED], "no", 0),
+        ([REFUSED], [], [REFUSED], "", 1),
+    ],
+)
+def test_refused_creates_are_no_errors_of_the_reconcile(
+    known: list[Exception], new: list[Exception], left: list[Exception], refusal: str, let: int
+) -> None:
+    """What failed before them stays one; once a create is not refused, others may try."""
+    deferred = Deferred()
+    state = SimpleNamespace(refusal="before", creates=Backoff())
+    requeue = Requeue()
+    run: Any = SimpleNamespace(
+        state=state,
+        errors=[*known, *new],
+        entry=SimpleNamespace(key=None),
+        requeue=requeue,
+        context=SimpleNamespace(clock=FakeClock(), refusals=deferred),
+    )
+    requests: Any = None
+    Refill(run, requests)._take_refusals(len(known))
+    assert run.errors == left
+    assert (state.refusal, deferred.let) == (refusal, let)
+    assert requeue.result.requeue_after_s == (1.0 if refusal else None)
