@@ -298,3 +298,20 @@ def test_a_queued_key_costs_less_than_400_bytes(queue: WorkQueue[str]) -> None:
     finally:
         tracemalloc.stop()
     assert cost < 400
+
+
+def test_a_queue_that_is_paused_or_closed_takes_nothing(queue: WorkQueue[str]) -> None:
+    """What runs may end; what was added to it meanwhile is not handed out any more."""
+    queue.is_paused = True
+    queue.add("a")
+    assert queue.get_nowait() is None
+    queue.is_paused = False
+    queue.add("a")
+    item = queue.get_nowait()
+    assert item is not None
+    queue.add("a")
+    queue.close()
+    queue.add("b")
+    queue.done(item.key)
+    assert queue.get_nowait() is None
+    assert queue.adds == 2

@@ -6,8 +6,9 @@ import anyio
 import pytest
 from structlog.testing import capture_logs
 
+from lean_sandbox.kube.errors import ApiError
 from lean_sandbox.runtime.queue import Item
-from lean_sandbox.runtime.workers import ReconcileOutcome, ReconcileResult, Result
+from lean_sandbox.runtime.workers import ReconcileError, ReconcileOutcome, ReconcileResult, Result
 from lean_sandbox.turns import Rank
 from tests.runtime.reconciles import ExpectedError, Gate, WorkerRig, failing, requeueing
 
@@ -170,3 +171,28 @@ async def test_the_time_of_each_reconcile_is_counted() -> None:
     assert pass_time.total == pytest.approx(0.3)
     assert pass_time.counts[pass_time.bounds.index(0.3)] == 1
     assert len(pass_time.bounds) == 40
+
+
+REFUSED = ApiError(422, retry_after_s=2.0)
+BUSY = ApiError(429, retry_after_s=5.0)
+
+
+@pytest.mark.parametrize(
+    ("causes", "is_refusal", "retry_after_s"),
+    [
+        ((), False, None),
+        ((None,), False, None),
+        ((ValueError(),), False, None),
+        ((REFUSED,), True, 2.0),
+        ((REFUSED, REFUSED), True, 2.0),
+        ((REFUSED, BUSY), False, 5.0),
+        ((BUSY, REFUSED), False, 5.0),
+        ((REFUSED, ValueError()), False, 2.0),
+    ],
+)
+def test_a_reconcile_fails_as_its_causes_do(
+    causes: tuple[BaseException | None, ...], retry_after_s: float | None, *, is_refusal: bool
+) -> None:
+    """It is refused if all of them are, and waits for the one that asks for the longest wait."""
+    error = ReconcileError("text", *causes)
+    assert (error.is_refusal, error.retry_after_s) == (is_refusal, retry_after_s)

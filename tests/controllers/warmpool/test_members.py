@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.controllers.warmpool.members import Census, PoolMembers, to_delete
+from lean_sandbox.controllers.warmpool.members import Census, PoolMembers, find_orphans, to_delete
+from lean_sandbox.controllers.warmpool.report import why_unready
 from lean_sandbox.model import names
 from lean_sandbox.model.conditions import Condition
 from lean_sandbox.model.meta import OwnerReference, controller_reference
@@ -234,3 +235,54 @@ def test_the_choice_of_victims_is_total_and_fair(
             assert counted(gone).ready <= counted(kept).ready
             if counted(gone).ready == counted(kept).ready:
                 assert gone.created_at >= kept.created_at
+
+
+def test_a_member_has_ended_whose_condition_or_reason_says_so() -> None:
+    """Another controller may call the reason something else."""
+    finished = Condition("Finished", "True", "Other")
+    for conditions in ((UNREADY, finished), (Condition("Ready", "False", "PodSucceeded"),)):
+        one = member("m", 1, *conditions)
+        assert counted(one).ended == [one]
+    assert counted(member("m", 1, UNREADY, Condition("Finished", "False", "Other"))).ended == []
+
+
+@pytest.mark.parametrize(("age_s", "unknown"), [(10.0, 0), (11.0, 1)])
+def test_a_member_has_a_status_ten_seconds_after_it_was_made(age_s: float, unknown: int) -> None:
+    """One without is not counted out before it was looked at again."""
+    one = msgspec.structs.replace(member("m", age_s), status=None)
+    found = counted(one, grace_s=5.0)
+    assert (found.unknown, len(found.stuck)) == (unknown, 1 - unknown)
+
+
+def test_a_refusal_is_of_one_member_alone_where_a_newer_one_is_ready() -> None:
+    """One that is as old says nothing of it."""
+    refused = member("m", 600, Condition("Ready", "False", "ReconcilerError", "forbidden"))
+    assert counted(refused, member("same", 600, READY)).refused == [refused]
+    assert counted(refused, member("newer", 599, READY)).refused_alone == [refused]
+
+
+def test_orphans_come_by_name_and_have_no_owner_and_no_end() -> None:
+    """Somebody may have written what they are found by as the uid of an owner."""
+    caches = build_caches()
+    alone = {"owner": None}
+    found = [
+        msgspec.structs.replace(member("b", 1), **alone),
+        msgspec.structs.replace(member("a", 1), **alone),
+        msgspec.structs.replace(member("c", 1), **alone, is_deleting=True),
+        member("d", 1),
+    ]
+    with patch.object(caches.sandboxes, "owned_by", lambda *_: found):
+        assert [one.key.name for one in find_orphans(caches.sandboxes, POOL)] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("conditions", "told"),
+    [
+        ((), "nothing is known of it yet"),
+        ((Condition("Ready", "False", "Why", "because"),), "because"),
+        ((Condition("Ready", "False", "Why"),), "Why"),
+    ],
+)
+def test_a_member_says_why_it_is_not_ready(conditions: tuple[Condition, ...], told: str) -> None:
+    """By its message, or else its reason."""
+    assert why_unready(member("m", 1, *conditions)) == told
