@@ -27,6 +27,7 @@ from tests.support.world import open_world
         ("/healthz/", 200, "ok"),
         ("/healthz/healthz", 200, "ok"),
         ("/readyz/readyz", 200, "ok"),
+        ("/readyz/readyz?verbose", 200, "ok"),
         ("/healthz?verbose", 200, "[+]healthz ok\nhealthz check passed\n"),
         ("/readyz?verbose=1", 200, "[+]readyz ok\nreadyz check passed\n"),
         ("/readyz?verbose&exclude=readyz", 200, "[+]readyz excluded: ok\nreadyz check passed\n"),

@@ -205,6 +205,25 @@ async def test_no_rights_are_told_with_the_rights_that_are_missing(tmp_path: Pat
     assert "does not let you list sandboxes in namespace team-a" in within
 
 
+@pytest.mark.parametrize(
+    ("status", "said", "way_out"),
+    [
+        (401, "does not accept the credential of the kubeconfig", "log in again"),
+        (429, ": list sandboxes.agents.x-k8s.io: 429", ""),
+        (500, ": list sandboxes.agents.x-k8s.io: 500", ""),
+    ],
+)
+async def test_a_server_that_refuses_is_told_with_its_answer(
+    tmp_path: Path, status: int, said: str, way_out: str
+) -> None:
+    """And with the way out, where there is one."""
+    async with bare() as plane:
+        plane.fail_next("list", "sandboxes", status, times=100)
+        told = one_sentence(await look(plane, tmp_path))
+    assert said in told
+    assert way_out in told
+
+
 async def test_no_definitions_are_told_with_the_way_to_them(tmp_path: Path) -> None:
     """Without the kind Sandbox there is nothing to look at."""
     async with bare(crds=[]) as plane:

@@ -4,11 +4,24 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lean_sandbox.trace.life import CLAIMS, NOT_READY, PODS, READY, SANDBOXES, TraceEntry, summary
+from lean_sandbox.errors import ConfigError
+from lean_sandbox.trace.client import ask
+from lean_sandbox.trace.life import (
+    CLAIMS,
+    NOT_READY,
+    NOTHING,
+    PODS,
+    READY,
+    SANDBOXES,
+    TraceEntry,
+    summary,
+)
 from lean_sandbox.watch.kind import Key
+from tests.kube.server import in_turn, reply, serve
 
 KEY = Key("ns", "c")
 CLAIM = (CLAIMS, KEY)
@@ -111,3 +124,27 @@ def test_a_ready_that_was_lost_later_is_still_when_it_came() -> None:
     """The first one counts."""
     entries = [event(0.0), condition(0.5), condition(0.7, NOT_READY), condition(0.9)]
     assert summary(CLAIM, entries, 2.0) == "Ready after 500.0 ms: between them 500.0"
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "told"),
+    [
+        (200, b"a life", None),
+        (404, b"", "no controller with a trace is there"),
+        (404, NOTHING.encode() + b" x\n", NOTHING),
+        (403, b"no", "answered 403"),
+        (500, b"", "answered 500"),
+    ],
+)
+async def test_an_answer_that_is_no_life_is_told(
+    status: int, body: bytes, told: str | None
+) -> None:
+    """With the address that was asked."""
+    async with serve(in_turn(reply(status, body))) as server:
+        asked = ask(server.url, "sandbox", Key("ns", "a"), "text")
+        if told is None:
+            assert await asked == body.decode()
+            return
+        with pytest.raises(ConfigError, match=re.escape(told)) as raised:
+            await asked
+    assert server.url in str(raised.value)
