@@ -234,3 +234,19 @@ def test_what_is_written_is_read_back(defaults: ClaimDefaults) -> None:
     said = {name: getattr(defaults, name) for name in defaults.__struct_fields__}
     text = json.dumps({name: value for name, value in said.items() if value is not None})
     assert read_defaults(text) == defaults
+
+
+def test_a_claim_that_was_given_its_defaults_is_given_no_others() -> None:
+    """Though somebody has taken them off again."""
+    defaults = ClaimDefaults(shutdownPolicy="Delete", unboundSeconds=1)
+    for notes_, has_lifecycle in (({APPLIED: "x"}, False), ({}, True)):
+        for sandbox in ("", "m-1"):
+            one = CompanionClaimEntry(
+                Key("ns", "c"),
+                "uid",
+                1,
+                annotations=notes_,
+                has_lifecycle=has_lifecycle,
+                sandbox=sandbox,
+            )
+            assert plan(one, defaults, 10.0) == Wait()
