@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.mutants.copies import heed_signals
+
 __all__ = ["CHOSEN", "LONGEST"]
 
 CHOSEN = "SANDBOX_TESTS_CHOSEN"
@@ -23,6 +25,7 @@ def pytest_configure() -> None:
 
     Of memory only what can be written counts: a browser reserves far more than it uses.
     """
+    heed_signals()
     longest_s = int(os.environ[LONGEST])
     resource.setrlimit(resource.RLIMIT_CPU, (longest_s, longest_s))
     resource.setrlimit(resource.RLIMIT_DATA, (_MOST_BYTES, _MOST_BYTES))

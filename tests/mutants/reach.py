@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 
-from tests.mutants.copies import ROOT, copy_project, environment
+from tests.mutants.copies import ROOT, copy_project, environment, heed_signals
 from tests.mutants.sites import Site, blocks, defined, modules
 
 __all__ = ["LEFT_OUT", "Reach", "folder_of", "record", "unrecorded"]
@@ -96,6 +96,11 @@ def _is_text(node: ast.stmt) -> bool:
 
 
 _lines: list[str] = []
+
+
+def pytest_configure() -> None:
+    """Let tests send signals."""
+    heed_signals()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from tests.mutants.copies import ROOT
@@ -27,3 +30,17 @@ def test_the_tests_of_a_package_are_asked_first(path: str, folder: str) -> None:
     """Those of a module that is in none are in a folder of its own name."""
     assert folder_of(path) == folder
     assert (ROOT / folder).is_dir()
+
+
+def test_tests_in_the_background_can_send_signals() -> None:
+    """A shell lets what it starts there ignore them, and programs inherit that."""
+    program = (
+        "import signal\n"
+        "from tests.mutants.copies import heed_signals\n"
+        "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "heed_signals()\n"
+        "assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL\n"
+        "assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN\n"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)  # noqa: S603 -- our own
