@@ -274,4 +274,4 @@ def _number(value: float) -> str:
         return str(value)
     if value == math.inf:
         return "+Inf"
-    return str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
+    return str(int(value)) if value.is_integer() else repr(value)

@@ -158,7 +158,10 @@ def test_a_histogram_reads_back_as_it_was_filled(values: list[int]) -> None:
 
 @pytest.mark.parametrize(
     ("value", "shown"),
-    [(1, "1"), (2.0, "2"), (0.25, "0.25"), (1e-08, "1e-08"), (float("inf"), "+Inf")],
+    [
+        *((1, "1"), (2.0, "2"), (0.25, "0.25"), (1e-08, "1e-08"), (float("inf"), "+Inf")),
+        *((1e15, "1000000000000000"), (-2.0, "-2")),
+    ],
 )
 def test_numbers_are_written_as_the_reference_does(value: float, shown: str) -> None:
     """Whole numbers have no point: queries name the bounds of buckets as text."""

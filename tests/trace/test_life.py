@@ -148,3 +148,24 @@ async def test_an_answer_that_is_no_life_is_told(
         with pytest.raises(ConfigError, match=re.escape(told)) as raised:
             await asked
     assert server.url in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("events", "began"),
+    [
+        ([(1.0, ADDED)], 1.0),
+        ([(1.0, ADDED), (2.0, ADDED)], 1.0),
+        ([(1.0, ADDED), (2.0, "DELETED, passed"), (3.0, ADDED)], 3.0),
+        ([(1.0, ADDED), (2.0, "DELETED, passed"), (3.0, "MODIFIED, passed"), (4.0, ADDED)], 4.0),
+        ([(1.0, "MODIFIED, passed"), (2.0, ADDED)], 2.0),
+    ],
+)
+def test_a_life_begins_with_the_last_object_of_the_name(
+    events: list[tuple[float, str]], began: float
+) -> None:
+    """A list shows an object again as ADDED; only after an end it is another one."""
+    own = [event(at, detail) for at, detail in events]
+    # What is no event may be told in the same words.
+    others = [request(0.5, ADDED, 0.0), request(2.5, "DELETED", 0.0), condition(10.0)]
+    told = summary(CLAIM, sorted([*own, *others], key=lambda one: one.at), 20.0)
+    assert told.startswith(f"Ready after {(10.0 - began) * 1000.0:.1f} ms")
