@@ -7,12 +7,13 @@ from itertools import product
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from lean_sandbox.watch.cache import Cache
-from lean_sandbox.watch.kind import Entry, Key, Kind, key_of
+from lean_sandbox.watch.kind import Entry, Key, Kind, key_of, view_or_fault
 from lean_sandbox.watch.resources.children import pvc_kind
 from lean_sandbox.watch.shown import ShownVersions
 from tests.support.clock import FakeClock
@@ -148,3 +149,14 @@ async def test_whoever_waits_for_a_version_leaves_nothing_behind() -> None:
         shown.note("ns", "a", 6)
         assert (first._version, second._version) == (6, 5)
     assert not shown
+
+
+@pytest.mark.parametrize(("length", "is_cut"), [(1024, False), (1025, True)])
+def test_a_fault_is_kept_with_so_many_characters(length: int, *, is_cut: bool) -> None:
+    """It may quote what a tenant has written."""
+
+    def view(_: object) -> object:
+        raise ValueError("x" * length)
+
+    view_, fault = view_or_fault(view, None)
+    assert (view_, len(fault)) == (None, 1024 if is_cut else length)

@@ -6,7 +6,7 @@ import pytest
 
 from lean_sandbox.watch.resources.pod import PodEntry, pod_kind
 from tests.watch.hand import Hand
-from tests.watch.objects import pod_row
+from tests.watch.objects import pod, pod_meta, pod_row, table
 
 
 def shown(status: str, ready: str = "0/1", *later: str) -> PodEntry:
@@ -102,3 +102,45 @@ def test_other_words_tell_of_no_trouble(word: str) -> None:
     entry = shown(word)
     assert entry.trouble == ""
     assert (entry.hint == "waiting") == (word in CALM)
+
+
+def lacking(column: str) -> PodEntry:
+    """Return what is remembered of a ready Pod whose server does not show a column."""
+    cells = {"Ready": "1/1", "Status": "Running", "IP": "10.0.0.1", "Node": "node-1"}
+    cells["Readiness Gates"] = "<none>"
+    del cells[column]
+    hand: Hand[PodEntry] = Hand(pod_kind())
+    hand.listed(pod("a", 9))
+    metadata = pod_meta("a", 10)
+    hand.saw(table("MODIFIED", metadata, cells.values(), cells.keys()))
+    return hand.get("a")
+
+
+@pytest.mark.parametrize("column", ["Status", "Ready", "Readiness Gates", "Node", "IP"])
+def test_a_row_without_a_column_hints_at_nothing(column: str) -> None:
+    """Another server may not show it: the Pod is fetched, whatever the other cells say."""
+    entry = lacking(column)
+    assert (entry.hint, entry.needs_fetch, entry.may_be_ready) == ("", True, True)
+
+
+STATES = [
+    (phase, is_ready, is_deleting)
+    for phase in ("Pending", "Running", "Succeeded")
+    for is_ready in (True, False)
+    for is_deleting in (True, False)
+]
+
+
+@pytest.mark.parametrize(("phase", "is_ready", "is_deleting"), STATES)
+def test_a_pod_that_is_known_is_ready_while_it_runs_and_stays(
+    phase: str, *, is_ready: bool, is_deleting: bool
+) -> None:
+    """The condition alone does not say so."""
+    hand: Hand[PodEntry] = Hand(pod_kind())
+    body = pod("a", 9, ready=is_ready)
+    body["status"]["phase"] = phase
+    if is_deleting:
+        body["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z"
+    hand.listed(body)
+    is_up = phase == "Running" and is_ready and not is_deleting
+    assert hand.get("a").may_be_ready is is_up

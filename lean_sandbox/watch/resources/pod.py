@@ -130,10 +130,9 @@ def pod_hint(columns: Mapping[str, str] | None) -> str | None:
     known = columns.get("hint")
     if known is not None:
         return known
-    word = columns.get("Status", "")
-    ready = columns.get("Ready", "")
-    now, _, all_ = ready.partition("/")
-    open_, _, gates = columns.get("Readiness Gates", "").partition("/")
+    word = columns["Status"]
+    now, _, all_ = columns["Ready"].partition("/")
+    open_, _, gates = columns["Readiness Gates"].partition("/")
     are_ready = now == all_ and now not in ("", "0")
     if word == "Running":
         return READY if are_ready and (not gates or open_ == gates) else RUNNING
@@ -280,8 +279,8 @@ def _shows_another_state(row: ObjectMeta, old: PodEntry, hint: str, writes: int)
         return True
     if is_same and writes != old.writes:
         return True
-    node = row.columns.get("Node", "")
-    address = row.columns.get("IP", "")
+    node = row.columns["Node"]
+    address = row.columns["IP"]
     return (
         node in NO_NODE
         or node != state.node
@@ -305,7 +304,7 @@ def _hint_of(row: ObjectMeta) -> Hashable:
 
 def _version_while_unscheduled(row: ObjectMeta) -> Hashable:
     """Return the version while the Pod has no node: no column shows what the scheduler reports."""
-    if row.columns is None or row.columns.get("Node", "") in NO_NODE:
+    if row.columns is None or row.columns["Node"] in NO_NODE:
         return row.resource_version
     return None
 
