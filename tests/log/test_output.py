@@ -200,6 +200,8 @@ def test_the_form_of_the_log_is_as_configured(
 ) -> None:
     """By itself for people on a terminal, in colours, and for programs elsewhere."""
     monkeypatch.setattr(log, "_is_terminal", lambda: is_terminal)
+    monkeypatch.setenv("NO_COLOR", "")
+    monkeypatch.setenv("TERM", "xterm")
     log.configure("info", form)
     structlog.get_logger("x").info("said", a="b")
     line = capsys.readouterr().err
