@@ -33,11 +33,6 @@ class Call(Generic[T]):
             self._problem = OSError(errno.EAGAIN, str(problem))
             self._ended.set()
 
-    @property
-    def has_ended(self) -> bool:
-        """Whether there is a result."""
-        return self._ended.is_set()
-
     async def result(self) -> T:
         """Return what the call returns, or raise what it raises. Cancelling the wait is no end."""
         await self._ended.wait()

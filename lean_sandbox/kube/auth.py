@@ -190,18 +190,24 @@ class ExecAuth(Auth):
         run = self._run = self._run or Call(self._ask)
         try:
             status, expires = await run.result()
-        except OSError as problem:
-            raise self._fault(f"cannot be run: {problem}") from problem
-        finally:
-            # The first of those who waited; a run that nobody waits for any more is left as it is.
-            is_first = run.has_ended and self._run is run
-            if is_first:
-                self._run = None
-        if is_first:
+        except Exception as problem:
+            self._drop(run)
+            if isinstance(problem, OSError):
+                raise self._fault(f"cannot be run: {problem}") from problem
+            raise
+        # Whoever waits and is not given up takes it in.
+        if self._drop(run):
             if status.clientCertificateData and status.clientKeyData:
                 self._load((status.clientCertificateData, status.clientKeyData))
             self._header = f"Bearer {status.token}" if status.token else None
             self._fresh_until = max(expires - _EXPIRY_MARGIN, self._clock.now() + _LEAST_USE)
+
+    def _drop(self, run: Call[tuple[_CredentialStatus, datetime]]) -> bool:
+        """Forget a run that has ended; return whether nobody has done so before."""
+        is_first = self._run is run
+        if is_first:
+            self._run = None
+        return is_first
 
     def _ask(self) -> tuple[_CredentialStatus, datetime]:
         status = self._parse(self._output())
