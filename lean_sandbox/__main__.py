@@ -2,14 +2,15 @@
 
 import sys
 
-from lean_sandbox import signals
-
 
 def main() -> int:
     """Run one command and return the exit code of the process."""
     try:
+        # Whoever interrupts it meanwhile sees no traceback.
+        from lean_sandbox import signals  # noqa: PLC0415
+
         signals.interrupt()
-        from lean_sandbox import cli  # noqa: PLC0415 -- whoever interrupts it sees no traceback
+        from lean_sandbox import cli  # noqa: PLC0415
     except KeyboardInterrupt:
         return 130
     return cli.main()
