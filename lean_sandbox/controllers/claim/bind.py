@@ -7,9 +7,12 @@ if an admission policy refuses the member.
 
 from __future__ import annotations
 
+from typing import Never
+
 from lean_sandbox.controllers.claim.adopt import Adoption, MemberRefusedError
 from lean_sandbox.controllers.claim.context import SOON_READY_S, ClaimContext
 from lean_sandbox.controllers.claim.owned import is_controlled
+from lean_sandbox.controllers.claim.state import ClaimState
 from lean_sandbox.controllers.common import reference_to
 from lean_sandbox.controllers.resolver import NotYetError
 from lean_sandbox.kube.errors import AlreadyExists, ControlPlaneError, message_of
@@ -20,6 +23,7 @@ from lean_sandbox.model.claim_sandbox import build_cold_sandbox
 from lean_sandbox.model.claim_status import ClaimError, ClaimFault, not_controlled
 from lean_sandbox.model.template import TemplateView
 from lean_sandbox.model.warmpool import Freshness
+from lean_sandbox.runtime.workers import AT_ONCE_S
 from lean_sandbox.watch.resources.extensions import ClaimEntry
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
@@ -35,8 +39,11 @@ class Binding:
     nothing is to be written yet, and the errors of requests.
     """
 
-    def __init__(self, context: ClaimContext, entry: ClaimEntry, adoption: Adoption) -> None:
+    def __init__(
+        self, context: ClaimContext, entry: ClaimEntry, state: ClaimState, adoption: Adoption
+    ) -> None:
         self._context = context
+        self._state = state
         self._sandboxes = context.caches.sandboxes
         self._entry = entry
         self._adoption = adoption
@@ -91,6 +98,19 @@ class Binding:
             if left_s > 0:
                 raise NotYetError(min(SOON_READY_S, left_s))
 
+    async def start_anew(self, why: str) -> Never:
+        """Delete the member that was taken, of which no client was told. One DELETE.
+
+        The server does not let its Pod be patched, perhaps because a policy is newer than the Pod.
+        That of a new Sandbox is created as the claim's. Raises NotYetError.
+        """
+        assert self.taken is not None
+        member = self.taken
+        self.taken = None
+        self._state.needs_new = True
+        await self._adoption.give_up(member, why)
+        raise NotYetError(AT_ONCE_S)
+
     def announce(self) -> None:
         """Report the member that was taken, by an Event and to its pool and its own controller.
 
@@ -120,7 +140,7 @@ class Binding:
         return template
 
     async def make(self, spec: SandboxClaimSpec, template: TemplateView) -> SandboxEntry:
-        """Create the claim's own Sandbox. One POST."""
+        """Create the claim's own Sandbox. One POST, and a DELETE if it is not the claim's."""
         body = build_cold_sandbox(self._facts, spec, template)
         try:
             written = await self._context.writer.create(
@@ -135,6 +155,13 @@ class Binding:
                 ClaimFault.OTHER, f"sandbox create error: {message_of(error)}"
             ) from error
         made = written.entry
+        if not is_controlled(made, self._entry):
+            # A mutating policy or a webhook has taken the owner away.
+            self._state.disowned = made.uid
+            await self._context.writer.delete(self._sandboxes, made)
+            text = f'sandbox "{made.key.name}" was accepted without the claim as its owner'
+            raise ClaimError(ClaimFault.OTHER, text)
+        self._state.disowned = ""
         self._context.metrics.bound(self._entry, made, names.LAUNCH_TYPE_COLD)
         note = f'Created Sandbox "{made.key.name}"'
         self._context.events.emit(self._entry, "Normal", "SandboxProvisioned", "Provisioning", note)

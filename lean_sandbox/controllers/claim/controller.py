@@ -191,8 +191,8 @@ class ClaimController(Controller[ClaimEntry]):
             return
         if delta.new is None or delta.new.owner is None:
             # A claim that needs the name may have it now: the Sandbox is gone, or has no owner.
-            same_name = [delta.key] if delta.key in self.cache else []
-            for key in (*same_name, *self._by_assigned.find(*delta.key)):
+            waiting = [delta.key] if self._may_take_name(delta) else []
+            for key in (*waiting, *self._by_assigned.find(*delta.key)):
                 self.queue.add(key, after_s=0.1, reason="sandbox")
         for entry in (delta.old, delta.new):
             claim = self._owner_of(entry) if entry is not None else None
@@ -202,6 +202,15 @@ class ClaimController(Controller[ClaimEntry]):
                 if delta.new is None:
                     self._states.begin(claim).ended = delta.key.name
                 self.queue.add(claim.key, after_s=after_s, reason="sandbox")
+
+    def _may_take_name(self, delta: Delta[SandboxEntry]) -> bool:
+        """Return whether a claim has the name, and the Sandbox was not made for it in vain."""
+        claim = self.cache.get(delta.key)
+        sandbox = delta.new or delta.old
+        if claim is None or sandbox is None:
+            return False
+        state = self._states.of(claim)
+        return state is None or state.disowned != sandbox.uid
 
     def on_status(self, entry: SandboxEntry, new: SandboxStatus) -> None:
         """Follow a status that our Sandbox controller wrote or read, for which no event comes.

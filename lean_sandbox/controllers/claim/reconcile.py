@@ -8,7 +8,6 @@ Events follow. The reconcile of a bound claim whose Sandbox reports nothing new 
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import Never
 
 from lean_sandbox.controllers.claim.adopt import Adoption
 from lean_sandbox.controllers.claim.bind import Binding
@@ -16,7 +15,6 @@ from lean_sandbox.controllers.claim.context import ClaimContext
 from lean_sandbox.controllers.claim.expiry import ClaimExpiry, observed
 from lean_sandbox.controllers.claim.find import OwnSandbox
 from lean_sandbox.controllers.claim.legacy import delete_legacy_policy
-from lean_sandbox.controllers.claim.owned import acquired
 from lean_sandbox.controllers.claim.requests import ClaimRequests
 from lean_sandbox.controllers.claim.state import ClaimState
 from lean_sandbox.controllers.claim.sync import BoundMetadata
@@ -77,7 +75,7 @@ class ClaimReconcile:
         self._expiry = ClaimExpiry(context, entry, self._requests)
         self._adoption = Adoption(context, entry, state)
         self._own = OwnSandbox(context, entry, state, self._adoption)
-        self._binding = Binding(context, entry, self._adoption)
+        self._binding = Binding(context, entry, state, self._adoption)
         self._metadata = BoundMetadata(context, entry, self._adoption)
         # Both are set when something fails for a bound Sandbox.
         self._sandbox: SandboxEntry | None = None
@@ -153,7 +151,6 @@ class ClaimReconcile:
         is_read = was_bound or view.needs_cold_start
         spec = (await self._requests.fetch()).spec if is_read else SandboxClaimSpec()
         self._sandbox = await self._binding.make(spec, template)
-        self._state.needs_new = False
 
     # -- reporting -------------------------------------------------------------------------------
 
@@ -163,10 +160,11 @@ class ClaimReconcile:
         new = self._next_status()
         if self._sandbox is not None and self._is_to_become_ready(new):
             await self._attempt(make_usable(self._context, self._sandbox, self._state))
-            if self._is_member_refused():
-                await self._start_anew(self._sandbox)
+            if self._error is not None and self._is_member_refused(self._error):
+                await self._binding.start_anew(self._error.text)
             new = self._next_status()
         self._state.unusable_s = 0.0
+        self._state.needs_new = self._state.needs_new and self._sandbox is None
         error = self._error
         if error is None and self._expiry.is_due(new):
             now = self._context.server_time.now()
@@ -186,22 +184,10 @@ class ClaimReconcile:
         requeue.within(time_left_s(ends_at, now))
         return requeue.result
 
-    def _is_member_refused(self) -> bool:
+    def _is_member_refused(self, error: ClaimError) -> bool:
         """Return whether the server does not let the Pod of the member just taken be patched."""
-        cause = self._error.__cause__ if self._error is not None else None
-        return self._binding.taken is not None and isinstance(cause, (Forbidden, Invalid))
-
-    async def _start_anew(self, member: SandboxEntry) -> Never:
-        """Delete the member just taken, of which no client was told. One DELETE.
-
-        A policy may be newer than its Pod: that of a new Sandbox is created as the claim's. Raises
-        NotYetError.
-        """
-        self._binding.taken = None
-        self._state.needs_new = True
-        assert self._error is not None
-        await self._adoption.give_up(member, self._error.text)
-        raise NotYetError(AT_ONCE_S)
+        is_refusal = isinstance(error.__cause__, (Forbidden, Invalid))
+        return self._binding.taken is not None and is_refusal
 
     def _next_status(self) -> SandboxClaimStatus:
         now = self._context.server_time.now()
@@ -218,7 +204,8 @@ class ClaimReconcile:
         if written and not is_first:
             # Not in parallel: they change the version that may guard this status.
             self._annotate(new)
-        await self._drop_unnamed()
+        if self._sandbox is not None and self._error is None:
+            await self._requests.drop_unnamed(self._sandbox)
         if written:
             self._log_outcome(new)
 
@@ -265,22 +252,6 @@ class ClaimReconcile:
             and sandbox.key.name == self._old.bound.name
             and sandbox.status is None
         )
-
-    async def _drop_unnamed(self) -> None:
-        """Delete what was created or taken over for the claim, unless its status names it. One GET.
-
-        A process may end between the two writes, or the answer to a create be lost, and another
-        member be taken before the first Sandbox is seen. No client knows of that one.
-        """
-        sandbox = self._sandbox
-        sandboxes = self._context.caches.sandboxes
-        if sandbox is None or self._error is not None:
-            return
-        unnamed = [one for one in acquired(sandboxes, self._entry) if one.key != sandbox.key]
-        if not unnamed or (await self._requests.fetch()).status.bound.name != sandbox.key.name:
-            return
-        for one in unnamed:
-            await self._context.writer.delete(sandboxes, one)
 
     def _is_to_become_ready(self, new: SandboxClaimStatus) -> bool:
         """Return whether ``new`` tells a client for the first time that it can use the Sandbox."""

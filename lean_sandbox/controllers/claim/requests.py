@@ -1,5 +1,7 @@
 """The requests of one reconcile to its claim: it is fetched whole, gets a status, is deleted.
 
+What was made or taken for it in vain is deleted as well.
+
 Two processes may each take a Sandbox for the same claim, and its user may edit it meanwhile. So a
 status is guarded if it binds the claim, or says that the claim has no Sandbox or has expired.
 """
@@ -10,7 +12,7 @@ from typing import Any
 
 from lean_sandbox.controllers.claim.adopt import MOST_PATCHES
 from lean_sandbox.controllers.claim.context import ClaimContext
-from lean_sandbox.controllers.claim.owned import is_controlled
+from lean_sandbox.controllers.claim.owned import acquired, is_controlled
 from lean_sandbox.controllers.resolver import NotYetError
 from lean_sandbox.kube.client import CascadeType
 from lean_sandbox.kube.errors import Conflict, Invalid, NotFound
@@ -22,6 +24,7 @@ from lean_sandbox.model.meta import is_controlled_by
 from lean_sandbox.model.sandbox import Sandbox
 from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.extensions import ClaimEntry
+from lean_sandbox.watch.resources.sandbox import SandboxEntry
 
 
 class ClaimRequests:
@@ -141,6 +144,19 @@ class ClaimRequests:
                 return True
             patch = renewed
         return False
+
+    async def drop_unnamed(self, sandbox: SandboxEntry) -> None:
+        """Delete what was created or taken over for the claim besides its Sandbox. One GET.
+
+        A process may end between the two writes, or the answer to a create be lost, and another
+        member be taken before the first Sandbox is seen. No client knows of that one: only what
+        the claim's status does not name is deleted.
+        """
+        unnamed = [one for one in acquired(self._sandboxes, self._entry) if one.key != sandbox.key]
+        if not unnamed or (await self.fetch()).status.bound.name != sandbox.key.name:
+            return
+        for one in unnamed:
+            await self._writer.delete(self._sandboxes, one)
 
     def _as_decided_on(self) -> ClaimEntry:
         """Return the latest entry known to have the spec and status that were decided on."""

@@ -19,6 +19,8 @@ class ClaimState(State):
     unanswered: Key | None = None
     # The last Sandbox of the claim whose end was seen.
     ended: str = ""
+    # The uid of the last Sandbox that was made for the claim, and that it may not own.
+    disowned: str = ""
     # How many creates in a row have collided with a Sandbox that is not seen yet.
     collisions: int = 0
     # Whether it gets a new Sandbox, because the Pod of a member could not be patched for it.

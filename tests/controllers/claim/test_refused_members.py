@@ -214,3 +214,30 @@ async def test_a_claim_that_is_refused_alone_gets_a_member_once_it_is_mended(cod
         await world.patch(CLAIMS, "over", {"spec": {"additionalPodMetadata": None}})
         assert bound_name(world, "over") in ("m1", "m2")
         assert ready_of(world, "over")[0] == "True"
+
+
+async def test_a_new_sandbox_that_its_claim_may_not_own_is_deleted_and_told() -> None:
+    """A webhook takes the owner away, so it would outlive the claim."""
+    is_on = [True]
+
+    def strip(kind: Kind, one: Json) -> None:
+        if kind.plural == "sandboxes" and is_on:
+            one["metadata"].pop("ownerReferences", None)
+
+    async with open_claims(prepare=lambda plane: add_webhook(plane, strip)) as world:
+        await world.create(claim())
+        await world.advance(60.0)
+        assert ready_of(world)[:2] == ("False", "ReconcilerError")
+        assert 'sandbox "c" was accepted without the claim as its owner' in ready_of(world)[2]
+        assert bound_name(world) == ""
+        assert world.find("sandboxes", "c") is None
+        assert not world.plane.store.list("pods", NS)
+        assert world.writes()["create sandboxes"] <= 16
+        assert not events_of(world, "SandboxProvisioned")
+        is_on.clear()
+        await world.advance(120.0)
+        assert bound_name(world) == "c"
+        assert owner_of(world, "c") == "SandboxClaim/c"
+        await run_members(world, "c")
+        assert world.whole.claims is not None
+        assert not world.whole.claims._states

@@ -154,6 +154,13 @@ async def test_a_claim_whose_pod_the_server_does_not_let_be_written_gets_a_new_s
         assert not events_of(world, "SandboxAdopted")
         assert len(world.requests("patch", "pods")) == 1
         assert world.writes()["delete sandboxes"] == 1
+        # That it could have no member is forgotten: should it lose this Sandbox, it gets one.
+        world.plane.faults.clear()
+        await run_members(world, *member_names(world))
+        await world.delete("sandboxes", "c")
+        await world.advance(1.0)
+        assert bound_name(world) != "c"
+        assert is_ready(world)
 
 
 @pytest.mark.parametrize("code", [403, 422])
