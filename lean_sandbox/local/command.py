@@ -154,9 +154,10 @@ def _detach(settings: UpSettings) -> int:
     """Run the cluster in a process of its own; return when it is up, or has failed."""
     from lean_sandbox.local.files import make_folder, open_log  # noqa: PLC0415
 
-    # With port 0 there may be many.
-    log = make_folder() / f"local-{settings.server.port or os.getpid()}.log"
-    output = open_log(log)
+    # Until it is up, the log of its name may be that of another one, which has the port.
+    draft = make_folder() / f"local-{os.getpid()}.log"
+    log = draft.with_name(f"local-{settings.server.port}.log") if settings.server.port else draft
+    output = open_log(draft)
     reading, writing = os.pipe()
     child = os.fork()
     if child:
@@ -165,11 +166,12 @@ def _detach(settings: UpSettings) -> int:
         with os.fdopen(reading, encoding="utf-8") as told:
             greeting = told.read()
         if greeting:
+            draft.replace(log)
             sys.stdout.write(greeting)
             return 0
         _, status = os.waitpid(child, 0)
-        sys.stderr.write(log.read_text(encoding="utf-8", errors="replace"))
-        log.unlink()
+        sys.stderr.write(draft.read_text(encoding="utf-8", errors="replace"))
+        draft.unlink()
         return os.waitstatus_to_exitcode(status)
     os.setsid()
     for stream, of in ((0, os.open(os.devnull, os.O_RDONLY)), (1, output), (2, output)):

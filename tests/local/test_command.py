@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import socket
 import subprocess
 import sys
@@ -139,13 +140,27 @@ def test_a_start_in_the_background_that_fails_says_so(taken: int) -> None:
 
 def test_a_log_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     """Before anything starts, in one line, with what to do about it."""
-    log = tmp_path / "list" / "lean-sandbox" / "local-7443.log"
-    log.mkdir(parents=True)
-    told = f"lean-sandbox: {log}: the log cannot be written: Is a directory. To fix: name another"
+    (tmp_path / "list").mkdir()
+    # A folder that is there, and in which nobody can make a file.
+    (tmp_path / "list/lean-sandbox").symlink_to("/proc")
     code, said = local("up", "-d")
     assert code == 1
-    assert said.splitlines()[0].startswith(told)
-    assert len(said.splitlines()) == 1
+    assert said.count("\n") == 1
+    assert re.match(r"lean-sandbox: \S+\.log: the log cannot be written: .*To fix: name", said)
+
+
+def test_a_start_that_fails_leaves_the_log_of_the_cluster_that_has_the_port() -> None:
+    """It goes on writing there, and `status` says where that is."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = str(server.getsockname()[1])
+    words = ("up", "-d", "--port", port, "--no-controller", "--kubeconfig")
+    assert local(*words, "first")[0] == 0
+    log = Path(local("status")[1].partition("  log: ")[2].strip())
+    written = log.read_text()
+    assert local(*words, "second")[0] == 1
+    assert log.read_text() == written
+    assert local("down", "--port", port)[0] == 0
+    assert "stopping" in log.read_text()
 
 
 @pytest.mark.parametrize("words", [("status",), ("down",)], ids=" ".join)
