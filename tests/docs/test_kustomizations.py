@@ -1,4 +1,4 @@
-"""Two controllers in one cluster, as docs/recipes.md installs the second."""
+"""Controllers beside others and with fewer rights, as the pages install them."""
 
 from __future__ import annotations
 
@@ -33,19 +33,23 @@ def rendered(folder: Path, home: Path) -> dict[tuple[str, str, str], Json]:
     }
 
 
-def test_the_second_controller_shares_nothing_with_the_first(tmp_path: Path) -> None:
-    """Each object of it is another one; what grants rights grants them to its own account."""
+def of_page(page: str, folder: str, home: Path) -> dict[tuple[str, str, str], Json]:
+    """Return the objects of the kustomization that a page writes into a folder."""
     if shutil.which("kubectl") is None:
         pytest.skip("kubectl is not installed")
-    shutil.copytree(ROOT / "manifests", tmp_path / "manifests", symlinks=True)
-    (script,) = (
-        one.text for one in blocks(ROOT / "docs/recipes.md", "sh") if "nameSuffix" in one.text
-    )
-    file = script.partition("<<'EOF'\n")[2].partition("EOF\n")[0]
-    (tmp_path / "canary").mkdir()
-    (tmp_path / "canary/kustomization.yaml").write_text(file)
+    shutil.copytree(ROOT / "manifests", home / "manifests", symlinks=True)
+    begin = f"cat > {folder}/kustomization.yaml <<'EOF'\n"
+    (script,) = (one.text for one in blocks(ROOT / "docs" / page, "sh") if begin in one.text)
+    (home / folder).mkdir()
+    file = script.partition(begin)[2].partition("EOF\n")[0]
+    (home / folder / "kustomization.yaml").write_text(file)
+    return rendered(home / folder, home)
+
+
+def test_the_second_controller_shares_nothing_with_the_first(tmp_path: Path) -> None:
+    """Each object of it is another one; what grants rights grants them to its own account."""
+    second = of_page("recipes.md", "canary", tmp_path)
     first = rendered(tmp_path / "manifests/overlays/drop-in-extensions", tmp_path)
-    second = rendered(tmp_path / "canary", tmp_path)
     assert first.keys().isdisjoint(second)
     for (kind, namespace, _), one in second.items():
         if kind.endswith("Binding"):
@@ -56,3 +60,19 @@ def test_the_second_controller_shares_nothing_with_the_first(tmp_path: Path) -> 
     (deployment,) = (one for key, one in second.items() if key[0] == "Deployment")
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     assert "--namespaces=canary" in container["args"]
+
+
+def test_the_controller_of_some_namespaces_has_no_right_in_the_cluster(tmp_path: Path) -> None:
+    """But for its own Lease it has no right beside those that the page gives it by namespace."""
+    found = of_page("install.md", "some", tmp_path)
+    kinds = sorted(kind for kind, _, _ in found)
+    assert kinds == [
+        "Deployment",
+        "Namespace",
+        "Role",
+        "RoleBinding",
+        "Service",
+        "ServiceAccount",
+    ]
+    (role,) = (one for key, one in found.items() if key[0] == "Role")
+    assert {name for rule in role["rules"] for name in rule["resources"]} == {"leases"}
