@@ -79,6 +79,51 @@ async def test_a_service_keeps_its_address(room: Room) -> None:
     assert spec["clusterIP"] == made["clusterIP"]
 
 
+async def test_a_node_port_is_given_once(room: Room) -> None:
+    """A published Service gets one, and has none of another's until that one is gone."""
+    path = f"{room.core}/services"
+    ports = [{"name": "a", "port": 80}, {"name": "b", "port": 80, "protocol": "UDP"}]
+    made = (await room.api.post(path, service("a", type="NodePort", ports=ports))).ok()
+    first, second = [one["nodePort"] for one in made["spec"]["ports"]]
+    assert first == second
+    taken = {"type": "LoadBalancer", "ports": [{"port": 81, "nodePort": first}]}
+    for more in ({}, {"dryRun": "All"}):
+        refused = (await room.api.post(path, service("b", **taken), **more)).refused(422, "Invalid")
+        text = f"Invalid value: {first}: provided port is already allocated"
+        assert [one["message"] for one in refused["details"]["causes"]] == [text]
+    (await room.api.delete(f"{path}/a")).ok()
+    (await room.api.post(path, service("b", **taken))).ok()
+    plain = (await room.api.patch(f"{path}/b", {"spec": {"type": "ClusterIP"}})).ok()
+    assert "nodePort" not in plain["spec"]["ports"][0]
+
+
+async def test_a_port_keeps_its_node_port(room: Room) -> None:
+    """It is that of its name, unless another one is asked for that is free and in the range."""
+    path = f"{room.core}/services"
+    other = (await room.api.post(path, service("a", type="NodePort"))).ok()["spec"]["ports"][0]
+    own = (await room.api.post(path, service("b", type="NodePort"))).ok()["spec"]["ports"][0]
+    assert own["nodePort"] != other["nodePort"]
+    for number, text in (
+        (other["nodePort"], "already allocated"),
+        (29999, "not in the valid range. The range of valid ports is 30000-32767"),
+    ):
+        change = {"spec": {"ports": [{**own, "nodePort": number}]}}
+        assert (
+            text in (await room.api.patch(f"{path}/b", change)).refused(422, "Invalid")["message"]
+        )
+    change = {"spec": {"ports": [{"port": 82}]}}
+    kept = (await room.api.patch(f"{path}/b", change)).ok()["spec"]["ports"][0]
+    assert (kept["port"], kept["nodePort"]) == (82, own["nodePort"])
+
+
+async def test_a_share_is_read_however_long(api: Api) -> None:
+    """A percentage of thousands of digits is more than all of them, as a short one is."""
+    path = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+    body = {"metadata": {"name": "x"}, "spec": {"minAvailable": "9" * 5000 + "%"}}
+    refused = (await api.post(path, body, dryRun="All")).refused(422, "Invalid")
+    assert [one["field"] for one in refused["details"]["causes"]] == ["spec.minAvailable"]
+
+
 async def test_a_pod_has_the_priority_and_the_overhead_of_its_classes(room: Room) -> None:
     """Both are looked up when it is created, and nobody sets them without a class."""
     classes = "/apis/scheduling.k8s.io/v1/priorityclasses"

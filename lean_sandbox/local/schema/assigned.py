@@ -6,11 +6,14 @@ A Pod gets status, priority, overhead and a token, a Service its address.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
+from fractions import Fraction
 from typing import Any, Final, NoReturn
 
 from lean_sandbox.local.errors import ErrorCause, forbidden, invalid
+from lean_sandbox.local.schema import causes
 from lean_sandbox.local.schema.defaults import containers_of
+from lean_sandbox.model.comparison import parse_quantity
 
 Json = dict[str, Any]
 
@@ -151,25 +154,24 @@ def first_status(spec: Json) -> Json:
     return status
 
 
-def _above_zero(container: Json, part: str) -> Json:
-    amounts: Json = (container.get("resources") or {}).get(part) or {}
-    return {name: amounts[name] for name in ("cpu", "memory") if amounts.get(name, "0") != "0"}
+def _above_zero(amounts: Json) -> dict[str, Fraction | None]:
+    """Return how much CPU and memory there is, without what is zero."""
+    named = ((name, amounts.get(name, "0")) for name in ("cpu", "memory"))
+    return {name: parse_quantity(amount) for name, amount in named if amount != "0"}
 
 
 def _quality(spec: Json) -> str:
     """Return the quality-of-service class that follows from a Pod's resources."""
-    containers = [container for _, _, container in containers_of(spec)]
-    given = [
-        (_above_zero(each, "limits"), _above_zero(each, "requests"))
-        for each in ([spec] if spec.get("resources") else containers)
-    ]
+    given = []
+    for one in [spec] if spec.get("resources") else [one for _, _, one in containers_of(spec)]:
+        resources: Json = one.get("resources") or {}
+        limits = resources.get("limits") or {}
+        # What is limited is requested, which is not written yet.
+        requests = {**limits, **(resources.get("requests") or {})}
+        given.append((_above_zero(limits), _above_zero(requests)))
     if not any(limits or requests for limits, requests in given):
         return "BestEffort"
-    is_guaranteed = all(
-        name in limits and requests.get(name, limits[name]) == limits[name]
-        for limits, requests in given
-        for name in ("cpu", "memory")
-    )
+    is_guaranteed = all(len(limits) == 2 and limits == requests for limits, requests in given)
     return "Guaranteed" if is_guaranteed else "Burstable"
 
 
@@ -207,6 +209,45 @@ def assign_address(obj: Json, taken: Container[str | None]) -> None:
     spec["clusterIPs"] = [address]
 
 
+_NODE_PORTS: Final = range(30000, 32768)
+
+
+def assign_ports(obj: Json, others: Iterable[Json], *, is_stored: bool) -> None:
+    """Give each port of a published Service its node port: the one it asks for, or a free one.
+
+    Ports of one number share it. ``others`` are the other Services. Only of one that is stored the
+    range is checked, as on a real server. Raises StatusError (422) if one cannot be given.
+    """
+    spec: Json = obj["spec"]
+    if not _is_published(spec):
+        return
+    ports: list[Json] = spec.get("ports") or []
+    asked = {one["port"]: one["nodePort"] for one in reversed(ports) if one.get("nodePort")}
+    taken = {one.get("nodePort") for other in others for one in other["spec"].get("ports") or ()}
+    shared: dict[int, int] = {}
+    for position, one in enumerate(ports):
+        number = one.get("nodePort") or asked.get(one["port"]) or shared.get(one["port"])
+        if number is None:
+            if spec.get("allocateLoadBalancerNodePorts") is False:
+                continue
+            used = taken.union(asked.values())
+            number = next((free for free in _NODE_PORTS if free not in used), 0)
+        why = ""
+        if number in taken and shared.get(one["port"]) != number:
+            why = "provided port is already allocated"
+        elif number not in _NODE_PORTS and is_stored:
+            why = (
+                "provided port is not in the valid range. The range of valid ports is"
+                f" {_NODE_PORTS[0]}-{_NODE_PORTS[-1]}"
+            )
+        if why:
+            cause = causes.invalid(f"spec.ports[{position}].nodePort", number, why)
+            raise invalid("", "Service", obj["metadata"]["name"], [cause])
+        taken.add(number)
+        shared.setdefault(one["port"], number)
+        one["nodePort"] = number
+
+
 def _is_addressed(spec: Json) -> bool:
     return spec.get("type") != "ExternalName"
 
@@ -234,16 +275,25 @@ _DEPENDENT: Final[dict[str, Callable[[Json], Any]]] = {
 }
 
 
+def _keep_ports(spec: Json, before: Json) -> None:
+    """Let ports keep the node ports of their names, and none that is not published have one."""
+    ports: list[Json] = spec.get("ports") or []
+    held = {one.get("name"): one.get("nodePort") for one in before.get("ports") or ()}
+    said = [one.get("nodePort") for one in ports]
+    for one in ports:
+        number = held.get(one.get("name"))
+        if not _is_published(spec) and one.get("nodePort") in held.values():
+            one.pop("nodePort", None)
+        elif _is_published(spec) and not one.get("nodePort") and number and number not in said:
+            one["nodePort"] = number
+
+
 def keep_allocated(spec: Json, before: Json) -> None:
     """Put back what a Service was given and a write does not say anew; drop what it cannot keep."""
     for key, has in _DEPENDENT.items():
         if has(before) and not has(spec) and spec.get(key) == before.get(key):
             spec.pop(key, None)
-    if not _is_published(spec):
-        numbers = [one.get("nodePort") for one in before.get("ports") or ()]
-        for one in spec.get("ports") or ():
-            if one.get("nodePort") in numbers:
-                one.pop("nodePort", None)
+    _keep_ports(spec, before)
     if not _is_addressed(spec):
         return
     for key in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"):

@@ -332,7 +332,7 @@ def port(value: Any, where: str) -> Iterator[ErrorCause]:
     """Check a number or name of a port."""
     yield from between(1, 65535)(value, where)
     if isinstance(value, str):
-        yield from named(port_name_problems)(value, where)
+        yield from always(port_name_problems)(value, where)
 
 
 def relative_path(value: Any, where: str) -> Iterator[ErrorCause]:

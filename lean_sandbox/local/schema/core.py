@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
+
+import msgspec
 
 from lean_sandbox.local.errors import ErrorCause
 from lean_sandbox.local.kinds import Kind
 from lean_sandbox.local.schema import causes
-from lean_sandbox.local.schema.causes import always, amounts, at_least, broken, needed, one_of
+from lean_sandbox.local.schema.causes import (
+    always,
+    amounts,
+    at_least,
+    broken,
+    named,
+    needed,
+    one_of,
+)
 from lean_sandbox.local.schema.definition import check_definition, check_definition_change
 from lean_sandbox.local.schema.formats import network
-from lean_sandbox.local.schema.metadata import (
-    NAME_RULES,
-    check_standard_finalizers,
-    validate_metadata,
-)
+from lean_sandbox.local.schema.metadata import NAME_RULES, standard_finalizer, validate_metadata
 from lean_sandbox.local.schema.placement import EFFECTS
 from lean_sandbox.local.schema.pods import (
     POD,
@@ -65,7 +70,8 @@ def _secret(obj: Json, _where: str) -> Iterator[ErrorCause]:
     kind = obj.get("type") or ""
     data = obj.get("data") or {}
     for key in _SECRET_KEYS.get(kind, ()):
-        if key not in data:
+        # Of all these only a private key may not be empty.
+        if key not in data or (key == "ssh-privatekey" and not data[key]):
             yield causes.required(f"data[{key}]")
     if kind == "kubernetes.io/basic-auth" and not {"username", "password"} & data.keys():
         yield from (causes.required(f"data[{key}]") for key in ("username", "password"))
@@ -73,16 +79,23 @@ def _secret(obj: Json, _where: str) -> Iterator[ErrorCause]:
     if kind == "kubernetes.io/service-account-token" and not account:
         yield causes.required("metadata.annotations[kubernetes.io/service-account.name]")
     # Four letters of base64 are three bytes.
-    for key in (".dockercfg", ".dockerconfigjson") if kind in _SECRET_KEYS else ():
+    for key in {".dockercfg", ".dockerconfigjson"} & data.keys() & set(_SECRET_KEYS.get(kind, ())):
         try:
-            json.loads(base64.b64decode(data.get(key) or "e30="))
-        except (ValueError, RecursionError):
+            msgspec.json.decode(base64.b64decode(data[key]), type=dict[str, Any] | None)
+        except (msgspec.DecodeError, RecursionError):
             yield causes.invalid(f"data[{key}]", "<secret contents redacted>", "invalid JSON")
     if sum(len(text) * 3 // 4 for text in data.values()) > _MIBI:
         yield causes.too_long("data", _MIBI)
 
 
-# ------------------------------------------------------------------ Nodes
+# ------------------------------------------------------------------ Namespaces and Nodes
+
+
+def _namespace_finalizers(spec: Json, where: str) -> Iterator[ErrorCause]:
+    for name in spec.get("finalizers") or ():
+        # The server leaves out which one it is.
+        yield from named(causes.label_key_problems)(name, f"{where}.finalizers")
+        yield from standard_finalizer(name, f"{where}.finalizers")
 
 
 def _taint(taint: Json, where: str) -> Iterator[ErrorCause]:
@@ -191,6 +204,7 @@ _CHECKS: Final[Mapping[str, Any]] = {
             "leaseTransitions": at_least(0),
         }
     },
+    "Namespace": {"spec": _namespace_finalizers},
     "Node": (_node, {"spec": {"podCIDRs[*]": network}, "status": _NODE_STATUS}),
     "PersistentVolumeClaim": {"spec": CLAIM},
     "Pod": POD,
@@ -298,7 +312,7 @@ def core_validate(
     rule = NAME_RULES.get(kind.kind, causes.subdomain_problems)
     found = validate_metadata(obj, old, rule=rule, namespaced=kind.namespaced)
     if not kind.group and kind.kind != "Event":
-        found += check_standard_finalizers(obj)
+        found += broken(obj["metadata"], "metadata", {"finalizers[*]": standard_finalizer})
     if is_status:
         found += broken(obj, "", _STATUS.get(kind.kind, {}))
         if kind.kind == "Pod" and old is not None:

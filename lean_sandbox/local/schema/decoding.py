@@ -8,8 +8,9 @@ what Go always writes.
 from __future__ import annotations
 
 import base64
-import binascii
 import copy
+import re
+import string
 from functools import cache
 from typing import Any, Final, NamedTuple
 
@@ -22,9 +23,9 @@ from lean_sandbox.local.schema.structural import (
     INTEGER_RANGES,
     JSON_TYPES,
     METADATA,
-    QUANTITY_TEXT,
     canonical_quantity,
     members,
+    quantity_problem,
 )
 from lean_sandbox.model.times import format_micro_time, format_rfc3339, parse_rfc3339
 
@@ -39,6 +40,11 @@ _LAYOUTS: Final = {
     "Time": "2006-01-02T15:04:05Z07:00",
     "MicroTime": "2006-01-02T15:04:05.000000Z07:00",
 }
+
+
+_BASE64: Final = f"{string.ascii_letters}{string.digits}+/"
+# What has to follow the last whole or begun four digits, by how many have begun.
+_PADDING: Final = {0: "", 2: "==", 3: "="}
 
 
 class DecodeError(ValueError):
@@ -239,7 +245,7 @@ class _Decoder:
         if _is_quantity(schema):
             quantity = canonical_quantity(value)
             if quantity is None:
-                raise DecodeError(QUANTITY_TEXT)
+                raise DecodeError(quantity_problem(value))
             return quantity
         low, high = INTEGER_RANGES["int32"]
         if isinstance(value, float) or (isinstance(value, int) and not low <= value <= high):
@@ -254,12 +260,26 @@ def _text(text: str, schema: Json) -> str:
     if form == "date-time":
         return _time(text, schema.get("title", "Time"))
     if form == "byte":
-        try:
-            octets = base64.b64decode(text.replace("\n", "").replace("\r", ""), validate=True)
-        except (binascii.Error, ValueError):
-            raise DecodeError("illegal base64 data at input byte 0") from None
-        return base64.b64encode(octets).decode()
+        return base64.b64encode(_octets(text)).decode()
     return text
+
+
+def _octets(text: str) -> bytes:
+    """Decode base64. Raises DecodeError, which names the same place as Go does."""
+    text = re.sub(r"[\r\n]", "", text)
+    rest = text.lstrip(_BASE64)
+    size = len(text) - len(rest)
+    padding = _PADDING.get(size % 4)
+    if rest == padding:
+        return base64.b64decode(text)
+    at = size
+    if not rest:
+        at = size - size % 4
+    elif padding and rest.startswith(padding):
+        at = size + len(padding)
+    elif padding and padding.startswith(rest):
+        at = size + len(rest)
+    raise DecodeError(f"illegal base64 data at input byte {at}")
 
 
 def _time(text: str, kind: str) -> str:

@@ -112,13 +112,18 @@ def _pull_policy(image: str) -> str:
     return "Always" if tag == "latest" and "@" not in image else "IfNotPresent"
 
 
-def _resource_defaults(resources: Json) -> None:
-    """Round amounts up to thousandths; what is limited is requested."""
+def _round_up(resources: Json) -> None:
+    """Round amounts up to thousandths."""
     for part in ("limits", "requests"):
         for name, amount in (resources.get(part) or {}).items():
             exact = (parse_quantity(amount) or 0) * 1000
             if exact % 1:
                 resources[part][name] = canonical_quantity(f"{math.ceil(exact)}m")
+
+
+def _resource_defaults(resources: Json) -> None:
+    """Round amounts; what is limited is requested."""
+    _round_up(resources)
     if limits := resources.get("limits"):
         resources["requests"] = {**limits, **(resources.get("requests") or {})}
 
@@ -231,6 +236,10 @@ def _namespace_defaults(obj: Json) -> None:
 
 def _network_policy_defaults(obj: Json) -> None:
     spec = obj.setdefault("spec", {})
+    for rule in [*(spec.get("ingress") or ()), *(spec.get("egress") or ())]:
+        for port in rule.get("ports") or ():
+            # An empty one is no default: it is refused.
+            port.setdefault("protocol", "TCP")
     if not spec.get("policyTypes"):
         spec["policyTypes"] = ["Ingress", *(["Egress"] if spec.get("egress") else [])]
 
@@ -238,6 +247,7 @@ def _network_policy_defaults(obj: Json) -> None:
 def _claim_defaults(obj: Json) -> None:
     """Write a claim's source under both of its names; drop a source that none of them takes."""
     spec = obj.setdefault("spec", {})
+    _round_up(spec.get("resources") or {})
     source = spec.get("dataSource")
     reference = spec.get("dataSourceRef")
     if source and (source.get("apiGroup") or "", source.get("kind")) not in _SOURCES:
@@ -280,7 +290,6 @@ def _rolling(**steps: Any) -> Json:
     return {"type": "RollingUpdate", "type=RollingUpdate": {"rollingUpdate": steps}}
 
 
-_POLICY_PORTS: Final[Json] = {"ports[*]": {"protocol": "TCP"}}
 _BINDING: Final[Json] = {
     "roleRef": {"apiGroup": _RBAC},
     "subjects[*]": {"kind=User": {"apiGroup": _RBAC}, "kind=Group": {"apiGroup": _RBAC}},
@@ -293,7 +302,6 @@ _DEFAULTS: Final[Mapping[str, Json]] = {
     "ClusterRoleBinding": _BINDING,
     "HorizontalPodAutoscaler": {"spec": {"minReplicas": 1, "metrics": [_CPU]}},
     "Lease": {"spec?": {"strategy": _OFF, "preferredHolder": _OFF}},
-    "NetworkPolicy": {"spec": {"ingress[*]": _POLICY_PORTS, "egress[*]": _POLICY_PORTS}},
     "Node": {"spec?": {"configSource": _OFF}},
     "PersistentVolumeClaim": {"spec": {"volumeMode": "Filesystem"}},
     "PriorityClass": {"preemptionPolicy": "PreemptLowerPriority"},

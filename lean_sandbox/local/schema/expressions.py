@@ -14,7 +14,7 @@ from fractions import Fraction
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from lean_sandbox.local.schema.structural import QUANTITY_TEXT, compile_pattern
+from lean_sandbox.local.schema.structural import compile_pattern, quantity_problem
 from lean_sandbox.model.comparison import parse_quantity
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class RuleError(ValueError):
 def _quantity(text: str) -> Json:
     amount = parse_quantity(text)
     if amount is None:
-        raise ValueError(QUANTITY_TEXT)
+        raise ValueError(quantity_problem(text))
     return {"quantity": str(amount)}
 
 

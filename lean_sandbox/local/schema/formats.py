@@ -170,19 +170,21 @@ def _is_address(text: str) -> bool:
 
 def parsed_network(text: str) -> Any:
     """Return a network of addresses, None for another text."""
-    _, slash, length = text.partition("/")
+    given, _, length = text.partition("/")
+    if not re.fullmatch("0|[1-9][0-9]*", length) or "%" in given:
+        return None
     try:
-        return ipaddress.ip_network(text, strict=False) if slash and length.isdigit() else None
+        return ipaddress.ip_network(text, strict=False)
     except ValueError:
         return None
 
 
 def network(value: Any, where: str) -> Iterator[ErrorCause]:
     """Check a network of addresses, in its one form."""
-    if not value:
-        return
     found = parsed_network(value)
-    if found is not None:
+    if isinstance(found, ipaddress.IPv6Network) and found.network_address.ipv4_mapped:
+        yield causes.invalid(where, value, "must not have an IPv4-mapped IPv6 address")
+    elif found is not None:
         if found.network_address != ipaddress.ip_address(value.partition("/")[0]):
             text = "must not have bits set beyond the prefix length"
             yield causes.invalid(where, value, text)

@@ -148,13 +148,11 @@ def validate_metadata(
     return found
 
 
-def check_standard_finalizers(obj: Json) -> Iterator[ErrorCause]:
-    """Give the finalizers that the core group does not take: of no domain, and unknown."""
-    text = "name is neither a standard finalizer name nor is it fully qualified"
-    for position, name in enumerate(obj["metadata"].get("finalizers") or ()):
-        is_plain = "/" not in name and not causes.label_key_problems(name)
-        if is_plain and name not in causes.STANDARD_FINALIZERS:
-            yield causes.invalid(f"metadata.finalizers[{position}]", name, text)
+def standard_finalizer(name: str, where: str) -> Iterator[ErrorCause]:
+    """Check for a finalizer that the core group takes: of a domain, or known."""
+    if "/" not in name and name not in causes.STANDARD_FINALIZERS:
+        text = "name is neither a standard finalizer name nor is it fully qualified"
+        yield causes.invalid(where, name, text)
 
 
 def tidy_metadata(kind: Kind, metadata: Json, old: Json) -> Iterator[str]:

@@ -48,7 +48,8 @@ def resource_names(resources: Any, where: str) -> Iterator[ErrorCause]:
             yield causes.invalid(inner, name, text)
         if not ("/" in name or is_known):
             yield causes.invalid(inner, name, "must be a standard resource for containers")
-        if _is_extended(name) and name.startswith("requests."):
+        is_prefixed = name.startswith("requests.") or causes.label_key_problems(f"requests.{name}")
+        if _is_extended(name) and is_prefixed:
             yield causes.invalid(inner, name, "doesn't follow extended resource name standard")
         yield from _whole_amount(name, amount, inner)
     yield from amounts(resources, where)
@@ -56,10 +57,10 @@ def resource_names(resources: Any, where: str) -> Iterator[ErrorCause]:
 
 def _whole_amount(name: str, text: str, where: str) -> Iterator[ErrorCause]:
     amount = parse_quantity(text) or 0
-    page = parse_quantity(name.removeprefix("hugepages-")) if name.startswith("hugepages-") else 0
     if _is_extended(name) and amount % 1:
         yield causes.invalid(where, text, "must be an integer")
-    if page and amount % page:
+    page = parse_quantity(name.removeprefix("hugepages-"))
+    if name.startswith("hugepages-") and not (page and amount % page == 0):
         problem = f"{text} is not positive integer multiple of {name}"
         yield causes.invalid(where, text, problem)
 

@@ -38,13 +38,13 @@ def _budget(spec: Json, where: str) -> Iterator[ErrorCause]:
 def _share(value: Any, where: str) -> Iterator[ErrorCause]:
     """Check a number or percentage that is no more than all."""
     yield from at_least(0)(value, where)
-    if isinstance(value, str) and not re.fullmatch(r"\d+%", value):
+    if isinstance(value, str) and not re.fullmatch("[0-9]+%", value):
         text = (
             "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%', "
             " or '93%', regex used for validation is '[0-9]+%')"
         )
         yield causes.invalid(where, value, text)
-    elif isinstance(value, str) and int(value[:-1]) > 100:
+    elif isinstance(value, str) and float(value[:-1]) > 100:
         yield causes.invalid(where, value, "must not be greater than 100%")
 
 
@@ -63,7 +63,7 @@ def _block(block: Json | None, where: str) -> Iterator[ErrorCause]:
     cidr = block.get("cidr") or ""
     whole = parsed_network(cidr)
     yield from needed()(cidr, f"{where}.cidr")
-    yield from network(cidr, f"{where}.cidr")
+    yield from network(cidr, f"{where}.cidr") if cidr else ()
     for position, given in enumerate(block.get("except") or ()):
         part = parsed_network(given)
         yield from network(given, f"{where}.except[{position}]")
@@ -85,10 +85,10 @@ def _port_range(value: Json, where: str) -> Iterator[ErrorCause]:
     elif last is not None and isinstance(first, str):
         text = "may not be specified when `port` is non-numeric"
         yield causes.invalid(f"{where}.endPort", last, text)
-    elif last is not None and last < first:
-        text = "must be greater than or equal to `port`"
-        yield causes.invalid(f"{where}.endPort", first, text)
-    else:
+    elif last is not None:
+        if last < first:
+            text = "must be greater than or equal to `port`"
+            yield causes.invalid(f"{where}.endPort", first, text)
         yield from port(last, f"{where}.endPort")
 
 
@@ -96,7 +96,10 @@ _PEERS: Final[Any] = (
     _peer,
     {"ipBlock": _block, "podSelector": SELECTOR, "namespaceSelector": SELECTOR},
 )
-_PORTS: Final[Any] = (_port_range, {"protocol": one_of("TCP", "UDP", "SCTP"), "port": port})
+_PORTS: Final[Any] = (
+    _port_range,
+    {"protocol": one_of("TCP", "UDP", "SCTP", is_needed=True), "port": port},
+)
 
 
 def _policy_rule(rule: Json, where: str) -> Iterator[ErrorCause]:

@@ -151,8 +151,8 @@ def _publishing(spec: Json, where: str) -> Iterator[ErrorCause]:
         )
         yield causes.invalid(f"{where}.healthCheckNodePort", health, text)
     for position, one in enumerate(spec.get("ports") or ()):
-        if one.get("nodePort") and kind not in _PUBLISHED:
-            text = f"may not be used when `type` is '{kind}'"
+        if one.get("nodePort") and kind == "ClusterIP":
+            text = "may not be used when `type` is 'ClusterIP'"
             yield causes.forbidden(f"{where}.ports[{position}].nodePort", text)
 
 

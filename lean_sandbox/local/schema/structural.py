@@ -37,9 +37,6 @@ JSON_TYPES: Final = {
     list: "array",
     dict: "object",
 }
-QUANTITY_TEXT: Final = (
-    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
-)
 _RE2: Final = re2.Options()
 _RE2.log_errors = False
 
@@ -79,23 +76,61 @@ def compile_pattern(text: str) -> Any:
         raise PatternError(f"error parsing regexp: {problem}: `{part}`") from None
 
 
+# ------------------------------------------------------------------ quantities
+
 _DECIMAL: Final = {-9: "n", -6: "u", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P"} | {
     18: "E"
 }
+_POWERS: Final = {letter: power for power, letter in _DECIMAL.items()}
 _BINARY: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+_MOST_INT: Final = INTEGER_RANGES["int64"][1]
+_SPELLED: Final = re.compile(
+    r"[+-]?0*(\d*)(?:\.(\d*))?([eE][+-]?\d+|[numkMGTPE]|[KMGTPE]i|)", re.ASCII
+)
+_SHAPED: Final = re.compile(r"[+-]?\d*(\.\d*)?[eEinumkKMGTP]*[+-]?\d*", re.ASCII)
+
+
+def quantity_problem(value: Any) -> str:
+    """Return what Go says of a value that is no quantity."""
+    if (text := str(value).strip()) and _SHAPED.fullmatch(text):
+        return "unable to parse quantity's suffix"
+    shape = "^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$"
+    return f"quantities must match the regular expression '{shape}'"
 
 
 def canonical_quantity(value: Any) -> str | None:
-    """Return the one way to write a quantity in its family of suffixes, None for other values."""
+    """Return a quantity as Go writes it, None for other values.
+
+    That is the one way to write it in its family of suffixes, or what was given if Go takes that
+    for it.
+    """
     text = str(value).strip()
-    amount = None if isinstance(value, bool) else parse_quantity(text)
+    found = None if isinstance(value, bool) else _SPELLED.fullmatch(text)
+    if found is None or not text:
+        return None
+    whole, fraction, suffix = found.groups(default="")
+    # A suffix alone is a quantity as well.
+    amount = parse_quantity(text) if re.search(r"\d", text) else Fraction()
     if amount is None:
         return None
     if amount == 0:
         return "0"
-    if text.endswith("i") and abs(amount) >= 1024 and amount.denominator == 1:
-        return _binary(int(amount))
-    return _decimal(amount, is_exponent=re.search(r"[eE][+-]?\d", text) is not None)
+    if _is_kept(whole or "0", fraction, suffix):
+        return text
+    if suffix.endswith("i") and abs(amount) >= 1024 and amount.denominator == 1:
+        return _binary(min(int(amount), _MOST_INT))
+    return _decimal(amount, is_exponent=suffix[1:] != "" and suffix[-1] != "i")
+
+
+def _is_kept(whole: str, fraction: str, suffix: str) -> bool:
+    """Say whether Go keeps a spelling, because it is short and looks as if it were canonical."""
+    if suffix.endswith("i"):
+        is_short = len(whole) + 3 * _BINARY.index(suffix) <= 14
+        return is_short and not fraction and int(whole) % 8 != 0
+    digits = whole + fraction
+    power = (_POWERS[suffix] if suffix in _POWERS else int(suffix[1:])) - len(fraction)
+    is_short = len(digits) <= 18 and power >= -9
+    return is_short and power % 3 == 0 and digits[0] != "0" and not digits.endswith("000")
 
 
 def _binary(amount: int) -> str:
@@ -106,10 +141,10 @@ def _binary(amount: int) -> str:
     return f"{amount}{_BINARY[power]}"
 
 
-def _decimal(amount: Fraction, *, is_exponent: bool = False) -> str:
+def _decimal(amount: Fraction, *, is_exponent: bool) -> str:
     nanos = int(amount * 10**9)
     power = -9
-    while nanos % 1000 == 0 and power < 18:
+    while nanos % 1000 == 0 and (power < 18 or is_exponent):
         nanos = nanos // 1000
         power = power + 3
     if is_exponent:

@@ -171,7 +171,7 @@ def prepare_create(kind: Kind, obj: Json) -> None:
         obj["status"] = first_status(obj.get("spec") or {})
     elif kind.storage == "namespaces":
         given = (obj.get("spec") or {}).get("finalizers") or ()
-        obj["spec"] = {"finalizers": [*(one for one in given if one != _CONTENT), _CONTENT]}
+        obj["spec"] = {"finalizers": [*given, *([] if _CONTENT in given else [_CONTENT])]}
     elif kind.storage == "secrets":
         _encode_strings(obj)
     elif kind.storage == DEFINITIONS:

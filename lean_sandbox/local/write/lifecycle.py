@@ -403,7 +403,7 @@ def _share(value: int | str, whole: int) -> int:
     if isinstance(value, int):
         return value
     percent = value.removesuffix("%")
-    return math.ceil(int(percent) * whole / 100) if percent.isdecimal() else whole
+    return math.ceil(float(percent) * whole / 100) if percent.isdecimal() else whole
 
 
 def _selects(selector: Json | None, pod: Entry) -> bool:

@@ -17,6 +17,7 @@ from lean_sandbox.local.schema.assigned import (
     add_token,
     add_tolerations,
     assign_address,
+    assign_ports,
     resolve_priority,
     resolve_runtime,
 )
@@ -226,10 +227,12 @@ class Objects:
         left = self.store_changed(kind, entry, before, obj, dry_run=how.dry_run)
         return left, is_finished(kind, obj)
 
-    def assign(self, kind: Kind, obj: Json) -> None:
-        """Give a Service the address that it asks for, or a free one. Raises StatusError (422)."""
-        entries = self.collection(kind).entries.values()
-        assign_address(obj, {entry.fields.get("spec.clusterIP") for entry in entries})
+    def _assign(self, kind: Kind, key: str, obj: Json, *, dry_run: bool) -> None:
+        """Give a Service what it asks for, or what is free. Raises StatusError (422)."""
+        entries = self.collection(kind).entries
+        others = [entry for own, entry in entries.items() if own != key]
+        assign_address(obj, {entry.fields.get("spec.clusterIP") for entry in others})
+        assign_ports(obj, (entry.load() for entry in others), is_stored=not dry_run)
 
     def store_changed(
         self,
@@ -245,8 +248,8 @@ class Objects:
         new["metadata"] = ordered_metadata(new["metadata"])
         new.pop("kind", None)
         new.pop("apiVersion", None)
-        if kind.storage == "services" and not new["spec"].get("clusterIP"):
-            self.assign(kind, new)
+        if kind.storage == "services":
+            self._assign(kind, entry.key, new, dry_run=dry_run)
         if not changed and is_unchanged(old, new):
             return entry
         fields = self.fields(kind, new)
@@ -370,7 +373,7 @@ class Creating(Objects):
         if held is not None:
             raise errors.already_exists(kind.group, kind.plural, name, is_deleting=held.deleting)
         if kind.storage == "services":
-            self.assign(kind, obj)
+            self._assign(kind, key, obj, dry_run=options.dry_run)
         fields = self.fields(kind, obj)
         trial = Entry(key, obj, 0, fields)
         check_size(trial)
