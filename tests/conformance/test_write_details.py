@@ -125,14 +125,21 @@ async def test_times_of_conditions_are_always_written(room: Room) -> None:
 
 
 async def test_a_version_cannot_be_taken_out_of_a_custom_object(room: Room) -> None:
-    """Null and 0 say no version, which custom kinds demand; words are no version."""
+    """Null and 0 say no version, which custom kinds demand; one is a number of 64 bits."""
     await room.widget("w")
     path = f"{room.widgets}/w"
     for version in (None, "0"):
         reply = await room.api.patch(path, {"metadata": {"resourceVersion": version}})
         reply.refused(422, "Invalid")
         assert cause(reply)[0] == "metadata.resourceVersion"
-    assert (await room.api.patch(path, {"metadata": {"resourceVersion": "abc"}})).status == 500
+    for version, why in (
+        ("abc", "invalid syntax"),
+        ("\u0663", "invalid syntax"),
+        (str(1 << 64), "value out of range"),
+        ("9" * 5000, "value out of range"),
+    ):
+        reply = await room.api.patch(path, {"metadata": {"resourceVersion": version}})
+        assert (reply.status, reply.message.rpartition(": ")[2]) == (500, why)
     await room.config("c")
     body = {"metadata": {"resourceVersion": None}, "data": {"k": "v"}}
     assert (await room.api.patch(f"{room.maps}/c", body)).ok()["data"] == {"k": "v"}
