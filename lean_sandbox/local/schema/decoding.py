@@ -87,7 +87,7 @@ def decode_embedded(value: Any, schema: Json, path: str = "") -> None:
             if not isinstance(given := value.get(name, ""), str):
                 shown = msgspec.json.encode(given).decode()
                 raise DecodeError(f"{path}.{name}: Invalid value: {shown}: must be a string")
-        metadata = value.get("metadata", {})
+        metadata = {} if (found := value.get("metadata")) is None else found
         try:
             _Decoder().value(metadata, recorded.linked_schema(METADATA), "ObjectMeta")
         except DecodeError as error:

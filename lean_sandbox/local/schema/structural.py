@@ -292,5 +292,6 @@ def apply_defaults(value: Any, schema: Json, *, drops_nulls: bool = True) -> Non
     for key, item, field in members(value, schema):
         if isinstance(item, dict | list):
             apply_defaults(item, field, drops_nulls=drops_nulls)
-        elif isinstance(item, float) and field.get("type") == "integer" and item.is_integer():
-            value[key] = int(item)
+        elif isinstance(item, float) and field.get("type") == "integer":
+            # Larger ones are no integers for Go.
+            value[key] = int(item) if item.is_integer() and abs(item) < 2**53 else item

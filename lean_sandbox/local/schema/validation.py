@@ -43,10 +43,14 @@ _MOST_FLOAT: Final = (2 - 2**-23) * 2.0**127
 _NOWHERE: Final = "<nil>"
 # The formats that Go's decoder gives numbers; other values have none.
 _NUMBER_FORMATS: Final = {"integer": "int64", "number": "float64"}
+# Formats of types that are no texts; others are as if they were not said.
+_FORMATS: Final = {"integer": ("int32", "int64"), "number": ("float", "double")}
 _BOUNDS: Final = (
-    ("minimum", "exclusiveMinimum", operator.lt, "greater than"),
-    ("maximum", "exclusiveMaximum", operator.gt, "less than"),
+    ("minimum", "exclusiveMinimum", operator.lt, "greater than", "Minimum boundary"),
+    ("maximum", "exclusiveMaximum", operator.gt, "less than", "Maximum boundary"),
 )
+# Beyond it a number with a fraction has none any more.
+_MOST_EXACT: Final = 2**53 - 1
 _SIZES: Final[dict[type, tuple[str, str, str]]] = {
     dict: ("minProperties", "maxProperties", "properties"),
     list: ("minItems", "maxItems", "items"),
@@ -59,9 +63,12 @@ def _wrong_type(path: str, wanted: str, found: str) -> ErrorCause:
 
 
 def _is_integral(value: Any) -> bool:
-    """Say whether Go takes a number for an integer."""
-    low, high = INTEGER_RANGES["int64"]
-    return bool(value == int(value) and low <= value <= high)
+    """Say whether Go takes a number for an integer; a tiny fraction does not count."""
+    if isinstance(value, int):
+        low, high = INTEGER_RANGES["int64"]
+        return low <= value <= high
+    whole = int(value) if abs(value) <= _MOST_EXACT else 0
+    return bool(value == whole or 0 < value - whole < 1e-9 * (value + whole))
 
 
 def _json_type(value: Any) -> str:
@@ -70,18 +77,29 @@ def _json_type(value: Any) -> str:
     return "number" if found == "integer" and not _is_integral(value) else found
 
 
-def _type_error(value: Any, schema: Json, path: str) -> ErrorCause | None:
+def _format_of(schema: Json) -> str | None:
+    form: str | None = schema.get("format")
+    return form if form in _FORMATS.get(schema.get("type", ""), (form,)) else None
+
+
+def _check_type(value: Any, schema: Json, path: str) -> Iterator[ErrorCause]:
+    if schema.get("x-kubernetes-int-or-string"):
+        yield from _check_int_or_string(value, schema, path)
+        return
     wanted = schema.get("type")
     found = _json_type(value)
-    is_integral = isinstance(value, float) and _is_integral(value)
-    if wanted in (None, found) or (wanted, found) == ("number", "integer"):
-        return None
-    if wanted == "integer" and is_integral:
-        return None
-    shown = schema.get("format")
-    if shown and found not in {"string", "array", "null"}:
-        return _wrong_type(path, shown, _NUMBER_FORMATS.get(found, ""))
-    return _wrong_type(path, str(wanted), found)
+    if wanted in (None, found) or (wanted == "number" and found == "integer"):
+        return
+    if wanted == "integer" and found == "number" and _is_integral(value):
+        return
+    shown = _format_of(schema)
+    if shown and wanted not in _FORMATS and found in ("string", "array"):
+        # As on a real server, whatever the type is.
+        return
+    if shown and found not in ("string", "array", "null"):
+        yield _wrong_type(path, shown, _NUMBER_FORMATS.get(found, ""))
+    else:
+        yield _wrong_type(path, str(wanted), found)
 
 
 def _unplaced(detail: str) -> ErrorCause:
@@ -90,7 +108,7 @@ def _unplaced(detail: str) -> ErrorCause:
 
 def _check_int_or_string(value: Any, schema: Json, path: str) -> Iterator[ErrorCause]:
     found = _json_type(value)
-    if found in ("integer", "string") or (isinstance(value, float) and _is_integral(value)):
+    if found in ("integer", "string") or (found == "number" and _is_integral(value)):
         return
     yield _wrong_type(path, "integer,string", found)
     if schema.get("anyOf"):
@@ -100,35 +118,45 @@ def _check_int_or_string(value: Any, schema: Json, path: str) -> Iterator[ErrorC
             yield _unplaced(f"Checked value must be of type integer (default format) in {path}")
 
 
-def _check_number(value: float, schema: Json, path: str) -> Iterator[ErrorCause]:
-    form = schema.get("format")
-    if schema.get("type") == "integer" and form is None and not _is_integral(value):
-        yield _unplaced(f"Checked value must be of type integer (default format) in {path}")
-        return
-    if schema.get("type") == "number" and form == "float" and abs(value) > _MOST_FLOAT:
-        yield _unplaced(f"Checked value must be of type number with format float in {path}")
-        return
-    if schema.get("type") == "integer" and form in INTEGER_RANGES:
-        low, high = INTEGER_RANGES[form]
+def _outside(value: float, schema: Json, path: str, what: str) -> Iterator[ErrorCause]:
+    """Check that a number, or a bound of numbers, is one of the type."""
+    form = _format_of(schema)
+    text = ""
+    if schema.get("type") == "integer":
+        low, high = INTEGER_RANGES[form or "int64"]
         if value != int(value) or not low <= value <= high:
-            yield _unplaced(f"Checked value must be of type integer with format {form} in {path}")
-            return
-    for name, exclusive, is_beyond, text in _BOUNDS:
+            text = f"integer with format {form}" if form else "integer (default format)"
+    elif form == "float" and abs(value) > _MOST_FLOAT:
+        text = "number with format float"
+    if text:
+        yield _unplaced(f"{what} value must be of type {text} in {path}")
+
+
+def _check_number(value: float, schema: Json, path: str) -> Iterator[ErrorCause]:
+    yield from _outside(value, schema, path, "Checked")
+    for name, exclusive, is_beyond, text, what in _BOUNDS:
         limit = schema.get(name)
         is_strict = schema.get(exclusive)
         if limit is None:
             continue
+        yield from _outside(limit, schema, path, what)
         if is_beyond(value, limit) or (is_strict and value == limit):
             shown = text if is_strict else f"{text} or equal to"
             yield causes.invalid(path, value, f"{path} in body should be {shown} {limit}")
-    step = schema.get("multipleOf")
-    if step is not None and isinstance(value, int) and _is_integral(value):
+    if (step := schema.get("multipleOf")) is not None:
+        yield from _check_multiple(value, step, schema, path)
+
+
+def _check_multiple(value: float, step: float, schema: Json, path: str) -> Iterator[ErrorCause]:
+    odd = list(_outside(step, schema, path, "MultipleOf"))
+    yield from odd
+    if isinstance(value, int) and _is_integral(value) and not odd:
         # Go compares integers with the integer part.
         step = int(step)
-    if step is not None and step <= 0:
+    if step <= 0:
         text = f"factor MultipleOf declared for {path} must be positive: {step}"
         yield causes.invalid(path, step, text)
-    elif step and value % step:
+    elif not (value % step == 0 if isinstance(step, int) else _is_integral(value / step)):
         yield causes.invalid(path, value, f"{path} in body should be a multiple of {step}")
 
 
@@ -181,26 +209,18 @@ def _check(value: Any, schema: Json, path: str, old: Any = MISSING) -> Iterator[
         return
     if value is None and (schema.get("nullable") or "type" not in schema):
         return
-    if schema.get("x-kubernetes-int-or-string"):
-        if found := list(_check_int_or_string(value, schema, path)):
-            yield from found
-            return
-    elif error := _type_error(value, schema, path):
-        yield error
-        if JSON_TYPES[type(value)] not in ("integer", "number") or (
-            schema.get("type") != "integer"
-        ):
-            if (allowed := schema.get("enum")) is not None:
-                yield causes.not_supported(path, value, allowed)
-            return
-    if isinstance(value, str):
+    found = list(_check_type(value, schema, path))
+    yield from found
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if not found or schema.get("type") in (None, "integer"):
+            yield from _check_number(value, schema, path)
+    elif isinstance(value, str) and not found:
         yield from _check_string(value, schema, path)
-    elif isinstance(value, dict | list):
+    elif isinstance(value, dict | list) and not found:
         yield from _check_container(value, schema, path, old)
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        yield from _check_number(value, schema, path)
     if (allowed := schema.get("enum")) is not None and not _is_one_of(value, allowed):
-        yield causes.not_supported(path, value, allowed)
+        shown = (one if isinstance(one, str) else json.dumps(one) for one in allowed)
+        yield causes.not_supported(path, value, shown)
     yield from _check_combinations(value, schema, path)
 
 
@@ -245,8 +265,10 @@ def check_value(value: Any, schema: Json) -> Iterator[ErrorCause]:
 def check_embedded(obj: Json, path: str) -> Iterator[ErrorCause]:
     """Give what is wrong with an object inside another one: its type and its metadata."""
     for name in ("apiVersion", "kind"):
-        if not obj.get(name):
+        if name not in obj:
             yield causes.required(f"{path}.{name}")
+        elif not obj[name]:
+            yield causes.invalid(f"{path}.{name}", "", "must not be empty")
     if str(version := obj.get("apiVersion") or "").count("/") > 1:
         text = f"unexpected GroupVersion string: {version}"
         yield causes.invalid(f"{path}.apiVersion", version, text)
