@@ -15,7 +15,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 Json = dict[str, Any]
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-_SCHEMA = "spec.validation.openAPIV3Schema.properties[spec].properties[a]"
+_ROOT = "spec.validation.openAPIV3Schema"
+_SCHEMA = f"{_ROOT}.properties[spec].properties[a]"
 _TEXT: Json = {"type": "string"}
 _RULED: Json = {"type": "object", "properties": {"b": _TEXT}}
 
@@ -39,6 +40,19 @@ def field(schema: Any) -> list[Json]:
     spec = {"type": "object", "properties": {"a": schema}}
     root = {"type": "object", "properties": {"spec": spec}}
     return version(schema={"openAPIV3Schema": root}, selectableFields=[])
+
+
+def rooted(**root: Any) -> list[Json]:
+    """Return versions whose schema says something at its root."""
+    schema = {"openAPIV3Schema": {"type": "object", **root}}
+    return version(schema=schema, selectableFields=[])
+
+
+def nine(**change: Any) -> list[Json]:
+    """Return versions whose spec has nine texts."""
+    spec = {"type": "object", "properties": {f"a{number}": _TEXT for number in range(9)}}
+    root = {"type": "object", "properties": {"spec": spec}}
+    return version(schema={"openAPIV3Schema": root}, **change)
 
 
 def ruled(**rule: Any) -> list[Json]:
@@ -115,6 +129,59 @@ _REFUSED: list[tuple[Json, str, str]] = [
     ({"versions": version(subresources={"scale": {
         "specReplicasPath": ".spec[0]", "statusReplicasPath": ".spec.a"}})},
      "spec.subresources.scale.statusReplicasPath", "should be a json path under .status"),
+    ({"names": {"plural": "trials", "kind": "Trial", "listKind": "Trial"}},
+     "spec.names.listKind", "kind and listKind may not be the same"),
+    ({"group": "a.k8s.io"}, "metadata.annotations[api-approved.kubernetes.io]",
+     "protected groups must have approval annotation"),
+    ({"group": "nodots"}, "spec.group", "should be a domain with at least one dot"),
+    ({"group": "A.b"}, "spec.group", "a lowercase RFC 1123 subdomain"),
+    ({"conversion": {"strategy": "Webhook"}}, "spec.conversion.webhookClientConfig",
+     "required when strategy is set to Webhook"),
+    ({"conversion": {"strategy": "Webhook"}}, "spec.conversion.conversionReviewVersions",
+     "Required value"),
+    ({"conversion": {"strategy": "None", "webhook": {"conversionReviewVersions": ["v1"]}}},
+     "spec.conversion.conversionReviewVersions",
+     "should not be set when strategy is not set to Webhook"),
+    ({"versions": nine(selectableFields=[{"jsonPath": f".spec.a{n}"} for n in range(9)])},
+     "spec.selectableFields", "must have at most 8 items"),
+    ({"versions": version(selectableFields=[{"jsonPath": ""}])},
+     "spec.selectableFields[0].jsonPath", "Required value"),
+    ({"versions": version(selectableFields=[{"jsonPath": "spec.size"}])},
+     "spec.selectableFields[0].jsonPath", "expected [ or . but got: spec"),
+    ({"versions": version(selectableFields=[{"jsonPath": ".spec.tags[0]"}])},
+     "spec.selectableFields[0].jsonPath", "array notation is not allowed"),
+    ({"versions": version(selectableFields=[{"jsonPath": ".spec.a[0]"}])},
+     "spec.selectableFields[0].jsonPath", "does not refer to a valid field"),
+    ({"versions": version(selectableFields=[{"jsonPath": "[0]"}])},
+     "spec.selectableFields[0].jsonPath", "array notation is not allowed"),
+    ({"versions": version(selectableFields=[{"jsonPath": ".spec."}])},
+     "spec.selectableFields[0].jsonPath", "unexpected end of JSON path"),
+    ({"versions": version(selectableFields=[{"jsonPath": ".spec.size"}] * 2)},
+     "spec.selectableFields[1].jsonPath", "Duplicate value"),
+    ({"versions": version(deprecationWarning="old")}, "spec.versions[0].deprecationWarning",
+     "can only be set for deprecated versions"),
+    ({"versions": version(deprecated=True, deprecationWarning="a" * 257)},
+     "spec.versions[0].deprecationWarning", "must be <= 256 characters long"),
+    ({"versions": version(deprecated=True, deprecationWarning="a\nb")},
+     "spec.versions[0].deprecationWarning", "non-printable character found at index 1"),
+    ({"versions": version() + version(storage=False)}, "spec.versions",
+     "must contain unique version names"),
+    ({"versions": rooted(nullable=True)}, f"{_ROOT}.nullable", "cannot be true at the root"),
+    ({"versions": rooted(additionalProperties=True)}, f"{_ROOT}.additionalProperties",
+     "must not be used at the root"),
+    ({"versions": rooted(properties={"kind": {"type": "integer"}})},
+     f"{_ROOT}.properties[kind].type", "must be string"),
+    ({"versions": rooted(properties={"metadata": {"type": "string"}})},
+     f"{_ROOT}.properties[metadata].type", "must be object"),
+    ({"versions": rooted(properties={"metadata": {"type": "object", "default": {}}})},
+     f"{_ROOT}.properties[metadata].default", "must not be set in top-level metadata"),
+    ({"versions": rooted(
+        properties={"metadata": {"type": "object", "properties": {"labels": {"type": "object"}}}})},
+     f"{_ROOT}.properties[metadata]", "must not specify anything other than name and generateName"),
+    ({"versions": field({
+        "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
+        "items": {"type": "object", "properties": {"k": _TEXT}}})},
+     f"{_SCHEMA}.items.properties[k].default", "must have a default or be a required property"),
 ]  # fmt: skip
 
 

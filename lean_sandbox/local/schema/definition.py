@@ -154,16 +154,19 @@ def _check_selectable(version: Json, path: str) -> Iterator[ErrorCause]:
     for position, text in enumerate(given):
         where = f"{path}[{position}].jsonPath"
         field = _field_at(root, text)
-        problem = "does not refer to a valid field"
-        if text and not text.startswith("."):
+        before, bracket, _ = text.partition("[")
+        problem = "" if field else "does not refer to a valid field"
+        if not text.startswith((".", "[")):
             problem = f"expected [ or . but got: {text.partition('.')[0]}"
-        elif "[" in text:
+        elif text.endswith("."):
+            problem = "unexpected end of JSON path"
+        elif bracket and (not before or _field_at(root, before)):
             problem = "array notation is not allowed"
         if not text:
             yield causes.required(where)
         elif text in given[:position]:
             yield causes.duplicate(where, text)
-        elif field is None:
+        elif problem or field is None:
             yield causes.invalid(where, text, f"is an invalid path: {problem}")
         elif field.get("type") not in ("string", "boolean", "integer"):
             problem = (
@@ -207,12 +210,12 @@ def _check_versions(versions: list[Json]) -> Iterator[ErrorCause]:
     if sum(bool(version.get("storage")) for version in versions) != 1:
         text = "must have exactly one version marked as storage version"
         yield causes.invalid("spec.versions", given, text)
+    if len(set(given)) < len(given):
+        yield causes.invalid("spec.versions", given, "must contain unique version names")
     for position, version in enumerate(versions):
         path = f"spec.versions[{position}]"
         for text in causes.rfc1035_label_problems(given[position]):
             yield causes.invalid(f"{path}.name", given[position], text)
-        if given[position] in given[:position]:
-            yield causes.invalid(path, given[position], "must contain unique version names")
         schema = (version.get("schema") or {}).get("openAPIV3Schema")
         if schema is None:
             yield causes.required(f"{path}.schema.openAPIV3Schema")
