@@ -27,7 +27,7 @@ WORDS = {
 }
 # Of Prometheus itself, and the labels that it adds to what it scrapes.
 SCRAPE = "up"
-ADDED = {"job", "pod", "le"}
+ADDED = {"job", "namespace", "pod", "le"}
 # Only a controller that contends for a Lease shows it.
 ELSEWHERE = {"leader_election_master_status"}
 
@@ -65,6 +65,12 @@ def test_queries_ask_for_labels_that_the_metrics_have(name: str) -> None:
             assert metric.endswith("_bucket") == has_buckets, metric
         known = {label for metric in asked for label in FAMILIES[family_of(metric)].labels}
         assert labels(query) <= known | ADDED
+
+
+def test_who_leads_one_installation_hides_no_other_without_a_leader() -> None:
+    """Leases of one name in two namespaces, as beside a canary, are told apart by the scrape."""
+    (query,) = QUERIES["AgentSandboxNoLeader"]
+    assert labels(query) == {"job", "namespace", "name"}
 
 
 async def test_every_metric_that_is_asked_for_is_on_the_wire() -> None:
