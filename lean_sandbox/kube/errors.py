@@ -18,8 +18,9 @@ from lean_sandbox.model.wire import ODD, Lenient, OrNull
 _TEXT_LIMIT_BYTES = 256
 #: Statuses of admission, quotas and rights; 500 is that of a webhook which does not answer.
 _REFUSALS = frozenset({400, 403, 422, 500})
-#: How a server begins to pass on what a webhook has answered.
+#: How a server begins to pass on what a webhook has answered, and says that a policy has refused.
 _BY_WEBHOOK = 'admission webhook "'
+_BY_POLICY = " is forbidden: ValidatingAdmissionPolicy '"
 #: No working server asks for a longer wait.
 _LONGEST_RETRY_AFTER_S = 3600.0
 
@@ -108,17 +109,16 @@ class ApiError(ControlPlaneError):
         self.message = answer.message
         self.causes = answer.details.causes
         self.retry_after_s = retry_after_s
-        self.is_by_webhook = _is_by_webhook(answer)
+        self.is_by_admission = _is_by_admission(answer)
         is_gone = asked.verb == "create" and answer.details.kind == "namespaces"
         is_ending = status == 403 and self.has_cause("NamespaceTerminating")
         has_no_namespace = is_ending or (status == 404 and is_gone)
-        self.namespace_terminating = has_no_namespace and not self.is_by_webhook
-        is_refusal = status in _REFUSALS or self.is_by_webhook
+        self.namespace_terminating = has_no_namespace and not self.is_by_admission
+        is_refusal = status in _REFUSALS or self.is_by_admission
         self.is_refusal = is_refusal and not self.namespace_terminating
-        # Causes of the server's own validation name the fields. What a policy refuses, or a test of
-        # a JSON patch, has no such cause.
+        # Causes of the server's own validation name the fields; a test of a JSON patch has none.
         has_fields = bool(self.causes) and all(cause.field for cause in self.causes)
-        self.is_schema_refusal = status == 422 and has_fields and not self.is_by_webhook
+        self.is_schema_refusal = status == 422 and has_fields and not self.is_by_admission
         # Any other refusal may pass by itself, even 400 or 422: admission policies answer so, too.
         self.retryable = not self.namespace_terminating
         super().__init__(self._sentence())
@@ -130,7 +130,7 @@ class ApiError(ControlPlaneError):
     @property
     def is_of_another(self) -> bool:
         """Whether a patch that named its object's uid has met another object of the name."""
-        is_invalid = self.status == 422 and not self.is_by_webhook
+        is_invalid = self.status == 422 and not self.is_by_admission
         return is_invalid and any(cause.field == "metadata.uid" for cause in self.causes)
 
     def _sentence(self) -> str:
@@ -153,13 +153,14 @@ class Unauthorized(ApiError):
 class Forbidden(ApiError):
     """403: RBAC, a quota, an admission plugin, or a namespace that is being deleted.
 
-    Also what a webhook denies, whatever code below 500 it gives but 429: it knows nothing of our
-    object, so its 404 does not say that this is gone, and its 409 not that the name is taken.
+    Also what a webhook or an admission policy denies, whatever code below 500 it gives but 429:
+    they know nothing of our object, so their 404 does not say that this is gone, and their 409 not
+    that the name is taken.
     """
 
     def _sentence(self) -> str:
         text = super()._sentence()
-        if self.is_by_webhook:
+        if self.is_by_admission:
             return text
         if self.namespace_terminating:
             return f"{text}; the namespace is being deleted, nothing can be created in it"
@@ -258,8 +259,8 @@ _BY_STATUS: dict[int, type[ApiError]] = {
 }
 
 
-def _is_by_webhook(answer: Status) -> bool:
-    return answer.message.startswith(_BY_WEBHOOK)
+def _is_by_admission(answer: Status) -> bool:
+    return answer.message.startswith(_BY_WEBHOOK) or _BY_POLICY in answer.message
 
 
 def _parse(body: bytes) -> Status:
@@ -283,7 +284,7 @@ def from_response(
     """
     answer = _parse(body)
     kind = ServerFault if status >= 500 else _BY_STATUS.get(status, ApiError)
-    if _is_by_webhook(answer) and status < 500 and status != 429:
+    if _is_by_admission(answer) and status < 500 and status != 429:
         kind = Forbidden
     elif kind is Conflict and answer.reason == "AlreadyExists":
         kind = AlreadyExists

@@ -145,22 +145,29 @@ async def refused_pod(scene: Scene) -> Reply:
     return found[0]
 
 
-@pytest.mark.parametrize("reason", ["", "Invalid"])
-async def test_a_policy_refuses_with_a_cause_without_a_field(scene: Scene, reason: str) -> None:
+@pytest.mark.parametrize(
+    ("reason", "code"),
+    [
+        ("", 422),
+        ("Invalid", 422),
+        ("Forbidden", 403),
+        ("Unauthorized", 401),
+        ("RequestEntityTooLarge", 413),
+    ],
+)
+async def test_a_policy_refuses_with_a_cause_without_a_field(
+    scene: Scene, reason: str, code: int
+) -> None:
     """422, unless it gives another reason; an object that breaks a rule is refused first."""
     async with policy(scene, "pods", reason):
         reply = await refused_pod(scene)
-    assert reply.status == 422
-    assert shape(reply.json) == shape(refusals.BY_POLICY) | {"head": "pods "}
-    assert not error_of(reply).is_schema_refusal
-
-
-async def test_a_policy_may_refuse_with_403(scene: Scene) -> None:
-    """With the reason Forbidden."""
-    async with policy(scene, "pods", "Forbidden"):
-        reply = await refused_pod(scene)
-    reply.refused(403, "Forbidden")
-    assert not error_of(reply).is_schema_refusal
+    assert reply.status == code
+    denial = refusals.denied_by_policy(code, reason or "Invalid")
+    assert shape(reply.json) == shape(denial) | {"head": "pods "}
+    error = error_of(reply)
+    assert isinstance(error, Forbidden)
+    assert error.is_refusal
+    assert not error.is_schema_refusal
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -119,14 +121,15 @@ def test_of_all_422_only_a_schema_refusal_is_final(
     code=st.integers(400, 499).filter(lambda code: code != 429),
     reason=st.sampled_from(["", "NotFound", "AlreadyExists", "Conflict", "Expired"]),
     verb=st.sampled_from(["create", "patch", "delete"]),
+    denial=st.sampled_from([refusals.denied_by_webhook, refusals.denied_by_policy]),
 )
-def test_the_denial_of_a_webhook_is_a_refusal_whatever_code_it_gives(
-    code: int, reason: str, verb: str
+def test_a_denial_by_admission_is_a_refusal_whatever_code_it_has(
+    code: int, reason: str, verb: str, denial: Callable[[int, str], dict[str, object]]
 ) -> None:
     """It tells nothing of the object, of its namespace or of our credential."""
     causes = [{"reason": "NamespaceTerminating", "field": "metadata.uid"}]
     details = {"kind": "namespaces", "causes": causes}
-    body = {**refusals.denied_by_webhook(code, reason), "details": details}
+    body = {**denial(code, reason), "details": details}
     error = errors.from_response(code, msgspec.json.encode(body), {}, errors.Asked(verb, "pods"))
     assert type(error) is errors.Forbidden
     assert error.is_refusal

@@ -13,6 +13,7 @@ __all__ = [
     "BY_WEBHOOK",
     "INVALID_BY_WEBHOOK",
     "TEST_FAILED",
+    "denied_by_policy",
     "denied_by_webhook",
 ]
 
@@ -50,3 +51,8 @@ TEST_FAILED = _refusal("the server rejected our request due to an error in our r
 def denied_by_webhook(code: int, reason: str = "") -> Json:
     """Return the denial of a webhook that gives a code and perhaps a reason."""
     return {**BY_WEBHOOK, "code": code, "reason": reason}
+
+
+def denied_by_policy(code: int, reason: str) -> Json:
+    """Return the denial of a ValidatingAdmissionPolicy whose validation gives a reason."""
+    return {**BY_POLICY, "code": code, "reason": reason}

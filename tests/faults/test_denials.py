@@ -1,7 +1,8 @@
-"""What a webhook denies with is not the server's word: no code of its says that an object is gone.
+"""What admission denies is not the server's word: no code of it says that an object is gone.
 
 A webhook chooses code, reason and details. A validator that looks for something else, and passes on
-what it has got, denies with the 404 or the 409 of that.
+what it has got, denies with the 404 or the 409 of that. A ValidatingAdmissionPolicy has the choice
+of four codes.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import pytest
 
 from tests.support.builders import claim
 from tests.support.extensions import bound_name, open_claims
-from tests.support.refusals import denied_by_webhook
+from tests.support.refusals import denied_by_policy, denied_by_webhook
 from tests.support.suspension import suspend
 from tests.support.volumes import WHOLE
 from tests.support.world import HASH_LABEL, World, condition, open_world, sandbox
@@ -30,13 +31,17 @@ each_denial = pytest.mark.parametrize(
         denied_by_webhook(409, "AlreadyExists"),
         denied_by_webhook(409, "Conflict"),
         denied_by_webhook(410, "Expired"),
+        denied_by_policy(401, "Unauthorized"),
+        denied_by_policy(403, "Forbidden"),
+        denied_by_policy(413, "RequestEntityTooLarge"),
+        denied_by_policy(422, "Invalid"),
     ],
-    ids=lambda denial: f"{denial['code']} {denial['reason']}",
+    ids=lambda denial: f"{denial['code']} {denial['reason']} {denial['message'].split()[0]}",
 )
 
 
 def deny(world: World, asked: str, denial: Json, *, times: int = ALWAYS) -> None:
-    """Have a webhook deny requests of this kind."""
+    """Have requests of this kind denied."""
     verb, resource = asked.split()
     world.plane.fail_next(verb, resource, denial["code"], times=times, body=denial)
 
