@@ -151,7 +151,6 @@ async def refused_pod(scene: Scene) -> Reply:
         ("", 422),
         ("Invalid", 422),
         ("Forbidden", 403),
-        ("Unauthorized", 401),
         ("RequestEntityTooLarge", 413),
     ],
 )

@@ -2,7 +2,7 @@
 
 A webhook chooses code, reason and details. A validator that looks for something else, and passes on
 what it has got, denies with the 404 or the 409 of that. A ValidatingAdmissionPolicy has the choice
-of four codes.
+of three codes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ each_denial = pytest.mark.parametrize(
         denied_by_webhook(409, "AlreadyExists"),
         denied_by_webhook(409, "Conflict"),
         denied_by_webhook(410, "Expired"),
-        denied_by_policy(401, "Unauthorized"),
         denied_by_policy(403, "Forbidden"),
         denied_by_policy(413, "RequestEntityTooLarge"),
         denied_by_policy(422, "Invalid"),

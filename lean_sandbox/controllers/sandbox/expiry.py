@@ -7,6 +7,7 @@ from lean_sandbox.model import names
 from lean_sandbox.model.conditions import find
 from lean_sandbox.model.sandbox_status import FailedStep
 from lean_sandbox.runtime.workers import failing_as
+from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.pod import PodEntry
 
 
@@ -20,7 +21,9 @@ class SandboxExpiry:
 
     async def find_pod(self) -> PodEntry | None:
         """Return the Pod of the name that is expected. At most one GET."""
-        key = self._run.entry.pod_key
+        return await self._find(self._run.entry.pod_key)
+
+    async def _find(self, key: Key) -> PodEntry | None:
         pod = self._caches.pods.get(key)
         if pod is None and not self._requests.hidden.is_absent(key):
             with failing_as(FailedStep.EXPIRY_POD_GET):
@@ -29,21 +32,21 @@ class SandboxExpiry:
 
     async def end_pod(self) -> None:
         """Delete the Pods of an expired Sandbox; raises ReconcileError."""
-        key = self._run.entry.pod_key
-        if self._is_published_absent() and not self._requests.hidden.is_doubtful(key):
-            pod = self._caches.pods.get(key)
-        else:
-            pod = await self.find_pod()
-        # A user could name another Pod in the annotation, and so keep this one alive.
+        run = self._run
         pods = {
-            own.key: own for own in self._caches.pods.owned_by(key.namespace, self._run.entry.uid)
+            pod.key: pod for pod in self._caches.pods.owned_by(run.key.namespace, run.entry.uid)
         }
-        if pod is not None and self._run.owns(pod):
-            pods[key] = pod
-        for own in pods.values():
-            if not own.is_terminating:
+        is_absent = self._is_published_absent()
+        # A user could name another Pod in the annotation, and so keep this one alive.
+        for key in dict.fromkeys((run.entry.pod_key, run.key)):
+            is_hidden = not is_absent or self._requests.hidden.is_doubtful(key)
+            pod = await self._find(key) if is_hidden else self._caches.pods.get(key)
+            if pod is not None and run.owns(pod):
+                pods[key] = pod
+        for pod in pods.values():
+            if not pod.is_terminating:
                 with failing_as(FailedStep.POD_DELETE):
-                    await self._requests.delete_pod(own)
+                    await self._requests.delete_pod(pod)
 
     async def end_service(self) -> None:
         """Delete the Service of an expired Sandbox."""

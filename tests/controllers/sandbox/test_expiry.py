@@ -9,6 +9,7 @@ import pytest
 from tests.support.expiry import at, dying, reason
 from tests.support.volumes import volume
 from tests.support.world import (
+    HASH_LABEL,
     NS,
     condition,
     controlled_by,
@@ -138,6 +139,22 @@ async def test_its_own_pod_goes_at_expiry_whatever_pod_the_annotation_names() ->
         over = {"metadata": {"annotations": annotations}, "spec": {"shutdownTime": at(0.0)}}
         await world.patch("sandboxes", "sb-1", over)
         await world.advance(MARKED_S)
+        pod = world.find("pods")
+        assert pod is None or pod["metadata"].get("deletionTimestamp")
+        assert reason(world) == "SandboxExpired"
+
+
+@pytest.mark.parametrize("name", ["nobody", "not a name"])
+async def test_its_own_pod_goes_at_expiry_although_no_watch_shows_it(name: str) -> None:
+    """Nor by a Pod without the label by which Pods are watched."""
+    async with open_world() as world:
+        await world.ready_sandbox()
+        world.plane.fail_next("patch", "pods", 403, times=10**6)
+        await world.patch("pods", "sb-1", {"metadata": {"labels": {HASH_LABEL: None}}})
+        annotations = {"agents.x-k8s.io/pod-name": name}
+        over = {"metadata": {"annotations": annotations}, "spec": {"shutdownTime": at(0.0)}}
+        await world.patch("sandboxes", "sb-1", over)
+        await world.advance(10.0)
         pod = world.find("pods")
         assert pod is None or pod["metadata"].get("deletionTimestamp")
         assert reason(world) == "SandboxExpired"
