@@ -6,6 +6,7 @@ It writes again when the object changes or something else is wanted of it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import pytest
@@ -91,6 +92,27 @@ def name_pod(stored: Json) -> None:
     stored["metadata"].setdefault("annotations", {})[POD_NAME] = "nobody"
 
 
+def anew(force: Callable[[Json, str], None]) -> Force:
+    """Return what forces another value each time."""
+    numbers = count()
+    return lambda stored: force(stored, f"v{next(numbers)}")
+
+
+def select_another(stored: Json, key: str) -> None:
+    """Let a Service select by another label."""
+    stored["spec"]["selector"] = {key: "forced"}
+
+
+def name_another(stored: Json, name: str) -> None:
+    """Let a Sandbox name another Pod that is not there."""
+    stored["metadata"].setdefault("annotations", {})[POD_NAME] = name
+
+
+def label_anew(stored: Json, value: str) -> None:
+    """Give a Pod another label."""
+    stored["metadata"].setdefault("labels", {})["team"] = value
+
+
 def free_egress(stored: Json) -> None:
     """Take the rules for outgoing traffic out of a NetworkPolicy."""
     stored["spec"]["policyTypes"] = ["Ingress"]
@@ -112,6 +134,9 @@ children = pytest.mark.parametrize(
         pytest.param("pods", disown, True, id="owner of Pod"),
         pytest.param("persistentvolumeclaims", disown, True, id="owner of claim"),
         pytest.param("sandboxes", name_pod, False, id="name of the Pod"),
+        pytest.param("services", anew(select_another), False, id="another selector each time"),
+        pytest.param("pods", anew(label_anew), False, id="another label each time"),
+        pytest.param("sandboxes", anew(name_another), False, id="another name each time"),
     ],
 )
 

@@ -201,15 +201,14 @@ class PodOfSandbox:
     async def _clear_annotation(self) -> None:
         entry = self._run.entry
         # Each status that we write makes another version, which says nothing of the annotation.
-        state = (entry.generation, entry.pod_name)
         undone = self._context.undone
-        if undone.is_in_vain(entry.uid, state):
+        if undone.is_in_vain(entry.uid, (entry.generation, entry.pod_name)):
             return
         with failing_as(FailedStep.POD_NAME_CLEAR):
-            await self._requests.annotate(entry, names.POD_NAME_ANNOTATION, None)
+            left = await self._requests.annotate(entry, names.POD_NAME_ANNOTATION, None)
         self._run.entry = self._run.check_unchanged()
-        if self._run.entry.pod_name == entry.pod_name:
-            undone.note(entry.uid, state)
+        if left is not None:
+            undone.note(entry.uid, (entry.generation, names.clipped_name(left)))
         elif entry.pod_key != self._run.key:
             # The plan was for the Pod that the annotation named; now another is expected.
             self._run.requeue.within(0.0)

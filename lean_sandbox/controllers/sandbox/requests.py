@@ -109,11 +109,13 @@ class SandboxRequests(ObjectWriter):
         sandbox: Sandbox | None = found.item if found is not None else None
         return sandbox
 
-    async def annotate(self, entry: SandboxEntry, name: str, value: str | None) -> None:
-        """Set or remove an annotation of the Sandbox."""
+    async def annotate(self, entry: SandboxEntry, name: str, value: str | None) -> str | None:
+        """Set or remove an annotation of the Sandbox; return what the answer has in its place."""
         patch = {"metadata": {"annotations": {name: value}}}
         # Metadata alone might hide what somebody has written into the status meanwhile.
-        await self.patch(self._caches.sandboxes, entry, patch, as_metadata=False)
+        made = await self.patch(self._caches.sandboxes, entry, patch, as_metadata=False)
+        left: str | None = (made.item.metadata.annotations or {}).get(name)
+        return left
 
     async def patch_status(
         self, entry: SandboxEntry, patch: dict[str, Any], status: SandboxStatus

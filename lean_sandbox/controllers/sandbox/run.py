@@ -40,6 +40,8 @@ class SandboxState(State):
     drift_since: float | None = None
     # The generation at which the server has refused any update of it.
     refused: int | None = None
+    # The uid of the child whose last patch did not leave it as wanted.
+    unsettled: str = ""
 
 
 class SandboxContext(msgspec.Struct, kw_only=True, frozen=True):
@@ -161,10 +163,16 @@ class SandboxRun:
         return self.context.undone.is_in_vain(child.uid, (child.version, lacking))
 
     def judge(self, made: Entry, sent: object, lacking: object) -> None:
-        """After a patch: repeat it if others have written meanwhile, not if it was undone."""
-        if lacking == sent:
+        """After a patch: repeat it if others have written meanwhile, not if it was undone.
+
+        If the next one does not leave it as wanted either, the server changes it each time.
+        """
+        was_unsettled = self.state.unsettled == made.uid
+        self.state.unsettled = ""
+        if lacking and (lacking == sent or was_unsettled):
             self.context.undone.note(made.uid, (made.version, lacking))
         elif lacking:
+            self.state.unsettled = made.uid
             self.requeue.within(0.0)
 
     async def whole(self) -> Sandbox:
