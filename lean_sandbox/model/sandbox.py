@@ -170,7 +170,7 @@ def view_of(sandbox: Sandbox) -> SandboxView:
     """Return what decisions need of ``sandbox``, detached from the message it came in.
 
     An unusable Pod spec or ``spec.shutdownTime``, too large metadata and too many ports or volume
-    claims are a refusal: nothing new is made, and what there is still ends when it is to end.
+    claims are a refusal: no Pod is made, and one that is there still ends when it is to end.
     """
     spec = sandbox.spec
     ports, no_ports = _read(lambda: _ports_of(spec.podTemplate))
