@@ -6,6 +6,7 @@ import fcntl
 import io
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -225,6 +226,37 @@ def test_a_process_whose_log_reader_has_gone_goes_on(tmp_path: Path) -> None:
         said, _ = started.communicate("go\n", timeout=PATIENCE_S)
     assert started.returncode == 0
     assert int(said) == 1000
+
+
+def test_a_reader_that_has_stopped_reading_is_waited_for_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """For a fifth of a second, and again once it has gone on: not for each line that it misses."""
+    answers = [[(2, select.POLLOUT)], [], [], [(2, select.POLLOUT)], [], []]
+    waited_ms = []
+
+    class Poll:
+        def register(self, *_: int) -> None:
+            pass
+
+        def poll(self, timeout_ms: int) -> list[tuple[int, int]]:
+            waited_ms.append(timeout_ms)
+            return answers[len(waited_ms) - 1]
+
+    reader, writer = os.pipe()
+    with os.fdopen(reader, "rb") as read, os.fdopen(writer, "w") as stream:
+        monkeypatch.setattr("sys.stderr", stream)
+        monkeypatch.setattr(select, "poll", Poll)
+        monkeypatch.setattr(log._LineWriter, "_is_stuck", log._LineWriter._is_stuck)
+        log.configure("info", "json")
+        before = log.dropped_lines()
+        for number in range(6):
+            structlog.get_logger().info("line", number=number)
+        assert log.dropped_lines() == before + 4
+        monkeypatch.undo()
+        stream.close()
+        assert [json.loads(line)["number"] for line in read] == [0, 3]
+    assert waited_ms == [200, 200, 0, 0, 200, 0]
 
 
 def test_a_line_that_was_cut_is_ended_before_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
