@@ -25,7 +25,7 @@ from lean_sandbox.kube.resources import EVENTS, METADATA_ACCEPT, ObjectReference
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Exposition
 from lean_sandbox.model.times import format_micro_time
-from lean_sandbox.turns import Turns
+from lean_sandbox.turns import RANK, Rank, Turns
 
 Severity = Literal["Normal", "Warning"]
 
@@ -142,6 +142,7 @@ class EventRecorder:
 
     async def run(self) -> None:
         """Post what is queued until :meth:`close` and then what is left of it."""
+        RANK.set(Rank.SPARE)
         while True:
             if self._rest_s > 0.0:
                 await self._clock.wait(self._closing, self._rest_s)

@@ -49,6 +49,7 @@ from lean_sandbox.manager.lease import Json, LeaseHolder, LeaseRequests
 from lean_sandbox.manager.preflight import HOME, LEASE_NAME, lease_of, scope_of
 from lean_sandbox.metrics import families
 from lean_sandbox.metrics.registry import Counters, Exposition
+from lean_sandbox.turns import RANK, Rank
 
 # As the reference's. How long others respect a record that does not change; whole seconds.
 DURATION_S: Final = 15
@@ -62,6 +63,8 @@ ATTEMPT_S: Final = RENEW_DEADLINE_S / 2
 _JITTER: Final = 0.1
 # How long a release waits for its Event.
 _FAREWELL_S: Final = 1.0
+#: For a request of the election and one for an Event.
+LIMITS: Final = Limits(max_in_flight=2)
 _NEVER: Final = float("-inf")
 _AWAKE: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
@@ -223,6 +226,8 @@ class Elector:
 
     async def _within(self, limit_s: float, ask: Callable[[], Awaitable[object]]) -> bool:
         """Await ``ask()`` under a deadline by the clock; note whether and why it failed."""
+        # It goes before the Events of the election.
+        RANK.set(Rank.CLIENT)
         problem: ControlPlaneError | None = None
         try:
             async with self._clock.limit(limit_s):
@@ -302,7 +307,7 @@ def open_elector(settings: Settings, client: Client, *, companions_only: bool = 
     transport = Transport(
         client.transport.connection,
         clock=clock,
-        limits=Limits(max_in_flight=2),
+        limits=LIMITS,
         counted=client.transport.counted,
     )
     own = Client(transport, timeout_s=ATTEMPT_S)

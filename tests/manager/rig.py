@@ -15,7 +15,7 @@ from lean_sandbox.kube.events import EventRecorder
 from lean_sandbox.kube.transport import Transport
 from lean_sandbox.local.controlplane import ControlPlane, LocalSettings
 from lean_sandbox.local.request import AuditEntry
-from lean_sandbox.manager.leaderelection import Elector
+from lean_sandbox.manager.leaderelection import LIMITS, Elector
 from lean_sandbox.manager.preflight import LEASE_NAME
 from tests.support.clients import cluster_admin, connection_to
 from tests.support.clock import EPOCH, FakeClock
@@ -76,7 +76,8 @@ class Rig:
 
     def client(self, user: str, clock: FakeClock | None = None) -> Client:
         """Return a client of a user."""
-        transport = Transport(connection_to(self.plane, user), clock=clock or self.clock)
+        connection = connection_to(self.plane, user)
+        transport = Transport(connection, clock=clock or self.clock, limits=LIMITS)
         self._transports.append(transport)
         self._stack.push_async_callback(transport.aclose)
         return Client(transport)

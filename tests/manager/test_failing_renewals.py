@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 
+import anyio
 import pytest
 from structlog.testing import capture_logs
 
@@ -130,3 +131,22 @@ async def test_a_process_that_was_stopped_leads_no_more_before_any_task_has_run(
         rig.clock.leap(0.1)
         with pytest.raises(NotLeaderError):
             one.elector.fence()
+
+
+@pytest.mark.parametrize("is_ending", [False, True])
+async def test_no_renewal_and_no_release_waits_for_an_event(*, is_ending: bool) -> None:
+    """As where a webhook for Events does not answer: the requests of the election go first."""
+    async with open_rig() as rig:
+        rig.plane.delay("create", "events", 1000.0)
+        rig.held = 1
+        one = await rig.begin("one", with_events=True)
+        assert one.leads
+        rig.plane.audit.reset()
+        if is_ending:
+            async with anyio.create_task_group() as group:
+                group.start_soon(one.elector.release)
+                await rig.advance(1.0)
+            assert rig.spec["holderIdentity"] == ""
+        else:
+            await rig.advance(2.0)
+            assert rig.asked(one) == {"update leases": 1}
