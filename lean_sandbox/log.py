@@ -6,7 +6,6 @@ and counted. A line that cannot be written, as where nobody reads any more, is c
 
 from __future__ import annotations
 
-import atexit
 import io
 import logging
 import os
@@ -41,14 +40,13 @@ class _LineWriter:
         try:
             _LineWriter._write(sys.stderr, f"{line}\n")
         except _UNWRITABLE:
-            if not _LineWriter.dropped:
-                atexit.register(lambda: let_go_of(sys.stderr))
             _LineWriter.dropped += 1
 
     debug = info = warning = error = critical = exception = msg
 
     @classmethod
     def _write(cls, stream: TextIO, line: str) -> None:
+        # Past the stream's buffer: the process would fail at its end with what is left in that.
         try:
             descriptor = stream.fileno()
         except _UNWRITABLE:

@@ -247,13 +247,17 @@ async def run_until_signalled(settings: Settings, *, companions_only: bool = Fal
             await manager.run()
             group.cancel_scope.cancel()
     finally:
-        with anyio.CancelScope(shield=True) as last:
-            if hurried.is_set():
-                last.cancel()
-            await ends.aclose()
+        await _close(ends, at_once=hurried.is_set())
     if elector is not None and elector.loss is not None:
         raise elector.loss
     return not hurried.is_set()
+
+
+async def _close(ends: AsyncExitStack, *, at_once: bool) -> None:
+    with anyio.CancelScope(shield=True) as scope:
+        if at_once:
+            scope.cancel()
+        await ends.aclose()
 
 
 def open_trace(
