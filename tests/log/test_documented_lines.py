@@ -95,6 +95,12 @@ async def lives_of_claims() -> None:
     async with open_claims("m1", "m2") as world:
         await change_pool(world, {"replicas": 1})
         await rest(world)
+    async with open_claims("m1", "m2") as world:
+        world.plane.fail_next("patch", "sandboxes", 403, match=lambda target: target.name == "m1")
+        await world.create(claim())
+    wrong = {"egress": [{"to": [{"ipBlock": {"cidr": "10.0.0.0/33"}}]}]}
+    async with open_pools(placed(networkPolicy=wrong)) as world:
+        await rest(world)
 
 
 async def test_every_line_of_the_page_is_logged_at_its_level() -> None:
