@@ -55,6 +55,8 @@ class ClaimFault(Enum):
     # The template's NetworkPolicy is not there yet, or can never be.
     POLICY_PENDING = (names.REASON_SANDBOX_NOT_READY, Retry.SUPPRESSED)
     POLICY_IMPOSSIBLE = (names.REASON_INVALID_CONFIGURATION, Retry.SUPPRESSED)
+    # The status of the Sandbox says that it is ready, and no watch shows a Pod that is.
+    POD_UNSEEN = (names.REASON_SANDBOX_NOT_READY, Retry.REQUEUE)
     OTHER = (names.REASON_RECONCILER_ERROR, Retry.BACKOFF)
 
     def __init__(self, reason: str, retry: Retry) -> None:
@@ -66,13 +68,17 @@ class ClaimError(Exception):
     """Why a claim could not be served; ``str()`` of it is the whole text, for logs.
 
     ``conflict`` is what the API said about a lost write; it never becomes visible in a condition.
+    ``after_s`` is how soon the claim is tried again, if the fault does not say that.
     """
 
-    def __init__(self, fault: ClaimFault, text: str, *, conflict: str = "") -> None:
+    def __init__(
+        self, fault: ClaimFault, text: str, *, conflict: str = "", after_s: float | None = None
+    ) -> None:
         super().__init__(f"{text}: {conflict}" if conflict else text)
         self.fault = fault
         self.text = text
         self.conflict = conflict
+        self.after_s = after_s
 
     @property
     def message(self) -> str:
@@ -122,7 +128,7 @@ def requeue_after_s(error: ClaimError | None, collisions: int = 0) -> float | No
     if error is None or error.fault.retry is not Retry.REQUEUE:
         return None
     if error.fault is not ClaimFault.CREATE_PENDING:
-        return _MISSING_REQUEUE_S
+        return error.after_s or _MISSING_REQUEUE_S
     doublings = min(max(collisions - 1, 0), 10)
     own_s = min(_CREATE_PENDING_REQUEUE_S * 2.0**doublings, _LONGEST_CREATE_PENDING_S)
     return max(own_s, getattr(error.__cause__, "retry_after_s", None) or 0.0)

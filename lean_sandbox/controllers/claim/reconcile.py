@@ -163,7 +163,8 @@ class ClaimReconcile:
             if self._error is not None and self._is_member_refused(self._error):
                 await self._binding.start_anew(self._error.text)
             new = self._next_status()
-        self._state.unusable_s = 0.0
+        else:
+            self._state.unusable_s = 0.0
         self._state.needs_new = self._state.needs_new and self._sandbox is None
         error = self._error
         if error is None and self._expiry.is_due(new):

@@ -23,6 +23,8 @@ from lean_sandbox.watch.resources.sandbox import SandboxEntry
 _SHOWN_WITHIN_S = 1.0
 # The longest wait for a Pod that no watch shows: a policy may take away the label by which it does.
 _LONGEST_WAIT_S = 30.0
+# From this wait on the claim says what it waits for.
+_TOLD_WAIT_S = 8.0
 
 
 async def make_usable(context: ClaimContext, sandbox: SandboxEntry, state: ClaimState) -> None:
@@ -31,8 +33,9 @@ async def make_usable(context: ClaimContext, sandbox: SandboxEntry, state: Claim
     Makes no request if the Pod has it already; else one PATCH, and a GET if another Pod has taken
     the name. Raises NotYetError if no Pod is known to be ready: then the Sandbox's status describes
     a Pod that is gone, and the Sandbox is reconciled at once; ``state`` holds the wait, which
-    doubles each time. Raises ClaimError if the server refuses the patch or does not answer it.
-    Waits first for a write of the Sandbox's own reconcile, which may carry older metadata.
+    doubles each time. Raises ClaimError once that wait is long, and if the server refuses the patch
+    or does not answer it. Waits first for a write of the Sandbox's own reconcile, which may carry
+    older metadata.
     """
     pods = context.caches.pods
     latest = context.caches.sandboxes.latest(sandbox)
@@ -40,10 +43,14 @@ async def make_usable(context: ClaimContext, sandbox: SandboxEntry, state: Claim
         owned = pods.owned_by(latest.key.namespace, latest.uid)
         found = [await _release(context, latest, pod) for pod in owned if pod.may_be_ready]
         if any(pod is not None and pod.may_be_ready for pod in found):
+            state.unusable_s = 0.0
             return
     context.wakes.launch(sandbox.key, None)
     state.unusable_s = min(max(SOON_READY_S, 2.0 * state.unusable_s), _LONGEST_WAIT_S)
-    raise NotYetError(state.unusable_s)
+    if state.unusable_s < _TOLD_WAIT_S:
+        raise NotYetError(state.unusable_s)
+    text = f'no Pod of sandbox "{sandbox.key.name}" is seen to be ready'
+    raise ClaimError(ClaimFault.POD_UNSEEN, text, after_s=state.unusable_s)
 
 
 async def _release(context: ClaimContext, sandbox: SandboxEntry, pod: PodEntry) -> PodEntry | None:

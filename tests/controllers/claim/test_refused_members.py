@@ -53,10 +53,15 @@ async def test_another_member_serves_the_claim(code: int) -> None:
         assert ready_of(world)[0] == "True"
         await world.advance(3.0)
         passed = events_of(world, "SandboxNotAdopted")
+        assert {action for _, action, _ in passed} == {"Adoption"}
         assert sorted(note.split('"')[1] for _, _, note in passed) == ["m1", "m2"]
         # The pool replaces them, one after the other.
         left = [name for name in ("m1", "m2") if world.find("sandboxes", name) is not None]
-        assert all(owner_of(world, name) == "SandboxWarmPool/pool" for name in left)
+        assert len(left) == 1
+        assert owner_of(world, left[0]) == "SandboxWarmPool/pool"
+        await world.advance(30.0)
+        assert world.find("sandboxes", left[0]) is None
+        assert len(member_names(world)) == len(MEMBERS)
 
 
 @REFUSALS
@@ -68,6 +73,9 @@ async def test_a_claim_that_no_member_may_serve_gets_a_new_sandbox(code: int) ->
         refused = [one.name for one in world.requests("patch", "sandboxes") if one.code == code]
         assert len(set(refused)) == 3
         assert len(refused) <= 9
+        await world.advance(1.0)
+        # The pool is told at once.
+        assert len(set(MEMBERS) - set(member_names(world))) == 1
         await run_members(world, "c")
         await world.advance(3.0)
         assert bound_name(world) == "c"

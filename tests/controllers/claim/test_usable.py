@@ -360,19 +360,37 @@ async def test_a_watch_that_shows_nothing_holds_ready_up_for_a_second() -> None:
         assert_usable(world, "m1")
 
 
+UNSEEN = 'no Pod of sandbox "{}" is seen to be ready'
+
+
+def without_hash(kind: Kind, one: Json) -> None:
+    """Take away the label by which a Pod is watched, as a policy on labels may."""
+    if kind.plural == "pods":
+        one["metadata"].get("labels", {}).pop(HASH_LABEL, None)
+
+
 async def test_a_pod_that_no_watch_shows_is_asked_for_ever_less_often() -> None:
-    """A policy takes away the label by which it is watched: no router can find it either."""
-
-    def strip(kind: Kind, one: Json) -> None:
-        if kind.plural == "pods":
-            one["metadata"].get("labels", {}).pop(HASH_LABEL, None)
-
-    async with open_claims(prepare=lambda plane: add_webhook(plane, strip)) as world:
+    """No router can find it either. The claim says what it waits for."""
+    async with open_claims(prepare=lambda plane: add_webhook(plane, without_hash)) as world:
         await world.create(claim())
         await world.run_pod("c")
         await world.advance(3600.0)
-        assert not is_ready(world)
+        assert ready_of(world) == ("False", "SandboxNotReady", UNSEEN.format("c"))
         assert world.asked()["get pods"] <= 400
+        # Told once: what it waits for stays the same.
+        assert world.writes()["patch sandboxclaims/status"] <= 3
+
+
+async def test_a_claim_whose_member_has_a_pod_that_no_watch_shows_says_so_after_a_while() -> None:
+    """A client waits a moment for nothing but Ready; one that waits for long learns why."""
+    async with open_claims("m1") as world:
+        add_webhook(world.plane, without_hash)
+        await world.create(claim())
+        await world.advance(1.0)
+        assert not get_claim(world).get("status")
+        await world.advance(60.0)
+        assert ready_of(world) == ("False", "SandboxNotReady", UNSEEN.format("m1"))
+        assert bound_name(world) == "m1"
 
 
 def assert_pod_is_free_of_its_pool(world: World) -> None:
