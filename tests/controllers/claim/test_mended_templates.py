@@ -11,12 +11,13 @@ from tests.support.extensions import (
     bound_name,
     change_pool,
     change_template,
+    claim_reconciles,
     is_ready,
     open_claims,
     ready_of,
     run_members,
 )
-from tests.support.names import CLAIMS, TEMPLATES
+from tests.support.names import CLAIMS, REF_HASH, TEMPLATES
 from tests.support.volumes import volume
 
 Json = dict[str, Any]
@@ -118,8 +119,22 @@ async def test_an_edit_of_a_template_leaves_claims_that_are_served_alone() -> No
         await world.create(claim("b"))
         await world.advance(60.0)
         await run_members(world, *(one for one in ("m1", "m2") if world.find("pods", one)))
-        before = world.controller.activity().reconciles["sandboxclaim"]
+        before = claim_reconciles(world)
         await world.patch(TEMPLATES, "tpl", {"spec": {"envVarsInjectionPolicy": "Allowed"}})
         await world.patch(TEMPLATES, "tpl", {"metadata": {"annotations": {"any": "edit"}}})
         await world.advance(60.0)
-        assert world.controller.activity().reconciles["sandboxclaim"] == before
+        assert claim_reconciles(world) == before
+
+
+async def test_what_is_not_the_spec_of_a_template_wakes_no_refused_claim() -> None:
+    """Neither its label, which is put right, nor what others note of it."""
+    made, asked, _ = REFUSED["variables"]
+    async with open_claims(templates=(made,)) as world:
+        await world.create(claim(**asked))
+        await world.advance(60.0)
+        before = claim_reconciles(world)
+        edits: tuple[Json, ...] = ({"labels": {REF_HASH: "x"}}, {"annotations": {"any": "edit"}})
+        for edit in edits:
+            await world.patch(TEMPLATES, "tpl", {"metadata": edit})
+        await world.advance(60.0)
+        assert claim_reconciles(world) == before
