@@ -256,10 +256,10 @@ def needed(detail: str = "") -> Check:
 
 
 def one_of(*allowed: str, is_needed: bool = False) -> Check:
-    """Return a check for one of several words."""
+    """Return a check for one of several words; an empty one is there, and none of them."""
 
     def check(value: Any, where: str) -> Iterator[ErrorCause]:
-        if (value or is_needed) and value not in allowed:
+        if (value is not None or is_needed) and value not in allowed:
             yield not_supported(where, value or "", allowed)
 
     return check

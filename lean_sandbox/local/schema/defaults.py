@@ -44,7 +44,7 @@ def fill(target: Json, tree: Json) -> None:
             if target.get(key) is None:
                 target[key] = {}
             fill(target[key], value)
-        elif target.get(key) in (None, ""):
+        elif target.get(key) is None:
             target[key] = copy.copy(value)
 
 
@@ -236,10 +236,6 @@ def _namespace_defaults(obj: Json) -> None:
 
 def _network_policy_defaults(obj: Json) -> None:
     spec = obj.setdefault("spec", {})
-    for rule in [*(spec.get("ingress") or ()), *(spec.get("egress") or ())]:
-        for port in rule.get("ports") or ():
-            # An empty one is no default: it is refused.
-            port.setdefault("protocol", "TCP")
     if not spec.get("policyTypes"):
         spec["policyTypes"] = ["Ingress", *(["Egress"] if spec.get("egress") else [])]
 
@@ -250,7 +246,7 @@ def _claim_defaults(obj: Json) -> None:
     _round_up(spec.get("resources") or {})
     source = spec.get("dataSource")
     reference = spec.get("dataSourceRef")
-    if source and (source.get("apiGroup") or "", source.get("kind")) not in _SOURCES:
+    if source is not None and (source.get("apiGroup") or "", source.get("kind")) not in _SOURCES:
         source = None
         del spec["dataSource"]
     if reference and reference.get("namespace"):
@@ -290,6 +286,7 @@ def _rolling(**steps: Any) -> Json:
     return {"type": "RollingUpdate", "type=RollingUpdate": {"rollingUpdate": steps}}
 
 
+_POLICY_PORTS: Final[Json] = {"ports[*]": {"protocol": "TCP"}}
 _BINDING: Final[Json] = {
     "roleRef": {"apiGroup": _RBAC},
     "subjects[*]": {"kind=User": {"apiGroup": _RBAC}, "kind=Group": {"apiGroup": _RBAC}},
@@ -302,6 +299,7 @@ _DEFAULTS: Final[Mapping[str, Json]] = {
     "ClusterRoleBinding": _BINDING,
     "HorizontalPodAutoscaler": {"spec": {"minReplicas": 1, "metrics": [_CPU]}},
     "Lease": {"spec?": {"strategy": _OFF, "preferredHolder": _OFF}},
+    "NetworkPolicy": {"spec": {"ingress[*]": _POLICY_PORTS, "egress[*]": _POLICY_PORTS}},
     "Node": {"spec?": {"configSource": _OFF}},
     "PersistentVolumeClaim": {"spec": {"volumeMode": "Filesystem"}},
     "PriorityClass": {"preemptionPolicy": "PreemptLowerPriority"},

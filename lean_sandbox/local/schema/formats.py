@@ -154,7 +154,7 @@ def matches_format(text: str, name: str) -> bool:
 
 def address(value: Any, where: str) -> Iterator[ErrorCause]:
     """Check an IP address."""
-    if value and not _is_address(value):
+    if value is not None and not _is_address(value):
         text = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
         if _is_address(without_zeros(value)):
             text = "must not have leading 0s"

@@ -160,7 +160,7 @@ def _topology(key: Any, where: str) -> Iterator[ErrorCause]:
 
 
 def _namespaces(term: Json, where: str) -> Iterator[ErrorCause]:
-    rule = named(causes.rfc1123_label_problems)
+    rule = always(causes.rfc1123_label_problems)
     for namespace in term.get("namespaces") or ():
         yield from rule(namespace, f"{where}.namespace")
 

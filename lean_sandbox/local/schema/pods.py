@@ -54,8 +54,7 @@ _domain_problems: Final = causes.name_rule(
 
 
 def _search_problems(domain: str) -> list[str]:
-    name = domain.removesuffix(".")
-    return _domain_problems(name) if name else []
+    return [] if domain == "." else _domain_problems(domain.removesuffix("."))
 
 
 def _sysctl_problems(name: str) -> list[str]:
@@ -89,8 +88,11 @@ def _host(spec: Json, where: str) -> Iterator[ErrorCause]:
         ):
             if spec.get(name):
                 yield causes.forbidden(f"{where}.{shown}", "when `hostUsers` is false")
-    system = (spec.get("os") or {}).get("name")
-    yield from one_of("linux", "windows")(system, f"{where}.os")
+    if (system := spec.get("os")) is not None:
+        name = system.get("name")
+        yield from needed()(name, f"{where}.os.name")
+        # The server leaves out the member.
+        yield from one_of("linux", "windows")(name or None, f"{where}.os")
 
 
 def _of_whole_pod(resources: Any, where: str) -> Iterator[ErrorCause]:
@@ -121,7 +123,7 @@ _SPEC: Final[Any] = (
         "dnsConfig": {
             "nameservers": at_most(3, "must not have more than 3 nameservers"),
             "nameservers[*]": address,
-            "searches[*]": named(_search_problems),
+            "searches[*]": always(_search_problems),
             "options[*]": _option,
         },
         "activeDeadlineSeconds": between(1, MAX_INT32),
@@ -131,8 +133,8 @@ _SPEC: Final[Any] = (
         "nodeName": named(causes.subdomain_problems),
         "nodeSelector": labels,
         "hostAliases[*]": {
-            "ip": (needed(), address),
-            "hostnames[*]": named(causes.subdomain_problems),
+            "ip": address,
+            "hostnames[*]": always(causes.subdomain_problems),
         },
         "schedulingGates": _gate_names,
         "readinessGates[*]": {"conditionType": always(causes.label_key_problems)},

@@ -139,7 +139,8 @@ def _publishing(spec: Json, where: str) -> Iterator[ErrorCause]:
     for position, one in enumerate(ranges or ()):
         yield from network(one.strip(), f"{place}[{position}]")
     policy = spec.get("externalTrafficPolicy")
-    if policy and kind not in _PUBLISHED and not spec.get("externalIPs"):
+    is_reachable = kind in _PUBLISHED or (kind == "ClusterIP" and spec.get("externalIPs"))
+    if policy and not is_reachable:
         text = "may only be set for externally-accessible services"
         yield causes.invalid(f"{where}.externalTrafficPolicy", policy, text)
     else:
