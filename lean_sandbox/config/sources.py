@@ -115,7 +115,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
     """Return which of the known words is probably meant, empty if none is close."""
     import difflib  # noqa: PLC0415 -- for an error only
 
-    return next(iter(difflib.get_close_matches(word, known, n=1)), "")
+    return next(iter(difflib.get_close_matches(word, known)), "")
 
 
 def undecoded(text: str) -> str:

@@ -151,7 +151,7 @@ class Metrics:
 
     def _began(self, entry: SandboxEntry, *, is_suspend: bool) -> float | None:
         """Return since when this transition is in progress, ``None`` if it is not."""
-        uid, was_suspend, began = self._under_way.get(entry.key, ("", False, 0.0))
+        uid, was_suspend, began = self._under_way.get(entry.key) or (None, None, None)
         return began if (uid, was_suspend) == (entry.uid, is_suspend) else None
 
     def _end(self, histograms: Histograms, entry: SandboxEntry, began: float | None) -> None:

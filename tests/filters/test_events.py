@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from filters import from_json
+from filters import Change, from_json
 from filters.events import Owner
 from tests.filters.objects import partial
 
@@ -151,3 +151,9 @@ def test_a_pod_has_the_first_of_its_addresses() -> None:
     for ips, shown in (([], "<none>"), ([{}], "<none>"), ([{"ip": 5}, {"ip": "6"}], "5")):
         pod = {"kind": "Pod", "metadata": {}, "spec": {}, "status": {"podIPs": ips}}
         assert (from_json(pod).columns or {})["IP"] == shown
+
+
+def test_each_change_has_a_bit_of_its_own() -> None:
+    """So that several of them are told at once."""
+    bits = [one.value for one in Change if one]
+    assert bits == [1 << place for place in range(len(bits))]

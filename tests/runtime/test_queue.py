@@ -315,3 +315,9 @@ def test_a_queue_that_is_paused_or_closed_takes_nothing(queue: WorkQueue[str]) -
     queue.done(item.key)
     assert queue.get_nowait() is None
     assert queue.adds == 2
+
+
+def test_each_cause_has_a_bit_of_its_own() -> None:
+    """So that what merges loses none."""
+    bits = [one.value for one in Cause]
+    assert bits == [1 << place for place in range(len(bits))]

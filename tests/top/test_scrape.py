@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from lean_sandbox.top import scrape
 from lean_sandbox.top.figures import Scraped
 from lean_sandbox.top.scrape import MetricsReader, scraped
 from lean_sandbox.watch.kind import Key
-from tests.kube.server import in_turn, reply, serve
+from tests.kube.server import Answer, in_turn, reply, serve
 from tests.support.clock import FakeClock
 
 URL = "http://127.0.0.1:8080"
@@ -120,3 +121,14 @@ async def test_an_answer_that_is_no_page_is_told(status: int, body: bytes, why: 
         assert isinstance(found, str)
         assert found.startswith(f"{server.url}/metrics cannot be read: {why}")
         await reader.aclose()
+
+
+async def test_a_page_that_does_not_come_in_time_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever looks does not wait for it for long."""
+    monkeypatch.setattr(scrape, "_TIMEOUT_S", 0.05)
+    async with serve(in_turn(Answer(hang=True))) as server:
+        reader = MetricsReader(server.url, None, FakeClock())
+        found = await reader.read()
+        await reader.aclose()
+    assert isinstance(found, str)
+    assert "cannot be read: " in found

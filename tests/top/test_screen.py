@@ -265,3 +265,33 @@ def test_a_bar_shows_the_least_and_the_gap(
     )
     told = drawn(msgspec.structs.replace(figures(), pools=(pool,)), 160, is_plain=True)
     assert any(f"  {bar}  " in line for line in told), told
+
+
+@pytest.mark.parametrize(
+    ("count", "told"),
+    [(1, "the last claim"), (2, "the last 2 claims"), (1000, "the last 1,000 claims")],
+)
+def test_of_how_many_claims_the_times_are_is_told(count: int, told: str) -> None:
+    """In words that fit one and many."""
+    claims = msgspec.structs.replace(figures().claims, until_ready=until_ready([0.01] * count))
+    lines = drawn(msgspec.structs.replace(figures(), claims=claims), 150)
+    assert lines[3].rstrip().endswith(told)
+
+
+def test_of_a_pool_what_is_none_is_left_out() -> None:
+    """But for how many are free, and of how many."""
+    pool = PoolFigures(
+        namespace="a",
+        name="p",
+        template="t",
+        desired=3,
+        free=0,
+        starting=0,
+        stuck=0,
+        claimed=0,
+        warm=0,
+        waiting=0,
+    )
+    lines = drawn(msgspec.structs.replace(figures(), pools=(pool,)), 150, is_plain=True)
+    (row,) = (line for line in lines if line.startswith("a/p"))
+    assert row.split() == ["a/p", "." * 24, "0", "3"]

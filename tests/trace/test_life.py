@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lean_sandbox.errors import ConfigError
+from lean_sandbox.trace import client
 from lean_sandbox.trace.client import ask
 from lean_sandbox.trace.life import (
     CLAIMS,
@@ -21,7 +22,7 @@ from lean_sandbox.trace.life import (
     summary,
 )
 from lean_sandbox.watch.kind import Key
-from tests.kube.server import in_turn, reply, serve
+from tests.kube.server import Answer, in_turn, reply, serve
 
 KEY = Key("ns", "c")
 CLAIM = (CLAIMS, KEY)
@@ -169,3 +170,11 @@ def test_a_life_begins_with_the_last_object_of_the_name(
     others = [request(0.5, ADDED, 0.0), request(2.5, "DELETED", 0.0), condition(10.0)]
     told = summary(CLAIM, sorted([*own, *others], key=lambda one: one.at), 20.0)
     assert told.startswith(f"Ready after {(10.0 - began) * 1000.0:.1f} ms")
+
+
+async def test_a_life_that_does_not_come_in_time_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the way out, as where nobody answers."""
+    monkeypatch.setattr(client, "_TIMEOUT_S", 0.05)
+    async with serve(in_turn(Answer(hang=True))) as server:
+        with pytest.raises(ConfigError, match="cannot be reached: "):
+            await ask(server.url, "sandbox", Key("ns", "a"), "text")

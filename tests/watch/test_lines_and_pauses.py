@@ -9,12 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lean_sandbox.kube.client import Client
+from lean_sandbox.kube.connection import Connection
 from lean_sandbox.kube.errors import ProtocolFault
 from lean_sandbox.kube.http1 import LineSplitter
+from lean_sandbox.kube.transport import Transport
 from lean_sandbox.model.meta import ManagedFieldsEntry, ObjectMeta, OwnerReference, as_version
 from lean_sandbox.model.wire import shared_map
 from lean_sandbox.watch.failures import pause_s
 from lean_sandbox.watch.kind import Key, OwnedEntry, shared_owner, status_writers
+from lean_sandbox.watch.resources.sandbox import sandbox_kind
+from lean_sandbox.watch.source import Source
+from tests.support.clock import FakeClock
 
 PIECES = st.lists(st.sampled_from([b"a", b"bc", b"\n", b"\r", b" ", "\u2028".encode(), b"\x85"]))
 
@@ -138,3 +144,22 @@ def test_without_foreign_writers_of_a_status_their_hash_is_zero() -> None:
     """Objects without managedFields, or with our own writes alone."""
     assert status_writers((), besides="me") == 0
     assert status_writers([writer("me", "status", "t")], besides="me") == 0
+
+
+async def test_a_source_that_has_heard_nothing_is_silent_since_it_was_made() -> None:
+    """The metric of the silence has a value before the first answer."""
+    clock = FakeClock()
+    await clock.advance(5.0)
+    client = Client(Transport(Connection("http://127.0.0.1:9")))
+    source = Source(
+        client,
+        sandbox_kind(),
+        clock=clock,
+        namespace=None,
+        field_selector="",
+        shard_selector="",
+    )
+    assert (source.heard_at, source.received_bytes) == (5.0, 0)
+    await clock.advance(2.0)
+    source.note(b"ab")
+    assert (source.heard_at, source.received_bytes) == (7.0, 2)
