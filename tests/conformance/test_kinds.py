@@ -114,6 +114,12 @@ async def test_a_port_keeps_its_node_port(room: Room) -> None:
     change = {"spec": {"ports": [{"port": 82}]}}
     kept = (await room.api.patch(f"{path}/b", change)).ok()["spec"]["ports"][0]
     assert (kept["port"], kept["nodePort"]) == (82, own["nodePort"])
+    moved = [{"name": "a", "port": 83, "nodePort": own["nodePort"]}, {"name": "b", "port": 82}]
+    ports = (await room.api.patch(f"{path}/b", {"spec": {"ports": moved}})).ok()["spec"]["ports"]
+    swapped = [{"name": "b", "port": 83, "nodePort": own["nodePort"]}, {"name": "a", "port": 82}]
+    assert ports[0]["nodePort"] == own["nodePort"]
+    ports = (await room.api.patch(f"{path}/b", {"spec": {"ports": swapped}})).ok()["spec"]["ports"]
+    assert ports[0]["nodePort"] == own["nodePort"] != ports[1]["nodePort"]
 
 
 async def test_a_share_is_read_however_long(api: Api) -> None:

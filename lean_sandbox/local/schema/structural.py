@@ -119,7 +119,7 @@ def canonical_quantity(value: Any) -> str | None:
         return text
     if suffix.endswith("i") and abs(amount) >= 1024 and amount.denominator == 1:
         return _binary(min(int(amount), _MOST_INT))
-    return _decimal(amount, is_exponent=suffix[1:] != "" and suffix[-1] != "i")
+    return _decimal(amount, is_exponent=suffix not in _POWERS and suffix[-1:] != "i")
 
 
 def _is_kept(whole: str, fraction: str, suffix: str) -> bool:
