@@ -8,7 +8,7 @@ from typing import Any
 
 from lean_sandbox.local.errors import StatusError
 from lean_sandbox.local.kinds import Kind
-from lean_sandbox.local.store import Collection, Entry, Event, field_cells
+from lean_sandbox.local.store import Collection, Entry, Event, field_cells, key_of
 from lean_sandbox.local.write.bodies import Deletion, WriteOptions
 from lean_sandbox.local.write.changes import merge_patch
 from lean_sandbox.local.write.verbs import Verbs
@@ -98,7 +98,7 @@ class DirectAccess:
         kind, body = self._read(obj)
         given = body["metadata"]
         namespace = given.get("namespace", "default") if kind.namespaced else ""
-        key = self._verbs.key(namespace, given["name"])
+        key = key_of(namespace, given["name"])
         collection = self._verbs.collection(kind)
         held = collection.entries.get(key)
         kept: Json = held.load()["metadata"] if held is not None else {}

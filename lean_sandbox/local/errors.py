@@ -149,11 +149,6 @@ def conflict(group: str, plural: str, name: str, why: str = _MODIFIED) -> Status
     return StatusError(409, "Conflict", message, details=details_of(group, plural, name))
 
 
-def too_many_requests(message: str, cause: ErrorCause) -> StatusError:
-    """Refuse for now what a budget does not allow."""
-    return StatusError(429, "TooManyRequests", message, details={"causes": [cause.body()]})
-
-
 def bad_request(message: str) -> StatusError:
     """Refuse a request that makes no sense."""
     return StatusError(400, "BadRequest", message)
@@ -165,11 +160,6 @@ def unreadable_patch(patched: str, why: str) -> StatusError:
     cause = ErrorCause("FieldValueInvalid", text, "patch")
     message = f' "" is invalid: patch: {text}'
     return StatusError(422, "Invalid", message, details={"causes": [cause.body()]})
-
-
-def unauthorized() -> StatusError:
-    """Refuse unknown credentials."""
-    return StatusError(401, "Unauthorized", "Unauthorized")
 
 
 def forbidden(
@@ -201,13 +191,9 @@ def unsupported_media_type(accepted: Iterable[str]) -> StatusError:
     return StatusError(415, "UnsupportedMediaType", message)
 
 
-def not_acceptable(message: str | None = None) -> StatusError:
+def not_acceptable(message: str) -> StatusError:
     """Refuse to answer in a representation the server does not have."""
-    default = (
-        "only the following media types are accepted: application/json; this server reads other"
-        " forms, but does not write them"
-    )
-    return StatusError(406, "NotAcceptable", message or default)
+    return StatusError(406, "NotAcceptable", message)
 
 
 def expired(message: str, continue_hint: str | None = None) -> StatusError:

@@ -142,6 +142,11 @@ def field_cells(obj: Mapping[str, Any], paths: tuple[str, ...]) -> dict[str, str
     return cells
 
 
+def key_of(namespace: str, name: str) -> str:
+    """Return the key of an object in its collection."""
+    return f"{namespace}/{name}" if namespace else name
+
+
 class Collection:
     """The objects of one kind in key order, and what happened to them."""
 
@@ -410,9 +415,7 @@ def _restore(store: Store, registry: Registry, storage: str, raws: list[msgspec.
     for raw in raws:
         obj = msgspec.json.decode(raw)
         metadata = obj["metadata"]
-        namespace = metadata.get("namespace", "")
-        name = metadata["name"]
-        key = f"{namespace}/{name}" if namespace else name
+        key = key_of(metadata.get("namespace", ""), metadata["name"])
         fields = field_cells(obj, kind.selectable)
         entry = Entry(key, obj, int(metadata["resourceVersion"]), fields)
         entries.append(entry)

@@ -313,6 +313,14 @@ async def test_custom_kinds_have_no_protobuf(room: Room) -> None:
     assert PROTOBUF not in reply.message
 
 
+async def test_a_scale_is_patched_and_not_applied(room: Room) -> None:
+    """Whose its number of replicas would be is not kept."""
+    await room.widget("w", replicas=1)
+    scale = {"apiVersion": "autoscaling/v1", "kind": "Scale", "spec": {"replicas": 2}}
+    reply = await room.api.patch(f"{room.widgets}/w/scale", scale, APPLY, fieldManager="m")
+    reply.refused(415, "UnsupportedMediaType")
+
+
 async def test_protobuf_answers_are_refused_in_words(room: Room) -> None:
     """A client that takes JSON as well gets it; one that takes nothing else is told why."""
     both = await room.api.get(room.maps, accept=f"{PROTOBUF},application/json")

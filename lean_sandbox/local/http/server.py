@@ -338,7 +338,7 @@ class ApiServer:
             self._refuse_browsers(request)
         user = self.authenticator.identify(request.headers.get("Authorization", ""))
         if user is None:
-            raise errors.unauthorized()
+            raise StatusError(401, "Unauthorized", "Unauthorized")
         entry.user = user.name
         user = impersonated(user, request.headers, self.authorizer)
         body = await self._read(request)

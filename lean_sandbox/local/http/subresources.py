@@ -135,7 +135,9 @@ class Subresources:
             self._verbs.decode_patched(_SCALE, wanted, options)
         metadata = wanted["metadata"]
         bodies.check_address(ask.namespace, ask.target.name, metadata)
-        check_identity(ask.kind, entry, metadata, is_conditional=False, is_put=is_put)
+        # A scale may leave out which version is meant.
+        said = {"resourceVersion": str(entry.version), **metadata}
+        check_identity(ask.kind, entry, said, is_put=is_put)
         return wanted
 
     # ------------------------------------------------------------------ Pods

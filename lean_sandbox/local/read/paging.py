@@ -23,7 +23,6 @@ _MATCH: Final = "resourceVersionMatch"
 _INITIAL: Final = "sendInitialEvents"
 _NOT_WITH_CONTINUE: Final = f"{_MATCH} is forbidden when continue is provided"
 _BASE64: Final = re.compile("[A-Za-z0-9_-]+")
-_ALWAYS = ("metadata.name", "metadata.namespace")
 _HEX = r"\s*'(0x(?:[0-9a-f]{16}|10{16}))'\s*"
 _SHARD_RANGE = re.compile(
     rf"\s*shardRange\(\s*object\.metadata\.(uid|namespace)\s*,{_HEX},{_HEX}\)\s*"
@@ -113,7 +112,7 @@ def _field_test(kind: Kind, term: FieldTerm) -> Callable[[Entry], bool]:
     selector = kind.selectors.get(field)
     if selector is None:
         if not kind.is_custom and not kind.selectors:
-            known = ", ".join(f'"{name}"' for name in _ALWAYS)
+            known = '"metadata.name", "metadata.namespace"'
             raise errors.bad_request(f'"{field}" is not a known field selector: only {known}')
         raise errors.bad_request(f"field label not supported: {field}")
     paths, default = selector

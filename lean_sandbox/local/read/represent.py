@@ -24,6 +24,10 @@ Json = dict[str, Any]
 _REMEMBERED: Final = 256
 _encode: Final = msgspec.json.Encoder().encode
 _FORMS: Final = ("Table", "PartialObjectMetadata", "PartialObjectMetadataList")
+_ONLY_JSON: Final = (
+    "only the following media types are accepted: application/json; this server reads other forms,"
+    " but does not write them"
+)
 _PARTIAL_LIST: Final = b'{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1"'
 _PLAIN: Final = "roles.rbac.authorization.k8s.io"
 """A kind without columns of its own; those that nothing acts on are shown like it."""
@@ -58,7 +62,7 @@ def choose_form(header: str, include: str, settings: LocalSettings, *, is_list: 
     """
     form = _first(header, tables=settings.tables, partial=settings.partial_metadata)
     if not form:
-        raise not_acceptable()
+        raise not_acceptable(_ONLY_JSON)
     if form == "Table" and include not in ("", "None", "Metadata", "Object"):
         raise bad_request(
             "Unable to convert to Table as requested: includeObject: Invalid value:"
@@ -147,22 +151,14 @@ def _step(match: re.Match[str]) -> JsonPath:
 
 
 def _member(name: str) -> JsonPath:
-    def step(value: Any) -> list[Any]:
-        return [value[name]] if isinstance(value, dict) and name in value else []
-
-    return step
+    return lambda value: [value[name]] if isinstance(value, dict) and name in value else []
 
 
 def _item(index: str) -> JsonPath:
     if index == "*":
         return _listed
     at = int(index)
-
-    def step(value: Any) -> list[Any]:
-        items = _listed(value)
-        return [items[at]] if -len(items) <= at < len(items) else []
-
-    return step
+    return lambda value: _listed(value)[at : at + 1 or None]
 
 
 def _listed(value: Any) -> list[Any]:

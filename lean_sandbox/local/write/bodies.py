@@ -88,10 +88,6 @@ def _unreadable(kind: Kind, body: bytes, why: str) -> StatusError:
     )
 
 
-_OLDER: Final = {"Eviction": "policy/v1beta1"}
-"""The older version of a body that has the same members."""
-
-
 def _check_claims(kind: Kind, obj: Json, body: bytes) -> None:
     claimed = obj.get("kind") or ""
     version = obj.get("apiVersion") or ""
@@ -108,7 +104,8 @@ def _check_claims(kind: Kind, obj: Json, body: bytes) -> None:
             cause = causes.invalid("kind", claimed, f"must be {kind.kind}")
             raise errors.invalid(kind.group, claimed, name, [cause])
         return
-    known = ("", kind.api_version, _OLDER.get(kind.kind))
+    # An eviction of the older version has the same members.
+    known = ("", kind.api_version, "policy/v1beta1" if kind.kind == "Eviction" else "")
     if claimed not in ("", kind.kind) or version not in known:
         shown_version = version.rpartition("/")[2] or kind.version
         raise errors.bad_request(
@@ -148,9 +145,12 @@ def patch_function(
 ) -> Callable[[Json], Json]:
     """Return what a patch request does to an object; ``node`` is its structure if that merges.
 
-    What it does raises StatusError: 400 for a body that is no patch, 422 for what cannot be done.
+    Raises StatusError: 415 for an apply, which only whole objects take. What is returned raises it,
+    too: 400 for a body that is no patch, 422 for what cannot be done.
     """
     media = media_type(content_type)
+    if media == APPLY:
+        raise errors.unsupported_media_type((JSON_PATCH, MERGE_PATCH))
 
     def change(obj: Json) -> Json:
         """Let the patch see kind and apiVersion, and refuse one that changes them."""

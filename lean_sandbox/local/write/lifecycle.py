@@ -11,7 +11,7 @@ import anyio
 from anyio.lowlevel import checkpoint
 
 from filters.events import condition_of
-from lean_sandbox.local.errors import ErrorCause, StatusError, invalid, too_many_requests
+from lean_sandbox.local.errors import ErrorCause, StatusError, invalid
 from lean_sandbox.local.kinds import Definition, Kind, read_definition
 from lean_sandbox.local.schema import causes
 from lean_sandbox.local.schema.metadata import selector_of
@@ -375,7 +375,8 @@ def check_budget(store: Store, pod: Entry) -> None:
 
 def _refused(why: str) -> StatusError:
     message = "Cannot evict pod as it would violate the pod's disruption budget."
-    return too_many_requests(message, ErrorCause("DisruptionBudget", why))
+    cause = ErrorCause("DisruptionBudget", why)
+    return StatusError(429, "TooManyRequests", message, details={"causes": [cause.body()]})
 
 
 def _shortage(name: str, status: Json) -> str:

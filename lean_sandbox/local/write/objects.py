@@ -23,7 +23,7 @@ from lean_sandbox.local.schema.assigned import (
 )
 from lean_sandbox.local.schema.causes import warning_header
 from lean_sandbox.local.schema.metadata import is_unchanged, ordered_metadata, tidy_metadata
-from lean_sandbox.local.store import Collection, Entry, Store, field_cells
+from lean_sandbox.local.store import Collection, Entry, Store, field_cells, key_of
 from lean_sandbox.local.write.admission import (
     DEFINITIONS,
     Admission,
@@ -59,7 +59,7 @@ _TERMINATING: Final = {
 }
 _MOST_OBJECT_BYTES: Final = 1536 * 1024
 """The largest stored object, as etcd would take it."""
-_COLLECTORS: Final = ("orphan", "foregroundDeletion")
+_COLLECTORS: Final = {"Orphan": "orphan", "Foreground": "foregroundDeletion"}
 
 
 def check_size(entry: Entry) -> None:
@@ -98,10 +98,10 @@ def _set_collector(metadata: Json, how: Deletion) -> None:
     """
     if how.policy is None:
         return
-    wanted = {"Orphan": "orphan", "Foreground": "foregroundDeletion"}.get(how.policy)
-    kept = [item for item in metadata.get("finalizers") or () if item not in _COLLECTORS]
-    if wanted:
-        kept.append(wanted)
+    held = metadata.get("finalizers") or ()
+    kept = [item for item in held if item not in _COLLECTORS.values()]
+    if how.policy in _COLLECTORS:
+        kept.append(_COLLECTORS[how.policy])
     if kept:
         metadata["finalizers"] = kept
     else:
@@ -158,14 +158,9 @@ class Objects:
         """Return where the objects of a kind are."""
         return self.store.collection(kind.storage)
 
-    @staticmethod
-    def key(namespace: str, name: str) -> str:
-        """Return the key of an object in its collection."""
-        return f"{namespace}/{name}" if namespace else name
-
     def find(self, kind: Kind, namespace: str, name: str) -> Entry | None:
         """Return a stored object, None where there is none."""
-        return self.collection(kind).entries.get(self.key(namespace, name))
+        return self.collection(kind).entries.get(key_of(namespace, name))
 
     def entry(self, kind: Kind, namespace: str, name: str) -> Entry:
         """Return a stored object. Raises StatusError: 404."""
@@ -173,10 +168,6 @@ class Objects:
         if found is None:
             raise errors.not_found(kind.group, kind.plural, name)
         return found
-
-    def fields(self, kind: Kind, obj: Json) -> dict[str, str]:
-        """Return what field selectors of a kind can ask of an object."""
-        return field_cells(obj, kind.selectable) if kind.selectable else {}
 
     def suffix(self) -> str:
         """Return the random end of a generated name."""
@@ -252,7 +243,7 @@ class Objects:
             self._assign(kind, entry.key, new, dry_run=dry_run)
         if not changed and is_unchanged(old, new):
             return entry
-        fields = self.fields(kind, new)
+        fields = field_cells(new, kind.selectable)
         collection = self.collection(kind)
         if is_finished(kind, new):
             last = Entry(entry.key, new, entry.version, fields)
@@ -346,7 +337,7 @@ class Creating(Objects):
         """Add what the creator does not come to own. Refuses an account that is not there."""
         accounts = self.store.collection("serviceaccounts").entries
         wanted = obj["spec"]["serviceAccountName"]
-        account = accounts.get(self.key(namespace, wanted))
+        account = accounts.get(key_of(namespace, wanted))
         if account is None:
             why = f'looking up service account {namespace}/{wanted}: serviceaccount "{wanted}"'
             raise errors.forbidden("", "pods", obj["metadata"]["name"], f"error {why} not found")
@@ -368,13 +359,13 @@ class Creating(Objects):
                 why = "resourceVersion should not be set on objects to be created"
                 raise StatusError(500, "", why)
         collection = self.collection(kind)
-        key = self.key(namespace, name)
+        key = key_of(namespace, name)
         held = collection.entries.get(key)
         if held is not None:
             raise errors.already_exists(kind.group, kind.plural, name, is_deleting=held.deleting)
         if kind.storage == "services":
             self._assign(kind, key, obj, dry_run=options.dry_run)
-        fields = self.fields(kind, obj)
+        fields = field_cells(obj, kind.selectable)
         trial = Entry(key, obj, 0, fields)
         check_size(trial)
         return trial if options.dry_run else self.store.put(collection, key, obj, fields)

@@ -47,12 +47,10 @@ def check_identity(
     metadata: Json,
     *,
     is_put: bool,
-    is_conditional: bool = True,
 ) -> None:
     """Refuse to write one object under the uid or version of another.
 
-    ``is_conditional`` asks for a version where the kind does. Raises StatusError: 409 or 422, 500
-    for a version that is no number.
+    Raises StatusError: 409 or 422, 500 for a version that is no number.
     """
     uid = metadata.get("uid")
     is_another = bool(uid) and uid != entry.uid
@@ -66,7 +64,7 @@ def check_identity(
     if version:
         if version != entry.version:
             raise errors.conflict(kind.group, kind.plural, entry.name)
-    elif is_conditional and (kind.is_custom or kind.storage in _CONDITIONAL):
+    elif kind.is_custom or kind.storage in _CONDITIONAL:
         cause = causes.invalid("metadata.resourceVersion", 0, "must be specified for an update")
         raise errors.invalid(kind.group, kind.plural, entry.name, [cause])
     if is_another:
