@@ -79,6 +79,7 @@ _OBJECT: Json = {
     "num": 3.5,
     "empty": "",
     "none": [],
+    "day": "2020-01-01",
 }
 # The cells that a path shows in columns of these types; None: it and later columns are left out.
 _TYPES = ("string", "integer", "number", "boolean", "date")
@@ -112,6 +113,7 @@ _PATHS: list[tuple[str, tuple[Any, ...] | None]] = [
     (".spec.flag", ("true", None, None, True, None)),
     (".spec.num", ("3.5", 3, 3.5, None, None)),
     (".spec.empty", ("", None, None, None, "<unknown>")),
+    (".spec.day", ("2020-01-01", *_TEXT)),
     (".spec.none", ("[]", None, None, None, None)),
     (".spec.none[*]", _NOTHING),
     (".spec.nope.deep", _NOTHING),

@@ -27,13 +27,12 @@ class Kubelets:
         verbs = self._plane._verbs
         kind = self._plane._registry.by_resource("pods")
 
-        def binding(pod: Json) -> Json:
+        def binding(pod: Json) -> None:
             pod["spec"]["nodeName"] = "node-2"
             pod["spec"].pop("schedulingGates", None)
             conditions = pod.setdefault("status", {}).setdefault("conditions", [])
             conditions[:] = [one for one in conditions if one["type"] != "PodScheduled"]
             conditions.append(pod_conditions(ready=False)[0])
-            return pod
 
         verbs.rewrite(kind, namespace, name, binding)
 

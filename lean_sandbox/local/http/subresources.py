@@ -37,11 +37,10 @@ _EVICTED: Final = {
 }
 
 
-def _set_condition(obj: Json, condition: Json) -> Json:
+def _set_condition(obj: Json, condition: Json) -> None:
     conditions = obj.setdefault("status", {}).setdefault("conditions", [])
     conditions[:] = [item for item in conditions if item.get("type") != condition["type"]]
     conditions.append(condition)
-    return obj
 
 
 def _set_path(obj: Json, path: str, value: Any) -> None:
@@ -162,7 +161,7 @@ class Subresources:
         version = metadata.get("resourceVersion")
         now = self._verbs.now()
 
-        def change(obj: Json) -> Json:
+        def change(obj: Json) -> None:
             held = obj["metadata"]
             bound = obj["spec"].get("nodeName")
             why = ""
@@ -181,7 +180,7 @@ class Subresources:
             obj["spec"]["nodeName"] = place["name"]
             for part in ("labels", "annotations"):
                 held[part] = {**(held.get(part) or {}), **(metadata.get(part) or {})}
-            return _set_condition(obj, {**_SCHEDULED, "lastTransitionTime": now})
+            _set_condition(obj, {**_SCHEDULED, "lastTransitionTime": now})
 
         dry_run = options.dry_run
         self._verbs.rewrite(ask.kind, ask.namespace, target.name, change, dry_run=dry_run)

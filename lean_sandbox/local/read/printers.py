@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
 from filters.events import condition_of, pod_columns, sidecars_of
 from lean_sandbox.local.schema.metadata import selector_of
 from lean_sandbox.local.store import at
+from lean_sandbox.model.times import parse_rfc3339
 
 Json = dict[str, Any]
 
@@ -52,12 +53,9 @@ def since(text: str | None, now: datetime) -> str:
     if not text:
         return "<unknown>"
     try:
-        moment = datetime.fromisoformat(text)
+        return human_duration((now - parse_rfc3339(text)).total_seconds())
     except ValueError:
         return "<invalid>"
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return human_duration((now - moment).total_seconds())
 
 
 # ------------------------------------------------------------------ Pods
@@ -186,20 +184,14 @@ def _row(*columns: str | Cell) -> Cells:
     return lambda obj, now: [obj["metadata"]["name"], *(cell(obj, now) for cell in cells)]
 
 
-def _labels(path: str) -> Cell:
-    def cell(obj: Json, _now: datetime) -> str:
-        labels = at(obj, path, {})
-        return ",".join(f"{key}={labels[key]}" for key in sorted(labels)) or NONE
-
-    return cell
+def _labels(obj: Json, _now: datetime) -> str:
+    labels = at(obj, "spec.selector", {})
+    return ",".join(f"{key}={labels[key]}" for key in sorted(labels)) or NONE
 
 
-def _selector(path: str) -> Cell:
-    def cell(obj: Json, _now: datetime) -> str:
-        terms = selector_of(at(obj, path, {})).terms
-        return ",".join(map(str, sorted(terms, key=lambda term: term.key))) or NONE
-
-    return cell
+def _pod_selector(obj: Json, _now: datetime) -> str:
+    terms = selector_of(at(obj, "spec.podSelector", {})).terms
+    return ",".join(map(str, sorted(terms, key=lambda term: term.key))) or NONE
 
 
 def _size(*members: str) -> Cell:
@@ -363,10 +355,10 @@ PRINTERS: Final[dict[str, Cells]] = {
         _external,
         _ports,
         _age,
-        _labels("spec.selector"),
+        _labels,
     ),
     "leases.coordination.k8s.io": _row("spec.holderIdentity"),
-    "networkpolicies.networking.k8s.io": _row(_selector("spec.podSelector")),
+    "networkpolicies.networking.k8s.io": _row(_pod_selector),
     "runtimeclasses.node.k8s.io": _row("handler"),
     "poddisruptionbudgets.policy": _row(
         _text("spec.minAvailable", "N/A"),

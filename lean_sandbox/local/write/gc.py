@@ -167,9 +167,8 @@ class GarbageCollector:
         return found if found is not None and found.uid == reference["uid"] else None
 
     def _set_owners(self, kind: Kind, entry: Entry, references: list[Json]) -> None:
-        def change(obj: Json) -> Json:
+        def change(obj: Json) -> None:
             obj["metadata"]["ownerReferences"] = references
-            return obj
 
         self._verbs.rewrite(kind, entry.namespace, entry.name, change)
 

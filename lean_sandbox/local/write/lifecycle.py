@@ -189,10 +189,9 @@ class NamespaceLifecycle:
         if empty:
             self._ending.discard(name)
 
-            def finish(obj: Json) -> Json:
+            def finish(obj: Json) -> None:
                 kept = obj.setdefault("spec", {}).get("finalizers") or ()
                 obj["spec"]["finalizers"] = [item for item in kept if item != "kubernetes"]
-                return obj
 
             self._verbs.rewrite(self._registry.by_resource("namespaces"), "", name, finish)
 
@@ -273,9 +272,8 @@ class Budgets:
             self._write(budget)
 
     def _write(self, budget: Entry) -> None:
-        def change(obj: Json) -> Json:
+        def change(obj: Json) -> None:
             obj["status"] = self._status(obj)
-            return obj
 
         kind = self._verbs.registry.by_resource(_BUDGETS)
         self._verbs.rewrite(kind, budget.namespace, budget.name, change)

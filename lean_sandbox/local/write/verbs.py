@@ -100,24 +100,25 @@ class Verbs(Creating):
         kind: Kind,
         namespace: str,
         name: str,
-        change: Callable[[Json], Json],
+        change: Callable[[Json], None],
         *,
         dry_run: bool = False,
-    ) -> Entry:
+    ) -> None:
         """Write what the server itself makes of an object: not checked, not owned, not counted.
 
-        Raises StatusError: 404, and whatever ``change`` raises.
+        ``change`` works in place. Raises StatusError: 404, and whatever ``change`` raises.
         """
         entry = self.entry(kind, namespace, name)
-        return self.store_changed(kind, entry, entry.load(), change(entry.load()), dry_run=dry_run)
+        new = entry.load()
+        change(new)
+        self.store_changed(kind, entry, entry.load(), new, dry_run=dry_run)
 
     def drop_finalizer(self, kind: Kind, entry: Entry, finalizer: str) -> None:
         """Take a finalizer of the server's own from an object. Raises as :meth:`rewrite` does."""
 
-        def change(obj: Json) -> Json:
+        def change(obj: Json) -> None:
             held = obj["metadata"].get("finalizers") or ()
             obj["metadata"]["finalizers"] = [item for item in held if item != finalizer]
-            return obj
 
         self.rewrite(kind, entry.namespace, entry.name, change)
 
