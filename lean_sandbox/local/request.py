@@ -70,12 +70,9 @@ class UserInfo:
 
     def info(self) -> dict[str, Any]:
         """Return the user as reviews show it."""
-        shown = {
-            "username": self.name,
-            "uid": self.uid,
-            "groups": list(self.groups),
-            "extra": {key: list(values) for key, values in self.extra},
-        }
+        extra = {key: list(values) for key, values in self.extra}
+        groups = list(self.groups)
+        shown = {"username": self.name, "uid": self.uid, "groups": groups, "extra": extra}
         return {key: value for key, value in shown.items() if value}
 
 

@@ -51,11 +51,7 @@ _LONGEST_S: Final = 1 << 32
 
 def account_groups(namespace: str) -> tuple[str, ...]:
     """Return the groups of the service accounts of a namespace."""
-    return (
-        "system:serviceaccounts",
-        f"system:serviceaccounts:{namespace}",
-        AUTHENTICATED,
-    )
+    return ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", AUTHENTICATED)
 
 
 class TokenError(Exception):

@@ -23,7 +23,7 @@ from lean_sandbox.local.schema.assigned import (
 )
 from lean_sandbox.local.schema.causes import warning_header
 from lean_sandbox.local.schema.metadata import is_unchanged, ordered_metadata, tidy_metadata
-from lean_sandbox.local.store import Collection, Entry, Store, field_cells, key_of
+from lean_sandbox.local.store import Collection, Entry, Store, at, field_cells, key_of
 from lean_sandbox.local.write.admission import (
     DEFINITIONS,
     Admission,
@@ -112,15 +112,13 @@ def _grace_of(kind: Kind, obj: Json, how: Deletion) -> int | None:
     """Return the seconds a Pod gets to end; 0 for what has no process; None for no opinion."""
     if kind.storage != "pods":
         return 0
-    spec = obj.get("spec") or {}
-    status = obj.get("status") or {}
     if obj["metadata"].get("deletionTimestamp"):
         return how.grace_s
-    if not spec.get("nodeName") or status.get("phase") in ("Succeeded", "Failed"):
+    if not at(obj, "spec.nodeName") or at(obj, "status.phase") in ("Succeeded", "Failed"):
         return 0
     grace = how.grace_s
     if grace is None:
-        grace = spec.get("terminationGracePeriodSeconds", 30)
+        grace = at(obj, "spec.terminationGracePeriodSeconds", 30)
     return 1 if grace < 0 else grace
 
 
