@@ -267,3 +267,19 @@ async def test_a_null_that_may_not_be_there_is_refused_where_it_is_applied(
         assert reply.status in status, reply.body
     merged = await room.api.patch(f"{room.widgets}/w", {"spec": {"replicas": None}})
     assert "replicas" not in merged.ok()["spec"]
+
+
+async def test_an_empty_map_is_owned_by_who_applies_it(room: Room) -> None:
+    """Who fills it is in conflict with him, and takes it over by force."""
+    path = f"{room.maps}/a"
+
+    def labelled(**labels: str) -> Json:
+        metadata = {"name": "a", "labels": labels}
+        return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
+
+    (await room.api.patch(path, labelled(), APPLY, fieldManager="m")).ok()
+    reply = await room.api.patch(path, labelled(x="1"), APPLY, fieldManager="n")
+    reply.refused(409, "Conflict")
+    assert cause(reply)[0] == ".metadata.labels"
+    forced = await room.api.patch(path, labelled(x="1"), APPLY, fieldManager="n", force="true")
+    assert [one["manager"] for one in forced.ok()["metadata"]["managedFields"]] == ["n"]

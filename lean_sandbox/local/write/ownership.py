@@ -289,7 +289,7 @@ def apply_onto(
     for manager, record in managers.items():
         if manager.name == writer.name and manager.operation == "Apply":
             continue
-        shared = intersection(record.fields, intersection(changed, claimed))
+        shared = intersection(record.fields, changed)
         if shared:
             lost.append((manager, shared))
             taken = union(taken, shared)
