@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.api import APPLY, Reply, Room, cause
+from tests.conformance.api import APPLY, JSON_PATCH, Reply, Room, cause
 from tests.conformance.objects import config, widget
 
 Json = dict[str, Any]
@@ -283,3 +283,17 @@ async def test_an_empty_map_is_owned_by_who_applies_it(room: Room) -> None:
     assert cause(reply)[0] == ".metadata.labels"
     forced = await room.api.patch(path, labelled(x="1"), APPLY, fieldManager="n", force="true")
     assert [one["manager"] for one in forced.ok()["metadata"]["managedFields"]] == ["n"]
+
+
+async def test_an_item_goes_with_who_owns_it(room: Room) -> None:
+    """Who owns but a field of it does not hold it."""
+    ports = [{"name": name, "port": port, "protocol": "TCP"} for name, port in (("a", 1), ("b", 2))]
+    service: Json = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}}
+    service["spec"] = {"ports": ports}
+    path = f"{room.core}/services/s"
+    (await room.api.patch(path, service, APPLY, fieldManager="m")).ok()
+    patch = [{"op": "replace", "path": "/spec/ports/1/targetPort", "value": 9}]
+    (await room.api.patch(path, patch, JSON_PATCH, fieldManager="n")).ok()
+    service["spec"] = {"ports": ports[:1]}
+    (left,) = (await room.api.patch(path, service, APPLY, fieldManager="m")).ok()["spec"]["ports"]
+    assert left == {**ports[0], "targetPort": 1}

@@ -215,7 +215,9 @@ def _prune(value: Any, dropped: Fields, kept: Fields, node: Node) -> Any:
     if found is None:
         return value
     remaining = {
-        step: _pruned_item(item, dropped.get(step), kept.get(step), below)
+        step: _pruned_item(
+            item, dropped.get(step), kept.get(step), below, is_item=step.startswith("k:")
+        )
         for step, (item, below) in found.items()
     }
     return rebuilt(value, {step: item for step, item in remaining.items() if item is not _GONE})
@@ -224,10 +226,13 @@ def _prune(value: Any, dropped: Fields, kept: Fields, node: Node) -> Any:
 _GONE: Any = object()
 
 
-def _pruned_item(value: Any, dropped: Fields | None, kept: Fields | None, node: Node) -> Any:
+def _pruned_item(
+    value: Any, dropped: Fields | None, kept: Fields | None, node: Node, *, is_item: bool
+) -> Any:
     if not dropped:
         return value
-    if "." in dropped and not kept:
+    # Who owns a field of an item of a list does not own the item.
+    if "." in dropped and (not kept or (is_item and "." not in kept)):
         return _GONE
     rest = _prune(value, dropped, kept or {}, node)
     # A map or list that only this manager had filled goes with its last member.
