@@ -30,13 +30,6 @@ HISTORY: Final = 5000
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder().decode
 _PARTIAL_HEAD: Final = b'{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":'
-
-
-class _MetadataOnly(msgspec.Struct):
-    metadata: msgspec.Raw
-
-
-_decode_metadata: Final = msgspec.json.Decoder(_MetadataOnly).decode
 _decode_members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
@@ -93,7 +86,7 @@ class Entry:
     def metadata_raw(self) -> bytes:
         """Return the encoded `metadata`, cut out of the object without building it."""
         if self._metadata is None:
-            self._metadata = bytes(_decode_metadata(b"{" + self.tail).metadata)
+            self._metadata = bytes(self.members()["metadata"])
         return self._metadata
 
     def partial(self) -> bytes:
