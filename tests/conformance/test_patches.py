@@ -255,11 +255,15 @@ async def test_what_is_not_there_is_not_found_whatever_the_patch_says(
     (await room.api.patch(path, body)).refused(404, "NotFound")
 
 
-async def test_the_format_of_a_patch_comes_before_its_options(room: Room) -> None:
-    """Of two faults the format is told."""
+async def test_the_format_of_a_patch_or_a_new_object_comes_before_its_options(room: Room) -> None:
+    """Of two faults the format is told; of an object that is put, the option."""
     for base in (room.maps, room.widgets):
         reply = await room.api.patch(f"{base}/absent", {}, "application/json", dryRun="x")
         reply.refused(415, "UnsupportedMediaType")
+        reply = await room.api.post(base, {}, content="text/plain", dryRun="x")
+        reply.refused(415, "UnsupportedMediaType")
+        reply = await room.api.put(f"{base}/absent", {}, content="text/plain", dryRun="x")
+        reply.refused(422, "Invalid")
 
 
 @pytest.mark.parametrize("content", [MERGE, JSON_PATCH])

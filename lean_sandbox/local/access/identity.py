@@ -261,13 +261,11 @@ class Reviews:
             reviewed["metadata"]["namespace"] = ask.namespace
         return EncodedAnswer(201, msgspec.json.encode(reviewed), warnings=options.warnings)
 
-    def _who(self, body: Json, ask: Ask) -> Json:
-        del body
+    def _who(self, _body: Json, ask: Ask) -> Json:
         made = {"creationTimestamp": self._verbs.now()}
         return {"metadata": made, "status": {"userInfo": ask.user.info()}}
 
-    def _token(self, body: Json, ask: Ask) -> Json:
-        del ask
+    def _token(self, body: Json, _ask: Ask) -> Json:
         spec = body.get("spec") or {}
         if not spec.get("token"):
             raise bad_request("token is required for TokenReview in authentication")
@@ -299,8 +297,7 @@ class Reviews:
     def _own_access(self, body: Json, ask: Ask) -> Json:
         return self._allowed(body, ask.user)
 
-    def _access(self, body: Json, ask: Ask) -> Json:
-        del ask
+    def _access(self, body: Json, _ask: Ask) -> Json:
         spec = body.get("spec") or {}
         user = spec.get("user", "")
         groups = spec.get("groups") or ()

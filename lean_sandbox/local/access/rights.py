@@ -265,9 +265,8 @@ class Aggregation:
         self._roles = verbs.collection(self._kind)
         self._store.listeners.append(self._gather)
 
-    def _gather(self, collection: Collection, event: Event) -> None:
+    def _gather(self, collection: Collection, _event: Event) -> None:
         """Write what aggregated roles gather now; each write is followed by another call."""
-        del event
         if collection is not self._roles:
             return
         writer = self._store.writer

@@ -161,9 +161,6 @@ def _age(obj: Json, now: datetime) -> str:
     return since(obj["metadata"].get("creationTimestamp"), now)
 
 
-# ------------------------------------------------------------------ what rows are made of
-
-
 def _member(written: str) -> Cell:
     path, _, default = written.partition("=")
     is_json = default.isdecimal() or default == "false"

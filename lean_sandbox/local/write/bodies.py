@@ -62,13 +62,8 @@ def decoded(kind: Kind, body: bytes, content_type: str) -> Json:
 
     Raises StatusError: 400 when it is none, 415 for a format that is not known.
     """
-    media = media_type(content_type) if content_type else "application/json"
-    known = ("application/json", "application/yaml")
-    if media not in known and (kind.is_custom or media != PROTOBUF):
-        accepted = ["application/json", "application/yaml"]
-        raise errors.unsupported_media_type(accepted if kind.is_custom else [*accepted, PROTOBUF])
     try:
-        obj = decode(body, media)
+        obj = decode(body, _object_type(kind, content_type))
     except msgspec.DecodeError as error:
         raise _unreadable(kind, body, f"couldn't get version/kind: {error}") from None
     if obj is None:
@@ -79,6 +74,15 @@ def decoded(kind: Kind, body: bytes, content_type: str) -> Json:
         if not isinstance(obj.get(name) or "", str):
             raise _unreadable(kind, body, f"{name} is no string")
     return obj
+
+
+def _object_type(kind: Kind, content_type: str) -> str:
+    """Return the media type of an object. Raises StatusError: 415."""
+    media = media_type(content_type) if content_type else "application/json"
+    known = ["application/json", "application/yaml", *([] if kind.is_custom else [PROTOBUF])]
+    if media not in known:
+        raise errors.unsupported_media_type(known)
+    return media
 
 
 def _unreadable(kind: Kind, body: bytes, why: str) -> StatusError:
@@ -245,8 +249,8 @@ class Deletion:
 def read_options(ask: Ask) -> WriteOptions:
     """Return how a request writes: manager, dry run, validation.
 
-    Raises StatusError: 415 for a patch in an unknown format, 422 with a cause for each value that
-    means nothing.
+    Raises StatusError: 415 for a patch or a new object in an unknown format, 422 with a cause for
+    each value that means nothing.
     """
     target = ask.target
     query = target.query
@@ -255,6 +259,8 @@ def read_options(ask: Ask) -> WriteOptions:
     is_apply = media == APPLY
     if is_patch:
         _check_patch_type(ask.kind, media)
+    elif target.verb == "create":
+        _object_type(ask.kind, target.content_type)
     found = list(_mistakes(target, is_apply=is_apply, is_patch=is_patch))
     if found:
         raise errors.invalid("meta.k8s.io", _KINDS[target.verb], "", found)
