@@ -224,6 +224,6 @@ async def test_the_command_companions_runs_no_controller(tmp_path: Path) -> None
             await running.until(is_suspended)
             process.send_signal(signal.SIGTERM)
             assert await process.wait() == 0
-        assert store.find("pods", NS, "sb-1") is None
+        assert not running.plane.audit.select(verb="create", resource="pods")
         assert store.find(LEASES, NS, LEASE_NAME) is None
         assert store.find(LEASES, NS, "companions.lean-sandbox") is not None
