@@ -25,13 +25,15 @@ class ServiceOfSandbox:
         step = self._plan(self._caches.services.get(self._run.key))
         if isinstance(step, plans.Fetch):
             step = self._plan(await self._fetch())
-        is_made = isinstance(step, plans.Create) and await self._create_service()
-        if isinstance(step, plans.Create) and not is_made:
+        if isinstance(step, plans.Create):
+            if await self._create_service():
+                self._run.seen.service_present = True
+                return
             step = self._plan(await self._fetch())
-        if isinstance(step, plans.Fetch | plans.Create) and not is_made:
+        if isinstance(step, plans.Fetch | plans.Create):
             raise ReconcileError(f"{FailedStep.SERVICE_GET}: others write to it at the same time")
         await self._carry_out_service(step)
-        self._run.seen.service_present = isinstance(step, plans.Create | plans.Adopt | plans.Keep)
+        self._run.seen.service_present = isinstance(step, plans.Adopt | plans.Keep)
 
     def _plan(self, service: ServiceEntry | None) -> plans.ServiceStep:
         return plans.plan_service(self._run.entry, service)
