@@ -21,6 +21,8 @@ _REFUSALS = frozenset({400, 403, 422, 500})
 #: How a server begins to pass on what a webhook has answered, and says that a policy has refused.
 _BY_WEBHOOK = 'admission webhook "'
 _BY_POLICY = " is forbidden: ValidatingAdmissionPolicy '"
+#: What the answer says if the reason is a missing right, not a quota or an admission plugin.
+_BY_RIGHTS = ' is forbidden: User "'
 #: No working server asks for a longer wait.
 _LONGEST_RETRY_AFTER_S = 3600.0
 
@@ -160,15 +162,15 @@ class Forbidden(ApiError):
 
     def _sentence(self) -> str:
         text = super()._sentence()
-        if self.is_by_admission:
-            return text
         if self.namespace_terminating:
             return f"{text}; the namespace is being deleted, nothing can be created in it"
+        if _BY_RIGHTS not in self.message:
+            return text
         asked = self.asked
         where = f"in namespace {asked.namespace!r}" if asked.namespace else "in the whole cluster"
         return (
-            f"{text}; if this is a missing permission, allow verb {asked.verb!r} on resource "
-            f"{asked.resource!r} {where} in the controller's Role or ClusterRole"
+            f"{text}; allow verb {asked.verb!r} on resource {asked.resource!r} {where} in the "
+            "controller's Role or ClusterRole"
         )
 
 

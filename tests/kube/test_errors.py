@@ -164,8 +164,8 @@ def test_refusals_say_what_was_asked_and_the_way_out() -> None:
     """Verb, resource, namespace and what to change are in the sentence itself."""
     text = str(made(403, RBAC))
     assert "allow verb 'create' on resource 'pods' in namespace 'a'" in text
-    everywhere = errors.from_response(403, b"", {}, errors.Asked("list", "pods"))
-    assert str(everywhere).startswith("list pods: 403; ")
+    everywhere = errors.from_response(403, RBAC, {}, errors.Asked("list", "pods"))
+    assert str(everywhere).startswith("list pods: 403 Forbidden: pods is forbidden: ")
     assert "in the whole cluster" in str(everywhere)
     one = errors.Asked("patch", "pods/status", "a", "web")
     text = str(errors.from_response(409, CONFLICT, {}, one))
@@ -173,6 +173,26 @@ def test_refusals_say_what_was_asked_and_the_way_out() -> None:
     text = str(made(401, b""))
     assert "create pods in namespace 'a'" in text
     assert "check that the token" in text
+
+
+@pytest.mark.parametrize(
+    "why",
+    [
+        "exceeded quota: tenant, requested: pods=1, used: pods=9, limited: pods=9",
+        'violates PodSecurity "restricted:latest": host namespaces (hostNetwork=true)',
+        "maximum cpu usage per Container is 1, but limit is 2",
+        "no PriorityClass with name high was found",
+    ],
+)
+def test_a_refusal_for_what_is_asked_does_not_send_anybody_to_the_roles(why: str) -> None:
+    """A quota and an admission plugin answer 403 as well: more rights would not help."""
+    message = f'pods "web" is forbidden: {why}'
+    body = msgspec.json.encode(
+        {"kind": "Status", "apiVersion": "v1", "reason": "Forbidden", "message": message}
+    )
+    text = str(made(403, body))
+    assert text.endswith(message)
+    assert "Role" not in text
 
 
 @pytest.mark.parametrize(

@@ -269,7 +269,7 @@ async def test_a_missing_permission_is_named_and_its_return_noticed(*, on_watch:
     """The problem names verb and resource; allowed again, it disappears once the watch lasts."""
     async with open_sandboxes() as rig:
         exchange = await rig.listed() if on_watch else await rig.server.next(watch=False)
-        await exchange.refuse(403, "Forbidden", "not for you")
+        await exchange.refuse(403, "Forbidden", 'sandboxes is forbidden: User "u" cannot do that')
         said = await rig.failing()
         assert f"allow verb {'watch' if on_watch else 'list'!r}" in said
         assert "'sandboxes.agents.x-k8s.io'" in said
