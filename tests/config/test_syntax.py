@@ -99,6 +99,13 @@ def test_whole_numbers_are_written_as_go_writes_them(text: str, value: int) -> N
     assert settings(f"--page-size={text}").page_size == value
 
 
+@pytest.mark.parametrize("text", ["1_0", "1 0", "1_0.5"])
+def test_other_numbers_have_digits_alone(text: str) -> None:
+    """Go takes underscores in whole numbers only."""
+    with pytest.raises(UsageError, match="--kube-api-qps"):
+        settings(f"--kube-api-qps={text}")
+
+
 @pytest.mark.parametrize("text", ["017", "007", "-01"])
 def test_a_number_that_may_be_octal_is_refused(text: str) -> None:
     """It is 15 for Go and 17 for a person."""

@@ -7,9 +7,11 @@ import tracemalloc
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from lean_sandbox.controllers.warm import Counts, WarmQueue, pool_of
+from lean_sandbox.model.conditions import Condition
 from lean_sandbox.model.meta import OwnerReference, controller_reference
 from lean_sandbox.watch.kind import Key
 from lean_sandbox.watch.resources.sandbox import SandboxEntry
@@ -72,6 +74,25 @@ def test_only_healthy_members_of_a_pool_can_be_taken() -> None:
     assert found_pool(labels={WARM_POOL: "x"}) is None
     assert found_pool(labels={REF_HASH: "x"}) is None
     assert found_pool(labels=None) is None
+
+
+@pytest.mark.parametrize(
+    "reason",
+    ["PodTerminating", "PodFailed", "PodSucceeded", "SandboxSuspended", "SandboxExpired"],
+)
+def test_a_member_whose_pod_has_ended_or_is_to_end_is_not_handed_out(reason: str) -> None:
+    """Its addresses stay in the status until the Pod is gone; one that only starts can be had."""
+
+    def not_ready(name: str, why: str) -> SandboxEntry:
+        entry = member(name)
+        assert entry.status is not None
+        ready = Condition(type="Ready", status="False", reason=why)
+        return msgspec.structs.replace(
+            entry, status=msgspec.structs.replace(entry.status, conditions=(ready,))
+        )
+
+    queue = filled(not_ready("ends", reason), not_ready("starts", "DependenciesNotReady"))
+    assert list(drain(queue)) == ["starts"]
 
 
 # -- what fails ---------------------------------------------------------------------------------

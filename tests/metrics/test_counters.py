@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families as read_clas
 from lean_sandbox.kube.telemetry import RequestCounters, RequestRecord
 from lean_sandbox.metrics.registry import Counters, Exposition, Family, Histograms, _Shares, render
 from tests.metrics.scrape import Scraped, scraping
-from tests.support.world import open_world, sandbox
+from tests.support.world import World, open_world, sandbox
 
 COUNTER = Family("a_total", ("x", "y"), "Counts.")
 HISTOGRAM = Family("h", ("x",), "Times.", (0.5, 1.0, 100.0))
@@ -49,6 +49,25 @@ def test_request_times_leave_watches_out() -> None:
     assert scraped.value(f"{name}_count", verb="GET", host="api:443") == 1
     assert scraped.value(f"{name}_bucket", verb="PATCH", host="api:443", le="0.002") == 0
     assert scraped.value(f"{name}_bucket", verb="PATCH", host="api:443", le="0.005") == 1
+
+
+async def test_bytes_are_counted_in_both_directions() -> None:
+    """Each request adds what it has sent, and what came back."""
+    async with open_world() as world:
+        counts = [await bytes_of(world)]
+        for name in ("a", "b"):
+            await world.create(sandbox(name))
+            counts.append(await bytes_of(world))
+    for direction in range(2):
+        amounts = [both[direction] for both in counts]
+        assert 0 < amounts[0] < amounts[1] < amounts[2]
+
+
+async def bytes_of(world: World) -> list[float]:
+    """Return the bytes that the controller has sent, and those that it has received."""
+    found = await scraping(world)
+    name = "lean_sandbox_client_bytes_total"
+    return [found.value(name, direction=one) for one in ("sent", "received")]
 
 
 def test_requests_sent_again_are_counted_as_client_go_counts_them() -> None:

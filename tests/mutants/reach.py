@@ -35,6 +35,7 @@ LEFT_OUT = {
     "controlplane",
     "demo",
     "docs",
+    "integrations",
     "local",
     "mutants",
     "test_crashes.py",

@@ -315,6 +315,11 @@ class _Finder(ast.NodeVisitor):
             self._add("swap", node, ast.Call(other, node.args, node.keywords))
         if name in _WRAPPERS and len(node.args) == 1 and plain and not node.keywords:
             self._add("drop", node, node.args[0])
+        if name == "zip":
+            # That lists are of one length is asserted, not decided.
+            for one in node.args:
+                self.visit(one)
+            return
         for index, keyword in enumerate(node.keywords):
             if keyword.arg is not None:
                 rest_ = node.keywords[:index] + node.keywords[index + 1 :]

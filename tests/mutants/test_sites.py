@@ -25,6 +25,7 @@ def changes(source: str) -> list[str]:
         ("a and b", ["drop a and b => (a)", "drop a and b => (b)", "flip a and b => (a or b)"]),
         ("f(a, b)", ["swap f(a, b) => (f(b, a))"]),
         ("f(b=c)", ["drop f(b=c) => (f())"]),
+        ("zip(a, strict=True)", []),
         ("a if b else c", ["swap a if b else c => (c if b else a)"]),
         ("a - b", ["swap a - b => (a + b)"]),
         ("max(a, b)", ["swap max(a, b) => (min(a, b))"]),
