@@ -111,7 +111,7 @@ class Idle(Companion[CompanionSandboxEntry]):
             return Result()
         now_s = self._kit.server_time.now_s()
         quiet_since_s = self._quiet_since_s(sandbox, now_s)
-        claim = bearers[1][1]
+        claim = self._claim_of(sandbox)
         claimed_at = claim.created_at if claim is not None else ""
         changed_s = self._changed_s.get(sandbox.uid, 0.0)
         since_s = active_at(sandbox, claimed_at, changed_s, quiet_since_s or 0.0, *told_s)
@@ -125,14 +125,17 @@ class Idle(Companion[CompanionSandboxEntry]):
         self.report(self.cache, sandbox, "IdleSuspended", note)
         return Result()
 
+    def _claim_of(self, sandbox: CompanionSandboxEntry) -> CompanionClaimEntry | None:
+        claim = sandbox.owner_key(names.SANDBOX_CLAIM_KIND)
+        return None if claim is None else self._kit.caches.claims.get(claim)
+
     def _bearers(self, sandbox: CompanionSandboxEntry) -> list[tuple[Cache[Any], Wishes | None]]:
         """Return the Sandbox, its claim and its template, the nearest first."""
         caches = self._kit.caches
         namespace = sandbox.key.namespace
-        claim = sandbox.owner_key(names.SANDBOX_CLAIM_KIND)
         return [
             (self.cache, sandbox),
-            (caches.claims, None if claim is None else caches.claims.get(claim)),
+            (caches.claims, self._claim_of(sandbox)),
             (caches.templates, caches.templates.get(Key(namespace, sandbox.template))),
         ]
 

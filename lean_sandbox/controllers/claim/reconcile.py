@@ -165,7 +165,8 @@ class ClaimReconcile:
             new = self._next_status()
         else:
             self._state.unusable_s = 0.0
-        self._state.needs_new = self._state.needs_new and self._sandbox is None
+        if self._sandbox is not None:
+            self._state.needs_new = False
         error = self._error
         if error is None and self._expiry.is_due(new):
             now = self._context.server_time.now()

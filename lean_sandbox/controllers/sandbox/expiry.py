@@ -39,8 +39,8 @@ class SandboxExpiry:
         is_absent = self._is_published_absent()
         # A user could name another Pod in the annotation, and so keep this one alive.
         for key in dict.fromkeys((run.entry.pod_key, run.key)):
-            is_hidden = not is_absent or self._requests.hidden.is_doubtful(key)
-            pod = await self._find(key) if is_hidden else self._caches.pods.get(key)
+            may_exist = not is_absent or self._requests.hidden.is_doubtful(key)
+            pod = await self._find(key) if may_exist else self._caches.pods.get(key)
             if pod is not None and run.owns(pod):
                 pods[key] = pod
         for pod in pods.values():
